@@ -1,0 +1,120 @@
+#include "client/client.h"
+
+namespace triptych::client {
+namespace {
+
+template <typename Response>
+grpc::Status ReadAll(grpc::ClientContext* context, grpc::ClientReader<Response>& reader,
+                     const std::function<void(const Response&)>& on_message) {
+  Response response;
+  try {
+    while (reader.Read(&response)) on_message(response);
+  } catch (...) {
+    context->TryCancel();  // Finish waits for unread messages otherwise.
+    reader.Finish();
+    throw;
+  }
+  return reader.Finish();
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // The address is the server's own: a proxy meant for the web has no part in it.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// One RPC's context, known to Cancel() for as long as it lives.
+class Client::Call {
+ public:
+  explicit Call(Client& client) : client_(client) {
+    if (client.timeout_) {
+      context_.set_deadline(std::chrono::system_clock::now() + *client.timeout_);
+    }
+    const std::lock_guard lock(client.mutex_);
+    client.in_flight_.insert(&context_);
+    if (client.cancelled_) context_.TryCancel();
+  }
+  ~Call() {
+    const std::lock_guard lock(client_.mutex_);
+    client_.in_flight_.erase(&context_);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  Client& client_;
+  grpc::ClientContext context_;
+};
+
+Client::Client(const std::shared_ptr<grpc::ChannelInterface>& channel,
+               std::optional<std::chrono::milliseconds> timeout)
+    : inference_(v1::InferenceService::NewStub(channel)),
+      models_(v1::ModelService::NewStub(channel)),
+      kv_cache_(v1::KvCacheService::NewStub(channel)),
+      timeout_(timeout) {}
+
+void Client::Cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  for (grpc::ClientContext* context : in_flight_) context->TryCancel();
+}
+
+grpc::Status Client::Generate(const v1::GenerateRequest& request,
+                              const std::function<void(const v1::GenerateResponse&)>& on_message) {
+  Call call(*this);
+  return ReadAll(call.context(), *inference_->Generate(call.context(), request), on_message);
+}
+
+grpc::Status Client::Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+  Call call(*this);
+  return inference_->Score(call.context(), request, response);
+}
+
+grpc::Status Client::Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response) {
+  Call call(*this);
+  return inference_->Tokenize(call.context(), request, response);
+}
+
+grpc::Status Client::ListModels(v1::ListModelsResponse* response) {
+  Call call(*this);
+  return models_->ListModels(call.context(), v1::ListModelsRequest(), response);
+}
+
+grpc::Status Client::GetKvCacheStats(const std::string& model,
+                                     v1::GetKvCacheStatsResponse* response) {
+  v1::GetKvCacheStatsRequest request;
+  request.set_model(model);
+  Call call(*this);
+  return kv_cache_->GetKvCacheStats(call.context(), request, response);
+}
+
+grpc::Status Client::ListSequences(const std::string& model, v1::ListSequencesResponse* response) {
+  response->Clear();
+  v1::ListSequencesRequest request;
+  request.set_model(model);
+  do {
+    v1::ListSequencesResponse page;
+    Call call(*this);
+    const grpc::Status status = kv_cache_->ListSequences(call.context(), request, &page);
+    if (!status.ok()) return status;
+    request.set_page_token(page.next_page_token());
+    response->mutable_sequences()->MergeFrom(page.sequences());
+  } while (!request.page_token().empty());
+  return grpc::Status::OK;
+}
+
+grpc::Status Client::WatchKvCacheStats(
+    const v1::WatchKvCacheStatsRequest& request,
+    const std::function<void(const v1::GetKvCacheStatsResponse&)>& on_stats) {
+  Call call(*this);
+  return ReadAll<v1::WatchKvCacheStatsResponse>(
+      call.context(), *kv_cache_->WatchKvCacheStats(call.context(), request),
+      [&](const v1::WatchKvCacheStatsResponse& response) { on_stats(response.stats()); });
+}
+
+}  // namespace triptych::client

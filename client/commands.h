@@ -1,0 +1,27 @@
+#ifndef TRIPTYCH_CLIENT_COMMANDS_H_
+#define TRIPTYCH_CLIENT_COMMANDS_H_
+
+#include <CLI/CLI.hpp>
+
+#include "client/session.h"
+
+namespace triptych::client {
+
+// The exit statuses of `triptych`.
+constexpr int kExitOk = 0;
+constexpr int kExitFailed = 1;         // The call, or writing its answer.
+constexpr int kExitBadUsage = 2;       // A flag or an input.
+constexpr int kExitInterrupted = 130;  // Ctrl-C.
+
+// Each adds one command to `app`, which runs when parsing is done. Bad usage throws
+// CLI::ParseError, and what goes wrong afterwards Failure or Interrupted. `server` is read when
+// the command runs, and must outlive it.
+void AddCompareCommand(CLI::App& app, const ServerFlags& server);
+void AddGenerateCommand(CLI::App& app, const ServerFlags& server);
+void AddKvCommand(CLI::App& app, const ServerFlags& server);
+void AddModelsCommand(CLI::App& app, const ServerFlags& server);
+void AddScoreCommand(CLI::App& app, const ServerFlags& server);
+
+}  // namespace triptych::client
+
+#endif  // TRIPTYCH_CLIENT_COMMANDS_H_

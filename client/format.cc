@@ -1,0 +1,111 @@
+#include "client/format.h"
+
+#include <google/protobuf/util/time_util.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <iomanip>
+#include <sstream>
+#include <string_view>
+
+namespace triptych::client {
+namespace {
+
+double Seconds(const google::protobuf::Duration& duration) {
+  using google::protobuf::util::TimeUtil;
+  return static_cast<double>(TimeUtil::DurationToNanoseconds(duration)) * 1e-9;
+}
+
+// The enumerator's name without its enum's; its number, if it is newer than this program.
+std::string WithoutPrefix(std::string_view name, std::string_view prefix, int number) {
+  if (name.empty()) return std::to_string(number);
+  return std::string(name.substr(prefix.size()));
+}
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string SeparateThousands(std::string number) {
+  const size_t first_digit = number.front() == '-' ? 1 : 0;
+  for (size_t at = std::min(number.find('.'), number.size()); at > first_digit + 3;) {
+    at -= 3;
+    number.insert(at, 1, ',');
+  }
+  return number;
+}
+
+}  // namespace
+
+std::string FormatDecimal(double value, int decimals) {
+  std::ostringstream stream;
+  stream << std::fixed << std::setprecision(decimals) << value;
+  return SeparateThousands(stream.str());
+}
+
+std::string FormatCount(int64_t count) { return SeparateThousands(std::to_string(count)); }
+
+std::string FormatBytes(int64_t bytes) {
+  if (std::abs(bytes) < 1024) return std::to_string(bytes) + " B";
+  static constexpr std::array kUnits = {" KiB", " MiB", " GiB", " TiB", " PiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  // 1023.95 would be rounded up to 1024.0.
+  while (std::abs(value) >= 1023.95 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return FormatDecimal(value, 1) + kUnits[unit];
+}
+
+std::string FormatSeconds(double seconds) {
+  if (seconds >= 0.99995) return FormatDecimal(seconds, 2) + " s";
+  return FormatDecimal(seconds * 1e3, seconds < 0.00995 ? 2 : 1) + " ms";
+}
+
+std::string FormatSaving(int64_t mha_bytes, int64_t bytes) {
+  if (bytes <= 0) return "-";
+  return FormatDecimal(static_cast<double>(mha_bytes) / static_cast<double>(bytes), 1) + "x";
+}
+
+std::string OneLine(std::string text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  std::replace_if(text.begin(), text.end(), is_control, ' ');
+  return text;
+}
+
+std::string FormatBar(double fraction, int width) {
+  static constexpr std::array kEighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  int eighths = static_cast<int>(std::lround(fraction * width * 8));
+  if (fraction > 0 && eighths == 0) eighths = 1;
+  std::string bar;
+  for (; eighths >= 8; eighths -= 8) bar += "█";
+  return bar + kEighths[eighths];
+}
+
+std::string Label(v1::AttentionKind kind) {
+  return WithoutPrefix(v1::AttentionKind_Name(kind), "ATTENTION_KIND_", kind);
+}
+
+std::string Label(v1::SequenceState state) {
+  return Lower(WithoutPrefix(v1::SequenceState_Name(state), "SEQUENCE_STATE_", state));
+}
+
+std::string Label(v1::FinishReason reason) {
+  return Lower(WithoutPrefix(v1::FinishReason_Name(reason), "FINISH_REASON_", reason));
+}
+
+double TimeToFirstToken(const v1::Usage& usage) {
+  return Seconds(usage.queue_time()) + Seconds(usage.prefill_time());
+}
+
+std::string FormatDecodeRate(const v1::Usage& usage) {
+  const double seconds = Seconds(usage.decode_time());
+  if (usage.generated_tokens() < 2 || seconds <= 0) return "-";
+  return FormatDecimal((usage.generated_tokens() - 1) / seconds, 1);
+}
+
+}  // namespace triptych::client

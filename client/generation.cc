@@ -1,0 +1,88 @@
+#include "client/generation.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client/flags.h"
+#include "client/output.h"
+
+namespace triptych::client {
+namespace {
+
+constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+// "ID=VALUE".
+std::optional<std::pair<int32_t, float>> ParseLogitBias(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == text.npos) return std::nullopt;
+  const auto id = ParseNumber<int32_t>(text.substr(0, equals), {0, kMaxInt});
+  const auto value = ParseNumber<float>(text.substr(equals + 1), {-1000, 1000});
+  if (!id || !value) return std::nullopt;
+  return std::pair(*id, *value);
+}
+
+std::string CheckLogitBias(const std::string& text) {
+  return ParseLogitBias(text) ? ""
+                              : "must be ID=VALUE, VALUE from -1000 to 1000, not '" + text + "'";
+}
+
+}  // namespace
+
+void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
+  v1::SamplingParams& sampling = *request.mutable_sampling();
+  AddNumber<int32_t>(app, "-n,--max-new-tokens",
+                     "Stop after so many tokens; otherwise at the end of the context", {1, kMaxInt},
+                     [&](int32_t n) { request.set_max_new_tokens(n); });
+  AddNumber<float>(app, "--temperature", "0 takes the most likely token (server's default: 1)",
+                   {0, 100}, [&](float value) { sampling.set_temperature(value); });
+  AddNumber<int32_t>(app, "--top-k", "Sample from the k most likely tokens (0: from all)",
+                     {0, kMaxInt}, [&](int32_t k) { sampling.set_top_k(k); });
+  AddNumber<float>(app, "--top-p", "Sample from the likeliest tokens that reach p", {0, 1, true},
+                   [&](float value) { sampling.set_top_p(value); });
+  AddNumber<float>(app, "--min-p", "Sample from tokens p times as likely as the likeliest", {0, 1},
+                   [&](float value) { sampling.set_min_p(value); });
+  AddNumber<float>(app, "--repetition-penalty", "Above 1: repeat prompt and output less",
+                   {0, 100, true}, [&](float value) { sampling.set_repetition_penalty(value); });
+  AddNumber<float>(app, "--presence-penalty", "Subtracted from the logits of tokens in the output",
+                   {-100, 100}, [&](float value) { sampling.set_presence_penalty(value); });
+  AddNumber<float>(app, "--frequency-penalty", "The same, once for each time they occur",
+                   {-100, 100}, [&](float value) { sampling.set_frequency_penalty(value); });
+  AddTexts(app, "--logit-bias", "Add VALUE to the logit of a token id; may be repeated",
+           [&](const std::vector<std::string>& biases) {
+             for (const std::string& bias : biases) {
+               const auto [id, value] = *ParseLogitBias(bias);
+               (*sampling.mutable_logit_bias())[id] = value;
+             }
+           })
+      ->check(CheckLogitBias)
+      ->type_name("ID=VALUE");
+  AddNumber<uint64_t>(app, "--seed", "Start the sampling here; otherwise the server draws a seed",
+                      {0, std::numeric_limits<uint64_t>::max()},
+                      [&](uint64_t seed) { sampling.set_seed(seed); });
+  AddTexts(app, "--stop", "End the output before this text; may be repeated",
+           [&](const std::vector<std::string>& stop) {
+             request.mutable_stop()->Assign(stop.begin(), stop.end());
+           });
+  app->add_flag_function(
+      "--ignore-eos", [&](int64_t) { request.set_ignore_eos(true); }, "Go on past the end token");
+}
+
+v1::Completion Generate(Session& session, const v1::GenerateRequest& request,
+                        const std::function<void(const v1::GenerateResponse&)>& print) {
+  std::optional<v1::Completion> completion;
+  session.Check(session.client().Generate(request, [&](const v1::GenerateResponse& response) {
+    print(response);
+    if (response.has_completion()) completion = response.completion();
+  }));
+  if (!completion) throw Failure("the server ended the stream without a completion");
+  return *completion;
+}
+
+void PrintText(const v1::GenerateResponse& response) { Print(Harmless(response.text())); }
+
+}  // namespace triptych::client

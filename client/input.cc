@@ -1,0 +1,97 @@
+#include "client/input.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <sstream>
+
+#include "client/flags.h"
+#include "client/utf8.h"
+
+namespace triptych::client {
+namespace {
+
+// What gRPC takes in one message by default; also keeps an endless file from filling the memory.
+constexpr size_t kMaxBytes = size_t{4} << 20;
+
+std::optional<v1::TokenIds> ParseTokens(const std::string& text) {
+  v1::TokenIds tokens;
+  std::istringstream stream(text);
+  for (std::string id; std::getline(stream, id, ',');) {
+    const auto number = ParseNumber<int32_t>(id, {0, std::numeric_limits<int32_t>::max()});
+    if (!number) return std::nullopt;
+    tokens.add_ids(*number);
+  }
+  if (tokens.ids().empty() || text.back() == ',') return std::nullopt;
+  return tokens;
+}
+
+// `source` and `name` are for the error: "--file", "'prompt.txt'".
+std::string ReadAll(std::FILE* file, const std::string& source, const std::string& name) {
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  while (file != nullptr && text.size() <= kMaxBytes) {
+    const size_t count = std::fread(buffer.data(), 1, buffer.size(), file);
+    if (count == 0) break;
+    text.append(buffer.data(), count);
+  }
+  if (file == nullptr || std::ferror(file)) {
+    throw CLI::ValidationError(source, "cannot read " + name + ": " + std::strerror(errno));
+  }
+  if (text.size() > kMaxBytes) {
+    throw CLI::ValidationError(source, name + " is longer than the 4 MiB that a request holds");
+  }
+  return text;
+}
+
+std::string ReadText(const InputFlags& flags) {
+  if (flags.text) return *flags.text;
+  if (flags.file && *flags.file != "-") {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+        std::fopen(flags.file->c_str(), "rb"), std::fclose);
+    return ReadAll(file.get(), "--file", "'" + *flags.file + "'");
+  }
+  if (!flags.file && isatty(STDIN_FILENO)) {
+    throw CLI::ValidationError(
+        "nothing to read: give the text as an argument, with --file FILE "
+        "or --tokens IDS, or pipe it in");
+  }
+  return ReadAll(stdin, "input", "standard input");
+}
+
+}  // namespace
+
+void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
+  app->add_option(name, flags.text, "The text; without it --file, --tokens or standard input");
+  app->add_option("--file", flags.file, "Read the text from a file (-: standard input)")
+      ->type_name("FILE");
+  app->add_option_function<std::string>(
+         "--tokens", [&flags](const std::string& text) { flags.tokens = ParseTokens(text); },
+         "Token ids instead of text, such as 1,2,3")
+      ->check([](const std::string& text) {
+        return ParseTokens(text) ? ""
+                                 : "must be a list of token ids such as 1,2,3, not '" + text + "'";
+      })
+      ->type_name("IDS");
+}
+
+Input ReadInput(const InputFlags& flags) {
+  if (flags.text.has_value() + flags.file.has_value() + flags.tokens.has_value() > 1) {
+    throw CLI::ValidationError("input", "give only one of an argument, --file and --tokens");
+  }
+  if (flags.tokens) return *flags.tokens;
+  std::string text = ReadText(flags);
+  if (text.empty()) throw CLI::ValidationError("input", "the text is empty");
+  if (const auto offset = FindInvalidUtf8(text)) {
+    throw CLI::ValidationError(
+        "input", "the text is not valid UTF-8 (byte " + std::to_string(*offset) + ")");
+  }
+  return text;
+}
+
+}  // namespace triptych::client

@@ -1,0 +1,41 @@
+#ifndef TRIPTYCH_CLIENT_INPUT_H_
+#define TRIPTYCH_CLIENT_INPUT_H_
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "triptych/v1/inference.pb.h"
+
+namespace triptych::client {
+
+// Where a text comes from: at most one of them; none is standard input.
+struct InputFlags {
+  std::optional<std::string> text;
+  std::optional<std::string> file;  // "-": standard input.
+  std::optional<v1::TokenIds> tokens;
+};
+
+// Adds the positional argument `name`, --file and --tokens.
+void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags);
+
+using Input = std::variant<std::string, v1::TokenIds>;
+
+// Throws CLI::ValidationError if there is no input, or more than one, or it cannot be read, is
+// empty, too long, or not UTF-8.
+Input ReadInput(const InputFlags& flags);
+
+// Request: GenerateRequest or ScoreRequest.
+template <typename Request>
+void SetInput(const Input& input, Request& request) {
+  if (const auto* text = std::get_if<std::string>(&input)) {
+    request.set_text(*text);
+  } else {
+    *request.mutable_tokens() = std::get<v1::TokenIds>(input);
+  }
+}
+
+}  // namespace triptych::client
+
+#endif  // TRIPTYCH_CLIENT_INPUT_H_

@@ -1,0 +1,148 @@
+#include <google/protobuf/util/time_util.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "client/commands.h"
+#include "client/flags.h"
+#include "client/format.h"
+#include "client/output.h"
+#include "client/table.h"
+
+namespace triptych::client {
+namespace {
+
+constexpr size_t kMaxWidth = 100;
+
+struct KvFlags {
+  v1::WatchKvCacheStatsRequest request;
+  bool watch = false;
+  bool sequences = false;
+  bool json = false;
+};
+
+std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
+  Table table({{"model"},
+               {"pool"},
+               {"used"},
+               {"reserved"},
+               {"free"},
+               {"peak reserved"},
+               {"positions held"},
+               {"bytes per position"},
+               {"MHA would use"},
+               {"blocks free"},
+               {"blocks"},
+               {"positions per block"},
+               {"sequences running"},
+               {"sequences waiting"},
+               {"preemptions"}});
+  for (const v1::KvCacheStats& model : stats.models()) {
+    table.AddRow({model.model(), FormatBytes(model.pool_bytes()), FormatBytes(model.used_bytes()),
+                  FormatBytes(model.reserved_bytes()), FormatBytes(model.free_bytes()),
+                  FormatBytes(model.peak_reserved_bytes()), FormatCount(model.positions()),
+                  FormatBytes(model.bytes_per_position()), FormatBytes(model.mha_used_bytes()),
+                  FormatCount(model.free_blocks()), FormatCount(model.total_blocks()),
+                  FormatCount(model.block_positions()), FormatCount(model.running_sequences()),
+                  FormatCount(model.waiting_sequences()), FormatCount(model.preemptions())});
+  }
+  table.AddRow({"total", FormatBytes(stats.total_pool_bytes()),
+                FormatBytes(stats.total_used_bytes()), FormatBytes(stats.total_reserved_bytes()),
+                FormatBytes(stats.total_free_bytes()), "", "", "", "", "", "", "", "", "", ""});
+  return table.Sideways(kMaxWidth);
+}
+
+std::string SequencesText(const v1::ListSequencesResponse& response) {
+  if (response.sequences().empty()) return "no live sequences\n";
+  Table table({{"request", Table::Align::kLeft},
+               {"model", Table::Align::kLeft},
+               {"state", Table::Align::kLeft},
+               {"prompt\ntokens"},
+               {"new\ntokens"},
+               {"positions"},
+               {"used"},
+               {"reserved"},
+               {"preempted"}});
+  for (const v1::Sequence& sequence : response.sequences()) {
+    const v1::KvCacheUsage& cache = sequence.kv_cache();
+    table.AddRow({sequence.request_id(), sequence.model(), Label(sequence.state()),
+                  FormatCount(sequence.prompt_tokens()), FormatCount(sequence.generated_tokens()),
+                  FormatCount(cache.positions()), FormatBytes(cache.used_bytes()),
+                  FormatBytes(cache.reserved_bytes()), FormatCount(sequence.preemptions())});
+  }
+  return table.ToString();
+}
+
+// Prints updates, on a terminal each over the one before.
+class StatsDisplay {
+ public:
+  void Show(const v1::GetKvCacheStatsResponse& stats) {
+    const std::string text = StatsText(stats);
+    if (lines_ > 0) {
+      // Up to the first line, and clear from there to the end of the screen.
+      Print(StdoutIsTerminal() ? "\x1b[" + std::to_string(lines_) + "A\x1b[J" : "\n");
+    }
+    Print(text);
+    lines_ = std::count(text.begin(), text.end(), '\n');
+  }
+
+ private:
+  int64_t lines_ = 0;  // Of the last update.
+};
+
+void ShowKvCache(const ServerFlags& server, const KvFlags& flags) {
+  Session session(server);
+  const std::string& model = flags.request.model();
+  StatsDisplay display;
+  const auto show = [&](const v1::GetKvCacheStatsResponse& stats) {
+    if (flags.json) {
+      PrintJson(stats);
+    } else {
+      display.Show(stats);
+    }
+  };
+  if (flags.sequences) {
+    v1::ListSequencesResponse response;
+    session.Check(session.client().ListSequences(model, &response));
+    if (flags.json) {
+      PrintJson(response);
+    } else {
+      Print(SequencesText(response));
+    }
+  } else if (flags.watch) {
+    session.Check(session.client().WatchKvCacheStats(flags.request, show));
+  } else {
+    v1::GetKvCacheStatsResponse stats;
+    session.Check(session.client().GetKvCacheStats(model, &stats));
+    show(stats);
+  }
+}
+
+}  // namespace
+
+void AddKvCommand(CLI::App& app, const ServerFlags& server) {
+  CLI::App* command = app.add_subcommand("kv", "What the key/value caches hold and cost");
+  const auto flags = std::make_shared<KvFlags>();
+  AddModelFlag(command, "Only this model", *flags->request.mutable_model());
+  CLI::Option* watch =
+      command->add_flag("--watch", flags->watch, "Keep showing them, until Ctrl-C");
+  AddNumber<double>(command, "--interval", "Between two updates (server's default: 1)",
+                    {0.05, 3600},
+                    [flags](double seconds) {
+                      using google::protobuf::util::TimeUtil;
+                      *flags->request.mutable_interval() =
+                          TimeUtil::MillisecondsToDuration(std::llround(seconds * 1e3));
+                    })
+      ->needs(watch)
+      ->type_name("SECONDS");
+  command->add_flag("--sequences", flags->sequences, "List the live sequences instead")
+      ->excludes(watch);
+  command->add_flag("--json", flags->json, "Print each answer as a JSON line");
+  SetFooter(command,
+            "  triptych kv --watch --interval 0.5\n"
+            "  triptych kv --sequences --model shakespeare-mla");
+  command->callback([&server, flags] { ShowKvCache(server, *flags); });
+}
+
+}  // namespace triptych::client

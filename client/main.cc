@@ -1,0 +1,99 @@
+// triptych: the command line of a Triptych server.
+
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "client/commands.h"
+#include "client/flags.h"
+#include "client/format.h"
+#include "client/output.h"
+
+namespace triptych::client {
+namespace {
+
+// HOST:PORT, or [IPV6]:PORT.
+std::string CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon != 0 && colon != address.npos &&
+      ParseNumber<int>(address.substr(colon + 1), {1, 65535})) {
+    return "";
+  }
+  return "must be HOST:PORT, not '" + address + "'";
+}
+
+void AddServerFlags(CLI::App& app, ServerFlags& server) {
+  app.add_option("--server", server.address, "Address of the server")
+      ->type_name("HOST:PORT")
+      ->check(CheckAddress)
+      ->envname("TRIPTYCH_SERVER")
+      ->capture_default_str();
+  AddNumber<double>(&app, "--timeout", "Give a call up after so long", {0.001, 1e6},
+                    [&](double seconds) {
+                      server.timeout = std::chrono::milliseconds(std::llround(seconds * 1e3));
+                    })
+      ->type_name("SECONDS");
+}
+
+// One line, after whatever has been printed on the terminal.
+void PrintError(const std::string& message) {
+  if (StdoutIsTerminal()) EndLine();
+  std::cerr << "triptych: " << OneLine(message) << "\n";
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Generates and scores text on a Triptych server, and shows what the cache costs.",
+               "triptych");
+  app.fallthrough();
+  app.require_subcommand(0, 1);  // None is refused below, after unknown ones.
+  app.get_formatter()->column_width(34);
+  app.footer(
+      "Examples:\n"
+      "  triptych generate -n 200 \"To be, or not to be\"\n"
+      "  triptych compare -n 100 --temperature 0 \"To be, or not to be\"\n"
+      "  triptych kv --watch\n\n"
+      "triptych COMMAND --help says more.");
+
+  ServerFlags server;
+  AddServerFlags(app, server);
+  AddGenerateCommand(app, server);
+  AddCompareCommand(app, server);
+  AddScoreCommand(app, server);
+  AddModelsCommand(app, server);
+  AddKvCommand(app, server);
+
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
+    return kExitOk;
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ExtrasError& error) {
+    PrintError(error.what() + std::string(" (see --help; text of several words needs quotes)"));
+    return kExitBadUsage;
+  } catch (const CLI::ParseError& error) {
+    PrintError(error.what());
+    return kExitBadUsage;
+  } catch (const Failure& failure) {
+    PrintError(failure.what());
+    return kExitFailed;
+  } catch (const Interrupted&) {
+    if (StdoutIsTerminal()) EndLine();
+    return kExitInterrupted;
+  }
+}
+
+}  // namespace
+}  // namespace triptych::client
+
+int main(int argc, char** argv) {
+  // gRPC's log would break the one line that an error gets.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  // A reader that has seen enough ends the program quietly, whatever the parent process ignores.
+  signal(SIGPIPE, SIG_DFL);
+  return triptych::client::Main(argc, argv);
+}

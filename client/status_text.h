@@ -1,0 +1,19 @@
+#ifndef TRIPTYCH_CLIENT_STATUS_TEXT_H_
+#define TRIPTYCH_CLIENT_STATUS_TEXT_H_
+
+#include <grpcpp/support/status.h>
+
+#include <string>
+
+namespace triptych::client {
+
+// One line of text, without a newline, that says why a call to the server at `address` failed:
+// the code, the message, and what the google.rpc.Status in its details adds (field violations,
+// reason, retry delay). Control characters become spaces.
+//
+// REQUIRES: !status.ok()
+std::string DescribeStatus(const grpc::Status& status, const std::string& address);
+
+}  // namespace triptych::client
+
+#endif  // TRIPTYCH_CLIENT_STATUS_TEXT_H_

@@ -1,0 +1,19 @@
+// The core of attention on whole sequences, on plain differentiable tensor operations.
+#ifndef TRIPTYCH_ENGINE_ATTENTION_DENSE_H_
+#define TRIPTYCH_ENGINE_ATTENTION_DENSE_H_
+
+#include <ATen/ATen.h>
+
+namespace triptych {
+
+// Softmax attention of H query heads over G key/value heads, modular grouping: head h reads
+// g = h mod G (definitions, sections 2 and 3). No copies of K or V are made.
+//   q: [batch, L1, H, d_qk]   k: [batch, L2, G, d_qk]   v: [batch, L2, G, d_v]
+//   returns [batch, L1, H * d_v]
+// `causal` needs L1 = L2: position i sees positions 0 to i.
+at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+                       bool causal);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_ATTENTION_DENSE_H_

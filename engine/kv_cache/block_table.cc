@@ -1,0 +1,19 @@
+#include "engine/kv_cache/block_table.h"
+
+#include <algorithm>
+
+namespace triptych {
+
+bool BlockTable::Reserve(int64_t positions) {
+  const int64_t missing = (positions + block_positions_ - 1) / block_positions_ - size();
+  if (missing > 0 && !pool_->Take(missing, blocks_)) return false;
+  peak_size_ = std::max(peak_size_, size());
+  return true;
+}
+
+void BlockTable::Release() {
+  pool_->Give(blocks_);
+  blocks_.clear();
+}
+
+}  // namespace triptych

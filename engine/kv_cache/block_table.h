@@ -1,0 +1,41 @@
+// The blocks of one sequence, in order of position. Torch-free, not thread-safe.
+#ifndef TRIPTYCH_ENGINE_KV_CACHE_BLOCK_TABLE_H_
+#define TRIPTYCH_ENGINE_KV_CACHE_BLOCK_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kv_cache/block_pool.h"
+
+namespace triptych {
+
+// Owns its blocks and gives them back to the pool when it dies. The pool must outlive it.
+class BlockTable {
+ public:
+  BlockTable(BlockPool& pool, int64_t block_positions)
+      : pool_(&pool), block_positions_(block_positions) {}
+  ~BlockTable() { Release(); }
+  BlockTable(const BlockTable&) = delete;
+  BlockTable& operator=(const BlockTable&) = delete;
+
+  // Holds blocks for at least `positions` positions, or changes nothing and returns false if the
+  // pool has too few. Never shrinks.
+  bool Reserve(int64_t positions);
+  // Gives every block back. The peak stays.
+  void Release();
+
+  // Position p lives in row p % block_positions of blocks()[p / block_positions].
+  const std::vector<int32_t>& blocks() const { return blocks_; }
+  int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
+  int64_t peak_size() const { return peak_size_; }
+
+ private:
+  BlockPool* pool_;
+  int64_t block_positions_;
+  int64_t peak_size_ = 0;
+  std::vector<int32_t> blocks_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KV_CACHE_BLOCK_TABLE_H_

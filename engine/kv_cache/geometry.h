@@ -1,0 +1,37 @@
+// Byte accounting of a paged cache: what positions and blocks cost. Torch-free.
+#ifndef TRIPTYCH_ENGINE_KV_CACHE_GEOMETRY_H_
+#define TRIPTYCH_ENGINE_KV_CACHE_GEOMETRY_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace triptych {
+
+// What one sequence's cache costs. A position is a row written in every layer.
+struct KvCacheUsage {
+  int64_t positions = 0;
+  int64_t bytes_per_position = 0;
+  int64_t used_bytes = 0;           // positions * bytes_per_position
+  int64_t reserved_bytes = 0;       // the unused tail of the last block included
+  int64_t peak_reserved_bytes = 0;  // the most ever reserved; kept after release
+  int64_t mha_used_bytes = 0;       // the same positions if every layer were MHA
+};
+
+// The bytes of one model's cache. A block holds `block_positions` rows of every layer.
+struct CacheGeometry {
+  int64_t block_positions = 0;
+  std::vector<int64_t> row_bytes;      // of each layer
+  int64_t mha_bytes_per_position = 0;  // for comparison: every layer MHA
+
+  int64_t BytesPerPosition() const;
+  int64_t BlockBytes() const { return block_positions * BytesPerPosition(); }
+  int64_t BlocksFor(int64_t positions) const {
+    return (positions + block_positions - 1) / block_positions;
+  }
+  // `peak_blocks` is the most blocks the sequence ever held.
+  KvCacheUsage Usage(int64_t positions, int64_t blocks, int64_t peak_blocks) const;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KV_CACHE_GEOMETRY_H_

@@ -1,0 +1,214 @@
+#include "engine/model/checkpoint.h"
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "engine/model/safetensors.h"
+
+namespace triptych {
+namespace {
+
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kWeightsFile = "model.safetensors";
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::ostringstream text;
+  text << '[';
+  for (size_t i = 0; i < shape.size(); ++i) text << (i > 0 ? ", " : "") << shape[i];
+  text << ']';
+  return text.str();
+}
+
+std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
+
+at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& source,
+                      const TensorSpec& spec, DType dtype) {
+  const auto found = file.entries().find(spec.name);
+  if (found == file.entries().end()) {
+    throw LoadError(source + ": tensor " + spec.name + " is missing");
+  }
+  const SafetensorsEntry& entry = found->second;
+  if (entry.shape != spec.shape) {
+    throw LoadError(source + ": tensor " + spec.name + " has shape " + ShapeText(entry.shape) +
+                    "; the config needs " + ShapeText(spec.shape));
+  }
+  at::ScalarType stored;
+  if (entry.dtype == "F32") {
+    stored = at::kFloat;
+  } else if (entry.dtype == "BF16") {
+    stored = at::kBFloat16;
+  } else if (entry.dtype == "F16") {
+    stored = at::kHalf;
+  } else {
+    throw LoadError(source + ": tensor " + spec.name + " has dtype " + entry.dtype +
+                    "; allowed: F32, BF16, F16");
+  }
+  at::Tensor tensor = at::empty(entry.shape, stored);
+  const auto bytes = file.Data(entry);
+  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  return tensor.to(ToScalarType(dtype));
+}
+
+// Rows (i, i + d/2) of each head become rows (2i, 2i+1). rows: [heads * d, ...].
+at::Tensor InterleaveRotaryRows(const at::Tensor& rows, int64_t d) {
+  return rows.unflatten(0, {-1, 2, d / 2}).transpose(1, 2).flatten(0, 2).contiguous();
+}
+
+// Applies InterleaveRotaryRows to the last d_R of every `width` rows.
+at::Tensor InterleaveTailRows(const at::Tensor& rows, int64_t width, int64_t d_rope) {
+  const at::Tensor heads = rows.unflatten(0, {-1, width});
+  const at::Tensor tail = heads.narrow(1, width - d_rope, d_rope);
+  return at::cat({heads.narrow(1, 0, width - d_rope),
+                  InterleaveRotaryRows(tail.flatten(0, 1), d_rope).view_as(tail)},
+                 1)
+      .flatten(0, 1);
+}
+
+void InterleaveRotary(const ModelConfig& config, Weights& weights) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string attention = LayerPrefix(layer) + "self_attn.";
+    const auto permute = [&](const std::string& name, int64_t width, int64_t d_rope) {
+      for (const char* part : {".weight", ".bias"}) {
+        const auto found = weights.find(attention + name + part);
+        if (found == weights.end()) continue;
+        found->second = InterleaveTailRows(found->second, width, d_rope);
+      }
+    };
+    if (config.attention == AttentionKind::kMla) {
+      permute("q_proj", config.QueryDim(), config.qk_rope_head_dim);
+      permute("kv_a_proj_with_mqa", config.kv_lora_rank[layer] + config.qk_rope_head_dim,
+              config.qk_rope_head_dim);
+    } else {
+      permute("q_proj", config.head_dim, config.head_dim);
+      permute("k_proj", config.head_dim, config.head_dim);
+    }
+  }
+}
+
+// Contiguous head g * (H/G) + j becomes modular head j * G + g (definitions, section 3).
+void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
+  const int64_t groups = config.num_key_value_heads;
+  const int64_t shared = config.num_attention_heads / groups;
+  if (shared == 1) return;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string attention = LayerPrefix(layer) + "self_attn.";
+    for (const char* name : {"q_proj.weight", "q_proj.bias"}) {
+      const auto found = weights.find(attention + name);
+      if (found == weights.end()) continue;
+      found->second = found->second.unflatten(0, {groups, shared, config.head_dim})
+                          .transpose(0, 1)
+                          .flatten(0, 2)
+                          .contiguous();
+    }
+    at::Tensor& o = weights.at(attention + "o_proj.weight");
+    o = o.unflatten(1, {groups, shared, config.head_dim}).transpose(1, 2).flatten(1).contiguous();
+  }
+}
+
+}  // namespace
+
+at::ScalarType ToScalarType(DType dtype) {
+  return dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
+}
+
+std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
+  std::vector<TensorSpec> specs;
+  const auto add = [&](std::string name, std::vector<int64_t> shape) {
+    specs.push_back({std::move(name), std::move(shape)});
+  };
+  const auto add_linear = [&](const std::string& name, int64_t out, int64_t in, bool bias) {
+    add(name + ".weight", {out, in});
+    if (bias) add(name + ".bias", {out});
+  };
+  const int64_t width = config.hidden_size;
+  const int64_t heads = config.num_attention_heads;
+  const int64_t head_dim = config.head_dim;
+  const auto add_norm = [&](const std::string& name) {
+    add(name + ".weight", {width});
+    if (config.norm_bias) add(name + ".bias", {width});
+  };
+
+  add("model.embed_tokens.weight", {config.vocab_size, width});
+  if (config.position_embedding == PositionEmbedding::kLearned) {
+    add("model.embed_positions.weight", {config.max_position_embeddings, width});
+  }
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string prefix = LayerPrefix(layer);
+    const std::string attention = prefix + "self_attn.";
+    const bool bias = config.attention_bias;
+    add_norm(prefix + "input_layernorm");
+    add_linear(attention + "q_proj", heads * config.QueryDim(), width, bias);
+    if (config.attention == AttentionKind::kMla) {
+      const int64_t rank = config.kv_lora_rank[layer];
+      add_linear(attention + "kv_a_proj_with_mqa", rank + config.qk_rope_head_dim, width, false);
+      if (config.kv_a_layernorm) add(attention + "kv_a_layernorm.weight", {rank});
+      add_linear(attention + "kv_b_proj", heads * 2 * head_dim, rank, false);
+    } else {
+      add_linear(attention + "k_proj", config.num_key_value_heads * head_dim, width, bias);
+      add_linear(attention + "v_proj", config.num_key_value_heads * head_dim, width, bias);
+    }
+    add_linear(attention + "o_proj", width, heads * head_dim, bias);
+    add_norm(prefix + "post_attention_layernorm");
+    if (config.mlp == MlpKind::kSwiglu) {
+      add_linear(prefix + "mlp.gate_proj", config.intermediate_size, width, config.mlp_bias);
+    }
+    add_linear(prefix + "mlp.up_proj", config.intermediate_size, width, config.mlp_bias);
+    add_linear(prefix + "mlp.down_proj", width, config.intermediate_size, config.mlp_bias);
+  }
+  add_norm("model.norm");
+  if (!config.tie_word_embeddings) add("lm_head.weight", {config.vocab_size, width});
+  return specs;
+}
+
+Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype) {
+  Checkpoint checkpoint{.config = ReadModelConfig(directory / kConfigFile), .weights = {}};
+  ModelConfig& config = checkpoint.config;
+  const std::string source = (directory / kWeightsFile).string();
+  const SafetensorsFile file(directory / kWeightsFile);
+
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    checkpoint.weights.emplace(spec.name, ReadTensor(file, source, spec, dtype));
+  }
+  for (const auto& [name, entry] : file.entries()) {
+    if (!checkpoint.weights.contains(name)) {
+      throw LoadError(source + ": tensor " + name + " does not belong to a model with this config");
+    }
+  }
+
+  if (config.position_embedding == PositionEmbedding::kRope && !config.rope_interleave) {
+    InterleaveRotary(config, checkpoint.weights);
+    config.rope_interleave = true;
+  }
+  if (config.head_grouping == HeadGrouping::kContiguous) {
+    PermuteContiguousHeads(config, checkpoint.weights);
+    config.head_grouping = HeadGrouping::kModular;
+  }
+  return checkpoint;
+}
+
+void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
+                    const Weights& weights) {
+  std::filesystem::create_directories(directory);
+  std::vector<at::Tensor> kept;  // what `tensors` points into
+  std::vector<SafetensorsTensor> tensors;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const at::Tensor& tensor = kept.emplace_back(
+        weights.at(spec.name).detach().to(ToScalarType(config.torch_dtype)).contiguous());
+    tensors.push_back({spec.name,
+                       config.torch_dtype == DType::kFloat32 ? "F32" : "BF16",
+                       spec.shape,
+                       {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
+  }
+  WriteSafetensors(directory / kWeightsFile, tensors, {{"format", "pt"}});
+
+  const std::filesystem::path beside = directory / (std::string(kConfigFile) + ".tmp");
+  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
+  out << ToJson(config);
+  out.close();
+  if (!out) throw std::runtime_error(beside.string() + ": cannot be written");
+  std::filesystem::rename(beside, directory / kConfigFile);
+}
+
+}  // namespace triptych

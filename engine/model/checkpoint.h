@@ -1,0 +1,45 @@
+// A model's weights on disk: `config.json` beside `model.safetensors`.
+#ifndef TRIPTYCH_ENGINE_MODEL_CHECKPOINT_H_
+#define TRIPTYCH_ENGINE_MODEL_CHECKPOINT_H_
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/model/config.h"
+
+namespace triptych {
+
+// Tensors by their published names.
+using Weights = std::map<std::string, at::Tensor>;
+
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+at::ScalarType ToScalarType(DType dtype);
+
+// Every tensor of a model with this config, in the order of the forward pass.
+std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
+
+struct Checkpoint {
+  // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
+  ModelConfig config;
+  Weights weights;
+};
+
+// Reads and checks a checkpoint, with its weights converted to `dtype`. Throws LoadError.
+Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype);
+
+// Writes `config.json` and `model.safetensors` in the config's torch_dtype; creates the
+// directory. Each file appears whole or not at all. Throws std::runtime_error.
+void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
+                    const Weights& weights);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_MODEL_CHECKPOINT_H_

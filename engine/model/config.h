@@ -1,0 +1,89 @@
+// The shape of a decoder: what `config.json` says, checked, and the cache geometry it implies.
+// Torch-free. Field names and meanings are those of published configs where one exists.
+#ifndef TRIPTYCH_ENGINE_MODEL_CONFIG_H_
+#define TRIPTYCH_ENGINE_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace triptych {
+
+enum class AttentionKind { kMha, kGqa, kMla };
+enum class PositionEmbedding { kLearned, kSinusoidal, kRope, kNone };
+enum class NormKind { kRmsNorm, kLayerNorm };
+enum class MlpKind { kGelu, kSwiglu };
+enum class HiddenAct { kGelu, kGeluExact, kSilu };
+// Which key/value head g query head h reads: modular, g = h mod G; contiguous, g = h / (H/G).
+// Contiguous checkpoints are permuted to modular at load.
+enum class HeadGrouping { kModular, kContiguous };
+enum class DType { kFloat32, kBFloat16 };
+
+std::string_view Name(AttentionKind kind);  // "mha", "gqa", "mla"
+std::string_view Name(DType dtype);         // "float32", "bfloat16"
+int64_t ElementBytes(DType dtype);
+
+// A file that cannot be served: the message names the file, the field or tensor, the value and
+// what is allowed.
+class LoadError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct ModelConfig {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;        // D
+  int64_t intermediate_size = 0;  // width inside the MLP
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;  // H
+  int64_t num_key_value_heads = 0;  // G; H under MHA and MLA
+  int64_t head_dim = 0;             // d = d_qk = d_v; D / H unless given
+  int64_t max_position_embeddings = 0;
+
+  AttentionKind attention = AttentionKind::kMha;
+  std::vector<int64_t> kv_lora_rank;  // r of each layer; empty unless MLA
+  int64_t qk_rope_head_dim = 0;       // d_R, MLA with rotary positions only
+  bool kv_a_layernorm = false;        // MLA: RMS norm on the latent, which is cached after it
+  HeadGrouping head_grouping = HeadGrouping::kModular;
+
+  PositionEmbedding position_embedding = PositionEmbedding::kLearned;
+  double rope_theta = 10000.0;
+  // Rotary pairs are (2i, 2i+1); false: (i, i + d/2), permuted at load.
+  bool rope_interleave = true;
+  NormKind norm = NormKind::kRmsNorm;
+  double norm_eps = 1e-5;
+  bool norm_bias = false;
+  MlpKind mlp = MlpKind::kSwiglu;
+  HiddenAct hidden_act = HiddenAct::kSilu;
+  bool mlp_bias = false;
+  bool attention_bias = false;  // q, k, v and o; under MLA q and o
+  bool tie_word_embeddings = false;
+  DType torch_dtype = DType::kFloat32;
+
+  // Elements of one query or key: head_dim, plus d_R under MLA.
+  int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }
+};
+
+// Reads and checks a config. `source` is the file's name for messages. Throws LoadError.
+ModelConfig ParseModelConfig(std::string_view json, const std::string& source);
+ModelConfig ReadModelConfig(const std::filesystem::path& file);
+
+// The config as JSON that ParseModelConfig reads back to the same value.
+std::string ToJson(const ModelConfig& config);
+
+// --- What a position costs in the cache -----------------------------------------------------
+// The one source of every byte reported (definitions, section 6).
+
+// Elements of one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA.
+int64_t CacheRowElements(const ModelConfig& config, int64_t layer);
+// Bytes of one cache row of a layer, stored in `kv_dtype`.
+int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, DType kv_dtype);
+// Elements of the row that MHA with as many heads would need: H*(d_qk + d_R) + H*d_v.
+int64_t MhaRowElements(const ModelConfig& config);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_MODEL_CONFIG_H_

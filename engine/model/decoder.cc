@@ -1,0 +1,156 @@
+#include "engine/model/decoder.h"
+
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "engine/attention/grouped_attention.h"
+#include "engine/attention/latent_attention.h"
+#include "engine/attention/rms_norm.h"
+
+namespace triptych {
+namespace {
+
+at::Tensor Find(const Weights& weights, const std::string& name) {
+  const auto found = weights.find(name);
+  return found == weights.end() ? at::Tensor() : found->second;
+}
+
+Linear FindLinear(const Weights& weights, const std::string& name) {
+  return {.weight = Find(weights, name + ".weight"), .bias = Find(weights, name + ".bias")};
+}
+
+// sin(p / 10000^(2i/D)) at 2i, cos at 2i+1 (Vaswani et al. 2017, arXiv:1706.03762).
+at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
+  const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
+  const at::Tensor angles = at::arange(positions, at::kDouble).unsqueeze(1) *
+                            at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
+  return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);  // [positions, D]
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype)
+    : config_(config),
+      compute_dtype_(compute_dtype),
+      residual_dtype_(compute_dtype == at::kDouble ? at::kDouble : at::kFloat),
+      token_embedding_(weights.at("model.embed_tokens.weight")),
+      final_norm_{Find(weights, "model.norm.weight"), Find(weights, "model.norm.bias")},
+      lm_head_{config.tie_word_embeddings ? token_embedding_ : weights.at("lm_head.weight"), {}} {
+  if (config.position_embedding == PositionEmbedding::kLearned) {
+    position_embedding_ = weights.at("model.embed_positions.weight");
+  } else if (config.position_embedding == PositionEmbedding::kSinusoidal) {
+    position_embedding_ = SinusoidalPositions(config.max_position_embeddings, config.hidden_size);
+  }
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) layers_.push_back(MakeLayer(weights, i));
+}
+
+Decoder::Layer Decoder::MakeLayer(const Weights& weights, int64_t index) const {
+  const std::string prefix = "model.layers." + std::to_string(index) + ".";
+  const std::string self = prefix + "self_attn.";
+  const auto norm = [&](const std::string& name) {
+    return Norm{Find(weights, prefix + name + ".weight"), Find(weights, prefix + name + ".bias")};
+  };
+  Rotary rotary;
+  if (config_.position_embedding == PositionEmbedding::kRope) {
+    const bool mla = config_.attention == AttentionKind::kMla;
+    rotary = Rotary(config_.max_position_embeddings,
+                    mla ? config_.qk_rope_head_dim : config_.head_dim, config_.rope_theta);
+  }
+
+  Layer layer;
+  layer.attention_norm = norm("input_layernorm");
+  layer.mlp_norm = norm("post_attention_layernorm");
+  layer.gate = FindLinear(weights, prefix + "mlp.gate_proj");
+  layer.up = FindLinear(weights, prefix + "mlp.up_proj");
+  layer.down = FindLinear(weights, prefix + "mlp.down_proj");
+  if (config_.attention == AttentionKind::kMla) {
+    const LatentShape shape{.heads = config_.num_attention_heads,
+                            .d_qk = config_.head_dim,
+                            .d_v = config_.head_dim,
+                            .rank = config_.kv_lora_rank[index],
+                            .d_rope = config_.qk_rope_head_dim,
+                            .norm_eps = config_.norm_eps};
+    layer.attention = std::make_unique<LatentAttention>(
+        shape,
+        LatentWeights{.q = FindLinear(weights, self + "q_proj"),
+                      .kv_a = FindLinear(weights, self + "kv_a_proj_with_mqa"),
+                      .latent_norm = Find(weights, self + "kv_a_layernorm.weight"),
+                      .kv_b = weights.at(self + "kv_b_proj.weight"),
+                      .o = FindLinear(weights, self + "o_proj")},
+        std::move(rotary));
+  } else {
+    layer.attention = std::make_unique<GroupedAttention>(
+        config_.num_attention_heads, config_.num_key_value_heads,
+        GroupedAttention::Weights{.q = FindLinear(weights, self + "q_proj"),
+                                  .k = FindLinear(weights, self + "k_proj"),
+                                  .v = FindLinear(weights, self + "v_proj"),
+                                  .o = FindLinear(weights, self + "o_proj")},
+        std::move(rotary));
+  }
+  return layer;
+}
+
+at::Tensor Decoder::Embed(const at::Tensor& ids, const at::Tensor& positions) const {
+  const at::Tensor tokens = at::embedding(token_embedding_, ids).to(residual_dtype_);
+  if (!position_embedding_.defined()) return tokens;
+  return tokens + at::embedding(position_embedding_, positions).to(residual_dtype_);
+}
+
+at::Tensor Decoder::Normalize(const Norm& norm, const at::Tensor& x) const {
+  if (config_.norm == NormKind::kRmsNorm) return RmsNorm(x, norm.weight, config_.norm_eps);
+  const at::Tensor bias = norm.bias.defined() ? norm.bias.to(x.scalar_type()) : at::Tensor();
+  return at::layer_norm(x, {x.size(-1)}, norm.weight.to(x.scalar_type()), bias, config_.norm_eps);
+}
+
+at::Tensor Decoder::Mlp(const Layer& layer, const at::Tensor& x) const {
+  switch (config_.hidden_act) {
+    case HiddenAct::kSilu:
+      return layer.down(at::silu(layer.gate(x)) * layer.up(x));
+    case HiddenAct::kGelu:
+      return layer.down(at::gelu(layer.up(x), "tanh"));
+    case HiddenAct::kGeluExact:
+      return layer.down(at::gelu(layer.up(x), "none"));
+  }
+  return {};
+}
+
+at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout) const {
+  at::Tensor x = Embed(ids, at::arange(ids.size(1), at::kLong));  // [batch, length, D]
+  const auto add = [&](const at::Tensor& branch) {
+    x = x + (dropout != nullptr ? dropout->Apply(branch) : branch);
+  };
+  for (const Layer& layer : layers_) {
+    const at::Tensor h = Normalize(layer.attention_norm, x).to(compute_dtype_);
+    add(layer.attention->Dense(h, h, /*causal=*/true));
+    add(Mlp(layer, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
+  }
+  return lm_head_(Normalize(final_norm_, x));
+}
+
+void Decoder::PrepareToServe() {
+  lm_head_.weight = lm_head_.weight.to(residual_dtype_);
+  for (Layer& layer : layers_) layer.attention->PrepareToServe();
+}
+
+at::Tensor Decoder::Step(const at::Tensor& ids, const PagedStep& step, const at::Tensor& logit_rows,
+                         KvCacheStorage& cache) const {
+  at::Tensor x = Embed(ids, step.positions);  // [tokens, D]
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    const Layer& layer = layers_[i];
+    x.add_(layer.attention->Paged(Normalize(layer.attention_norm, x).to(compute_dtype_), step,
+                                  cache.layer(i)));
+    x.add_(Mlp(layer, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
+  }
+  return lm_head_(Normalize(final_norm_, x.index_select(0, logit_rows)));
+}
+
+int64_t ParameterCount(const ModelConfig& config) {
+  int64_t count = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    count += std::accumulate(spec.shape.begin(), spec.shape.end(), int64_t{1}, std::multiplies<>());
+  }
+  return count;
+}
+
+}  // namespace triptych

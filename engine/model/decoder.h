@@ -1,0 +1,82 @@
+// The decoder: embedding, pre-norm residual blocks, output matrix (definitions, section 9).
+#ifndef TRIPTYCH_ENGINE_MODEL_DECODER_H_
+#define TRIPTYCH_ENGINE_MODEL_DECODER_H_
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/attention/linear.h"
+#include "engine/kv_cache/storage.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/config.h"
+#include "engine/model/dropout.h"
+
+namespace triptych {
+
+// Const methods are safe to call from several threads.
+class Decoder {
+ public:
+  // `weights` holds what ExpectedTensors(config) lists; tensors are shared, not copied. Linear
+  // layers and attention compute in `compute_dtype`; the residual stream and the logits in
+  // float32, or in float64 if that is the compute dtype.
+  Decoder(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype);
+
+  // Whole sequences, differentiable. `dropout`, if given, acts on what blocks add to the residual
+  // stream.
+  //   ids: [batch, length] int64, length <= max_position_embeddings
+  //   returns logits [batch, length, vocab_size]
+  at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr) const;
+
+  // Derives what Step needs from the weights as they are now.
+  void PrepareToServe();
+
+  // New tokens of several sequences over the paged cache. REQUIRES: PrepareToServe().
+  //   ids: [tokens] int64   logit_rows: [rows] int64, the tokens whose logits are wanted
+  //   returns float32 logits [rows, vocab_size]
+  at::Tensor Step(const at::Tensor& ids, const PagedStep& step, const at::Tensor& logit_rows,
+                  KvCacheStorage& cache) const;
+
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  struct Norm {
+    at::Tensor weight;  // [D]
+    at::Tensor bias;    // [D], or undefined
+  };
+  struct Layer {
+    Norm attention_norm;
+    std::unique_ptr<Attention> attention;
+    Norm mlp_norm;
+    Linear gate;  // [intermediate, D]; undefined under GELU
+    Linear up;    // [intermediate, D]
+    Linear down;  // [D, intermediate]
+  };
+
+  Layer MakeLayer(const Weights& weights, int64_t index) const;
+  // ids: [...], positions: broadcastable to ids -> [..., D]
+  at::Tensor Embed(const at::Tensor& ids, const at::Tensor& positions) const;
+  // x: [..., D] -> [..., D] in x's dtype.
+  at::Tensor Normalize(const Norm& norm, const at::Tensor& x) const;
+  // x: [..., D] in the compute dtype -> [..., D].
+  at::Tensor Mlp(const Layer& layer, const at::Tensor& x) const;
+
+  ModelConfig config_;
+  at::ScalarType compute_dtype_;
+  at::ScalarType residual_dtype_;
+  at::Tensor token_embedding_;     // [vocab, D]
+  at::Tensor position_embedding_;  // [max_positions, D], or undefined
+  std::vector<Layer> layers_;
+  Norm final_norm_;
+  Linear lm_head_;  // [vocab, D]
+};
+
+// The number of elements of all weights.
+int64_t ParameterCount(const ModelConfig& config);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_MODEL_DECODER_H_

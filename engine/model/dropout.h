@@ -1,0 +1,29 @@
+// Dropout (Srivastava et al. 2014) with a generator fast enough for training on a CPU.
+#ifndef TRIPTYCH_ENGINE_MODEL_DROPOUT_H_
+#define TRIPTYCH_ENGINE_MODEL_DROPOUT_H_
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+namespace triptych {
+
+// Not thread-safe: each draw moves the generator on.
+class Dropout {
+ public:
+  // `probability` is in [0, 1).
+  Dropout(double probability, uint64_t seed) : probability_(probability), seed_(seed) {}
+
+  // x with each element zeroed with the given probability and the rest scaled to keep the mean.
+  // Differentiable.
+  at::Tensor Apply(const at::Tensor& x);
+
+ private:
+  double probability_;
+  uint64_t seed_;
+  uint64_t draws_ = 0;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_MODEL_DROPOUT_H_

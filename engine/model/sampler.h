@@ -1,0 +1,66 @@
+// Chooses the next token from logits. Torch-free, not thread-safe: one sampler per sequence.
+// Throughout, a NaN counts as -inf, which has no probability, and +inf as the largest float.
+#ifndef TRIPTYCH_ENGINE_MODEL_SAMPLER_H_
+#define TRIPTYCH_ENGINE_MODEL_SAMPLER_H_
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace triptych {
+
+// Applied in this order: logit bias, repetition penalty, presence and frequency penalty,
+// temperature, top_k, top_p (of what top_k kept), min_p; equals are kept by lower id. Ranges are
+// those of triptych.v1.SamplingParams; the caller checks them.
+struct SamplingParams {
+  float temperature = 1;  // 0: the most likely token, the lowest id among equals
+  int32_t top_k = 0;      // 0: all
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;  // of tokens in prompt or output (Keskar et al. 2019)
+  float presence_penalty = 0;    // of tokens in the output, once
+  float frequency_penalty = 0;   // of tokens in the output, each time
+  std::unordered_map<int32_t, float> logit_bias = {};
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;  // natural logarithm under the model's own distribution
+};
+
+struct TokenLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  // most likely first
+};
+
+// log(sum(exp(logits))), summed in double in the order of ids. -inf if no token is possible.
+double LogSumExp(std::span<const float> logits);
+
+// The log-probability of `chosen` and of the `top` most likely tokens (equals by lower id; all of
+// them if there are fewer). REQUIRES: `chosen` has a logit.
+TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t top);
+
+class Sampler {
+ public:
+  // The generator is std::mt19937_64 from `seed`; draws are the same on every platform.
+  Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> prompt);
+
+  // Chooses a token and remembers it for the penalties. `logits` has one value per token id.
+  // A token without probability is never chosen; if nothing can be, the result is -1.
+  int32_t Sample(std::span<const float> logits);
+
+ private:
+  int32_t Choose(std::span<const float> logits);
+
+  SamplingParams params_;
+  std::mt19937_64 generator_;
+  bool penalizes_;  // a penalty is not neutral
+  std::unordered_map<int32_t, int32_t>
+      output_counts_;  // empty unless penalizes_; 0: only in prompt
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_MODEL_SAMPLER_H_

@@ -1,0 +1,240 @@
+#include "engine/serving/engine.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <exception>
+#include <span>
+#include <utility>
+
+namespace triptych {
+namespace {
+
+std::vector<int64_t> RowElements(const ModelConfig& config) {
+  std::vector<int64_t> elements;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    elements.push_back(CacheRowElements(config, layer));
+  }
+  return elements;
+}
+
+int64_t PoolBlocks(const CacheGeometry& geometry, int64_t bytes) {
+  const int64_t blocks = bytes / geometry.BlockBytes();
+  if (blocks < 1 || blocks > INT32_MAX) {
+    throw LoadError("a key/value cache of " + std::to_string(bytes) + " bytes holds " +
+                    std::to_string(blocks) + " blocks of " + std::to_string(geometry.BlockBytes()) +
+                    " bytes; allowed: 1 to " + std::to_string(INT32_MAX));
+  }
+  return blocks;
+}
+
+SchedulerLimits Limits(const EngineOptions& options, const ModelConfig& config) {
+  return {.max_batch_tokens = options.max_batch_tokens,
+          .max_running = options.max_running,
+          .max_waiting = options.max_waiting,
+          .max_positions = config.max_position_embeddings};
+}
+
+at::Tensor ToTensor(const std::vector<int64_t>& values) {
+  return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
+}
+
+std::span<const float> Row(const at::Tensor& logits, int64_t row) {
+  const int64_t width = logits.size(1);
+  return {logits.data_ptr<float>() + row * width, static_cast<size_t>(width)};
+}
+
+}  // namespace
+
+CacheGeometry MakeCacheGeometry(const ModelConfig& config, DType kv_dtype,
+                                int64_t block_positions) {
+  CacheGeometry geometry{.block_positions = block_positions,
+                         .row_bytes = {},
+                         .mha_bytes_per_position = config.num_hidden_layers *
+                                                   MhaRowElements(config) * ElementBytes(kv_dtype)};
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    geometry.row_bytes.push_back(CacheRowBytes(config, layer, kv_dtype));
+  }
+  return geometry;
+}
+
+Engine::Engine(std::unique_ptr<const Decoder> decoder, std::shared_ptr<const Tokenizer> tokenizer,
+               const EngineOptions& options)
+    : decoder_(std::move(decoder)),
+      tokenizer_(std::move(tokenizer)),
+      geometry_(MakeCacheGeometry(decoder_->config(), options.kv_dtype, options.block_positions)),
+      pool_(PoolBlocks(geometry_, options.kv_cache_bytes)),
+      storage_(pool_.total(), options.block_positions, RowElements(decoder_->config()),
+               ToScalarType(options.kv_dtype)),
+      scheduler_(Limits(options, decoder_->config()), pool_, options.block_positions) {}
+
+void Engine::Submit(Request request, std::shared_ptr<RequestSink> sink) {
+  const SubmitStatus status =
+      accepting_ ? scheduler_.Submit(std::move(request), sink, Sequence::Clock::now())
+                 : SubmitStatus::kStopping;
+  if (status != SubmitStatus::kAccepted) sink->OnRejected(status);
+}
+
+void Engine::Cancel(const std::string& id) {
+  if (Sequence* sequence = scheduler_.Find(id)) Finish(*sequence, FinishReason::kCancelled);
+}
+
+bool Engine::Step() {
+  const std::vector<Chunk> chunks = scheduler_.Schedule();
+  if (chunks.empty()) return false;
+
+  std::vector<LogitRows> rows;
+  at::Tensor logits;  // [rows, vocab]
+  try {
+    logits = Compute(chunks, rows);
+  } catch (const std::exception& e) {
+    for (const Chunk& chunk : chunks) Finish(*chunk.sequence, FinishReason::kFailed, e.what());
+    return true;
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    Commit(chunks[i], logits.narrow(0, rows[i].first, rows[i].count));
+  }
+  return true;
+}
+
+at::Tensor Engine::Compute(const std::vector<Chunk>& chunks, std::vector<LogitRows>& rows) {
+  const c10::InferenceMode inference;
+  const auto now = Sequence::Clock::now();
+  std::vector<int64_t> ids, positions, cache_rows, logit_rows;
+  PagedStep step;
+  for (const Chunk& chunk : chunks) {
+    Sequence& sequence = *chunk.sequence;
+    if (!sequence.first_scheduled) sequence.first_scheduled = now;
+    const std::vector<int32_t>& blocks = sequence.blocks.blocks();
+    step.sequences.push_back({blocks.data(), chunk.start, chunk.count});
+    rows.push_back({static_cast<int64_t>(logit_rows.size()), 0});
+    for (int64_t p = chunk.start; p < chunk.start + chunk.count; ++p) {
+      const bool scores =
+          sequence.request.score_prompt && p + 1 < std::ssize(sequence.request.prompt);
+      const bool samples = chunk.samples && p + 1 == chunk.start + chunk.count;
+      if (scores || samples) {
+        logit_rows.push_back(std::ssize(ids));
+        ++rows.back().count;
+      }
+      ids.push_back(sequence.tokens[p]);
+      positions.push_back(p);
+      cache_rows.push_back(blocks[p / geometry_.block_positions] * geometry_.block_positions +
+                           p % geometry_.block_positions);
+    }
+  }
+  step.positions = ToTensor(positions);
+  step.rows = ToTensor(cache_rows);
+  return decoder_->Step(ToTensor(ids), step, ToTensor(logit_rows), storage_);
+}
+
+void Engine::Commit(const Chunk& chunk, const at::Tensor& logits) {
+  Sequence& sequence = *chunk.sequence;
+  sequence.cached += chunk.count;
+  if (sequence.request.score_prompt) RecordPromptLogprobs(chunk, logits);
+  if (!chunk.samples) return;
+  if (sequence.request.max_new_tokens == 0) {
+    sequence.first_token = sequence.last_token = Sequence::Clock::now();
+    Finish(sequence, FinishReason::kLength);
+  } else {
+    Generate(sequence, Row(logits, logits.size(0) - 1));
+  }
+}
+
+void Engine::RecordPromptLogprobs(const Chunk& chunk, const at::Tensor& logits) {
+  Sequence& sequence = *chunk.sequence;
+  const std::vector<int32_t>& prompt = sequence.request.prompt;
+  sequence.prompt_logprobs.resize(prompt.size() - 1);
+  for (int64_t row = 0; row < logits.size(0); ++row) {
+    const int64_t p = chunk.start + row;
+    if (p + 1 >= std::ssize(prompt)) break;
+    sequence.prompt_logprobs[p] = Logprobs(Row(logits, row), prompt[p + 1], 0).chosen.logprob;
+  }
+}
+
+void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
+  const Request& request = sequence.request;
+  const int32_t token = sequence.sampler.Sample(logits);
+  if (token < 0) {
+    Finish(sequence, FinishReason::kFailed, "the model gave no finite logit to choose from");
+    return;
+  }
+  sequence.last_token = Sequence::Clock::now();
+  if (!sequence.first_token) sequence.first_token = sequence.last_token;
+  sequence.tokens.push_back(token);
+
+  Delta delta;
+  delta.tokens.push_back(token);
+  if (request.logprobs) delta.logprobs.push_back(Logprobs(logits, token, *request.logprobs));
+  delta.text = sequence.stops.Push(sequence.utf8.Push(tokenizer_->Decode(token)));
+
+  const bool ended = token == tokenizer_->end_token() && !request.ignore_eos;
+  const bool full = sequence.generated() == request.max_new_tokens ||
+                    std::ssize(sequence.tokens) == decoder_->config().max_position_embeddings;
+  if (ended || full) {
+    delta.text += sequence.stops.Push(sequence.utf8.Flush());
+    delta.text += sequence.stops.Flush();  // may decide for a match
+  }
+  const bool stopped = ended || sequence.stops.matched().has_value();
+  sequence.sink->OnDelta(std::move(delta));
+  if (stopped || full) Finish(sequence, stopped ? FinishReason::kStop : FinishReason::kLength);
+}
+
+void Engine::Finish(Sequence& sequence, FinishReason reason, std::string error) {
+  Completion completion;
+  completion.reason = reason;
+  completion.error = std::move(error);
+  completion.stop = sequence.stops.matched();
+  completion.prompt_logprobs = std::move(sequence.prompt_logprobs);
+  RequestUsage& usage = completion.usage;
+  usage.prompt_tokens = std::ssize(sequence.request.prompt);
+  usage.generated_tokens = sequence.generated();
+  const auto now = Sequence::Clock::now();
+  const auto scheduled = sequence.first_scheduled.value_or(now);
+  usage.queue_time = scheduled - sequence.arrived;
+  usage.prefill_time = sequence.first_token.value_or(now) - scheduled;
+  if (sequence.first_token) usage.decode_time = sequence.last_token - *sequence.first_token;
+  usage.preemptions = sequence.preemptions;
+  usage.kv_cache = Usage(sequence);
+
+  const std::shared_ptr<RequestSink> sink = sequence.sink;
+  scheduler_.Remove(sequence.request.id);  // blocks are free before the client can know
+  sink->OnFinish(std::move(completion));
+}
+
+KvCacheUsage Engine::Usage(const Sequence& sequence) const {
+  return geometry_.Usage(sequence.cached, sequence.blocks.size(), sequence.blocks.peak_size());
+}
+
+KvCacheStats Engine::Stats() const {
+  KvCacheStats stats;
+  stats.pool_bytes = storage_.bytes();
+  stats.block_positions = geometry_.block_positions;
+  stats.block_bytes = geometry_.BlockBytes();
+  stats.bytes_per_position = geometry_.BytesPerPosition();
+  stats.total_blocks = pool_.total();
+  stats.free_blocks = pool_.free();
+  stats.reserved_bytes = pool_.used() * stats.block_bytes;
+  stats.free_bytes = pool_.free() * stats.block_bytes;
+  stats.peak_reserved_bytes = pool_.peak_used() * stats.block_bytes;
+  for (const Sequence* sequence : scheduler_.Sequences()) stats.positions += sequence->cached;
+  stats.used_bytes = stats.positions * stats.bytes_per_position;
+  stats.mha_used_bytes = stats.positions * geometry_.mha_bytes_per_position;
+  stats.running = scheduler_.running();
+  stats.waiting = scheduler_.waiting();
+  stats.preemptions = scheduler_.preemptions();
+  return stats;
+}
+
+std::vector<SequenceStats> Engine::Sequences() const {
+  std::vector<SequenceStats> all;
+  for (const Sequence* sequence : scheduler_.Sequences()) {
+    all.push_back({.id = sequence->request.id,
+                   .state = sequence->state(),
+                   .prompt_tokens = std::ssize(sequence->request.prompt),
+                   .generated_tokens = sequence->generated(),
+                   .preemptions = sequence->preemptions,
+                   .kv_cache = Usage(*sequence)});
+  }
+  return all;
+}
+
+}  // namespace triptych

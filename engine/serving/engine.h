@@ -1,0 +1,111 @@
+// Serves one model: requests in, tokens out, one step at a time.
+#ifndef TRIPTYCH_ENGINE_SERVING_ENGINE_H_
+#define TRIPTYCH_ENGINE_SERVING_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/kv_cache/block_pool.h"
+#include "engine/kv_cache/geometry.h"
+#include "engine/kv_cache/storage.h"
+#include "engine/model/decoder.h"
+#include "engine/serving/request.h"
+#include "engine/serving/scheduler.h"
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+
+struct EngineOptions {
+  int64_t kv_cache_bytes = 0;  // the pool takes as many whole blocks as fit
+  DType kv_dtype = DType::kFloat32;
+  int64_t block_positions = 16;
+  int64_t max_batch_tokens = 512;
+  int64_t max_running = 64;
+  int64_t max_waiting = 1024;
+};
+
+// A model's pool, at one moment.
+struct KvCacheStats {
+  int64_t pool_bytes = 0;  // really allocated
+  int64_t used_bytes = 0;
+  int64_t reserved_bytes = 0;
+  int64_t free_bytes = 0;
+  int64_t peak_reserved_bytes = 0;
+  int64_t bytes_per_position = 0;
+  int64_t block_positions = 0;
+  int64_t block_bytes = 0;
+  int64_t total_blocks = 0;
+  int64_t free_blocks = 0;
+  int64_t positions = 0;
+  int64_t mha_used_bytes = 0;
+  int64_t running = 0;
+  int64_t waiting = 0;
+  int64_t preemptions = 0;  // since the engine was made
+};
+
+// A live sequence, at one moment.
+struct SequenceStats {
+  std::string id;
+  SequenceState state = SequenceState::kWaiting;
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;
+  int64_t preemptions = 0;
+  KvCacheUsage kv_cache;
+};
+
+// Not thread-safe: one thread calls everything (EngineLoop's, in a server). Sinks are called from
+// within Submit, Cancel and Step.
+class Engine {
+ public:
+  // `decoder` is prepared to serve. Throws LoadError if the pool would hold no block.
+  Engine(std::unique_ptr<const Decoder> decoder, std::shared_ptr<const Tokenizer> tokenizer,
+         const EngineOptions& options);
+
+  // Takes a request in, or calls OnRejected.
+  void Submit(Request request, std::shared_ptr<RequestSink> sink);
+  // Ends a request with kCancelled; its blocks are free on return. Unknown ids are ignored.
+  void Cancel(const std::string& id);
+  // Computes one batch; false if there was nothing to do. A batch that cannot be computed fails
+  // its own requests and no others.
+  bool Step();
+  // From now on Submit rejects with kStopping; live requests go on.
+  void StopAccepting() { accepting_ = false; }
+
+  bool idle() const { return scheduler_.empty(); }
+  KvCacheStats Stats() const;
+  std::vector<SequenceStats> Sequences() const;  // oldest first
+  int64_t pool_positions() const { return pool_.total() * geometry_.block_positions; }
+  const CacheGeometry& geometry() const { return geometry_; }
+
+ private:
+  // The logits a chunk wants: rows [first, first + count) of the step's.
+  struct LogitRows {
+    int64_t first;
+    int64_t count;
+  };
+
+  at::Tensor Compute(const std::vector<Chunk>& chunks, std::vector<LogitRows>& rows);
+  void Commit(const Chunk& chunk, const at::Tensor& logits);
+  void RecordPromptLogprobs(const Chunk& chunk, const at::Tensor& logits);
+  // Chooses the next token from `logits` and delivers it; ends the sequence where it should.
+  void Generate(Sequence& sequence, std::span<const float> logits);
+  void Finish(Sequence& sequence, FinishReason reason, std::string error = "");
+  KvCacheUsage Usage(const Sequence& sequence) const;
+
+  std::unique_ptr<const Decoder> decoder_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  CacheGeometry geometry_;
+  BlockPool pool_;
+  KvCacheStorage storage_;
+  Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
+  bool accepting_ = true;
+};
+
+// The bytes that a model's positions take, by layer.
+CacheGeometry MakeCacheGeometry(const ModelConfig& config, DType kv_dtype, int64_t block_positions);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_SERVING_ENGINE_H_

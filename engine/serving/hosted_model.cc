@@ -1,0 +1,39 @@
+#include "engine/serving/hosted_model.h"
+
+#include <utility>
+
+#include "engine/model/checkpoint.h"
+#include "engine/model/decoder.h"
+
+namespace triptych {
+
+HostedModel LoadHostedModel(const HostOptions& options) {
+  const std::filesystem::path config_file = options.directory / "config.json";
+  const ModelConfig stored = ReadModelConfig(config_file);
+  auto tokenizer = std::make_shared<const ByteTokenizer>();
+  if (stored.vocab_size < tokenizer->vocab_size()) {
+    throw LoadError(config_file.string() + ": vocab_size is " + std::to_string(stored.vocab_size) +
+                    "; the byte tokenizer needs at least " +
+                    std::to_string(tokenizer->vocab_size()));
+  }
+
+  HostedModel model;
+  model.name = options.name;
+  model.weight_dtype = options.dtype.value_or(stored.torch_dtype);
+  model.kv_dtype = options.kv_dtype.value_or(model.weight_dtype);
+  const Checkpoint checkpoint = LoadCheckpoint(options.directory, model.weight_dtype);
+  model.config = checkpoint.config;
+  model.parameters = ParameterCount(model.config);
+  model.parameter_bytes = model.parameters * ElementBytes(model.weight_dtype);
+  model.tokenizer = std::move(tokenizer);
+
+  auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
+                                           ToScalarType(model.weight_dtype));
+  decoder->PrepareToServe();
+  EngineOptions engine = options.engine;
+  engine.kv_dtype = model.kv_dtype;
+  model.engine = std::make_unique<Engine>(std::move(decoder), model.tokenizer, engine);
+  return model;
+}
+
+}  // namespace triptych

@@ -1,0 +1,40 @@
+// A checkpoint loaded and ready to serve.
+#ifndef TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_
+#define TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/model/config.h"
+#include "engine/serving/engine.h"
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+
+struct HostedModel {
+  std::string name;
+  ModelConfig config;
+  DType weight_dtype = DType::kFloat32;
+  DType kv_dtype = DType::kFloat32;
+  int64_t parameters = 0;
+  int64_t parameter_bytes = 0;  // in weight_dtype
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<Engine> engine;
+};
+
+struct HostOptions {
+  std::string name;
+  std::filesystem::path directory;
+  std::optional<DType> dtype;     // of the weights; the checkpoint's own if absent
+  std::optional<DType> kv_dtype;  // of the cache; the weights' if absent
+  EngineOptions engine;           // kv_dtype there is ignored
+};
+
+// Loads a checkpoint. Throws LoadError.
+HostedModel LoadHostedModel(const HostOptions& options);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_

@@ -1,0 +1,56 @@
+#include "engine/tools/corpus.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+namespace {
+
+// targets: [batch, length] -> the inputs that predict them.
+Window MakeWindow(const at::Tensor& targets) {
+  const at::Tensor begin = at::full({targets.size(0), 1}, ByteTokenizer::kBegin, at::kLong);
+  return {at::cat({begin, targets.narrow(1, 0, targets.size(1) - 1)}, 1), targets};
+}
+
+}  // namespace
+
+Corpus::Corpus(const std::filesystem::path& file, double held_out) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) throw std::runtime_error(file.string() + ": cannot be read");
+  const std::vector<int32_t> ids = ByteTokenizer().Encode(text.view());
+  const at::Tensor tokens =
+      at::tensor(at::IntArrayRef(std::vector<int64_t>(ids.begin(), ids.end())), at::kLong);
+  const auto held_out_tokens = static_cast<int64_t>(held_out * static_cast<double>(ids.size()));
+  train_ = tokens.narrow(0, 0, tokens.size(0) - held_out_tokens);
+  held_out_ = tokens.narrow(0, train_.size(0), held_out_tokens);
+}
+
+Window Corpus::Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const {
+  std::vector<at::Tensor> targets;
+  const uint64_t places = train_.size(0) - length + 1;
+  for (int64_t i = 0; i < batch; ++i) {
+    targets.push_back(train_.narrow(0, static_cast<int64_t>(generator() % places), length));
+  }
+  return MakeWindow(at::stack(targets));
+}
+
+std::vector<Window> Corpus::HeldOutWindows(int64_t batch, int64_t length) const {
+  std::vector<Window> windows;
+  const int64_t whole = held_out_.size(0) / length;
+  for (int64_t first = 0; first < whole; first += batch) {
+    const int64_t count = std::min(batch, whole - first);
+    windows.push_back(
+        MakeWindow(held_out_.narrow(0, first * length, count * length).view({count, length})));
+  }
+  if (const int64_t rest = held_out_.size(0) - whole * length; rest > 0) {
+    windows.push_back(MakeWindow(held_out_.narrow(0, whole * length, rest).unsqueeze(0)));
+  }
+  return windows;
+}
+
+}  // namespace triptych

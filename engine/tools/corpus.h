@@ -1,0 +1,42 @@
+// Text to train and evaluate on.
+#ifndef TRIPTYCH_ENGINE_TOOLS_CORPUS_H_
+#define TRIPTYCH_ENGINE_TOOLS_CORPUS_H_
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <random>
+
+namespace triptych {
+
+// A model's inputs and what it should predict, both [batch, length] int64.
+struct Window {
+  at::Tensor inputs;  // begin token, then all targets but the last
+  at::Tensor targets;
+};
+
+// The tokens of a text file, split once: the end is held out.
+class Corpus {
+ public:
+  // `held_out` is the fraction of tokens at the end, in [0, 1). Throws std::runtime_error if the
+  // file cannot be read or either part is too short for a window of one token.
+  Corpus(const std::filesystem::path& file, double held_out);
+
+  int64_t train_tokens() const { return train_.size(0); }
+  int64_t held_out_tokens() const { return held_out_.size(0); }
+
+  // `batch` windows of `length` targets at random places of the training part.
+  Window Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const;
+
+  // The held-out part as non-overlapping windows of `length` targets, `batch` at a time; the
+  // last window may be shorter and comes alone.
+  std::vector<Window> HeldOutWindows(int64_t batch, int64_t length) const;
+
+ private:
+  at::Tensor train_;     // [tokens] int64
+  at::Tensor held_out_;  // [tokens] int64
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TOOLS_CORPUS_H_

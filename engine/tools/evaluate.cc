@@ -1,0 +1,37 @@
+#include "engine/tools/evaluate.h"
+
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+
+namespace triptych {
+
+double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
+  const at::NoGradGuard no_grad;
+  double sum = 0;
+  for (const Window& window :
+       corpus.HeldOutWindows(/*batch=*/8, decoder.config().max_position_embeddings)) {
+    const at::Tensor logits = decoder.Forward(window.inputs).flatten(0, 1);  // [tokens, vocab]
+    const at::Tensor loss = at::cross_entropy_loss(logits.to(at::kFloat), window.targets.flatten(),
+                                                   {}, at::Reduction::Sum);
+    sum += loss.item<double>();
+  }
+  return sum / static_cast<double>(corpus.held_out_tokens());
+}
+
+void Evaluate(const EvaluateOptions& options) {
+  const Checkpoint checkpoint = LoadCheckpoint(options.model, options.dtype);
+  const Corpus corpus(options.text, options.held_out);
+  if (corpus.held_out_tokens() == 0) {
+    throw std::runtime_error("--held-out " + std::to_string(options.held_out) + " of " +
+                             options.text.string() + " leaves nothing to evaluate");
+  }
+  const Decoder decoder(checkpoint.config, checkpoint.weights, ToScalarType(options.dtype));
+  const double loss = HeldOutLoss(decoder, corpus);
+  std::printf("%s: %.4f nats per token (%.3f bits) over %lld held-out tokens, computed in %s\n",
+              options.model.c_str(), loss, loss / std::log(2.0),
+              static_cast<long long>(corpus.held_out_tokens()),
+              std::string(Name(options.dtype)).c_str());
+}
+
+}  // namespace triptych

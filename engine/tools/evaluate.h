@@ -1,0 +1,28 @@
+// Held-out loss of a model.
+#ifndef TRIPTYCH_ENGINE_TOOLS_EVALUATE_H_
+#define TRIPTYCH_ENGINE_TOOLS_EVALUATE_H_
+
+#include <filesystem>
+
+#include "engine/model/decoder.h"
+#include "engine/tools/corpus.h"
+
+namespace triptych {
+
+// Mean negative log-likelihood in nats per token over the whole held-out part, in windows of the
+// full context (definitions, section 9).
+double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
+
+struct EvaluateOptions {
+  std::filesystem::path model;
+  std::filesystem::path text;
+  double held_out = 0.1;
+  DType dtype = DType::kFloat32;
+};
+
+// Prints the held-out loss. Throws LoadError or std::runtime_error.
+void Evaluate(const EvaluateOptions& options);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TOOLS_EVALUATE_H_

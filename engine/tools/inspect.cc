@@ -1,0 +1,49 @@
+#include "engine/tools/inspect.h"
+
+#include <cstdio>
+#include <sstream>
+#include <string>
+
+#include "engine/model/checkpoint.h"
+#include "engine/model/decoder.h"
+
+namespace triptych {
+
+void Inspect(const std::filesystem::path& model, bool list_tensors) {
+  const Checkpoint checkpoint = LoadCheckpoint(model, DType::kFloat32);
+  const ModelConfig& config = checkpoint.config;
+  int64_t elements = 0;
+  std::string rows;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    elements += CacheRowElements(config, layer);
+    rows += (layer > 0 ? ", " : "") + std::to_string(CacheRowElements(config, layer));
+  }
+  const int64_t mha_elements = config.num_hidden_layers * MhaRowElements(config);
+
+  std::printf("%s\n", model.c_str());
+  std::printf("  attention            %s\n", std::string(Name(config.attention)).c_str());
+  std::printf(
+      "  layers x width       %lld x %lld, %lld heads of %lld\n",
+      static_cast<long long>(config.num_hidden_layers), static_cast<long long>(config.hidden_size),
+      static_cast<long long>(config.num_attention_heads), static_cast<long long>(config.head_dim));
+  std::printf("  parameters           %lld, stored in %s\n",
+              static_cast<long long>(ParameterCount(config)),
+              std::string(Name(config.torch_dtype)).c_str());
+  std::printf("  context              %lld positions\n",
+              static_cast<long long>(config.max_position_embeddings));
+  std::printf("  cache row, by layer  %s elements\n", rows.c_str());
+  std::printf("  cache per position   %lld elements: %lld bytes in bfloat16, %lld in float32\n",
+              static_cast<long long>(elements), static_cast<long long>(elements * 2),
+              static_cast<long long>(elements * 4));
+  std::printf("  against MHA          %lld elements: %.3g times fewer\n",
+              static_cast<long long>(mha_elements),
+              static_cast<double>(mha_elements) / static_cast<double>(elements));
+  if (!list_tensors) return;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    std::ostringstream shape;
+    shape << checkpoint.weights.at(spec.name).sizes();
+    std::printf("  %-60s %s\n", spec.name.c_str(), shape.str().c_str());
+  }
+}
+
+}  // namespace triptych

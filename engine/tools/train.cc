@@ -1,0 +1,287 @@
+#include "engine/tools/train.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <numbers>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "engine/model/checkpoint.h"
+#include "engine/model/decoder.h"
+#include "engine/model/dropout.h"
+#include "engine/model/safetensors.h"
+#include "engine/tools/corpus.h"
+#include "engine/tools/evaluate.h"
+
+namespace triptych {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One trained tensor with AdamW's moments, all float32.
+struct Parameter {
+  std::string name;
+  at::Tensor value;
+  at::Tensor gradient;
+  at::Tensor first_moment;
+  at::Tensor second_moment;
+};
+
+bool EndsWith(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Matrices: N(0, 1 / fan_in), divided by sqrt(2 * layers) where they feed the residual stream.
+// Embeddings: N(0, 0.02^2). Norms: 1. Biases: 0.
+at::Tensor InitialValue(const TensorSpec& spec, int64_t layers) {
+  if (EndsWith(spec.name, ".bias")) return at::zeros(spec.shape);
+  if (spec.shape.size() == 1) return at::ones(spec.shape);
+  if (spec.name.find("embed") != std::string::npos) return at::randn(spec.shape) * 0.02;
+  double deviation = 1.0 / std::sqrt(static_cast<double>(spec.shape[1]));
+  if (EndsWith(spec.name, "o_proj.weight") || EndsWith(spec.name, "down_proj.weight")) {
+    deviation /= std::sqrt(2.0 * static_cast<double>(layers));
+  }
+  return at::randn(spec.shape) * deviation;
+}
+
+double LearningRate(const TrainOptions& options, int64_t step) {
+  if (step < options.warmup_steps) {
+    return options.learning_rate * static_cast<double>(step + 1) /
+           static_cast<double>(options.warmup_steps);
+  }
+  const double progress =
+      static_cast<double>(step - options.warmup_steps) /
+      static_cast<double>(std::max<int64_t>(1, options.steps - options.warmup_steps));
+  return options.learning_rate * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * progress)));
+}
+
+// AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) after clipping the global gradient norm.
+void Update(std::vector<Parameter>& parameters, const TrainOptions& options, int64_t step) {
+  constexpr double kBeta1 = 0.9, kBeta2 = 0.99, kEpsilon = 1e-8;
+  const at::NoGradGuard no_grad;
+  double squared_norm = 0;
+  for (const Parameter& p : parameters) squared_norm += p.gradient.square().sum().item<double>();
+  const double scale = std::min(1.0, options.clip / (std::sqrt(squared_norm) + 1e-6));
+  const double rate = LearningRate(options, step);
+  const double correction1 = 1 - std::pow(kBeta1, static_cast<double>(step + 1));
+  const double correction2 = 1 - std::pow(kBeta2, static_cast<double>(step + 1));
+  for (Parameter& p : parameters) {
+    const at::Tensor gradient = p.gradient * scale;
+    p.first_moment.mul_(kBeta1).add_(gradient, 1 - kBeta1);
+    p.second_moment.mul_(kBeta2).addcmul_(gradient, gradient, 1 - kBeta2);
+    if (p.value.dim() > 1) p.value.mul_(1 - rate * options.weight_decay);
+    const at::Tensor denominator = (p.second_moment / correction2).sqrt_().add_(kEpsilon);
+    p.value.addcdiv_(p.first_moment, denominator, -rate / correction1);
+  }
+}
+
+// A decoder over the trained values with gradients of its own, so that several can work on parts
+// of one batch at once. Each computes on one thread: splitting single operations over threads
+// loses far more to waiting, above all beside other work.
+class Worker {
+ public:
+  Worker(const ModelConfig& config, const std::vector<Parameter>& parameters)
+      : weights_(Handles(parameters)), decoder_(config, weights_, at::kBFloat16) {}
+
+  // Adds the gradients of the summed loss over `window`, divided by `tokens`, to those kept here.
+  // Returns that loss.
+  double Accumulate(const Window& window, int64_t tokens, Dropout& dropout) {
+    const at::Tensor logits = decoder_.Forward(window.inputs, &dropout).flatten(0, 1);
+    const at::Tensor loss =
+        at::cross_entropy_loss(logits, window.targets.flatten(), {}, at::Reduction::Sum) /
+        static_cast<double>(tokens);
+    loss.backward();
+    return loss.item<double>();
+  }
+
+  // Moves the gradients into `parameters`.
+  void Collect(std::vector<Parameter>& parameters) {
+    for (Parameter& p : parameters) {
+      at::Tensor& gradient = weights_.at(p.name).mutable_grad();
+      p.gradient = p.gradient.defined() ? p.gradient + gradient : gradient;
+      gradient = at::Tensor();
+    }
+  }
+
+ private:
+  static Weights Handles(const std::vector<Parameter>& parameters) {
+    Weights weights;
+    for (const Parameter& p : parameters) {
+      weights.emplace(p.name, p.value.detach().requires_grad_());
+    }
+    return weights;
+  }
+
+  Weights weights_;
+  Decoder decoder_;
+};
+
+std::filesystem::path StateFile(const TrainOptions& options) {
+  return options.output / "training_state.safetensors";
+}
+
+// What must be equal for a state to be continued.
+std::string RunKey(const TrainOptions& options, const ModelConfig& config) {
+  char text[256];
+  std::snprintf(text, sizeof(text), "%lld %lld %g %lld %g %g %g %llu %g ",
+                static_cast<long long>(options.steps), static_cast<long long>(options.batch_size),
+                options.learning_rate, static_cast<long long>(options.warmup_steps),
+                options.weight_decay, options.dropout, options.clip,
+                static_cast<unsigned long long>(options.seed), options.held_out);
+  return text + ToJson(config);
+}
+
+void SaveState(const TrainOptions& options, const std::string& run_key, int64_t next_step,
+               const std::vector<Parameter>& parameters) {
+  std::vector<SafetensorsTensor> tensors;
+  const auto add = [&](const std::string& name, const std::string& dtype,
+                       std::vector<int64_t> shape, const void* data, size_t bytes) {
+    tensors.push_back(
+        {name, dtype, std::move(shape), {static_cast<const std::byte*>(data), bytes}});
+  };
+  add("run", "U8", {static_cast<int64_t>(run_key.size())}, run_key.data(), run_key.size());
+  add("next_step", "I64", {1}, &next_step, sizeof(next_step));
+  for (const Parameter& p : parameters) {
+    for (const auto& [suffix, tensor] :
+         {std::pair("", p.value), {".m", p.first_moment}, {".v", p.second_moment}}) {
+      add(p.name + suffix, "F32", tensor.sizes().vec(), tensor.data_ptr(), tensor.nbytes());
+    }
+  }
+  WriteSafetensors(StateFile(options), tensors);
+}
+
+// The step to continue from; 0, with nothing changed, if there is no state.
+int64_t LoadState(const TrainOptions& options, const std::string& run_key,
+                  std::vector<Parameter>& parameters) {
+  if (!std::filesystem::exists(StateFile(options))) return 0;
+  const SafetensorsFile file(StateFile(options));
+  const auto bytes = [&](const std::string& name, size_t expected) {
+    const auto entry = file.entries().find(name);
+    if (entry == file.entries().end() || entry->second.end - entry->second.begin != expected) {
+      throw LoadError(StateFile(options).string() +
+                      ": not the state of a run with these options; " + "delete it to start anew");
+    }
+    return file.Data(entry->second);
+  };
+  if (std::memcmp(bytes("run", run_key.size()).data(), run_key.data(), run_key.size()) != 0) {
+    bytes("run", ~size_t{0});  // refuse
+  }
+  int64_t next_step = 0;
+  std::memcpy(&next_step, bytes("next_step", sizeof(next_step)).data(), sizeof(next_step));
+  const at::NoGradGuard no_grad;
+  for (Parameter& p : parameters) {
+    for (const auto& [suffix, tensor] :
+         {std::pair("", p.value), {".m", p.first_moment}, {".v", p.second_moment}}) {
+      const auto data = bytes(p.name + suffix, tensor.nbytes());
+      std::memcpy(tensor.data_ptr(), data.data(), data.size());
+    }
+  }
+  return next_step;
+}
+
+// One line on stderr: rewritten in place on a terminal, now and then elsewhere.
+class Progress {
+ public:
+  Progress(int64_t first_step, int64_t steps, int64_t tokens_per_step)
+      : first_(first_step), steps_(steps), tokens_per_step_(tokens_per_step) {}
+
+  void Show(int64_t done, double loss) {
+    smoothed_loss_ = done == first_ + 1 ? loss : 0.95 * smoothed_loss_ + 0.05 * loss;
+    if (!terminal_ && done % 50 != 0 && done != steps_) return;
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double rate = static_cast<double>(done - first_) / seconds;
+    constexpr int kWidth = 24;
+    const auto filled = static_cast<int>(done * kWidth / steps_);
+    const auto left = static_cast<int64_t>(static_cast<double>(steps_ - done) / rate);
+    std::fprintf(stderr, "%s[%s%s] %lld/%lld  loss %.4f  %.0f tokens/s  %lld:%02lld left%s",
+                 terminal_ ? "\r" : "", std::string(filled, '#').c_str(),
+                 std::string(kWidth - filled, '.').c_str(), static_cast<long long>(done),
+                 static_cast<long long>(steps_), smoothed_loss_,
+                 rate * static_cast<double>(tokens_per_step_), static_cast<long long>(left / 60),
+                 static_cast<long long>(left % 60), terminal_ && done != steps_ ? "  " : "\n");
+  }
+
+ private:
+  int64_t first_;
+  int64_t steps_;
+  int64_t tokens_per_step_;
+  double smoothed_loss_ = 0;
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+void Train(const TrainOptions& options) {
+  const int all_threads = at::get_num_threads();
+  const int64_t threads = std::min<int64_t>(all_threads, options.batch_size);
+  const ModelConfig config = ReadModelConfig(options.config);
+  const Corpus corpus(options.text, options.held_out);
+  const int64_t context = config.max_position_embeddings;
+  if (corpus.train_tokens() < context) {
+    throw std::runtime_error(options.text.string() + ": " + std::to_string(corpus.train_tokens()) +
+                             " tokens to train on are fewer than one context of " +
+                             std::to_string(context));
+  }
+  std::filesystem::create_directories(options.output);
+
+  at::manual_seed(options.seed);
+  std::vector<Parameter> parameters;
+  Weights weights;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const at::Tensor value = InitialValue(spec, config.num_hidden_layers);
+    weights.emplace(spec.name, value);
+    parameters.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
+  }
+  const std::string run_key = RunKey(options, config);
+  const int64_t first_step = LoadState(options, run_key, parameters);
+  if (first_step > 0) {
+    std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(first_step));
+  }
+
+  at::set_num_threads(1);  // of one operation; the workers are threads themselves
+  std::vector<Worker> workers;
+  for (int64_t i = 0; i < threads; ++i) workers.emplace_back(config, parameters);
+  const int64_t tokens = options.batch_size * context;
+  Progress progress(first_step, options.steps, tokens);
+  for (int64_t step = first_step; step < options.steps; ++step) {
+    // Every step seeds its own generators, so that a continued run draws the same.
+    std::mt19937_64 generator(options.seed * 1'000'003 + static_cast<uint64_t>(step));
+    const Window window = corpus.Sample(options.batch_size, context, generator);
+    const std::vector<at::Tensor> inputs = window.inputs.chunk(threads);
+    const std::vector<at::Tensor> targets = window.targets.chunk(threads);
+    std::vector<double> losses(inputs.size());
+    std::vector<std::jthread> running;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      running.emplace_back([&, i, seed = generator()] {
+        at::set_num_threads(1);  // a thread's own setting under OpenMP
+        Dropout dropout(options.dropout, seed);
+        losses[i] = workers[i].Accumulate({inputs[i], targets[i]}, tokens, dropout);
+      });
+    }
+    running.clear();  // joins
+    for (Parameter& p : parameters) p.gradient = at::Tensor();
+    for (size_t i = 0; i < inputs.size(); ++i) workers[i].Collect(parameters);
+    Update(parameters, options, step);
+    progress.Show(step + 1, std::accumulate(losses.begin(), losses.end(), 0.0));
+    if ((step + 1) % options.save_every == 0 && step + 1 < options.steps) {
+      SaveState(options, run_key, step + 1, parameters);
+    }
+  }
+
+  at::set_num_threads(all_threads);
+  SaveCheckpoint(options.output, config, weights);
+  std::filesystem::remove(StateFile(options));
+  if (corpus.held_out_tokens() > 0) {
+    Evaluate({.model = options.output, .text = options.text, .held_out = options.held_out});
+  }
+}
+
+}  // namespace triptych

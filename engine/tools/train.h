@@ -1,0 +1,34 @@
+// Trains a decoder on a text file.
+#ifndef TRIPTYCH_ENGINE_TOOLS_TRAIN_H_
+#define TRIPTYCH_ENGINE_TOOLS_TRAIN_H_
+
+#include <cstdint>
+#include <filesystem>
+
+namespace triptych {
+
+struct TrainOptions {
+  std::filesystem::path config;  // config.json of the model to make
+  std::filesystem::path text;
+  std::filesystem::path output;  // directory
+  double held_out = 0.1;         // fraction of the text's end, never trained on
+  int64_t steps = 2000;
+  int64_t batch_size = 16;        // windows of the full context in a step
+  double learning_rate = 1.5e-3;  // peak: linear warm-up, then cosine decay to a tenth
+  int64_t warmup_steps = 100;
+  double weight_decay = 0.1;  // of matrices
+  double dropout = 0.1;       // of what blocks add to the residual stream
+  double clip = 1.0;          // of the gradient's norm
+  uint64_t seed = 1;
+  int64_t save_every = 250;  // steps between resumable checkpoints
+};
+
+// Trains in bfloat16 products over float32 weights with AdamW, shows progress on stderr, and
+// leaves a checkpoint in `output`. While it runs, `output` also holds the state to resume from;
+// the same command continues an interrupted run with the same result. Throws LoadError or
+// std::runtime_error.
+void Train(const TrainOptions& options);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TOOLS_TRAIN_H_

@@ -1,0 +1,17 @@
+// The server's log, on stdout.
+#ifndef TRIPTYCH_SERVER_LOGGING_H_
+#define TRIPTYCH_SERVER_LOGGING_H_
+
+#include <string>
+
+namespace triptych {
+
+enum class LogFormat { kText, kJson };
+
+// Sets up spdlog's default logger. `level` is a name spdlog knows. In JSON every line is one
+// object with time, level and message.
+void SetUpLogging(LogFormat format, const std::string& level);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_LOGGING_H_

@@ -1,0 +1,27 @@
+#include "server/model_service.h"
+
+#include "server/wire.h"
+
+namespace triptych {
+
+grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* context,
+                                                   const v1::ListModelsRequest*,
+                                                   v1::ListModelsResponse* response) {
+  for (const HostedModel& model : registry_.models()) *response->add_models() = ToProto(model);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* context,
+                                                 const v1::GetModelRequest* message,
+                                                 v1::GetModelResponse* response) {
+  const HostedModel* model = nullptr;
+  const grpc::Status status = registry_.Find(message->model(), &model);
+  if (status.ok()) *response->mutable_model() = ToProto(*model);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+}  // namespace triptych

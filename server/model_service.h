@@ -1,0 +1,28 @@
+// triptych.v1.ModelService.
+#ifndef TRIPTYCH_SERVER_MODEL_SERVICE_H_
+#define TRIPTYCH_SERVER_MODEL_SERVICE_H_
+
+#include "server/model_registry.h"
+#include "triptych/v1/model.grpc.pb.h"
+
+namespace triptych {
+
+// Thread-safe. The registry must outlive the service and its calls.
+class ModelService final : public v1::ModelService::CallbackService {
+ public:
+  explicit ModelService(const ModelRegistry& registry) : registry_(registry) {}
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* message,
+                                       v1::ListModelsResponse* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* message,
+                                     v1::GetModelResponse* response) override;
+
+ private:
+  const ModelRegistry& registry_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_MODEL_SERVICE_H_

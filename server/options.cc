@@ -1,0 +1,214 @@
+#include "server/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace triptych {
+namespace {
+
+constexpr const char* kDefaultKvCacheBytes = "1GiB";
+
+int64_t PhysicalMemoryBytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+}
+
+bool IsModelName(const std::string& name) {
+  return !name.empty() && name.size() <= 64 &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+         });
+}
+
+// A flag's check in CLI11's form: empty if `parse` accepts the text.
+template <typename Parse>
+CLI::Validator Parses(const std::string& description, Parse parse) {
+  return CLI::Validator(
+      [parse](std::string& text) {
+        try {
+          parse(text);
+        } catch (const std::invalid_argument& e) {
+          return std::string(e.what());
+        }
+        return std::string();
+      },
+      description);
+}
+
+}  // namespace
+
+int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
+  static const std::map<std::string, double> units = {
+      {"", 1},
+      {"B", 1},
+      {"KiB", 0x1p10},
+      {"MiB", 0x1p20},
+      {"GiB", 0x1p30},
+      {"TiB", 0x1p40},
+      {"KB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"TB", 1e12},
+      {"%", static_cast<double>(memory_bytes) / 100}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto unit = units.find(std::string(end, text.data() + text.size()));
+  const double bytes = error == std::errc() && unit != units.end() ? number * unit->second : 0;
+  if (!(bytes >= 1) || bytes > 0x1p62 || (unit->first == "%" && number > 100)) {
+    throw std::invalid_argument(
+        "\"" + text +
+        "\" is not a size; allowed: bytes, a number with KiB, MiB, GiB, KB, "
+        "MB or GB, or a percentage of memory such as 25%");
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+ModelOptions ParseModelOptions(const std::string& text) {
+  const size_t equals = text.find('=');
+  const size_t comma = text.find(',');
+  ModelOptions model;
+  if (equals == std::string::npos || equals > comma) {
+    throw std::invalid_argument("\"" + text + "\" is not NAME=DIR[,kv-cache-bytes=SIZE]");
+  }
+  model.name = text.substr(0, equals);
+  if (!IsModelName(model.name)) {
+    throw std::invalid_argument("\"" + model.name +
+                                "\" is not a model name; allowed: 1 to 64 letters, digits, '-', "
+                                "'_' and '.'");
+  }
+  model.directory = text.substr(equals + 1, comma - equals - 1);
+  if (!std::filesystem::is_directory(model.directory)) {
+    throw std::invalid_argument("\"" + model.directory.string() + "\" of model " + model.name +
+                                " is not a directory");
+  }
+  if (comma == std::string::npos) return model;
+
+  const std::string setting = text.substr(comma + 1);
+  constexpr std::string_view kKey = "kv-cache-bytes=";
+  if (setting.compare(0, kKey.size(), kKey) != 0) {
+    throw std::invalid_argument("\"" + setting + "\" of model " + model.name +
+                                " is not a setting; allowed: kv-cache-bytes=SIZE");
+  }
+  model.kv_cache_bytes = ParseByteSize(setting.substr(kKey.size()), PhysicalMemoryBytes());
+  return model;
+}
+
+std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
+  int64_t rest = options.kv_cache_bytes;
+  int64_t sharing = 0;
+  for (const ModelOptions& model : options.models) {
+    rest -= model.kv_cache_bytes.value_or(0);
+    if (!model.kv_cache_bytes) ++sharing;
+  }
+  if (rest < sharing) {
+    throw std::invalid_argument("--kv-cache-bytes " + std::to_string(options.kv_cache_bytes) +
+                                " is less than the models' own kv-cache-bytes and a share for " +
+                                std::to_string(sharing) + " others");
+  }
+  std::vector<int64_t> bytes;
+  for (const ModelOptions& model : options.models) {
+    bytes.push_back(model.kv_cache_bytes ? *model.kv_cache_bytes : rest / sharing);
+  }
+  return bytes;
+}
+
+std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options) {
+  CLI::App app(
+      "Serves decoders with MHA, GQA or reduced MLA over gRPC, and reports what each request's "
+      "cache costs.",
+      "triptych-server");
+  app.footer(
+      "Example:\n  triptych-server --model mla=models/shakespeare-mla --kv-cache-bytes 512MiB");
+  app.set_config("--config", "", "TOML file with options, named as here without the dashes");
+  app.get_formatter()->column_width(36);
+
+  const std::map<std::string, DType> dtypes = {{"float32", DType::kFloat32},
+                                               {"bfloat16", DType::kBFloat16}};
+  const auto add_count = [&](const std::string& flag, int64_t& value, int64_t max,
+                             const std::string& help) {
+    app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, max))->capture_default_str();
+  };
+
+  std::vector<std::string> models;
+  app.add_option("--model", models, "NAME=DIR[,kv-cache-bytes=SIZE]; may be given several times")
+      ->required()
+      ->allow_extra_args(false)
+      ->check(Parses("NAME=DIR", ParseModelOptions));
+  app.add_option("--listen", options->listen, "HOST:PORT; port 0 lets the system choose")
+      ->capture_default_str();
+  std::string kv_cache_bytes = kDefaultKvCacheBytes;
+  app.add_option("--kv-cache-bytes", kv_cache_bytes,
+                 "of all models together: bytes, 512MiB, 25% of memory; split equally among "
+                 "models that name none of their own")
+      ->check(Parses("SIZE",
+                     [](const std::string& text) { ParseByteSize(text, PhysicalMemoryBytes()); }))
+      ->capture_default_str();
+  app.add_option("--dtype", options->dtype, "of the weights [the checkpoint's]")
+      ->transform(CLI::CheckedTransformer(dtypes));
+  app.add_option("--kv-dtype", options->kv_dtype, "of the cache [the weights']")
+      ->transform(CLI::CheckedTransformer(dtypes));
+  add_count("--block-positions", options->engine.block_positions, 4096,
+            "positions in one cache block");
+  add_count("--max-batch-tokens", options->engine.max_batch_tokens, 1 << 20,
+            "token rows computed in one step");
+  add_count("--max-running", options->engine.max_running, 1 << 16,
+            "sequences of one model that run at once");
+  add_count("--max-waiting", options->engine.max_waiting, 1 << 20,
+            "requests of one model that may queue");
+  options->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  app.add_option("--threads", options->threads, "compute threads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  double drain_seconds = 30;
+  app.add_option("--drain-timeout", drain_seconds,
+                 "seconds that live requests get to end after SIGTERM or Ctrl-C")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  app.add_option("--log-level", options->log_level, "least severe level to log")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+      ->capture_default_str();
+  std::string log_format = "text";
+  app.add_option("--log-format", log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+
+  try {
+    app.parse(argc, argv);
+    std::set<std::string> names;
+    for (const std::string& text : models) {
+      options->models.push_back(ParseModelOptions(text));
+      if (!names.insert(options->models.back().name).second) {
+        throw CLI::ValidationError("--model", "names " + options->models.back().name + " twice");
+      }
+    }
+    options->kv_cache_bytes = ParseByteSize(kv_cache_bytes, PhysicalMemoryBytes());
+    try {
+      SplitKvCacheBytes(*options);
+    } catch (const std::invalid_argument& e) {
+      throw CLI::ValidationError(e.what());
+    }
+    if (options->engine.max_running > options->engine.max_batch_tokens) {
+      throw CLI::ValidationError("--max-running",
+                                 std::to_string(options->engine.max_running) +
+                                     " exceeds --max-batch-tokens " +
+                                     std::to_string(options->engine.max_batch_tokens) +
+                                     ", in which every running sequence needs a row");
+    }
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "triptych-server: %s\n", e.what());
+    return 2;
+  }
+  options->drain_timeout = std::chrono::milliseconds(std::llround(drain_seconds * 1000));
+  options->log_format = log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+  return std::nullopt;
+}
+
+}  // namespace triptych

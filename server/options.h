@@ -1,0 +1,54 @@
+// What triptych-server is told on its command line or in its config file.
+#ifndef TRIPTYCH_SERVER_OPTIONS_H_
+#define TRIPTYCH_SERVER_OPTIONS_H_
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/config.h"
+#include "engine/serving/engine.h"
+#include "server/logging.h"
+
+namespace triptych {
+
+struct ModelOptions {
+  std::string name;
+  std::filesystem::path directory;
+  std::optional<int64_t> kv_cache_bytes;  // its own; a share of the rest if absent
+};
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:50051";  // HOST:PORT; port 0 lets the system choose
+  std::vector<ModelOptions> models;
+  int64_t kv_cache_bytes = 0;  // of all models together
+  std::optional<DType> dtype;
+  std::optional<DType> kv_dtype;
+  EngineOptions engine;  // kv_cache_bytes and kv_dtype there are set for each model
+  int threads = 1;
+  std::chrono::milliseconds drain_timeout{30'000};
+  std::string log_level = "info";
+  LogFormat log_format = LogFormat::kText;
+};
+
+// NAME=DIR[,kv-cache-bytes=SIZE]. Throws std::invalid_argument with one clear line.
+ModelOptions ParseModelOptions(const std::string& text);
+
+// "1073741824", "512MiB", "1.5GiB", "1GB", or "25%" of `memory_bytes`. Throws
+// std::invalid_argument with one clear line.
+int64_t ParseByteSize(const std::string& text, int64_t memory_bytes);
+
+// The bytes of each model's pool: its own, or an equal share of what the others leave of the
+// total. Throws std::invalid_argument if they do not fit.
+std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options);
+
+// Parses the command line, and the file that --config names. On --help, --version or a bad value
+// prints what is to be said and returns the exit status; otherwise fills `options`.
+std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_OPTIONS_H_

@@ -1,0 +1,77 @@
+#include "server/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_builder.h>
+#include <spdlog/spdlog.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace triptych {
+namespace {
+
+// What is left to calls after their requests have ended: enough to send a status.
+constexpr std::chrono::seconds kCloseTimeout{1};
+
+std::vector<HostedModel> LoadModels(const ServerOptions& options) {
+  const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
+  std::vector<HostedModel> models;
+  for (size_t i = 0; i < options.models.size(); ++i) {
+    HostOptions host{.name = options.models[i].name,
+                     .directory = options.models[i].directory,
+                     .dtype = options.dtype,
+                     .kv_dtype = options.kv_dtype,
+                     .engine = options.engine};
+    host.engine.kv_cache_bytes = kv_cache_bytes[i];
+    const HostedModel& model = models.emplace_back(LoadHostedModel(host));
+    spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit",
+                 model.name, Name(model.config.attention), model.parameters,
+                 Name(model.weight_dtype), model.engine->geometry().BytesPerPosition(),
+                 Name(model.kv_dtype), model.engine->pool_positions());
+  }
+  return models;
+}
+
+}  // namespace
+
+Server::Server(const ServerOptions& options) : registry_(LoadModels(options), options.threads) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  // Without this a second server could listen on the same port, and get half of the calls.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  int port = 0;
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&inference_service_);
+  builder.RegisterService(&model_service_);
+  builder.RegisterService(&kv_cache_service_);
+  grpc_server_ = builder.BuildAndStart();
+  if (grpc_server_ == nullptr || port == 0) {
+    throw std::runtime_error("--listen " + options.listen +
+                             ": cannot listen there; is the address right and the port free?");
+  }
+  address_ = options.listen.substr(0, options.listen.rfind(':') + 1) + std::to_string(port);
+  auto* health = grpc_server_->GetHealthCheckService();
+  for (const char* service :
+       {v1::InferenceService::service_full_name(), v1::ModelService::service_full_name(),
+        v1::KvCacheService::service_full_name()}) {
+    health->SetServingStatus(service, true);
+  }
+  spdlog::info("listening on {}", address_);
+}
+
+Server::~Server() {
+  if (grpc_server_ != nullptr) Shutdown(std::chrono::milliseconds(0));
+}
+
+bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
+  grpc_server_->GetHealthCheckService()->SetServingStatus(false);
+  const bool drained = registry_.loop().Drain(drain_timeout);
+  grpc_server_->Shutdown(std::chrono::system_clock::now() + kCloseTimeout);
+  grpc_server_->Wait();
+  grpc_server_.reset();
+  return drained;
+}
+
+}  // namespace triptych

@@ -1,0 +1,131 @@
+#include "server/wire.h"
+
+#include <google/protobuf/util/time_util.h>
+
+namespace triptych {
+namespace {
+
+google::protobuf::Duration ToProto(std::chrono::nanoseconds duration) {
+  return google::protobuf::util::TimeUtil::NanosecondsToDuration(duration.count());
+}
+
+v1::SequenceState ToProto(SequenceState state) {
+  switch (state) {
+    case SequenceState::kWaiting:
+      return v1::SEQUENCE_STATE_WAITING;
+    case SequenceState::kPrefill:
+      return v1::SEQUENCE_STATE_PREFILL;
+    case SequenceState::kDecode:
+      return v1::SEQUENCE_STATE_DECODE;
+  }
+  return v1::SEQUENCE_STATE_UNSPECIFIED;
+}
+
+v1::AttentionKind ToProto(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kMha:
+      return v1::ATTENTION_KIND_MHA;
+    case AttentionKind::kGqa:
+      return v1::ATTENTION_KIND_GQA;
+    case AttentionKind::kMla:
+      return v1::ATTENTION_KIND_MLA;
+  }
+  return v1::ATTENTION_KIND_UNSPECIFIED;
+}
+
+v1::TokenLogprob ToProto(const TokenLogprob& logprob) {
+  v1::TokenLogprob message;
+  message.set_token_id(logprob.token);
+  message.set_logprob(logprob.logprob);
+  return message;
+}
+
+}  // namespace
+
+v1::KvCacheUsage ToProto(const KvCacheUsage& usage) {
+  v1::KvCacheUsage message;
+  message.set_positions(usage.positions);
+  message.set_bytes_per_position(usage.bytes_per_position);
+  message.set_used_bytes(usage.used_bytes);
+  message.set_reserved_bytes(usage.reserved_bytes);
+  message.set_peak_reserved_bytes(usage.peak_reserved_bytes);
+  message.set_mha_used_bytes(usage.mha_used_bytes);
+  return message;
+}
+
+v1::Usage ToProto(const RequestUsage& usage) {
+  v1::Usage message;
+  message.set_prompt_tokens(static_cast<int32_t>(usage.prompt_tokens));
+  message.set_generated_tokens(static_cast<int32_t>(usage.generated_tokens));
+  *message.mutable_queue_time() = ToProto(usage.queue_time);
+  *message.mutable_prefill_time() = ToProto(usage.prefill_time);
+  *message.mutable_decode_time() = ToProto(usage.decode_time);
+  message.set_preemptions(static_cast<int32_t>(usage.preemptions));
+  *message.mutable_kv_cache() = ToProto(usage.kv_cache);
+  return message;
+}
+
+v1::TokenLogprobs ToProto(const TokenLogprobs& logprobs) {
+  v1::TokenLogprobs message;
+  *message.mutable_chosen() = ToProto(logprobs.chosen);
+  for (const TokenLogprob& top : logprobs.top) *message.add_top() = ToProto(top);
+  return message;
+}
+
+v1::KvCacheStats ToProto(const std::string& model, const KvCacheStats& stats) {
+  v1::KvCacheStats message;
+  message.set_model(model);
+  message.set_pool_bytes(stats.pool_bytes);
+  message.set_used_bytes(stats.used_bytes);
+  message.set_reserved_bytes(stats.reserved_bytes);
+  message.set_free_bytes(stats.free_bytes);
+  message.set_peak_reserved_bytes(stats.peak_reserved_bytes);
+  message.set_bytes_per_position(stats.bytes_per_position);
+  message.set_block_positions(static_cast<int32_t>(stats.block_positions));
+  message.set_block_bytes(stats.block_bytes);
+  message.set_total_blocks(stats.total_blocks);
+  message.set_free_blocks(stats.free_blocks);
+  message.set_positions(stats.positions);
+  message.set_mha_used_bytes(stats.mha_used_bytes);
+  message.set_running_sequences(static_cast<int32_t>(stats.running));
+  message.set_waiting_sequences(static_cast<int32_t>(stats.waiting));
+  message.set_preemptions(stats.preemptions);
+  return message;
+}
+
+v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
+  v1::Sequence message;
+  message.set_request_id(sequence.id);
+  message.set_model(model);
+  message.set_state(ToProto(sequence.state));
+  message.set_prompt_tokens(static_cast<int32_t>(sequence.prompt_tokens));
+  message.set_generated_tokens(static_cast<int32_t>(sequence.generated_tokens));
+  *message.mutable_kv_cache() = ToProto(sequence.kv_cache);
+  message.set_preemptions(static_cast<int32_t>(sequence.preemptions));
+  return message;
+}
+
+v1::Model ToProto(const HostedModel& model) {
+  const ModelConfig& config = model.config;
+  v1::Model message;
+  message.set_name(model.name);
+  message.set_attention(ToProto(config.attention));
+  message.set_config_json(ToJson(config));
+  message.set_parameters(model.parameters);
+  message.set_parameter_bytes(model.parameter_bytes);
+  message.set_weight_dtype(std::string(Name(model.weight_dtype)));
+  message.set_kv_dtype(std::string(Name(model.kv_dtype)));
+  int64_t elements = 0;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    message.add_row_elements(CacheRowElements(config, layer));
+    elements += CacheRowElements(config, layer);
+  }
+  message.set_elements_per_position(elements);
+  message.set_bytes_per_position(model.engine->geometry().BytesPerPosition());
+  message.set_mha_bytes_per_position(model.engine->geometry().mha_bytes_per_position);
+  message.set_max_positions(static_cast<int32_t>(config.max_position_embeddings));
+  message.set_pool_positions(model.engine->pool_positions());
+  return message;
+}
+
+}  // namespace triptych

@@ -1,0 +1,768 @@
+// The `triptych` program, run as a process against a fake server.
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/client/fake_server.h"
+#include "tests/client/process.h"
+
+namespace triptych::client {
+namespace {
+
+using google::protobuf::util::JsonStringToMessage;
+using google::protobuf::util::MessageDifferencer;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+using Args = std::vector<std::string>;
+using Generation = Stream<v1::GenerateResponse>;
+using Watching = Stream<v1::WatchKvCacheStatsResponse>;
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+size_t CharacterCount(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+v1::GenerateResponse Text(const std::string& text) {
+  v1::GenerateResponse response;
+  response.set_text(text);
+  for (const char c : text) response.add_token_ids(static_cast<unsigned char>(c));
+  return response;
+}
+
+// A last message, of a request whose cache is `times` smaller than MHA's.
+v1::GenerateResponse Last(const std::string& text, int times = 8) {
+  v1::GenerateResponse response = Text(text);
+  v1::Completion& completion = *response.mutable_completion();
+  completion.set_finish_reason(v1::FINISH_REASON_LENGTH);
+  completion.set_request_id("r1");
+  completion.set_seed(42);
+  v1::Usage& usage = *completion.mutable_usage();
+  usage.set_prompt_tokens(24);
+  usage.set_generated_tokens(1001);
+  usage.mutable_queue_time()->set_nanos(2'000'000);
+  usage.mutable_prefill_time()->set_nanos(10'300'000);
+  usage.mutable_decode_time()->set_seconds(2);
+  v1::KvCacheUsage& cache = *usage.mutable_kv_cache();
+  cache.set_positions(1024);
+  cache.set_bytes_per_position(4096 / times);
+  cache.set_used_bytes(1024 * 4096 / times);
+  cache.set_reserved_bytes(1040 * 4096 / times);
+  cache.set_peak_reserved_bytes(1056 * 4096 / times);
+  cache.set_mha_used_bytes(1024 * 4096);
+  return response;
+}
+
+v1::Model MakeModel(const std::string& name, v1::AttentionKind attention, int times) {
+  v1::Model model;
+  model.set_name(name);
+  model.set_attention(attention);
+  model.set_parameters(3276800);
+  model.set_parameter_bytes(6553600);
+  model.set_weight_dtype("bfloat16");
+  model.set_kv_dtype("bfloat16");
+  model.set_elements_per_position(2048 / times);
+  model.set_bytes_per_position(4096 / times);
+  model.set_mha_bytes_per_position(4096);
+  model.set_max_positions(512);
+  model.set_pool_positions(87381 * times);
+  return model;
+}
+
+grpc::Status ListThree(const v1::ListModelsRequest&, v1::ListModelsResponse* response) {
+  *response->add_models() = MakeModel("shakespeare-mha", v1::ATTENTION_KIND_MHA, 1);
+  *response->add_models() = MakeModel("shakespeare-gqa", v1::ATTENTION_KIND_GQA, 4);
+  *response->add_models() = MakeModel("shakespeare-mla", v1::ATTENTION_KIND_MLA, 8);
+  return grpc::Status::OK;
+}
+
+v1::GetKvCacheStatsResponse MakeStats(int64_t used) {
+  v1::GetKvCacheStatsResponse stats;
+  for (const std::string name : {"shakespeare-mha", "shakespeare-mla"}) {
+    v1::KvCacheStats& model = *stats.add_models();
+    model.set_model(name);
+    model.set_pool_bytes(64 << 20);
+    model.set_used_bytes(used);
+    model.set_total_blocks(1024);
+    model.set_free_blocks(1000);
+    model.set_preemptions(7);
+  }
+  stats.set_total_pool_bytes(128 << 20);
+  stats.set_total_used_bytes(2 * used);
+  return stats;
+}
+
+v1::WatchKvCacheStatsResponse Update(int64_t used) {
+  v1::WatchKvCacheStatsResponse response;
+  *response.mutable_stats() = MakeStats(used);
+  return response;
+}
+
+// A file that is gone at the end of the test.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& content) {
+    std::string path = testing::TempDir() + "triptych_cli_XXXXXX";
+    close(mkstemp(path.data()));
+    path_ = path;
+    std::ofstream(path_, std::ios::binary) << content;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class CliTest : public testing::Test {
+ protected:
+  // The program's arguments, the server's address among them.
+  Args Command(Args args) const {
+    args.insert(args.begin(), {TRIPTYCH_CLI, "--server", server_.address()});
+    return args;
+  }
+  Process::Result Run(const Args& args, const Process::Options& options = {}) const {
+    return Process(Command(args), options).Wait();
+  }
+  // Makes the server answer Generate with `stream`, and keep the request.
+  void AnswerGenerate(const Generation& stream) {
+    server_.generate = [this, stream](const v1::GenerateRequest& request) {
+      const std::lock_guard lock(mutex_);
+      requests_.push_back(request);
+      return stream;
+    };
+  }
+  std::vector<v1::GenerateRequest> requests() {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+  FakeServer server_;
+
+ private:
+  std::mutex mutex_;
+  std::vector<v1::GenerateRequest> requests_;  // Guarded by mutex_.
+};
+
+// Nothing on standard output, and one line on standard error.
+void ExpectError(const Process::Result& result, int exit_code, const std::string& part) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_THAT(result.err, StartsWith("triptych: "));
+  EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
+}
+
+using GenerateTest = CliTest;
+using KvTest = CliTest;
+using CompareTest = CliTest;
+
+TEST_F(GenerateTest, PrintsTheTextAsItIsAndASummary) {
+  AnswerGenerate({{Text("To be,"), Text(""), Text(" or\n\tñot"), Last(" 日本")}});
+  const auto result = Run({"generate", "Hamlet: "});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "To be, or\n\tñot 日本");
+  EXPECT_EQ(result.err,
+            "\n24 prompt + 1,001 new tokens (length), 500.0 tokens/s, first token after 12.3 ms, "
+            "seed 42\n"
+            "cache: 1,024 positions x 512 B = 512.0 KiB used, 520.0 KiB reserved (peak 528.0 "
+            "KiB); MHA would use 4.0 MiB (8.0x)\n");
+}
+
+TEST_F(GenerateTest, QuietLeavesOutTheSummary) {
+  AnswerGenerate({{Last("text")}});
+  const auto result = Run({"generate", "--quiet", "Hamlet"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "text");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(GenerateTest, JsonIsOneLineForEachMessageAndParsesBack) {
+  std::vector<v1::GenerateResponse> messages = {Text("a\n\"é"), Text(""), Last("end")};
+  v1::TokenLogprobs& logprobs = *messages[0].add_logprobs();
+  logprobs.mutable_chosen()->set_logprob(-0.5);
+  logprobs.add_top()->set_token_id(65);
+  AnswerGenerate({messages});
+  const auto result = Run({"generate", "--json", "--logprobs", "1", "Hamlet"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  const auto lines = Lines(result.out);
+  ASSERT_EQ(lines.size(), messages.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    v1::GenerateResponse parsed;
+    ASSERT_TRUE(JsonStringToMessage(lines[i], &parsed).ok()) << lines[i];
+    EXPECT_TRUE(MessageDifferencer::Equals(parsed, messages[i])) << lines[i];
+  }
+  EXPECT_THAT(lines[1], HasSubstr("\"tokenIds\":[]"));  // Empty fields are there.
+  EXPECT_THAT(lines[2], HasSubstr("\"preemptions\":0"));
+  ASSERT_EQ(requests().size(), 1u);
+  EXPECT_EQ(requests()[0].logprobs(), 1);
+}
+
+TEST_F(GenerateTest, EveryFlagReachesTheRequest) {
+  AnswerGenerate({{Last("")}});
+  const std::string flags =
+      "generate --model=shakespeare-mla -n 7 --temperature 0 --top-k 40 --top-p 0.9 --min-p 0.05 "
+      "--repetition-penalty 1.5 --presence-penalty -1.5 --frequency-penalty 0.25 "
+      "--logit-bias 10=-1000 --logit-bias 65=2.5 --seed 18446744073709551615 --stop [a,b] "
+      "--ignore-eos --json --logprobs 0 --tokens 1,255,0 --stop";
+  std::istringstream words(flags);
+  Args args{std::istream_iterator<std::string>(words), {}};
+  args.push_back("\n\n");
+  const auto result = Run(args);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  v1::GenerateRequest expected;
+  expected.set_model("shakespeare-mla");
+  for (const int id : {1, 255, 0}) expected.mutable_tokens()->add_ids(id);
+  expected.set_max_new_tokens(7);
+  v1::SamplingParams& sampling = *expected.mutable_sampling();
+  sampling.set_temperature(0);
+  sampling.set_top_k(40);
+  sampling.set_top_p(0.9f);
+  sampling.set_min_p(0.05f);
+  sampling.set_repetition_penalty(1.5f);
+  sampling.set_presence_penalty(-1.5f);
+  sampling.set_frequency_penalty(0.25f);
+  (*sampling.mutable_logit_bias())[10] = -1000;
+  (*sampling.mutable_logit_bias())[65] = 2.5f;
+  sampling.set_seed(18446744073709551615u);
+  expected.add_stop("[a,b]");
+  expected.add_stop("\n\n");
+  expected.set_ignore_eos(true);
+  expected.set_logprobs(0);
+  ASSERT_EQ(requests().size(), 1u);
+  EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
+}
+
+TEST_F(GenerateTest, FlagsNotGivenAreAbsent) {
+  AnswerGenerate({{Last("")}});
+  EXPECT_EQ(Run({"generate", "Hamlet"}).exit_code, 0);
+  v1::GenerateRequest expected;
+  expected.set_text("Hamlet");
+  expected.mutable_sampling();
+  ASSERT_EQ(requests().size(), 1u);
+  EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
+}
+
+TEST_F(GenerateTest, ReadsThePromptFromEverywhere) {
+  AnswerGenerate({{Last("")}});
+  const TemporaryFile file("from a file\n");
+  EXPECT_EQ(Run({"generate", "--file", file.path()}).exit_code, 0);
+  EXPECT_EQ(Run({"generate"}, {.input = std::string("from\0stdin\n", 11)}).exit_code, 0);
+  EXPECT_EQ(Run({"generate", "--file", "-"}, {.input = "the same"}).exit_code, 0);
+  EXPECT_EQ(Run({"generate", "models"}, {.input = "not this"}).exit_code, 0);
+  EXPECT_EQ(Run({"generate", "--", "--help"}).exit_code, 0);
+  EXPECT_EQ(Run({"generate", "[a, b]"}).exit_code, 0);
+  std::vector<std::string> prompts;
+  for (const auto& request : requests()) prompts.push_back(request.text());
+  EXPECT_THAT(prompts, ElementsAre("from a file\n", std::string("from\0stdin\n", 11), "the same",
+                                   "models", "--help", "[a, b]"));
+}
+
+TEST_F(GenerateTest, TheServerIsNamedBeforeOrAfterTheCommandOrInTheEnvironment) {
+  AnswerGenerate({{Last("text")}});
+  const std::string address = server_.address();
+  const auto run = [](const Args& args, const std::string& variable = "A=B") {
+    return Process(args, {.environment = {variable}}).Wait().out;
+  };
+  EXPECT_EQ(run({TRIPTYCH_CLI, "generate", "x", "--server", address}), "text");
+  EXPECT_EQ(run({TRIPTYCH_CLI, "--timeout", "60", "generate", "x", "--server=" + address}), "text");
+  EXPECT_EQ(run({TRIPTYCH_CLI, "generate", "x"}, "TRIPTYCH_SERVER=" + address), "text");
+  EXPECT_EQ(run({TRIPTYCH_CLI, "generate", "x", "--server", address}, "TRIPTYCH_SERVER=h:1"),
+            "text");
+  EXPECT_EQ(
+      run({TRIPTYCH_CLI, "generate", "x", "--server", address}, "http_proxy=http://192.0.2.1:1"),
+      "text");
+}
+
+TEST_F(GenerateTest, EchoesThePromptOnATerminalAndKeepsItHarmless) {
+  AnswerGenerate({{Text(" or\x1b[2J"), Last("\u009bK not\r é")}});
+  const auto result = Run({"generate", "To be"}, {.terminal = true});
+  EXPECT_EQ(result.exit_code, 0);
+  // The terminal turns newlines into CR LF.
+  EXPECT_EQ(result.out, "\x1b[2mTo be\x1b[0m or\ufffd[2J\ufffdK not\ufffd é\r\n");
+  EXPECT_THAT(result.err, StartsWith("\n24 prompt"));
+}
+
+TEST_F(GenerateTest, CtrlCCancelsAndKeepsWhatWasPrinted) {
+  for (const bool terminal : {false, true}) {
+    FakeServer server;
+    server.generate = [](const auto&) {
+      return Generation{{Text("To be,"), Text(" or not")}, Generation::Then::kHold};
+    };
+    Process process({TRIPTYCH_CLI, "--server", server.address(), "generate", "x"},
+                    {.terminal = terminal});
+    ASSERT_TRUE(process.WaitForOutput("To be, or not"));  // Streamed before the end.
+    process.Signal(SIGINT);
+    server.WaitForCancel();
+    const auto result = process.Wait();
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_THAT(result.out, EndsWith(terminal ? "To be, or not\r\n" : "To be, or not"));
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST_F(GenerateTest, CtrlCEndsTheReadingOfAPrompt) {
+  Process process(Command({"generate", "--file", "-"}), {.terminal = true});
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait().exit_code, 130);
+}
+
+TEST_F(GenerateTest, ABrokenPipeEndsItQuietly) {
+  AnswerGenerate({{Text("line\n")}, Generation::Then::kRepeat});
+  const auto result = Process({"/bin/sh", "-c", "\"$@\" | head -n 2", "sh", TRIPTYCH_CLI,
+                               "--server", server_.address(), "generate", "x"},
+                              {})
+                          .Wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "line\nline\n");
+  EXPECT_EQ(result.err, "");
+  server_.WaitForCancel();
+}
+
+TEST_F(GenerateTest, SaysThatItCannotWrite) {
+  AnswerGenerate({{Last("text")}});
+  const auto result = Process({"/bin/sh", "-c", "exec \"$@\" > /dev/full", "sh", TRIPTYCH_CLI,
+                               "--server", server_.address(), "generate", "x"},
+                              {})
+                          .Wait();
+  ExpectError(result, 1, "cannot write to standard output: No space left on device");
+}
+
+TEST_F(GenerateTest, RefusesInputsItCannotUse) {
+  AnswerGenerate({{Last("")}});
+  const TemporaryFile latin1("caf\xe9");
+  ExpectError(Run({"generate", "--file", "/no/such/file"}), 2,
+              "--file: cannot read '/no/such/file': No such file or directory");
+  ExpectError(Run({"generate", "--file", "/"}), 2, "--file: cannot read '/': Is a directory");
+  ExpectError(Run({"generate", "--file", latin1.path()}), 2, "not valid UTF-8 (byte 3)");
+  ExpectError(Run({"generate"}, {.input = "\xff"}), 2, "not valid UTF-8 (byte 0)");
+  ExpectError(Run({"generate", "a\xc3"}), 2, "not valid UTF-8 (byte 1)");
+  ExpectError(Run({"generate"}), 2, "the text is empty");
+  ExpectError(Run({"generate", ""}), 2, "the text is empty");
+  ExpectError(Run({"generate", "--file", "/dev/zero"}), 2, "longer than");
+  ExpectError(Run({"generate", "x", "--tokens", "1"}), 2, "give only one of");
+  ExpectError(Run({"generate", "--file", "x", "--tokens", "1"}), 2, "give only one of");
+  const auto result = Run({"generate"}, {.terminal = true});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("nothing to read: give the text"));
+  EXPECT_TRUE(requests().empty());
+}
+
+TEST_F(GenerateTest, SaysWhyTheServerRefused) {
+  struct Case {
+    grpc::StatusCode code;
+    std::string expected;
+  };
+  for (const auto& [code, expected] : std::vector<Case>{
+           {grpc::StatusCode::CANCELLED, "cancelled: why"},
+           {grpc::StatusCode::UNKNOWN, "unknown error: why"},
+           {grpc::StatusCode::INVALID_ARGUMENT, "invalid argument: why"},
+           {grpc::StatusCode::DEADLINE_EXCEEDED, "deadline exceeded: why"},
+           {grpc::StatusCode::NOT_FOUND, "not found: why"},
+           {grpc::StatusCode::ALREADY_EXISTS, "already exists: why"},
+           {grpc::StatusCode::PERMISSION_DENIED, "permission denied: why"},
+           {grpc::StatusCode::RESOURCE_EXHAUSTED, "resource exhausted: why"},
+           {grpc::StatusCode::FAILED_PRECONDITION, "failed precondition: why"},
+           {grpc::StatusCode::ABORTED, "aborted: why"},
+           {grpc::StatusCode::OUT_OF_RANGE, "out of range: why"},
+           {grpc::StatusCode::UNIMPLEMENTED, "unimplemented: why"},
+           {grpc::StatusCode::INTERNAL, "internal error: why"},
+           {grpc::StatusCode::UNAVAILABLE,
+            "unavailable: why (is triptych-server running at " + server_.address() + "?)"},
+           {grpc::StatusCode::DATA_LOSS, "data loss: why"},
+           {grpc::StatusCode::UNAUTHENTICATED, "unauthenticated: why"}}) {
+    AnswerGenerate({{}, Generation::Then::kFinish, grpc::Status(code, "why")});
+    ExpectError(Run({"generate", "x"}), 1, expected);
+  }
+}
+
+TEST_F(GenerateTest, SaysTheDetailsOfARefusal) {
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(2);
+  google::rpc::Status details;
+  details.add_details()->PackFrom(retry);
+  AnswerGenerate({{},
+                  Generation::Then::kFinish,
+                  grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full",
+                               details.SerializeAsString())});
+  ExpectError(Run({"generate", "x"}), 1, "resource exhausted: the queue is full; retry in 2 s\n");
+}
+
+TEST_F(GenerateTest, TheTimeoutIsADeadline) {
+  AnswerGenerate({{}, Generation::Then::kHold});
+  ExpectError(Run({"generate", "x", "--timeout", "0.01"}), 1, "deadline exceeded: ");
+}
+
+TEST_F(GenerateTest, SaysThatTheServerWentAway) {
+  AnswerGenerate({{Text("text")}, Generation::Then::kHold});
+  Process process(Command({"generate", "x"}), {});
+  ASSERT_TRUE(process.WaitForOutput("text"));
+  server_.ShutDown();
+  const auto result = process.Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "text");
+  EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
+}
+
+TEST_F(GenerateTest, SaysThatThereIsNoServer) {
+  // A port that nothing else can have, and nobody listens on.
+  const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in name = {};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(name);
+  ASSERT_EQ(bind(socket_fd, reinterpret_cast<sockaddr*>(&name), size), 0);
+  ASSERT_EQ(getsockname(socket_fd, reinterpret_cast<sockaddr*>(&name), &size), 0);
+  const std::string address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+  for (const Args& args : {Args{"generate", "x"}, Args{"compare", "x"}, Args{"score", "x"},
+                           Args{"models"}, Args{"kv"}, Args{"kv", "--watch"}}) {
+    Args command = {TRIPTYCH_CLI, "--server", address};
+    command.insert(command.end(), args.begin(), args.end());
+    ExpectError(Process(command, {}).Wait(), 1,
+                "unavailable: Connection refused (is triptych-server running at " + address + "?)");
+  }
+  close(socket_fd);
+}
+
+TEST_F(GenerateTest, AStreamWithoutACompletionIsAnError) {
+  AnswerGenerate({{Text("text")}});
+  for (const Args& args : {Args{"generate", "x"}, Args{"generate", "--json", "x"}}) {
+    const auto result = Run(args);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.err, "triptych: the server ended the stream without a completion\n");
+  }
+}
+
+TEST_F(CliTest, RefusesBadFlagsInOneLine) {
+  struct Case {
+    Args args;
+    std::string expected;
+  };
+  for (const auto& [args, expected] : std::vector<Case>{
+           {{}, "A command is required"},
+           {{"sing"}, "not expected: sing"},
+           {{"generate", "to", "be"},
+            "not expected: be (see --help; text of several words needs quotes)"},
+           {{"generate", "x", "--frobnicate"}, "--frobnicate"},
+           {{"generate", "x", "--temperature", "hot"},
+            "--temperature: must be a number, 0 to 100, not 'hot'"},
+           {{"generate", "x", "--temperature", "100.5"}, "0 to 100, not '100.5'"},
+           {{"generate", "x", "--temperature", "nan"}, "not 'nan'"},
+           {{"generate", "x", "--temperature", ""}, "not ''"},
+           {{"generate", "x", "--temperature"}, "--temperature: "},
+           {{"generate", "x", "--temperature", "1\n2"}, "not '1 2'"},
+           {{"generate", "x", "--top-p", "0"}, "--top-p: must be a number, above 0, up to 1"},
+           {{"generate", "x", "--min-p", "1.1"}, "--min-p: must be a number, 0 to 1, not '1.1'"},
+           {{"generate", "x", "--top-k", "-1"}, "--top-k: must be a whole number, 0 to"},
+           {{"generate", "x", "--top-k", "1.5"}, "not '1.5'"},
+           {{"generate", "x", "-n", "0"}, "--max-new-tokens: must be a whole number, 1 to"},
+           {{"generate", "x", "-n", "99999999999"}, "not '99999999999'"},
+           {{"generate", "x", "--seed", "18446744073709551616"}, "--seed: "},
+           {{"generate", "x", "--seed", "1", "--seed", "2"}, "--seed: "},
+           {{"generate", "x", "--repetition-penalty", "0"}, "--repetition-penalty: "},
+           {{"generate", "x", "--presence-penalty", "101"}, "--presence-penalty: "},
+           {{"generate", "x", "--frequency-penalty", "-101"}, "--frequency-penalty: "},
+           {{"generate", "x", "--logit-bias", "7"}, "--logit-bias: must be ID=VALUE"},
+           {{"generate", "x", "--logit-bias", "-7=1"}, "not '-7=1'"},
+           {{"generate", "x", "--logit-bias", "7=1001"}, "from -1000 to 1000, not '7=1001'"},
+           {{"generate", "x", "--stop", ""}, "--stop: must not be empty"},
+           {{"generate", "x", "--stop", "\xff"}, "--stop: must be valid UTF-8"},
+           {{"generate", "x", "--model", "\xff"}, "--model: must be valid UTF-8"},
+           {{"generate", "x", "--logprobs", "1"}, "--logprobs requires --json"},
+           {{"generate", "x", "--json", "--logprobs", "21"}, "--logprobs: "},
+           {{"generate", "--tokens", "1,,2"}, "--tokens: must be a list of token ids"},
+           {{"generate", "--tokens", "1,"}, "not '1,'"},
+           {{"generate", "--tokens", ""}, "--tokens: "},
+           {{"generate", "--tokens", "-1"}, "--tokens: "},
+           {{"models", "--timeout", "0"}, "--timeout: must be a number, 0.001 to 1000000"},
+           {{"models", "--server", "localhost"}, "--server: "},
+           {{"models", "x"}, "not expected: x"},
+           {{"kv", "--model", "\xff"}, "--model: must be valid UTF-8"},
+           {{"kv", "--interval", "1"}, "--interval requires --watch"},
+           {{"kv", "--watch", "--interval", "0.01"}, "--interval: must be a number, 0.05 to 3600"},
+           {{"kv", "--watch", "--sequences"}, "excludes"}}) {
+    SCOPED_TRACE(testing::PrintToString(args));
+    Args command = {TRIPTYCH_CLI};
+    command.insert(command.end(), args.begin(), args.end());
+    ExpectError(Process(command, {}).Wait(), 2, expected);
+  }
+  ExpectError(Process({TRIPTYCH_CLI, "models"}, {.environment = {"TRIPTYCH_SERVER=here"}}).Wait(),
+              2, "must be HOST:PORT, not 'here'");
+}
+
+TEST_F(CliTest, HelpSaysHowEveryCommandIsUsed) {
+  for (const std::string command : {"generate", "compare", "score", "models", "kv"}) {
+    const auto result = Process({TRIPTYCH_CLI, command, "--help"}, {}).Wait();
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, HasSubstr("Examples:\n  triptych " + command));
+    for (const auto& line : Lines(result.out)) EXPECT_LE(line.size(), 110u) << line;
+  }
+  const auto result = Process({TRIPTYCH_CLI, "--help"}, {}).Wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("TRIPTYCH_SERVER"));
+  EXPECT_THAT(result.out, HasSubstr("triptych generate -n 200"));
+}
+
+TEST_F(CliTest, ScoreShowsHowLikelyATextIs) {
+  v1::ScoreResponse answer;
+  answer.set_log_likelihood(-1234.5);
+  answer.set_scored_tokens(1000);
+  answer.add_token_logprobs(-0.5);
+  v1::ScoreRequest seen;
+  server_.score = [&](const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+    seen = request;
+    *response = answer;
+    return grpc::Status::OK;
+  };
+  auto result = Run({"score", "--model", "shakespeare-gqa"}, {.input = "To be"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out,
+            "log-likelihood  tokens  nats per token  perplexity\n"
+            "──────────────  ──────  ──────────────  ──────────\n"
+            "    -1,234.500   1,000          1.2345       3.437\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(seen.model(), "shakespeare-gqa");
+  EXPECT_EQ(seen.text(), "To be");
+
+  result = Run({"score", "--json", "--tokens", "1"});
+  v1::ScoreResponse parsed;
+  ASSERT_TRUE(JsonStringToMessage(result.out, &parsed).ok()) << result.out;
+  EXPECT_TRUE(MessageDifferencer::Equals(parsed, answer));
+  EXPECT_EQ(seen.tokens().ids_size(), 1);
+
+  answer.Clear();
+  EXPECT_THAT(Run({"score", "x"}).out, Not(HasSubstr("nan")));
+}
+
+TEST_F(CliTest, ModelsFitAHundredColumns) {
+  server_.list_models = ListThree;
+  const auto result = Run({"models"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(
+      Lines(result.out),
+      ElementsAre("                                                   elements/    bytes/    vs"
+                  "           positions",
+                  "model            kind  parameters  dtype    bytes   position  position   MHA"
+                  "  context   that fit",
+                  "───────────────  ────  ──────────  ─────  ───────  ─────────  ────────  ────"
+                  "  ───────  ─────────",
+                  "shakespeare-mha   MHA   3,276,800   bf16  6.2 MiB      2,048   4.0 KiB  1.0x"
+                  "      512     87,381",
+                  "shakespeare-gqa   GQA   3,276,800   bf16  6.2 MiB        512   1.0 KiB  4.0x"
+                  "      512    349,524",
+                  "shakespeare-mla   MLA   3,276,800   bf16  6.2 MiB        256     512 B  8.0x"
+                  "      512    699,048"));
+  for (const auto& line : Lines(result.out)) EXPECT_LE(CharacterCount(line), 100u) << line;
+}
+
+TEST_F(CliTest, ModelsAsJson) {
+  server_.list_models = ListThree;
+  const auto result = Run({"models", "--json"});
+  v1::ListModelsResponse parsed, expected;
+  ListThree({}, &expected);
+  ASSERT_TRUE(JsonStringToMessage(result.out, &parsed).ok()) << result.out;
+  EXPECT_TRUE(MessageDifferencer::Equals(parsed, expected));
+}
+
+TEST_F(KvTest, ShowsEveryModelAndTheTotal) {
+  std::string model;
+  server_.get_stats = [&](const v1::GetKvCacheStatsRequest& request, auto* response) {
+    model = request.model();
+    *response = MakeStats(3 << 20);
+    return grpc::Status::OK;
+  };
+  const auto result = Run({"kv", "--model", "shakespeare-mla"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(model, "shakespeare-mla");
+  EXPECT_THAT(result.out,
+              StartsWith("                     shakespeare-mha  shakespeare-mla      total\n"
+                         "───────────────────  ───────────────  ───────────────  ─────────\n"
+                         "pool                        64.0 MiB         64.0 MiB  128.0 MiB\n"
+                         "used                         3.0 MiB          3.0 MiB    6.0 MiB\n"));
+  EXPECT_THAT(result.out, HasSubstr("preemptions                        7                7\n"));
+
+  const auto json = Run({"kv", "--json"});
+  v1::GetKvCacheStatsResponse parsed;
+  ASSERT_TRUE(JsonStringToMessage(json.out, &parsed).ok()) << json.out;
+  EXPECT_TRUE(MessageDifferencer::Equals(parsed, MakeStats(3 << 20)));
+}
+
+TEST_F(KvTest, WatchPrintsOneBlockForEachUpdate) {
+  v1::WatchKvCacheStatsRequest seen;
+  server_.watch_stats = [&](const v1::WatchKvCacheStatsRequest& request) {
+    seen = request;
+    return Watching{{Update(1 << 20), Update(2 << 20)}};
+  };
+  const auto plain = Run({"kv", "--watch", "--interval", "0.25", "--model", "m"});
+  EXPECT_EQ(plain.exit_code, 0);
+  EXPECT_EQ(plain.err, "");
+  EXPECT_THAT(plain.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(plain.out, HasSubstr("1.0 MiB"));
+  EXPECT_THAT(plain.out, HasSubstr("\n\n"));
+  EXPECT_THAT(plain.out, HasSubstr("  4.0 MiB"));
+  EXPECT_EQ(seen.interval().nanos(), 250'000'000);
+  EXPECT_EQ(seen.model(), "m");
+
+  const auto json = Run({"kv", "--watch", "--json"});
+  EXPECT_FALSE(seen.has_interval());
+  const auto lines = Lines(json.out);
+  ASSERT_EQ(lines.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    v1::GetKvCacheStatsResponse parsed;
+    ASSERT_TRUE(JsonStringToMessage(lines[i], &parsed).ok());
+    EXPECT_TRUE(MessageDifferencer::Equals(parsed, MakeStats((i + 1) << 20)));
+  }
+}
+
+TEST_F(KvTest, WatchRefreshesATerminalInPlaceUntilCtrlC) {
+  server_.watch_stats = [](const auto&) {
+    return Watching{{Update(1 << 20), Update(2 << 20)}, Watching::Then::kHold};
+  };
+  Process process(Command({"kv", "--watch"}), {.terminal = true});
+  ASSERT_TRUE(process.WaitForOutput("  4.0 MiB"));
+  process.Signal(SIGINT);
+  server_.WaitForCancel();
+  const auto result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(result.err, "");
+  const size_t refresh = result.out.find("\x1b[");
+  ASSERT_NE(refresh, std::string::npos);
+  const auto height = Lines(result.out.substr(0, refresh)).size();
+  EXPECT_THAT(result.out.substr(refresh), StartsWith("\x1b[" + std::to_string(height) + "A\x1b[J"));
+}
+
+TEST_F(KvTest, ListsSequencesOfEveryPage) {
+  server_.list_sequences = [](const v1::ListSequencesRequest& request,
+                              v1::ListSequencesResponse* response) {
+    EXPECT_EQ(request.model(), "shakespeare-mla");
+    const int page = request.page_token().empty() ? 0 : std::stoi(request.page_token());
+    for (int i = 0; i < 2; ++i) {
+      v1::Sequence& sequence = *response->add_sequences();
+      sequence.set_request_id("r" + std::to_string(2 * page + i));
+      sequence.set_model("shakespeare-mla");
+      sequence.set_state(i == 0 ? v1::SEQUENCE_STATE_DECODE : v1::SEQUENCE_STATE_WAITING);
+      sequence.mutable_kv_cache()->set_used_bytes(2048);
+    }
+    if (page < 2) response->set_next_page_token(std::to_string(page + 1));
+    return grpc::Status::OK;
+  };
+  const auto result = Run({"kv", "--sequences", "--model", "shakespeare-mla"});
+  EXPECT_EQ(result.exit_code, 0);
+  const auto lines = Lines(result.out);
+  ASSERT_EQ(lines.size(), 9u);  // Two lines of titles, the rule, six sequences.
+  EXPECT_THAT(lines[3], StartsWith("r0       shakespeare-mla  decode"));
+  EXPECT_THAT(lines[8], StartsWith("r5       shakespeare-mla  waiting"));
+  for (const auto& line : lines) EXPECT_LE(CharacterCount(line), 100u) << line;
+
+  const auto json = Run({"kv", "--sequences", "--json", "--model", "shakespeare-mla"});
+  v1::ListSequencesResponse parsed;
+  ASSERT_TRUE(JsonStringToMessage(json.out, &parsed).ok()) << json.out;
+  EXPECT_EQ(parsed.sequences_size(), 6);
+  EXPECT_EQ(parsed.next_page_token(), "");
+}
+
+TEST_F(KvTest, SaysThatNothingIsLive) {
+  server_.list_sequences = [](const auto&, auto*) { return grpc::Status::OK; };
+  EXPECT_EQ(Run({"kv", "--sequences"}).out, "no live sequences\n");
+}
+
+TEST_F(CompareTest, ComparesEveryModelOnTheSameRequest) {
+  server_.list_models = ListThree;
+  std::vector<v1::GenerateRequest> seen;  // One call at a time.
+  server_.generate = [&](const v1::GenerateRequest& request) {
+    seen.push_back(request);
+    const int times = request.model() == "shakespeare-mha" ? 1 : seen.size() == 2 ? 4 : 8;
+    return Generation{{Text(" or"), Last(" not", times)}};
+  };
+  const auto result = Run({"compare", "-n", "9", "--temperature", "0", "To be"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  ASSERT_EQ(seen.size(), 3u);
+  for (const auto& request : seen) {
+    EXPECT_EQ(request.text(), "To be");
+    EXPECT_EQ(request.max_new_tokens(), 9);
+    EXPECT_EQ(request.sampling().temperature(), 0);
+    EXPECT_TRUE(request.sampling().has_temperature());
+  }
+  EXPECT_EQ(seen[0].model(), "shakespeare-mha");
+  EXPECT_EQ(seen[2].model(), "shakespeare-mla");
+
+  for (const auto& line : Lines(result.out)) EXPECT_LE(CharacterCount(line), 100u) << line;
+  EXPECT_THAT(result.out, StartsWith("── shakespeare-mha (MHA) ──"));
+  EXPECT_THAT(result.out, HasSubstr("─\nTo be or not\n\n── shakespeare-gqa (GQA) ──"));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("\nattention                          MHA              GQA              MLA\n"
+                "elements per position            2,048              512              256\n"
+                "bytes per position             4.0 KiB          1.0 KiB            512 B\n"
+                "positions                        1,024            1,024            1,024\n"
+                "cache used                     4.0 MiB          1.0 MiB        512.0 KiB\n"));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("\nsmaller than MHA                  1.0x             4.0x             8.0x\n"
+                "tokens/s                         500.0            500.0            500.0\n"
+                "time to first token            12.3 ms          12.3 ms          12.3 ms\n"));
+  EXPECT_THAT(result.out, EndsWith("  512 B    8.0x\n"));
+}
+
+TEST_F(CompareTest, ComparesTheNamedModels) {
+  server_.list_models = ListThree;
+  AnswerGenerate({{Last("text\n")}});
+  const auto result =
+      Run({"compare", "--model", "shakespeare-mla", "--model", "shakespeare-mha", "To be"});
+  EXPECT_EQ(result.exit_code, 0);
+  ASSERT_EQ(requests().size(), 2u);
+  EXPECT_EQ(requests()[0].model(), "shakespeare-mla");
+  EXPECT_EQ(requests()[1].model(), "shakespeare-mha");
+
+  ExpectError(Run({"compare", "--model", "shakespeare-mqa", "To be"}), 1,
+              "no model 'shakespeare-mqa' at the server, which has shakespeare-mha, "
+              "shakespeare-gqa, shakespeare-mla");
+}
+
+TEST_F(CompareTest, CtrlCEndsItBetweenModelsToo) {
+  server_.list_models = ListThree;
+  AnswerGenerate({{Text(" or")}, Generation::Then::kHold});
+  Process process(Command({"compare", "To be"}), {});
+  ASSERT_TRUE(process.WaitForOutput("To be or"));
+  process.Signal(SIGINT);
+  server_.WaitForCancel();
+  const auto result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, EndsWith("To be or"));
+  EXPECT_EQ(requests().size(), 1u);
+}
+
+}  // namespace
+}  // namespace triptych::client

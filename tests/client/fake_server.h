@@ -1,0 +1,78 @@
+#ifndef TRIPTYCH_TESTS_CLIENT_FAKE_SERVER_H_
+#define TRIPTYCH_TESTS_CLIENT_FAKE_SERVER_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "triptych/v1/inference.grpc.pb.h"
+#include "triptych/v1/kv_cache.grpc.pb.h"
+#include "triptych/v1/model.grpc.pb.h"
+
+namespace triptych::client {
+
+// What a server stream sends, and what it does then.
+template <typename Response>
+struct Stream {
+  enum class Then {
+    kFinish,  // Ends with `status`.
+    kHold,    // Sends nothing more until it is cancelled.
+    kRepeat,  // Sends the messages again, until it is cancelled.
+  };
+  std::vector<Response> messages;
+  Then then = Then::kFinish;
+  grpc::Status status = grpc::Status::OK;
+};
+
+// A server of triptych.v1, on a port of its own, that answers as the test says. The answers are
+// set before the call that they are for; calls without one fail with UNIMPLEMENTED.
+class FakeServer {
+ public:
+  FakeServer();
+  ~FakeServer();
+
+  const std::string& address() const { return address_; }
+
+  std::function<Stream<v1::GenerateResponse>(const v1::GenerateRequest&)> generate;
+  std::function<grpc::Status(const v1::ScoreRequest&, v1::ScoreResponse*)> score;
+  std::function<grpc::Status(const v1::TokenizeRequest&, v1::TokenizeResponse*)> tokenize;
+  std::function<grpc::Status(const v1::ListModelsRequest&, v1::ListModelsResponse*)> list_models;
+  std::function<grpc::Status(const v1::GetKvCacheStatsRequest&, v1::GetKvCacheStatsResponse*)>
+      get_stats;
+  std::function<grpc::Status(const v1::ListSequencesRequest&, v1::ListSequencesResponse*)>
+      list_sequences;
+  std::function<Stream<v1::WatchKvCacheStatsResponse>(const v1::WatchKvCacheStatsRequest&)>
+      watch_stats;
+
+  // Returns once a stream has been cancelled by its client.
+  void WaitForCancel();
+  // Breaks the connections and stops listening.
+  void ShutDown();
+
+ private:
+  class Inference;
+  class Models;
+  class KvCache;
+
+  void NoteCancel();
+
+  std::unique_ptr<Inference> inference_;
+  std::unique_ptr<Models> models_;
+  std::unique_ptr<KvCache> kv_cache_;
+  std::string address_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool cancelled_ = false;  // Guarded by mutex_.
+
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace triptych::client
+
+#endif  // TRIPTYCH_TESTS_CLIENT_FAKE_SERVER_H_

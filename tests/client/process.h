@@ -1,0 +1,67 @@
+#ifndef TRIPTYCH_TESTS_CLIENT_PROCESS_H_
+#define TRIPTYCH_TESTS_CLIENT_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace triptych::client {
+
+// Gathers what can be read from a file descriptor, in a thread of its own, until its end.
+class OutputReader {
+ public:
+  explicit OutputReader(int fd);  // Takes the descriptor.
+  ~OutputReader();
+
+  // Returns once `text` has come, or the end: false.
+  bool WaitFor(const std::string& text);
+  // Everything, once the end has come.
+  std::string ReadToEnd();
+
+ private:
+  void Read();
+
+  const int fd_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;    // Guarded by mutex_.
+  bool ended_ = false;  // Guarded by mutex_.
+  std::thread reader_;
+};
+
+// A child process whose output is caught.
+class Process {
+ public:
+  struct Options {
+    std::string input = {};                     // Standard input.
+    std::vector<std::string> environment = {};  // "NAME=VALUE", beside this process's own.
+    bool terminal = false;                      // Standard input and output are a terminal.
+  };
+  struct Result {
+    int exit_code;  // 128 and the signal's number, if a signal ended it.
+    std::string out;
+    std::string err;
+  };
+
+  // argv[0] is the program's path.
+  Process(const std::vector<std::string>& argv, const Options& options);
+  ~Process();
+
+  bool WaitForOutput(const std::string& text) { return out_->WaitFor(text); }
+  void Signal(int signal);
+  Result Wait();
+
+ private:
+  pid_t pid_ = -1;
+  std::unique_ptr<OutputReader> out_;
+  std::unique_ptr<OutputReader> err_;
+};
+
+}  // namespace triptych::client
+
+#endif  // TRIPTYCH_TESTS_CLIENT_PROCESS_H_

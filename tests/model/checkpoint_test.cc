@@ -1,0 +1,254 @@
+#include "engine/model/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/model/safetensors.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tensors.h"
+
+namespace triptych {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kQuery[] = "model.layers.1.self_attn.q_proj.weight";
+
+std::string Refusal(const std::filesystem::path& directory, DType dtype = DType::kFloat32) {
+  try {
+    LoadCheckpoint(directory, dtype);
+  } catch (const LoadError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+// Writes tensors as they are, whatever the config says.
+void WriteTensors(const std::filesystem::path& file, const Weights& weights) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const auto& [name, tensor] : weights) {
+    const char* dtype = tensor.scalar_type() == at::kFloat      ? "F32"
+                        : tensor.scalar_type() == at::kBFloat16 ? "BF16"
+                        : tensor.scalar_type() == at::kHalf     ? "F16"
+                        : tensor.scalar_type() == at::kDouble   ? "F64"
+                                                                : "I64";
+    tensors.push_back({name,
+                       dtype,
+                       tensor.sizes().vec(),
+                       {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
+  }
+  WriteSafetensors(file, tensors);
+}
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() { SaveCheckpoint(directory_.path(), config_, weights_); }
+
+  std::filesystem::path weights_file() const { return directory_.path() / "model.safetensors"; }
+  std::filesystem::path config_file() const { return directory_.path() / "config.json"; }
+
+  const ModelConfig config_ = SmallModel(AttentionKind::kMla);
+  Weights weights_ = Cast(RandomWeights(config_, 1), at::kFloat);
+  const TempDir directory_;
+};
+
+TEST(Checkpoint, SaveAndLoadGiveTheSameModel) {
+  for (NamedConfig named : EveryOption()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(named.name);
+      named.config.torch_dtype = dtype;
+      const Weights weights = Cast(RandomWeights(named.config, 2), ToScalarType(dtype));
+      const TempDir directory;
+      SaveCheckpoint(directory.path() / "new" / "folder", named.config, weights);
+      const Checkpoint loaded = LoadCheckpoint(directory.path() / "new" / "folder", dtype);
+      EXPECT_EQ(ToJson(loaded.config), ToJson(named.config));
+      ASSERT_EQ(loaded.weights.size(), weights.size());
+      for (const auto& [name, tensor] : weights) {
+        EXPECT_TRUE(at::equal(loaded.weights.at(name), tensor)) << name;
+        EXPECT_EQ(loaded.weights.at(name).scalar_type(), ToScalarType(dtype));
+      }
+    }
+  }
+}
+
+TEST_F(CheckpointTest, LoadsInTheDtypeThatIsAskedFor) {
+  const Checkpoint loaded = LoadCheckpoint(directory_.path(), DType::kBFloat16);
+  for (const auto& [name, tensor] : weights_) {
+    EXPECT_TRUE(at::equal(loaded.weights.at(name), tensor.to(at::kBFloat16))) << name;
+  }
+}
+
+TEST_F(CheckpointTest, ReadsHalfPrecision) {
+  weights_[kQuery] = weights_[kQuery].to(at::kHalf);
+  WriteTensors(weights_file(), weights_);
+  const Checkpoint loaded = LoadCheckpoint(directory_.path(), DType::kFloat32);
+  EXPECT_TRUE(at::equal(loaded.weights.at(kQuery), weights_[kQuery].to(at::kFloat)));
+}
+
+TEST_F(CheckpointTest, SavingAgainReplacesBothFiles) {
+  const Weights other = Cast(RandomWeights(config_, 3), at::kFloat);
+  SaveCheckpoint(directory_.path(), config_, other);
+  EXPECT_TRUE(at::equal(LoadCheckpoint(directory_.path(), DType::kFloat32).weights.at(kQuery),
+                        other.at(kQuery)));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 2);
+}
+
+TEST_F(CheckpointTest, EveryMissingTensorIsNamed) {
+  for (const TensorSpec& spec : ExpectedTensors(config_)) {
+    Weights fewer = weights_;
+    ASSERT_EQ(fewer.erase(spec.name), 1u);
+    WriteTensors(weights_file(), fewer);
+    EXPECT_THAT(Refusal(directory_.path()), AllOf(HasSubstr(weights_file().string()),
+                                                  HasSubstr(spec.name), HasSubstr("missing")));
+  }
+}
+
+TEST_F(CheckpointTest, EveryWrongShapeIsNamed) {
+  for (const TensorSpec& spec : ExpectedTensors(config_)) {
+    Weights wrong = weights_;
+    wrong[spec.name] = wrong[spec.name].unsqueeze(0);  // as many elements
+    WriteTensors(weights_file(), wrong);
+    EXPECT_THAT(Refusal(directory_.path()), AllOf(HasSubstr(weights_file().string()),
+                                                  HasSubstr(spec.name), HasSubstr("shape [1, ")));
+  }
+}
+
+TEST_F(CheckpointTest, TransposedIsNotAccepted) {
+  weights_[kQuery] = weights_["model.layers.0.mlp.down_proj.weight"].clone();  // [24, 43]
+  WriteTensors(weights_file(), weights_);
+  EXPECT_THAT(Refusal(directory_.path()),
+              AllOf(HasSubstr(kQuery), HasSubstr("[24, 43]"), HasSubstr("[24, 24]")));
+}
+
+TEST_F(CheckpointTest, LeftOverTensorIsNamed) {
+  for (const char* extra : {"lm_head.bias", "model.layers.2.self_attn.q_proj.weight", "zzz"}) {
+    Weights more = weights_;
+    more[extra] = at::zeros({3});
+    WriteTensors(weights_file(), more);
+    EXPECT_THAT(Refusal(directory_.path()),
+                AllOf(HasSubstr(weights_file().string()), HasSubstr(extra)));
+  }
+}
+
+TEST_F(CheckpointTest, UnusableDtypeIsNamed) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kLong}) {
+    Weights wrong = weights_;
+    wrong[kQuery] = wrong[kQuery].to(dtype);
+    WriteTensors(weights_file(), wrong);
+    EXPECT_THAT(Refusal(directory_.path()),
+                AllOf(HasSubstr(weights_file().string()), HasSubstr(kQuery), HasSubstr("64"),
+                      HasSubstr("F32, BF16, F16")));
+  }
+}
+
+TEST_F(CheckpointTest, ConfigOfAnotherModelIsRefused) {
+  ModelConfig other = config_;
+  other.kv_lora_rank = {7, 8};
+  WriteFile(config_file(), ToJson(other));
+  EXPECT_THAT(Refusal(directory_.path()), HasSubstr("model.layers.1.self_attn.kv_a_proj_with_mqa"));
+  WriteFile(config_file(), ToJson(SmallModel(AttentionKind::kMha)));
+  EXPECT_THAT(Refusal(directory_.path()), HasSubstr("model.layers.0.self_attn.k_proj.weight"));
+}
+
+TEST_F(CheckpointTest, MissingFilesAreNamed) {
+  std::filesystem::remove(weights_file());
+  EXPECT_THAT(Refusal(directory_.path()), HasSubstr(weights_file().string()));
+  std::filesystem::remove(config_file());
+  EXPECT_THAT(Refusal(directory_.path()), HasSubstr(config_file().string()));
+}
+
+TEST_F(CheckpointTest, BadConfigIsNamed) {
+  for (const char* text : {"", "{", "[]", "{}", "null"}) {
+    WriteFile(config_file(), text);
+    EXPECT_THAT(Refusal(directory_.path()), HasSubstr(config_file().string())) << text;
+  }
+}
+
+// A file cut anywhere, or with bytes changed, is refused or gives a model of the right shape.
+TEST_F(CheckpointTest, RandomDamageNeverCrashes) {
+  const std::string weights = ReadFile(weights_file()), config = ReadFile(config_file());
+  std::mt19937_64 generator(4);
+  uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof(header));
+  int accepted = 0, refused = 0;
+  const auto load = [&] {
+    try {
+      const Checkpoint loaded = LoadCheckpoint(directory_.path(), DType::kFloat32);
+      for (const TensorSpec& spec : ExpectedTensors(loaded.config)) {
+        ASSERT_EQ(loaded.weights.at(spec.name).sizes(), spec.shape);
+      }
+      ++accepted;
+    } catch (const LoadError& e) {
+      EXPECT_THAT(e.what(), HasSubstr(directory_.path().string()));
+      ++refused;
+    }
+  };
+  for (int round = 0; round < 300; ++round) {
+    std::string damaged = weights;
+    const bool in_header = round % 3 != 0;
+    damaged[generator() % (in_header ? header + 8 : damaged.size())] ^=
+        static_cast<char>(1 << generator() % 8);
+    WriteFile(weights_file(), damaged);
+    load();
+  }
+  for (int round = 0; round < 100; ++round) {
+    WriteFile(weights_file(), weights.substr(0, generator() % weights.size()));
+    load();
+  }
+  WriteFile(weights_file(), weights);
+  for (int round = 0; round < 300; ++round) {
+    std::string damaged = config;
+    damaged[generator() % damaged.size()] ^= static_cast<char>(1 << generator() % 8);
+    WriteFile(config_file(), damaged);
+    load();
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, 400);
+}
+
+TEST(Checkpoint, ExpectedTensorsHaveThePublishedNames) {
+  const auto names = [](const ModelConfig& config) {
+    std::vector<std::string> all;
+    for (const TensorSpec& spec : ExpectedTensors(config)) all.push_back(spec.name);
+    return all;
+  };
+  ModelConfig mla = SmallModel(AttentionKind::kMla);
+  mla.num_hidden_layers = 1;
+  mla.kv_lora_rank = {7};
+  mla.kv_a_layernorm = true;
+  EXPECT_THAT(
+      names(mla),
+      testing::ElementsAre(
+          "model.embed_tokens.weight", "model.embed_positions.weight",
+          "model.layers.0.input_layernorm.weight", "model.layers.0.self_attn.q_proj.weight",
+          "model.layers.0.self_attn.kv_a_proj_with_mqa.weight",
+          "model.layers.0.self_attn.kv_a_layernorm.weight",
+          "model.layers.0.self_attn.kv_b_proj.weight", "model.layers.0.self_attn.o_proj.weight",
+          "model.layers.0.post_attention_layernorm.weight", "model.layers.0.mlp.gate_proj.weight",
+          "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight",
+          "model.norm.weight", "lm_head.weight"));
+  ModelConfig mha = SmallModel(AttentionKind::kMha);
+  mha.num_hidden_layers = 1;
+  mha.position_embedding = PositionEmbedding::kRope;
+  mha.mlp = MlpKind::kGelu;
+  mha.hidden_act = HiddenAct::kGelu;
+  mha.tie_word_embeddings = true;
+  EXPECT_THAT(
+      names(mha),
+      testing::ElementsAre(
+          "model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
+          "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight",
+          "model.layers.0.self_attn.v_proj.weight", "model.layers.0.self_attn.o_proj.weight",
+          "model.layers.0.post_attention_layernorm.weight", "model.layers.0.mlp.up_proj.weight",
+          "model.layers.0.mlp.down_proj.weight", "model.norm.weight"));
+}
+
+}  // namespace
+}  // namespace triptych

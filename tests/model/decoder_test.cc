@@ -1,0 +1,547 @@
+#include "engine/model/decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/dropout.h"
+#include "tests/support/gradients.h"
+#include "tests/support/oracle.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tensors.h"
+
+namespace triptych {
+namespace {
+
+// float64 against float64: rounding only.
+constexpr double kExact = 1e-11;
+// Logits in float32 with scaled weights (section 8); they are of the order of 1.
+constexpr double kLogits = 1e-5;
+// What a mistake must exceed by far to count as detected.
+constexpr double kWrong = 1e-2;
+
+std::vector<int64_t> RandomIds(const ModelConfig& config, int64_t length, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::vector<int64_t> ids(length);
+  for (int64_t& id : ids) id = static_cast<int64_t>(generator() % config.vocab_size);
+  return ids;
+}
+
+at::Tensor OracleLogits(const ModelConfig& config, const Weights& weights,
+                        const std::vector<int64_t>& ids) {
+  return ToTensor(oracle::Logits(config, ToArrays(weights), ids));
+}
+
+// New tokens of one sequence.
+struct Piece {
+  int64_t sequence;
+  std::vector<int64_t> ids;
+};
+
+// Runs sequences through Decoder::Step over a cache of scattered blocks that is NaN where nothing
+// was written.
+class PagedRunner {
+ public:
+  static constexpr int64_t kBlockPositions = 4;
+
+  PagedRunner(const Decoder& decoder, int64_t sequences, at::ScalarType kv_dtype = at::kFloat)
+      : decoder_(decoder),
+        cache_(sequences * BlocksOfSequence() + 2, kBlockPositions, RowElements(), kv_dtype),
+        blocks_(sequences),
+        lengths_(sequences) {
+    std::vector<int32_t> order(sequences * BlocksOfSequence() + 2);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(99));
+    for (std::vector<int32_t>& blocks : blocks_) {
+      blocks.assign(order.end() - BlocksOfSequence(), order.end());
+      order.resize(order.size() - BlocksOfSequence());
+    }
+    for (int64_t i = 0; i < cache_.layers(); ++i) cache_.layer(i).fill_(std::nan(""));
+  }
+
+  // Logits of every new token [tokens, vocab].
+  at::Tensor Step(const std::vector<Piece>& pieces) {
+    std::vector<int64_t> ids, positions, rows;
+    PagedStep step;
+    for (const Piece& piece : pieces) {
+      int64_t& length = lengths_[piece.sequence];
+      const auto count = static_cast<int64_t>(piece.ids.size());
+      step.sequences.push_back({blocks_[piece.sequence].data(), length, count});
+      for (const int64_t id : piece.ids) {
+        ids.push_back(id);
+        positions.push_back(length);
+        rows.push_back(Row(piece.sequence, length++));
+      }
+    }
+    step.positions = ToTensor(positions);
+    step.rows = ToTensor(rows);
+    const at::Tensor every = at::arange(static_cast<int64_t>(ids.size()), at::kLong);
+    return decoder_.Step(ToTensor(ids), step, every, cache_);
+  }
+
+  // The cache row of a position, in every layer's flattened cache.
+  int64_t Row(int64_t sequence, int64_t position) const {
+    return blocks_[sequence][position / kBlockPositions] * kBlockPositions +
+           position % kBlockPositions;
+  }
+  // [rows, row_elements]
+  at::Tensor FlatLayer(int64_t layer) { return cache_.layer(layer).flatten(0, 1); }
+  int64_t layers() const { return cache_.layers(); }
+
+ private:
+  int64_t BlocksOfSequence() const {
+    return (decoder_.config().max_position_embeddings + kBlockPositions - 1) / kBlockPositions;
+  }
+  std::vector<int64_t> RowElements() const {
+    std::vector<int64_t> elements;
+    for (int64_t i = 0; i < decoder_.config().num_hidden_layers; ++i) {
+      elements.push_back(CacheRowElements(decoder_.config(), i));
+    }
+    return elements;
+  }
+
+  const Decoder& decoder_;
+  KvCacheStorage cache_;
+  std::vector<std::vector<int32_t>> blocks_;
+  std::vector<int64_t> lengths_;
+};
+
+// Logits of one sequence [length, vocab], fed in pieces of the given sizes, the last one repeated.
+at::Tensor InPieces(const Decoder& decoder, const std::vector<int64_t>& ids,
+                    const std::vector<int64_t>& sizes, at::ScalarType kv_dtype = at::kFloat) {
+  PagedRunner runner(decoder, 1, kv_dtype);
+  std::vector<at::Tensor> logits;
+  auto next = ids.begin();
+  for (size_t i = 0; next != ids.end(); ++i) {
+    const int64_t size = std::min(sizes[std::min(i, sizes.size() - 1)], ids.end() - next);
+    logits.push_back(runner.Step({{0, {next, next + size}}}));
+    next += size;
+  }
+  return at::cat(logits);
+}
+
+class DecoderTest : public testing::TestWithParam<NamedConfig> {
+ protected:
+  const ModelConfig& config() const { return GetParam().config; }
+  const Weights weights_ = RandomWeights(GetParam().config, 1);
+};
+
+TEST_P(DecoderTest, ForwardEqualsTheDefinition) {
+  const Decoder decoder(config(), weights_, at::kDouble);
+  for (const int64_t length :
+       {int64_t{1}, int64_t{2}, int64_t{17}, config().max_position_embeddings}) {
+    const std::vector<int64_t> first = RandomIds(config(), length, 2);
+    const std::vector<int64_t> second = RandomIds(config(), length, 3);
+    const at::Tensor logits = decoder.Forward(at::stack({ToTensor(first), ToTensor(second)}));
+    ASSERT_EQ(logits.sizes(), (std::vector<int64_t>{2, length, config().vocab_size}));
+    EXPECT_LE(RelativeError(logits[0], OracleLogits(config(), weights_, first)), kExact);
+    EXPECT_LE(RelativeError(logits[1], OracleLogits(config(), weights_, second)), kExact);
+  }
+}
+
+TEST_P(DecoderTest, ForwardInFloat32) {
+  const Decoder decoder(config(), Cast(weights_, at::kFloat), at::kFloat);
+  const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 4);
+  const at::Tensor logits = decoder.Forward(ToTensor(ids).unsqueeze(0))[0];
+  EXPECT_LE(LargestDifference(logits, OracleLogits(config(), weights_, ids)), kLogits);
+}
+
+TEST_P(DecoderTest, PagedEqualsDenseHoweverThePromptIsCut) {
+  const auto decoder = ServingDecoder(config(), weights_);
+  const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
+  const at::Tensor dense = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
+  const std::vector<std::vector<int64_t>> cuts = {
+      {static_cast<int64_t>(ids.size())},  // whole
+      {1},                                 // one token at a time
+      {5, 4, 3},                           // across the edges of blocks
+      {13, 1},                             // a prompt, then decoding
+  };
+  for (const std::vector<int64_t>& sizes : cuts) {
+    const at::Tensor paged = InPieces(*decoder, ids, sizes);
+    EXPECT_EQ(paged.scalar_type(), at::kFloat);
+    EXPECT_LE(LargestDifference(paged, dense), kLogits) << "first piece " << sizes[0];
+  }
+  EXPECT_LE(LargestDifference(InPieces(*decoder, ids, {7}), OracleLogits(config(), weights_, ids)),
+            kLogits);
+}
+
+TEST_P(DecoderTest, PagedSequenceOfOneToken) {
+  const auto decoder = ServingDecoder(config(), weights_);
+  const std::vector<int64_t> ids = RandomIds(config(), 1, 6);
+  EXPECT_LE(LargestDifference(InPieces(*decoder, ids, {1}), OracleLogits(config(), weights_, ids)),
+            kLogits);
+}
+
+TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) {
+  const auto decoder = ServingDecoder(config(), weights_);
+  const std::vector<int64_t> lengths = {9, 1, 30, 4, 16};
+  const int64_t rounds = 3;  // each feeds a third of every sequence, so kinds of work mix
+  PagedRunner together(*decoder, std::ssize(lengths));
+  std::vector<std::vector<int64_t>> ids;
+  std::vector<std::vector<at::Tensor>> logits(lengths.size());
+  for (size_t s = 0; s < lengths.size(); ++s) ids.push_back(RandomIds(config(), lengths[s], 7 + s));
+  for (int64_t round = 0; round < rounds; ++round) {
+    std::vector<Piece> pieces;
+    for (int64_t s = 0; s < std::ssize(lengths); ++s) {
+      const int64_t first = lengths[s] * round / rounds;
+      const int64_t last = lengths[s] * (round + 1) / rounds;
+      if (first < last) pieces.push_back({s, {ids[s].begin() + first, ids[s].begin() + last}});
+    }
+    const at::Tensor step = together.Step(pieces);
+    int64_t row = 0;
+    for (const Piece& piece : pieces) {
+      logits[piece.sequence].push_back(step.narrow(0, row, std::ssize(piece.ids)));
+      row += std::ssize(piece.ids);
+    }
+  }
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    const at::Tensor alone = InPieces(*decoder, ids[s], {lengths[s]});
+    EXPECT_LE(LargestDifference(at::cat(logits[s]), alone), kLogits) << "sequence " << s;
+  }
+}
+
+// bfloat16 has 8 significant bits: each of some 20 roundings on the way is off by up to 2^-9 of its
+// value, at random, which adds up to about a hundredth.
+TEST_P(DecoderTest, BFloat16IsNearFloat64) {
+  const Weights rounded = Cast(weights_, at::kBFloat16);
+  const auto decoder = ServingDecoder(config(), rounded, at::kBFloat16);
+  const std::vector<int64_t> ids = RandomIds(config(), 24, 8);
+  const at::Tensor expected = OracleLogits(config(), rounded, ids);
+  const at::Tensor paged = InPieces(*decoder, ids, {9, 1}, at::kBFloat16);
+  EXPECT_EQ(paged.scalar_type(), at::kFloat);
+  EXPECT_LE(RelativeError(paged, expected), 0.03);
+  EXPECT_LE(RelativeError(decoder->Forward(ToTensor(ids).unsqueeze(0))[0], expected), 0.03);
+}
+
+// Only the cache rounds here, once per element.
+TEST_P(DecoderTest, BFloat16CacheUnderFloat32Weights) {
+  const auto decoder = ServingDecoder(config(), weights_);
+  const std::vector<int64_t> ids = RandomIds(config(), 24, 9);
+  const double error = RelativeError(InPieces(*decoder, ids, {9, 1}, at::kBFloat16),
+                                     OracleLogits(config(), weights_, ids));
+  EXPECT_LE(error, 0.01);
+  EXPECT_GE(error, 1e-5);  // it does round
+}
+
+TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {
+  const auto decoder = ServingDecoder(config(), weights_);
+  const std::vector<int64_t> ids = RandomIds(config(), 3, 10);
+  std::vector<int64_t> elements;
+  for (int64_t i = 0; i < config().num_hidden_layers; ++i) {
+    elements.push_back(CacheRowElements(config(), i));
+  }
+  KvCacheStorage cache(1, 4, elements, at::kFloat);
+  const std::vector<int32_t> blocks = {0};
+  const PagedStep step{.positions = at::arange(3, at::kLong),
+                       .rows = at::arange(3, at::kLong),
+                       .sequences = {{blocks.data(), 0, 3}}};
+  const auto rows = [&](const std::vector<int64_t>& wanted) {
+    return decoder->Step(ToTensor(ids), step, ToTensor(wanted), cache);
+  };
+  const at::Tensor all = rows({0, 1, 2});
+  EXPECT_EQ(rows({}).sizes(), (std::vector<int64_t>{0, config().vocab_size}));
+  EXPECT_LE(LargestDifference(rows({2, 0}), at::stack({all[2], all[0]})), kLogits);
+}
+
+// Controls: a cache row that is stale, or shared by two positions, shows in the logits.
+
+TEST_P(DecoderTest, StaleOrSharedCacheRowIsDetected) {
+  const auto decoder = ServingDecoder(config(), weights_);
+  const std::vector<int64_t> ids = RandomIds(config(), 12, 11);
+  const at::Tensor dense = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
+  const std::vector<int64_t> prompt(ids.begin(), ids.end() - 1);
+  const auto last = [&](const auto& damage) {
+    PagedRunner runner(*decoder, 1);
+    runner.Step({{0, prompt}});
+    for (int64_t layer = 0; layer < runner.layers(); ++layer) {
+      damage(runner, runner.FlatLayer(layer));
+    }
+    return LargestDifference(runner.Step({{0, {ids.back()}}})[0], dense[11]);
+  };
+  EXPECT_LE(last([](const PagedRunner&, const at::Tensor&) {}), kLogits);
+  EXPECT_GE(last([](const PagedRunner& runner, const at::Tensor& rows) {
+              rows[runner.Row(0, 3)].copy_(rows[runner.Row(0, 7)]);
+            }),
+            1e-4);
+  EXPECT_GE(last([](const PagedRunner& runner, const at::Tensor& rows) {
+              rows[runner.Row(0, 5)].zero_();
+            }),
+            1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption()),
+                         testing::PrintToStringParamName());
+
+TEST(Decoder, ForwardIsDifferentiableInEveryWeight) {
+  for (NamedConfig named : EachKind()) {
+    ModelConfig& config = named.config;
+    config.vocab_size = 5;
+    config.hidden_size = 4;
+    config.intermediate_size = 3;
+    config.num_attention_heads = 2;
+    config.num_key_value_heads = config.attention == AttentionKind::kGqa ? 1 : 2;
+    config.head_dim = 2;
+    config.max_position_embeddings = 4;
+    if (config.attention == AttentionKind::kMla) config.kv_lora_rank = {3, 2};
+    const Weights weights = RandomWeights(config, 12);
+    const at::Tensor ids = ToTensor(std::vector<int64_t>{4, 0, 1, 3, 2, 2, 0, 4}).view({2, 4});
+    const at::Tensor direction = Normal(13).Tensor({2, 4, 5});
+    std::vector<at::Tensor> leaves;
+    for (const auto& [name, tensor] : weights) leaves.push_back(tensor);
+    const Decoder decoder(config, weights, at::kDouble);
+    ExpectGradients(leaves, [&] { return (decoder.Forward(ids) * direction).sum(); });
+  }
+}
+
+TEST(Decoder, ParameterCountIsThatOfTheWeights) {
+  for (const NamedConfig& named : EveryOption()) {
+    int64_t count = 0;
+    for (const auto& [name, tensor] : RandomWeights(named.config, 14)) count += tensor.numel();
+    EXPECT_EQ(ParameterCount(named.config), count) << named.name;
+  }
+}
+
+TEST(Decoder, LongerThanTheContextIsRefused) {
+  const ModelConfig config = SmallModel(AttentionKind::kMha);
+  const Decoder decoder(config, RandomWeights(config, 15), at::kDouble);
+  const at::Tensor ids = at::zeros({1, config.max_position_embeddings + 1}, at::kLong);
+  EXPECT_ANY_THROW(decoder.Forward(ids));
+}
+
+TEST(Decoder, DropoutActsInTrainingOnly) {
+  const ModelConfig config = SmallModel(AttentionKind::kMha);
+  const Decoder decoder(config, RandomWeights(config, 16), at::kDouble);
+  const at::Tensor ids = ToTensor(RandomIds(config, 20, 17)).unsqueeze(0);
+  const at::Tensor plain = decoder.Forward(ids);
+  Dropout none(0, 1), some(0.5, 1), again(0.5, 1);
+  EXPECT_TRUE(at::equal(decoder.Forward(ids, &none), plain));
+  const at::Tensor dropped = decoder.Forward(ids, &some);
+  EXPECT_GE(RelativeError(dropped, plain), kWrong);
+  EXPECT_TRUE(at::equal(decoder.Forward(ids, &again), dropped));  // the same seed
+  EXPECT_FALSE(at::equal(decoder.Forward(ids, &some), dropped));  // the next draw
+}
+
+TEST(Dropout, KeepsTheMeanAndDropsTheGivenFraction) {
+  const at::Tensor ones = at::ones({100, 1001}, at::kDouble);
+  Dropout dropout(0.25, 2);
+  const at::Tensor out = dropout.Apply(ones);
+  // 100,100 draws: four standard deviations of the fraction are 0.0055.
+  EXPECT_NEAR((out == 0).to(at::kDouble).mean().item<double>(), 0.25, 0.0055);
+  EXPECT_LE(LargestDifference(out.masked_select(out != 0), at::scalar_tensor(1 / 0.75)), 1e-7);
+  EXPECT_TRUE(at::equal(Dropout(0, 3).Apply(ones), ones));
+}
+
+// Published layouts, permuted at load: the oracle computes in the layout of the file.
+
+struct Layout {
+  std::string name;
+  ModelConfig config;
+};
+
+std::vector<Layout> Layouts() {
+  std::vector<Layout> layouts;
+  for (const NamedConfig& named : EveryOption()) {
+    const bool grouped = named.config.attention == AttentionKind::kGqa;
+    const bool rotary = named.config.position_embedding == PositionEmbedding::kRope;
+    for (const bool contiguous : {false, true}) {
+      for (const bool halves : {false, true}) {
+        if ((contiguous && !grouped) || (halves && !rotary) || (!contiguous && !halves)) continue;
+        Layout& layout = layouts.emplace_back(Layout{named.name, named.config});
+        if (contiguous) {
+          layout.name += "Contiguous";
+          layout.config.head_grouping = HeadGrouping::kContiguous;
+        }
+        if (halves) {
+          layout.name += "Halves";
+          layout.config.rope_interleave = false;
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+TEST(DecoderImport, FileLayoutsAreComputedAsTheyMean) {
+  const std::vector<Layout> layouts = Layouts();
+  ASSERT_GE(layouts.size(), 7u);
+  for (const auto& [name, config] : layouts) {
+    SCOPED_TRACE(name);
+    const Weights weights = Cast(RandomWeights(config, 18), at::kFloat);
+    const TempDir directory;
+    SaveCheckpoint(directory.path(), config, weights);
+    const Checkpoint loaded = LoadCheckpoint(directory.path(), DType::kFloat32);
+    EXPECT_EQ(loaded.config.head_grouping, HeadGrouping::kModular);
+    EXPECT_TRUE(loaded.config.rope_interleave);
+
+    const std::vector<int64_t> ids = RandomIds(config, 20, 19);
+    const at::Tensor expected = OracleLogits(config, weights, ids);
+    const Decoder decoder(loaded.config, loaded.weights, at::kDouble);
+    EXPECT_LE(RelativeError(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], expected), kExact);
+    const auto serving = ServingDecoder(loaded.config, loaded.weights);
+    EXPECT_LE(LargestDifference(InPieces(*serving, ids, {8, 1}), expected), kLogits);
+
+    // Control: read without the permutation, the same numbers are another model. With one group
+    // both groupings are the same.
+    if (config.num_key_value_heads == 1) continue;
+    const Decoder wrong(loaded.config, weights, at::kDouble);
+    EXPECT_GE(RelativeError(wrong.Forward(ToTensor(ids).unsqueeze(0))[0], expected), kWrong);
+  }
+}
+
+// A trained model of another family, decoded as an independent implementation did.
+
+std::filesystem::path StoriesDirectory() {
+  const char* data = std::getenv("TRIPTYCH_SHARED_DATA");
+  return std::filesystem::path(data != nullptr ? data : TRIPTYCH_DEFAULT_SHARED_DATA) /
+         "stories260K";
+}
+
+// Takes little-endian values from the front of a file's bytes.
+class BinaryReader {
+ public:
+  explicit BinaryReader(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  int32_t Int() {
+    int32_t value;
+    Take(&value, sizeof(value));
+    return value;
+  }
+  at::Tensor Floats(std::vector<int64_t> shape) {
+    at::Tensor tensor = at::empty(shape, at::kFloat);
+    Take(tensor.data_ptr<float>(), tensor.nbytes());
+    return tensor;
+  }
+  std::string String(size_t size) {
+    std::string text(size, '\0');
+    Take(text.data(), size);
+    return text;
+  }
+
+ private:
+  void Take(void* out, size_t size) {
+    static_assert(std::endian::native == std::endian::little);
+    if (size > bytes_.size() - next_) throw std::runtime_error("the file is too short");
+    std::memcpy(out, bytes_.data() + next_, size);
+    next_ += size;
+  }
+
+  std::string bytes_;
+  size_t next_ = 0;
+};
+
+// llama2.c's layout, as the data's README gives it.
+std::pair<ModelConfig, Weights> ReadLlama2c(const std::filesystem::path& file) {
+  BinaryReader in(ReadFile(file));
+  ModelConfig config;
+  config.attention = AttentionKind::kGqa;
+  config.hidden_size = in.Int();
+  config.intermediate_size = in.Int();
+  config.num_hidden_layers = in.Int();
+  config.num_attention_heads = in.Int();
+  config.num_key_value_heads = in.Int();
+  const int32_t vocab = in.Int();
+  config.vocab_size = std::abs(vocab);
+  config.tie_word_embeddings = vocab > 0;
+  config.max_position_embeddings = in.Int();
+  config.head_dim = config.hidden_size / config.num_attention_heads;
+  config.head_grouping = HeadGrouping::kContiguous;
+  config.position_embedding = PositionEmbedding::kRope;
+
+  const int64_t layers = config.num_hidden_layers, width = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  const int64_t kv_width = config.num_key_value_heads * config.head_dim;
+  Weights weights;
+  const auto read_layers = [&](const std::string& name, std::vector<int64_t> shape) {
+    shape.insert(shape.begin(), layers);
+    const at::Tensor all = in.Floats(shape);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      weights["model.layers." + std::to_string(layer) + "." + name + ".weight"] = all[layer];
+    }
+  };
+  weights["model.embed_tokens.weight"] = in.Floats({config.vocab_size, width});
+  read_layers("input_layernorm", {width});
+  read_layers("self_attn.q_proj", {width, width});
+  read_layers("self_attn.k_proj", {kv_width, width});
+  read_layers("self_attn.v_proj", {kv_width, width});
+  read_layers("self_attn.o_proj", {width, width});
+  read_layers("post_attention_layernorm", {width});
+  read_layers("mlp.gate_proj", {inner, width});
+  read_layers("mlp.down_proj", {width, inner});
+  read_layers("mlp.up_proj", {inner, width});
+  weights["model.norm.weight"] = in.Floats({width});
+  if (!config.tie_word_embeddings) {
+    in.Floats({2, config.max_position_embeddings, config.head_dim / 2});  // unused rotary tables
+    weights["lm_head.weight"] = in.Floats({config.vocab_size, width});
+  }
+  return {config, weights};
+}
+
+std::vector<std::string> ReadPieces(const std::filesystem::path& file, int64_t count) {
+  BinaryReader in(ReadFile(file));
+  in.Int();  // length of the longest
+  std::vector<std::string> pieces;
+  for (int64_t i = 0; i < count; ++i) {
+    in.Floats({1});  // score
+    const int32_t length = in.Int();
+    pieces.push_back(in.String(length));
+  }
+  return pieces;
+}
+
+// The text of tokens that follow the begin token.
+std::string JoinPieces(const std::vector<std::string>& pieces, const std::vector<int64_t>& tokens) {
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    std::string piece = pieces[tokens[i]];
+    if (i == 0 && piece.starts_with(' ')) piece.erase(0, 1);
+    if (piece.size() == 6 && piece.starts_with("<0x")) {
+      piece = std::string(1, static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16)));
+    }
+    text += piece;
+  }
+  return text;
+}
+
+TEST(DecoderImport, Stories260KDecodesAsPublished) {
+  const std::filesystem::path data = StoriesDirectory();
+  if (!std::filesystem::exists(data / "stories260K.bin")) {
+    GTEST_SKIP() << "no " << data.string() << "; set TRIPTYCH_SHARED_DATA to the folder that holds "
+                 << "stories260K";
+  }
+  const auto [config, weights] = ReadLlama2c(data / "stories260K.bin");
+  const TempDir directory;
+  SaveCheckpoint(directory.path(), config, weights);
+  const Checkpoint loaded = LoadCheckpoint(directory.path(), DType::kFloat32);
+  const auto decoder = ServingDecoder(loaded.config, loaded.weights);
+
+  constexpr int64_t kBegin = 1;
+  PagedRunner runner(*decoder, 1);
+  std::vector<int64_t> tokens = {kBegin};
+  for (int step = 0; step < 256; ++step) {
+    tokens.push_back(runner.Step({{0, {tokens.back()}}})[0].argmax().item<int64_t>());
+  }
+  const std::vector<int64_t> generated(tokens.begin() + 1, tokens.end());
+  const std::vector<std::string> pieces = ReadPieces(data / "tok512.bin", config.vocab_size);
+  EXPECT_EQ(JoinPieces(pieces, generated) + "\n", ReadFile(data / "expected_greedy_256.txt"));
+
+  // The dense forward chooses the same at every position.
+  const std::vector<int64_t> inputs(tokens.begin(), tokens.end() - 1);
+  const at::Tensor dense = decoder->Forward(ToTensor(inputs).unsqueeze(0))[0];
+  EXPECT_TRUE(at::equal(dense.argmax(-1), ToTensor(generated)));
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,300 @@
+#include "engine/model/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace triptych {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<int32_t> Draw(Sampler& sampler, const std::vector<float>& logits, int count) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(sampler.Sample(logits));
+  return tokens;
+}
+
+std::vector<int32_t> Draw(const SamplingParams& params, const std::vector<float>& logits, int count,
+                          uint64_t seed = 1) {
+  Sampler sampler(params, seed, {});
+  return Draw(sampler, logits, count);
+}
+
+// The logits of given probabilities.
+std::vector<float> Logits(const std::vector<double>& probabilities) {
+  std::vector<float> logits;
+  for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
+  return logits;
+}
+
+// The tokens that can be drawn, by drawing often enough to see those of probability 1/50.
+std::vector<int32_t> Support(const SamplingParams& params, const std::vector<float>& logits) {
+  std::vector<int32_t> tokens = Draw(params, logits, 2000);
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+// --- Greedy ---------------------------------------------------------------------------------
+
+// The plain scan, and the general way through a bias without effect.
+class GreedyTest : public testing::TestWithParam<bool> {
+ protected:
+  int32_t Sample(const std::vector<float>& logits) {
+    SamplingParams params{.temperature = 0};
+    if (GetParam()) params.logit_bias[0] = 0;
+    return Sampler(params, 1, {}).Sample(logits);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(PlainAndBiased, GreedyTest, testing::Bool());
+
+TEST_P(GreedyTest, TakesTheMostLikely) { EXPECT_EQ(Sample({-3, 2, 1.5f, -1}), 1); }
+
+TEST_P(GreedyTest, TakesTheLowestIdAmongEquals) { EXPECT_EQ(Sample({-1, 2, 0, 2, 2}), 1); }
+
+TEST_P(GreedyTest, NeverTakesWhatHasNoProbability) {
+  EXPECT_EQ(Sample({kNaN, -kInf, -5, kNaN}), 2);
+  EXPECT_EQ(Sample({kNaN, -kInf}), -1);
+  EXPECT_EQ(Sample({}), -1);
+}
+
+TEST_P(GreedyTest, TakesInfinityAsTheLargestNumber) {
+  EXPECT_EQ(Sample({1, kInf, 3}), 1);
+  EXPECT_EQ(Sample({1, kInf, kInf}), 1);
+}
+
+// --- Draws ----------------------------------------------------------------------------------
+
+TEST(SamplerTest, DrawsFollowTheStandardGenerator) {
+  // Sixteen equal tokens: the draw is the generator's upper four bits, on every platform.
+  std::mt19937_64 generator(42);
+  Sampler sampler({}, 42, {});
+  const std::vector<float> logits(16, 0.5f);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(sampler.Sample(logits), static_cast<int32_t>(generator() >> 60));
+  }
+}
+
+TEST(SamplerTest, TheSeedDecides) {
+  const std::vector<float> logits = Logits({0.1, 0.2, 0.3, 0.4});
+  EXPECT_EQ(Draw({}, logits, 50, 7), Draw({}, logits, 50, 7));
+  EXPECT_NE(Draw({}, logits, 50, 7), Draw({}, logits, 50, 8));
+}
+
+TEST(SamplerTest, NeverDrawsWhatHasNoProbability) {
+  EXPECT_THAT(Support({}, {kNaN, 0, -kInf, 0}), ElementsAre(1, 3));
+  EXPECT_THAT(Support({}, {-kInf, -kInf}), ElementsAre(-1));
+  EXPECT_THAT(Support({}, {kNaN}), ElementsAre(-1));
+  EXPECT_THAT(Support({}, {}), ElementsAre(-1));
+  // Underflows to a probability of zero.
+  EXPECT_THAT(Support({}, {-1e30f, 0}), ElementsAre(1));
+  EXPECT_THAT(Support({.temperature = 1e-30f}, {0, 1, 2}), ElementsAre(2));
+}
+
+TEST(SamplerTest, InfinitiesShareTheProbability) {
+  EXPECT_THAT(Support({}, {kInf, 5, kInf}), ElementsAre(0, 2));
+  EXPECT_THAT(Support({.temperature = 1e-45f}, {kInf, 5, kInf}), ElementsAre(0, 2));
+}
+
+// The filtered distribution as its definitions read, on sorted tokens.
+std::vector<double> Distribution(const SamplingParams& params, const std::vector<float>& logits) {
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  if (params.top_k > 0) order.resize(std::min<size_t>(order.size(), params.top_k));
+  std::vector<double> p(logits.size());
+  const auto softmax = [&] {
+    std::fill(p.begin(), p.end(), 0);
+    for (const size_t token : order) p[token] = std::exp(logits[token] / params.temperature);
+    const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+    for (double& value : p) value /= sum;
+  };
+  softmax();
+  double reached = 0;
+  size_t kept = 0;
+  while (kept < order.size() && (kept == 0 || reached < params.top_p)) reached += p[order[kept++]];
+  order.resize(kept);
+  softmax();
+  while (p[order.back()] < params.min_p * p[order.front()]) order.pop_back();
+  softmax();
+  return p;
+}
+
+TEST(SamplerTest, DrawsAsOftenAsTheFilteredDistributionSays) {
+  const std::vector<float> logits = {0.3f, -1.2f, 1.7f, 0.9f, 1.7f, -3, 0.31f, 2.2f, -0.4f, 1.1f};
+  constexpr int kDraws = 20000;
+  uint64_t seed = 0;
+  for (const float temperature : {0.5f, 1.0f, 2.0f}) {
+    for (const int32_t top_k : {0, 1, 3, 7, 99}) {
+      for (const float top_p : {0.3f, 0.85f, 1.0f}) {
+        for (const float min_p : {0.0f, 0.2f, 1.0f}) {
+          const SamplingParams params{
+              .temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p};
+          const std::vector<double> expected = Distribution(params, logits);
+          std::vector<int> counts(logits.size());
+          for (const int32_t token : Draw(params, logits, kDraws, ++seed)) ++counts.at(token);
+          for (size_t i = 0; i < logits.size(); ++i) {
+            // Five standard deviations: 1,350 counts of seeds fixed once, each off by more with a
+            // probability below 10^-6.
+            const double deviation = std::sqrt(kDraws * expected[i] * (1 - expected[i]));
+            ASSERT_NEAR(counts[i], kDraws * expected[i], 5 * deviation)
+                << "token " << i << " temperature " << temperature << " top_k " << top_k
+                << " top_p " << top_p << " min_p " << min_p;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, TopKKeepsTheLowerIdAmongEquals) {
+  EXPECT_THAT(Support({.top_k = 3}, {1, 2, 1, 2, 1}), ElementsAre(0, 1, 3));
+}
+
+TEST(SamplerTest, TopPStopsWhereItIsReached) {
+  const std::vector<float> logits = Logits({0.25, 0.5, 0.25});
+  EXPECT_THAT(Support({.top_p = 1e-6f}, logits), ElementsAre(1));
+  EXPECT_THAT(Support({.top_p = 0.49f}, logits), ElementsAre(1));
+  EXPECT_THAT(Support({.top_p = 0.51f}, logits), ElementsAre(0, 1));
+  EXPECT_THAT(Support({.top_p = 0.74f}, logits), ElementsAre(0, 1));
+  EXPECT_THAT(Support({.top_p = 0.76f}, logits), ElementsAre(0, 1, 2));
+  // Exactly reached: four equal tokens have probabilities without rounding.
+  EXPECT_THAT(Support({.top_p = 0.5f}, {3, 3, 3, 3}), ElementsAre(0, 1));
+}
+
+TEST(SamplerTest, MinPIsRelativeToTheMostLikely) {
+  EXPECT_THAT(Support({.min_p = 0.49f}, Logits({0.4, 0.2, 0.4 * 0.45})), ElementsAre(0, 1));
+  EXPECT_THAT(Support({.min_p = 1}, {2, 2, 1}), ElementsAre(0, 1));
+}
+
+TEST(SamplerTest, FiltersApplyInOrder) {
+  // Of the two kept by top_k, the first alone has 4/7 >= 0.5.
+  const std::vector<float> logits = Logits({0.4, 0.3, 0.2, 0.1});
+  EXPECT_THAT(Support({.top_k = 2, .top_p = 0.5f}, logits), ElementsAre(0));
+  EXPECT_THAT(Support({.top_p = 0.5f}, logits), ElementsAre(0, 1));
+  // At temperature 1/2 the probabilities are 16/30, 9/30, 4/30, 1/30.
+  EXPECT_THAT(Support({.temperature = 0.5f, .top_p = 0.5f}, logits), ElementsAre(0));
+}
+
+// --- Bias and penalties, by hand --------------------------------------------------------------
+
+TEST(SamplerTest, BiasIsAdded) {
+  SamplingParams params{.temperature = 0};
+  params.logit_bias = {{0, -1.5f}, {2, 0.75f}};
+  EXPECT_EQ(Sampler(params, 1, {}).Sample(std::vector<float>{2, 1, 0.5f}), 2);
+  params.logit_bias = {{0, -1.5f}, {2, 0.25f}};
+  EXPECT_EQ(Sampler(params, 1, {}).Sample(std::vector<float>{2, 1, 0.5f}), 1);
+  params.logit_bias = {{1, 1000}};
+  EXPECT_EQ(Sampler(params, 1, {}).Sample(std::vector<float>{0, -kInf}), 0);
+}
+
+TEST(SamplerTest, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {
+  const auto choose = [](float penalty, std::vector<float> logits) {
+    const std::vector<int32_t> prompt = {0, 0};
+    return Sampler({.temperature = 0, .repetition_penalty = penalty}, 1, prompt).Sample(logits);
+  };
+  EXPECT_EQ(choose(1.9f, {2, 1.01f}), 0);  // 1.05 however often the prompt holds it
+  EXPECT_EQ(choose(2.0f, {2, 1.01f}), 1);  // 1
+  EXPECT_EQ(choose(1.4f, {-1, -1.5f}), 0);
+  EXPECT_EQ(choose(1.6f, {-1, -1.5f}), 1);
+  EXPECT_EQ(choose(0.5f, {1, 1.9f}), 0);  // 2: a penalty below 1 favours
+}
+
+TEST(SamplerTest, RepetitionPenaltyCountsTheOutput) {
+  Sampler sampler({.temperature = 0, .repetition_penalty = 2}, 1, {});
+  // 2, 1.5, 0.8; then 1, 1.5, 0.8; then 1, 0.75, 0.8 and so it stays.
+  EXPECT_THAT(Draw(sampler, {2, 1.5f, 0.8f}, 4), ElementsAre(0, 1, 0, 0));
+}
+
+TEST(SamplerTest, PresencePenaltyAppliesOnceAndToTheOutputOnly) {
+  const std::vector<int32_t> prompt = {0};
+  Sampler sampler({.temperature = 0, .presence_penalty = 0.4f}, 1, prompt);
+  // 1, 0.7; then 0.6, 0.7; then 0.6, 0.3 and so it stays.
+  EXPECT_THAT(Draw(sampler, {1, 0.7f}, 5), ElementsAre(0, 1, 0, 0, 0));
+}
+
+TEST(SamplerTest, FrequencyPenaltyAppliesEachTimeAndToTheOutputOnly) {
+  const std::vector<int32_t> prompt = {0};
+  Sampler sampler({.temperature = 0, .frequency_penalty = 0.2f}, 1, prompt);
+  // 1, 0.8, 0.6, 0.4 against 0.55; then 0.4 against 0.35; then 0.2 against 0.35.
+  EXPECT_THAT(Draw(sampler, {1, 0.55f}, 6), ElementsAre(0, 0, 0, 1, 0, 1));
+}
+
+TEST(SamplerTest, BiasComesBeforePenaltiesAndRepetitionFirstOfThese) {
+  const std::vector<int32_t> prompt = {0};
+  SamplingParams params{.temperature = 0, .repetition_penalty = 2};
+  params.logit_bias[0] = 2;
+  // (-1 + 2) / 2 = 0.5; the other way round it would be 0.
+  EXPECT_EQ(Sampler(params, 1, prompt).Sample(std::vector<float>{-1, 0.25f}), 0);
+
+  Sampler both({.temperature = 0, .repetition_penalty = 2, .presence_penalty = 1}, 1, {});
+  // 4, then 4 / 2 - 1 = 1; the other way round it would be 1.5.
+  EXPECT_THAT(Draw(both, {4, 1.25f}, 2), ElementsAre(0, 1));
+}
+
+TEST(SamplerTest, PenaltiesComeBeforeTemperature) {
+  const std::vector<int32_t> prompt = {0};
+  // 2 / 2 = 1 at temperature 1/100 is 100, against 101.
+  const SamplingParams params{.temperature = 0.01f, .top_k = 1, .repetition_penalty = 2};
+  EXPECT_EQ(Sampler(params, 1, prompt).Sample(std::vector<float>{2, 1.01f}), 1);
+}
+
+TEST(SamplerTest, TokensWithoutALogitHaveNoEffect) {
+  const std::vector<int32_t> prompt = {-1, 2, 1 << 30};
+  SamplingParams params{.temperature = 0, .repetition_penalty = 2, .frequency_penalty = 1};
+  params.logit_bias = {{-5, 3}, {2, 100}, {1 << 30, 3}};
+  EXPECT_EQ(Sampler(params, 1, prompt).Sample(std::vector<float>{1, 2}), 1);
+}
+
+// --- Log-probabilities ------------------------------------------------------------------------
+
+TEST(LogprobsTest, LogSumExpIsStable) {
+  EXPECT_NEAR(LogSumExp(std::vector<float>{0, 0, 0, 0}), std::log(4.0), 1e-15);
+  EXPECT_NEAR(LogSumExp(std::vector<float>{1e4f, 1e4f}), 1e4 + std::log(2.0), 1e-11);
+  EXPECT_NEAR(LogSumExp(std::vector<float>{-1e4f, -1e4f, kNaN}), -1e4 + std::log(2.0), 1e-11);
+  EXPECT_EQ(LogSumExp(std::vector<float>{-kInf, kNaN}), -kInf);
+  EXPECT_EQ(LogSumExp({}), -kInf);
+}
+
+TEST(LogprobsTest, ChosenAndTop) {
+  const TokenLogprobs result = Logprobs(Logits({0.1, 0.2, 0.5, 0.2}), 0, 3);
+  EXPECT_EQ(result.chosen.token, 0);
+  EXPECT_NEAR(result.chosen.logprob, std::log(0.1), 1e-6);
+  ASSERT_EQ(result.top.size(), 3u);
+  EXPECT_EQ(result.top[0].token, 2);
+  EXPECT_NEAR(result.top[0].logprob, std::log(0.5), 1e-6);
+  EXPECT_EQ(result.top[1].token, 1);  // the lower id of two equals
+  EXPECT_EQ(result.top[2].token, 3);
+  EXPECT_NEAR(result.top[2].logprob, std::log(0.2), 1e-6);
+}
+
+TEST(LogprobsTest, TopMayBeNoneOrMoreThanThereAre) {
+  const std::vector<float> logits = {1, 2};
+  EXPECT_THAT(Logprobs(logits, 0, 0).top, IsEmpty());
+  EXPECT_EQ(Logprobs(logits, 0, 20).top.size(), 2u);
+}
+
+TEST(LogprobsTest, ImpossibleTokensHaveNoNaN) {
+  const std::vector<float> logits = {kNaN, 0, -kInf};
+  const TokenLogprobs result = Logprobs(logits, 0, 3);
+  EXPECT_EQ(result.chosen.logprob, -kInf);
+  EXPECT_EQ(result.top[0].token, 1);
+  EXPECT_EQ(result.top[0].logprob, 0);
+  EXPECT_EQ(result.top[1].logprob, -kInf);
+  const std::vector<float> none = {kNaN, -kInf};
+  EXPECT_EQ(Logprobs(none, 1, 0).chosen.logprob, -kInf);
+  EXPECT_EQ(Logprobs(std::vector<float>{kInf, 0}, 0, 0).chosen.logprob, 0);
+}
+
+}  // namespace
+}  // namespace triptych

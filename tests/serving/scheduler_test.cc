@@ -1,0 +1,523 @@
+#include "engine/serving/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+namespace triptych {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Request MakeRequest(std::string id, int64_t prompt, int64_t max_new_tokens) {
+  Request request;
+  request.id = std::move(id);
+  request.prompt.assign(prompt, 1);
+  request.max_new_tokens = max_new_tokens;
+  return request;
+}
+
+// A scheduler and the part of an engine that it relies on: it computes every chunk of a plan,
+// appends a token where one is sampled and takes finished sequences out.
+class Harness {
+ public:
+  Harness(const SchedulerLimits& limits, int64_t blocks, int64_t block_positions)
+      : limits_(limits), pool_(blocks), scheduler_(limits, pool_, block_positions) {}
+
+  SubmitStatus Submit(const std::string& id, int64_t prompt, int64_t max_new_tokens) {
+    return scheduler_.Submit(MakeRequest(id, prompt, max_new_tokens), nullptr, {});
+  }
+
+  // One step. "a 0+4" is a chunk of sequence a; "a 4+1!" one that samples.
+  std::vector<std::string> Step() {
+    std::vector<std::string> plan;
+    for (const Chunk& chunk : scheduler_.Schedule()) {
+      std::ostringstream text;
+      text << chunk.sequence->request.id << ' ' << chunk.start << '+' << chunk.count
+           << (chunk.samples ? "!" : "");
+      plan.push_back(text.str());
+      Compute(chunk);
+    }
+    return plan;
+  }
+
+  // Steps until `done`; every step must do something.
+  template <typename Done>
+  void StepUntil(Done done) {
+    while (!done()) ASSERT_FALSE(Step().empty()) << "stuck";
+  }
+  void Drain() {
+    StepUntil([&] { return scheduler_.empty(); });
+  }
+
+  // Makes the simulated results of a chunk known.
+  void Compute(const Chunk& chunk) {
+    Sequence& sequence = *chunk.sequence;
+    sequence.cached += chunk.count;
+    if (!chunk.samples) return;
+    if (sequence.request.max_new_tokens > 0) {
+      sequence.tokens.push_back(static_cast<int32_t>(sequence.tokens.size()));
+    }
+    if (sequence.generated() == sequence.request.max_new_tokens ||
+        std::ssize(sequence.tokens) == limits_.max_positions) {
+      finished_.push_back(sequence.request.id);
+      EXPECT_NE(scheduler_.Remove(finished_.back()), nullptr);
+    }
+  }
+
+  const Sequence& Find(const std::string& id) {
+    const Sequence* sequence = scheduler_.Find(id);
+    if (sequence == nullptr) throw std::out_of_range(id);
+    return *sequence;
+  }
+
+  SchedulerLimits limits_;
+  BlockPool pool_;
+  Scheduler scheduler_;
+  std::vector<std::string> finished_;
+};
+
+std::vector<std::string> Ids(const std::vector<const Sequence*>& sequences) {
+  std::vector<std::string> ids;
+  for (const Sequence* sequence : sequences) ids.push_back(sequence->request.id);
+  return ids;
+}
+
+// --- Submit ---------------------------------------------------------------------------------
+
+TEST(SchedulerSubmitTest, ThePromptAndOneTokenMustFitTheContext) {
+  Harness h({.max_positions = 8}, 100, 4);
+  EXPECT_EQ(h.Submit("fits", 7, 1), SubmitStatus::kAccepted);
+  EXPECT_EQ(h.Submit("long", 8, 1), SubmitStatus::kPromptTooLong);
+  EXPECT_EQ(h.Submit("scored", 8, 0), SubmitStatus::kAccepted);
+  EXPECT_EQ(h.Submit("too long to score", 9, 0), SubmitStatus::kPromptTooLong);
+}
+
+TEST(SchedulerSubmitTest, ThePositionsAtTheEndMustFitThePool) {
+  Harness h({.max_positions = 1000}, 3, 4);
+  // The last token has no row: 12 positions for 13 tokens.
+  EXPECT_EQ(h.Submit("fits", 5, 8), SubmitStatus::kAccepted);
+  EXPECT_EQ(h.Submit("never", 5, 9), SubmitStatus::kNeverFits);
+  EXPECT_EQ(h.Submit("scored", 12, 0), SubmitStatus::kAccepted);
+  EXPECT_EQ(h.Submit("never scored", 13, 0), SubmitStatus::kNeverFits);
+}
+
+TEST(SchedulerSubmitTest, TheContextBoundsWhatARequestCanNeed) {
+  Harness h({.max_positions = 13}, 3, 4);
+  EXPECT_EQ(h.Submit("endless", 5, std::numeric_limits<int64_t>::max()), SubmitStatus::kAccepted);
+  h.Drain();
+  EXPECT_EQ(h.pool_.peak_used(), 3);
+}
+
+TEST(SchedulerSubmitTest, AFullQueueRefusesUntilOneIsAdmitted) {
+  Harness h({.max_waiting = 2, .max_positions = 8}, 100, 4);
+  EXPECT_EQ(h.Submit("a", 4, 2), SubmitStatus::kAccepted);
+  EXPECT_EQ(h.Submit("b", 4, 2), SubmitStatus::kAccepted);
+  EXPECT_EQ(h.Submit("c", 4, 2), SubmitStatus::kQueueFull);
+  h.Step();
+  EXPECT_EQ(h.Submit("c", 4, 2), SubmitStatus::kAccepted);
+}
+
+TEST(SchedulerSubmitTest, WhatCanNeverRunIsSaidFirst) {
+  Harness h({.max_waiting = 0, .max_positions = 8}, 1, 4);
+  EXPECT_EQ(h.Submit("a", 9, 1), SubmitStatus::kPromptTooLong);
+  EXPECT_EQ(h.Submit("b", 5, 1), SubmitStatus::kNeverFits);
+  EXPECT_EQ(h.Submit("c", 4, 1), SubmitStatus::kQueueFull);
+  EXPECT_TRUE(h.scheduler_.empty());
+}
+
+TEST(SchedulerSubmitTest, RemembersWhenItArrived) {
+  Harness h({.max_positions = 8}, 1, 4);
+  const Sequence::Clock::time_point now{std::chrono::seconds(5)};
+  h.scheduler_.Submit(MakeRequest("a", 2, 1), nullptr, now);
+  EXPECT_EQ(h.Find("a").arrived, now);
+}
+
+// --- Schedule -------------------------------------------------------------------------------
+
+TEST(SchedulerTest, WithoutRequestsThereIsNothingToDo) {
+  Harness h({.max_positions = 8}, 1, 4);
+  EXPECT_THAT(h.Step(), IsEmpty());
+  EXPECT_TRUE(h.scheduler_.empty());
+}
+
+TEST(SchedulerTest, SplitsPromptsAndMixesThemWithDecoding) {
+  Harness h({.max_batch_tokens = 4, .max_positions = 100}, 100, 4);
+  h.Submit("a", 2, 9);
+  h.Submit("b", 7, 2);
+  EXPECT_THAT(h.Step(), ElementsAre("a 0+2!", "b 0+2"));
+  EXPECT_EQ(h.Find("a").state(), SequenceState::kDecode);
+  EXPECT_EQ(h.Find("b").state(), SequenceState::kPrefill);
+  EXPECT_THAT(h.Step(), ElementsAre("a 2+1!", "b 2+3"));
+  EXPECT_THAT(h.Step(), ElementsAre("a 3+1!", "b 5+2!"));
+  EXPECT_THAT(h.Step(), ElementsAre("a 4+1!", "b 7+1!"));
+  EXPECT_THAT(h.finished_, ElementsAre("b"));
+}
+
+TEST(SchedulerTest, AScoredPromptEndsWithItsLastChunk) {
+  Harness h({.max_batch_tokens = 4, .max_positions = 6}, 100, 4);
+  h.Submit("a", 6, 0);
+  EXPECT_THAT(h.Step(), ElementsAre("a 0+4"));
+  EXPECT_THAT(h.Step(), ElementsAre("a 4+2!"));
+  EXPECT_TRUE(h.scheduler_.empty());
+}
+
+TEST(SchedulerTest, ALongPromptNeverHoldsUpDecoding) {
+  Harness h({.max_batch_tokens = 4, .max_positions = 200}, 200, 4);
+  for (const char* id : {"a", "b", "c"}) h.Submit(id, 1, 150);
+  h.Submit("long", 100, 1);
+  for (int step = 0; step < 50; ++step) {
+    const std::vector<std::string> plan = h.Step();
+    ASSERT_EQ(plan.size(), 4u);
+    for (const char* id : {"a", "b", "c"}) {
+      ASSERT_EQ(std::ssize(h.Find(id).tokens), step + 2);
+    }
+  }
+}
+
+TEST(SchedulerTest, JoinsInOrderOfArrivalAndNeverPastOneThatDoesNotFit) {
+  Harness h({.max_positions = 100}, 4, 4);
+  h.Submit("a", 8, 5);
+  h.Submit("large", 12, 2);
+  h.Submit("small", 1, 2);
+  EXPECT_THAT(h.Step(), ElementsAre("a 0+8!"));
+  EXPECT_EQ(h.scheduler_.running(), 1);
+  EXPECT_EQ(h.scheduler_.waiting(), 2);
+  EXPECT_THAT(Ids(h.scheduler_.Sequences()), ElementsAre("a", "large", "small"));
+}
+
+TEST(SchedulerTest, RunsAtMostMaxRunning) {
+  Harness h({.max_running = 2, .max_positions = 100}, 100, 4);
+  for (const char* id : {"a", "b", "c"}) h.Submit(id, 1, 2);
+  EXPECT_THAT(h.Step(), ElementsAre("a 0+1!", "b 0+1!"));
+  EXPECT_THAT(h.Step(), ElementsAre("a 1+1!", "b 1+1!"));
+  EXPECT_THAT(h.Step(), ElementsAre("c 0+1!"));
+}
+
+TEST(SchedulerTest, ReservesBlocksForJustTheStep) {
+  Harness h({.max_batch_tokens = 5, .max_positions = 100}, 100, 4);
+  h.Submit("a", 11, 3);
+  h.Step();
+  EXPECT_EQ(h.pool_.used(), 2);  // 5 positions
+  h.Step();
+  EXPECT_EQ(h.pool_.used(), 3);  // 10
+  h.Step();
+  EXPECT_EQ(h.pool_.used(), 3);  // 11
+  h.Step();
+  EXPECT_EQ(h.pool_.used(), 3);  // 12
+  h.Step();
+  EXPECT_EQ(h.pool_.peak_used(), 4);  // 13
+  EXPECT_EQ(h.pool_.used(), 0);
+}
+
+TEST(SchedulerTest, PreemptsTheYoungestAndRecomputesItFromTheStart) {
+  Harness h({.max_positions = 100}, 4, 2);
+  for (const char* id : {"a", "b", "c"}) h.Submit(id, 1, 4);
+  EXPECT_THAT(h.Step(), ElementsAre("a 0+1!", "b 0+1!", "c 0+1!"));
+  EXPECT_THAT(h.Step(), ElementsAre("a 1+1!", "b 1+1!", "c 1+1!"));
+  // Each needs a second block and one is free: c gives its own to b.
+  EXPECT_THAT(h.Step(), ElementsAre("a 2+1!", "b 2+1!"));
+  EXPECT_EQ(h.scheduler_.preemptions(), 1);
+  const Sequence& c = h.Find("c");
+  EXPECT_EQ(c.state(), SequenceState::kWaiting);
+  EXPECT_EQ(c.preemptions, 1);
+  EXPECT_EQ(c.cached, 0);
+  EXPECT_EQ(c.generated(), 2);
+  EXPECT_EQ(c.blocks.size(), 0);
+  EXPECT_EQ(c.blocks.peak_size(), 1);
+  EXPECT_THAT(h.Step(), ElementsAre("a 3+1!", "b 3+1!"));
+  EXPECT_THAT(h.Step(), ElementsAre("c 0+3!"));
+  EXPECT_THAT(h.Step(), ElementsAre("c 3+1!"));
+  EXPECT_THAT(h.finished_, ElementsAre("a", "b", "c"));
+}
+
+TEST(SchedulerTest, ThePreemptedComeBackInOrderBeforeThoseThatNeverRan) {
+  Harness h({.max_running = 3, .max_positions = 100}, 5, 2);
+  for (const char* id : {"a", "b", "c", "new"}) h.Submit(id, 2, 7);
+  h.Step();
+  EXPECT_EQ(h.scheduler_.running(), 3);
+  h.StepUntil([&] { return h.scheduler_.running() == 1; });
+  EXPECT_EQ(h.scheduler_.preemptions(), 2);
+  EXPECT_THAT(Ids(h.scheduler_.Sequences()), ElementsAre("a", "b", "c", "new"));
+  h.Drain();
+  EXPECT_THAT(h.finished_, ElementsAre("a", "b", "c", "new"));
+}
+
+TEST(SchedulerTest, AdmitsNobodyInAStepThatPreempted) {
+  Harness h({.max_positions = 100}, 4, 2);
+  h.Submit("a", 3, 4);
+  h.Submit("b", 4, 3);
+  EXPECT_THAT(h.Step(), ElementsAre("a 0+3!", "b 0+4!"));
+  h.Submit("small", 1, 1);
+  EXPECT_THAT(h.Step(), ElementsAre("a 3+1!"));  // b finds no block and gives up two
+  EXPECT_EQ(h.Find("b").state(), SequenceState::kWaiting);
+  EXPECT_EQ(h.pool_.free(), 2);
+}
+
+TEST(SchedulerTest, AWaitingSequenceWithoutRoomForAllItsTokensDoesNotStart) {
+  // It would be computed in part, preempted and admitted again, over and over.
+  Harness h({.max_batch_tokens = 4, .max_positions = 100}, 6, 2);
+  h.Submit("a", 4, 5);
+  h.Submit("long", 10, 2);
+  h.StepUntil([&] {
+    EXPECT_EQ(h.Find("long").cached, 0);
+    return !h.finished_.empty();
+  });
+  h.Drain();
+  EXPECT_EQ(h.scheduler_.preemptions(), 0);
+}
+
+// --- Remove ---------------------------------------------------------------------------------
+
+TEST(SchedulerTest, RemovesRunningAndWaitingSequencesWithTheirBlocks) {
+  Harness h({.max_running = 2, .max_positions = 100}, 100, 4);
+  for (const char* id : {"a", "b", "c", "d"}) h.Submit(id, 5, 5);
+  h.Step();
+  EXPECT_EQ(h.pool_.used(), 4);
+  EXPECT_EQ(h.scheduler_.Remove("c")->request.id, "c");  // the head of the queue
+  EXPECT_EQ(h.scheduler_.Remove("a")->request.id, "a");
+  EXPECT_EQ(h.pool_.used(), 2);
+  EXPECT_EQ(h.scheduler_.Remove("a"), nullptr);
+  EXPECT_EQ(h.scheduler_.Remove("unknown"), nullptr);
+  EXPECT_EQ(h.scheduler_.Find("a"), nullptr);
+  EXPECT_EQ(h.scheduler_.Find("d")->request.id, "d");
+  EXPECT_EQ(h.scheduler_.running(), 1);
+  EXPECT_EQ(h.scheduler_.waiting(), 1);
+  EXPECT_THAT(h.Step(), ElementsAre("b 5+1!", "d 0+5!"));
+  EXPECT_NE(h.scheduler_.Remove("d"), nullptr);
+  EXPECT_NE(h.scheduler_.Remove("b"), nullptr);
+  EXPECT_TRUE(h.scheduler_.empty());
+  EXPECT_EQ(h.pool_.used(), 0);
+  EXPECT_EQ(h.Submit("a", 5, 5), SubmitStatus::kAccepted);  // the id is free again
+}
+
+TEST(SchedulerTest, WaitsForBlocksOfARemovedSequenceThatLivesOn) {
+  Harness h({.max_positions = 100}, 2, 2);
+  h.Submit("a", 2, 2);
+  h.Submit("b", 2, 2);
+  h.Step();
+  {
+    const std::unique_ptr<Sequence> a = h.scheduler_.Remove("a");
+    EXPECT_THAT(h.Step(), IsEmpty());
+  }
+  EXPECT_THAT(h.Step(), ElementsAre("b 0+3!"));
+  EXPECT_TRUE(h.scheduler_.empty());
+}
+
+// --- Everything at once -----------------------------------------------------------------------
+
+struct Scenario {
+  int64_t blocks, block_positions;
+  SchedulerLimits limits;
+};
+
+// Submits, cancels and steps at random and checks every plan against the promises of the header.
+class RandomRun {
+ public:
+  RandomRun(const Scenario& scenario, uint32_t seed)
+      : scenario_(scenario),
+        random_(seed),
+        h_(scenario.limits, scenario.blocks, scenario.block_positions) {}
+
+  // What was planned and how it ended, to compare runs by.
+  std::string Run(int operations) {
+    for (int i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
+      const uint32_t dice = random_() % 10;
+      if (dice < 3) {
+        Submit();
+      } else if (dice < 4) {
+        Cancel();
+      } else {
+        CheckedStep();
+      }
+    }
+    // Each step computes a row of the oldest, and a preempted one starts over at most once for
+    // every older one, so that this bound is far off.
+    for (int i = 0; !h_.scheduler_.empty() && !testing::Test::HasFailure(); ++i) {
+      EXPECT_LT(i, 100000) << "livelock";
+      CheckedStep();
+    }
+    EXPECT_EQ(h_.pool_.used(), 0);
+    EXPECT_EQ(h_.pool_.free(), scenario_.blocks);
+    EXPECT_TRUE(live_.empty());
+    return trace_.str();
+  }
+
+  int64_t preemptions() const { return h_.scheduler_.preemptions(); }
+
+ private:
+  int64_t Below(int64_t bound) { return static_cast<int64_t>(random_() % bound); }
+
+  // What is computed for a sequence does not depend on when: token i of any sequence is i.
+  void Submit() {
+    const std::string id = std::to_string(arrivals_);
+    const int64_t prompt = 1 + Below(scenario_.limits.max_positions + 2);
+    const int64_t max_new_tokens = Below(8) == 0 ? 0 : 1 + Below(scenario_.limits.max_positions);
+    const int64_t waiting = h_.scheduler_.waiting();
+    const SubmitStatus status = h_.Submit(id, prompt, max_new_tokens);
+    trace_ << "submit " << id << ' ' << static_cast<int>(status) << '\n';
+
+    const int64_t tokens = std::min(prompt + max_new_tokens, scenario_.limits.max_positions);
+    const int64_t rows = max_new_tokens > 0 ? tokens - 1 : prompt;
+    const int64_t blocks = (rows + scenario_.block_positions - 1) / scenario_.block_positions;
+    SubmitStatus expected = SubmitStatus::kAccepted;
+    if (prompt + std::min<int64_t>(max_new_tokens, 1) > scenario_.limits.max_positions) {
+      expected = SubmitStatus::kPromptTooLong;
+    } else if (blocks > scenario_.blocks) {
+      expected = SubmitStatus::kNeverFits;
+    } else if (waiting >= scenario_.limits.max_waiting) {
+      expected = SubmitStatus::kQueueFull;
+    }
+    ASSERT_EQ(status, expected);
+    if (status == SubmitStatus::kAccepted) live_[id] = arrivals_++;
+  }
+
+  void Cancel() {
+    if (live_.empty()) return;
+    const auto it = std::next(live_.begin(), Below(std::ssize(live_)));
+    trace_ << "cancel " << it->first << '\n';
+    ASSERT_NE(h_.scheduler_.Remove(it->first), nullptr);
+    ASSERT_EQ(h_.scheduler_.Remove(it->first), nullptr);
+    live_.erase(it);
+    CheckState();
+  }
+
+  void CheckedStep() {
+    const std::set<std::string> running_before = Running();
+    const int64_t preemptions_before = h_.scheduler_.preemptions();
+    const std::vector<Chunk> plan = h_.scheduler_.Schedule();
+    CheckState();
+    const std::set<std::string> running = Running();
+    const bool preempted = h_.scheduler_.preemptions() > preemptions_before;
+
+    std::set<std::string> planned;
+    int64_t rows = 0;
+    for (const Chunk& chunk : plan) {
+      const Sequence& s = *chunk.sequence;
+      trace_ << s.request.id << ' ' << chunk.start << '+' << chunk.count << ' ' << chunk.samples
+             << ' ' << testing::PrintToString(s.blocks.blocks()) << '\n';
+      ASSERT_TRUE(planned.insert(s.request.id).second) << "planned twice";
+      ASSERT_EQ(chunk.start, s.cached);
+      ASSERT_GT(chunk.count, 0);
+      const int64_t end = chunk.start + chunk.count;
+      ASSERT_LE(end, std::ssize(s.tokens));
+      ASSERT_EQ(chunk.samples, end == std::ssize(s.tokens));
+      ASSERT_EQ(s.blocks.size(), (end + scenario_.block_positions - 1) / scenario_.block_positions);
+      rows += chunk.count;
+    }
+    ASSERT_LE(rows, scenario_.limits.max_batch_tokens);
+    ASSERT_LE(h_.scheduler_.running(), scenario_.limits.max_running);
+
+    // The oldest always gets on. A running one is left out only for want of budget.
+    const std::vector<const Sequence*> sequences = h_.scheduler_.Sequences();
+    if (!sequences.empty()) {
+      ASSERT_TRUE(planned.contains(sequences.front()->request.id));
+    }
+    for (const std::string& id : running) {
+      ASSERT_TRUE(planned.contains(id) || rows == scenario_.limits.max_batch_tokens);
+    }
+
+    // Only the youngest are preempted, and nobody is admitted in such a step.
+    for (const std::string& id : running_before) {
+      if (running.contains(id)) continue;
+      ASSERT_TRUE(preempted);
+      for (const std::string& other : running) ASSERT_LT(live_.at(other), live_.at(id));
+    }
+    if (preempted) {
+      for (const std::string& id : running) ASSERT_TRUE(running_before.contains(id));
+    }
+
+    for (const Chunk& chunk : plan) {
+      const std::string id = chunk.sequence->request.id;
+      const size_t finished_before = h_.finished_.size();
+      h_.Compute(chunk);
+      if (h_.finished_.size() == finished_before) continue;
+      trace_ << "finish " << id << '\n';
+      ASSERT_EQ(live_.erase(id), 1u) << "ended twice";
+    }
+  }
+
+  std::set<std::string> Running() const {
+    std::set<std::string> ids;
+    for (const Sequence* s : h_.scheduler_.Sequences()) {
+      if (s->running) ids.insert(s->request.id);
+    }
+    return ids;
+  }
+
+  // What holds between any two calls.
+  void CheckState() const {
+    const std::vector<const Sequence*> sequences = h_.scheduler_.Sequences();
+    ASSERT_EQ(sequences.size(), live_.size());
+    std::vector<int32_t> held;
+    int64_t running = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& s = *sequences[i];
+      held.insert(held.end(), s.blocks.blocks().begin(), s.blocks.blocks().end());
+      running += s.running;
+      ASSERT_LE(s.cached, s.blocks.size() * scenario_.block_positions);
+      if (!s.running) {
+        ASSERT_EQ(s.blocks.size(), 0);
+        ASSERT_EQ(s.cached, 0);
+      }
+      // Tokens survive preemption.
+      for (size_t t = s.request.prompt.size(); t < s.tokens.size(); ++t) {
+        ASSERT_EQ(s.tokens[t], static_cast<int32_t>(t));
+      }
+      if (i == 0) continue;
+      ASSERT_LT(live_.at(sequences[i - 1]->request.id), live_.at(s.request.id));
+      ASSERT_TRUE(sequences[i - 1]->running || !s.running) << "overtaken by a younger one";
+    }
+    std::sort(held.begin(), held.end());
+    ASSERT_EQ(std::adjacent_find(held.begin(), held.end()), held.end()) << "held twice";
+    ASSERT_EQ(h_.pool_.used(), std::ssize(held));
+    ASSERT_EQ(h_.scheduler_.running(), running);
+    ASSERT_EQ(h_.scheduler_.waiting(), std::ssize(sequences) - running);
+  }
+
+  Scenario scenario_;
+  std::mt19937 random_;
+  Harness h_;
+  std::map<std::string, int64_t> live_;  // order of arrival by id
+  int64_t arrivals_ = 0;
+  std::ostringstream trace_;
+};
+
+TEST(SchedulerRandomTest, KeepsItsPromises) {
+  const std::vector<Scenario> scenarios = {
+      // Plenty of everything; then short of blocks, budget, places and queue.
+      {1000,
+       4,
+       {.max_batch_tokens = 64, .max_running = 16, .max_waiting = 50, .max_positions = 40}},
+      {12, 4, {.max_batch_tokens = 64, .max_running = 16, .max_waiting = 50, .max_positions = 40}},
+      {10, 4, {.max_batch_tokens = 5, .max_running = 16, .max_waiting = 8, .max_positions = 40}},
+      {20, 1, {.max_batch_tokens = 16, .max_running = 8, .max_waiting = 4, .max_positions = 24}},
+      {5, 16, {.max_batch_tokens = 7, .max_running = 3, .max_waiting = 3, .max_positions = 96}},
+      {30, 3, {.max_batch_tokens = 1, .max_running = 4, .max_waiting = 5, .max_positions = 16}},
+      {1, 8, {.max_batch_tokens = 4, .max_running = 4, .max_waiting = 5, .max_positions = 16}},
+  };
+  int64_t preemptions = 0;
+  for (size_t i = 0; i < scenarios.size(); ++i) {
+    for (uint32_t seed = 0; seed < 8; ++seed) {
+      SCOPED_TRACE("scenario " + std::to_string(i) + " seed " + std::to_string(seed));
+      RandomRun run(scenarios[i], seed);
+      const std::string trace = run.Run(4000);
+      preemptions += run.preemptions();
+      if (HasFailure()) return;
+      // The same calls give the same plans and blocks.
+      EXPECT_EQ(RandomRun(scenarios[i], seed).Run(4000), trace);
+    }
+  }
+  EXPECT_GT(preemptions, 1000);
+}
+
+}  // namespace
+}  // namespace triptych
