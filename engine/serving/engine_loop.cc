@@ -1,15 +1,15 @@
 #include "engine/serving/engine_loop.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "engine/kernels/threads.h"
 
 namespace triptych {
 
 EngineLoop::EngineLoop(std::vector<Engine*> engines, int threads)
     : engines_(std::move(engines)), thread_([this, threads] {
-        at::set_num_threads(threads);  // a thread's own setting under OpenMP
+        SetComputeThreads(threads);
         Run();
       }) {}
 

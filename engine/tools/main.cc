@@ -1,5 +1,4 @@
 // triptych-model: make, measure and look at checkpoints.
-#include <ATen/Parallel.h>
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +7,8 @@
 #include <limits>
 #include <thread>
 
+#include "engine/kernels/threads.h"
+#include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/inspect.h"
 #include "engine/tools/train.h"
@@ -34,9 +35,12 @@ int main(int argc, char** argv) {
 
   triptych::TrainOptions train;
   CLI::App* train_command = app.add_subcommand("train", "Train a decoder on a text file");
-  train_command->add_option("--config", train.config, "config.json of the model to make")
-      ->required()
+  CLI::Option_group* start = train_command->add_option_group("start");
+  start->require_option(1);
+  start->add_option("--config", train.config, "config.json of the model to make")
       ->check(CLI::ExistingFile);
+  start->add_option("--from", train.from, "checkpoint of the model to train on")
+      ->check(CLI::ExistingDirectory);
   AddTextFlags(*train_command, train.text, train.held_out);
   train_command->add_option("--output", train.output, "directory of the new checkpoint")
       ->required();
@@ -88,8 +92,25 @@ int main(int argc, char** argv) {
       ->check(CLI::ExistingDirectory);
   inspect_command->add_flag("--tensors", list_tensors, "list every tensor");
 
+  std::filesystem::path convert_from, convert_to;
+  triptych::ConvertTarget target;
+  CLI::App* convert_command =
+      app.add_subcommand("convert", "Make a checkpoint of another attention kind out of one");
+  convert_command->add_option("--from", convert_from, "checkpoint directory")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  convert_command->add_option("--to", convert_to, "directory of the new checkpoint")->required();
+  convert_command->add_option("--attention", target.attention, "mha, gqa or mla")
+      ->required()
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, triptych::AttentionKind>{{"mha", triptych::AttentionKind::kMha},
+                                                         {"gqa", triptych::AttentionKind::kGqa},
+                                                         {"mla", triptych::AttentionKind::kMla}}));
+  convert_command->add_option("--groups", target.groups, "key/value heads of GQA");
+  convert_command->add_option("--rank", target.rank, "rank of MLA's latent");
+
   CLI11_PARSE(app, argc, argv);
-  at::set_num_threads(threads);
+  triptych::SetComputeThreads(threads);
   // Training allocates the same large tensors in every step: keep their pages, or a third of the
   // time goes into faulting them in again.
   mallopt(M_MMAP_MAX, 0);
@@ -97,6 +118,7 @@ int main(int argc, char** argv) {
   mallopt(M_ARENA_MAX, 1);
   try {
     if (train_command->parsed()) triptych::Train(train);
+    if (convert_command->parsed()) triptych::Convert(convert_from, convert_to, target);
     if (evaluate_command->parsed()) triptych::Evaluate(evaluate);
     if (inspect_command->parsed()) triptych::Inspect(inspected, list_tensors);
   } catch (const std::exception& e) {

@@ -10,9 +10,11 @@
 #include <cstring>
 #include <numbers>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "engine/kernels/threads.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/decoder.h"
 #include "engine/model/dropout.h"
@@ -222,7 +224,9 @@ class Progress {
 void Train(const TrainOptions& options) {
   const int all_threads = at::get_num_threads();
   const int64_t threads = std::min<int64_t>(all_threads, options.batch_size);
-  const ModelConfig config = ReadModelConfig(options.config);
+  std::optional<Checkpoint> from;
+  if (!options.from.empty()) from = LoadCheckpoint(options.from, DType::kFloat32);
+  const ModelConfig config = from ? from->config : ReadModelConfig(options.config);
   const Corpus corpus(options.text, options.held_out);
   const int64_t context = config.max_position_embeddings;
   if (corpus.train_tokens() < context) {
@@ -236,7 +240,8 @@ void Train(const TrainOptions& options) {
   std::vector<Parameter> parameters;
   Weights weights;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const at::Tensor value = InitialValue(spec, config.num_hidden_layers);
+    const at::Tensor value =
+        from ? from->weights.at(spec.name) : InitialValue(spec, config.num_hidden_layers);
     weights.emplace(spec.name, value);
     parameters.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
   }
@@ -246,7 +251,7 @@ void Train(const TrainOptions& options) {
     std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(first_step));
   }
 
-  at::set_num_threads(1);  // of one operation; the workers are threads themselves
+  SetComputeThreads(1);  // of one operation; the workers are threads themselves
   std::vector<Worker> workers;
   for (int64_t i = 0; i < threads; ++i) workers.emplace_back(config, parameters);
   const int64_t tokens = options.batch_size * context;
@@ -261,7 +266,7 @@ void Train(const TrainOptions& options) {
     std::vector<std::jthread> running;
     for (size_t i = 0; i < inputs.size(); ++i) {
       running.emplace_back([&, i, seed = generator()] {
-        at::set_num_threads(1);  // a thread's own setting under OpenMP
+        SetComputeThreads(1);
         Dropout dropout(options.dropout, seed);
         losses[i] = workers[i].Accumulate({inputs[i], targets[i]}, tokens, dropout);
       });
@@ -276,7 +281,7 @@ void Train(const TrainOptions& options) {
     }
   }
 
-  at::set_num_threads(all_threads);
+  SetComputeThreads(all_threads);
   SaveCheckpoint(options.output, config, weights);
   std::filesystem::remove(StateFile(options));
   if (corpus.held_out_tokens() > 0) {

@@ -8,7 +8,9 @@
 namespace triptych {
 
 struct TrainOptions {
-  std::filesystem::path config;  // config.json of the model to make
+  // One of the two: the config.json of a model to make, or the checkpoint of one to train on.
+  std::filesystem::path config;
+  std::filesystem::path from;
   std::filesystem::path text;
   std::filesystem::path output;  // directory
   double held_out = 0.1;         // fraction of the text's end, never trained on
