@@ -56,6 +56,7 @@ Client::Client(const std::shared_ptr<grpc::ChannelInterface>& channel,
     : inference_(v1::InferenceService::NewStub(channel)),
       models_(v1::ModelService::NewStub(channel)),
       kv_cache_(v1::KvCacheService::NewStub(channel)),
+      health_(grpc::health::v1::Health::NewStub(channel)),
       timeout_(timeout) {}
 
 void Client::Cancel() {
@@ -115,6 +116,14 @@ grpc::Status Client::WatchKvCacheStats(
   return ReadAll<v1::WatchKvCacheStatsResponse>(
       call.context(), *kv_cache_->WatchKvCacheStats(call.context(), request),
       [&](const v1::WatchKvCacheStatsResponse& response) { on_stats(response.stats()); });
+}
+
+grpc::Status Client::CheckHealth(const std::string& service,
+                                 grpc::health::v1::HealthCheckResponse* response) {
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  Call call(*this);
+  return health_->Check(call.context(), request, response);
 }
 
 }  // namespace triptych::client

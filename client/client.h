@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "triptych/v1/inference.grpc.pb.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 #include "triptych/v1/model.grpc.pb.h"
@@ -59,12 +60,18 @@ class Client {
       const v1::WatchKvCacheStatsRequest& request,
       const std::function<void(const v1::GetKvCacheStatsResponse&)>& on_stats);
 
+  // `service` is a full name such as triptych.v1.InferenceService, or empty for the server as a
+  // whole. NOT_FOUND if there is no such service.
+  grpc::Status CheckHealth(const std::string& service,
+                           grpc::health::v1::HealthCheckResponse* response);
+
  private:
   class Call;
 
   const std::unique_ptr<v1::InferenceService::Stub> inference_;
   const std::unique_ptr<v1::ModelService::Stub> models_;
   const std::unique_ptr<v1::KvCacheService::Stub> kv_cache_;
+  const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   const std::optional<std::chrono::milliseconds> timeout_;
 
   std::mutex mutex_;

@@ -18,6 +18,7 @@ constexpr int kExitInterrupted = 130;  // Ctrl-C.
 // the command runs, and must outlive it.
 void AddCompareCommand(CLI::App& app, const ServerFlags& server);
 void AddGenerateCommand(CLI::App& app, const ServerFlags& server);
+void AddHealthCommand(CLI::App& app, const ServerFlags& server);
 void AddKvCommand(CLI::App& app, const ServerFlags& server);
 void AddModelsCommand(CLI::App& app, const ServerFlags& server);
 void AddScoreCommand(CLI::App& app, const ServerFlags& server);

@@ -65,6 +65,7 @@ int Main(int argc, char** argv) {
   AddScoreCommand(app, server);
   AddModelsCommand(app, server);
   AddKvCommand(app, server);
+  AddHealthCommand(app, server);
 
   try {
     app.parse(argc, argv);

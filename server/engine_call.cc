@@ -48,7 +48,7 @@ grpc::Status EngineCall::Rejection(SubmitStatus status) const {
 std::optional<grpc::Status> EngineCall::Failure(const Completion& completion) const {
   switch (completion.reason) {
     case FinishReason::kCancelled:
-      // The engine cancels by itself only when it ends.
+      // Only the end of the server cancels what the client did not.
       return context_.IsCancelled() ? grpc::Status::CANCELLED : ShuttingDown();
     case FinishReason::kFailed:
       return grpc::Status(grpc::StatusCode::INTERNAL, completion.error);

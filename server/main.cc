@@ -1,8 +1,11 @@
 // triptych-server: hosts the models named on its command line until SIGTERM or Ctrl-C.
-#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -11,27 +14,48 @@
 #include "server/options.h"
 #include "server/server.h"
 
+namespace {
+
+// Signals are handled and not waited for by sigwait: a BLAS starts threads before main that block
+// none, and one that came while nobody waits would end the process through those.
+sem_t signals_taken;
+std::atomic<int> last_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void TakeSignal(int signal) {
+  const int saved_errno = errno;
+  last_signal = signal;
+  sem_post(&signals_taken);
+  errno = saved_errno;
+}
+
+void AwaitSignal() {
+  while (sem_wait(&signals_taken) != 0) {  // interrupted by the handler itself
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  // gRPC's own log would break the one line that an error gets.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   triptych::ServerOptions options;
   if (const auto status = triptych::ParseServerOptions(argc, argv, &options)) return *status;
   triptych::SetUpLogging(options.log_format, options.log_level);
 
-  // Blocked here and so in every thread started later; sigwait takes them one at a time.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  sem_init(&signals_taken, /*pshared=*/0, /*value=*/0);
+  struct sigaction action {};
+  action.sa_handler = TakeSignal;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 
   try {
     triptych::Server server(options);
-    int signal = 0;
-    sigwait(&signals, &signal);
-    spdlog::info("{}: draining for at most {} s", signal == SIGINT ? "SIGINT" : "SIGTERM",
+    AwaitSignal();
+    spdlog::info("{}: draining for at most {} s", last_signal == SIGINT ? "SIGINT" : "SIGTERM",
                  static_cast<double>(options.drain_timeout.count()) / 1000);
-    std::thread([signals] {
-      int again = 0;
-      sigwait(&signals, &again);
+    std::thread([] {
+      AwaitSignal();
       spdlog::warn("a second signal: stopping at once");
       spdlog::default_logger()->flush();
       _exit(EXIT_FAILURE);

@@ -1,23 +1,52 @@
 #include "server/options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <set>
 #include <stdexcept>
-#include <thread>
 
 namespace triptych {
 namespace {
 
+// The default is the lesser of the two.
 constexpr const char* kDefaultKvCacheBytes = "1GiB";
+constexpr const char* kDefaultKvCacheShare = "25%";
 
-int64_t PhysicalMemoryBytes() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+// What the server holds beside the cache, at the least: measured with the three shipped models.
+constexpr int64_t kServerBytes = int64_t{96} << 20;
+
+// The value of an environment variable; empty if it is not set.
+std::string Environment(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());
+  return value == nullptr ? "" : value;
 }
+
+// The environment variable that sets an option: TRIPTYCH_DRAIN_TIMEOUT for drain-timeout.
+std::string VariableName(const std::string& option) {
+  std::string name = "TRIPTYCH_" + option;
+  std::replace(name.begin(), name.end(), '-', '_');
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+// A config file without the options that the environment sets: CLI11 alone would prefer the file.
+class FileBelowEnvironment : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
+    std::erase_if(found, [](const CLI::ConfigItem& item) {
+      return item.parents.empty() && !Environment(VariableName(item.name)).empty();
+    });
+    return found;
+  }
+};
 
 bool IsModelName(const std::string& name) {
   return !name.empty() && name.size() <= 64 &&
@@ -44,18 +73,17 @@ CLI::Validator Parses(const std::string& description, Parse parse) {
 }  // namespace
 
 int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
-  static const std::map<std::string, double> units = {
-      {"", 1},
-      {"B", 1},
-      {"KiB", 0x1p10},
-      {"MiB", 0x1p20},
-      {"GiB", 0x1p30},
-      {"TiB", 0x1p40},
-      {"KB", 1e3},
-      {"MB", 1e6},
-      {"GB", 1e9},
-      {"TB", 1e12},
-      {"%", static_cast<double>(memory_bytes) / 100}};
+  const std::map<std::string, double> units = {{"", 1},
+                                               {"B", 1},
+                                               {"KiB", 0x1p10},
+                                               {"MiB", 0x1p20},
+                                               {"GiB", 0x1p30},
+                                               {"TiB", 0x1p40},
+                                               {"KB", 1e3},
+                                               {"MB", 1e6},
+                                               {"GB", 1e9},
+                                               {"TB", 1e12},
+                                               {"%", static_cast<double>(memory_bytes) / 100}};
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const auto unit = units.find(std::string(end, text.data() + text.size()));
@@ -69,7 +97,7 @@ int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
   return static_cast<int64_t>(bytes);
 }
 
-ModelOptions ParseModelOptions(const std::string& text) {
+ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
   const size_t equals = text.find('=');
   const size_t comma = text.find(',');
   ModelOptions model;
@@ -95,7 +123,7 @@ ModelOptions ParseModelOptions(const std::string& text) {
     throw std::invalid_argument("\"" + setting + "\" of model " + model.name +
                                 " is not a setting; allowed: kv-cache-bytes=SIZE");
   }
-  model.kv_cache_bytes = ParseByteSize(setting.substr(kKey.size()), PhysicalMemoryBytes());
+  model.kv_cache_bytes = ParseByteSize(setting.substr(kKey.size()), memory_bytes);
   return model;
 }
 
@@ -103,7 +131,8 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
   int64_t rest = options.kv_cache_bytes;
   int64_t sharing = 0;
   for (const ModelOptions& model : options.models) {
-    rest -= model.kv_cache_bytes.value_or(0);
+    // Bounded, so that several huge ones do not overflow.
+    rest = std::max<int64_t>(rest - model.kv_cache_bytes.value_or(0), -1);
     if (!model.kv_cache_bytes) ++sharing;
   }
   if (rest < sharing) {
@@ -118,14 +147,20 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
   return bytes;
 }
 
-std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options) {
+std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options,
+                                      const Resources& available) {
   CLI::App app(
       "Serves decoders with MHA, GQA or reduced MLA over gRPC, and reports what each request's "
       "cache costs.",
       "triptych-server");
   app.footer(
       "Example:\n  triptych-server --model mla=models/shakespeare-mla --kv-cache-bytes 512MiB");
-  app.set_config("--config", "", "TOML file with options, named as here without the dashes");
+  const std::string config_file = Environment("TRIPTYCH_CONFIG");
+  app.set_config("--config", config_file,
+                 "TOML file with options, named as here without the dashes (Env:TRIPTYCH_CONFIG)",
+                 /*config_required=*/!config_file.empty());
+  app.config_formatter(std::make_shared<FileBelowEnvironment>());
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.get_formatter()->column_width(36);
 
   const std::map<std::string, DType> dtypes = {{"float32", DType::kFloat32},
@@ -136,23 +171,36 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   };
 
   std::vector<std::string> models;
-  app.add_option("--model", models, "NAME=DIR[,kv-cache-bytes=SIZE]; may be given several times")
+  app.add_option(
+         "--model", models,
+         "NAME=DIR[,kv-cache-bytes=SIZE]; may be given several times, or several with ';' between")
       ->required()
       ->allow_extra_args(false)
-      ->check(Parses("NAME=DIR", ParseModelOptions));
+      ->delimiter(';')
+      ->check(Parses("NAME=DIR", [&](const std::string& text) {
+        ParseModelOptions(text, available.memory_bytes);
+      }));
   app.add_option("--listen", options->listen, "HOST:PORT; port 0 lets the system choose")
       ->capture_default_str();
-  std::string kv_cache_bytes = kDefaultKvCacheBytes;
+  const auto parse_size = [&](const std::string& text) {
+    return ParseByteSize(text, available.memory_bytes);
+  };
+  std::string kv_cache_bytes = parse_size(kDefaultKvCacheShare) < parse_size(kDefaultKvCacheBytes)
+                                   ? kDefaultKvCacheShare
+                                   : kDefaultKvCacheBytes;
   app.add_option("--kv-cache-bytes", kv_cache_bytes,
                  "of all models together: bytes, 512MiB, 25% of memory; split equally among "
                  "models that name none of their own")
-      ->check(Parses("SIZE",
-                     [](const std::string& text) { ParseByteSize(text, PhysicalMemoryBytes()); }))
+      ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
-  app.add_option("--dtype", options->dtype, "of the weights [the checkpoint's]")
-      ->transform(CLI::CheckedTransformer(dtypes));
-  app.add_option("--kv-dtype", options->kv_dtype, "of the cache [the weights']")
-      ->transform(CLI::CheckedTransformer(dtypes));
+  const auto add_dtype = [&](const std::string& flag, std::optional<DType>& value,
+                             const std::string& help) {
+    app.add_option_function<std::string>(
+           flag, [&](const std::string& name) { value = dtypes.at(name); }, help)
+        ->check(CLI::IsMember(dtypes));
+  };
+  add_dtype("--dtype", options->dtype, "of the weights [the checkpoint's]");
+  add_dtype("--kv-dtype", options->kv_dtype, "of the cache [the weights']");
   add_count("--block-positions", options->engine.block_positions, 4096,
             "positions in one cache block");
   add_count("--max-batch-tokens", options->engine.max_batch_tokens, 1 << 20,
@@ -161,7 +209,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
             "sequences of one model that run at once");
   add_count("--max-waiting", options->engine.max_waiting, 1 << 20,
             "requests of one model that may queue");
-  options->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options->threads = std::clamp(available.cpus, 1, 1024);
   app.add_option("--threads", options->threads, "compute threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -178,16 +226,30 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
 
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_configurable()) option->envname(VariableName(option->get_lnames().front()));
+  }
+
   try {
     app.parse(argc, argv);
     std::set<std::string> names;
     for (const std::string& text : models) {
-      options->models.push_back(ParseModelOptions(text));
+      options->models.push_back(ParseModelOptions(text, available.memory_bytes));
       if (!names.insert(options->models.back().name).second) {
         throw CLI::ValidationError("--model", "names " + options->models.back().name + " twice");
       }
     }
-    options->kv_cache_bytes = ParseByteSize(kv_cache_bytes, PhysicalMemoryBytes());
+    if (std::isnan(drain_seconds)) {  // which a range check lets pass
+      throw CLI::ValidationError("--drain-timeout", "is not a number of seconds");
+    }
+    options->kv_cache_bytes = parse_size(kv_cache_bytes);
+    if (options->kv_cache_bytes > available.memory_bytes - kServerBytes) {
+      throw CLI::ValidationError(
+          "--kv-cache-bytes",
+          kv_cache_bytes + " (" + std::to_string(options->kv_cache_bytes) +
+              " bytes) does not fit: there are " + std::to_string(available.memory_bytes) +
+              " bytes of memory, of which the server itself needs " + std::to_string(kServerBytes));
+    }
     try {
       SplitKvCacheBytes(*options);
     } catch (const std::invalid_argument& e) {

@@ -12,6 +12,7 @@
 #include "engine/model/config.h"
 #include "engine/serving/engine.h"
 #include "server/logging.h"
+#include "server/resources.h"
 
 namespace triptych {
 
@@ -34,8 +35,10 @@ struct ServerOptions {
   LogFormat log_format = LogFormat::kText;
 };
 
-// NAME=DIR[,kv-cache-bytes=SIZE]. Throws std::invalid_argument with one clear line.
-ModelOptions ParseModelOptions(const std::string& text);
+// NAME=DIR[,kv-cache-bytes=SIZE], SIZE perhaps a percentage of `memory_bytes`. Throws
+// std::invalid_argument with one clear line.
+ModelOptions ParseModelOptions(const std::string& text,
+                               int64_t memory_bytes = AvailableResources().memory_bytes);
 
 // "1073741824", "512MiB", "1.5GiB", "1GB", or "25%" of `memory_bytes`. Throws
 // std::invalid_argument with one clear line.
@@ -45,9 +48,13 @@ int64_t ParseByteSize(const std::string& text, int64_t memory_bytes);
 // total. Throws std::invalid_argument if they do not fit.
 std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options);
 
-// Parses the command line, and the file that --config names. On --help, --version or a bad value
-// prints what is to be said and returns the exit status; otherwise fills `options`.
-std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options);
+// Parses the command line, the environment and the config file. An option is taken from its flag
+// (--drain-timeout), or else from its environment variable (TRIPTYCH_DRAIN_TIMEOUT) unless that is
+// empty, or else from the file that --config or TRIPTYCH_CONFIG names (drain-timeout). Defaults and
+// percentages refer to `available`. On --help or a bad value prints what is to be said and returns
+// the exit status; otherwise fills `options`.
+std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options,
+                                      const Resources& available = AvailableResources());
 
 }  // namespace triptych
 

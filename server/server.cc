@@ -14,6 +14,15 @@ namespace {
 // What is left to calls after their requests have ended: enough to send a status.
 constexpr std::chrono::seconds kCloseTimeout{1};
 
+// LoadHostedModel, but what is wrong with the cache names the model too.
+HostedModel Load(const HostOptions& options) {
+  try {
+    return LoadHostedModel(options);
+  } catch (const LoadError& e) {
+    throw LoadError("model " + options.name + ": " + e.what());
+  }
+}
+
 std::vector<HostedModel> LoadModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   std::vector<HostedModel> models;
@@ -24,7 +33,7 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
                      .kv_dtype = options.kv_dtype,
                      .engine = options.engine};
     host.engine.kv_cache_bytes = kv_cache_bytes[i];
-    const HostedModel& model = models.emplace_back(LoadHostedModel(host));
+    const HostedModel& model = models.emplace_back(Load(host));
     spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit",
                  model.name, Name(model.config.attention), model.parameters,
                  Name(model.weight_dtype), model.engine->geometry().BytesPerPosition(),

@@ -1,5 +1,7 @@
 #include "engine/attention/latent_attention.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 #include <utility>
 

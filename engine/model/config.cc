@@ -143,6 +143,7 @@ class Fields {
 };
 
 constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int kMaxDepth = 16;  // printing a value recurses as deep as it is nested
 
 // The fields whose meaning depends on the attention kind.
 void TakeAttention(Fields& fields, ModelConfig& config) {
@@ -233,9 +234,13 @@ std::string_view Name(DType dtype) { return NameIn(DTypeNames(), dtype); }
 int64_t ElementBytes(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
+  const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMaxDepth) throw LoadError(source + ": is nested too deeply");
+    return true;
+  };
   Json parsed;
   try {
-    parsed = Json::parse(json);
+    parsed = Json::parse(json, check_depth);
   } catch (const Json::exception& e) {
     throw LoadError(source + ": not valid JSON: " + e.what());
   }

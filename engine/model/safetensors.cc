@@ -22,6 +22,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr int kMaxHeaderDepth = 16;  // printing a value recurses as deep as it is nested
 
 const std::map<std::string, uint64_t>& ElementSizes() {
   static const std::map<std::string, uint64_t> sizes = {
@@ -33,7 +34,8 @@ const std::map<std::string, uint64_t>& ElementSizes() {
 // Refuses names that stand twice in one object; a JSON library would keep the last silently.
 Json ParseWithoutDuplicates(std::string_view text, const std::string& source) {
   std::vector<std::set<std::string>> open_objects;
-  const auto check = [&](int, Json::parse_event_t event, Json& parsed) {
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kMaxHeaderDepth) throw LoadError(source + ": header is nested too deeply");
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
     if (event == Json::parse_event_t::key &&

@@ -78,6 +78,10 @@ void Engine::Cancel(const std::string& id) {
   if (Sequence* sequence = scheduler_.Find(id)) Finish(*sequence, FinishReason::kCancelled);
 }
 
+void Engine::CancelAll() {
+  for (const SequenceStats& sequence : Sequences()) Cancel(sequence.id);
+}
+
 bool Engine::Step() {
   const std::vector<Chunk> chunks = scheduler_.Schedule();
   if (chunks.empty()) return false;

@@ -35,8 +35,14 @@ bool EngineLoop::Drain(std::chrono::nanoseconds timeout) {
   Post([this] {
     for (Engine* engine : engines_) engine->StopAccepting();
   });
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [this] { return idle_; });
+  {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, timeout, [this] { return idle_; })) return true;
+  }
+  Post([this] {
+    for (Engine* engine : engines_) engine->CancelAll();
+  });
+  return false;
 }
 
 void EngineLoop::Run() {
@@ -59,9 +65,7 @@ void EngineLoop::Run() {
     worked = false;
     for (Engine* engine : engines_) worked = engine->Step() || worked;
   }
-  for (Engine* engine : engines_) {
-    for (const SequenceStats& sequence : engine->Sequences()) engine->Cancel(sequence.id);
-  }
+  for (Engine* engine : engines_) engine->CancelAll();
 }
 
 }  // namespace triptych

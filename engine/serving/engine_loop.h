@@ -28,8 +28,8 @@ class EngineLoop {
   // and must not block.
   void Post(std::function<void()> task);
 
-  // Makes every engine refuse new requests, and waits until the live ones have ended. False if
-  // they have not after `timeout`.
+  // Makes every engine refuse new requests, and waits until the live ones have ended. After
+  // `timeout` those left are cancelled, and the result is false.
   bool Drain(std::chrono::nanoseconds timeout);
 
  private:

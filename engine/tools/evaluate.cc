@@ -1,5 +1,7 @@
 #include "engine/tools/evaluate.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>

@@ -1,6 +1,7 @@
 #include "engine/tools/train.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -29,6 +29,8 @@ namespace {
 
 using google::protobuf::util::JsonStringToMessage;
 using google::protobuf::util::MessageDifferencer;
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -183,6 +185,7 @@ void ExpectError(const Process::Result& result, int exit_code, const std::string
 
 using GenerateTest = CliTest;
 using KvTest = CliTest;
+using HealthTest = CliTest;
 using CompareTest = CliTest;
 
 TEST_F(GenerateTest, PrintsTheTextAsItIsAndASummary) {
@@ -444,7 +447,7 @@ TEST_F(GenerateTest, SaysThatThereIsNoServer) {
   ASSERT_EQ(getsockname(socket_fd, reinterpret_cast<sockaddr*>(&name), &size), 0);
   const std::string address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
   for (const Args& args : {Args{"generate", "x"}, Args{"compare", "x"}, Args{"score", "x"},
-                           Args{"models"}, Args{"kv"}, Args{"kv", "--watch"}}) {
+                           Args{"models"}, Args{"kv"}, Args{"kv", "--watch"}, Args{"health"}}) {
     Args command = {TRIPTYCH_CLI, "--server", address};
     command.insert(command.end(), args.begin(), args.end());
     ExpectError(Process(command, {}).Wait(), 1,
@@ -520,7 +523,7 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
 }
 
 TEST_F(CliTest, HelpSaysHowEveryCommandIsUsed) {
-  for (const std::string command : {"generate", "compare", "score", "models", "kv"}) {
+  for (const std::string command : {"generate", "compare", "score", "models", "kv", "health"}) {
     const auto result = Process({TRIPTYCH_CLI, command, "--help"}, {}).Wait();
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.err, "");
@@ -592,6 +595,65 @@ TEST_F(CliTest, ModelsAsJson) {
   ListThree({}, &expected);
   ASSERT_TRUE(JsonStringToMessage(result.out, &parsed).ok()) << result.out;
   EXPECT_TRUE(MessageDifferencer::Equals(parsed, expected));
+}
+
+TEST_F(HealthTest, SucceedsOnlyWhenServing) {
+  HealthCheckResponse::ServingStatus status = HealthCheckResponse::SERVING;
+  std::string service;
+  server_.check_health = [&](const HealthCheckRequest& request, HealthCheckResponse* response) {
+    service = request.service();
+    response->set_status(status);
+    return grpc::Status::OK;
+  };
+  auto result = Run({"health"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "SERVING\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(service, "");
+
+  EXPECT_EQ(Run({"health", "triptych.v1.InferenceService"}).exit_code, 0);
+  EXPECT_EQ(service, "triptych.v1.InferenceService");
+
+  status = HealthCheckResponse::NOT_SERVING;
+  ExpectError(Run({"health"}), 1,
+              "triptych: the server at " + server_.address() + " is NOT_SERVING\n");
+  ExpectError(Run({"health", "triptych.v1.ModelService"}), 1,
+              "triptych: triptych.v1.ModelService at " + server_.address() + " is NOT_SERVING\n");
+  status = HealthCheckResponse::UNKNOWN;
+  ExpectError(Run({"health"}), 1, "is UNKNOWN");
+  status = static_cast<HealthCheckResponse::ServingStatus>(77);
+  ExpectError(Run({"health"}), 1, "is 77");
+}
+
+TEST_F(HealthTest, SaysThatThereIsNoSuchService) {
+  server_.check_health = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "");
+  };
+  ExpectError(Run({"health", "none.Such"}), 1,
+              "triptych: no service 'none.Such' at " + server_.address() + "\n");
+}
+
+TEST_F(HealthTest, SaysThatTheCheckFailed) {
+  server_.check_health = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "why");
+  };
+  ExpectError(Run({"health"}), 1, "unauthenticated: why");
+}
+
+TEST_F(HealthTest, DoesNotWaitForAServerThatIsStuck) {
+  // Takes connections, and never says anything.
+  const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in name = {};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(name);
+  ASSERT_EQ(bind(socket_fd, reinterpret_cast<sockaddr*>(&name), size), 0);
+  ASSERT_EQ(listen(socket_fd, 1), 0);
+  ASSERT_EQ(getsockname(socket_fd, reinterpret_cast<sockaddr*>(&name), &size), 0);
+  const std::string address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+  ExpectError(Process({TRIPTYCH_CLI, "--server", address, "health"}, {}).Wait(), 1,
+              "deadline exceeded");
+  close(socket_fd);
 }
 
 TEST_F(KvTest, ShowsEveryModelAndTheTotal) {

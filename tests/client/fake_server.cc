@@ -149,16 +149,32 @@ class FakeServer::KvCache : public v1::KvCacheService::CallbackService {
   FakeServer& fake_;
 };
 
+class FakeServer::Health : public grpc::health::v1::Health::CallbackService {
+ public:
+  explicit Health(FakeServer& fake) : fake_(fake) {}
+
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
+                                  const grpc::health::v1::HealthCheckRequest* request,
+                                  grpc::health::v1::HealthCheckResponse* response) override {
+    return Answer(context, fake_.check_health, request, response);
+  }
+
+ private:
+  FakeServer& fake_;
+};
+
 FakeServer::FakeServer()
     : inference_(std::make_unique<Inference>(*this)),
       models_(std::make_unique<Models>(*this)),
-      kv_cache_(std::make_unique<KvCache>(*this)) {
+      kv_cache_(std::make_unique<KvCache>(*this)),
+      health_(std::make_unique<Health>(*this)) {
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(inference_.get());
   builder.RegisterService(models_.get());
   builder.RegisterService(kv_cache_.get());
+  builder.RegisterService(health_.get());
   server_ = builder.BuildAndStart();
   address_ = "127.0.0.1:" + std::to_string(port);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "triptych/v1/inference.grpc.pb.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 #include "triptych/v1/model.grpc.pb.h"
@@ -29,8 +30,8 @@ struct Stream {
   grpc::Status status = grpc::Status::OK;
 };
 
-// A server of triptych.v1, on a port of its own, that answers as the test says. The answers are
-// set before the call that they are for; calls without one fail with UNIMPLEMENTED.
+// A server of triptych.v1 and grpc.health.v1, on a port of its own, that answers as the test says.
+// The answers are set before the call that they are for; calls without one fail with UNIMPLEMENTED.
 class FakeServer {
  public:
   FakeServer();
@@ -48,6 +49,9 @@ class FakeServer {
       list_sequences;
   std::function<Stream<v1::WatchKvCacheStatsResponse>(const v1::WatchKvCacheStatsRequest&)>
       watch_stats;
+  std::function<grpc::Status(const grpc::health::v1::HealthCheckRequest&,
+                             grpc::health::v1::HealthCheckResponse*)>
+      check_health;
 
   // Returns once a stream has been cancelled by its client.
   void WaitForCancel();
@@ -58,12 +62,14 @@ class FakeServer {
   class Inference;
   class Models;
   class KvCache;
+  class Health;
 
   void NoteCancel();
 
   std::unique_ptr<Inference> inference_;
   std::unique_ptr<Models> models_;
   std::unique_ptr<KvCache> kv_cache_;
+  std::unique_ptr<Health> health_;
   std::string address_;
 
   std::mutex mutex_;

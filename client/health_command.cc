@@ -1,0 +1,52 @@
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "client/commands.h"
+#include "client/flags.h"
+#include "client/output.h"
+
+namespace triptych::client {
+namespace {
+
+using grpc::health::v1::HealthCheckResponse;
+
+// A probe that takes longer has failed: whoever asks is to act on it.
+constexpr std::chrono::seconds kDefaultTimeout{3};
+
+std::string StatusName(HealthCheckResponse::ServingStatus status) {
+  const std::string name = HealthCheckResponse::ServingStatus_Name(status);
+  return name.empty() ? std::to_string(static_cast<int>(status)) : name;
+}
+
+void CheckHealth(ServerFlags server, const std::string& service) {
+  if (!server.timeout) server.timeout = kDefaultTimeout;
+  Session session(server);
+  HealthCheckResponse response;
+  const grpc::Status status = session.client().CheckHealth(service, &response);
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
+    throw Failure("no service '" + service + "' at " + server.address);
+  }
+  session.Check(status);
+  if (response.status() != HealthCheckResponse::SERVING) {
+    throw Failure((service.empty() ? "the server" : service) + " at " + server.address + " is " +
+                  StatusName(response.status()));
+  }
+  Print("SERVING\n");
+}
+
+}  // namespace
+
+void AddHealthCommand(CLI::App& app, const ServerFlags& server) {
+  CLI::App* command =
+      app.add_subcommand("health", "Whether the server, or one service of it, answers; for probes");
+  const auto service = std::make_shared<std::string>();
+  command->add_option("SERVICE", *service, "Full name of a service; the whole server without");
+  SetFooter(command,
+            "  triptych health\n"
+            "  triptych health triptych.v1.InferenceService\n\n"
+            "The exit status is 0 only if it is SERVING. Without --timeout it waits 3 seconds.");
+  command->callback([&server, service] { CheckHealth(server, *service); });
+}
+
+}  // namespace triptych::client

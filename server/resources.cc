@@ -1,0 +1,141 @@
+#include "server/resources.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace triptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The words of a file's first line; none if there is no such file.
+std::vector<std::string> ReadWords(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  std::istringstream words(line);
+  std::vector<std::string> result;
+  for (std::string word; words >> word;) result.push_back(word);
+  return result;
+}
+
+// A number above zero: "max" and -1, which stand for no limit, are none.
+std::optional<int64_t> ParsePositive(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value <= 0) return std::nullopt;
+  return value;
+}
+
+std::optional<int64_t> ReadPositive(const fs::path& file) {
+  const std::vector<std::string> words = ReadWords(file);
+  return words.size() == 1 ? ParsePositive(words[0]) : std::nullopt;
+}
+
+// How many CPUs a list such as "0-3,8" names; none if it is not such a list.
+std::optional<int64_t> CountCpus(const std::string& list) {
+  std::istringstream ranges(list);
+  int64_t count = 0;
+  for (std::string range; std::getline(ranges, range, ',');) {
+    int64_t first = 0;
+    const char* end = range.data() + range.size();
+    const auto [after, error] = std::from_chars(range.data(), end, first);
+    int64_t last = first;
+    if (error != std::errc()) return std::nullopt;
+    if (after != end) {
+      const auto [rest, last_error] = std::from_chars(after + 1, end, last);
+      if (*after != '-' || last_error != std::errc() || rest != end) return std::nullopt;
+    }
+    if (first < 0 || last < first) return std::nullopt;
+    count += last - first + 1;
+  }
+  return count > 0 ? std::optional(count) : std::nullopt;
+}
+
+// Lowers `resources` to the limits of the one group whose files are in `directory`. A file of the
+// other cgroup version, or of another controller, is not there.
+void LowerToGroup(const fs::path& directory, Resources& resources) {
+  const auto limit_cpus = [&](int64_t cpus) {
+    resources.cpus = static_cast<int>(std::min<int64_t>(resources.cpus, cpus));
+  };
+  const auto limit_time = [&](std::optional<int64_t> quota, std::optional<int64_t> period) {
+    if (quota && period) limit_cpus((*quota - 1) / *period + 1);
+  };
+  for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
+    const auto bytes = ReadPositive(directory / file);
+    if (bytes) resources.memory_bytes = std::min(resources.memory_bytes, *bytes);
+  }
+  const std::vector<std::string> time = ReadWords(directory / "cpu.max");
+  if (time.size() == 2) limit_time(ParsePositive(time[0]), ParsePositive(time[1]));
+  limit_time(ReadPositive(directory / "cpu.cfs_quota_us"),
+             ReadPositive(directory / "cpu.cfs_period_us"));
+  for (const char* file : {"cpuset.cpus", "cpuset.cpus.effective", "cpuset.effective_cpus"}) {
+    const std::vector<std::string> list = ReadWords(directory / file);
+    const auto cpus = list.size() == 1 ? CountCpus(list[0]) : std::nullopt;
+    if (cpus) limit_cpus(*cpus);
+  }
+}
+
+}  // namespace
+
+Resources MachineResources() {
+  Resources machine;
+  cpu_set_t cpus;
+  // Fails where the machine has more CPUs than cpu_set_t holds.
+  machine.cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0
+                     ? CPU_COUNT(&cpus)
+                     : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  machine.cpus = std::max(machine.cpus, 1);
+  machine.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return machine;
+}
+
+Resources WithinCgroups(Resources machine, const fs::path& root) {
+  Resources resources = machine;
+  std::ifstream groups(root / "proc/self/cgroup");
+  // Lines of HIERARCHY:CONTROLLERS:PATH; version 2 names no controllers, version 1 several with
+  // commas between.
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+
+    std::vector<fs::path> mounts;
+    if (controllers.empty()) {
+      mounts = {root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"};
+    } else {
+      mounts.push_back(root / "sys/fs/cgroup" / controllers);
+      std::istringstream names(controllers);
+      for (std::string name; std::getline(names, name, ',');) {
+        mounts.push_back(root / "sys/fs/cgroup" / name);
+      }
+    }
+    // A limit holds for all groups below, so every group on the path counts. In a container the
+    // mount is often the container's own group and the path, which is the host's, leads nowhere
+    // from there: then the mount alone counts.
+    for (const fs::path& mount : mounts) {
+      fs::path directory = mount;
+      LowerToGroup(directory, resources);
+      for (const fs::path& part : fs::path(line.substr(second + 1)).relative_path()) {
+        if (part == "..") break;  // a group outside of what is mounted
+        directory /= part;
+        LowerToGroup(directory, resources);
+      }
+    }
+  }
+  return resources;
+}
+
+Resources AvailableResources() { return WithinCgroups(MachineResources(), "/"); }
+
+}  // namespace triptych

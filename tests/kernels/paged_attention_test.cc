@@ -1,0 +1,293 @@
+#include "engine/kernels/paged_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace triptych {
+namespace {
+
+float ToRow(float value, const float*) { return value; }
+// The nearest bfloat16, ties to even. `value` is finite or NaN.
+uint16_t ToRow(float value, const uint16_t*) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if (std::isnan(value)) return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+double ToDouble(float row) { return row; }
+double ToDouble(uint16_t row) {
+  const uint32_t bits = static_cast<uint32_t>(row) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+struct Shape {
+  std::string name;
+  int64_t heads, groups, key_width, value_width;
+  bool latent = false;          // the value is the first part of the key
+  int64_t block_positions = 4;  // rows of a block
+  int64_t padding = 0;          // unused elements at the end of a row
+};
+
+// Prints as its name.
+void PrintTo(const Shape& shape, std::ostream* os) { *os << shape.name; }
+
+PagedRowLayout Layout(const Shape& s) {
+  const int64_t keys = s.groups * s.key_width;
+  return {.heads = s.heads,
+          .groups = s.groups,
+          .key_width = s.key_width,
+          .value_offset = s.latent ? 0 : keys,
+          .value_width = s.value_width,
+          .row_width = keys + (s.latent ? 0 : s.groups * s.value_width) + s.padding};
+}
+
+// New tokens of a sequence whose whole length is start + count.
+struct Span {
+  int64_t start;
+  int64_t count;
+};
+
+// A cache of scattered blocks in which every row that no sequence owns is NaN, and the queries of
+// one batch.
+template <typename Row>
+class Batch {
+ public:
+  Batch(const Shape& shape, const std::vector<Span>& spans, uint64_t seed)
+      : layout_(Layout(shape)), block_positions_(shape.block_positions), spans_(spans) {
+    std::mt19937_64 generator(seed);
+    std::normal_distribution<float> normal;
+    int64_t block_count = 3;  // held by nobody
+    for (const Span& span : spans) block_count += Blocks(span);
+    std::vector<int32_t> free(block_count);
+    for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
+    std::shuffle(free.begin(), free.end(), generator);
+
+    const Row poison = ToRow(std::numeric_limits<float>::quiet_NaN(), static_cast<Row*>(nullptr));
+    cache_.assign(block_count * block_positions_ * layout_.row_width, poison);
+    for (const Span& span : spans) {
+      std::vector<int32_t>& blocks = blocks_.emplace_back();
+      for (int64_t i = 0; i < Blocks(span); ++i) {
+        blocks.push_back(free.back());
+        free.pop_back();
+      }
+      for (int64_t p = 0; p < span.start + span.count; ++p) {
+        Row* row = RowAt(blocks, p);
+        for (int64_t c = 0; c < layout_.row_width - shape.padding; ++c) {
+          row[c] = ToRow(normal(generator), row);
+        }
+      }
+    }
+    for (const Span& span : spans) tokens_ += span.count;
+    q_.resize(tokens_ * layout_.heads * layout_.key_width);
+    for (float& value : q_) value = normal(generator);
+  }
+
+  const Row* RowAt(const std::vector<int32_t>& blocks, int64_t p) const {
+    return &cache_[(blocks[p / block_positions_] * block_positions_ + p % block_positions_) *
+                   layout_.row_width];
+  }
+  Row* RowAt(const std::vector<int32_t>& blocks, int64_t p) {
+    return const_cast<Row*>(std::as_const(*this).RowAt(blocks, p));
+  }
+  Row* RowOf(int64_t sequence, int64_t p) { return RowAt(blocks_[sequence], p); }
+
+  // [tokens, heads, value_width]
+  std::vector<float> Run() const {
+    std::vector<PagedSequence> sequences;
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      sequences.push_back({blocks_[i].data(), spans_[i].start, spans_[i].count});
+    }
+    return Run(q_.data(), tokens_, sequences);
+  }
+
+  // Each new token in a call of its own.
+  std::vector<float> RunOneByOne() const {
+    std::vector<float> all;
+    const float* q = q_.data();
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      for (int64_t t = 0; t < spans_[i].count; ++t) {
+        const std::vector<float> out = Run(q, 1, {{blocks_[i].data(), spans_[i].start + t, 1}});
+        all.insert(all.end(), out.begin(), out.end());
+        q += layout_.heads * layout_.key_width;
+      }
+    }
+    return all;
+  }
+
+  // The definition in float64.
+  std::vector<double> Expected() const {
+    std::vector<double> out;
+    const float* q = q_.data();
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      for (int64_t t = 0; t < spans_[i].count; ++t) {
+        for (int64_t h = 0; h < layout_.heads; ++h, q += layout_.key_width) {
+          AttendOne(q, h, blocks_[i], spans_[i].start + t + 1, out);
+        }
+      }
+    }
+    return out;
+  }
+
+ private:
+  int64_t Blocks(const Span& span) const {
+    return (span.start + span.count + block_positions_ - 1) / block_positions_;
+  }
+
+  std::vector<float> Run(const float* q, int64_t tokens,
+                         const std::vector<PagedSequence>& sequences) const {
+    // Beyond the end is a guard that must survive.
+    const int64_t size = tokens * layout_.heads * layout_.value_width;
+    std::vector<float> out(size + 64, 12345.0f);
+    PagedAttention(q, cache_.data(), block_positions_, layout_, Scale(), sequences, out.data());
+    for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
+    out.resize(size);
+    return out;
+  }
+
+  void AttendOne(const float* q, int64_t head, const std::vector<int32_t>& blocks, int64_t length,
+                 std::vector<double>& out) const {
+    const int64_t group = head % layout_.groups;
+    std::vector<double> weights(length);
+    double largest = -std::numeric_limits<double>::infinity(), total = 0;
+    for (int64_t p = 0; p < length; ++p) {
+      const Row* key = RowAt(blocks, p) + group * layout_.key_width;
+      for (int64_t c = 0; c < layout_.key_width; ++c) weights[p] += q[c] * ToDouble(key[c]);
+      weights[p] *= Scale();
+      largest = std::max(largest, weights[p]);
+    }
+    for (double& weight : weights) total += weight = std::exp(weight - largest);
+    for (int64_t c = 0; c < layout_.value_width; ++c) {
+      double sum = 0;
+      for (int64_t p = 0; p < length; ++p) {
+        const Row* value = RowAt(blocks, p) + layout_.value_offset + group * layout_.value_width;
+        sum += weights[p] / total * ToDouble(value[c]);
+      }
+      out.push_back(sum);
+    }
+  }
+
+  float Scale() const { return 1 / std::sqrt(static_cast<float>(layout_.key_width)); }
+
+  PagedRowLayout layout_;
+  int64_t block_positions_;
+  std::vector<Span> spans_;
+  std::vector<Row> cache_;
+  std::vector<std::vector<int32_t>> blocks_;  // of each sequence
+  int64_t tokens_ = 0;
+  std::vector<float> q_;
+};
+
+// Sums of a few hundred float32 products of unit normals; the weights sum to one.
+constexpr double kTolerance = 1e-5;
+
+void ExpectNear(const std::vector<float>& actual, const std::vector<double>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], kTolerance) << "element " << i;
+  }
+}
+
+// Prefill, decode, a chunk in the middle, one position, block edges.
+const std::vector<Span>& Spans() {
+  static const std::vector<Span> spans = {{0, 1}, {0, 7},   {5, 1}, {3, 6}, {7, 1},
+                                          {8, 1}, {130, 2}, {0, 4}, {4, 4}};
+  return spans;
+}
+
+class PagedAttentionTest : public testing::TestWithParam<Shape> {
+ protected:
+  template <typename Row>
+  void Check() {
+    const Batch<Row> batch(GetParam(), Spans(), 1);
+    const std::vector<float> out = batch.Run();
+    ExpectNear(out, batch.Expected());
+    // Independent of what else is in the batch, bit for bit.
+    EXPECT_EQ(batch.RunOneByOne(), out);
+    EXPECT_EQ(batch.Run(), out);
+  }
+};
+
+TEST_P(PagedAttentionTest, Float32RowsEqualTheDefinition) { Check<float>(); }
+TEST_P(PagedAttentionTest, BFloat16RowsEqualTheDefinition) { Check<uint16_t>(); }
+
+// Widths around 4, 8 and 16 lanes, and none of their multiples.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PagedAttentionTest,
+    testing::Values(
+        Shape{"Smallest", 1, 1, 1, 1}, Shape{"BelowALane", 2, 2, 3, 2}, Shape{"Lanes4", 4, 2, 4, 4},
+        Shape{"Lanes8", 4, 4, 8, 8}, Shape{"Lanes16", 4, 1, 16, 16},
+        Shape{"Lanes16Less1", 6, 3, 15, 15}, Shape{"Lanes16More1", 6, 2, 17, 17},
+        Shape{"Head32", 8, 2, 32, 32}, Shape{"KeyWiderThanValue", 12, 4, 37, 5},
+        Shape{"ValueWiderThanKey", 15, 5, 6, 41}, Shape{"OneGroupManyHeads", 33, 1, 9, 10},
+        Shape{"MhaOddHeads", 7, 7, 11, 13}, Shape{"Latent", 8, 1, 50, 50, true},
+        Shape{"LatentDecoupled", 6, 1, 23 + 6, 23, true}, Shape{"LatentRankOne", 3, 1, 1, 1, true},
+        Shape{"OneRowBlocks", 4, 2, 9, 7, false, 1}, Shape{"WideBlocks", 4, 2, 9, 7, false, 64},
+        Shape{"OddBlocks", 4, 2, 9, 7, false, 3}, Shape{"PaddedRows", 4, 2, 9, 7, false, 5, 3}),
+    testing::PrintToStringParamName());
+
+TEST(PagedAttention, EveryGroupCount) {
+  for (int64_t groups = 1; groups <= 12; ++groups) {
+    if (12 % groups != 0) continue;
+    const Batch<float> batch({"", 12, groups, 5, 6}, Spans(), 2);
+    ExpectNear(batch.Run(), batch.Expected());
+  }
+}
+
+TEST(PagedAttention, LargeScoresDoNotOverflow) {
+  const Shape shape{"", 2, 1, 8, 8};
+  Batch<float> batch(shape, {{9, 1}}, 3);
+  for (int64_t p = 0; p < 10; ++p) {
+    for (int64_t c = 0; c < 8; ++c) batch.RowOf(0, p)[c] *= 1e4f;  // scores of thousands: one-hot
+  }
+  // The largest score wins by hundreds, in float32 as in float64.
+  ExpectNear(batch.Run(), batch.Expected());
+}
+
+TEST(PagedAttention, EqualScoresGiveTheMean) {
+  Batch<float> batch({"", 3, 1, 6, 5}, {{40, 1}}, 4);
+  for (int64_t p = 0; p <= 40; ++p) std::fill_n(batch.RowOf(0, p), 6, 0.0f);
+  ExpectNear(batch.Run(), batch.Expected());
+}
+
+TEST(PagedAttention, NoSequencesIsNothing) {
+  PagedAttention<float>(nullptr, nullptr, 4,
+                        {.heads = 1,
+                         .groups = 1,
+                         .key_width = 1,
+                         .value_offset = 1,
+                         .value_width = 1,
+                         .row_width = 2},
+                        1, {}, nullptr);
+}
+
+// Controls: a row that was not written, or belongs to another position, shows.
+
+TEST(PagedAttentionControl, StaleRowIsDetected) {
+  Batch<float> batch({"", 4, 2, 9, 7}, {{20, 1}, {3, 2}}, 5);
+  const std::vector<double> expected = batch.Expected();
+  for (int64_t c = 0; c < 9 * 2 + 7 * 2; ++c) batch.RowOf(0, 11)[c] = 0.5f;
+  const std::vector<float> out = batch.Run();
+  double largest = 0;
+  for (size_t i = 0; i < 4 * 7; ++i) largest = std::max(largest, std::abs(out[i] - expected[i]));
+  EXPECT_GE(largest, 1e-2);
+  for (size_t i = 4 * 7; i < out.size(); ++i) EXPECT_NEAR(out[i], expected[i], kTolerance);
+}
+
+TEST(PagedAttentionControl, PoisonedRowIsDetected) {
+  Batch<float> batch({"", 2, 1, 9, 7}, {{20, 1}}, 6);
+  std::fill_n(batch.RowOf(0, 20), 9 + 7, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(std::isnan(batch.Run()[0]));
+}
+
+}  // namespace
+}  // namespace triptych

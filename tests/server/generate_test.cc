@@ -1,0 +1,466 @@
+// InferenceService over the wire: what a request gets back.
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "engine/text/text_stream.h"
+#include "tests/server/test_server.h"
+
+namespace triptych {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Inference = v1::InferenceService::Stub;
+
+constexpr int64_t kBlockPositions = 16;  // the default
+
+std::string Detokenize(const TestServer& server, const std::string& model,
+                       const std::vector<int32_t>& tokens) {
+  v1::DetokenizeRequest request;
+  request.set_model(model);
+  request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  v1::DetokenizeResponse response;
+  const auto status = Call(server.inference(), &Inference::Detokenize, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.text();
+}
+
+grpc::Status GenerateStatus(const TestServer& server, const v1::GenerateRequest& request) {
+  Generation generation(server.inference(), request);
+  const grpc::Status status = generation.Finish();
+  EXPECT_EQ(status.ok(), !generation.messages().empty());
+  return status;
+}
+
+// Samples at random from `tokens` alone: no other can make up for such a bias.
+v1::GenerateRequest RandomChoice(const std::vector<int32_t>& tokens, int32_t max_new_tokens,
+                                 uint64_t seed) {
+  v1::GenerateRequest request = Greedy("mha", "x", max_new_tokens);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_seed(seed);
+  for (const int32_t token : tokens)
+    (*request.mutable_sampling()->mutable_logit_bias())[token] = 500;
+  return request;
+}
+
+// What every finished stream has in common.
+void CheckStream(const TestServer& server, const TestModel& model, const Generation& stream) {
+  for (const v1::GenerateResponse& message : stream.messages()) {
+    EXPECT_EQ(message.has_completion(), &message == &stream.messages().back());
+    EXPECT_EQ(ToValidUtf8(message.text()), message.text());
+  }
+  const std::vector<int32_t> tokens = stream.tokens();
+  const v1::Usage& usage = stream.completion().usage();
+  EXPECT_EQ(usage.generated_tokens(), std::ssize(tokens));
+  EXPECT_FALSE(stream.completion().request_id().empty());
+  if (stream.completion().stop().empty()) {
+    EXPECT_EQ(stream.text(), Detokenize(server, model.name, tokens));
+  }
+
+  // The last token has no row in the cache.
+  const v1::KvCacheUsage& cache = usage.kv_cache();
+  const int64_t block_bytes = kBlockPositions * BytesPerPosition(model.config);
+  EXPECT_EQ(cache.positions(), usage.prompt_tokens() + usage.generated_tokens() - 1);
+  EXPECT_EQ(cache.bytes_per_position(), BytesPerPosition(model.config));
+  EXPECT_EQ(cache.used_bytes(), cache.positions() * BytesPerPosition(model.config));
+  EXPECT_EQ(cache.mha_used_bytes(), cache.positions() * MhaBytesPerPosition(model.config));
+  EXPECT_EQ(cache.reserved_bytes(),
+            (cache.positions() + kBlockPositions - 1) / kBlockPositions * block_bytes);
+  EXPECT_GE(cache.peak_reserved_bytes(), cache.reserved_bytes());
+}
+
+class GenerateOfEachKind : public testing::TestWithParam<int> {
+ protected:
+  const TestModel model_ = OneOfEachKind()[GetParam()];
+};
+
+TEST_P(GenerateOfEachKind, StreamsAndAccounts) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy(model_.name, "To be", 40);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_seed(7);
+  request.set_logprobs(3);
+  const auto stream = Generate(server.inference(), request);
+
+  CheckStream(server, model_, *stream);
+  EXPECT_THAT(stream->tokens(), SizeIs(40));
+  const v1::Completion& completion = stream->completion();
+  EXPECT_EQ(completion.finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(completion.seed(), 7);
+  EXPECT_EQ(completion.stop(), "");
+  const v1::Usage& usage = completion.usage();
+  EXPECT_EQ(usage.prompt_tokens(), 1 + 5);  // the begin token and a byte each
+  EXPECT_EQ(usage.preemptions(), 0);
+  EXPECT_EQ(usage.kv_cache().peak_reserved_bytes(), usage.kv_cache().reserved_bytes());
+  EXPECT_GT(usage.prefill_time().nanos() + usage.prefill_time().seconds(), 0);
+  EXPECT_GT(usage.decode_time().nanos() + usage.decode_time().seconds(), 0);
+
+  const std::vector<int32_t> tokens = stream->tokens();
+  const std::vector<v1::TokenLogprobs> logprobs = stream->logprobs();
+  ASSERT_EQ(logprobs.size(), tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(logprobs[i].chosen().token_id(), tokens[i]);
+    ASSERT_EQ(logprobs[i].top_size(), 3);
+    double mass = 0;
+    double likelier = std::numeric_limits<double>::infinity();
+    for (const v1::TokenLogprob& top : logprobs[i].top()) {
+      EXPECT_LE(top.logprob(), likelier);
+      if (top.token_id() == tokens[i]) {
+        EXPECT_EQ(top.logprob(), logprobs[i].chosen().logprob());
+      }
+      likelier = top.logprob();
+      mass += std::exp(top.logprob());
+    }
+    EXPECT_LE(logprobs[i].chosen().logprob(), logprobs[i].top(0).logprob());
+    // Three of 258 tokens; each logarithm is rounded to 2^-24 of its value.
+    EXPECT_LT(mass, 1 + 1e-5);
+  }
+  EXPECT_EQ(server.Stats(model_.name).used_bytes(), 0);
+}
+
+TEST_P(GenerateOfEachKind, TakesTheLikeliestTokenAtTemperatureZero) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy(model_.name, "To be", 30);
+  request.set_logprobs(1);
+  const auto stream = Generate(server.inference(), request);
+  ASSERT_THAT(stream->logprobs(), SizeIs(30));
+  for (const v1::TokenLogprobs& logprobs : stream->logprobs()) {
+    EXPECT_EQ(logprobs.chosen().token_id(), logprobs.top(0).token_id());
+  }
+}
+
+TEST_P(GenerateOfEachKind, ASeedDecidesTheTokens) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy(model_.name, "To be", 40);
+  request.mutable_sampling()->clear_temperature();
+  request.mutable_sampling()->set_seed(1);
+  const auto first = Generate(server.inference(), request);
+  EXPECT_EQ(Generate(server.inference(), request)->tokens(), first->tokens());
+  request.mutable_sampling()->set_seed(2);
+  EXPECT_NE(Generate(server.inference(), request)->tokens(), first->tokens());
+
+  request.mutable_sampling()->clear_seed();
+  const auto drawn = Generate(server.inference(), request);
+  request.mutable_sampling()->set_seed(drawn->completion().seed());
+  EXPECT_EQ(Generate(server.inference(), request)->tokens(), drawn->tokens());
+}
+
+TEST_P(GenerateOfEachKind, ScoreAgreesWithGenerate) {
+  // One scores the prompt in chunks of 8 rows.
+  for (const int64_t max_batch_tokens : {512, 8}) {
+    const TestServer server({.max_batch_tokens = max_batch_tokens, .max_running = 8});
+    v1::GenerateRequest request = Greedy(model_.name, "", 30);
+    for (const int32_t id : {84, 111, 32, 98, 101}) request.mutable_tokens()->add_ids(id);
+    request.set_logprobs(0);
+    const auto stream = Generate(server.inference(), request);
+
+    v1::ScoreRequest score;
+    score.set_model(model_.name);
+    *score.mutable_tokens() = request.tokens();
+    const std::vector<int32_t> tokens = stream->tokens();
+    score.mutable_tokens()->mutable_ids()->Add(tokens.begin(), tokens.end());
+    v1::ScoreResponse response;
+    ASSERT_TRUE(Call(server.inference(), &Inference::Score, score, &response).ok());
+
+    ASSERT_EQ(response.scored_tokens(), 35);
+    ASSERT_EQ(response.token_logprobs_size(), 35);
+    double sum = 0;
+    for (const float logprob : response.token_logprobs()) sum += logprob;
+    EXPECT_DOUBLE_EQ(response.log_likelihood(), sum);
+    const std::vector<v1::TokenLogprobs> generated = stream->logprobs();
+    for (size_t i = 0; i < generated.size(); ++i) {
+      // The same float32 sums in another order (one row at a time against many): errors of some
+      // 2^-24 of logits around 10, with two orders of magnitude to spare.
+      EXPECT_NEAR(response.token_logprobs(5 + i), generated[i].chosen().logprob(), 1e-4);
+      EXPECT_TRUE(generated[i].top().empty());
+    }
+    EXPECT_EQ(response.usage().prompt_tokens(), 36);
+    EXPECT_EQ(response.usage().generated_tokens(), 0);
+    EXPECT_EQ(response.usage().kv_cache().positions(), 36);
+    EXPECT_EQ(response.usage().kv_cache().used_bytes(), 36 * BytesPerPosition(model_.config));
+    EXPECT_EQ(server.Stats(model_.name).used_bytes(), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, GenerateOfEachKind, testing::Values(0, 1, 2),
+                         [](const auto& kind) { return OneOfEachKind()[kind.param].name; });
+
+TEST(GenerateTest, NeverSplitsACharacter) {
+  const TestServer server;
+  // Bytes of characters of one to four bytes, whole and broken.
+  const std::vector<int32_t> bytes = {'a', 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0x98, 0x80};
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const auto stream = Generate(server.inference(), RandomChoice(bytes, 60, seed));
+    CheckStream(server, OneOfEachKind()[0], *stream);
+    EXPECT_THAT(stream->tokens(), Each(testing::AnyOfArray(bytes)));
+  }
+}
+
+TEST(GenerateTest, EndsBeforeAStopString) {
+  const TestServer server;
+  v1::GenerateRequest request = RandomChoice({'a', 'b'}, 60, 1);
+  const std::string whole = Generate(server.inference(), request)->text();
+  const size_t end = whole.find("abba");
+  ASSERT_NE(end, whole.npos);
+  request.add_stop("no such text");
+  request.add_stop("abba");
+  request.add_stop("abbaabbaabba");
+  const auto stream = Generate(server.inference(), request);
+  CheckStream(server, OneOfEachKind()[0], *stream);
+  EXPECT_EQ(stream->text(), whole.substr(0, end));
+  EXPECT_EQ(stream->completion().finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(stream->completion().stop(), "abba");
+  EXPECT_LT(stream->tokens().size(), whole.size());
+}
+
+TEST(GenerateTest, EndsAtTheEndTokenUnlessToldToIgnoreIt) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy("mla", "x", 5);
+  (*request.mutable_sampling()->mutable_logit_bias())[257] = 1000;
+  EXPECT_THAT(Generate(server.inference(), request)->tokens(), SizeIs(5));
+  request.set_ignore_eos(false);
+  const auto stream = Generate(server.inference(), request);
+  EXPECT_THAT(stream->tokens(), SizeIs(1));
+  EXPECT_EQ(stream->text(), "");
+  EXPECT_EQ(stream->completion().finish_reason(), v1::FINISH_REASON_STOP);
+  CheckStream(server, OneOfEachKind()[2], *stream);
+}
+
+TEST(GenerateTest, EndsWithTheContext) {
+  const TestServer server;
+  for (const int32_t max_new_tokens : {0, 1000, std::numeric_limits<int32_t>::max()}) {
+    const auto stream = Generate(server.inference(), Greedy("gqa", "abc", max_new_tokens));
+    EXPECT_THAT(stream->tokens(), SizeIs(64 - 4));
+    EXPECT_EQ(stream->completion().finish_reason(), v1::FINISH_REASON_LENGTH);
+  }
+}
+
+TEST(GenerateTest, WithoutALimitGoesOnAsFarAsThePoolHolds) {
+  TestModel model = OneOfEachKind()[0];
+  model.kv_cache_bytes = 2 * kBlockPositions * BytesPerPosition(model.config);
+  const TestServer server({.models = {model}});
+  const auto stream = Generate(server.inference(), Greedy("", "abc", 0));
+  CheckStream(server, model, *stream);
+  EXPECT_EQ(stream->completion().usage().kv_cache().positions(), 2 * kBlockPositions);
+
+  EXPECT_TRUE(GenerateStatus(server, Greedy("", "abc", 29)).ok());
+  EXPECT_TRUE(RefusesField(GenerateStatus(server, Greedy("", "abc", 30)), "text"));
+  EXPECT_TRUE(RefusesField(GenerateStatus(server, Greedy("", std::string(32, 'a'), 0)), "text"));
+}
+
+TEST(GenerateTest, TakesThePromptAsTextOrTokens) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy("mla", "h\u00e9llo", 20);
+  const auto from_text = Generate(server.inference(), request);
+  v1::TokenizeRequest tokenize;
+  tokenize.set_model("mla");
+  tokenize.set_text(request.text());
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, tokenize, &tokens).ok());
+  EXPECT_THAT(tokens.token_ids(), ElementsAre('h', 0xC3, 0xA9, 'l', 'l', 'o'));
+  *request.mutable_tokens()->mutable_ids() = tokens.token_ids();
+  const auto from_tokens = Generate(server.inference(), request);
+  EXPECT_EQ(from_tokens->tokens(), from_text->tokens());
+  EXPECT_EQ(from_tokens->completion().usage().prompt_tokens(), 7);
+
+  // Nothing but the begin token is a prompt too.
+  EXPECT_EQ(
+      Generate(server.inference(), Greedy("mla", "", 3))->completion().usage().prompt_tokens(), 1);
+}
+
+TEST(GenerateTest, ManyStreamsAtOnceOnThreeModels) {
+  // Room for three of ten requests at a time, so that they queue and give way to each other.
+  std::vector<TestModel> models = OneOfEachKind();
+  for (TestModel& model : models) {
+    model.kv_cache_bytes = 12 * kBlockPositions * BytesPerPosition(model.config);
+  }
+  TestServer server({.models = models});
+  std::vector<std::thread> clients;
+  std::vector<std::unique_ptr<Generation>> streams(30);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    clients.emplace_back([&, i] {
+      v1::GenerateRequest request =
+          Greedy(models[i % 3].name, std::string(1 + i, 'a' + static_cast<char>(i % 26)), 0);
+      request.mutable_sampling()->set_temperature(1);
+      streams[i] = Generate(server.inference(), request);
+    });
+  }
+  for (std::thread& client : clients) client.join();
+
+  std::set<std::string> ids;
+  std::map<std::string, int64_t> preemptions;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    CheckStream(server, models[i % 3], *streams[i]);
+    const v1::Completion& completion = streams[i]->completion();
+    EXPECT_EQ(completion.usage().prompt_tokens() + completion.usage().generated_tokens(), 64);
+    ids.insert(completion.request_id());
+    preemptions[models[i % 3].name] += completion.usage().preemptions();
+  }
+  EXPECT_THAT(ids, SizeIs(streams.size()));
+  for (const TestModel& model : models) {
+    const v1::KvCacheStats stats = server.Stats(model.name);
+    EXPECT_EQ(stats.preemptions(), preemptions[model.name]);
+    EXPECT_EQ(stats.running_sequences() + stats.waiting_sequences(), 0);
+    EXPECT_EQ(stats.positions(), 0);
+    EXPECT_EQ(stats.free_blocks(), 12);
+    EXPECT_GE(stats.peak_reserved_bytes(), 4 * stats.block_bytes());
+  }
+}
+
+TEST(GenerateTest, RefusesWhatIsOutOfRange) {
+  const TestServer server;
+  using Sampling = v1::SamplingParams;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  struct Case {
+    std::string field;
+    std::function<void(v1::GenerateRequest&, Sampling&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"prompt", [](auto& request, auto&) { request.clear_text(); }},
+      {"text", [](auto& request, auto&) { request.set_text(std::string(63, 'a')); }},
+      {"tokens",
+       [](auto& request, auto&) {
+         for (int i = 0; i < 63; ++i) request.mutable_tokens()->add_ids(i);
+       }},
+      {"tokens.ids[1]",
+       [](auto& request, auto&) {
+         request.mutable_tokens()->add_ids(257);
+         request.mutable_tokens()->add_ids(258);
+       }},
+      {"tokens.ids[0]", [](auto& request, auto&) { request.mutable_tokens()->add_ids(-1); }},
+      {"max_new_tokens", [](auto& request, auto&) { request.set_max_new_tokens(0); }},
+      {"max_new_tokens", [](auto& request, auto&) { request.set_max_new_tokens(-1); }},
+      {"logprobs", [](auto& request, auto&) { request.set_logprobs(-1); }},
+      {"logprobs", [](auto& request, auto&) { request.set_logprobs(21); }},
+      {"stop[1]",
+       [](auto& request, auto&) {
+         request.add_stop(std::string("a"));
+         request.add_stop(std::string());
+       }},
+      {"stop",
+       [](auto& request, auto&) {
+         for (int i = 0; i < 17; ++i) request.add_stop(std::string("a"));
+       }},
+      {"sampling.temperature", [](auto&, auto& sampling) { sampling.set_temperature(-0.1f); }},
+      {"sampling.temperature", [](auto&, auto& sampling) { sampling.set_temperature(100.1f); }},
+      {"sampling.temperature", [&](auto&, auto& sampling) { sampling.set_temperature(nan); }},
+      {"sampling.top_k", [](auto&, auto& sampling) { sampling.set_top_k(-1); }},
+      {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(0); }},
+      {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(1.1f); }},
+      {"sampling.top_p", [&](auto&, auto& sampling) { sampling.set_top_p(nan); }},
+      {"sampling.min_p", [](auto&, auto& sampling) { sampling.set_min_p(-0.1f); }},
+      {"sampling.min_p", [](auto&, auto& sampling) { sampling.set_min_p(1.1f); }},
+      {"sampling.repetition_penalty",
+       [](auto&, auto& sampling) { sampling.set_repetition_penalty(0); }},
+      {"sampling.repetition_penalty",
+       [](auto&, auto& sampling) { sampling.set_repetition_penalty(101); }},
+      {"sampling.presence_penalty",
+       [](auto&, auto& sampling) { sampling.set_presence_penalty(-101); }},
+      {"sampling.frequency_penalty",
+       [](auto&, auto& sampling) { sampling.set_frequency_penalty(101); }},
+      {"sampling.frequency_penalty",
+       [&](auto&, auto& sampling) { sampling.set_frequency_penalty(nan); }},
+      {"sampling.logit_bias[258]",
+       [](auto&, auto& sampling) { (*sampling.mutable_logit_bias())[258] = 1; }},
+      {"sampling.logit_bias[-1]",
+       [](auto&, auto& sampling) { (*sampling.mutable_logit_bias())[-1] = 1; }},
+      {"sampling.logit_bias[65]",
+       [](auto&, auto& sampling) { (*sampling.mutable_logit_bias())[65] = 1001; }},
+  };
+  for (const Case& c : cases) {
+    v1::GenerateRequest request = Greedy("mha", "x", 3);
+    c.spoil(request, *request.mutable_sampling());
+    EXPECT_TRUE(RefusesField(GenerateStatus(server, request), c.field))
+        << request.ShortDebugString();
+  }
+}
+
+TEST(GenerateTest, TakesTheEndsOfEveryRange) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy("mha", "x", 3);
+  v1::SamplingParams& sampling = *request.mutable_sampling();
+  sampling.set_temperature(100);
+  sampling.set_top_k(std::numeric_limits<int32_t>::max());
+  sampling.set_top_p(1);
+  sampling.set_min_p(1);
+  sampling.set_repetition_penalty(100);
+  sampling.set_presence_penalty(-100);
+  sampling.set_frequency_penalty(100);
+  sampling.set_seed(std::numeric_limits<uint64_t>::max());
+  (*sampling.mutable_logit_bias())[0] = -1000;
+  (*sampling.mutable_logit_bias())[257] = 1000;
+  for (int i = 0; i < 16; ++i) request.add_stop(std::string(100, 'a'));
+  request.set_logprobs(20);
+  const auto stream = Generate(server.inference(), request);
+  EXPECT_EQ(stream->completion().seed(), std::numeric_limits<uint64_t>::max());
+  ASSERT_FALSE(stream->logprobs().empty());
+  EXPECT_EQ(stream->logprobs()[0].top_size(), 20);
+
+  // The longest prompt that leaves room for a token.
+  EXPECT_EQ(Generate(server.inference(), Greedy("mha", std::string(62, 'a'), 0))->tokens().size(),
+            1);
+}
+
+TEST(ScoreTest, RefusesWhatIsOutOfRange) {
+  const TestServer server;
+  v1::ScoreRequest request;
+  request.set_model("mha");
+  v1::ScoreResponse response;
+  const auto score = [&] {
+    return Call(server.inference(), &Inference::Score, request, &response);
+  };
+  EXPECT_TRUE(RefusesField(score(), "input"));
+  request.mutable_tokens()->add_ids(258);
+  EXPECT_TRUE(RefusesField(score(), "tokens.ids[0]"));
+  request.set_text(std::string(64, 'a'));
+  EXPECT_TRUE(RefusesField(score(), "text"));
+  request.set_text(std::string(63, 'a'));  // fills the context
+  EXPECT_TRUE(score().ok());
+  EXPECT_EQ(response.scored_tokens(), 63);
+}
+
+TEST(ScoreTest, NothingIsCertain) {
+  const TestServer server;
+  v1::ScoreRequest request;
+  request.set_model("gqa");
+  request.set_text("");
+  v1::ScoreResponse response;
+  ASSERT_TRUE(Call(server.inference(), &Inference::Score, request, &response).ok());
+  EXPECT_EQ(response.log_likelihood(), 0);
+  EXPECT_EQ(response.scored_tokens(), 0);
+  EXPECT_THAT(response.token_logprobs(), IsEmpty());
+}
+
+TEST(TokenizeTest, RoundTrip) {
+  const TestServer server;
+  v1::TokenizeRequest request;
+  request.set_model("mha");
+  request.set_text(std::string("caf\u00e9 \U0001F600\n\0 end", 16));
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, request, &tokens).ok());
+  EXPECT_EQ(tokens.token_ids_size(), std::ssize(request.text()));
+  EXPECT_EQ(Detokenize(server, "mha", {tokens.token_ids().begin(), tokens.token_ids().end()}),
+            request.text());
+
+  EXPECT_EQ(Detokenize(server, "mha", {256, 'a', 0xC3, 257}), "a\ufffd");  // no text of their own
+
+  v1::DetokenizeRequest bad;
+  bad.set_model("mha");
+  bad.add_token_ids(0);
+  bad.add_token_ids(258);
+  v1::DetokenizeResponse response;
+  EXPECT_TRUE(RefusesField(Call(server.inference(), &Inference::Detokenize, bad, &response),
+                           "token_ids[1]"));
+  bad.set_token_ids(1, -1);
+  EXPECT_TRUE(RefusesField(Call(server.inference(), &Inference::Detokenize, bad, &response),
+                           "token_ids[1]"));
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,372 @@
+// KvCacheService and ModelService: what is hosted, and what it costs.
+
+#include <google/protobuf/util/message_differencer.h>
+#include <google/protobuf/util/time_util.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/server/test_server.h"
+
+namespace triptych {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+using google::protobuf::util::TimeUtil;
+using testing::SizeIs;
+using Inference = v1::InferenceService::Stub;
+using Models = v1::ModelService::Stub;
+using KvCache = v1::KvCacheService::Stub;
+
+grpc::Status ListSequences(const TestServer& server, const v1::ListSequencesRequest& request,
+                           v1::ListSequencesResponse* response) {
+  response->Clear();
+  return Call(server.kv_cache(), &KvCache::ListSequences, request, response);
+}
+
+// A WatchKvCacheStats call, cancelled if it is destroyed before its end.
+class Watch {
+ public:
+  Watch(const TestServer& server, const v1::WatchKvCacheStatsRequest& request)
+      : reader_(server.kv_cache().WatchKvCacheStats(&context_, request)) {}
+  ~Watch() {
+    if (!finished_) Cancel();
+  }
+
+  bool Read(v1::WatchKvCacheStatsResponse* response) { return reader_->Read(response); }
+  grpc::Status Finish() {
+    finished_ = true;
+    v1::WatchKvCacheStatsResponse response;
+    while (Read(&response)) {
+    }
+    return reader_->Finish();
+  }
+  grpc::Status Cancel() {
+    context_.TryCancel();
+    return Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::WatchKvCacheStatsResponse>> reader_;
+  bool finished_ = false;
+};
+
+TEST(ModelServiceTest, DescribesEachModel) {
+  const TestServer server;
+  v1::ListModelsResponse list;
+  ASSERT_TRUE(Call(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
+  const std::vector<TestModel> expected = OneOfEachKind();
+  const std::vector<v1::AttentionKind> kinds = {v1::ATTENTION_KIND_MHA, v1::ATTENTION_KIND_GQA,
+                                                v1::ATTENTION_KIND_MLA};
+  ASSERT_EQ(list.models_size(), 3);
+  for (int i = 0; i < 3; ++i) {
+    const v1::Model& model = list.models(i);
+    const ModelConfig& config = expected[i].config;
+    // 2D, 2Gd and r.
+    const std::vector<int64_t> rows = {2 * config.hidden_size,
+                                       2 * config.num_key_value_heads * config.head_dim,
+                                       config.kv_lora_rank.empty() ? 0 : config.kv_lora_rank[0]};
+    EXPECT_EQ(model.name(), expected[i].name);
+    EXPECT_EQ(model.attention(), kinds[i]);
+    EXPECT_THAT(model.row_elements(), testing::ElementsAre(rows[i], rows[i]));
+    EXPECT_EQ(model.elements_per_position(), 2 * rows[i]);
+    EXPECT_EQ(model.bytes_per_position(), 4 * 2 * rows[i]);
+    EXPECT_EQ(model.mha_bytes_per_position(), 4 * 2 * 2 * config.hidden_size);
+    EXPECT_EQ(model.weight_dtype(), "float32");
+    EXPECT_EQ(model.kv_dtype(), "float32");
+    EXPECT_EQ(model.parameter_bytes(), 4 * model.parameters());
+    EXPECT_EQ(model.max_positions(), 64);
+    const v1::KvCacheStats stats = server.Stats(model.name());
+    EXPECT_EQ(model.pool_positions(), stats.total_blocks() * stats.block_positions());
+    EXPECT_EQ(nlohmann::json::parse(model.config_json()).at("hidden_size"), config.hidden_size);
+
+    v1::GetModelRequest get;
+    get.set_model(model.name());
+    v1::GetModelResponse one;
+    ASSERT_TRUE(Call(server.models(), &Models::GetModel, get, &one).ok());
+    EXPECT_TRUE(MessageDifferencer::Equals(one.model(), model));
+  }
+  // Embedding and head, learned positions, the last norm; per layer two norms, four projections of
+  // D x D and three of D x F.
+  EXPECT_EQ(list.models(0).parameters(),
+            2 * 258 * 24 + 64 * 24 + 24 + 2 * (2 * 24 + 4 * 24 * 24 + 3 * 24 * 43));
+}
+
+// Calls every method that takes a model.
+std::vector<grpc::Status> CallEverything(const TestServer& server, const std::string& model,
+                                         bool empty_is_all) {
+  std::vector<grpc::Status> statuses;
+  const auto call = [&](auto& stub, auto method, auto request, auto response) {
+    request.set_model(model);
+    statuses.push_back(Call(stub, method, request, &response));
+  };
+  call(server.models(), &Models::GetModel, v1::GetModelRequest(), v1::GetModelResponse());
+  v1::ScoreRequest score;
+  score.set_text("a");
+  call(server.inference(), &Inference::Score, score, v1::ScoreResponse());
+  call(server.inference(), &Inference::Tokenize, v1::TokenizeRequest(), v1::TokenizeResponse());
+  call(server.inference(), &Inference::Detokenize, v1::DetokenizeRequest(),
+       v1::DetokenizeResponse());
+  Generation generation(server.inference(), Greedy(model, "a", 1));
+  statuses.push_back(generation.Finish());
+  if (!empty_is_all) {
+    call(server.kv_cache(), &KvCache::GetKvCacheStats, v1::GetKvCacheStatsRequest(),
+         v1::GetKvCacheStatsResponse());
+    call(server.kv_cache(), &KvCache::ListSequences, v1::ListSequencesRequest(),
+         v1::ListSequencesResponse());
+    v1::WatchKvCacheStatsRequest watch;
+    watch.set_model(model);
+    statuses.push_back(Watch(server, watch).Finish());
+  }
+  return statuses;
+}
+
+TEST(ModelNamesTest, OneModelNeedsNoName) {
+  const TestServer server({.models = {OneOfEachKind()[1]}});
+  for (const grpc::Status& status : CallEverything(server, "", /*empty_is_all=*/true)) {
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+}
+
+TEST(ModelNamesTest, SeveralModelsDo) {
+  const TestServer server;
+  for (const grpc::Status& status : CallEverything(server, "", /*empty_is_all=*/true)) {
+    EXPECT_TRUE(RefusesField(status, "model"));
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("mha, gqa, mla"));
+  }
+}
+
+TEST(ModelNamesTest, AnUnknownModelIsNotFound) {
+  const TestServer server;
+  for (const grpc::Status& status : CallEverything(server, "mqa", /*empty_is_all=*/false)) {
+    EXPECT_TRUE(IsError(status, grpc::StatusCode::NOT_FOUND, "MODEL_NOT_FOUND"));
+    const auto info = GetDetail<google::rpc::ErrorInfo>(status);
+    ASSERT_TRUE(info.has_value());
+    EXPECT_EQ(info->metadata().at("model"), "mqa");
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("mha, gqa, mla"));
+  }
+}
+
+void ExpectTotals(const v1::GetKvCacheStatsResponse& stats) {
+  int64_t pool = 0, used = 0, reserved = 0, free = 0;
+  for (const v1::KvCacheStats& model : stats.models()) {
+    EXPECT_EQ(model.pool_bytes(), model.total_blocks() * model.block_bytes());
+    EXPECT_EQ(model.free_bytes(), model.free_blocks() * model.block_bytes());
+    EXPECT_EQ(model.pool_bytes(), model.reserved_bytes() + model.free_bytes());
+    EXPECT_EQ(model.block_bytes(), model.block_positions() * model.bytes_per_position());
+    EXPECT_EQ(model.used_bytes(), model.positions() * model.bytes_per_position());
+    EXPECT_LE(model.used_bytes(), model.reserved_bytes());
+    EXPECT_LE(model.reserved_bytes(), model.peak_reserved_bytes());
+    pool += model.pool_bytes();
+    used += model.used_bytes();
+    reserved += model.reserved_bytes();
+    free += model.free_bytes();
+  }
+  EXPECT_EQ(stats.total_pool_bytes(), pool);
+  EXPECT_EQ(stats.total_used_bytes(), used);
+  EXPECT_EQ(stats.total_reserved_bytes(), reserved);
+  EXPECT_EQ(stats.total_free_bytes(), free);
+}
+
+TEST(KvCacheServiceTest, SplitsTheTotalAndAddsItUp) {
+  constexpr int64_t kTotal = 1 << 20;
+  constexpr int64_t kOwn = 100'000;
+  std::vector<TestModel> models = OneOfEachKind();
+  models[1].kv_cache_bytes = kOwn;
+  const TestServer server({.models = models, .kv_cache_bytes = kTotal});
+  const v1::GetKvCacheStatsResponse stats = server.Stats();
+  ExpectTotals(stats);
+  ASSERT_EQ(stats.models_size(), 3);
+  for (int i = 0; i < 3; ++i) {
+    const v1::KvCacheStats& model = stats.models(i);
+    EXPECT_EQ(model.model(), models[i].name);
+    EXPECT_EQ(model.bytes_per_position(), BytesPerPosition(models[i].config));
+    // As many whole blocks as fit.
+    const int64_t share = i == 1 ? kOwn : (kTotal - kOwn) / 2;
+    EXPECT_EQ(model.total_blocks(), share / model.block_bytes());
+    EXPECT_EQ(model.free_blocks(), model.total_blocks());
+    EXPECT_EQ(model.peak_reserved_bytes(), 0);
+  }
+
+  v1::GetKvCacheStatsRequest request;
+  request.set_model("gqa");
+  v1::GetKvCacheStatsResponse one;
+  ASSERT_TRUE(Call(server.kv_cache(), &KvCache::GetKvCacheStats, request, &one).ok());
+  ASSERT_EQ(one.models_size(), 1);
+  EXPECT_TRUE(MessageDifferencer::Equals(one.models(0), stats.models(1)));
+  EXPECT_EQ(one.total_pool_bytes(), stats.models(1).pool_bytes());
+}
+
+TEST(KvCacheServiceTest, ListsLiveSequencesInPages) {
+  std::vector<TestModel> models = OneOfEachKind();
+  models.push_back(EndlessModel());
+  const TestServer server({.models = models, .max_running = 2});
+  v1::ListSequencesRequest request;
+  v1::ListSequencesResponse all;
+  ASSERT_TRUE(ListSequences(server, request, &all).ok());
+  EXPECT_EQ(all.sequences_size(), 0);
+  EXPECT_EQ(all.next_page_token(), "");
+
+  std::vector<std::unique_ptr<Generation>> streams;
+  for (int i = 0; i < 5; ++i) {
+    streams.push_back(std::make_unique<Generation>(
+        server.inference(), Greedy("endless", std::string(i, 'a'), kEndlessPositions - 10)));
+    if (i < 2) {
+      ASSERT_TRUE(streams.back()->Read());
+    }
+  }
+  ASSERT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 3; }));
+  ExpectTotals(server.Stats());
+  EXPECT_GT(server.Stats("endless").mha_used_bytes(), server.Stats("endless").used_bytes());
+
+  ASSERT_TRUE(ListSequences(server, request, &all).ok());
+  ASSERT_EQ(all.sequences_size(), 5);
+  EXPECT_EQ(all.next_page_token(), "");
+  std::multiset<int> prompts;
+  for (int i = 0; i < 5; ++i) {
+    const v1::Sequence& sequence = all.sequences(i);
+    prompts.insert(sequence.prompt_tokens());
+    EXPECT_EQ(sequence.model(), "endless");
+    const bool running = i < 2;  // they came first
+    EXPECT_EQ(sequence.state(), running ? v1::SEQUENCE_STATE_DECODE : v1::SEQUENCE_STATE_WAITING);
+    EXPECT_EQ(sequence.generated_tokens() > 0, running);
+    EXPECT_EQ(sequence.kv_cache().positions() > 0, running);
+    // Between two steps the last token has no row yet.
+    if (running) {
+      EXPECT_EQ(sequence.kv_cache().positions(),
+                sequence.prompt_tokens() + sequence.generated_tokens() - 1);
+    }
+    EXPECT_EQ(sequence.kv_cache().bytes_per_position(), BytesPerPosition(EndlessModel().config));
+  }
+  EXPECT_EQ(prompts, (std::multiset<int>{1, 2, 3, 4, 5}));
+
+  for (const int page_size : {1, 2, 4, 5, 1000}) {
+    std::vector<std::string> ids;
+    request.set_page_size(page_size);
+    request.clear_page_token();
+    v1::ListSequencesResponse page;
+    do {
+      ASSERT_TRUE(ListSequences(server, request, &page).ok());
+      EXPECT_LE(page.sequences_size(), page_size);
+      EXPECT_GT(page.sequences_size(), 0);
+      for (const v1::Sequence& sequence : page.sequences()) ids.push_back(sequence.request_id());
+      request.set_page_token(page.next_page_token());
+    } while (!page.next_page_token().empty());
+    ASSERT_THAT(ids, SizeIs(5)) << page_size;
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(ids[i], all.sequences(i).request_id());
+  }
+
+  // One that ended between two pages is left out; the next page goes on behind it.
+  request.set_page_size(2);
+  request.clear_page_token();
+  v1::ListSequencesResponse page;
+  ASSERT_TRUE(ListSequences(server, request, &page).ok());
+  const std::string token = page.next_page_token();
+  streams[1].reset();
+  ASSERT_TRUE(server.WaitForStats("endless", [](const v1::KvCacheStats& stats) {
+    return stats.running_sequences() + stats.waiting_sequences() == 4;
+  }));
+  request.set_page_token(token);
+  ASSERT_TRUE(ListSequences(server, request, &page).ok());
+  ASSERT_EQ(page.sequences_size(), 2);
+  EXPECT_EQ(page.sequences(0).request_id(), all.sequences(2).request_id());
+  EXPECT_EQ(page.sequences(1).request_id(), all.sequences(3).request_id());
+
+  v1::ListSequencesRequest other;
+  other.set_model("mha");
+  ASSERT_TRUE(ListSequences(server, other, &page).ok());
+  EXPECT_EQ(page.sequences_size(), 0);
+}
+
+TEST(KvCacheServiceTest, RefusesBadPages) {
+  const TestServer server;
+  v1::ListSequencesResponse response;
+  for (const int page_size : {-1, 1001}) {
+    v1::ListSequencesRequest request;
+    request.set_page_size(page_size);
+    EXPECT_TRUE(RefusesField(ListSequences(server, request, &response), "page_size"));
+  }
+  for (const std::string token : {"x", "1x", "-1", " 1", "99999999999999999999999"}) {
+    v1::ListSequencesRequest request;
+    request.set_page_token(token);
+    EXPECT_TRUE(RefusesField(ListSequences(server, request, &response), "page_token")) << token;
+  }
+}
+
+TEST(KvCacheServiceTest, WatchesUntilCancelled) {
+  const TestServer server;
+  v1::WatchKvCacheStatsRequest request;
+  request.set_model("mla");
+  request.mutable_interval()->set_nanos(50'000'000);
+  Watch watch(server, request);
+  v1::WatchKvCacheStatsResponse first;
+  ASSERT_TRUE(watch.Read(&first));
+  ExpectTotals(first.stats());
+  ASSERT_EQ(first.stats().models_size(), 1);
+  EXPECT_EQ(first.stats().models(0).peak_reserved_bytes(), 0);
+
+  Generate(server.inference(), Greedy("mla", "a", 30));
+  // Updates go on, and come to show what has happened.
+  v1::WatchKvCacheStatsResponse update;
+  do {
+    ASSERT_TRUE(watch.Read(&update));
+    ExpectTotals(update.stats());
+  } while (update.stats().models(0).peak_reserved_bytes() == 0);
+  EXPECT_EQ(watch.Cancel().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST(KvCacheServiceTest, AWatchThatWaitsEndsWhenItIsCancelled) {
+  auto server = std::make_unique<TestServer>();
+  v1::WatchKvCacheStatsRequest request;
+  request.mutable_interval()->set_seconds(3600);
+  for (int i = 0; i < 20; ++i) {
+    Watch watch(*server, request);
+    v1::WatchKvCacheStatsResponse response;
+    // Every second is cancelled before its first answer, perhaps.
+    if (i % 2 == 0) {
+      ASSERT_TRUE(watch.Read(&response));
+    }
+    EXPECT_EQ(watch.Cancel().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  // And when the server ends.
+  Watch watch(*server, request);
+  v1::WatchKvCacheStatsResponse response;
+  ASSERT_TRUE(watch.Read(&response));
+  EXPECT_EQ(response.stats().models_size(), 3);
+  server->Shutdown(std::chrono::milliseconds(0));
+  EXPECT_THAT(watch.Finish().error_code(),
+              testing::AnyOf(grpc::StatusCode::CANCELLED, grpc::StatusCode::UNAVAILABLE));
+}
+
+TEST(KvCacheServiceTest, RefusesBadIntervals) {
+  const TestServer server;
+  using google::protobuf::Duration;
+  std::vector<Duration> intervals = {
+      Duration(),
+      TimeUtil::MillisecondsToDuration(49),
+      TimeUtil::NanosecondsToDuration(49'999'999),
+      TimeUtil::SecondsToDuration(-1),
+      TimeUtil::SecondsToDuration(3601),
+      TimeUtil::NanosecondsToDuration(3'600'000'000'001),
+  };
+  Duration absurd;
+  absurd.set_seconds(std::numeric_limits<int64_t>::max());
+  intervals.push_back(absurd);
+  absurd.set_seconds(std::numeric_limits<int64_t>::min());
+  intervals.push_back(absurd);
+  absurd.set_seconds(0);
+  absurd.set_nanos(std::numeric_limits<int32_t>::min());
+  intervals.push_back(absurd);
+  for (const Duration& interval : intervals) {
+    v1::WatchKvCacheStatsRequest request;
+    *request.mutable_interval() = interval;
+    EXPECT_TRUE(RefusesField(Watch(server, request).Finish(), "interval"))
+        << interval.ShortDebugString();
+  }
+}
+
+}  // namespace
+}  // namespace triptych

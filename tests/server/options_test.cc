@@ -1,0 +1,324 @@
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr int64_t kMemory = 64'000'000'000;
+
+TEST(ByteSizeTest, Sizes) {
+  EXPECT_EQ(ParseByteSize("1", kMemory), 1);
+  EXPECT_EQ(ParseByteSize("1073741824", kMemory), 1 << 30);
+  EXPECT_EQ(ParseByteSize("7B", kMemory), 7);
+  EXPECT_EQ(ParseByteSize("4KiB", kMemory), 4096);
+  EXPECT_EQ(ParseByteSize("512MiB", kMemory), 512 << 20);
+  EXPECT_EQ(ParseByteSize("1.5GiB", kMemory), 3 << 29);
+  EXPECT_EQ(ParseByteSize("2TiB", kMemory), int64_t{2} << 40);
+  EXPECT_EQ(ParseByteSize("3KB", kMemory), 3000);
+  EXPECT_EQ(ParseByteSize("3MB", kMemory), 3'000'000);
+  EXPECT_EQ(ParseByteSize("1GB", kMemory), 1'000'000'000);
+  EXPECT_EQ(ParseByteSize("1TB", kMemory), 1'000'000'000'000);
+  EXPECT_EQ(ParseByteSize("25%", kMemory), kMemory / 4);
+  EXPECT_EQ(ParseByteSize("0.5%", kMemory), kMemory / 200);
+  EXPECT_EQ(ParseByteSize("100%", kMemory), kMemory);
+  EXPECT_EQ(ParseByteSize("4194304TiB", kMemory), int64_t{1} << 62);
+}
+
+TEST(ByteSizeTest, RefusesEverythingElse) {
+  for (const std::string text : {"",
+                                 " ",
+                                 "MiB",
+                                 "%",
+                                 "many",
+                                 "512mib",
+                                 "512 MiB",
+                                 " 512",
+                                 "512MiB ",
+                                 "0",
+                                 "0MiB",
+                                 "0.5",
+                                 "-1",
+                                 "-512MiB",
+                                 "-25%",
+                                 "0%",
+                                 "101%",
+                                 "1000%",
+                                 "inf",
+                                 "nan",
+                                 "infMiB",
+                                 "1e400",
+                                 "1,5GiB",
+                                 "0x10",
+                                 "++1",
+                                 "+1",
+                                 "9223372036854775807",
+                                 "9223372036854775808",
+                                 "4194305TiB",
+                                 "99999999999999999999999"}) {
+    try {
+      ADD_FAILURE() << "\"" << text << "\" is taken as " << ParseByteSize(text, kMemory);
+    } catch (const std::invalid_argument& e) {
+      EXPECT_THAT(e.what(), StartsWith("\"" + text + "\" is not a size; allowed: "));
+    }
+  }
+}
+
+TEST(ModelOptionsTest, NameDirectoryAndSize) {
+  const TempDir directory;
+  const std::string path = directory.path().string();
+  const ModelOptions plain = ParseModelOptions("a.B-c_9=" + path);
+  EXPECT_EQ(plain.name, "a.B-c_9");
+  EXPECT_EQ(plain.directory, path);
+  EXPECT_EQ(plain.kv_cache_bytes, std::nullopt);
+  const ModelOptions own = ParseModelOptions("a=" + path + ",kv-cache-bytes=2MiB");
+  EXPECT_EQ(own.directory, path);
+  EXPECT_EQ(own.kv_cache_bytes, 2 << 20);
+
+  // The name ends at the first '=', which a directory may hold too.
+  std::filesystem::create_directory(directory.path() / "x=y");
+  EXPECT_EQ(ParseModelOptions("a=" + path + "/x=y").directory, directory.path() / "x=y");
+}
+
+TEST(ModelOptionsTest, RefusesWhatIsWrong) {
+  const TempDir directory;
+  const std::string path = directory.path().string();
+  WriteFile(directory.path() / "file", "");
+  const auto error = [](const std::string& text) -> std::string {
+    try {
+      ParseModelOptions(text);
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "accepted: " + text;
+  };
+  EXPECT_THAT(error(path), HasSubstr("is not NAME=DIR"));
+  EXPECT_THAT(error("x,kv-cache-bytes=1"), HasSubstr("is not NAME=DIR"));
+  EXPECT_THAT(error(""), HasSubstr("is not NAME=DIR"));
+  EXPECT_THAT(error("=" + path), HasSubstr("is not a model name"));
+  EXPECT_THAT(error("a b=" + path), HasSubstr("\"a b\" is not a model name"));
+  EXPECT_THAT(error("a/b=" + path), HasSubstr("is not a model name"));
+  EXPECT_THAT(error(std::string(65, 'a') + "=" + path), HasSubstr("is not a model name"));
+  EXPECT_THAT(error("a="), HasSubstr("\"\" of model a is not a directory"));
+  EXPECT_THAT(error("a=" + path + "/none"), HasSubstr("/none\" of model a is not a directory"));
+  EXPECT_THAT(error("a=" + path + "/file"), HasSubstr("/file\" of model a is not a directory"));
+  EXPECT_THAT(error("a=" + path + ",size=1"), HasSubstr("\"size=1\" of model a"));
+  EXPECT_THAT(error("a=" + path + ",kv-cache-bytes=x"), HasSubstr("\"x\" is not a size"));
+  EXPECT_THAT(error("a=" + path + ","), HasSubstr("\"\" of model a is not a setting"));
+}
+
+ServerOptions WithPools(int64_t total, const std::vector<std::optional<int64_t>>& own) {
+  ServerOptions options;
+  options.kv_cache_bytes = total;
+  for (const auto& bytes : own) {
+    options.models.push_back({.name = "a", .directory = "", .kv_cache_bytes = bytes});
+  }
+  return options;
+}
+
+TEST(SplitKvCacheBytesTest, SharesWhatIsLeft) {
+  const auto none = std::nullopt;
+  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {none})), ElementsAre(100));
+  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {none, none, none})), ElementsAre(33, 33, 33));
+  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {none, 50, none})), ElementsAre(25, 50, 25));
+  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {60, 40})), ElementsAre(60, 40));
+  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {10, 20})), ElementsAre(10, 20));
+  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {99, none})), ElementsAre(99, 1));
+}
+
+TEST(SplitKvCacheBytesTest, RefusesMoreThanTheTotal) {
+  const auto none = std::nullopt;
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  EXPECT_THROW(SplitKvCacheBytes(WithPools(100, {60, 41})), std::invalid_argument);
+  EXPECT_THROW(SplitKvCacheBytes(WithPools(100, {100, none})), std::invalid_argument);
+  EXPECT_THROW(SplitKvCacheBytes(WithPools(1, {none, none})), std::invalid_argument);
+  EXPECT_THROW(SplitKvCacheBytes(WithPools(100, {kHuge, kHuge, kHuge, kHuge})),
+               std::invalid_argument);
+}
+
+struct Parsed {
+  std::optional<int> exit_status;
+  ServerOptions options;
+  std::string out;
+  std::string err;
+};
+
+Parsed Parse(std::vector<std::string> arguments) {
+  std::vector<const char*> argv = {"triptych-server"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  Parsed parsed;
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  parsed.exit_status =
+      ParseServerOptions(static_cast<int>(argv.size()), argv.data(), &parsed.options);
+  std::fflush(stdout);
+  parsed.out = testing::internal::GetCapturedStdout();
+  parsed.err = testing::internal::GetCapturedStderr();
+  return parsed;
+}
+
+class ServerOptionsTest : public testing::Test {
+ protected:
+  const TempDir directory_;
+  const std::string path_ = directory_.path().string();
+};
+
+TEST_F(ServerOptionsTest, Defaults) {
+  const Parsed parsed = Parse({"--model", "a=" + path_});
+  ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
+  const ServerOptions& options = parsed.options;
+  EXPECT_EQ(options.listen, "127.0.0.1:50051");
+  EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
+  EXPECT_EQ(options.dtype, std::nullopt);
+  EXPECT_EQ(options.kv_dtype, std::nullopt);
+  EXPECT_GE(options.threads, 1);
+  EXPECT_EQ(options.drain_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(options.log_format, LogFormat::kText);
+  ASSERT_EQ(options.models.size(), 1);
+  EXPECT_EQ(options.models[0].name, "a");
+}
+
+TEST_F(ServerOptionsTest, EveryFlag) {
+  const Parsed parsed = Parse({"--model",
+                               "a=" + path_,
+                               "--model=b=" + path_ + ",kv-cache-bytes=1MiB",
+                               "--listen",
+                               "[::1]:0",
+                               "--kv-cache-bytes",
+                               "3MiB",
+                               "--dtype",
+                               "bfloat16",
+                               "--kv-dtype",
+                               "float32",
+                               "--block-positions",
+                               "32",
+                               "--max-batch-tokens",
+                               "128",
+                               "--max-running",
+                               "8",
+                               "--max-waiting",
+                               "9",
+                               "--threads",
+                               "3",
+                               "--drain-timeout",
+                               "0.25",
+                               "--log-level",
+                               "error",
+                               "--log-format",
+                               "json"});
+  ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
+  EXPECT_THAT(parsed.err, IsEmpty());
+  const ServerOptions& options = parsed.options;
+  ASSERT_EQ(options.models.size(), 2);
+  EXPECT_EQ(options.models[1].name, "b");
+  EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
+  EXPECT_EQ(options.listen, "[::1]:0");
+  EXPECT_EQ(options.dtype, DType::kBFloat16);
+  EXPECT_EQ(options.kv_dtype, DType::kFloat32);
+  EXPECT_EQ(options.engine.block_positions, 32);
+  EXPECT_EQ(options.engine.max_batch_tokens, 128);
+  EXPECT_EQ(options.engine.max_running, 8);
+  EXPECT_EQ(options.engine.max_waiting, 9);
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(250));
+  EXPECT_EQ(options.log_level, "error");
+  EXPECT_EQ(options.log_format, LogFormat::kJson);
+}
+
+TEST_F(ServerOptionsTest, ConfigFile) {
+  const std::string file = path_ + "/server.toml";
+  WriteFile(directory_.path() / "server.toml", "model = [\"a=" + path_ +
+                                                   ",kv-cache-bytes=1MiB\", \"b=" + path_ +
+                                                   "\"]\n# a comment\nlisten = \"127.0.0.1:7\"\n"
+                                                   "max-running = 5\nkv-cache-bytes = \"4MiB\"\n"
+                                                   "drain-timeout = 1.5\ndtype = \"bfloat16\"\n");
+  // The command line goes before the file.
+  const Parsed parsed = Parse({"--config", file, "--listen", "127.0.0.1:8"});
+  ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
+  ASSERT_EQ(parsed.options.models.size(), 2);
+  EXPECT_THAT(SplitKvCacheBytes(parsed.options), ElementsAre(1 << 20, 3 << 20));
+  EXPECT_EQ(parsed.options.listen, "127.0.0.1:8");
+  EXPECT_EQ(parsed.options.engine.max_running, 5);
+  EXPECT_EQ(parsed.options.drain_timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(parsed.options.dtype, DType::kBFloat16);
+}
+
+TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
+  const Parsed parsed = Parse({"--help"});
+  EXPECT_EQ(parsed.exit_status, 0);
+  EXPECT_THAT(parsed.err, IsEmpty());
+  for (const std::string flag :
+       {"--model", "--listen", "--kv-cache-bytes", "--dtype", "--kv-dtype", "--block-positions",
+        "--max-batch-tokens", "--max-running", "--max-waiting", "--threads", "--drain-timeout",
+        "--log-level", "--log-format", "--config"}) {
+    EXPECT_THAT(parsed.out, HasSubstr(flag));
+  }
+}
+
+TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
+  const std::string model = "a=" + path_;
+  WriteFile(directory_.path() / "unknown.toml", "model = \"" + model + "\"\nlissten = \"x\"\n");
+  WriteFile(directory_.path() / "bad.toml", "model = \"" + model + "\"\nthreads = 0\n");
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string named;
+  };
+  const std::vector<Case> cases = {
+      {{}, "--model"},
+      {{"--model"}, "--model"},
+      {{"--model", "x"}, "--model"},
+      {{"--model", "a=" + path_ + "/none"}, "--model"},
+      {{"--model", model, "--model", model}, "--model"},
+      {{"--model", model, "--nonsense"}, "--nonsense"},
+      {{"--model", model, "extra"}, "extra"},
+      {{"--model", model, "--listen"}, "--listen"},
+      {{"--model", model, "--kv-cache-bytes", "x"}, "--kv-cache-bytes"},
+      {{"--model", model, "--kv-cache-bytes", "-1"}, "--kv-cache-bytes"},
+      {{"--model", model + ",kv-cache-bytes=2GiB"}, "--kv-cache-bytes"},
+      {{"--model", model, "--dtype", "float16"}, "--dtype: float16 not in {bfloat16,float32}"},
+      {{"--model", model, "--dtype", "1"}, "--dtype"},
+      {{"--model", model, "--kv-dtype", "int8"}, "--kv-dtype"},
+      {{"--model", model, "--block-positions", "0"}, "--block-positions"},
+      {{"--model", model, "--max-batch-tokens", "-3"}, "--max-batch-tokens"},
+      {{"--model", model, "--max-running", "1.5"}, "--max-running"},
+      {{"--model", model, "--max-running", "513"}, "--max-running"},
+      {{"--model", model, "--max-waiting", "99999999999999999999"}, "--max-waiting"},
+      {{"--model", model, "--threads", "0"}, "--threads"},
+      {{"--model", model, "--drain-timeout", "-1"}, "--drain-timeout"},
+      {{"--model", model, "--drain-timeout", "nan"}, "--drain-timeout"},
+      {{"--model", model, "--drain-timeout", "inf"}, "--drain-timeout"},
+      {{"--model", model, "--log-level", "loud"}, "--log-level"},
+      {{"--model", model, "--log-format", "xml"}, "--log-format"},
+      {{"--model", model, "--config", path_ + "/none.toml"}, "none.toml"},
+      {{"--config", path_ + "/unknown.toml"}, "lissten"},
+      {{"--config", path_ + "/bad.toml"}, "threads"},
+  };
+  for (const Case& c : cases) {
+    const Parsed parsed = Parse(c.arguments);
+    const std::string& err = parsed.err;
+    EXPECT_EQ(parsed.exit_status, 2) << testing::PrintToString(c.arguments);
+    EXPECT_THAT(parsed.out, IsEmpty());
+    EXPECT_THAT(err, StartsWith("triptych-server: "));
+    EXPECT_THAT(err, HasSubstr(c.named));
+    EXPECT_THAT(err, EndsWith("\n"));
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+  }
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,297 @@
+// triptych-server run as a process, and the triptych program against it.
+
+#include "tests/client/process.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "client/client.h"
+#include "tests/server/test_server.h"
+
+namespace triptych {
+namespace {
+
+using client::Process;
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+
+using Args = std::vector<std::string>;
+
+// A running triptych-server, whose log is read line by line.
+class ServerProcess {
+ public:
+  // Returns once the server listens, or has ended.
+  explicit ServerProcess(const Args& arguments) {
+    const std::string fifo = directory_.path() / "log";
+    if (mkfifo(fifo.c_str(), 0600) != 0) throw std::runtime_error("mkfifo");
+    Args argv = {"/bin/sh",  "-c",         "exec \"$@\" >\"$0\"", fifo, TRIPTYCH_SERVER_PROGRAM,
+                 "--listen", "127.0.0.1:0"};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    process_ = std::make_unique<Process>(argv, Process::Options());
+    log_.open(fifo);  // the shell waits for it
+    const std::string line = ReadUntil("listening on ");
+    std::smatch match;
+    if (std::regex_search(line, match, std::regex("listening on ([0-9.:]+)"))) address_ = match[1];
+  }
+
+  // Reads the log until a line that holds `text`, which it returns; empty at the end of the log.
+  std::string ReadUntil(const std::string& text) {
+    for (std::string line; std::getline(log_, line);) {
+      lines_.push_back(line);
+      if (line.find(text) != line.npos) return line;
+    }
+    return "";
+  }
+
+  void Signal(int signal) { process_->Signal(signal); }
+
+  // The exit status, once the server has ended.
+  int Wait() {
+    ReadUntil("\n");
+    Process::Result result = process_->Wait();
+    err_ = result.err;
+    return result.exit_code;
+  }
+
+  const std::string& address() const { return address_; }
+  // Of the log, as far as it was read.
+  const std::vector<std::string>& lines() const { return lines_; }
+  const std::string& err() const { return err_; }  // after Wait
+
+  std::unique_ptr<v1::InferenceService::Stub> Inference() const {
+    return v1::InferenceService::NewStub(client::Connect(address_));
+  }
+
+ private:
+  TempDir directory_;
+  std::unique_ptr<Process> process_;
+  std::ifstream log_;
+  std::vector<std::string> lines_;
+  std::string address_;
+  std::string err_;
+};
+
+class ServerProcessTest : public testing::Test {
+ protected:
+  ServerProcessTest() {
+    std::vector<TestModel> models = OneOfEachKind();
+    models.push_back(EndlessModel());
+    for (const TestModel& model : models) {
+      WriteRandomCheckpoint(directory_.path() / model.name, model.config);
+    }
+  }
+
+  Args Model(const std::string& name) const {
+    return {"--model", name + "=" + (directory_.path() / name).string()};
+  }
+  Args Models(const std::vector<std::string>& names, const Args& others = {}) const {
+    Args arguments;
+    for (const std::string& name : names) {
+      for (const std::string& argument : Model(name)) arguments.push_back(argument);
+    }
+    arguments.insert(arguments.end(), others.begin(), others.end());
+    return arguments;
+  }
+
+  // Runs a server that cannot start, and returns the one line it says why in.
+  std::string StartError(const Args& arguments) {
+    Args argv = {TRIPTYCH_SERVER_PROGRAM};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    const Process::Result result = Process(argv, {}).Wait();
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_LT(result.exit_code, 128);
+    EXPECT_THAT(result.err, StartsWith("triptych-server: "));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.out, testing::Not(HasSubstr("listening")));
+    return result.err;
+  }
+
+  const TempDir directory_;
+};
+
+TEST_F(ServerProcessTest, LogsOneLinePerModel) {
+  ServerProcess server(Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB"}));
+  ASSERT_NE(server.address(), "");
+  ASSERT_THAT(server.lines(), SizeIs(4));
+  const std::vector<TestModel> models = OneOfEachKind();
+  const std::string time = "^[0-9-]{10} [0-9:.]{12} info    ";
+  for (int i = 0; i < 3; ++i) {
+    const int64_t bytes = BytesPerPosition(models[i].config);
+    const int64_t positions = (1 << 20) / (16 * bytes) * 16;
+    const std::string& name = models[i].name;
+    EXPECT_TRUE(std::regex_search(
+        server.lines()[i],
+        std::regex(time + "model " + name + ": " + name + ", [0-9]+ parameters in float32, " +
+                   std::to_string(bytes) + " bytes per position in float32, " +
+                   std::to_string(positions) + " positions fit$")))
+        << server.lines()[i];
+  }
+  EXPECT_TRUE(std::regex_search(server.lines()[3],
+                                std::regex(time + "listening on 127\\.0\\.0\\.1:[1-9][0-9]*$")))
+      << server.lines()[3];
+
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_THAT(server.lines().back(), HasSubstr("drained; bye"));
+  EXPECT_THAT(server.err(), IsEmpty());
+}
+
+TEST_F(ServerProcessTest, LogsJson) {
+  ServerProcess server(Models({"mla"}, {"--log-format", "json", "--dtype", "bfloat16"}));
+  server.Signal(SIGINT);
+  EXPECT_EQ(server.Wait(), 0);
+  std::vector<std::string> messages;
+  for (const std::string& line : server.lines()) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(json.is_object()) << line;
+    EXPECT_EQ(json.size(), 3);
+    EXPECT_EQ(json.value("level", ""), "info");
+    EXPECT_TRUE(std::regex_match(json.value("time", ""),
+                                 std::regex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z")))
+        << line;
+    messages.push_back(json.value("message", ""));
+  }
+  EXPECT_THAT(messages,
+              ElementsAre(StartsWith("model mla: mla, "), "listening on " + server.address(),
+                          "SIGINT: draining for at most 30 s", "drained; bye"));
+  EXPECT_THAT(messages[0], HasSubstr("parameters in bfloat16"));
+}
+
+TEST_F(ServerProcessTest, ASignalLetsLiveStreamsEnd) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    ServerProcess server(Models({"endless"}));
+    const auto stub = server.Inference();
+    constexpr int32_t kTokens = 2000;
+    Generation stream(*stub, Greedy("", "a", kTokens));
+    ASSERT_TRUE(stream.Read());
+    server.Signal(signal);
+    const grpc::Status status = stream.Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(stream.tokens(), SizeIs(kTokens));
+    EXPECT_EQ(server.Wait(), 0);
+    EXPECT_THAT(server.lines().back(), HasSubstr("drained; bye"));
+    EXPECT_THAT(server.err(), IsEmpty());
+  }
+}
+
+TEST_F(ServerProcessTest, AfterTheDrainTimeoutItEndsAllTheSame) {
+  ServerProcess server(Models({"endless"}, {"--drain-timeout", "0.1"}));
+  const auto stub = server.Inference();
+  Generation stream(*stub, Greedy("", "a", kEndlessPositions - 10));
+  ASSERT_TRUE(stream.Read());
+  server.Signal(SIGTERM);
+  EXPECT_THAT(stream.Finish().error_code(),
+              AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED));
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_THAT(server.lines().back(), HasSubstr("cancelled"));
+}
+
+TEST_F(ServerProcessTest, ASecondSignalEndsItAtOnce) {
+  ServerProcess server(Models({"endless"}, {"--drain-timeout", "3600"}));
+  const auto stub = server.Inference();
+  Generation stream(*stub, Greedy("", "a", kEndlessPositions - 10));
+  ASSERT_TRUE(stream.Read());
+  server.Signal(SIGTERM);
+  ASSERT_NE(server.ReadUntil("draining"), "");
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 1);
+  EXPECT_FALSE(stream.Finish().ok());
+}
+
+TEST_F(ServerProcessTest, AClientThatDiesFreesItsBlocks) {
+  ServerProcess server(Models({"endless"}));
+  Process dying({TRIPTYCH_CLI, "--server", server.address(), "generate", "--ignore-eos", "a"}, {});
+  const auto stub = v1::KvCacheService::NewStub(client::Connect(server.address()));
+  const auto used = [&] {
+    v1::GetKvCacheStatsResponse stats;
+    const grpc::Status status = Call(*stub, &v1::KvCacheService::Stub::GetKvCacheStats,
+                                     v1::GetKvCacheStatsRequest(), &stats);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return stats.total_used_bytes();
+  };
+  const auto end = std::chrono::steady_clock::now() + kForever;
+  while (used() == 0) ASSERT_LT(std::chrono::steady_clock::now(), end);
+  dying.Signal(SIGKILL);
+  while (used() != 0) ASSERT_LT(std::chrono::steady_clock::now(), end);
+}
+
+TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotStart) {
+  const std::filesystem::path model = directory_.path() / "mla";
+  const std::filesystem::path config = model / "config.json";
+  const std::filesystem::path weights = model / "model.safetensors";
+
+  EXPECT_THAT(StartError({"--model", "mla=" + model.string() + "/none"}),
+              HasSubstr("mla/none\" of model mla is not a directory"));
+  EXPECT_THAT(StartError(Models({"mla"}, {"--kv-cache-bytes", "10"})),
+              AllOf(HasSubstr("model mla: "), HasSubstr("cache of 10 bytes")));
+  const ServerProcess other(Models({"mla"}));
+  EXPECT_THAT(StartError(Models({"mla"}, {"--listen", other.address()})),
+              HasSubstr("--listen " + other.address()));
+
+  const std::string whole = ReadFile(weights);
+  WriteFile(weights, whole.substr(0, whole.size() - 1));
+  EXPECT_THAT(StartError(Models({"mla"})), HasSubstr(weights.string()));
+  std::filesystem::remove(weights);
+  EXPECT_THAT(StartError(Models({"mla"})), HasSubstr(weights.string()));
+  auto json = nlohmann::json::parse(ReadFile(config));
+  json["num_attention_heads"] = 0;
+  WriteFile(config, json.dump());
+  EXPECT_THAT(StartError(Models({"mla"})),
+              AllOf(HasSubstr(config.string()), HasSubstr("num_attention_heads")));
+}
+
+TEST_F(ServerProcessTest, TheClientProgramWorksWithIt) {
+  ServerProcess server(Models({"mha", "gqa", "mla"}));
+  const auto run = [&](const Args& arguments) {
+    Args argv = {TRIPTYCH_CLI, "--server", server.address()};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return Process(argv, {}).Wait();
+  };
+  const auto run_well = [&](const Args& arguments) {
+    const Process::Result result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, testing::Not(IsEmpty()));
+    return result.out;
+  };
+
+  Process::Result result =
+      run({"generate", "--model", "mla", "-n", "12", "--seed", "3", "--ignore-eos", "To be"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, testing::Not(IsEmpty()));
+  EXPECT_THAT(result.err, HasSubstr("6 prompt + 12 new tokens"));
+  EXPECT_THAT(result.err, HasSubstr("cache: 17 positions"));
+
+  const std::string compared = run_well({"compare", "-n", "8", "--ignore-eos", "To be"});
+  for (const char* kind : {"mha", "gqa", "mla"}) EXPECT_THAT(compared, HasSubstr(kind));
+  const auto models = nlohmann::json::parse(run_well({"models", "--json"}));
+  EXPECT_EQ(models.at("models").size(), 3);
+  EXPECT_THAT(run_well({"models"}), HasSubstr("gqa"));
+  const auto stats = nlohmann::json::parse(run_well({"kv", "--json"}));
+  EXPECT_EQ(stats.at("totalUsedBytes"), "0");
+  EXPECT_THAT(run_well({"kv"}), HasSubstr("mla"));
+  const auto score = nlohmann::json::parse(run_well({"score", "--model", "gqa", "--json", "abc"}));
+  EXPECT_EQ(score.at("scoredTokens"), 3);
+
+  result = run({"generate", "--model", "mqa", "x"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("model \"mqa\" is not loaded"));
+  result = run({"generate", "--model", "mha", std::string(100, 'a')});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("context"));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,176 @@
+#include "server/resources.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr Resources kMachine = {.cpus = 64, .memory_bytes = 4096 * kMiB};
+
+class ResourcesTest : public testing::Test {
+ protected:
+  // Makes a file, with the directories that it needs.
+  void Write(const std::string& name, std::string_view text) {
+    const std::filesystem::path file = root_.path() / name;
+    std::filesystem::create_directories(file.parent_path());
+    WriteFile(file, text);
+  }
+  void Expect(int cpus, int64_t memory_bytes) const {
+    const Resources resources = WithinCgroups(kMachine, root_.path());
+    EXPECT_EQ(resources.cpus, cpus);
+    EXPECT_EQ(resources.memory_bytes, memory_bytes);
+  }
+  void ExpectCpus(int cpus) const { Expect(cpus, kMachine.memory_bytes); }
+
+  TempDir root_;
+};
+
+TEST_F(ResourcesTest, WithoutCgroupsTheMachineIsTheLimit) {
+  ExpectCpus(64);
+  Write("proc/self/cgroup", "0::/\n");
+  ExpectCpus(64);
+}
+
+TEST_F(ResourcesTest, Version2) {
+  Write("proc/self/cgroup", "0::/\n");
+  Write("sys/fs/cgroup/memory.max", "536870912\n");
+  Write("sys/fs/cgroup/cpu.max", "200000 100000\n");
+  Expect(2, 512 * kMiB);
+}
+
+TEST_F(ResourcesTest, MaxIsNoLimit) {
+  Write("proc/self/cgroup", "0::/\n");
+  Write("sys/fs/cgroup/memory.max", "max\n");
+  Write("sys/fs/cgroup/cpu.max", "max 100000\n");
+  Write("sys/fs/cgroup/cpuset.cpus", "\n");
+  ExpectCpus(64);
+}
+
+TEST_F(ResourcesTest, TimeIsRoundedUpToWholeCpus) {
+  Write("proc/self/cgroup", "0::/\n");
+  for (const auto& [time, cpus] : {std::pair{"150000 100000", 2},
+                                   {"10000 100000", 1},
+                                   {"100000 100000", 1},
+                                   {"100001 100000", 2},
+                                   {"9000000000 100000", 64}}) {
+    SCOPED_TRACE(time);
+    Write("sys/fs/cgroup/cpu.max", time);
+    ExpectCpus(cpus);
+  }
+}
+
+TEST_F(ResourcesTest, EveryGroupAboveCounts) {
+  Write("proc/self/cgroup", "0::/tenant.slice/pod:1/server\n");
+  Write("sys/fs/cgroup/tenant.slice/memory.max", "1073741824\n");
+  Write("sys/fs/cgroup/tenant.slice/cpu.max", "800000 100000\n");
+  Write("sys/fs/cgroup/tenant.slice/pod:1/memory.max", "max\n");
+  Write("sys/fs/cgroup/tenant.slice/pod:1/cpu.max", "400000 100000\n");
+  Write("sys/fs/cgroup/tenant.slice/pod:1/server/memory.max", "2147483648\n");
+  Write("sys/fs/cgroup/tenant.slice/other/memory.max", "4096\n");
+  Expect(4, 1024 * kMiB);
+}
+
+TEST_F(ResourcesTest, APathThatIsNotMountedLeavesTheMountItself) {
+  Write("sys/fs/cgroup/memory.max", "536870912\n");
+  Write("sys/fs/memory.max", "4096\n");
+  for (const char* groups : {"0::/docker/0123abcd\n", "0::/../sibling\n", "0::/\n"}) {
+    SCOPED_TRACE(groups);
+    Write("proc/self/cgroup", groups);
+    Expect(64, 512 * kMiB);
+  }
+}
+
+TEST_F(ResourcesTest, CpuSets) {
+  Write("proc/self/cgroup", "0::/\n");
+  for (const auto& [list, cpus] : {std::pair{"0-3,8", 5},
+                                   {"7", 1},
+                                   {"0-1,4-5,10-11", 6},
+                                   {"0-1023", 64},
+                                   {"", 64},
+                                   {"3-1", 64},
+                                   {"0-", 64},
+                                   {"a", 64},
+                                   {"0-1x", 64}}) {
+    SCOPED_TRACE(list);
+    Write("sys/fs/cgroup/cpuset.cpus.effective", list);
+    ExpectCpus(cpus);
+  }
+}
+
+TEST_F(ResourcesTest, TheLesserOfTimeAndCpuSet) {
+  Write("proc/self/cgroup", "0::/\n");
+  Write("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
+  Write("sys/fs/cgroup/cpu.max", "250000 100000\n");
+  ExpectCpus(3);
+  Write("sys/fs/cgroup/cpu.max", "600000 100000\n");
+  ExpectCpus(4);
+}
+
+TEST_F(ResourcesTest, Version1) {
+  Write("proc/self/cgroup",
+        "12:cpuset:/docker/0123abcd\n"
+        "5:memory:/docker/0123abcd\n"
+        "4:cpu,cpuacct:/docker/0123abcd\n"
+        "1:name=systemd:/docker/0123abcd\n"
+        "0::/\n");
+  // As on a host: the whole hierarchy is mounted.
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  Write("sys/fs/cgroup/memory/docker/0123abcd/memory.limit_in_bytes", "268435456\n");
+  Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+  Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  Write("sys/fs/cgroup/cpu,cpuacct/docker/0123abcd/cpu.cfs_quota_us", "150000\n");
+  Write("sys/fs/cgroup/cpu,cpuacct/docker/0123abcd/cpu.cfs_period_us", "50000\n");
+  Expect(3, 256 * kMiB);
+  Write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-15\n");
+  Write("sys/fs/cgroup/cpuset/docker/0123abcd/cpuset.cpus", "4,6\n");
+  Expect(2, 256 * kMiB);
+}
+
+TEST_F(ResourcesTest, Version1InAContainer) {
+  Write("proc/self/cgroup", "5:memory:/docker/0123abcd\n4:cpu,cpuacct:/docker/0123abcd\n");
+  // The container's own group is what is mounted, each controller at its own name.
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  Expect(1, 256 * kMiB);
+}
+
+TEST_F(ResourcesTest, BothVersionsBesideEachOther) {
+  Write("proc/self/cgroup", "5:memory:/a\n0::/b\n");
+  Write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "536870912\n");
+  Write("sys/fs/cgroup/unified/b/cpu.max", "100000 100000\n");
+  Expect(1, 512 * kMiB);
+}
+
+TEST_F(ResourcesTest, WhatCannotBeReadIsNoLimit) {
+  Write("proc/self/cgroup", "\nnonsense\n0:\n0::/\n");
+  for (const char* text : {"", "\n", "-1", "0", "12x", "1 2 3", "99999999999999999999999"}) {
+    SCOPED_TRACE(text);
+    for (const char* file :
+         {"memory.max", "memory.limit_in_bytes", "cpu.max", "cpu.cfs_quota_us"}) {
+      Write(std::string("sys/fs/cgroup/") + file, text);
+    }
+    Write("sys/fs/cgroup/cpu.cfs_period_us", "100000");
+    ExpectCpus(64);
+  }
+}
+
+TEST(AvailableResourcesTest, IsWithinTheMachine) {
+  const Resources machine = MachineResources();
+  const Resources available = AvailableResources();
+  EXPECT_GE(available.cpus, 1);
+  EXPECT_LE(available.cpus, machine.cpus);
+  EXPECT_GT(available.memory_bytes, 0);
+  EXPECT_LE(available.memory_bytes, machine.memory_bytes);
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,245 @@
+// The server as a whole: what happens when clients leave, queues fill and the server ends.
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <future>
+
+#include "client/client.h"
+#include "tests/server/test_server.h"
+
+namespace triptych {
+namespace {
+
+using namespace std::chrono_literals;
+using grpc::StatusCode;
+using grpc::health::v1::HealthCheckResponse;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::SizeIs;
+using Inference = v1::InferenceService::Stub;
+
+const char* const kServices[] = {"triptych.v1.InferenceService", "triptych.v1.ModelService",
+                                 "triptych.v1.KvCacheService"};
+
+// Keeps a sequence alive until it is cancelled.
+v1::GenerateRequest Endless() { return Greedy("endless", "a", kEndlessPositions - 10); }
+
+TestServerOptions OneEndlessModel() { return {.models = {EndlessModel()}}; }
+
+bool IsIdle(const v1::KvCacheStats& stats) {
+  return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.used_bytes() == 0 &&
+         stats.free_blocks() == stats.total_blocks();
+}
+
+TEST(ServerTest, ACancelFreesTheBlocks) {
+  const TestServer server(OneEndlessModel());
+  Generation stream(server.inference(), Endless());
+  ASSERT_TRUE(stream.Read());
+  EXPECT_GT(server.Stats("endless").used_bytes(), 0);
+  stream.Cancel();
+  EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
+}
+
+TEST(ServerTest, ACancelWhileQueuedLeavesTheQueue) {
+  const TestServer server({.models = {EndlessModel()}, .max_running = 1});
+  Generation running(server.inference(), Endless());
+  ASSERT_TRUE(running.Read());
+  Generation queued(server.inference(), Endless());
+  ASSERT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 1; }));
+  queued.Cancel();
+  EXPECT_EQ(queued.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 0; }));
+  EXPECT_TRUE(running.Read());  // undisturbed
+}
+
+TEST(ServerTest, CancelsAtAnyMomentLeaveNothing) {
+  const TestServer server(OneEndlessModel());
+  for (int i = 0; i < 50; ++i) {
+    Generation stream(server.inference(), Endless());
+    for (int read = 0; read < i % 3; ++read) ASSERT_TRUE(stream.Read());
+    stream.Cancel();
+    EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
+}
+
+TEST(ServerTest, ADeadlineFreesTheBlocks) {
+  const TestServer server(OneEndlessModel());
+  Generation stream(server.inference(), Endless(), 200ms);
+  EXPECT_EQ(stream.Finish().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
+}
+
+TEST(ServerTest, AFullQueueSaysWhenToTryAgain) {
+  const TestServer server({.models = {EndlessModel()}, .max_running = 1, .max_waiting = 1});
+  Generation running(server.inference(), Endless());
+  ASSERT_TRUE(running.Read());
+  Generation queued(server.inference(), Endless());
+  ASSERT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 1; }));
+
+  Generation refused(server.inference(), Endless());
+  const grpc::Status status = refused.Finish();
+  EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL"));
+  const auto retry = GetDetail<google::rpc::RetryInfo>(status);
+  ASSERT_TRUE(retry.has_value());
+  EXPECT_GT(retry->retry_delay().seconds() + retry->retry_delay().nanos(), 0);
+  EXPECT_EQ(refused.Trailer("grpc-retry-pushback-ms"),
+            std::to_string(retry->retry_delay().seconds() * 1000 +
+                           retry->retry_delay().nanos() / 1'000'000));
+  v1::ScoreRequest score;
+  score.set_text("a");
+  v1::ScoreResponse response;
+  EXPECT_TRUE(IsError(Call(server.inference(), &Inference::Score, score, &response),
+                      StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL"));
+
+  // Those that were taken go on: the queued one takes the place of the first.
+  running.Cancel();
+  EXPECT_TRUE(queued.Read());
+}
+
+TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
+  TestServer server(OneEndlessModel());
+  // The connection takes 64 KiB ahead of the reader, without growing by what it measures.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::InferenceService::NewStub(
+      grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(), arguments));
+  // Of 200 bytes each: several times what may wait for a client.
+  constexpr int32_t kTokens = 20'000;
+  v1::GenerateRequest request = Greedy("", "a", kTokens);
+  request.set_logprobs(20);
+  Generation slow(*stub, request);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Generate(server.inference(), Greedy("", "b", 100))->tokens(), SizeIs(100));
+  }
+  ASSERT_TRUE(server.WaitForStats("endless", IsIdle));
+  const grpc::Status status = slow.Finish();
+  EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "SLOW_READER"));
+  EXPECT_LT(std::ssize(slow.tokens()), kTokens);
+}
+
+TEST(ServerTest, DrainingLetsLiveStreamsEnd) {
+  TestServer server(OneEndlessModel());
+  constexpr int32_t kTokens = 2000;
+  std::vector<std::unique_ptr<Generation>> streams;
+  for (int i = 0; i < 3; ++i) {
+    streams.push_back(std::make_unique<Generation>(server.inference(), Greedy("", "a", kTokens)));
+    ASSERT_TRUE(streams.back()->Read());
+  }
+  std::future<bool> drained =
+      std::async(std::launch::async, [&] { return server.Shutdown(kForever); });
+  for (const auto& stream : streams) {
+    const grpc::Status status = stream->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(stream->tokens(), SizeIs(kTokens));
+    EXPECT_EQ(stream->completion().finish_reason(), v1::FINISH_REASON_LENGTH);
+  }
+  EXPECT_TRUE(drained.get());
+}
+
+TEST(ServerTest, DrainingRefusesNewRequests) {
+  TestServer server(OneEndlessModel());
+  for (const std::string service : {"", kServices[0], kServices[1], kServices[2]}) {
+    EXPECT_EQ(server.Health(service), HealthCheckResponse::SERVING) << service;
+  }
+  Generation live(server.inference(), Endless());
+  ASSERT_TRUE(live.Read());
+  std::future<bool> drained =
+      std::async(std::launch::async, [&] { return server.Shutdown(kForever); });
+  const auto end = std::chrono::steady_clock::now() + kForever;
+  while (server.Health("") == HealthCheckResponse::SERVING) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+  }
+  for (const std::string service : {"", kServices[0], kServices[1], kServices[2]}) {
+    EXPECT_EQ(server.Health(service), HealthCheckResponse::NOT_SERVING) << service;
+  }
+  // Said before the engine hears of it, so that a request may still slip in: it is a short one.
+  grpc::Status status;
+  do {
+    Generation refused(server.inference(), Greedy("", "a", 1));
+    status = refused.Finish();
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+  } while (status.ok());
+  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("shutting down"));
+  v1::ScoreRequest score;
+  score.set_text("a");
+  v1::ScoreResponse response;
+  status = Call(server.inference(), &Inference::Score, score, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("shutting down"));
+
+  // What is live goes on, and can be looked at.
+  EXPECT_TRUE(live.Read());
+  EXPECT_EQ(server.Stats("endless").running_sequences(), 1);
+  live.Cancel();
+  EXPECT_EQ(live.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(drained.get());
+}
+
+TEST(ServerTest, AfterTheDrainTimeoutWhatIsLiveIsEnded) {
+  TestServer server({.models = {EndlessModel()}, .max_running = 2});
+  std::vector<std::unique_ptr<Generation>> streams;
+  for (int i = 0; i < 4; ++i) {  // two of them wait
+    streams.push_back(std::make_unique<Generation>(server.inference(), Endless()));
+    if (i < 2) {
+      ASSERT_TRUE(streams.back()->Read());
+    }
+  }
+  std::future<bool> drained = std::async(std::launch::async, [&] { return server.Shutdown(0ms); });
+  for (const auto& stream : streams) {
+    EXPECT_THAT(stream->Finish().error_code(),
+                AnyOf(StatusCode::UNAVAILABLE, StatusCode::CANCELLED));
+  }
+  EXPECT_FALSE(drained.get());
+
+  Generation late(server.inference(), Endless());
+  EXPECT_EQ(late.Finish().error_code(), StatusCode::UNAVAILABLE);
+}
+
+TEST(ServerTest, EndsWithoutAShutdown) {
+  auto server = std::make_unique<TestServer>(OneEndlessModel());
+  Generation stream(server->inference(), Endless());
+  ASSERT_TRUE(stream.Read());
+  server.reset();
+  EXPECT_FALSE(stream.Finish().ok());
+}
+
+TEST(ServerTest, HealthOfAnUnknownServiceIsNotFound) {
+  const TestServer server(OneEndlessModel());
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("triptych.v1.Nothing");
+  grpc::health::v1::HealthCheckResponse response;
+  EXPECT_EQ(Call(server.health(), &grpc::health::v1::Health::Stub::Check, request, &response)
+                .error_code(),
+            StatusCode::NOT_FOUND);
+}
+
+TEST(ServerTest, ReflectionListsTheServices) {
+  const TestServer server(OneEndlessModel());
+  grpc::GenericStub stub(client::Connect(server.address()));
+  // ServerReflectionRequest{list_services: ""}; a stream of one message is a unary call.
+  const grpc::Slice slice("\x3a\x00", 2);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kForever);
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", {},
+                 &request, &response,
+                 [&](grpc::Status status) { ended.set_value(std::move(status)); });
+  const grpc::Status status = ended.get_future().get();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  grpc::Slice bytes;
+  ASSERT_TRUE(response.DumpToSingleSlice(&bytes).ok());
+  const std::string text(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
+  for (const char* service : kServices) EXPECT_THAT(text, HasSubstr(service));
+  EXPECT_THAT(text, HasSubstr("grpc.health.v1.Health"));
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,225 @@
+#include "tests/server/test_server.h"
+
+#include <thread>
+
+#include "client/client.h"
+#include "server/server.h"
+#include "tests/support/random_model.h"
+
+namespace triptych {
+namespace {
+
+ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::path& directory) {
+  ServerOptions options;
+  options.listen = "127.0.0.1:0";
+  for (const TestModel& model : test.models) {
+    WriteRandomCheckpoint(directory / model.name, model.config);
+    options.models.push_back({.name = model.name,
+                              .directory = directory / model.name,
+                              .kv_cache_bytes = model.kv_cache_bytes});
+  }
+  options.kv_cache_bytes = test.kv_cache_bytes;
+  options.engine.max_batch_tokens = test.max_batch_tokens;
+  options.engine.max_running = test.max_running;
+  options.engine.max_waiting = test.max_waiting;
+  return options;
+}
+
+}  // namespace
+
+std::vector<TestModel> OneOfEachKind() {
+  return {{"mha", SmallModel(AttentionKind::kMha)},
+          {"gqa", SmallModel(AttentionKind::kGqa)},
+          {"mla", SmallModel(AttentionKind::kMla)}};
+}
+
+TestModel EndlessModel() {
+  ModelConfig config = SmallModel(AttentionKind::kMla);
+  config.num_hidden_layers = 1;
+  config.kv_lora_rank = {2};
+  config.position_embedding = PositionEmbedding::kNone;  // no table of a million positions
+  config.max_position_embeddings = kEndlessPositions;
+  return {.name = "endless",
+          .config = config,
+          .kv_cache_bytes = kEndlessPositions * BytesPerPosition(config)};
+}
+
+int64_t BytesPerPosition(const ModelConfig& config) {
+  int64_t elements = 0;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    elements += config.attention == AttentionKind::kMla
+                    ? config.kv_lora_rank[layer]
+                    : 2 * config.num_key_value_heads * config.head_dim;
+  }
+  return 4 * elements;
+}
+
+int64_t MhaBytesPerPosition(const ModelConfig& config) {
+  return 4 * 2 * config.hidden_size * config.num_hidden_layers;
+}
+
+void WriteRandomCheckpoint(const std::filesystem::path& directory, const ModelConfig& config) {
+  SaveCheckpoint(directory, config, RandomWeights(config, 1));
+}
+
+TestServer::TestServer(const TestServerOptions& options)
+    : server_(std::make_unique<Server>(MakeOptions(options, directory_.path()))),
+      address_(server_->address()) {
+  const auto channel = client::Connect(address_);
+  inference_ = v1::InferenceService::NewStub(channel);
+  models_ = v1::ModelService::NewStub(channel);
+  kv_cache_ = v1::KvCacheService::NewStub(channel);
+  health_ = grpc::health::v1::Health::NewStub(channel);
+}
+
+TestServer::~TestServer() = default;
+
+bool TestServer::Shutdown(std::chrono::milliseconds drain_timeout) {
+  return server_->Shutdown(drain_timeout);
+}
+
+v1::GetKvCacheStatsResponse TestServer::Stats() const {
+  v1::GetKvCacheStatsResponse response;
+  const grpc::Status status = Call(kv_cache(), &v1::KvCacheService::Stub::GetKvCacheStats,
+                                   v1::GetKvCacheStatsRequest(), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response;
+}
+
+v1::KvCacheStats TestServer::Stats(const std::string& model) const {
+  const v1::GetKvCacheStatsResponse all = Stats();
+  for (const v1::KvCacheStats& stats : all.models()) {
+    if (stats.model() == model) return stats;
+  }
+  ADD_FAILURE() << "no statistics of " << model;
+  return {};
+}
+
+bool TestServer::WaitForStats(const std::string& model,
+                              const std::function<bool(const v1::KvCacheStats&)>& holds) const {
+  const auto end = std::chrono::steady_clock::now() + kForever;
+  while (std::chrono::steady_clock::now() < end) {
+    const v1::KvCacheStats stats = Stats(model);
+    if (testing::Test::HasFailure()) return false;
+    if (holds(stats)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // leave the engine some time
+  }
+  return false;
+}
+
+grpc::health::v1::HealthCheckResponse::ServingStatus TestServer::Health(
+    const std::string& service) const {
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status =
+      Call(health(), &grpc::health::v1::Health::Stub::Check, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.status();
+}
+
+v1::GenerateRequest Greedy(const std::string& model, const std::string& text,
+                           int32_t max_new_tokens) {
+  v1::GenerateRequest request;
+  request.set_model(model);
+  request.set_text(text);
+  if (max_new_tokens > 0) request.set_max_new_tokens(max_new_tokens);
+  request.mutable_sampling()->set_temperature(0);
+  request.set_ignore_eos(true);
+  return request;
+}
+
+Generation::Generation(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
+                       std::chrono::milliseconds deadline) {
+  context_.set_deadline(std::chrono::system_clock::now() + deadline);
+  reader_ = stub.Generate(&context_, request);
+}
+
+Generation::~Generation() {
+  if (status_) return;
+  context_.TryCancel();
+  Finish();
+}
+
+bool Generation::Read() {
+  v1::GenerateResponse message;
+  if (!reader_->Read(&message)) return false;
+  messages_.push_back(std::move(message));
+  return true;
+}
+
+grpc::Status Generation::Finish() {
+  while (Read()) {
+  }
+  status_ = reader_->Finish();
+  return *status_;
+}
+
+std::string Generation::text() const {
+  std::string text;
+  for (const v1::GenerateResponse& message : messages_) text += message.text();
+  return text;
+}
+
+std::vector<int32_t> Generation::tokens() const {
+  std::vector<int32_t> tokens;
+  for (const v1::GenerateResponse& message : messages_) {
+    tokens.insert(tokens.end(), message.token_ids().begin(), message.token_ids().end());
+  }
+  return tokens;
+}
+
+std::vector<v1::TokenLogprobs> Generation::logprobs() const {
+  std::vector<v1::TokenLogprobs> logprobs;
+  for (const v1::GenerateResponse& message : messages_) {
+    logprobs.insert(logprobs.end(), message.logprobs().begin(), message.logprobs().end());
+  }
+  return logprobs;
+}
+
+std::string Generation::Trailer(const std::string& name) const {
+  const auto& trailers = context_.GetServerTrailingMetadata();
+  const auto found = trailers.find(name);
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+std::unique_ptr<Generation> Generate(v1::InferenceService::Stub& stub,
+                                     const v1::GenerateRequest& request) {
+  auto generation = std::make_unique<Generation>(stub, request);
+  const grpc::Status status = generation->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_FALSE(generation->messages().empty());
+  return generation;
+}
+
+testing::AssertionResult RefusesField(const grpc::Status& status, const std::string& field) {
+  if (status.error_code() != grpc::StatusCode::INVALID_ARGUMENT) {
+    return testing::AssertionFailure()
+           << "code " << status.error_code() << ": " << status.error_message();
+  }
+  const auto detail = GetDetail<google::rpc::BadRequest>(status);
+  if (!detail || detail->field_violations_size() != 1) {
+    return testing::AssertionFailure() << "no BadRequest of one field";
+  }
+  const auto& violation = detail->field_violations(0);
+  if (violation.field() != field || violation.description().empty() ||
+      status.error_message() != field + " " + violation.description()) {
+    return testing::AssertionFailure()
+           << "names " << violation.field() << " and says: " << status.error_message();
+  }
+  return testing::AssertionSuccess() << status.error_message();
+}
+
+testing::AssertionResult IsError(const grpc::Status& status, grpc::StatusCode code,
+                                 const std::string& reason) {
+  const auto detail = GetDetail<google::rpc::ErrorInfo>(status);
+  if (status.error_code() == code && !status.error_message().empty() && detail &&
+      detail->reason() == reason && detail->domain() == "triptych") {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure()
+         << "code " << status.error_code() << ", " << (detail ? detail->reason() : "no ErrorInfo")
+         << ": " << status.error_message();
+}
+
+}  // namespace triptych

@@ -1,0 +1,824 @@
+#include "engine/serving/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/serving/hosted_model.h"
+#include "tests/support/allocation_meter.h"
+#include "tests/support/random_model.h"
+#include "tests/support/recording_sink.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tensors.h"
+
+namespace triptych {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A log-probability is a logit less the logarithm of a sum: each may be off by section 8's 1e-5.
+constexpr double kLogprobs = 2e-5;
+// A choice between two tokens whose logits are nearer than this is open (section 8).
+constexpr double kOpenGap = 1e-3;
+
+constexpr int64_t kBlockPositions = 4;
+
+std::vector<int32_t> Prompt(int64_t length, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::vector<int32_t> prompt(length);
+  for (int32_t& token : prompt) token = static_cast<int32_t>(generator() % 256);
+  prompt[0] = ByteTokenizer::kBegin;
+  return prompt;
+}
+
+// Greedy, to the length asked for whatever comes, with log-probabilities.
+Request Greedy(std::string id, std::vector<int32_t> prompt, int64_t max_new_tokens) {
+  Request request;
+  request.id = std::move(id);
+  request.prompt = std::move(prompt);
+  request.max_new_tokens = max_new_tokens;
+  request.sampling.temperature = 0;
+  request.logprobs = 2;
+  request.ignore_eos = true;
+  return request;
+}
+
+Request Scoring(std::string id, std::vector<int32_t> prompt) {
+  Request request = Greedy(std::move(id), std::move(prompt), 0);
+  request.score_prompt = true;
+  return request;
+}
+
+// Makes greedy decoding choose these tokens only; which of them is the model's choice.
+void Allow(const std::string& bytes, Request& request) {
+  for (const char byte : bytes) {
+    request.sampling.logit_bias[static_cast<unsigned char>(byte)] = 100;
+  }
+}
+
+// What must hold between any two calls.
+void ExpectConsistent(const Engine& engine) {
+  const KvCacheStats stats = engine.Stats();
+  EXPECT_EQ(stats.pool_bytes, stats.total_blocks * stats.block_bytes);
+  EXPECT_EQ(stats.block_bytes, stats.block_positions * stats.bytes_per_position);
+  EXPECT_EQ(stats.reserved_bytes + stats.free_bytes, stats.pool_bytes);
+  EXPECT_EQ(stats.free_bytes, stats.free_blocks * stats.block_bytes);
+  EXPECT_EQ(stats.used_bytes, stats.positions * stats.bytes_per_position);
+  EXPECT_LE(stats.used_bytes, stats.reserved_bytes);
+  EXPECT_LE(stats.reserved_bytes, stats.peak_reserved_bytes);
+  EXPECT_LE(stats.peak_reserved_bytes, stats.pool_bytes);
+  int64_t used = 0, reserved = 0, mha = 0, running = 0, waiting = 0;
+  for (const SequenceStats& sequence : engine.Sequences()) {
+    used += sequence.kv_cache.used_bytes;
+    reserved += sequence.kv_cache.reserved_bytes;
+    mha += sequence.kv_cache.mha_used_bytes;
+    EXPECT_LE(sequence.kv_cache.used_bytes, sequence.kv_cache.reserved_bytes);
+    EXPECT_LE(sequence.kv_cache.reserved_bytes, sequence.kv_cache.peak_reserved_bytes);
+    // Less than a block is reserved and unused once a step is over.
+    EXPECT_LT(sequence.kv_cache.reserved_bytes - sequence.kv_cache.used_bytes, stats.block_bytes);
+    ++(sequence.state == SequenceState::kWaiting ? waiting : running);
+    if (sequence.state == SequenceState::kWaiting) {
+      EXPECT_EQ(sequence.kv_cache.reserved_bytes, 0);
+    }
+  }
+  EXPECT_EQ(used, stats.used_bytes);
+  EXPECT_EQ(reserved, stats.reserved_bytes);
+  EXPECT_EQ(mha, stats.mha_used_bytes);
+  EXPECT_EQ(running, stats.running);
+  EXPECT_EQ(waiting, stats.waiting);
+}
+
+void ExpectEmpty(const Engine& engine) {
+  EXPECT_TRUE(engine.idle());
+  EXPECT_THAT(engine.Sequences(), IsEmpty());
+  const KvCacheStats stats = engine.Stats();
+  EXPECT_EQ(stats.free_blocks, stats.total_blocks);
+  EXPECT_EQ(stats.reserved_bytes, 0);
+  EXPECT_EQ(stats.used_bytes, 0);
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+}
+
+// A small model, its engine, and the float64 truth about it.
+class EngineFixture {
+ public:
+  explicit EngineFixture(const ModelConfig& config) : config_(config) {}
+  EngineFixture(const ModelConfig& config, Weights weights)
+      : config_(config), weights_(std::move(weights)) {}
+
+  EngineOptions Options(int64_t blocks = 200) const {
+    EngineOptions options;
+    options.block_positions = kBlockPositions;
+    options.kv_cache_bytes =
+        blocks * MakeCacheGeometry(config_, options.kv_dtype, kBlockPositions).BlockBytes();
+    return options;
+  }
+  std::unique_ptr<Engine> Make(const EngineOptions& options) const {
+    return std::make_unique<Engine>(ServingDecoder(config_, weights_),
+                                    std::make_shared<const ByteTokenizer>(), options);
+  }
+
+  // float64 log-probabilities of the next token after each of `tokens`: [tokens, vocab].
+  at::Tensor DenseLogprobs(const std::vector<int32_t>& tokens) const {
+    const Decoder decoder(config_, weights_, at::kDouble);
+    const std::vector<int64_t> ids(tokens.begin(), tokens.end());
+    return at::log_softmax(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], -1);
+  }
+
+  // A greedy run is what dense float64 computes on its own tokens.
+  void ExpectGreedy(const Request& request, const RecordingSink& sink) const {
+    ASSERT_TRUE(sink.completion.has_value());
+    ASSERT_EQ(sink.logprobs.size(), sink.tokens.size());
+    std::vector<int32_t> tokens = request.prompt;
+    tokens.insert(tokens.end(), sink.tokens.begin(), sink.tokens.end());
+    const at::Tensor dense = DenseLogprobs(tokens);
+    for (size_t i = 0; i < sink.tokens.size(); ++i) {
+      const at::Tensor row = dense[static_cast<int64_t>(request.prompt.size() + i) - 1];
+      const TokenLogprobs& reported = sink.logprobs[i];
+      EXPECT_EQ(reported.chosen.token, sink.tokens[i]);
+      EXPECT_NEAR(reported.chosen.logprob, row[sink.tokens[i]].item<double>(), kLogprobs);
+      const auto best = row.max().item<double>();
+      EXPECT_LE(best - row[sink.tokens[i]].item<double>(), kOpenGap) << "token " << i;
+      ASSERT_EQ(reported.top.size(), 2u);
+      EXPECT_NEAR(reported.top[0].logprob, best, kLogprobs);
+    }
+  }
+
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
+
+ private:
+  ModelConfig config_;
+  Weights weights_ = RandomWeights(config_, 1);
+};
+
+// Two runs of one request: the same log-probabilities, and the same tokens up to a choice that is
+// open. Returns how many tokens were compared.
+int64_t ExpectSameRun(const RecordingSink& actual, const RecordingSink& reference) {
+  for (size_t i = 0; i < reference.tokens.size(); ++i) {
+    const std::vector<TokenLogprob>& top = reference.logprobs[i].top;
+    if (i >= actual.tokens.size()) {
+      ADD_FAILURE() << "ended after " << i << " tokens";
+      return static_cast<int64_t>(i);
+    }
+    EXPECT_NEAR(actual.logprobs[i].top[0].logprob, top[0].logprob, kLogprobs) << "token " << i;
+    EXPECT_NEAR(actual.logprobs[i].top[1].logprob, top[1].logprob, kLogprobs) << "token " << i;
+    if (top[0].logprob - top[1].logprob <= kOpenGap + kLogprobs) return static_cast<int64_t>(i);
+    EXPECT_EQ(actual.tokens[i], reference.tokens[i]) << "token " << i;
+    if (actual.tokens[i] != reference.tokens[i]) return static_cast<int64_t>(i);
+  }
+  EXPECT_EQ(actual.tokens.size(), reference.tokens.size());
+  EXPECT_EQ(actual.text, reference.text);
+  return static_cast<int64_t>(reference.tokens.size());
+}
+
+// Submits all, steps until nothing is left, and checks the engine after every step.
+std::vector<std::shared_ptr<RecordingSink>> RunAll(Engine& engine,
+                                                   const std::vector<Request>& requests) {
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (const Request& request : requests) {
+    engine.Submit(request, sinks.emplace_back(std::make_shared<RecordingSink>()));
+  }
+  while (engine.Step()) ExpectConsistent(engine);
+  for (const auto& sink : sinks) {
+    EXPECT_EQ(sink->final_calls, 1);
+    EXPECT_EQ(sink->late_deltas, 0);
+  }
+  ExpectEmpty(engine);
+  return sinks;
+}
+
+std::shared_ptr<RecordingSink> RunOne(Engine& engine, const Request& request) {
+  return RunAll(engine, {request})[0];
+}
+
+// Prompts of many lengths, each with as many tokens to generate as `max_new_tokens`.
+std::vector<Request> Mixture(int64_t max_new_tokens) {
+  std::vector<Request> requests;
+  for (const int64_t length : {9, 1, 30, 4, 16, 2, 23}) {
+    const std::string id = std::to_string(requests.size());
+    requests.push_back(Greedy(id, Prompt(length, 100 + length), max_new_tokens));
+  }
+  return requests;
+}
+
+class EngineTest : public testing::TestWithParam<NamedConfig> {
+ protected:
+  const EngineFixture model_{GetParam().config};
+};
+
+// ---- Accounting ----------------------------------------------------------------------------
+
+// Section 6, by hand.
+int64_t RowElementsByDefinition(const ModelConfig& config, int64_t layer) {
+  switch (config.attention) {
+    case AttentionKind::kMha:
+      return 2 * config.num_attention_heads * config.head_dim;
+    case AttentionKind::kGqa:
+      return 2 * config.num_key_value_heads * config.head_dim;
+    case AttentionKind::kMla:
+      return config.kv_lora_rank[layer] + config.qk_rope_head_dim;
+  }
+  return 0;
+}
+
+TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
+  for (const NamedConfig& named : EveryOption()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(named.name);
+      const ModelConfig& config = named.config;
+      const CacheGeometry geometry = MakeCacheGeometry(config, dtype, 5);
+      std::vector<int64_t> elements;
+      for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+        elements.push_back(CacheRowElements(config, i));
+        EXPECT_EQ(elements.back(), RowElementsByDefinition(config, i));
+      }
+      KvCacheStorage storage(7, 5, elements, ToScalarType(dtype));
+      ASSERT_EQ(storage.layers(), config.num_hidden_layers);
+      int64_t bytes = 0;
+      for (int64_t i = 0; i < storage.layers(); ++i) {
+        const at::Tensor& layer = storage.layer(i);
+        const auto row_bytes = layer.stride(1) * static_cast<int64_t>(layer.element_size());
+        EXPECT_EQ(row_bytes, CacheRowBytes(config, i, dtype));
+        EXPECT_EQ(row_bytes, geometry.row_bytes[i]);
+        EXPECT_EQ(layer.stride(0), 5 * layer.stride(1));
+        bytes += static_cast<int64_t>(layer.nbytes());
+      }
+      EXPECT_EQ(storage.bytes(), bytes);
+      EXPECT_EQ(bytes, 7 * geometry.BlockBytes());
+    }
+  }
+}
+
+TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
+  for (const NamedConfig& named : EveryOption()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(named.name);
+      auto decoder = ServingDecoder(named.config, RandomWeights(named.config, 2));
+      EngineOptions options;
+      options.kv_cache_bytes = 1'000'000;
+      options.kv_dtype = dtype;
+      options.block_positions = 5;
+      const AllocationMeter meter;
+      const Engine engine(std::move(decoder), std::make_shared<const ByteTokenizer>(), options);
+      const KvCacheStats stats = engine.Stats();
+      EXPECT_EQ(stats.pool_bytes, meter.total());
+      EXPECT_EQ(engine.pool_positions(), stats.total_blocks * 5);
+      EXPECT_LE(stats.pool_bytes, options.kv_cache_bytes);
+      EXPECT_GT(stats.pool_bytes, options.kv_cache_bytes - stats.block_bytes);
+      int64_t per_position = 0;
+      for (int64_t i = 0; i < named.config.num_hidden_layers; ++i) {
+        per_position += RowElementsByDefinition(named.config, i) * ElementBytes(dtype);
+      }
+      EXPECT_EQ(stats.bytes_per_position, per_position);
+    }
+  }
+}
+
+TEST(EngineAccounting, PoolThatHoldsNoBlockIsRefused) {
+  const EngineFixture model(SmallModel(AttentionKind::kGqa));
+  EngineOptions options = model.Options(1);
+  EXPECT_EQ(model.Make(options)->Stats().total_blocks, 1);
+  --options.kv_cache_bytes;
+  EXPECT_THROW(model.Make(options), LoadError);
+}
+
+TEST_P(EngineTest, FinishedRequestHoldsPromptAndGeneratedLessOne) {
+  const auto engine = model_.Make(model_.Options());
+  const int64_t per_position = engine->geometry().BytesPerPosition();
+  const int64_t layers = model_.config().num_hidden_layers;
+  for (const auto& [prompt, generated] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 1}, {4, 1}, {7, 12}, {1, 40}}) {
+    const auto sink = RunOne(*engine, Greedy("r", Prompt(prompt, 3), generated));
+    const RequestUsage& usage = sink->completion->usage;
+    EXPECT_EQ(usage.prompt_tokens, prompt);
+    EXPECT_EQ(usage.generated_tokens, generated);
+    EXPECT_EQ(std::ssize(sink->tokens), generated);
+    const int64_t positions = prompt + generated - 1;
+    const int64_t blocks = (positions + kBlockPositions - 1) / kBlockPositions;
+    EXPECT_EQ(usage.kv_cache.positions, positions);
+    EXPECT_EQ(usage.kv_cache.bytes_per_position, per_position);
+    EXPECT_EQ(usage.kv_cache.used_bytes, positions * per_position);
+    EXPECT_EQ(usage.kv_cache.reserved_bytes, blocks * kBlockPositions * per_position);
+    EXPECT_EQ(usage.kv_cache.peak_reserved_bytes, usage.kv_cache.reserved_bytes);
+    // MHA with as many heads: 2D of 4-byte elements in each layer, D = H * d here.
+    EXPECT_EQ(usage.kv_cache.mha_used_bytes,
+              positions * layers * 2 * model_.config().hidden_size * 4);
+    EXPECT_EQ(usage.preemptions, 0);
+    EXPECT_GE(usage.queue_time.count(), 0);
+    EXPECT_GE(usage.prefill_time.count(), 0);
+    EXPECT_GE(usage.decode_time.count(), 0);
+  }
+}
+
+TEST_P(EngineTest, LiveSequencesAreReported) {
+  EngineOptions options = model_.Options();
+  options.max_batch_tokens = 8;
+  options.max_running = 2;
+  const auto engine = model_.Make(options);
+  for (const int64_t length : {3, 20, 5}) {
+    engine->Submit(Greedy(std::to_string(length), Prompt(length, 4), 10),
+                   std::make_shared<RecordingSink>());
+  }
+  for (const SequenceStats& sequence : engine->Sequences()) {
+    EXPECT_EQ(sequence.state, SequenceState::kWaiting);
+  }
+  ASSERT_TRUE(engine->Step());  // 3 rows of the first, 5 of the second
+  const std::vector<SequenceStats> live = engine->Sequences();
+  ASSERT_EQ(live.size(), 3u);
+  EXPECT_EQ(live[0].id, "3");
+  EXPECT_EQ(live[0].state, SequenceState::kDecode);
+  EXPECT_EQ(live[0].generated_tokens, 1);
+  EXPECT_EQ(live[0].kv_cache.positions, 3);
+  EXPECT_EQ(live[1].state, SequenceState::kPrefill);
+  EXPECT_EQ(live[1].prompt_tokens, 20);
+  EXPECT_EQ(live[1].generated_tokens, 0);
+  EXPECT_EQ(live[1].kv_cache.positions, 5);
+  EXPECT_EQ(live[2].state, SequenceState::kWaiting);
+  EXPECT_EQ(live[2].kv_cache.positions, 0);
+  ExpectConsistent(*engine);
+}
+
+// ---- The same result however it is computed --------------------------------------------------
+
+TEST_P(EngineTest, GreedyEqualsDense) {
+  const auto engine = model_.Make(model_.Options());
+  const std::vector<Request> requests = Mixture(20);
+  const auto sinks = RunAll(*engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(requests[i].id);
+    EXPECT_EQ(sinks[i]->tokens.size(), 20u);
+    EXPECT_EQ(sinks[i]->completion->reason, FinishReason::kLength);
+    model_.ExpectGreedy(requests[i], *sinks[i]);
+  }
+}
+
+TEST_P(EngineTest, BatchChunksAndPreemptionChangeNothing) {
+  const std::vector<Request> requests = Mixture(20);
+  std::vector<std::shared_ptr<RecordingSink>> alone;
+  for (const Request& request : requests) {
+    alone.push_back(RunOne(*model_.Make(model_.Options()), request));
+  }
+
+  EngineOptions together = model_.Options();
+  EngineOptions chunked = model_.Options();
+  chunked.max_batch_tokens = 5;
+  EngineOptions single_rows = model_.Options();
+  single_rows.max_batch_tokens = 1;
+  // The longest takes 13 blocks in the end, all together 54.
+  EngineOptions preempted = model_.Options(14);
+  EngineOptions preempted_chunked = model_.Options(15);
+  preempted_chunked.max_batch_tokens = 7;
+  int64_t compared = 0, possible = 0;
+  for (const EngineOptions& options :
+       {together, chunked, single_rows, preempted, preempted_chunked}) {
+    SCOPED_TRACE("tokens " + std::to_string(options.max_batch_tokens) + ", bytes " +
+                 std::to_string(options.kv_cache_bytes));
+    const auto engine = model_.Make(options);
+    const auto sinks = RunAll(*engine, requests);
+    int64_t preemptions = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(requests[i].id);
+      model_.ExpectGreedy(requests[i], *sinks[i]);
+      compared += ExpectSameRun(*sinks[i], *alone[i]);
+      possible += std::ssize(alone[i]->tokens);
+      preemptions += sinks[i]->completion->usage.preemptions;
+      EXPECT_EQ(sinks[i]->completion->usage.kv_cache.positions,
+                std::ssize(requests[i].prompt) + 20 - 1);
+    }
+    EXPECT_EQ(engine->Stats().preemptions, preemptions);
+    EXPECT_EQ(preemptions > 0, options.kv_cache_bytes < together.kv_cache_bytes);
+  }
+  EXPECT_GE(compared * 10, possible * 7);  // open choices are few
+}
+
+TEST_P(EngineTest, PreemptedSequenceHoldsNothingAndKeepsItsPeak) {
+  const auto engine = model_.Make(model_.Options(6));
+  const auto first = std::make_shared<RecordingSink>(), second = std::make_shared<RecordingSink>();
+  engine->Submit(Greedy("first", Prompt(8, 5), 12), first);
+  engine->Submit(Greedy("second", Prompt(8, 6), 12), second);
+  while (engine->Stats().preemptions == 0) ASSERT_TRUE(engine->Step());
+  const std::vector<SequenceStats> live = engine->Sequences();
+  ASSERT_EQ(live.size(), 2u);
+  EXPECT_EQ(live[1].id, "second");
+  EXPECT_EQ(live[1].state, SequenceState::kWaiting);
+  EXPECT_EQ(live[1].preemptions, 1);
+  EXPECT_EQ(live[1].kv_cache.used_bytes, 0);
+  EXPECT_EQ(live[1].kv_cache.reserved_bytes, 0);
+  EXPECT_EQ(live[1].kv_cache.peak_reserved_bytes, 3 * engine->geometry().BlockBytes());
+  EXPECT_GT(live[1].generated_tokens, 0);
+  while (engine->Step()) ExpectConsistent(*engine);
+  EXPECT_EQ(second->completion->usage.preemptions, 1);
+  EXPECT_EQ(second->tokens.size(), 12u);
+}
+
+TEST_P(EngineTest, ScoresEqualDense) {
+  const std::vector<int64_t> lengths = {1, 2, 17, 64, 33};
+  for (const int64_t max_batch_tokens : {512, 6, 1}) {
+    EngineOptions options = model_.Options();
+    options.max_batch_tokens = max_batch_tokens;
+    const auto engine = model_.Make(options);
+    std::vector<Request> requests;
+    for (const int64_t length : lengths) {
+      requests.push_back(Scoring(std::to_string(length), Prompt(length, 7)));
+    }
+    const auto sinks = RunAll(*engine, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const std::vector<int32_t>& prompt = requests[i].prompt;
+      const Completion& completion = *sinks[i]->completion;
+      EXPECT_EQ(completion.reason, FinishReason::kLength);
+      EXPECT_THAT(sinks[i]->tokens, IsEmpty());
+      EXPECT_EQ(completion.usage.kv_cache.positions, std::ssize(prompt));
+      ASSERT_EQ(completion.prompt_logprobs.size(), prompt.size() - 1);
+      const at::Tensor dense = model_.DenseLogprobs(prompt);
+      for (size_t p = 0; p + 1 < prompt.size(); ++p) {
+        EXPECT_NEAR(completion.prompt_logprobs[p],
+                    dense[static_cast<int64_t>(p)][prompt[p + 1]].item<double>(), kLogprobs);
+      }
+    }
+  }
+}
+
+TEST_P(EngineTest, ScoringAndGeneratingTogetherSurvivesPreemption) {
+  std::vector<Request> requests = Mixture(15);
+  for (Request& request : requests) request.score_prompt = true;
+  EngineOptions options = model_.Options(12);
+  options.max_batch_tokens = 11;
+  const auto engine = model_.Make(options);
+  const auto sinks = RunAll(*engine, requests);
+  EXPECT_GT(engine->Stats().preemptions, 0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::vector<int32_t>& prompt = requests[i].prompt;
+    model_.ExpectGreedy(requests[i], *sinks[i]);
+    const std::vector<float>& scores = sinks[i]->completion->prompt_logprobs;
+    ASSERT_EQ(scores.size(), prompt.size() - 1);
+    const at::Tensor dense = model_.DenseLogprobs(prompt);
+    for (size_t p = 0; p + 1 < prompt.size(); ++p) {
+      EXPECT_NEAR(scores[p], dense[static_cast<int64_t>(p)][prompt[p + 1]].item<double>(),
+                  kLogprobs);
+    }
+  }
+}
+
+// ---- How a request ends ------------------------------------------------------------------------
+
+TEST_P(EngineTest, EndTokenStopsUnlessIgnored) {
+  const auto engine = model_.Make(model_.Options());
+  Request request = Greedy("r", Prompt(5, 8), 6);
+  request.sampling.logit_bias = {{ByteTokenizer::kEnd, 1000.0f}};
+  request.ignore_eos = false;
+  const auto stopped = RunOne(*engine, request);
+  EXPECT_EQ(stopped->completion->reason, FinishReason::kStop);
+  EXPECT_EQ(stopped->completion->stop, std::nullopt);
+  EXPECT_THAT(stopped->tokens, ElementsAre(ByteTokenizer::kEnd));
+  EXPECT_EQ(stopped->text, "");
+  request.ignore_eos = true;
+  const auto ignored = RunOne(*engine, request);
+  EXPECT_EQ(ignored->completion->reason, FinishReason::kLength);
+  EXPECT_EQ(ignored->tokens.size(), 6u);
+  EXPECT_THAT(ignored->tokens, Each(ByteTokenizer::kEnd));
+}
+
+TEST_P(EngineTest, StopStringsEndTheTextBeforeThem) {
+  const auto engine = model_.Make(model_.Options());
+  Request request = Greedy("r", Prompt(5, 9), 30);
+  Allow("abcdefgh", request);
+  const std::string whole = RunOne(*engine, request)->text;
+  ASSERT_EQ(whole.size(), 30u);
+  for (size_t first = 0; first + 3 <= whole.size(); first += 4) {
+    const std::string stop = whole.substr(first, 3);
+    request.stop = {"never", stop};
+    const auto sink = RunOne(*engine, request);
+    const size_t place = whole.find(stop);
+    EXPECT_EQ(sink->completion->reason, FinishReason::kStop);
+    EXPECT_EQ(sink->completion->stop, stop);
+    EXPECT_EQ(sink->text, whole.substr(0, place));
+    EXPECT_EQ(sink->tokens.size(), place + 3);
+    EXPECT_EQ(sink->completion->usage.kv_cache.positions, 5 + std::ssize(sink->tokens) - 1);
+  }
+  // What may have been the start of one comes out in the end.
+  request.stop = {whole.substr(27) + "x"};
+  const auto sink = RunOne(*engine, request);
+  EXPECT_EQ(sink->completion->reason, FinishReason::kLength);
+  EXPECT_EQ(sink->completion->stop, std::nullopt);
+  EXPECT_EQ(sink->text, whole);
+}
+
+TEST_P(EngineTest, UnfinishedCharacterComesOutInTheEnd) {
+  const auto engine = model_.Make(model_.Options());
+  Request request = Greedy("r", Prompt(5, 10), 3);
+  Allow("\xe2", request);  // begins a character of three bytes
+  EXPECT_EQ(RunOne(*engine, request)->text, "\uFFFD\uFFFD\uFFFD");
+}
+
+TEST_P(EngineTest, ContextEndFinishesWithLength) {
+  const int64_t context = model_.config().max_position_embeddings;
+  const auto engine = model_.Make(model_.Options());
+  for (const int64_t length : {context - 1, context - 5, int64_t{1}}) {
+    const Request request = Greedy("r", Prompt(length, 11), 1000);
+    const auto sink = RunOne(*engine, request);
+    EXPECT_EQ(sink->completion->reason, FinishReason::kLength);
+    EXPECT_EQ(std::ssize(sink->tokens), context - length);
+    model_.ExpectGreedy(request, *sink);
+  }
+}
+
+TEST_P(EngineTest, LogprobsAreReportedAsAskedFor) {
+  const auto engine = model_.Make(model_.Options());
+  Request request = Greedy("r", Prompt(5, 12), 4);
+  request.logprobs = std::nullopt;
+  EXPECT_THAT(RunOne(*engine, request)->logprobs, IsEmpty());
+  for (const int32_t top : {0, 1, 7}) {
+    request.logprobs = top;
+    const auto sink = RunOne(*engine, request);
+    ASSERT_EQ(sink->logprobs.size(), 4u);
+    for (const TokenLogprobs& logprobs : sink->logprobs) {
+      EXPECT_EQ(std::ssize(logprobs.top), top);
+      if (top > 0) {
+        EXPECT_EQ(logprobs.top[0].token, logprobs.chosen.token);  // greedy
+      }
+    }
+  }
+}
+
+TEST_P(EngineTest, SamplingFollowsTheSeed) {
+  const auto engine = model_.Make(model_.Options());
+  Request request = Greedy("r", Prompt(5, 13), 20);
+  request.sampling.temperature = 1;
+  request.seed = 7;
+  const auto first = RunOne(*engine, request), again = RunOne(*engine, request);
+  EXPECT_EQ(first->tokens, again->tokens);
+  request.seed = 8;
+  EXPECT_NE(RunOne(*engine, request)->tokens, first->tokens);
+}
+
+// ---- Refusals, cancellation, failure -----------------------------------------------------------
+
+std::optional<SubmitStatus> Rejection(Engine& engine, const Request& request) {
+  const auto sink = std::make_shared<RecordingSink>();
+  engine.Submit(request, sink);
+  EXPECT_EQ(sink->final_calls, sink->rejected.has_value() ? 1 : 0);
+  return sink->rejected;
+}
+
+TEST_P(EngineTest, RefusesWhatTheContextCannotHold) {
+  const int64_t context = model_.config().max_position_embeddings;
+  const auto engine = model_.Make(model_.Options());
+  EXPECT_EQ(Rejection(*engine, Greedy("1", Prompt(context, 14), 1)), SubmitStatus::kPromptTooLong);
+  EXPECT_EQ(Rejection(*engine, Scoring("2", Prompt(context + 1, 14))),
+            SubmitStatus::kPromptTooLong);
+  ExpectEmpty(*engine);
+  EXPECT_EQ(Rejection(*engine, Scoring("3", Prompt(context, 14))), std::nullopt);
+  EXPECT_EQ(Rejection(*engine, Greedy("4", Prompt(context - 1, 14), 1)), std::nullopt);
+}
+
+TEST_P(EngineTest, RefusesWhatThePoolNeverHolds) {
+  const auto engine = model_.Make(model_.Options(5));  // 20 positions
+  EXPECT_EQ(Rejection(*engine, Greedy("1", Prompt(10, 15), 12)), SubmitStatus::kNeverFits);
+  EXPECT_EQ(Rejection(*engine, Scoring("2", Prompt(21, 15))), SubmitStatus::kNeverFits);
+  const auto sinks = RunAll(
+      *engine, {Greedy("3", Prompt(10, 15), 11), Scoring("4", Prompt(20, 15))});  // to the last row
+  EXPECT_EQ(sinks[0]->tokens.size(), 11u);
+  EXPECT_EQ(sinks[1]->completion->prompt_logprobs.size(), 19u);
+}
+
+TEST_P(EngineTest, RefusesBeyondTheQueue) {
+  EngineOptions options = model_.Options();
+  options.max_waiting = 2;
+  const auto engine = model_.Make(options);
+  EXPECT_EQ(Rejection(*engine, Greedy("1", Prompt(3, 16), 4)), std::nullopt);
+  EXPECT_EQ(Rejection(*engine, Greedy("2", Prompt(3, 16), 4)), std::nullopt);
+  EXPECT_EQ(Rejection(*engine, Greedy("3", Prompt(3, 16), 4)), SubmitStatus::kQueueFull);
+  EXPECT_TRUE(engine->Step());
+  EXPECT_EQ(Rejection(*engine, Greedy("4", Prompt(3, 16), 4)), std::nullopt);
+}
+
+TEST_P(EngineTest, StoppingRefusesNewAndFinishesLive) {
+  const auto engine = model_.Make(model_.Options());
+  const auto live = std::make_shared<RecordingSink>();
+  engine->Submit(Greedy("live", Prompt(3, 17), 8), live);
+  engine->StopAccepting();
+  EXPECT_EQ(Rejection(*engine, Greedy("new", Prompt(3, 17), 8)), SubmitStatus::kStopping);
+  while (engine->Step()) continue;
+  EXPECT_EQ(live->tokens.size(), 8u);
+  ExpectEmpty(*engine);
+}
+
+TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
+  const auto engine = model_.Make(model_.Options());
+  std::map<std::string, std::shared_ptr<RecordingSink>> sinks;
+  for (const char* id : {"a", "b", "c"}) {
+    engine->Submit(Greedy(id, Prompt(9, 18), 20), sinks[id] = std::make_shared<RecordingSink>());
+  }
+  engine->Cancel("c");  // has never run
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->Step());
+  EXPECT_EQ(engine->Stats().total_blocks - engine->Stats().free_blocks, 6);
+  engine->Cancel("a");
+  engine->Cancel("a");        // again
+  engine->Cancel("unknown");  // ignored
+  EXPECT_EQ(engine->Stats().total_blocks - engine->Stats().free_blocks, 3);
+  for (const char* id : {"a", "c"}) {
+    ASSERT_EQ(sinks[id]->final_calls, 1);
+    EXPECT_EQ(sinks[id]->completion->reason, FinishReason::kCancelled);
+  }
+  EXPECT_EQ(sinks["a"]->completion->usage.generated_tokens, 3);
+  EXPECT_EQ(sinks["a"]->completion->usage.kv_cache.positions, 9 + 3 - 1);
+  EXPECT_EQ(sinks["c"]->completion->usage.kv_cache.peak_reserved_bytes, 0);
+  while (engine->Step()) ExpectConsistent(*engine);
+  EXPECT_EQ(sinks["b"]->tokens.size(), 20u);
+  for (const auto& [id, sink] : sinks) EXPECT_EQ(sink->late_deltas, 0);
+  ExpectEmpty(*engine);
+}
+
+// A token that the embedding does not have makes the step throw.
+TEST_P(EngineTest, ThrowingStepFailsItsOwnRequestsOnly) {
+  EngineOptions options = model_.Options();
+  options.max_running = 2;
+  const auto engine = model_.Make(options);
+  std::vector<int32_t> bad = Prompt(6, 19);
+  bad[3] = static_cast<int32_t>(model_.config().vocab_size);
+  const Request good = Greedy("good", Prompt(6, 20), 10);
+  const auto sinks =
+      RunAll(*engine, {Greedy("bad", bad, 10), Greedy("beside", Prompt(6, 21), 10), good});
+  EXPECT_EQ(sinks[0]->completion->reason, FinishReason::kFailed);
+  EXPECT_NE(sinks[0]->completion->error, "");
+  EXPECT_EQ(sinks[0]->completion->usage.kv_cache.positions, 0);
+  EXPECT_EQ(sinks[1]->completion->reason, FinishReason::kFailed);  // was in that step
+  EXPECT_EQ(sinks[2]->completion->reason, FinishReason::kLength);  // was not
+  model_.ExpectGreedy(good, *sinks[2]);
+  model_.ExpectGreedy(good, *RunOne(*engine, good));
+}
+
+TEST_P(EngineTest, RequestsThatWaitOutliveAThrowingStep) {
+  EngineOptions options = model_.Options();
+  options.max_running = 1;
+  const auto engine = model_.Make(options);
+  std::vector<int32_t> bad = Prompt(6, 19);
+  bad[3] = -1;
+  const Request good = Greedy("good", Prompt(6, 20), 10);
+  const auto sinks = RunAll(*engine, {Greedy("bad", bad, 10), good});
+  EXPECT_EQ(sinks[0]->completion->reason, FinishReason::kFailed);
+  EXPECT_EQ(sinks[1]->completion->reason, FinishReason::kLength);
+  model_.ExpectGreedy(good, *sinks[1]);
+}
+
+// One token's embedding is NaN: requests that contain it fail, and neither those beside them in
+// the batch nor those that get their blocks later see anything of it.
+TEST_P(EngineTest, NaNStaysWithItsRequest) {
+  constexpr int32_t kPoison = 200;
+  Weights weights = RandomWeights(model_.config(), 1);
+  weights["model.embed_tokens.weight"][kPoison].fill_(std::nan(""));
+  const EngineFixture poisoned(model_.config(), weights);
+  const auto engine = poisoned.Make(poisoned.Options(20));
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<int32_t> prompt = Prompt(8 + i, 22 + i);
+    std::replace(prompt.begin(), prompt.end(), kPoison, 0);
+    if (i % 3 == 1) prompt[4] = kPoison;
+    requests.push_back(Greedy(std::to_string(i), prompt, 9));
+    requests.back().sampling.logit_bias = {{kPoison, -1000.0f}};
+  }
+  const auto sinks = RunAll(*engine, requests);
+  for (int i = 0; i < 12; ++i) {
+    if (i % 3 == 1) {
+      EXPECT_EQ(sinks[i]->completion->reason, FinishReason::kFailed) << i;
+      EXPECT_THAT(sinks[i]->completion->error, HasSubstr("finite"));
+    } else {
+      EXPECT_EQ(sinks[i]->completion->reason, FinishReason::kLength) << i;
+      const auto alone = RunOne(*poisoned.Make(poisoned.Options()), requests[i]);
+      EXPECT_GT(ExpectSameRun(*sinks[i], *alone), 0) << i;
+    }
+  }
+}
+
+// Hundreds of requests of every sort, cancelled at random, in a pool that is always too small.
+TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
+  std::set<FinishReason> reasons;
+  std::set<SubmitStatus> rejections;
+  int64_t preemptions = 0;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    std::mt19937_64 generator(seed);
+    const auto below = [&](uint64_t limit) { return static_cast<int64_t>(generator() % limit); };
+    EngineOptions options = model_.Options(10 + below(10));
+    options.max_batch_tokens = 1 + below(24);
+    options.max_running = 1 + below(6);
+    options.max_waiting = 1 + below(12);
+    const auto engine = model_.Make(options);
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    std::vector<Request> requests;
+    const int64_t count = 150;
+    while (std::ssize(requests) < count || !engine->idle()) {
+      const int64_t action = below(10);
+      if (action < 4 && std::ssize(requests) < count) {
+        const int64_t length = 1 + below(below(8) == 0 ? 70 : 14);
+        Request request =
+            Greedy(std::to_string(requests.size()), Prompt(length, generator()), below(20));
+        request.score_prompt = request.max_new_tokens == 0 || below(5) == 0;
+        request.sampling.temperature = below(2) == 0 ? 0.0f : 1.0f;
+        request.ignore_eos = below(2) == 0;
+        if (below(4) == 0) {
+          Allow("ab", request);
+          request.stop = {"a"};
+        }
+        if (below(40) == 0) request.prompt.back() = 100'000;  // fails its step
+        requests.push_back(request);
+        engine->Submit(request, sinks.emplace_back(std::make_shared<RecordingSink>()));
+      } else if (action == 4 && !requests.empty()) {
+        const int64_t recent = std::min<int64_t>(std::ssize(requests), 15);
+        engine->Cancel(std::to_string(std::ssize(requests) - 1 - below(recent)));  // if it is live
+      } else {
+        engine->Step();
+      }
+      ExpectConsistent(*engine);
+    }
+    ExpectEmpty(*engine);
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      const RecordingSink& sink = *sinks[i];
+      ASSERT_EQ(sink.final_calls, 1) << i;
+      ASSERT_EQ(sink.late_deltas, 0) << i;
+      ASSERT_NE(sink.rejected.has_value(), sink.completion.has_value()) << i;
+      if (sink.rejected) {
+        rejections.insert(*sink.rejected);
+        EXPECT_THAT(sink.tokens, IsEmpty());
+        continue;
+      }
+      reasons.insert(sink.completion->reason);
+      const RequestUsage& usage = sink.completion->usage;
+      EXPECT_EQ(usage.generated_tokens, std::ssize(sink.tokens));
+      if (sink.completion->reason == FinishReason::kLength ||
+          sink.completion->reason == FinishReason::kStop) {
+        EXPECT_EQ(usage.kv_cache.positions,
+                  std::ssize(requests[i].prompt) + std::max<int64_t>(usage.generated_tokens, 1) - 1)
+            << i;
+        EXPECT_EQ(usage.kv_cache.used_bytes,
+                  usage.kv_cache.positions * engine->geometry().BytesPerPosition());
+      }
+    }
+    preemptions += engine->Stats().preemptions;
+  }
+  // Every way to end was taken.
+  EXPECT_EQ(reasons.size(), 4u);
+  EXPECT_EQ(rejections.size(), 3u);  // all but kStopping
+  EXPECT_GT(preemptions, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(EachKind()),
+                         testing::PrintToStringParamName());
+
+// ---- Loading
+// -------------------------------------------------------------------------------------
+
+TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
+  ModelConfig config = SmallModel(AttentionKind::kMla);
+  config.torch_dtype = DType::kBFloat16;
+  const TempDir directory;
+  SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
+  HostOptions options{
+      .name = "small", .directory = directory.path(), .dtype = {}, .kv_dtype = {}, .engine = {}};
+  options.engine.kv_cache_bytes = 100'000;
+  const auto check = [&](DType weights, DType cache) {
+    const HostedModel model = LoadHostedModel(options);
+    EXPECT_EQ(model.name, "small");
+    EXPECT_EQ(model.weight_dtype, weights);
+    EXPECT_EQ(model.kv_dtype, cache);
+    EXPECT_EQ(model.parameters, ParameterCount(config));
+    EXPECT_EQ(model.parameter_bytes, model.parameters * ElementBytes(weights));
+    EXPECT_EQ(model.engine->Stats().bytes_per_position, 2 * 7 * ElementBytes(cache));
+    EXPECT_EQ(RunOne(*model.engine, Greedy("r", Prompt(5, 23), 6))->tokens.size(), 6u);
+  };
+  check(DType::kBFloat16, DType::kBFloat16);
+  options.dtype = DType::kFloat32;
+  check(DType::kFloat32, DType::kFloat32);
+  options.kv_dtype = DType::kBFloat16;
+  check(DType::kFloat32, DType::kBFloat16);
+}
+
+TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  config.vocab_size = 257;
+  const TempDir directory;
+  SaveCheckpoint(directory.path(), config, RandomWeights(config, 3));
+  HostOptions options{
+      .name = "small", .directory = directory.path(), .dtype = {}, .kv_dtype = {}, .engine = {}};
+  options.engine.kv_cache_bytes = 100'000;
+  try {
+    LoadHostedModel(options);
+    ADD_FAILURE() << "accepted";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("vocab_size is 257"));
+  }
+}
+
+}  // namespace
+}  // namespace triptych

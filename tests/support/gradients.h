@@ -1,0 +1,19 @@
+// Automatic derivatives against finite differences.
+#ifndef TRIPTYCH_TESTS_SUPPORT_GRADIENTS_H_
+#define TRIPTYCH_TESTS_SUPPORT_GRADIENTS_H_
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <vector>
+
+namespace triptych {
+
+// Expects the derivative of `loss` by every element of `leaves` to equal the central difference.
+// The leaves are contiguous float64; `loss` computes a scalar from them as they are.
+void ExpectGradients(const std::vector<at::Tensor>& leaves,
+                     const std::function<at::Tensor()>& loss);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_GRADIENTS_H_

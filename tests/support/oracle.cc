@@ -1,0 +1,271 @@
+#include "tests/support/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace triptych::oracle {
+namespace {
+
+double DotProduct(const double* a, const double* b, int64_t size) {
+  double sum = 0;
+  for (int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+Matrix Apply(const Linear& linear, const Matrix& x) {
+  Matrix y(x.rows, linear.weight.rows);
+  for (int64_t i = 0; i < y.rows; ++i) {
+    for (int64_t j = 0; j < y.cols; ++j) {
+      y(i, j) = DotProduct(&x.data[i * x.cols], &linear.weight.data[j * x.cols], x.cols);
+      if (!linear.bias.empty()) y(i, j) += linear.bias(0, j);
+    }
+  }
+  return y;
+}
+
+// One head. q: [L1, d_qk], k: [L2, d_qk], v: [L2, d_v] -> [L1, d_v].
+Matrix AttendOneHead(const Matrix& q, const Matrix& k, const Matrix& v, double scale,
+                     const Masking& masking) {
+  Matrix out(q.rows, v.cols);
+  for (int64_t i = 0; i < q.rows; ++i) {
+    std::vector<double> scores;
+    double largest = -std::numeric_limits<double>::infinity();
+    for (int64_t j = 0; j < k.rows; ++j) {
+      if (masking.causal && j > i + masking.causal_shift) break;
+      scores.push_back(scale * DotProduct(&q.data[i * q.cols], &k.data[j * k.cols], q.cols));
+      largest = std::max(largest, scores.back());
+    }
+    double total = 0;
+    for (double& score : scores) total += score = std::exp(score - largest);
+    for (size_t j = 0; j < scores.size(); ++j) {
+      for (int64_t c = 0; c < v.cols; ++c) {
+        out(i, c) += scores[j] / total * v(static_cast<int64_t>(j), c);
+      }
+    }
+  }
+  return out;
+}
+
+Matrix Columns(const Matrix& x, int64_t first, int64_t count) {
+  Matrix out(x.rows, count);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    for (int64_t j = 0; j < count; ++j) out(i, j) = x(i, first + j);
+  }
+  return out;
+}
+
+Matrix RotateRows(const Rotation& rotation, Matrix x) {
+  for (int64_t i = 0; i < x.rows; ++i) Rotate(rotation, i, &x.data[i * x.cols], x.cols);
+  return x;
+}
+
+void CopyColumns(const Matrix& from, Matrix& to, int64_t first) {
+  for (int64_t i = 0; i < from.rows; ++i) {
+    for (int64_t j = 0; j < from.cols; ++j) to(i, first + j) = from(i, j);
+  }
+}
+
+Matrix RmsNorm(Matrix x, const Matrix& weight, double eps) {
+  for (int64_t i = 0; i < x.rows; ++i) {
+    double squares = 0;
+    for (int64_t j = 0; j < x.cols; ++j) squares += x(i, j) * x(i, j);
+    const double norm = std::sqrt(squares / static_cast<double>(x.cols) + eps);
+    for (int64_t j = 0; j < x.cols; ++j) x(i, j) = x(i, j) / norm * weight(0, j);
+  }
+  return x;
+}
+
+Matrix LayerNorm(Matrix x, const Matrix& weight, const Matrix& bias, double eps) {
+  const auto width = static_cast<double>(x.cols);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    double mean = 0, variance = 0;
+    for (int64_t j = 0; j < x.cols; ++j) mean += x(i, j) / width;
+    for (int64_t j = 0; j < x.cols; ++j) variance += (x(i, j) - mean) * (x(i, j) - mean) / width;
+    for (int64_t j = 0; j < x.cols; ++j) {
+      x(i, j) = (x(i, j) - mean) / std::sqrt(variance + eps) * weight(0, j);
+      if (!bias.empty()) x(i, j) += bias(0, j);
+    }
+  }
+  return x;
+}
+
+double Activate(HiddenAct act, double x) {
+  switch (act) {
+    case HiddenAct::kGelu:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case HiddenAct::kGeluExact:
+      return x / 2 * (1 + std::erf(x / std::numbers::sqrt2));
+    case HiddenAct::kSilu:
+      return x / (1 + std::exp(-x));
+  }
+  return 0;
+}
+
+// The tensors of one model.
+class Model {
+ public:
+  Model(const ModelConfig& config, const Arrays& weights) : config_(config), weights_(weights) {}
+
+  Matrix Find(const std::string& name) const {
+    const auto found = weights_.find(name);
+    return found == weights_.end() ? Matrix() : found->second;
+  }
+  Linear FindLinear(const std::string& name) const {
+    return {weights_.at(name + ".weight"), Find(name + ".bias")};
+  }
+
+  Matrix Normalize(const std::string& name, const Matrix& x) const {
+    const Matrix& weight = weights_.at(name + ".weight");
+    return config_.norm == NormKind::kRmsNorm
+               ? RmsNorm(x, weight, config_.norm_eps)
+               : LayerNorm(x, weight, Find(name + ".bias"), config_.norm_eps);
+  }
+
+  Matrix Embed(const std::vector<int64_t>& ids) const {
+    const Matrix& tokens = weights_.at("model.embed_tokens.weight");
+    Matrix x(static_cast<int64_t>(ids.size()), config_.hidden_size);
+    for (int64_t p = 0; p < x.rows; ++p) {
+      for (int64_t j = 0; j < x.cols; ++j) {
+        x(p, j) = tokens(ids[p], j);
+        if (config_.position_embedding == PositionEmbedding::kLearned) {
+          x(p, j) += weights_.at("model.embed_positions.weight")(p, j);
+        } else if (config_.position_embedding == PositionEmbedding::kSinusoidal) {
+          const double exponent = static_cast<double>(j / 2 * 2) / static_cast<double>(x.cols);
+          const double angle = static_cast<double>(p) / std::pow(10000.0, exponent);
+          x(p, j) += j % 2 == 0 ? std::sin(angle) : std::cos(angle);
+        }
+      }
+    }
+    return x;
+  }
+
+  Matrix Attend(int64_t layer, const Matrix& x) const {
+    const std::string self = "model.layers." + std::to_string(layer) + ".self_attn.";
+    Rotation rotation;
+    if (config_.position_embedding == PositionEmbedding::kRope) {
+      rotation = {config_.rope_theta, !config_.rope_interleave};
+    }
+    if (config_.attention == AttentionKind::kMla) {
+      const LatentAttention attention{.heads = config_.num_attention_heads,
+                                      .d_qk = config_.head_dim,
+                                      .d_v = config_.head_dim,
+                                      .rank = config_.kv_lora_rank[layer],
+                                      .d_rope = config_.qk_rope_head_dim,
+                                      .q = FindLinear(self + "q_proj"),
+                                      .kv_a = Find(self + "kv_a_proj_with_mqa.weight"),
+                                      .latent_norm = Find(self + "kv_a_layernorm.weight"),
+                                      .norm_eps = config_.norm_eps,
+                                      .kv_b = Find(self + "kv_b_proj.weight"),
+                                      .o = FindLinear(self + "o_proj"),
+                                      .rotation = rotation,
+                                      .masking = {.causal = true}};
+      return attention(x, x);
+    }
+    const GroupedAttention attention{
+        .heads = config_.num_attention_heads,
+        .groups = config_.num_key_value_heads,
+        .q = FindLinear(self + "q_proj"),
+        .k = FindLinear(self + "k_proj"),
+        .v = FindLinear(self + "v_proj"),
+        .o = FindLinear(self + "o_proj"),
+        .contiguous = config_.head_grouping == HeadGrouping::kContiguous,
+        .rotation = rotation,
+        .masking = {.causal = true}};
+    return attention(x, x);
+  }
+
+  Matrix Mlp(int64_t layer, const Matrix& x) const {
+    const std::string mlp = "model.layers." + std::to_string(layer) + ".mlp.";
+    Matrix inner = Apply(FindLinear(mlp + "up_proj"), x);
+    if (config_.mlp == MlpKind::kSwiglu) {
+      const Matrix gate = Apply(FindLinear(mlp + "gate_proj"), x);
+      for (size_t i = 0; i < inner.data.size(); ++i) {
+        inner.data[i] *= Activate(config_.hidden_act, gate.data[i]);
+      }
+    } else {
+      for (double& value : inner.data) value = Activate(config_.hidden_act, value);
+    }
+    return Apply(FindLinear(mlp + "down_proj"), inner);
+  }
+
+ private:
+  const ModelConfig& config_;
+  const Arrays& weights_;
+};
+
+void Add(const Matrix& what, Matrix& to) {
+  for (size_t i = 0; i < to.data.size(); ++i) to.data[i] += what.data[i];
+}
+
+}  // namespace
+
+void Rotate(const Rotation& rotation, int64_t position, double* x, int64_t dim) {
+  if (rotation.theta == 0) return;
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    double& first = rotation.halves ? x[i] : x[2 * i];
+    double& second = rotation.halves ? x[i + dim / 2] : x[2 * i + 1];
+    const double angle =
+        static_cast<double>(position) *
+        std::pow(rotation.theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+    const double a = first, b = second;
+    first = a * std::cos(angle) - b * std::sin(angle);
+    second = a * std::sin(angle) + b * std::cos(angle);
+  }
+}
+
+Matrix GroupedAttention::operator()(const Matrix& x, const Matrix& y) const {
+  const int64_t d_qk = q.weight.rows / heads;
+  const int64_t d_v = v.weight.rows / groups;
+  const Matrix queries = Apply(q, x), keys = Apply(k, y), values = Apply(v, y);
+  Matrix concatenated(x.rows, heads * d_v);
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t g = contiguous ? h / (heads / groups) : h % groups;
+    const Matrix head = AttendOneHead(RotateRows(rotation, Columns(queries, h * d_qk, d_qk)),
+                                      RotateRows(rotation, Columns(keys, g * d_qk, d_qk)),
+                                      Columns(values, g * d_v, d_v),
+                                      score_factor / std::sqrt(static_cast<double>(d_qk)), masking);
+    CopyColumns(head, concatenated, h * d_v);
+  }
+  return Apply(o, concatenated);
+}
+
+Matrix LatentAttention::operator()(const Matrix& x, const Matrix& y) const {
+  const Matrix queries = Apply(q, x);
+  const Matrix projected = Apply({kv_a, {}}, y);
+  Matrix latent = Columns(projected, 0, rank);
+  if (!latent_norm.empty()) latent = RmsNorm(latent, latent_norm, norm_eps);
+  const Matrix shared_key = RotateRows(rotation, Columns(projected, rank, d_rope));
+  const Matrix expanded = Apply({kv_b, {}}, latent);
+
+  const int64_t width = d_qk + d_rope;
+  Matrix concatenated(x.rows, heads * d_v);
+  for (int64_t h = 0; h < heads; ++h) {
+    Matrix head_q(x.rows, width), head_k(y.rows, width);
+    CopyColumns(Columns(queries, h * width, d_qk), head_q, 0);
+    CopyColumns(RotateRows(rotation, Columns(queries, h * width + d_qk, d_rope)), head_q, d_qk);
+    CopyColumns(Columns(expanded, h * (d_qk + d_v), d_qk), head_k, 0);
+    CopyColumns(shared_key, head_k, d_qk);
+    const Matrix head =
+        AttendOneHead(head_q, head_k, Columns(expanded, h * (d_qk + d_v) + d_qk, d_v),
+                      score_factor / std::sqrt(static_cast<double>(width)), masking);
+    CopyColumns(head, concatenated, h * d_v);
+  }
+  return Apply(o, concatenated);
+}
+
+Matrix Logits(const ModelConfig& config, const Arrays& weights, const std::vector<int64_t>& ids) {
+  const Model model(config, weights);
+  Matrix x = model.Embed(ids);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    Add(model.Attend(layer, model.Normalize(prefix + "input_layernorm", x)), x);
+    Add(model.Mlp(layer, model.Normalize(prefix + "post_attention_layernorm", x)), x);
+  }
+  const Matrix& out =
+      weights.at(config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
+  return Apply({out, {}}, model.Normalize("model.norm", x));
+}
+
+}  // namespace triptych::oracle

@@ -1,0 +1,147 @@
+#include "tests/support/random_model.h"
+
+#include "tests/support/tensors.h"
+
+namespace triptych {
+namespace {
+
+ModelConfig Base(AttentionKind kind) {
+  ModelConfig config;
+  config.vocab_size = 37;
+  config.hidden_size = 24;
+  config.intermediate_size = 43;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 4;
+  config.head_dim = 6;
+  config.max_position_embeddings = 40;
+  config.attention = kind;
+  if (kind == AttentionKind::kGqa) config.num_key_value_heads = 2;
+  if (kind == AttentionKind::kMla) config.kv_lora_rank = {7, 7};
+  return config;
+}
+
+}  // namespace
+
+std::vector<NamedConfig> EveryOption() {
+  std::vector<NamedConfig> configs;
+  const auto add = [&](const std::string& name, AttentionKind kind) -> ModelConfig& {
+    return configs.emplace_back(NamedConfig{name, Base(kind)}).config;
+  };
+
+  add("MhaLearned", AttentionKind::kMha);
+  {
+    ModelConfig& config = add("MhaEveryBias", AttentionKind::kMha);
+    config.position_embedding = PositionEmbedding::kSinusoidal;
+    config.norm = NormKind::kLayerNorm;
+    config.norm_bias = true;
+    config.mlp = MlpKind::kGelu;
+    config.hidden_act = HiddenAct::kGelu;
+    config.mlp_bias = true;
+    config.attention_bias = true;
+    config.tie_word_embeddings = true;
+  }
+  {
+    ModelConfig& config = add("MhaNoPositions", AttentionKind::kMha);
+    config.position_embedding = PositionEmbedding::kNone;
+    config.norm = NormKind::kLayerNorm;
+    config.mlp = MlpKind::kGelu;
+    config.hidden_act = HiddenAct::kGeluExact;
+    config.norm_eps = 0.01;
+  }
+  {
+    ModelConfig& config = add("MhaRotary", AttentionKind::kMha);
+    config.position_embedding = PositionEmbedding::kRope;
+    config.rope_theta = 100;
+    config.tie_word_embeddings = true;
+  }
+  add("GqaLearned", AttentionKind::kGqa);
+  {
+    ModelConfig& config = add("GqaRotaryOddShare", AttentionKind::kGqa);  // H/G = 3, H * d != D
+    config.position_embedding = PositionEmbedding::kRope;
+    config.num_attention_heads = 15;
+    config.num_key_value_heads = 5;
+    config.head_dim = 10;
+    config.attention_bias = true;
+  }
+  {
+    ModelConfig& config = add("GqaOneGroup", AttentionKind::kGqa);
+    config.num_key_value_heads = 1;
+    config.mlp_bias = true;
+    config.num_hidden_layers = 3;
+  }
+  add("MlaLearned", AttentionKind::kMla);
+  {
+    ModelConfig& config = add("MlaRanksBiasNorm", AttentionKind::kMla);
+    config.num_hidden_layers = 3;
+    config.kv_lora_rank = {5, 21, 11};
+    config.kv_a_layernorm = true;
+    config.attention_bias = true;
+    config.norm_eps = 0.001;
+  }
+  {
+    ModelConfig& config = add("MlaDecoupledKeys", AttentionKind::kMla);
+    config.position_embedding = PositionEmbedding::kRope;
+    config.qk_rope_head_dim = 4;
+    config.kv_a_layernorm = true;
+    config.attention_bias = true;
+    config.norm = NormKind::kLayerNorm;
+  }
+  {
+    ModelConfig& config = add("MlaWideRank", AttentionKind::kMla);  // served factored
+    config.position_embedding = PositionEmbedding::kRope;
+    config.qk_rope_head_dim = 6;
+    config.kv_lora_rank = {19, 24};
+    config.tie_word_embeddings = true;
+  }
+  return configs;
+}
+
+ModelConfig SmallModel(AttentionKind kind) {
+  ModelConfig config = Base(kind);
+  config.vocab_size = 258;
+  config.max_position_embeddings = 64;
+  config.tie_word_embeddings = false;
+  return config;
+}
+
+std::vector<NamedConfig> EachKind() {
+  return {{"Mha", SmallModel(AttentionKind::kMha)},
+          {"Gqa", SmallModel(AttentionKind::kGqa)},
+          {"Mla", SmallModel(AttentionKind::kMla)}};
+}
+
+Weights RandomWeights(const ModelConfig& config, uint64_t seed) {
+  Normal normal(seed);
+  Weights weights;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    if (spec.shape.size() == 2) {
+      weights[spec.name] = normal.Weight(spec.shape[0], spec.shape[1]);
+    } else {
+      const bool bias = spec.name.ends_with("bias");
+      weights[spec.name] = normal.Tensor(spec.shape, 0.3) + (bias ? 0.0 : 1.0);
+    }
+  }
+  return weights;
+}
+
+Weights Cast(const Weights& weights, at::ScalarType dtype) {
+  Weights cast;
+  for (const auto& [name, tensor] : weights) cast[name] = tensor.to(dtype);
+  return cast;
+}
+
+oracle::Arrays ToArrays(const Weights& weights) {
+  oracle::Arrays arrays;
+  for (const auto& [name, tensor] : weights) arrays[name] = ToMatrix(tensor);
+  return arrays;
+}
+
+std::unique_ptr<const Decoder> ServingDecoder(const ModelConfig& config, const Weights& weights,
+                                              at::ScalarType compute_dtype) {
+  auto decoder = std::make_unique<Decoder>(config, Cast(weights, compute_dtype), compute_dtype);
+  decoder->PrepareToServe();
+  return decoder;
+}
+
+}  // namespace triptych

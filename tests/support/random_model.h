@@ -1,0 +1,45 @@
+// Small models with random weights: every kind of attention and every option of the config.
+#ifndef TRIPTYCH_TESTS_SUPPORT_RANDOM_MODEL_H_
+#define TRIPTYCH_TESTS_SUPPORT_RANDOM_MODEL_H_
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "engine/model/checkpoint.h"
+#include "engine/model/config.h"
+#include "engine/model/decoder.h"
+#include "tests/support/oracle.h"
+
+namespace triptych {
+
+struct NamedConfig {
+  std::string name;  // letters and digits only
+  ModelConfig config;
+};
+inline void PrintTo(const NamedConfig& named, std::ostream* os) { *os << named.name; }
+
+// Decoders that between them use every option, at widths that are no multiple of a vector.
+std::vector<NamedConfig> EveryOption();
+
+// One small decoder of each kind, with the byte tokenizer's vocabulary.
+std::vector<NamedConfig> EachKind();
+ModelConfig SmallModel(AttentionKind kind);
+
+// float64 weights for ExpectedTensors(config), scaled: matrices by 1/sqrt(fan_in), norm weights
+// around 1. The same on every platform.
+Weights RandomWeights(const ModelConfig& config, uint64_t seed);
+Weights Cast(const Weights& weights, at::ScalarType dtype);
+oracle::Arrays ToArrays(const Weights& weights);
+
+// A decoder ready to serve.
+std::unique_ptr<const Decoder> ServingDecoder(const ModelConfig& config, const Weights& weights,
+                                              at::ScalarType compute_dtype = at::kFloat);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_RANDOM_MODEL_H_

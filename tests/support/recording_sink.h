@@ -1,0 +1,43 @@
+// A request sink that remembers what it was told.
+#ifndef TRIPTYCH_TESTS_SUPPORT_RECORDING_SINK_H_
+#define TRIPTYCH_TESTS_SUPPORT_RECORDING_SINK_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/serving/request.h"
+
+namespace triptych {
+
+// Not thread-safe: read it on the engine's thread, or after the engine has stopped.
+class RecordingSink final : public RequestSink {
+ public:
+  void OnRejected(SubmitStatus status) override {
+    rejected = status;
+    ++final_calls;
+  }
+  void OnDelta(Delta delta) override {
+    if (final_calls > 0) ++late_deltas;
+    text += delta.text;
+    tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
+    logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+  }
+  void OnFinish(Completion result) override {
+    completion = std::move(result);
+    ++final_calls;
+  }
+
+  std::string text;
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs;
+  std::optional<SubmitStatus> rejected;
+  std::optional<Completion> completion;
+  int final_calls = 0;  // must come to be 1
+  int late_deltas = 0;  // must stay 0
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_RECORDING_SINK_H_
