@@ -64,15 +64,16 @@ Checkpoint ConvertCheckpoint(const Checkpoint& from, const ConvertTarget& target
       }
       continue;
     }
+    const at::Tensor& w_k = to.weights.at(attention + "k_proj.weight");
     const LatentFactors factors =
-        FactorKeyValue(to.weights.at(attention + "k_proj.weight"),
-                       to.weights.at(attention + "v_proj.weight"), target.rank);
+        FactorKeyValue(w_k, to.weights.at(attention + "v_proj.weight"), target.rank);
+    const at::ScalarType dtype = w_k.scalar_type();
     const auto per_head = [&](const at::Tensor& up) {
       return RepeatHeads(up, heads, d).view({heads, d, target.rank});
     };
-    to.weights[attention + "kv_a_proj_with_mqa.weight"] = factors.down.to(at::kFloat);
+    to.weights[attention + "kv_a_proj_with_mqa.weight"] = factors.down.to(dtype);
     to.weights[attention + "kv_b_proj.weight"] =
-        at::cat({per_head(factors.up_k), per_head(factors.up_v)}, 1).flatten(0, 1).to(at::kFloat);
+        at::cat({per_head(factors.up_k), per_head(factors.up_v)}, 1).flatten(0, 1).to(dtype);
     if (config.attention_bias) {
       FoldValueBias(RepeatHeads(to.weights.at(attention + "v_proj.bias"), heads, d), to.weights,
                     attention);

@@ -1,0 +1,111 @@
+// The models that come with the repository: that they load, cost what the definitions say, and
+// still write the same text.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "engine/model/checkpoint.h"
+#include "engine/model/decoder.h"
+#include "engine/serving/hosted_model.h"
+
+namespace triptych {
+namespace {
+
+constexpr const char* kPrompt = "ROMEO:\n";
+constexpr int64_t kNewTokens = 120;
+
+class CollectingSink final : public RequestSink {
+ public:
+  void OnRejected(SubmitStatus) override { ADD_FAILURE() << "rejected"; }
+  void OnDelta(Delta delta) override {
+    text += delta.text;
+    tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
+  }
+  void OnFinish(Completion done) override { completion = std::move(done); }
+
+  std::string text;
+  std::vector<int32_t> tokens;
+  Completion completion;
+};
+
+std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+class ShippedModelTest : public testing::TestWithParam<std::string> {
+ protected:
+  std::filesystem::path Directory() const {
+    return std::filesystem::path(TRIPTYCH_MODELS_DIR) / ("shakespeare-" + GetParam());
+  }
+};
+
+TEST_P(ShippedModelTest, CostsWhatTheDefinitionsSay) {
+  const ModelConfig config = ReadModelConfig(Directory() / "config.json");
+  const int64_t mha = 2 * config.hidden_size;
+  const int64_t expected = GetParam() == "mha"   ? mha
+                           : GetParam() == "gqa" ? 2 * config.num_key_value_heads * config.head_dim
+                                                 : config.kv_lora_rank.at(0);
+  EXPECT_EQ(Name(config.attention), GetParam());
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    EXPECT_EQ(CacheRowElements(config, layer), expected);
+  }
+  EXPECT_EQ(MhaRowElements(config), mha);
+  EXPECT_GE(config.max_position_embeddings, 512);
+  EXPECT_LE(ParameterCount(config), 3'350'000);
+  EXPECT_GE(mha / expected, GetParam() == "mha" ? 1 : GetParam() == "gqa" ? 4 : 8);
+}
+
+// In float32, so that the text does not hang on the rounding of bfloat16 products. That it does
+// not hang on float32's either is checked: in float64, the best token leads everywhere by more
+// than 1e-3, a hundred times what two float32 implementations differ by.
+TEST_P(ShippedModelTest, WritesTheGoldenText) {
+  const HostedModel model = LoadHostedModel({.name = GetParam(),
+                                             .directory = Directory(),
+                                             .dtype = DType::kFloat32,
+                                             .kv_dtype = DType::kFloat32,
+                                             .engine = {.kv_cache_bytes = int64_t{1} << 24}});
+  Request request;
+  request.id = "1";
+  request.prompt = {model.tokenizer->begin_token()};
+  for (const int32_t token : model.tokenizer->Encode(kPrompt)) request.prompt.push_back(token);
+  request.max_new_tokens = kNewTokens;
+  request.sampling.temperature = 0;
+  const std::vector<int32_t> prompt = request.prompt;
+  const auto sink = std::make_shared<CollectingSink>();
+  model.engine->Submit(std::move(request), sink);
+  while (model.engine->Step()) {
+  }
+
+  const std::string golden =
+      ReadFile(std::filesystem::path(TRIPTYCH_GOLDEN_DIR) / ("shakespeare-" + GetParam() + ".txt"));
+  EXPECT_EQ(sink->text + "\n", golden);
+  EXPECT_EQ(sink->completion.usage.kv_cache.positions, std::ssize(prompt) + kNewTokens - 1);
+
+  Checkpoint checkpoint = LoadCheckpoint(Directory(), DType::kFloat32);
+  for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(at::kDouble);
+  const Decoder decoder(checkpoint.config, checkpoint.weights, at::kDouble);
+  std::vector<int64_t> ids(prompt.begin(), prompt.end());
+  ids.insert(ids.end(), sink->tokens.begin(), sink->tokens.end());
+  const at::NoGradGuard no_grad;
+  const at::Tensor logits =
+      decoder.Forward(at::tensor(at::ArrayRef<int64_t>(ids), at::kLong).unsqueeze(0))[0];
+  const at::Tensor best =
+      std::get<0>(logits.narrow(0, std::ssize(prompt) - 1, kNewTokens).topk(2));  // [new, 2]
+  const double smallest_gap = (best.select(1, 0) - best.select(1, 1)).min().item<double>();
+  EXPECT_GT(smallest_gap, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ShippedModelTest, testing::Values("mha", "gqa", "mla"),
+                         [](const auto& kind) { return kind.param; });
+
+}  // namespace
+}  // namespace triptych
