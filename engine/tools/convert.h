@@ -15,9 +15,9 @@ struct ConvertTarget {
 };
 
 // MHA to GQA pools heads; GQA to MHA repeats them, exactly; MHA or GQA to MLA factors keys and
-// values, exactly from r = min(2*G*d, D) on (definitions, section 5). Weights keep their dtype. Throws
-// LoadError if there is no such conversion or a size is out of range; `source` is the model's name
-// for messages.
+// values, exactly from r = min(2*G*d, D) on (definitions, section 5). Weights keep their dtype.
+// Throws LoadError if there is no such conversion or a size is out of range; `source` is the
+// model's name for messages.
 Checkpoint ConvertCheckpoint(const Checkpoint& from, const ConvertTarget& target,
                              const std::string& source);
 
