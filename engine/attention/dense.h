@@ -7,7 +7,8 @@
 namespace triptych {
 
 // Softmax attention of H query heads over G key/value heads, modular grouping: head h reads
-// g = h mod G (definitions, sections 2 and 3). No copies of K or V are made.
+// g = h mod G (definitions, sections 2 and 3). K and V are never repeated for the
+// heads that share them.
 //   q: [batch, L1, H, d_qk]   k: [batch, L2, G, d_qk]   v: [batch, L2, G, d_v]
 //   returns [batch, L1, H * d_v]
 // `causal` needs L1 = L2: position i sees positions 0 to i.

@@ -2,6 +2,8 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
 #include <span>
 #include <utility>
@@ -137,7 +139,12 @@ void Engine::Commit(const Chunk& chunk, const at::Tensor& logits) {
   if (!chunk.samples) return;
   if (sequence.request.max_new_tokens == 0) {
     sequence.first_token = sequence.last_token = Sequence::Clock::now();
-    Finish(sequence, FinishReason::kLength);
+    const std::vector<float>& logprobs = sequence.prompt_logprobs;
+    if (std::all_of(logprobs.begin(), logprobs.end(), [](float x) { return std::isfinite(x); })) {
+      Finish(sequence, FinishReason::kLength);
+    } else {
+      Finish(sequence, FinishReason::kFailed, "the model gave no finite log-probability");
+    }
   } else {
     Generate(sequence, Row(logits, logits.size(0) - 1));
   }

@@ -66,8 +66,8 @@ struct Completion {
   RequestUsage usage;
 };
 
-// Receives a request's results on the engine's thread; calls must not block. Exactly one of
-// OnRejected and OnFinish is called, last.
+// Receives a request's results on the engine's thread; calls must neither block nor call the
+// engine. Exactly one of OnRejected and OnFinish is called, last.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;

@@ -311,5 +311,12 @@ TEST(CacheRowTest, ComparesWithMhaOfAsManyHeads) {
   EXPECT_EQ(MhaRowElements(Parse(RopeMla())), 8 * (32 + 16) + 8 * 32);
 }
 
+// Printing such a value would recurse as deep as it is nested.
+TEST(ModelConfigTest, RefusesDeepNesting) {
+  const std::string deep(100'000, '[');
+  const std::string json = "{\"hidden_size\": " + deep + std::string(100'000, ']') + "}";
+  EXPECT_THROW(ParseModelConfig(json, "config.json"), LoadError);
+}
+
 }  // namespace
 }  // namespace triptych
