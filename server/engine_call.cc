@@ -1,5 +1,7 @@
 #include "server/engine_call.h"
 
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
 #include "server/status.h"
@@ -51,6 +53,7 @@ std::optional<grpc::Status> EngineCall::Failure(const Completion& completion) co
       // Only the end of the server cancels what the client did not.
       return context_.IsCancelled() ? grpc::Status::CANCELLED : ShuttingDown();
     case FinishReason::kFailed:
+      spdlog::error("request {} of {} failed: {}", request_id_, model_.name, completion.error);
       return grpc::Status(grpc::StatusCode::INTERNAL, completion.error);
     case FinishReason::kStop:
     case FinishReason::kLength:

@@ -19,7 +19,8 @@ namespace triptych {
 
 // Carries a request's results from the engine's thread to the stream. One write is in flight at a
 // time; what arrives meanwhile is merged into the next one, so a slow client costs one growing
-// message and is cut off when that exceeds a bound. Lives until both gRPC and the engine are done
+// message; when that exceeds a bound the request ends and its cache is freed, and the client learns
+// of it when it reads again. Lives until both gRPC and the engine are done
 // with it. Thread-safe.
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
                               public RequestSink {

@@ -139,7 +139,8 @@ grpc::Status ReadInterval(const v1::WatchKvCacheStatsRequest& message,
   if (!message.has_interval()) return grpc::Status::OK;
   // Compared as durations: an absurd number of seconds would overflow milliseconds.
   const auto& wanted = message.interval();
-  if (wanted < TimeUtil::MillisecondsToDuration(kMinInterval.count()) ||
+  const bool malformed = wanted.nanos() < 0 || wanted.nanos() > 999'999'999;
+  if (malformed || wanted < TimeUtil::MillisecondsToDuration(kMinInterval.count()) ||
       wanted > TimeUtil::MillisecondsToDuration(kMaxInterval.count())) {
     return InvalidArgument("interval", "is " + std::to_string(wanted.seconds()) + " s and " +
                                            std::to_string(wanted.nanos()) +
@@ -159,7 +160,7 @@ grpc::Status ReadPage(const v1::ListSequencesRequest& message, uint64_t* after, 
   const std::string& token = message.page_token();
   const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), *after);
   if (!token.empty() && (error != std::errc() || end != token.data() + token.size())) {
-    return InvalidArgument("page_token", "\"" + token + "\" is not one this server gave");
+    return InvalidArgument("page_token", Quote(token) + " is not one this server gave");
   }
   return grpc::Status::OK;
 }

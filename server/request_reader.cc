@@ -11,6 +11,7 @@ namespace triptych {
 namespace {
 
 constexpr int kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 256;
 constexpr int kMaxTopLogprobs = 20;
 
 // Collects the first error of a message.
@@ -126,8 +127,14 @@ grpc::Status ReadRequest(const v1::GenerateRequest& message, const HostedModel& 
                              " strings; allowed: " + std::to_string(kMaxStops));
   }
   for (int i = 0; i < message.stop_size(); ++i) {
-    if (message.stop(i).empty()) check.Refuse("stop[" + std::to_string(i) + "]", "is empty");
-    request->stop.push_back(message.stop(i));
+    const std::string& stop = message.stop(i);
+    if (stop.empty() || stop.size() > kMaxStopBytes) {
+      check.Refuse("stop[" + std::to_string(i) + "]", "is " + std::to_string(stop.size()) +
+                                                          " bytes long; allowed: 1 to " +
+                                                          std::to_string(kMaxStopBytes));
+      continue;
+    }
+    request->stop.push_back(stop);
   }
   if (message.has_logprobs()) {
     check.Range("logprobs", message.logprobs(), 0, kMaxTopLogprobs);

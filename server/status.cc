@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 
+#include "engine/text/text_stream.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -22,6 +23,11 @@ grpc::Status WithDetails(grpc::StatusCode code, const std::string& message,
   return grpc::Status(code, message, status.SerializeAsString());
 }
 
+std::string Shorten(const std::string& text) {
+  constexpr size_t kMaxBytes = 64;
+  return text.size() <= kMaxBytes ? text : ToValidUtf8(text.substr(0, kMaxBytes)) + "...";
+}
+
 google::rpc::ErrorInfo MakeErrorInfo(const std::string& reason) {
   google::rpc::ErrorInfo info;
   info.set_reason(reason);
@@ -30,6 +36,8 @@ google::rpc::ErrorInfo MakeErrorInfo(const std::string& reason) {
 }
 
 }  // namespace
+
+std::string Quote(const std::string& text) { return '"' + Shorten(text) + '"'; }
 
 grpc::Status InvalidArgument(const std::string& field, const std::string& description) {
   google::rpc::BadRequest bad_request;
@@ -41,9 +49,9 @@ grpc::Status InvalidArgument(const std::string& field, const std::string& descri
 
 grpc::Status ModelNotFound(const std::string& name, const std::string& loaded) {
   auto info = MakeErrorInfo("MODEL_NOT_FOUND");
-  (*info.mutable_metadata())["model"] = name;
+  (*info.mutable_metadata())["model"] = Shorten(name);
   return WithDetails(grpc::StatusCode::NOT_FOUND,
-                     "model \"" + name + "\" is not loaded; loaded: " + loaded, {&info});
+                     "model " + Quote(name) + " is not loaded; loaded: " + loaded, {&info});
 }
 
 grpc::Status QueueFull(grpc::CallbackServerContext& context) {

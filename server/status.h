@@ -12,6 +12,10 @@ namespace triptych {
 // INVALID_ARGUMENT with a BadRequest. `description` follows the field's name in the message.
 grpc::Status InvalidArgument(const std::string& field, const std::string& description);
 
+// What a client sent, between quotation marks, as it may stand in a message: cut to a length that
+// fits in the trailers with everything else.
+std::string Quote(const std::string& text);
+
 // NOT_FOUND with an ErrorInfo.
 grpc::Status ModelNotFound(const std::string& name, const std::string& loaded);
 

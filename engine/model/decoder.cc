@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <numeric>
-#include <utility>
 
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
@@ -42,22 +41,24 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarTy
   } else if (config.position_embedding == PositionEmbedding::kSinusoidal) {
     position_embedding_ = SinusoidalPositions(config.max_position_embeddings, config.hidden_size);
   }
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) layers_.push_back(MakeLayer(weights, i));
-}
-
-Decoder::Layer Decoder::MakeLayer(const Weights& weights, int64_t index) const {
-  const std::string prefix = "model.layers." + std::to_string(index) + ".";
-  const std::string self = prefix + "self_attn.";
-  const auto norm = [&](const std::string& name) {
-    return Norm{Find(weights, prefix + name + ".weight"), Find(weights, prefix + name + ".bias")};
-  };
-  Rotary rotary;
+  Rotary rotary;  // the layers share its tables
   if (config_.position_embedding == PositionEmbedding::kRope) {
     const bool mla = config_.attention == AttentionKind::kMla;
     rotary = Rotary(config_.max_position_embeddings,
                     mla ? config_.qk_rope_head_dim : config_.head_dim, config_.rope_theta);
   }
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    layers_.push_back(MakeLayer(weights, rotary, i));
+  }
+}
 
+Decoder::Layer Decoder::MakeLayer(const Weights& weights, const Rotary& rotary,
+                                  int64_t index) const {
+  const std::string prefix = "model.layers." + std::to_string(index) + ".";
+  const std::string self = prefix + "self_attn.";
+  const auto norm = [&](const std::string& name) {
+    return Norm{Find(weights, prefix + name + ".weight"), Find(weights, prefix + name + ".bias")};
+  };
   Layer layer;
   layer.attention_norm = norm("input_layernorm");
   layer.mlp_norm = norm("post_attention_layernorm");
@@ -78,7 +79,7 @@ Decoder::Layer Decoder::MakeLayer(const Weights& weights, int64_t index) const {
                       .latent_norm = Find(weights, self + "kv_a_layernorm.weight"),
                       .kv_b = weights.at(self + "kv_b_proj.weight"),
                       .o = FindLinear(weights, self + "o_proj")},
-        std::move(rotary));
+        rotary);
   } else {
     layer.attention = std::make_unique<GroupedAttention>(
         config_.num_attention_heads, config_.num_key_value_heads,
@@ -86,7 +87,7 @@ Decoder::Layer Decoder::MakeLayer(const Weights& weights, int64_t index) const {
                                   .k = FindLinear(weights, self + "k_proj"),
                                   .v = FindLinear(weights, self + "v_proj"),
                                   .o = FindLinear(weights, self + "o_proj")},
-        std::move(rotary));
+        rotary);
   }
   return layer;
 }

@@ -10,6 +10,7 @@
 
 #include "engine/attention/attention.h"
 #include "engine/attention/linear.h"
+#include "engine/attention/rotary.h"
 #include "engine/kv_cache/storage.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
@@ -56,7 +57,7 @@ class Decoder {
     Linear down;  // [D, intermediate]
   };
 
-  Layer MakeLayer(const Weights& weights, int64_t index) const;
+  Layer MakeLayer(const Weights& weights, const Rotary& rotary, int64_t index) const;
   // ids: [...], positions: broadcastable to ids -> [..., D]
   at::Tensor Embed(const at::Tensor& ids, const at::Tensor& positions) const;
   // x: [..., D] -> [..., D] in x's dtype.

@@ -92,14 +92,21 @@ bool Engine::Step() {
   at::Tensor logits;  // [rows, vocab]
   try {
     logits = Compute(chunks, rows);
+  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+    Fail(chunks, e.what_without_backtrace());
+    return true;
   } catch (const std::exception& e) {
-    for (const Chunk& chunk : chunks) Finish(*chunk.sequence, FinishReason::kFailed, e.what());
+    Fail(chunks, e.what());
     return true;
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
     Commit(chunks[i], logits.narrow(0, rows[i].first, rows[i].count));
   }
   return true;
+}
+
+void Engine::Fail(const std::vector<Chunk>& chunks, const std::string& error) {
+  for (const Chunk& chunk : chunks) Finish(*chunk.sequence, FinishReason::kFailed, error);
 }
 
 at::Tensor Engine::Compute(const std::vector<Chunk>& chunks, std::vector<LogitRows>& rows) {

@@ -93,6 +93,7 @@ class Engine {
   void RecordPromptLogprobs(const Chunk& chunk, const at::Tensor& logits);
   // Chooses the next token from `logits` and delivers it; ends the sequence where it should.
   void Generate(Sequence& sequence, std::span<const float> logits);
+  void Fail(const std::vector<Chunk>& chunks, const std::string& error);
   void Finish(Sequence& sequence, FinishReason reason, std::string error = "");
   KvCacheUsage Usage(const Sequence& sequence) const;
 

@@ -19,7 +19,7 @@ struct Window {
 class Corpus {
  public:
   // `held_out` is the fraction of tokens at the end, in [0, 1). Throws std::runtime_error if the
-  // file cannot be read or either part is too short for a window of one token.
+  // file cannot be read.
   Corpus(const std::filesystem::path& file, double held_out);
 
   int64_t train_tokens() const { return train_.size(0); }

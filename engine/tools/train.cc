@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <numbers>
 #include <numeric>
 #include <optional>
@@ -37,18 +38,14 @@ struct Parameter {
   at::Tensor second_moment;
 };
 
-bool EndsWith(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 // Matrices: N(0, 1 / fan_in), divided by sqrt(2 * layers) where they feed the residual stream.
 // Embeddings: N(0, 0.02^2). Norms: 1. Biases: 0.
 at::Tensor InitialValue(const TensorSpec& spec, int64_t layers) {
-  if (EndsWith(spec.name, ".bias")) return at::zeros(spec.shape);
+  if (spec.name.ends_with(".bias")) return at::zeros(spec.shape);
   if (spec.shape.size() == 1) return at::ones(spec.shape);
   if (spec.name.find("embed") != std::string::npos) return at::randn(spec.shape) * 0.02;
   double deviation = 1.0 / std::sqrt(static_cast<double>(spec.shape[1]));
-  if (EndsWith(spec.name, "o_proj.weight") || EndsWith(spec.name, "down_proj.weight")) {
+  if (spec.name.ends_with("o_proj.weight") || spec.name.ends_with("down_proj.weight")) {
     deviation /= std::sqrt(2.0 * static_cast<double>(layers));
   }
   return at::randn(spec.shape) * deviation;
@@ -71,6 +68,10 @@ void Update(std::vector<Parameter>& parameters, const TrainOptions& options, int
   const at::NoGradGuard no_grad;
   double squared_norm = 0;
   for (const Parameter& p : parameters) squared_norm += p.gradient.square().sum().item<double>();
+  if (!std::isfinite(squared_norm)) {
+    throw std::runtime_error("step " + std::to_string(step + 1) +
+                             ": the gradient is not finite; a lower --learning-rate may help");
+  }
   const double scale = std::min(1.0, options.clip / (std::sqrt(squared_norm) + 1e-6));
   const double rate = LearningRate(options, step);
   const double correction1 = 1 - std::pow(kBeta1, static_cast<double>(step + 1));
@@ -131,14 +132,15 @@ std::filesystem::path StateFile(const TrainOptions& options) {
 }
 
 // What must be equal for a state to be continued.
-std::string RunKey(const TrainOptions& options, const ModelConfig& config) {
+std::string RunKey(const TrainOptions& options, const ModelConfig& config, int64_t threads) {
   char text[256];
   std::snprintf(text, sizeof(text), "%lld %lld %g %lld %g %g %g %llu %g ",
                 static_cast<long long>(options.steps), static_cast<long long>(options.batch_size),
                 options.learning_rate, static_cast<long long>(options.warmup_steps),
                 options.weight_decay, options.dropout, options.clip,
                 static_cast<unsigned long long>(options.seed), options.held_out);
-  return text + ToJson(config);
+  return text + std::to_string(threads) + "\n" + options.from.string() + "\n" +
+         options.text.string() + "\n" + ToJson(config);
 }
 
 void SaveState(const TrainOptions& options, const std::string& run_key, int64_t next_step,
@@ -227,7 +229,10 @@ void Train(const TrainOptions& options) {
   const int64_t threads = std::min<int64_t>(all_threads, options.batch_size);
   std::optional<Checkpoint> from;
   if (!options.from.empty()) from = LoadCheckpoint(options.from, DType::kFloat32);
-  const ModelConfig config = from ? from->config : ReadModelConfig(options.config);
+  ModelConfig config = from ? from->config : ReadModelConfig(options.config);
+  // What is trained is in the engine's own order, whatever order the file would load from.
+  config.head_grouping = HeadGrouping::kModular;
+  config.rope_interleave = true;
   const Corpus corpus(options.text, options.held_out);
   const int64_t context = config.max_position_embeddings;
   if (corpus.train_tokens() < context) {
@@ -246,7 +251,7 @@ void Train(const TrainOptions& options) {
     weights.emplace(spec.name, value);
     parameters.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
   }
-  const std::string run_key = RunKey(options, config);
+  const std::string run_key = RunKey(options, config, threads);
   const int64_t first_step = LoadState(options, run_key, parameters);
   if (first_step > 0) {
     std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(first_step));
@@ -264,15 +269,23 @@ void Train(const TrainOptions& options) {
     const std::vector<at::Tensor> inputs = window.inputs.chunk(threads);
     const std::vector<at::Tensor> targets = window.targets.chunk(threads);
     std::vector<double> losses(inputs.size());
+    std::vector<std::exception_ptr> failures(inputs.size());
     std::vector<std::jthread> running;
     for (size_t i = 0; i < inputs.size(); ++i) {
       running.emplace_back([&, i, seed = generator()] {
         SetComputeThreads(1);
         Dropout dropout(options.dropout, seed);
-        losses[i] = workers[i].Accumulate({inputs[i], targets[i]}, tokens, dropout);
+        try {
+          losses[i] = workers[i].Accumulate({inputs[i], targets[i]}, tokens, dropout);
+        } catch (...) {
+          failures[i] = std::current_exception();
+        }
       });
     }
     running.clear();  // joins
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
     for (Parameter& p : parameters) p.gradient = at::Tensor();
     for (size_t i = 0; i < inputs.size(); ++i) workers[i].Collect(parameters);
     Update(parameters, options, step);
