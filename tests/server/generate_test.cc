@@ -343,6 +343,7 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
          request.add_stop(std::string("a"));
          request.add_stop(std::string());
        }},
+      {"stop[0]", [](auto& request, auto&) { request.add_stop(std::string(257, 'a')); }},
       {"stop",
        [](auto& request, auto&) {
          for (int i = 0; i < 17; ++i) request.add_stop(std::string("a"));

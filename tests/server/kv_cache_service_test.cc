@@ -360,6 +360,9 @@ TEST(KvCacheServiceTest, RefusesBadIntervals) {
   absurd.set_seconds(0);
   absurd.set_nanos(std::numeric_limits<int32_t>::min());
   intervals.push_back(absurd);
+  absurd.set_seconds(1);  // together no time at all
+  absurd.set_nanos(-1'000'000'000);
+  intervals.push_back(absurd);
   for (const Duration& interval : intervals) {
     v1::WatchKvCacheStatsRequest request;
     *request.mutable_interval() = interval;
