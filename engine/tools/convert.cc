@@ -9,6 +9,10 @@
 namespace triptych {
 namespace {
 
+// What a conversion replaces in a layer; biases may be absent.
+constexpr const char* kKeyValueTensors[] = {"k_proj.weight", "k_proj.bias", "v_proj.weight",
+                                            "v_proj.bias"};
+
 void CheckTarget(const ModelConfig& from, const ConvertTarget& target, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw LoadError(source + ": " + what); };
   if (from.attention == AttentionKind::kMla) {
@@ -55,7 +59,7 @@ Checkpoint ConvertCheckpoint(const Checkpoint& from, const ConvertTarget& target
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const std::string attention = "model.layers." + std::to_string(layer) + ".self_attn.";
     if (target.attention != AttentionKind::kMla) {
-      for (const char* name : {"k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias"}) {
+      for (const char* name : kKeyValueTensors) {
         const auto found = to.weights.find(attention + name);
         if (found == to.weights.end()) continue;
         found->second = target.attention == AttentionKind::kGqa
@@ -78,7 +82,7 @@ Checkpoint ConvertCheckpoint(const Checkpoint& from, const ConvertTarget& target
       FoldValueBias(RepeatHeads(to.weights.at(attention + "v_proj.bias"), heads, d), to.weights,
                     attention);
     }
-    for (const char* name : {"k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias"}) {
+    for (const char* name : kKeyValueTensors) {
       to.weights.erase(attention + name);
     }
   }
