@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -31,7 +32,9 @@ HWY_INLINE FloatVec LoadRow(FloatTag d, const uint16_t* row) {
 }
 
 HWY_INLINE float LoadScalar(const float* row) { return *row; }
-HWY_INLINE float LoadScalar(const uint16_t* row) { return hwy::F32FromBF16(hwy::bfloat16_t{*row}); }
+HWY_INLINE float LoadScalar(const uint16_t* row) {
+  return std::bit_cast<float>(static_cast<uint32_t>(*row) << 16);
+}
 
 template <typename Row>
 HWY_INLINE float Dot(const float* q, const Row* key, int64_t width) {
