@@ -4,6 +4,15 @@
 #include <vector>
 
 namespace triptych {
+namespace {
+
+// What to divide by: the Frobenius norm, or 1 for a matrix of zeros.
+double NormOrOne(const at::Tensor& matrix) {
+  const auto norm = matrix.norm().item<double>();
+  return norm > 0 ? norm : 1;
+}
+
+}  // namespace
 
 at::Tensor RepeatHeads(const at::Tensor& rows, int64_t heads, int64_t d) {
   const int64_t groups = rows.size(0) / d;
@@ -17,13 +26,40 @@ at::Tensor PoolHeads(const at::Tensor& rows, int64_t groups, int64_t d) {
   return rows.unflatten(0, {-1, groups * d}).mean(0);
 }
 
-LatentFactors FactorKeyValue(const at::Tensor& w_k, const at::Tensor& w_v, int64_t rank) {
-  const at::Tensor stacked = at::cat({w_k, w_v}).to(at::kDouble);  // [rows, D]
-  const at::Tensor u = std::get<0>(at::linalg_svd(stacked, /*full_matrices=*/false));
-  const at::Tensor basis = u.narrow(1, 0, rank);  // [rows, r]
-  return {.down = at::mm(basis.t(), stacked),
-          .up_k = basis.narrow(0, 0, w_k.size(0)).contiguous(),
-          .up_v = basis.narrow(0, w_k.size(0), w_v.size(0)).contiguous()};
+KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance)
+    : key_rows_(w_k.size(0)) {
+  const at::Tensor keys = w_k.to(at::kDouble), values = w_v.to(at::kDouble);
+  at::Tensor weighted;  // [rows, D]
+  if (covariance.defined()) {
+    // With C = Q L Q^T, A Q L^(1/2) has the U and S of A C^(1/2). Directions that the inputs never
+    // take get a hair's weight: they come last, but full rank stays exact.
+    const auto [values_of_c, q] = at::linalg_eigh(covariance.to(at::kDouble));
+    const double largest = values_of_c.max().item<double>();
+    const at::Tensor root = q * values_of_c.clamp_min(1e-10 * largest).sqrt();  // [D, D]
+    const at::Tensor weighted_keys = at::mm(keys, root), weighted_values = at::mm(values, root);
+    key_scale_ = NormOrOne(weighted_keys);
+    value_scale_ = NormOrOne(weighted_values);
+    weighted = at::cat({weighted_keys / key_scale_, weighted_values / value_scale_});
+  }
+  stacked_ = at::cat({keys / key_scale_, values / value_scale_});
+  const auto svd = at::linalg_svd(weighted.defined() ? weighted : stacked_,
+                                  /*full_matrices=*/false);
+  basis_ = std::get<0>(svd);
+  const at::Tensor energies = std::get<1>(svd).square().cumsum(0);
+  energy_ = energies[-1].item<double>() > 0 ? energies / energies[-1] : at::ones_like(energies);
+}
+
+LatentFactors KeyValueSvd::Factors(int64_t rank) const {
+  const at::Tensor basis = basis_.narrow(1, 0, rank);  // [rows, r]
+  const int64_t value_rows = basis.size(0) - key_rows_;
+  return {.down = at::mm(basis.t(), stacked_),
+          .up_k = basis.narrow(0, 0, key_rows_) * key_scale_,
+          .up_v = basis.narrow(0, key_rows_, value_rows) * value_scale_};
+}
+
+double RelativeError(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor reference = b.to(at::kDouble);
+  return (a.to(at::kDouble) - reference).norm().item<double>() / NormOrOne(reference);
 }
 
 }  // namespace triptych

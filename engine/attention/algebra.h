@@ -21,10 +21,37 @@ struct LatentFactors {
   at::Tensor up_v;  // W_UV: [rows of W_V, r]
 };
 
-// The best factors of that rank in the mean square, by the singular value decomposition of
-// [W_K; W_V] in float64 (Eckart and Young 1936): exact where its rank is at most `rank`.
-//   w_k: [G * d_qk, D]   w_v: [G * d_v, D]   1 <= rank <= min(rows of both, D); float64 results
-LatentFactors FactorKeyValue(const at::Tensor& w_k, const at::Tensor& w_v, int64_t rank);
+// What latent factors of any rank are cut from: the singular value decomposition of a layer's
+// stacked [W_K; W_V], in float64. Factors of rank r are the best of that rank (Eckart and Young
+// 1936), and nested: those of a lower rank are the first rows and columns of a higher one's.
+//
+// Without a covariance they are the best in the weights' own mean square. With C = E[y y^T] of what
+// the layer reads, they are the best in the mean square of the keys and values that it makes of
+// that, keys and values weighing alike: A = [W_K / s; W_V / t], s = |W_K C^(1/2)|,
+// t = |W_V C^(1/2)|, A C^(1/2) = U S V^T (definitions, section 5). C may be singular.
+class KeyValueSvd {
+ public:
+  //   w_k: [G * d_qk, D]   w_v: [G * d_v, D]   covariance: [D, D], or undefined
+  KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance = {});
+
+  // min(rows of both, D): at this rank nothing is lost.
+  int64_t full_rank() const { return basis_.size(1); }
+  // Share of the sum of squared singular values, of each rank from 1 to full_rank(): [full_rank].
+  const at::Tensor& energy() const { return energy_; }
+  // 1 <= rank <= full_rank(); float64.
+  LatentFactors Factors(int64_t rank) const;
+
+ private:
+  at::Tensor stacked_;  // A: [rows, D]
+  at::Tensor basis_;    // U: [rows, full_rank]
+  at::Tensor energy_;   // [full_rank]
+  int64_t key_rows_;
+  double key_scale_ = 1;    // s
+  double value_scale_ = 1;  // t
+};
+
+// |a - b| / |b| in the Frobenius norm and float64 (definitions, section 8); |a| where b is zero.
+double RelativeError(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace triptych
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kCardFile = "README.md";
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   std::ostringstream text;
@@ -20,8 +21,6 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   text << ']';
   return text.str();
 }
-
-std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
 at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& source,
                       const TensorSpec& spec, DType dtype) {
@@ -107,11 +106,44 @@ void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
   }
 }
 
+// Writes a file beside `path` and renames it there.
+void WriteText(const std::filesystem::path& path, const std::string& text) {
+  const std::filesystem::path beside = path.string() + ".tmp";
+  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) {
+    std::error_code ignored;
+    std::filesystem::remove(beside, ignored);
+    throw std::runtime_error(beside.string() + ": cannot be written");
+  }
+  std::filesystem::rename(beside, path);
+}
+
+void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
+                const Weights& weights, const std::string& card) {
+  std::vector<at::Tensor> kept;  // what `tensors` points into
+  std::vector<SafetensorsTensor> tensors;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const at::Tensor& tensor = kept.emplace_back(
+        weights.at(spec.name).detach().to(ToScalarType(config.torch_dtype)).contiguous());
+    tensors.push_back({spec.name,
+                       config.torch_dtype == DType::kFloat32 ? "F32" : "BF16",
+                       spec.shape,
+                       {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
+  }
+  WriteSafetensors(directory / kWeightsFile, tensors, {{"format", "pt"}});
+  WriteText(directory / kConfigFile, ToJson(config));
+  if (!card.empty()) WriteText(directory / kCardFile, card);
+}
+
 }  // namespace
 
 at::ScalarType ToScalarType(DType dtype) {
   return dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
 }
+
+std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   std::vector<TensorSpec> specs;
@@ -189,26 +221,24 @@ Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype) {
 }
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
-                    const Weights& weights) {
-  std::filesystem::create_directories(directory);
-  std::vector<at::Tensor> kept;  // what `tensors` points into
-  std::vector<SafetensorsTensor> tensors;
-  for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const at::Tensor& tensor = kept.emplace_back(
-        weights.at(spec.name).detach().to(ToScalarType(config.torch_dtype)).contiguous());
-    tensors.push_back({spec.name,
-                       config.torch_dtype == DType::kFloat32 ? "F32" : "BF16",
-                       spec.shape,
-                       {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
+                    const Weights& weights, const std::string& card) {
+  if (std::filesystem::exists(directory)) {
+    WriteFiles(directory, config, weights, card);
+    return;
   }
-  WriteSafetensors(directory / kWeightsFile, tensors, {{"format", "pt"}});
-
-  const std::filesystem::path beside = directory / (std::string(kConfigFile) + ".tmp");
-  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-  out << ToJson(config);
-  out.close();
-  if (!out) throw std::runtime_error(beside.string() + ": cannot be written");
-  std::filesystem::rename(beside, directory / kConfigFile);
+  std::filesystem::path beside = directory;
+  if (!beside.has_filename()) beside = beside.parent_path();  // "DIR/"
+  beside += ".partial";
+  std::filesystem::remove_all(beside);  // of a run that was killed
+  std::filesystem::create_directories(beside);
+  try {
+    WriteFiles(beside, config, weights, card);
+    std::filesystem::rename(beside, directory);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove_all(beside, ignored);
+    throw;
+  }
 }
 
 }  // namespace triptych

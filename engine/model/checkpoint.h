@@ -23,6 +23,9 @@ struct TensorSpec {
 
 at::ScalarType ToScalarType(DType dtype);
 
+// What the names of a layer's tensors begin with: "model.layers.N.".
+std::string LayerPrefix(int64_t layer);
+
 // Every tensor of a model with this config, in the order of the forward pass.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
 
@@ -35,10 +38,11 @@ struct Checkpoint {
 // Reads and checks a checkpoint, with its weights converted to `dtype`. Throws LoadError.
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype);
 
-// Writes `config.json` and `model.safetensors` in the config's torch_dtype; creates the
-// directory. Each file appears whole or not at all. Throws std::runtime_error.
+// Writes `config.json`, `model.safetensors` in the config's torch_dtype and, unless `card` is
+// empty, the model card `README.md`. A directory that is not there yet appears whole or not at all;
+// in one that is, each file is replaced whole. Throws std::runtime_error.
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
-                    const Weights& weights);
+                    const Weights& weights, const std::string& card = "");
 
 }  // namespace triptych
 

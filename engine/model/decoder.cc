@@ -54,7 +54,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarTy
 
 Decoder::Layer Decoder::MakeLayer(const Weights& weights, const Rotary& rotary,
                                   int64_t index) const {
-  const std::string prefix = "model.layers." + std::to_string(index) + ".";
+  const std::string prefix = LayerPrefix(index);
   const std::string self = prefix + "self_attn.";
   const auto norm = [&](const std::string& name) {
     return Norm{Find(weights, prefix + name + ".weight"), Find(weights, prefix + name + ".bias")};
@@ -116,13 +116,15 @@ at::Tensor Decoder::Mlp(const Layer& layer, const at::Tensor& x) const {
   return {};
 }
 
-at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout) const {
+at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout,
+                            std::vector<at::Tensor>* attention_inputs) const {
   at::Tensor x = Embed(ids, at::arange(ids.size(1), at::kLong));  // [batch, length, D]
   const auto add = [&](const at::Tensor& branch) {
     x = x + (dropout != nullptr ? dropout->Apply(branch) : branch);
   };
   for (const Layer& layer : layers_) {
     const at::Tensor h = Normalize(layer.attention_norm, x).to(compute_dtype_);
+    if (attention_inputs != nullptr) attention_inputs->push_back(h);
     add(layer.attention->Dense(h, h, /*causal=*/true));
     add(Mlp(layer, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
   }

@@ -27,10 +27,12 @@ class Decoder {
   Decoder(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype);
 
   // Whole sequences, differentiable. `dropout`, if given, acts on what blocks add to the residual
-  // stream.
+  // stream; `attention_inputs`, if given, gets what each layer's attention reads.
   //   ids: [batch, length] int64, length <= max_position_embeddings
+  //   attention_inputs: of each layer [batch, length, D] in the compute dtype
   //   returns logits [batch, length, vocab_size]
-  at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr) const;
+  at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr,
+                     std::vector<at::Tensor>* attention_inputs = nullptr) const;
 
   // Derives what Step needs from the weights as they are now.
   void PrepareToServe();

@@ -1,102 +1,305 @@
 #include "engine/tools/convert.h"
 
-#include <algorithm>
-#include <cstdio>
-#include <string>
+#include <ATen/core/grad_mode.h>
 
-#include "engine/attention/algebra.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <queue>
+#include <random>
+
+#include "engine/tools/evaluate.h"
 
 namespace triptych {
 namespace {
 
-// What a conversion replaces in a layer; biases may be absent.
-constexpr const char* kKeyValueTensors[] = {"k_proj.weight", "k_proj.bias", "v_proj.weight",
-                                            "v_proj.bias"};
+// Windows of a full context that a covariance is taken over.
+constexpr int64_t kCalibrationWindows = 64;
+constexpr int64_t kWindowsAtOnce = 8;
+// What all sensitivities are at least, as a share of the largest: no layer is given up.
+constexpr double kLeastSensitivity = 0.01;
 
-void CheckTarget(const ModelConfig& from, const ConvertTarget& target, const std::string& source) {
-  const auto refuse = [&](const std::string& what) { throw LoadError(source + ": " + what); };
-  if (from.attention == AttentionKind::kMla) {
-    refuse("attention is \"mla\", which cannot be converted; allowed: \"mha\", \"gqa\"");
+int64_t ElementsPerPosition(const ModelConfig& config) {
+  int64_t elements = 0;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    elements += CacheRowElements(config, layer);
   }
-  const int64_t stored_groups = from.num_key_value_heads;
-  if (target.attention == AttentionKind::kGqa &&
-      (target.groups < 1 || target.groups > stored_groups || stored_groups % target.groups != 0)) {
-    refuse("--groups " + std::to_string(target.groups) + " must divide its " +
-           std::to_string(stored_groups) + " key/value heads");
+  return elements;
+}
+
+template <typename... Values>
+std::string Format(const char* format, Values... values) {
+  char text[512];
+  std::snprintf(text, sizeof(text), format, values...);
+  return text;
+}
+
+// Throws unless the options go together, before anything is computed.
+void CheckOptions(const ConvertOptions& options) {
+  const bool mla = options.attention == AttentionKind::kMla;
+  const int budgets = (options.rank ? 1 : 0) + (options.bytes_per_position ? 1 : 0) +
+                      (options.max_loss_increase ? 1 : 0);
+  const auto refuse = [](const std::string& what) { throw std::runtime_error(what); };
+  if (!mla && (budgets > 0 || options.method)) {
+    refuse(
+        "--rank, --bytes-per-position, --max-loss-increase and --method go with --attention mla");
   }
-  if (target.attention != AttentionKind::kMla) return;
-  if (from.position_embedding == PositionEmbedding::kRope) {
-    refuse("position_embedding is \"rope\": rotated keys cannot be absorbed into a latent");
+  if ((options.groups != 0) != (options.attention == AttentionKind::kGqa)) {
+    refuse("--groups goes with --attention gqa, and that with --groups");
   }
-  const int64_t full = std::min(2 * stored_groups * from.head_dim, from.hidden_size);
-  if (target.rank < 1 || target.rank > full) {
-    refuse("--rank " + std::to_string(target.rank) + " is out of range; allowed: 1 to " +
-           std::to_string(full));
+  if (budgets > 1) {
+    refuse("only one of --rank, --bytes-per-position and --max-loss-increase may be given");
+  }
+  if (options.rank && *options.rank < 1) {
+    refuse("--rank " + std::to_string(*options.rank) + " is out of range; allowed: 1 and more");
+  }
+  if (options.calibrate.empty()) {
+    if (options.method == FactorMethod::kActivation) {
+      refuse("--method activation needs --calibrate TEXT");
+    }
+    if (options.max_loss_increase) refuse("--max-loss-increase needs --calibrate TEXT");
+  }
+  if (std::filesystem::exists(options.to) && !std::filesystem::is_empty(options.to)) {
+    refuse("--to " + options.to.string() + ": is there already, and is not empty");
   }
 }
 
-// A value bias adds W_O b to the output; a key bias drops out of the softmax.
-void FoldValueBias(const at::Tensor& v_bias, Weights& weights, const std::string& attention) {
-  at::Tensor& o_bias = weights.at(attention + "o_proj.bias");
-  o_bias = o_bias + at::mv(weights.at(attention + "o_proj.weight"), v_bias);
+// The text and what is measured on it.
+class Calibration {
+ public:
+  Calibration(const ConvertOptions& options, const Checkpoint& from)
+      : name_(options.calibrate.filename().string()),
+        corpus_(options.calibrate, options.held_out),
+        decoder_(from.config, from.weights, at::kFloat) {}
+
+  const Corpus& corpus() const { return corpus_; }
+  std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }
+  bool measures_loss() const { return corpus_.held_out_tokens() > 0; }
+  double LossBefore() const { return HeldOutLoss(decoder_, corpus_); }
+  double Loss(const Checkpoint& model) const {
+    return HeldOutLoss(Decoder(model.config, model.weights, at::kFloat), corpus_);
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+  Corpus corpus_;
+  Decoder decoder_;
+};
+
+// The fewest ranks in all whose held-out loss is within the budget, found by halving: as good as
+// the loss falls with the ranks.
+std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
+                                  const std::vector<double>& weights,
+                                  const Calibration& calibration, double most) {
+  int64_t too_few = static_cast<int64_t>(svds.size()) - 1;  // less than one in each layer
+  int64_t enough = 0;
+  for (const KeyValueSvd& svd : svds) enough += svd.full_rank();
+  while (enough - too_few > 1) {
+    const int64_t total = std::midpoint(too_few, enough);
+    const double loss = calibration.Loss(ToLatent(from, svds, AllocateRanks(svds, weights, total)));
+    std::fprintf(stderr, "%lld elements per position: loss %.4f, %s\n",
+                 static_cast<long long>(total), loss, loss <= most ? "enough" : "too few");
+    (loss <= most ? enough : too_few) = total;
+  }
+  return AllocateRanks(svds, weights, enough);
+}
+
+std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint& from,
+                                 const std::vector<KeyValueSvd>& svds,
+                                 const std::optional<Calibration>& calibration,
+                                 std::optional<double> loss_before) {
+  const auto layers = static_cast<int64_t>(svds.size());
+  if (!options.bytes_per_position && !options.max_loss_increase) {
+    return std::vector<int64_t>(layers, options.rank.value_or(FullRank(from.config)));
+  }
+  const std::vector<double> weights = calibration ? Sensitivities(from, svds, calibration->corpus())
+                                                  : std::vector<double>(layers, 1.0);
+  if (options.max_loss_increase) {
+    return RanksForLoss(from, svds, weights, *calibration,
+                        *loss_before + *options.max_loss_increase);
+  }
+  const int64_t element = ElementBytes(from.config.torch_dtype);
+  if (*options.bytes_per_position < layers * element) {
+    throw std::runtime_error("--bytes-per-position " + std::to_string(*options.bytes_per_position) +
+                             " is less than one element of " + std::to_string(element) +
+                             " bytes in each of " + std::to_string(layers) + " layers");
+  }
+  return AllocateRanks(svds, weights, *options.bytes_per_position / element);
+}
+
+// As Markdown, aligned to be read as it is.
+std::string LayerTable(const std::vector<LayerReport>& layers) {
+  std::string table =
+      "| layer | energy kept | weight error | row before | row after |\n"
+      "|------:|------------:|-------------:|-----------:|----------:|\n";
+  for (size_t i = 0; i < layers.size(); ++i) {
+    table += Format("| %5zu | %11.5f | %12.2e | %10lld | %9lld |\n", i, layers[i].energy_kept,
+                    layers[i].weight_error, static_cast<long long>(layers[i].elements_before),
+                    static_cast<long long>(layers[i].elements_after));
+  }
+  return table;
+}
+
+std::string KindText(const ModelConfig& config) {
+  std::string text(Name(config.attention));
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c - 'a' + 'A'; });
+  if (config.attention == AttentionKind::kGqa) {
+    text += " with " + std::to_string(config.num_key_value_heads) + " groups";
+  }
+  return text;
+}
+
+std::string FileName(const std::filesystem::path& directory) {
+  const std::filesystem::path whole =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(directory));
+  return whole.filename().string();
 }
 
 }  // namespace
 
-Checkpoint ConvertCheckpoint(const Checkpoint& from, const ConvertTarget& target,
-                             const std::string& source) {
-  CheckTarget(from.config, target, source);
-  Checkpoint to = from;
-  ModelConfig& config = to.config;
-  const int64_t heads = config.num_attention_heads;
-  const int64_t d = config.head_dim;
-  config.attention = target.attention;
-  config.num_key_value_heads = target.attention == AttentionKind::kGqa ? target.groups : heads;
-  if (target.attention == AttentionKind::kMla) {
-    config.kv_lora_rank.assign(config.num_hidden_layers, target.rank);
+std::vector<at::Tensor> InputCovariances(const Decoder& decoder, const Corpus& corpus) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig& config = decoder.config();
+  std::vector<at::Tensor> sums(config.num_hidden_layers);
+  std::mt19937_64 generator(1);
+  int64_t tokens = 0;
+  for (int64_t done = 0; done < kCalibrationWindows; done += kWindowsAtOnce) {
+    const Window window = corpus.Sample(kWindowsAtOnce, config.max_position_embeddings, generator);
+    std::vector<at::Tensor> inputs;
+    decoder.Forward(window.inputs, nullptr, &inputs);
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      const at::Tensor rows = inputs[layer].flatten(0, 1).to(at::kDouble);  // [tokens, D]
+      const at::Tensor products = at::mm(rows.t(), rows);
+      sums[layer] = done == 0 ? products : sums[layer] + products;
+    }
+    tokens += window.inputs.numel();
   }
-
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string attention = "model.layers." + std::to_string(layer) + ".self_attn.";
-    if (target.attention != AttentionKind::kMla) {
-      for (const char* name : kKeyValueTensors) {
-        const auto found = to.weights.find(attention + name);
-        if (found == to.weights.end()) continue;
-        found->second = target.attention == AttentionKind::kGqa
-                            ? PoolHeads(found->second, target.groups, d)
-                            : RepeatHeads(found->second, heads, d);
-      }
-      continue;
-    }
-    const at::Tensor& w_k = to.weights.at(attention + "k_proj.weight");
-    const LatentFactors factors =
-        FactorKeyValue(w_k, to.weights.at(attention + "v_proj.weight"), target.rank);
-    const at::ScalarType dtype = w_k.scalar_type();
-    const auto per_head = [&](const at::Tensor& up) {
-      return RepeatHeads(up, heads, d).view({heads, d, target.rank});
-    };
-    to.weights[attention + "kv_a_proj_with_mqa.weight"] = factors.down.to(dtype);
-    to.weights[attention + "kv_b_proj.weight"] =
-        at::cat({per_head(factors.up_k), per_head(factors.up_v)}, 1).flatten(0, 1).to(dtype);
-    if (config.attention_bias) {
-      FoldValueBias(RepeatHeads(to.weights.at(attention + "v_proj.bias"), heads, d), to.weights,
-                    attention);
-    }
-    for (const char* name : kKeyValueTensors) {
-      to.weights.erase(attention + name);
-    }
-  }
-  return to;
+  for (at::Tensor& sum : sums) sum /= static_cast<double>(tokens);
+  return sums;
 }
 
-void Convert(const std::filesystem::path& from, const std::filesystem::path& to,
-             const ConvertTarget& target) {
-  const Checkpoint converted =
-      ConvertCheckpoint(LoadCheckpoint(from, DType::kFloat32), target, from.string());
-  SaveCheckpoint(to, converted.config, converted.weights);
-  std::printf("%s: %s, %lld elements in a cache row\n", to.c_str(),
-              std::string(Name(target.attention)).c_str(),
-              static_cast<long long>(CacheRowElements(converted.config, 0)));
+std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
+                                  const Corpus& corpus) {
+  const at::NoGradGuard no_grad;
+  std::mt19937_64 generator(2);
+  const at::Tensor inputs =
+      corpus.Sample(kWindowsAtOnce, from.config.max_position_embeddings, generator).inputs;
+  const auto logits = [&](const Checkpoint& model) {
+    return Decoder(model.config, model.weights, at::kFloat).Forward(inputs).flatten(0, 1);
+  };
+  const at::Tensor exact = logits(from);
+  std::vector<double> sensitivities;
+  for (size_t layer = 0; layer < svds.size(); ++layer) {
+    std::vector<int64_t> ranks;
+    for (const KeyValueSvd& svd : svds) ranks.push_back(svd.full_rank());
+    ranks[layer] = std::max<int64_t>(1, ranks[layer] / 4);
+    const double lost = 1 - svds[layer].energy()[ranks[layer] - 1].item<double>();
+    const double divergence =
+        KlDivergence(exact, logits(ToLatent(from, svds, ranks))).mean().item<double>();
+    sensitivities.push_back(lost > 0 ? divergence / lost : 0);
+  }
+  const double least =
+      kLeastSensitivity * *std::max_element(sensitivities.begin(), sensitivities.end());
+  for (double& sensitivity : sensitivities) sensitivity = std::max(sensitivity, least);
+  return sensitivities;
+}
+
+std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
+                                   const std::vector<double>& weights, int64_t total) {
+  std::vector<int64_t> ranks(svds.size(), 1);
+  // What one more rank is worth in each layer, the most first. It is worth ever less, so that
+  // taking the most at each turn is the best in all.
+  std::priority_queue<std::pair<double, size_t>> gains;
+  const auto offer = [&](size_t layer) {
+    const int64_t rank = ranks[layer];
+    if (rank == svds[layer].full_rank()) return;
+    const at::Tensor& energy = svds[layer].energy();
+    gains.emplace(weights[layer] * (energy[rank] - energy[rank - 1]).item<double>(), layer);
+  };
+  for (size_t layer = 0; layer < svds.size(); ++layer) offer(layer);
+  for (auto left = total - static_cast<int64_t>(svds.size()); left > 0 && !gains.empty(); --left) {
+    const size_t layer = gains.top().second;
+    gains.pop();
+    ++ranks[layer];
+    offer(layer);
+  }
+  return ranks;
+}
+
+void ConvertModel(const ConvertOptions& options) {
+  CheckOptions(options);
+  Checkpoint from = LoadCheckpoint(options.from, DType::kFloat32);
+  const Conversion conversion{
+      .attention = options.attention, .groups = options.groups, .rank = options.rank.value_or(0)};
+  CheckConversion(from, conversion, options.from.string());
+  if (options.dtype) from.config.torch_dtype = *options.dtype;
+
+  std::optional<Calibration> calibration;
+  std::optional<double> loss_before;
+  if (!options.calibrate.empty()) {
+    calibration.emplace(options, from);
+    if (calibration->measures_loss()) {
+      loss_before = calibration->LossBefore();
+    } else if (options.max_loss_increase) {
+      throw std::runtime_error("--max-loss-increase: --held-out leaves nothing of " +
+                               options.calibrate.string() + " to measure it on");
+    }
+  }
+
+  Checkpoint to;
+  std::vector<LayerReport> layers(from.config.num_hidden_layers);
+  std::string method = "Heads of equal residue were averaged.";
+  if (options.attention == AttentionKind::kMla) {
+    const bool activation =
+        options.method.value_or(calibration ? FactorMethod::kActivation : FactorMethod::kWeight) ==
+        FactorMethod::kActivation;
+    const std::vector<KeyValueSvd> svds =
+        DecomposeLayers(from, activation ? calibration->Covariances() : std::vector<at::Tensor>());
+    const std::vector<int64_t> ranks = ChooseRanks(options, from, svds, calibration, loss_before);
+    to = ToLatent(from, svds, ranks);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      layers[i].energy_kept = svds[i].energy()[ranks[i] - 1].item<double>();
+    }
+    method = activation ? "Factors: the singular value decomposition of [W_K; W_V], whitened by "
+                          "each layer's inputs on the training part of `" +
+                              calibration->name() + "`."
+                        : "Factors: the singular value decomposition of [W_K; W_V].";
+  } else {
+    to = Convert(from, conversion, options.from.string());
+    if (options.attention == AttentionKind::kMha) method = "Heads were repeated; nothing is lost.";
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    layers[i].elements_before = CacheRowElements(from.config, layer);
+    layers[i].elements_after = CacheRowElements(to.config, layer);
+    layers[i].weight_error = RelativeError(FullKeyValue(to, layer), FullKeyValue(from, layer));
+    // Averaging is a projection: what it keeps and what it loses are at right angles.
+    if (options.attention != AttentionKind::kMla) {
+      layers[i].energy_kept = 1 - layers[i].weight_error * layers[i].weight_error;
+    }
+  }
+
+  const int64_t element = ElementBytes(to.config.torch_dtype);
+  const int64_t before = ElementsPerPosition(from.config), after = ElementsPerPosition(to.config);
+  std::string report =
+      KindText(from.config) + " to " + KindText(to.config) + ". " + method + "\n\n" +
+      LayerTable(layers) + "\n" +
+      Format(
+          "Cache per position: %lld to %lld elements (%lld to %lld bytes in "
+          "%s).\n",
+          static_cast<long long>(before), static_cast<long long>(after),
+          static_cast<long long>(before * element), static_cast<long long>(after * element),
+          std::string(Name(to.config.torch_dtype)).c_str());
+  if (loss_before) {
+    report += Format("Held-out loss on `%s`: %.4f to %.4f nats per token.\n",
+                     calibration->name().c_str(), *loss_before, calibration->Loss(to));
+  }
+  SaveCheckpoint(options.to, to.config, to.weights,
+                 "# " + FileName(options.to) + "\n\nMade from " + FileName(options.from) +
+                     " by `triptych-model convert`: " + report);
+  std::printf("%s: %s", options.to.c_str(), report.c_str());
 }
 
 }  // namespace triptych

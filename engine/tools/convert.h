@@ -1,29 +1,67 @@
-// Makes a checkpoint of another attention kind out of one.
+// Makes a checkpoint of another attention kind out of one, and says what it cost.
 #ifndef TRIPTYCH_ENGINE_TOOLS_CONVERT_H_
 #define TRIPTYCH_ENGINE_TOOLS_CONVERT_H_
 
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "engine/model/checkpoint.h"
+#include "engine/model/conversion.h"
+#include "engine/model/decoder.h"
+#include "engine/tools/corpus.h"
 
 namespace triptych {
 
-struct ConvertTarget {
-  AttentionKind attention = AttentionKind::kMla;
-  int64_t groups = 0;  // G, for GQA
-  int64_t rank = 0;    // r, for MLA: the same in every layer
+enum class FactorMethod {
+  kWeight,      // the SVD of the weights alone
+  kActivation,  // whitened by the covariance of each layer's inputs over a text
 };
 
-// MHA to GQA pools heads; GQA to MHA repeats them, exactly; MHA or GQA to MLA factors keys and
-// values, exactly from r = min(2*G*d, D) on (definitions, section 5). Weights keep their dtype.
-// Throws LoadError if there is no such conversion or a size is out of range; `source` is the
-// model's name for messages.
-Checkpoint ConvertCheckpoint(const Checkpoint& from, const ConvertTarget& target,
-                             const std::string& source);
+struct ConvertOptions {
+  std::filesystem::path from;  // directory
+  std::filesystem::path to;    // directory; must be absent or empty
+  AttentionKind attention = AttentionKind::kMla;
+  int64_t groups = 0;  // GQA: G
 
-// The same from directory to directory; the new checkpoint keeps the stored dtype.
-void Convert(const std::filesystem::path& from, const std::filesystem::path& to,
-             const ConvertTarget& target);
+  // MLA: at most one of these; none is the full rank, which loses nothing.
+  std::optional<int64_t> rank;                // r, the same in every layer
+  std::optional<int64_t> bytes_per_position;  // at most, over all layers, in the stored dtype
+  std::optional<double> max_loss_increase;    // nats per token on the held-out part of the text
+
+  std::optional<FactorMethod> method;  // activation if there is a text, else weight
+  std::filesystem::path calibrate;     // text, or empty
+  double held_out = 0.1;               // fraction of the text's end: losses are measured on it
+  std::optional<DType> dtype;          // to store; the source's if absent
+};
+
+// What a conversion did to one layer.
+struct LayerReport {
+  int64_t elements_before = 0;  // of a cache row
+  int64_t elements_after = 0;
+  double energy_kept = 1;   // share of the squared singular values, or of the weights' squares
+  double weight_error = 0;  // |[W_K; W_V] made - given| / |given|, over all query heads
+};
+
+// C = E[y y^T] of what each layer's attention reads on windows of the text's training part:
+// [D, D] float64 for each layer. Throws std::runtime_error if that is shorter than a context.
+std::vector<at::Tensor> InputCovariances(const Decoder& decoder, const Corpus& corpus);
+
+// How much losing all of a layer's energy would cost, for each layer: the divergence of the model
+// from itself with that layer alone cut to a quarter of its full rank, in nats per token of the
+// text's training part, over the energy lost by that.
+std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
+                                  const Corpus& corpus);
+
+// One rank for each layer, at least 1 each and `total` in all (or every layer's full rank, if that
+// is less): those that lose the least energy, summed over the layers, where all of a layer's counts
+// as its weight says.
+std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
+                                   const std::vector<double>& weights, int64_t total);
+
+// Converts from directory to directory, prints what each layer lost and writes the same into the
+// new model's card. Leaves nothing behind if it fails. Throws LoadError or std::runtime_error.
+void ConvertModel(const ConvertOptions& options);
 
 }  // namespace triptych
 

@@ -18,7 +18,7 @@ Window MakeWindow(const at::Tensor& targets) {
 
 }  // namespace
 
-Corpus::Corpus(const std::filesystem::path& file, double held_out) {
+Corpus::Corpus(const std::filesystem::path& file, double held_out) : file_(file.string()) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   if (!in || !(text << in.rdbuf())) throw std::runtime_error(file.string() + ": cannot be read");
@@ -31,6 +31,11 @@ Corpus::Corpus(const std::filesystem::path& file, double held_out) {
 }
 
 Window Corpus::Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const {
+  if (train_tokens() < length) {
+    throw std::runtime_error(file_ + ": " + std::to_string(train_tokens()) +
+                             " tokens, without those held out, are fewer than one context of " +
+                             std::to_string(length));
+  }
   std::vector<at::Tensor> targets;
   const uint64_t places = train_.size(0) - length + 1;
   for (int64_t i = 0; i < batch; ++i) {

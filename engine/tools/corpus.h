@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <random>
+#include <string>
+#include <vector>
 
 namespace triptych {
 
@@ -25,7 +27,8 @@ class Corpus {
   int64_t train_tokens() const { return train_.size(0); }
   int64_t held_out_tokens() const { return held_out_.size(0); }
 
-  // `batch` windows of `length` targets at random places of the training part.
+  // `batch` windows of `length` targets at random places of the training part. Throws
+  // std::runtime_error if it is shorter than one.
   Window Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const;
 
   // The held-out part as non-overlapping windows of `length` targets, `batch` at a time; the
@@ -33,6 +36,7 @@ class Corpus {
   std::vector<Window> HeldOutWindows(int64_t batch, int64_t length) const;
 
  private:
+  std::string file_;
   at::Tensor train_;     // [tokens] int64
   at::Tensor held_out_;  // [tokens] int64
 };

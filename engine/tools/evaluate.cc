@@ -21,6 +21,11 @@ double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
   return sum / static_cast<double>(corpus.held_out_tokens());
 }
 
+at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) {
+  const at::Tensor log_p = at::log_softmax(p_logits.to(at::kDouble), -1);
+  return (log_p.exp() * (log_p - at::log_softmax(q_logits.to(at::kDouble), -1))).sum(-1);
+}
+
 void Evaluate(const EvaluateOptions& options) {
   const Checkpoint checkpoint = LoadCheckpoint(options.model, options.dtype);
   const Corpus corpus(options.text, options.held_out);

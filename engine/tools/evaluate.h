@@ -13,6 +13,10 @@ namespace triptych {
 // full context (definitions, section 9).
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
 
+// sum of p (log p - log q) over the vocabulary, in nats, where the logits are those of p and q.
+//   p_logits, q_logits: [tokens, vocab]; returns [tokens] float64
+at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits);
+
 struct EvaluateOptions {
   std::filesystem::path model;
   std::filesystem::path text;

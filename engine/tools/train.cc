@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <numbers>
 #include <numeric>
 #include <optional>
@@ -22,7 +23,6 @@
 #include "engine/model/dropout.h"
 #include "engine/model/safetensors.h"
 #include "engine/tools/corpus.h"
-#include "engine/tools/evaluate.h"
 
 namespace triptych {
 namespace {
@@ -91,16 +91,24 @@ void Update(std::vector<Parameter>& parameters, const TrainOptions& options, int
 // loses far more to waiting, above all beside other work.
 class Worker {
  public:
-  Worker(const ModelConfig& config, const std::vector<Parameter>& parameters)
-      : weights_(Handles(parameters)), decoder_(config, weights_, at::kBFloat16) {}
+  // `teacher` may be null.
+  Worker(const ModelConfig& config, const std::vector<Parameter>& parameters,
+         const Decoder* teacher, double teacher_weight)
+      : weights_(Handles(parameters)),
+        decoder_(config, weights_, at::kBFloat16),
+        teacher_(teacher),
+        teacher_weight_(teacher_weight) {}
 
   // Adds the gradients of the summed loss over `window`, divided by `tokens`, to those kept here.
   // Returns that loss.
   double Accumulate(const Window& window, int64_t tokens, Dropout& dropout) {
     const at::Tensor logits = decoder_.Forward(window.inputs, &dropout).flatten(0, 1);
-    const at::Tensor loss =
-        at::cross_entropy_loss(logits, window.targets.flatten(), {}, at::Reduction::Sum) /
-        static_cast<double>(tokens);
+    at::Tensor loss = SummedLoss(logits, window.targets.flatten());
+    if (teacher_ != nullptr) {
+      loss = (1 - teacher_weight_) * loss +
+             teacher_weight_ * SummedLoss(logits, TeacherDistribution(window.inputs));
+    }
+    loss = loss / static_cast<double>(tokens);
     loss.backward();
     return loss.item<double>();
   }
@@ -123,9 +131,37 @@ class Worker {
     return weights;
   }
 
+  // targets: [tokens] of ids, or [tokens, vocab] of probabilities
+  static at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& targets) {
+    return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
+  }
+
+  // [tokens, vocab]
+  at::Tensor TeacherDistribution(const at::Tensor& inputs) const {
+    const at::NoGradGuard no_grad;
+    return at::softmax(teacher_->Forward(inputs).flatten(0, 1), -1);
+  }
+
   Weights weights_;
   Decoder decoder_;
+  const Decoder* teacher_;
+  double teacher_weight_;
 };
+
+// The teacher that the options name, fit for a student with this config. Throws LoadError.
+std::optional<Decoder> LoadTeacher(const TrainOptions& options, const ModelConfig& student) {
+  if (options.teacher.empty()) return std::nullopt;
+  const Checkpoint teacher = LoadCheckpoint(options.teacher, DType::kBFloat16);
+  const auto check = [&](const char* field, int64_t value, int64_t least, int64_t most) {
+    if (value >= least && value <= most) return;
+    throw LoadError(options.teacher.string() + ": " + field + " is " + std::to_string(value) +
+                    "; the model to train has " + std::to_string(least));
+  };
+  check("vocab_size", teacher.config.vocab_size, student.vocab_size, student.vocab_size);
+  check("max_position_embeddings", teacher.config.max_position_embeddings,
+        student.max_position_embeddings, std::numeric_limits<int64_t>::max());
+  return Decoder(teacher.config, teacher.weights, at::kBFloat16);
+}
 
 std::filesystem::path StateFile(const TrainOptions& options) {
   return options.output / "training_state.safetensors";
@@ -139,7 +175,11 @@ std::string RunKey(const TrainOptions& options, const ModelConfig& config, int64
                 options.learning_rate, static_cast<long long>(options.warmup_steps),
                 options.weight_decay, options.dropout, options.clip,
                 static_cast<unsigned long long>(options.seed), options.held_out);
-  return text + std::to_string(threads) + "\n" + options.from.string() + "\n" +
+  std::string teacher;
+  if (!options.teacher.empty()) {
+    teacher = options.teacher.string() + " " + std::to_string(options.teacher_weight);
+  }
+  return text + std::to_string(threads) + "\n" + options.from.string() + "\n" + teacher + "\n" +
          options.text.string() + "\n" + ToJson(config);
 }
 
@@ -233,13 +273,9 @@ void Train(const TrainOptions& options) {
   // What is trained is in the engine's own order, whatever order the file would load from.
   config.head_grouping = HeadGrouping::kModular;
   config.rope_interleave = true;
+  const std::optional<Decoder> teacher = LoadTeacher(options, config);
   const Corpus corpus(options.text, options.held_out);
   const int64_t context = config.max_position_embeddings;
-  if (corpus.train_tokens() < context) {
-    throw std::runtime_error(options.text.string() + ": " + std::to_string(corpus.train_tokens()) +
-                             " tokens to train on are fewer than one context of " +
-                             std::to_string(context));
-  }
   std::filesystem::create_directories(options.output);
 
   at::manual_seed(options.seed);
@@ -259,7 +295,9 @@ void Train(const TrainOptions& options) {
 
   SetComputeThreads(1);  // of one operation; the workers are threads themselves
   std::vector<Worker> workers;
-  for (int64_t i = 0; i < threads; ++i) workers.emplace_back(config, parameters);
+  for (int64_t i = 0; i < threads; ++i) {
+    workers.emplace_back(config, parameters, teacher ? &*teacher : nullptr, options.teacher_weight);
+  }
   const int64_t tokens = options.batch_size * context;
   Progress progress(first_step, options.steps, tokens);
   for (int64_t step = first_step; step < options.steps; ++step) {
@@ -298,9 +336,6 @@ void Train(const TrainOptions& options) {
   SetComputeThreads(all_threads);
   SaveCheckpoint(options.output, config, weights);
   std::filesystem::remove(StateFile(options));
-  if (corpus.held_out_tokens() > 0) {
-    Evaluate({.model = options.output, .text = options.text, .held_out = options.held_out});
-  }
 }
 
 }  // namespace triptych

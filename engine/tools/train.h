@@ -23,6 +23,11 @@ struct TrainOptions {
   double clip = 1.0;          // of the gradient's norm
   uint64_t seed = 1;
   int64_t save_every = 250;  // steps between resumable checkpoints
+  // A checkpoint to distil from, or empty: the loss is then (1 - teacher_weight) of the text's
+  // cross entropy and teacher_weight of that with the teacher's distribution (Hinton et al. 2015,
+  // arXiv:1503.02531, at temperature 1).
+  std::filesystem::path teacher;
+  double teacher_weight = 0.5;
 };
 
 // Trains in bfloat16 products over float32 weights with AdamW, shows progress on stderr, and

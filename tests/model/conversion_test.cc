@@ -1,4 +1,4 @@
-#include "engine/tools/convert.h"
+#include "engine/model/conversion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,23 +34,19 @@ at::Tensor Logits(const Checkpoint& checkpoint) {
       .Forward(ToTensor(ids).unsqueeze(0));
 }
 
-int64_t FullRank(const ModelConfig& config) {
-  return std::min(2 * config.num_key_value_heads * config.head_dim, config.hidden_size);
-}
-
-TEST(Convert, GqaToMhaIsExact) {
+TEST(Conversion, GqaToMhaIsExact) {
   for (const bool bias : {false, true}) {
     const Checkpoint gqa = RandomCheckpoint(AttentionKind::kGqa, bias);
-    const Checkpoint mha = ConvertCheckpoint(gqa, {.attention = AttentionKind::kMha}, "gqa");
+    const Checkpoint mha = Convert(gqa, {.attention = AttentionKind::kMha}, "gqa");
     EXPECT_EQ(mha.config.num_key_value_heads, mha.config.num_attention_heads);
     EXPECT_LT(LargestDifference(Logits(mha), Logits(gqa)), kRounding);
   }
 }
 
-TEST(Convert, GqaToMhaAndBackIsTheSameModel) {
+TEST(Conversion, GqaToMhaAndBackIsTheSameModel) {
   const Checkpoint gqa = RandomCheckpoint(AttentionKind::kGqa);
-  const Checkpoint mha = ConvertCheckpoint(gqa, {.attention = AttentionKind::kMha}, "gqa");
-  const Checkpoint back = ConvertCheckpoint(
+  const Checkpoint mha = Convert(gqa, {.attention = AttentionKind::kMha}, "gqa");
+  const Checkpoint back = Convert(
       mha, {.attention = AttentionKind::kGqa, .groups = gqa.config.num_key_value_heads}, "mha");
   EXPECT_EQ(ToJson(back.config), ToJson(gqa.config));
   for (const auto& [name, tensor] : gqa.weights) {
@@ -58,12 +54,11 @@ TEST(Convert, GqaToMhaAndBackIsTheSameModel) {
   }
 }
 
-TEST(Convert, MhaToGqaPoolsHeadsOfEqualResidue) {
+TEST(Conversion, MhaToGqaPoolsHeadsOfEqualResidue) {
   const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
   const int64_t heads = mha.config.num_attention_heads, d = mha.config.head_dim;
   const int64_t groups = heads / 2;
-  const Checkpoint gqa =
-      ConvertCheckpoint(mha, {.attention = AttentionKind::kGqa, .groups = groups}, "mha");
+  const Checkpoint gqa = Convert(mha, {.attention = AttentionKind::kGqa, .groups = groups}, "mha");
   const std::string name = "model.layers.0.self_attn.k_proj.weight";
   const at::Tensor& from = mha.weights.at(name);
   const at::Tensor& to = gqa.weights.at(name);
@@ -74,12 +69,12 @@ TEST(Convert, MhaToGqaPoolsHeadsOfEqualResidue) {
   }
 }
 
-TEST(Convert, ToMlaAtFullRankIsExact) {
+TEST(Conversion, ToMlaAtFullRankIsExact) {
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
     for (const bool bias : {false, true}) {
       const Checkpoint from = RandomCheckpoint(kind, bias);
-      const Checkpoint mla = ConvertCheckpoint(
-          from, {.attention = AttentionKind::kMla, .rank = FullRank(from.config)}, "from");
+      const Checkpoint mla =
+          Convert(from, {.attention = AttentionKind::kMla, .rank = FullRank(from.config)}, "from");
       EXPECT_EQ(CacheRowElements(mla.config, 0), FullRank(from.config));
       EXPECT_LT(LargestDifference(Logits(mla), Logits(from)), kRounding)
           << Name(kind) << (bias ? " with biases" : "");
@@ -87,23 +82,22 @@ TEST(Convert, ToMlaAtFullRankIsExact) {
   }
 }
 
-TEST(Convert, TruncationLosesMoreTheLowerTheRank) {
+TEST(Conversion, TruncationLosesMoreTheLowerTheRank) {
   const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
   const at::Tensor exact = Logits(mha);
   double previous = 0;
   for (int64_t rank = FullRank(mha.config) - 2; rank >= 2; rank /= 2) {
     const double error = RelativeError(
-        Logits(ConvertCheckpoint(mha, {.attention = AttentionKind::kMla, .rank = rank}, "mha")),
-        exact);
+        Logits(Convert(mha, {.attention = AttentionKind::kMla, .rank = rank}, "mha")), exact);
     EXPECT_GT(error, previous) << rank;
     previous = error;
   }
 }
 
-TEST(Convert, RefusesWhatCannotBe) {
-  const auto message = [](const Checkpoint& from, const ConvertTarget& target) -> std::string {
+TEST(Conversion, RefusesWhatCannotBe) {
+  const auto message = [](const Checkpoint& from, const Conversion& target) -> std::string {
     try {
-      ConvertCheckpoint(from, target, "the-model");
+      Convert(from, target, "the-model");
     } catch (const LoadError& e) {
       return e.what();
     }
@@ -111,8 +105,8 @@ TEST(Convert, RefusesWhatCannotBe) {
   };
   const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
   EXPECT_THAT(message(mha, {.attention = AttentionKind::kGqa, .groups = 3}),
-              testing::AllOf(HasSubstr("the-model"), HasSubstr("--groups 3")));
-  EXPECT_THAT(message(mha, {.attention = AttentionKind::kMla, .rank = 0}), HasSubstr("--rank 0"));
+              testing::AllOf(HasSubstr("the-model"), HasSubstr("groups 3")));
+  EXPECT_THAT(message(mha, {.attention = AttentionKind::kMla, .rank = -1}), HasSubstr("rank -1"));
   EXPECT_THAT(message(mha, {.attention = AttentionKind::kMla, .rank = FullRank(mha.config) + 1}),
               HasSubstr("allowed: 1 to " + std::to_string(FullRank(mha.config))));
   EXPECT_THAT(message(RandomCheckpoint(AttentionKind::kMla), {.attention = AttentionKind::kMha}),

@@ -1,0 +1,140 @@
+#include "engine/model/conversion.h"
+
+#include <algorithm>
+
+namespace triptych {
+namespace {
+
+// What a conversion replaces in a layer; biases may be absent.
+constexpr const char* kKeyValueTensors[] = {"k_proj.weight", "k_proj.bias", "v_proj.weight",
+                                            "v_proj.bias"};
+
+std::string AttentionPrefix(int64_t layer) { return LayerPrefix(layer) + "self_attn."; }
+
+// Applies `change` to every key and value tensor.
+template <typename Change>
+void ChangeKeyValue(Checkpoint& checkpoint, Change change) {
+  for (int64_t layer = 0; layer < checkpoint.config.num_hidden_layers; ++layer) {
+    for (const char* name : kKeyValueTensors) {
+      const auto found = checkpoint.weights.find(AttentionPrefix(layer) + name);
+      if (found != checkpoint.weights.end()) found->second = change(found->second);
+    }
+  }
+}
+
+// A value bias adds W_O b to the output; a key bias drops out of the softmax.
+void FoldValueBias(const at::Tensor& v_bias, Weights& weights, const std::string& prefix) {
+  at::Tensor& o_bias = weights.at(prefix + "o_proj.bias");
+  o_bias = o_bias + at::mv(weights.at(prefix + "o_proj.weight"), v_bias);
+}
+
+}  // namespace
+
+int64_t FullRank(const ModelConfig& config) {
+  return std::min(2 * config.num_key_value_heads * config.head_dim, config.hidden_size);
+}
+
+void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source) {
+  const auto refuse = [&](const std::string& what) { throw LoadError(source + ": " + what); };
+  const ModelConfig& config = from.config;
+  if (config.attention == AttentionKind::kMla) {
+    refuse("attention is \"mla\", which cannot be converted; allowed: \"mha\", \"gqa\"");
+  }
+  const int64_t stored_groups = config.num_key_value_heads;
+  if (to.attention == AttentionKind::kGqa &&
+      (to.groups < 1 || to.groups > stored_groups || stored_groups % to.groups != 0)) {
+    refuse("groups " + std::to_string(to.groups) + " must divide its " +
+           std::to_string(stored_groups) + " key/value heads");
+  }
+  if (to.attention == AttentionKind::kMla) {
+    if (config.position_embedding == PositionEmbedding::kRope) {
+      refuse("position_embedding is \"rope\": rotated keys cannot be absorbed into a latent");
+    }
+    if (to.rank < 0 || to.rank > FullRank(config)) {
+      refuse("rank " + std::to_string(to.rank) + " is out of range; allowed: 1 to " +
+             std::to_string(FullRank(config)) + ", at which nothing is lost");
+    }
+  }
+  for (const auto& [name, tensor] : from.weights) {
+    if (!at::isfinite(tensor).all().item<bool>()) {
+      refuse("tensor " + name + " holds a value that is not finite");
+    }
+  }
+}
+
+std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
+                                         const std::vector<at::Tensor>& covariances) {
+  std::vector<KeyValueSvd> svds;
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    const std::string prefix = AttentionPrefix(layer);
+    svds.emplace_back(from.weights.at(prefix + "k_proj.weight"),
+                      from.weights.at(prefix + "v_proj.weight"),
+                      covariances.empty() ? at::Tensor() : covariances[layer]);
+  }
+  return svds;
+}
+
+Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
+                    const std::vector<int64_t>& ranks) {
+  Checkpoint to = from;
+  const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
+  to.config.attention = AttentionKind::kMla;
+  to.config.num_key_value_heads = heads;
+  to.config.kv_lora_rank = ranks;
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    const std::string prefix = AttentionPrefix(layer);
+    const LatentFactors factors = svds[layer].Factors(ranks[layer]);
+    const at::ScalarType dtype = from.weights.at(prefix + "k_proj.weight").scalar_type();
+    const auto per_head = [&](const at::Tensor& up) {  // [H, d, r]
+      return RepeatHeads(up, heads, d).view({heads, d, ranks[layer]});
+    };
+    to.weights[prefix + "kv_a_proj_with_mqa.weight"] = factors.down.to(dtype);
+    to.weights[prefix + "kv_b_proj.weight"] =
+        at::cat({per_head(factors.up_k), per_head(factors.up_v)}, 1).flatten(0, 1).to(dtype);
+    if (from.config.attention_bias) {
+      FoldValueBias(RepeatHeads(from.weights.at(prefix + "v_proj.bias"), heads, d), to.weights,
+                    prefix);
+    }
+    for (const char* name : kKeyValueTensors) to.weights.erase(prefix + name);
+  }
+  return to;
+}
+
+Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::string& source) {
+  CheckConversion(from, to, source);
+  const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
+  if (to.attention == AttentionKind::kMla) {
+    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config);
+    return ToLatent(from, DecomposeLayers(from),
+                    std::vector<int64_t>(from.config.num_hidden_layers, rank));
+  }
+  Checkpoint converted = from;
+  converted.config.attention = to.attention;
+  if (to.attention == AttentionKind::kGqa) {
+    converted.config.num_key_value_heads = to.groups;
+    ChangeKeyValue(converted,
+                   [&](const at::Tensor& rows) { return PoolHeads(rows, to.groups, d); });
+  } else {
+    converted.config.num_key_value_heads = heads;
+    ChangeKeyValue(converted, [&](const at::Tensor& rows) { return RepeatHeads(rows, heads, d); });
+  }
+  return converted;
+}
+
+at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer) {
+  const std::string prefix = AttentionPrefix(layer);
+  const int64_t heads = checkpoint.config.num_attention_heads, d = checkpoint.config.head_dim;
+  if (checkpoint.config.attention == AttentionKind::kMla) {
+    const at::Tensor both =
+        at::mm(checkpoint.weights.at(prefix + "kv_b_proj.weight").to(at::kDouble),
+               checkpoint.weights.at(prefix + "kv_a_proj_with_mqa.weight").to(at::kDouble));
+    // Per head W_K[h] over W_V[h] becomes all keys over all values.
+    return both.view({heads, 2, d, -1}).transpose(0, 1).reshape({2 * heads * d, -1});
+  }
+  const auto repeated = [&](const char* name) {
+    return RepeatHeads(checkpoint.weights.at(prefix + name).to(at::kDouble), heads, d);
+  };
+  return at::cat({repeated("k_proj.weight"), repeated("v_proj.weight")});
+}
+
+}  // namespace triptych
