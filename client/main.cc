@@ -2,11 +2,13 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "client/commands.h"
 #include "client/flags.h"
@@ -15,6 +17,8 @@
 
 namespace triptych::client {
 namespace {
+
+constexpr const char* kServerVariable = "TRIPTYCH_SERVER";
 
 // HOST:PORT, or [IPV6]:PORT.
 std::string CheckAddress(const std::string& address) {
@@ -30,7 +34,7 @@ void AddServerFlags(CLI::App& app, ServerFlags& server) {
   app.add_option("--server", server.address, "Address of the server")
       ->type_name("HOST:PORT")
       ->check(CheckAddress)
-      ->envname("TRIPTYCH_SERVER")
+      ->envname(kServerVariable)
       ->capture_default_str();
   AddNumber<double>(&app, "--timeout", "Give a call up after so long", {0.001, 1e6},
                     [&](double seconds) {
@@ -67,8 +71,20 @@ int Main(int argc, char** argv) {
   AddKvCommand(app, server);
   AddHealthCommand(app, server);
 
+  // Given as a flag: CLI11's own reading of a variable ignores a bad value from version 2.4 on.
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const char* variable = std::getenv(kServerVariable);
+  const auto gives = [](const std::string& argument) {
+    return argument == "--server" || argument.starts_with("--server=");
+  };
+  if (variable != nullptr && *variable != '\0' &&
+      std::none_of(arguments.begin(), arguments.end(), gives)) {
+    arguments.insert(arguments.begin(), std::string("--server=") + variable);
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
     if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
     return kExitOk;
   } catch (const CLI::Success& help) {

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <memory>
 #include <set>
 #include <stdexcept>
+#include <vector>
 
 namespace triptych {
 namespace {
@@ -36,17 +36,24 @@ std::string VariableName(const std::string& option) {
   return name;
 }
 
-// A config file without the options that the environment sets: CLI11 alone would prefer the file.
-class FileBelowEnvironment : public CLI::ConfigTOML {
- public:
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
-    std::erase_if(found, [](const CLI::ConfigItem& item) {
-      return item.parents.empty() && !Environment(VariableName(item.name)).empty();
-    });
-    return found;
+// The command line with a flag for every option that only the environment sets. CLI11's own reading
+// of variables ignores bad values from version 2.4 on, and lets a config file go before them.
+std::vector<std::string> WithEnvironment(const CLI::App& app, int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::vector<std::string> added;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_envname().empty()) continue;
+    const std::string flag = "--" + option->get_lnames().front();
+    const std::string value = Environment(option->get_envname());
+    const auto gives = [&](const std::string& argument) {
+      return argument == flag || argument.compare(0, flag.size() + 1, flag + "=") == 0;
+    };
+    if (value.empty() || std::any_of(arguments.begin(), arguments.end(), gives)) continue;
+    added.push_back(flag + "=" + value);
   }
-};
+  arguments.insert(arguments.begin(), added.begin(), added.end());
+  return arguments;
+}
 
 bool IsModelName(const std::string& name) {
   return !name.empty() && name.size() <= 64 &&
@@ -155,11 +162,8 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
       "triptych-server");
   app.footer(
       "Example:\n  triptych-server --model mla=models/shakespeare-mla --kv-cache-bytes 512MiB");
-  const std::string config_file = Environment("TRIPTYCH_CONFIG");
-  app.set_config("--config", config_file,
-                 "TOML file with options, named as here without the dashes (Env:TRIPTYCH_CONFIG)",
-                 /*config_required=*/!config_file.empty());
-  app.config_formatter(std::make_shared<FileBelowEnvironment>());
+  app.set_config("--config", "", "TOML file with options, named as here without the dashes")
+      ->envname(VariableName("config"));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.get_formatter()->column_width(36);
 
@@ -231,7 +235,9 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   }
 
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = WithEnvironment(app, argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    app.parse(std::move(arguments));
     std::set<std::string> names;
     for (const std::string& text : models) {
       options->models.push_back(ParseModelOptions(text, available.memory_bytes));

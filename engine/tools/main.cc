@@ -14,7 +14,9 @@
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/inspect.h"
+#include "engine/tools/sweep.h"
 #include "engine/tools/train.h"
+#include "engine/tools/verify.h"
 
 namespace triptych {
 namespace {
@@ -29,6 +31,9 @@ const std::map<std::string, DType> kDTypes = {{"float32", DType::kFloat32},
                                               {"bfloat16", DType::kBFloat16}};
 const std::map<std::string, AttentionKind> kKinds = {
     {"mha", AttentionKind::kMha}, {"gqa", AttentionKind::kGqa}, {"mla", AttentionKind::kMla}};
+const std::map<std::string, at::ScalarType> kVerifiedDTypes = {{"float32", at::kFloat},
+                                                               {"float64", at::kDouble}};
+const std::map<std::string, at::DeviceType> kDevices = {{"cpu", at::kCPU}, {"cuda", at::kCUDA}};
 const std::map<std::string, FactorMethod> kMethods = {{"weight", FactorMethod::kWeight},
                                                       {"activation", FactorMethod::kActivation}};
 
@@ -112,15 +117,33 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   });
 }
 
-void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, Action& action) {
+void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, Action& action) {
   CLI::App* command = app.add_subcommand("evaluate", "Held-out loss in nats per token (byte)");
   AddModel(*command, "--model", evaluate.model);
   AddText(*command, evaluate.text, evaluate.held_out);
-  AddChoice(*command, "--dtype", evaluate.dtype, kDTypes,
-            "dtype of weights and products [float32]");
+  CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, kDTypes,
+                                 "dtype of weights and products [float32]");
+  CLI::Option* csv =
+      command
+          ->add_option("--sweep", sweep.csv,
+                       "measure every conversion of the model, which is MHA, into this CSV file")
+          ->excludes(dtype);
+  command
+      ->add_option("--heal-steps", sweep.heal_steps,
+                   "with --sweep: training steps after each conversion")
+      ->needs(csv)
+      ->check(CLI::Range(0, 100'000'000))
+      ->capture_default_str();
   command->callback([&] {
     action = [&] {
-      Evaluate(evaluate);
+      if (sweep.csv.empty()) {
+        Evaluate(evaluate);
+      } else {
+        sweep.model = evaluate.model;
+        sweep.text = evaluate.text;
+        sweep.held_out = evaluate.held_out;
+        Sweep(sweep);
+      }
       return kEqual;
     };
   });
@@ -169,6 +192,68 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
   });
 }
 
+void AddSize(CLI::App& command, const std::string& flag, int64_t& value, const std::string& help) {
+  command.add_option(flag, value, help)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+}
+
+void AddVerifyReduction(CLI::App& verify, VerifyReductionOptions& reduction, Action& action) {
+  CLI::App* command =
+      verify.add_subcommand("reduction", "Reduced latent attention against vanilla");
+  AddSize(*command, "--x-width", reduction.x_width, "D1, of the attending sequence");
+  AddSize(*command, "--y-width", reduction.y_width, "D2, of the attended sequence");
+  AddSize(*command, "--heads", reduction.heads, "H");
+  AddSize(*command, "--head-dim", reduction.head_dim, "d");
+  AddSize(*command, "--rank", reduction.rank, "r");
+  AddSize(*command, "--batch", reduction.batch, "B");
+  AddSize(*command, "--queries", reduction.queries, "L1");
+  AddSize(*command, "--keys", reduction.keys, "L2");
+  AddChoice(*command, "--dtype", reduction.dtype, kVerifiedDTypes, "of the computation [both]");
+  AddChoice(*command, "--device", reduction.device, kDevices, "to compute on [cpu]");
+  command->add_option("--seed", reduction.seed, "of weights and inputs")->capture_default_str();
+  command->callback(
+      [&] { action = [&] { return VerifyReduction(reduction) ? kEqual : kDifferent; }; });
+}
+
+void AddVerifyGqaToMla(CLI::App& verify, VerifyGqaToMlaOptions& pair, Action& action) {
+  CLI::App* command = verify.add_subcommand("gqa-to-mla", "A stack of copies as a low-rank pair");
+  AddSize(*command, "--rows", pair.rows, "G*d of a random matrix");
+  AddSize(*command, "--columns", pair.columns, "D of a random matrix");
+  AddSize(*command, "--copies", pair.copies, "H/G");
+  command->add_option("--seed", pair.seed, "of a random matrix")->capture_default_str();
+  CLI::Option* model =
+      command->add_option("--model", pair.model, "a real layer instead: checkpoint directory")
+          ->check(CLI::ExistingDirectory);
+  for (const char* random : {"--rows", "--columns", "--copies", "--seed"}) model->excludes(random);
+  command->add_option("--layer", pair.layer, "of the model")->needs(model)->capture_default_str();
+  command->add_flag("--values", pair.values, "its values' projection, not its keys'")->needs(model);
+  command->callback([&] { action = [&] { return VerifyGqaToMla(pair) ? kEqual : kDifferent; }; });
+}
+
+void AddVerifyNotGqa(CLI::App& verify, VerifyNotGqaOptions& not_gqa, Action& action) {
+  CLI::App* command = verify.add_subcommand("not-gqa", "MLA is not GQA: the counter-example");
+  AddSize(*command, "--count", not_gqa.count, "random products");
+  AddSize(*command, "--width", not_gqa.width, "D");
+  AddSize(*command, "--heads", not_gqa.heads, "H");
+  AddSize(*command, "--groups", not_gqa.groups, "G");
+  AddSize(*command, "--head-dim", not_gqa.head_dim, "d");
+  AddSize(*command, "--rank", not_gqa.rank, "r");
+  command->add_option("--seed", not_gqa.seed, "of the products")->capture_default_str();
+  command->callback([&] { action = [&] { return VerifyNotGqa(not_gqa) ? kEqual : kDifferent; }; });
+}
+
+void AddVerifyModel(CLI::App& verify, VerifyModelOptions& models, Action& action) {
+  CLI::App* command = verify.add_subcommand("model", "Two checkpoints on real text");
+  AddModel(*command, "--a", models.a);
+  AddModel(*command, "--b", models.b);
+  AddText(*command, models.text, models.held_out);
+  command->add_option("--tolerance", models.tolerance, "of the largest logit difference")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->callback([&] { action = [&] { return VerifyModel(models) ? kEqual : kDifferent; }; });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "Make, measure and look at Triptych's models. Exit status: 0, or 1 if what was compared "
@@ -184,12 +269,23 @@ int Main(int argc, char** argv) {
   TrainOptions train;
   AddTrain(app, train, action);
   EvaluateOptions evaluate;
-  AddEvaluate(app, evaluate, action);
+  SweepOptions sweep;
+  AddEvaluate(app, evaluate, sweep, action);
   std::filesystem::path inspected;
   bool list_tensors = false;
   AddInspect(app, inspected, list_tensors, action);
   ConvertOptions convert;
   AddConvert(app, convert, action);
+  CLI::App* verify = app.add_subcommand("verify", "Put a claim of the definitions to the test");
+  verify->require_subcommand(1);
+  VerifyReductionOptions reduction;
+  AddVerifyReduction(*verify, reduction, action);
+  VerifyGqaToMlaOptions pair;
+  AddVerifyGqaToMla(*verify, pair, action);
+  VerifyNotGqaOptions not_gqa;
+  AddVerifyNotGqa(*verify, not_gqa, action);
+  VerifyModelOptions models;
+  AddVerifyModel(*verify, models, action);
 
   try {
     app.parse(argc, argv);
