@@ -84,8 +84,7 @@ void Sweep(const SweepOptions& options) {
     if (options.heal_steps > 0) {
       std::filesystem::remove_all(work);
       SaveCheckpoint(work / "converted", config, model.weights);
-      Train({.config = {},
-             .from = work / "converted",
+      Train({.from = work / "converted",
              .text = options.text,
              .output = work / "healed",
              .held_out = options.held_out,
@@ -93,8 +92,7 @@ void Sweep(const SweepOptions& options) {
              .batch_size = 4,
              .learning_rate = 5e-4,
              .warmup_steps = options.heal_steps / 10,
-             .seed = options.seed,
-             .teacher = {}});
+             .seed = options.seed});
       csv << loss(LoadCheckpoint(work / "healed", DType::kFloat32));
       std::filesystem::remove_all(work);
     }

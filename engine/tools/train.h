@@ -9,11 +9,11 @@ namespace triptych {
 
 struct TrainOptions {
   // One of the two: the config.json of a model to make, or the checkpoint of one to train on.
-  std::filesystem::path config;
-  std::filesystem::path from;
-  std::filesystem::path text;
-  std::filesystem::path output;  // directory
-  double held_out = 0.1;         // fraction of the text's end, never trained on
+  std::filesystem::path config = {};
+  std::filesystem::path from = {};
+  std::filesystem::path text = {};
+  std::filesystem::path output = {};  // directory
+  double held_out = 0.1;              // fraction of the text's end, never trained on
   int64_t steps = 2000;
   int64_t batch_size = 16;        // windows of the full context in a step
   double learning_rate = 1.5e-3;  // peak: linear warm-up, then cosine decay to a tenth
@@ -26,7 +26,7 @@ struct TrainOptions {
   // A checkpoint to distil from, or empty: the loss is then (1 - teacher_weight) of the text's
   // cross entropy and teacher_weight of that with the teacher's distribution (Hinton et al. 2015,
   // arXiv:1503.02531, at temperature 1).
-  std::filesystem::path teacher;
+  std::filesystem::path teacher = {};
   double teacher_weight = 0.5;
 };
 

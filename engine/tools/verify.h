@@ -13,15 +13,15 @@ namespace triptych {
 
 // The experiment of section 8, with its sizes.
 struct VerifyReductionOptions {
-  int64_t x_width = 1024;               // D1
-  int64_t y_width = 1024;               // D2
-  int64_t heads = 32;                   // H
-  int64_t head_dim = 32;                // d
-  int64_t rank = 50;                    // r
-  int64_t batch = 32;                   // B
-  int64_t queries = 100;                // L1
-  int64_t keys = 300;                   // L2
-  std::optional<at::ScalarType> dtype;  // float32 or float64; both if absent
+  int64_t x_width = 1024;                    // D1
+  int64_t y_width = 1024;                    // D2
+  int64_t heads = 32;                        // H
+  int64_t head_dim = 32;                     // d
+  int64_t rank = 50;                         // r
+  int64_t batch = 32;                        // B
+  int64_t queries = 100;                     // L1
+  int64_t keys = 300;                        // L2
+  std::optional<at::ScalarType> dtype = {};  // float32 or float64; both if absent
   at::DeviceType device = at::kCPU;
   uint64_t seed = 1;
 };
@@ -38,7 +38,7 @@ struct VerifyGqaToMlaOptions {
   int64_t columns = 24;  // D
   int64_t copies = 4;    // H/G
   uint64_t seed = 1;
-  std::filesystem::path model;  // instead: a GQA or MHA checkpoint; copies are then its own
+  std::filesystem::path model = {};  // instead: a GQA or MHA checkpoint; copies are then its own
   int64_t layer = 0;
   bool values = false;  // its values' projection instead of its keys'
 };

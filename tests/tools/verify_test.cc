@@ -1,0 +1,157 @@
+#include "engine/tools/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "engine/model/conversion.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+using testing::HasSubstr;
+
+// What a function prints.
+template <typename Function>
+std::string Printed(Function function) {
+  testing::internal::CaptureStdout();
+  function();
+  return testing::internal::GetCapturedStdout();
+}
+
+template <typename Function>
+std::string Refusal(Function function) {
+  try {
+    function();
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(VerifyReduction, HoldsAtOddSizesAndForUnlikeSequences) {
+  VerifyReductionOptions options{.x_width = 24,
+                                 .y_width = 17,
+                                 .heads = 3,
+                                 .head_dim = 5,
+                                 .rank = 4,
+                                 .batch = 2,
+                                 .queries = 7,
+                                 .keys = 11};
+  const std::string printed = Printed([&] { EXPECT_TRUE(VerifyReduction(options)); });
+  for (const char* part : {"D2 = 17", "float64", "float32", "factored", "premultiplied",
+                           // 22 positions: 2 * 3 * 5 elements of 4 bytes, and 4
+                           "keys and values 2640 bytes, latents 352 bytes"}) {
+    EXPECT_THAT(printed, HasSubstr(part));
+  }
+  options.dtype = at::kDouble;
+  EXPECT_THAT(Printed([&] { EXPECT_TRUE(VerifyReduction(options)); }),
+              testing::Not(HasSubstr("float32  ")));
+}
+
+TEST(VerifyReduction, RefusesADeviceThatIsNotThere) {
+  if (at::hasCUDA()) GTEST_SKIP() << "CUDA is here";
+  EXPECT_THAT(Refusal([] { VerifyReduction({.device = at::kCUDA}); }), HasSubstr("--device cuda"));
+}
+
+TEST(VerifyGqaToMla, HoldsForRandomMatricesOfAnyShape) {
+  EXPECT_THAT(Printed([] { EXPECT_TRUE(VerifyGqaToMla({})); }),
+              testing::AllOf(HasSubstr("4 x 24, rank 4"), HasSubstr("16 x 24, rank 4"),
+                             HasSubstr("2.000000000")));
+  Printed([] {
+    EXPECT_TRUE(VerifyGqaToMla({.rows = 9, .columns = 5, .copies = 3}));  // rank 5
+    EXPECT_TRUE(VerifyGqaToMla({.rows = 1, .columns = 1, .copies = 1}));
+  });
+}
+
+class VerifyModelsTest : public testing::Test {
+ protected:
+  VerifyModelsTest() {
+    gqa_.config = SmallModel(AttentionKind::kGqa);
+    gqa_.config.position_embedding = PositionEmbedding::kLearned;
+    gqa_.config.torch_dtype = DType::kFloat32;
+    gqa_.weights = RandomWeights(gqa_.config, 3);
+    Save("gqa", gqa_);
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "all the world's a stage, ";
+    WriteFile(text_, text);
+  }
+
+  std::filesystem::path Save(const std::string& name, const Checkpoint& checkpoint) {
+    SaveCheckpoint(dir_.path() / name, checkpoint.config, checkpoint.weights);
+    return dir_.path() / name;
+  }
+  VerifyModelOptions Against(const std::filesystem::path& b, double tolerance = 1e-4) const {
+    return {
+        .a = dir_.path() / "gqa", .b = b, .text = text_, .held_out = 0.5, .tolerance = tolerance};
+  }
+
+  TempDir dir_;
+  Checkpoint gqa_;
+  const std::filesystem::path text_ = dir_.path() / "text.txt";
+};
+
+TEST_F(VerifyModelsTest, ARealLayerHasTheRatioOfItsGroups) {
+  const double ratio = std::sqrt(static_cast<double>(gqa_.config.num_attention_heads) /
+                                 static_cast<double>(gqa_.config.num_key_value_heads));
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.9f", ratio);
+  for (const bool values : {false, true}) {
+    EXPECT_THAT(
+        Printed([&] {
+          EXPECT_TRUE(VerifyGqaToMla({.model = dir_.path() / "gqa", .layer = 1, .values = values}));
+        }),
+        HasSubstr(text));
+  }
+  EXPECT_THAT(Refusal([&] { VerifyGqaToMla({.model = dir_.path() / "gqa", .layer = 99}); }),
+              HasSubstr("--layer 99 is out of range; allowed: 0 to"));
+}
+
+// The logits of random models are of order 1; rounding the factors to float32 moves them by 1e-6.
+TEST_F(VerifyModelsTest, AnExactConversionIsEqualAndATruncatedOneIsNot) {
+  const auto exact = Save("exact", Convert(gqa_, {.attention = AttentionKind::kMla}, "gqa"));
+  const auto cut = Save("cut", Convert(gqa_, {.attention = AttentionKind::kMla, .rank = 2}, "gqa"));
+  Printed([&] {
+    EXPECT_TRUE(VerifyModel(Against(dir_.path() / "gqa", /*tolerance=*/0)));
+    EXPECT_TRUE(VerifyModel(Against(exact)));
+    EXPECT_FALSE(VerifyModel(Against(cut)));
+    EXPECT_TRUE(VerifyModel(Against(cut, /*tolerance=*/1e6)));
+  });
+  const std::string printed = Printed([&] { VerifyModel(Against(dir_.path() / "gqa")); });
+  EXPECT_THAT(printed, HasSubstr("tokens compared   1250 held out"));
+  EXPECT_THAT(printed, HasSubstr("largest 0, mean 0"));
+  EXPECT_THAT(printed, HasSubstr("100.000%"));
+}
+
+TEST_F(VerifyModelsTest, NaNIsNotEqual) {
+  Checkpoint broken = gqa_;
+  broken.weights.at("model.norm.weight") =
+      at::full_like(broken.weights.at("model.norm.weight"), std::nan(""));
+  Printed([&] { EXPECT_FALSE(VerifyModel(Against(Save("nan", broken), /*tolerance=*/1e6))); });
+}
+
+TEST_F(VerifyModelsTest, RefusesModelsOfUnlikeVocabularies) {
+  Checkpoint other = gqa_;
+  other.config.vocab_size += 1;
+  other.weights = RandomWeights(other.config, 3);
+  EXPECT_THAT(Refusal([&] { VerifyModel(Against(Save("other", other))); }),
+              HasSubstr("vocab_size is"));
+}
+
+TEST(VerifyNotGqa, HoldsAndSaysTheCounterExample) {
+  EXPECT_THAT(Printed([] { EXPECT_TRUE(VerifyNotGqa({})); }),
+              testing::AllOf(HasSubstr("[3 6; 4 8]"), HasSubstr("1000 random products")));
+  Printed([] {
+    // r > d is cut to d for the second half.
+    EXPECT_TRUE(
+        VerifyNotGqa({.count = 5, .width = 7, .heads = 6, .groups = 3, .head_dim = 3, .rank = 5}));
+  });
+  EXPECT_THAT(Refusal([] { VerifyNotGqa({.heads = 4, .groups = 3}); }), HasSubstr("--groups 3"));
+  EXPECT_THAT(Refusal([] { VerifyNotGqa({.heads = 4, .groups = 4}); }), HasSubstr("--groups 4"));
+}
+
+}  // namespace
+}  // namespace triptych
