@@ -62,6 +62,75 @@ bool IsModelName(const std::string& name) {
          });
 }
 
+// The settings behind NAME=DIR: SETTING=VALUE[,SETTING=VALUE...].
+void ParseSettings(const std::string& text, int64_t memory_bytes, ModelOptions* model) {
+  const std::string of_model = " of model " + model->name;
+  const auto refuse = [&](const std::string& key, const std::string& value,
+                          const std::string& why) {
+    throw std::invalid_argument(key + of_model + ": \"" + value + "\" " + why);
+  };
+
+  const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank", "groups"};
+  std::map<std::string, std::string> values;
+  for (size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    const std::string setting = text.substr(begin, end - begin);
+    const size_t equals = setting.find('=');
+    const std::string key = setting.substr(0, equals);
+    if (equals == std::string::npos || !keys.contains(key)) {
+      throw std::invalid_argument("\"" + setting + "\"" + of_model +
+                                  " is not a setting; allowed: kv-cache-bytes=SIZE, "
+                                  "attention=KIND, rank=R, groups=G");
+    }
+    const std::string value = setting.substr(equals + 1);
+    if (!values.emplace(key, value).second) refuse(key, value, "is a second value; allowed: one");
+  }
+
+  const auto size = values.find("kv-cache-bytes");
+  if (size != values.end()) {
+    try {
+      model->kv_cache_bytes = ParseByteSize(size->second, memory_bytes);
+    } catch (const std::invalid_argument& e) {
+      throw std::invalid_argument(size->first + of_model + ": " + e.what());
+    }
+  }
+
+  Conversion conversion;
+  const std::map<std::string, AttentionKind> kinds = {
+      {"mha", AttentionKind::kMha}, {"gqa", AttentionKind::kGqa}, {"mla", AttentionKind::kMla}};
+  const auto attention = values.find("attention");
+  if (attention != values.end()) {
+    const auto kind = kinds.find(attention->second);
+    if (kind == kinds.end()) {
+      refuse("attention", attention->second, "is not a kind; allowed: mha, gqa, mla");
+    }
+    conversion.attention = kind->second;
+  }
+  // A number that only one kind has; 0 if it is not given.
+  const auto parse_count = [&](const std::string& key, const std::string& kind) -> int64_t {
+    const auto found = values.find(key);
+    if (found == values.end()) return 0;
+    const std::string& value = found->second;
+    int64_t count = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), count);
+    if (error != std::errc() || end != value.data() + value.size() || count < 1) {
+      refuse(key, value,
+             "is not a count; allowed: integers from 1 to " + std::to_string(INT64_MAX));
+    }
+    if (attention == values.end() || attention->second != kind) {
+      refuse(key, value, "is allowed only with attention=" + kind);
+    }
+    return count;
+  };
+  conversion.groups = parse_count("groups", "gqa");
+  conversion.rank = parse_count("rank", "mla");
+  if (attention == values.end()) return;
+  if (conversion.attention == AttentionKind::kGqa && conversion.groups == 0) {
+    refuse("attention", "gqa", "is allowed only with groups=G");
+  }
+  model->conversion = conversion;
+}
+
 // A flag's check in CLI11's form: empty if `parse` accepts the text.
 template <typename Parse>
 CLI::Validator Parses(const std::string& description, Parse parse) {
@@ -109,7 +178,7 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
   const size_t comma = text.find(',');
   ModelOptions model;
   if (equals == std::string::npos || equals > comma) {
-    throw std::invalid_argument("\"" + text + "\" is not NAME=DIR[,kv-cache-bytes=SIZE]");
+    throw std::invalid_argument("\"" + text + "\" is not NAME=DIR[,SETTING=VALUE...]");
   }
   model.name = text.substr(0, equals);
   if (!IsModelName(model.name)) {
@@ -122,15 +191,7 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
     throw std::invalid_argument("\"" + model.directory.string() + "\" of model " + model.name +
                                 " is not a directory");
   }
-  if (comma == std::string::npos) return model;
-
-  const std::string setting = text.substr(comma + 1);
-  constexpr std::string_view kKey = "kv-cache-bytes=";
-  if (setting.compare(0, kKey.size(), kKey) != 0) {
-    throw std::invalid_argument("\"" + setting + "\" of model " + model.name +
-                                " is not a setting; allowed: kv-cache-bytes=SIZE");
-  }
-  model.kv_cache_bytes = ParseByteSize(setting.substr(kKey.size()), memory_bytes);
+  if (comma != std::string::npos) ParseSettings(text.substr(comma + 1), memory_bytes, &model);
   return model;
 }
 
@@ -177,7 +238,9 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   std::vector<std::string> models;
   app.add_option(
          "--model", models,
-         "NAME=DIR[,kv-cache-bytes=SIZE]; may be given several times, or several with ';' between")
+         "NAME=DIR[,SETTING=VALUE...]; may be given several times, or several with ';' between. "
+         "Settings: kv-cache-bytes=SIZE, and to convert it when it is loaded attention=mha, "
+         "attention=gqa,groups=G or attention=mla[,rank=R]")
       ->required()
       ->allow_extra_args(false)
       ->delimiter(';')

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
+#include "engine/model/conversion.h"
 #include "engine/serving/engine.h"
 #include "server/logging.h"
 #include "server/resources.h"
@@ -20,6 +21,7 @@ struct ModelOptions {
   std::string name;
   std::filesystem::path directory;
   std::optional<int64_t> kv_cache_bytes;  // its own; a share of the rest if absent
+  std::optional<Conversion> conversion = {};
 };
 
 struct ServerOptions {
@@ -35,8 +37,11 @@ struct ServerOptions {
   LogFormat log_format = LogFormat::kText;
 };
 
-// NAME=DIR[,kv-cache-bytes=SIZE], SIZE perhaps a percentage of `memory_bytes`. Throws
-// std::invalid_argument with one clear line.
+// NAME=DIR[,SETTING=VALUE...]; DIR holds no comma. The settings, each at most once and in any
+// order:
+//   kv-cache-bytes=SIZE                             perhaps a percentage of `memory_bytes`
+//   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R]
+// Throws std::invalid_argument with one clear line.
 ModelOptions ParseModelOptions(const std::string& text,
                                int64_t memory_bytes = AvailableResources().memory_bytes);
 

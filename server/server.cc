@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/kernels/threads.h"
+
 namespace triptych {
 namespace {
 
@@ -25,19 +27,25 @@ HostedModel Load(const HostOptions& options) {
 
 std::vector<HostedModel> LoadModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
+  SetComputeThreads(options.threads);  // of this thread: conversions compute
   std::vector<HostedModel> models;
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
                      .directory = options.models[i].directory,
                      .dtype = options.dtype,
                      .kv_dtype = options.kv_dtype,
-                     .engine = options.engine};
+                     .engine = options.engine,
+                     .conversion = options.models[i].conversion};
     host.engine.kv_cache_bytes = kv_cache_bytes[i];
     const HostedModel& model = models.emplace_back(Load(host));
+    std::string attention(Name(model.config.attention));
+    if (model.converted_from) {
+      attention += " (converted from " + std::string(Name(*model.converted_from)) + ")";
+    }
     spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit",
-                 model.name, Name(model.config.attention), model.parameters,
-                 Name(model.weight_dtype), model.engine->geometry().BytesPerPosition(),
-                 Name(model.kv_dtype), model.engine->pool_positions());
+                 model.name, attention, model.parameters, Name(model.weight_dtype),
+                 model.engine->geometry().BytesPerPosition(), Name(model.kv_dtype),
+                 model.engine->pool_positions());
   }
   return models;
 }

@@ -21,7 +21,16 @@ HostedModel LoadHostedModel(const HostOptions& options) {
   model.name = options.name;
   model.weight_dtype = options.dtype.value_or(stored.torch_dtype);
   model.kv_dtype = options.kv_dtype.value_or(model.weight_dtype);
-  const Checkpoint checkpoint = LoadCheckpoint(options.directory, model.weight_dtype);
+  // What a conversion computes is rounded to the weights' dtype once, at its end.
+  Checkpoint checkpoint =
+      LoadCheckpoint(options.directory, options.conversion ? DType::kFloat32 : model.weight_dtype);
+  if (options.conversion) {
+    model.converted_from = checkpoint.config.attention;
+    checkpoint = Convert(checkpoint, *options.conversion, options.directory.string());
+    for (auto& [name, tensor] : checkpoint.weights) {
+      tensor = tensor.to(ToScalarType(model.weight_dtype));
+    }
+  }
   model.config = checkpoint.config;
   model.parameters = ParameterCount(model.config);
   model.parameter_bytes = model.parameters * ElementBytes(model.weight_dtype);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/model/config.h"
+#include "engine/model/conversion.h"
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
 
@@ -15,7 +16,8 @@ namespace triptych {
 
 struct HostedModel {
   std::string name;
-  ModelConfig config;
+  ModelConfig config;  // as it is served
+  std::optional<AttentionKind> converted_from;
   DType weight_dtype = DType::kFloat32;
   DType kv_dtype = DType::kFloat32;
   int64_t parameters = 0;
@@ -30,9 +32,10 @@ struct HostOptions {
   std::optional<DType> dtype;     // of the weights; the checkpoint's own if absent
   std::optional<DType> kv_dtype;  // of the cache; the weights' if absent
   EngineOptions engine;           // kv_dtype there is ignored
+  std::optional<Conversion> conversion = {};
 };
 
-// Loads a checkpoint. Throws LoadError.
+// Loads a checkpoint, and converts it if asked to. Throws LoadError.
 HostedModel LoadHostedModel(const HostOptions& options);
 
 }  // namespace triptych

@@ -95,6 +95,41 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   EXPECT_EQ(ParseModelOptions("a=" + path + "/x=y").directory, directory.path() / "x=y");
 }
 
+TEST(ModelOptionsTest, Conversions) {
+  const TempDir directory;
+  const std::string model = "a=" + directory.path().string();
+  EXPECT_FALSE(ParseModelOptions(model).conversion.has_value());
+  EXPECT_FALSE(ParseModelOptions(model + ",kv-cache-bytes=1MiB").conversion.has_value());
+
+  struct Case {
+    std::string settings;
+    Conversion conversion;
+    std::optional<int64_t> kv_cache_bytes = {};
+  };
+  const Conversion latent = {.attention = AttentionKind::kMla, .rank = 64};
+  const Conversion grouped = {.attention = AttentionKind::kGqa, .groups = 2};
+  const std::vector<Case> cases = {
+      {"attention=mha", {.attention = AttentionKind::kMha}},
+      {"attention=mla", {.attention = AttentionKind::kMla, .rank = 0}},
+      {"attention=mla,rank=64", latent},
+      {"rank=64,attention=mla", latent},
+      {"attention=gqa,groups=2", grouped},
+      {"groups=2,attention=gqa", grouped},
+      {"kv-cache-bytes=1MiB,attention=mla,rank=64", latent, 1 << 20},
+      {"rank=64,kv-cache-bytes=1MiB,attention=mla", latent, 1 << 20},
+      {"groups=2,attention=gqa,kv-cache-bytes=1MiB", grouped, 1 << 20},
+  };
+  for (const Case& c : cases) {
+    const ModelOptions options = ParseModelOptions(model + "," + c.settings);
+    EXPECT_EQ(options.directory, directory.path()) << c.settings;
+    EXPECT_EQ(options.kv_cache_bytes, c.kv_cache_bytes) << c.settings;
+    ASSERT_TRUE(options.conversion.has_value()) << c.settings;
+    EXPECT_EQ(options.conversion->attention, c.conversion.attention) << c.settings;
+    EXPECT_EQ(options.conversion->groups, c.conversion.groups) << c.settings;
+    EXPECT_EQ(options.conversion->rank, c.conversion.rank) << c.settings;
+  }
+}
+
 TEST(ModelOptionsTest, RefusesWhatIsWrong) {
   const TempDir directory;
   const std::string path = directory.path().string();
@@ -117,9 +152,67 @@ TEST(ModelOptionsTest, RefusesWhatIsWrong) {
   EXPECT_THAT(error("a="), HasSubstr("\"\" of model a is not a directory"));
   EXPECT_THAT(error("a=" + path + "/none"), HasSubstr("/none\" of model a is not a directory"));
   EXPECT_THAT(error("a=" + path + "/file"), HasSubstr("/file\" of model a is not a directory"));
-  EXPECT_THAT(error("a=" + path + ",size=1"), HasSubstr("\"size=1\" of model a"));
-  EXPECT_THAT(error("a=" + path + ",kv-cache-bytes=x"), HasSubstr("\"x\" is not a size"));
-  EXPECT_THAT(error("a=" + path + ","), HasSubstr("\"\" of model a is not a setting"));
+}
+
+TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
+  const TempDir directory;
+  const std::string no_setting =
+      " of model a is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, rank=R, "
+      "groups=G";
+  const std::string no_count = " is not a count; allowed: integers from 1 to 9223372036854775807";
+  struct Case {
+    std::string settings;
+    std::string error;
+  };
+  std::vector<Case> cases = {
+      {"", "\"\"" + no_setting},
+      {"size=1", "\"size=1\"" + no_setting},
+      {"rank", "\"rank\"" + no_setting},
+      {"Rank=1", "\"Rank=1\"" + no_setting},
+      {"attention=mla,", "\"\"" + no_setting},
+      {",attention=mla", "\"\"" + no_setting},
+      {"attention=mla, rank=4", "\" rank=4\"" + no_setting},
+      {"kv-cache-bytes=1MiB,kv-cache-bytes=2MiB",
+       "kv-cache-bytes of model a: \"2MiB\" is a second value; allowed: one"},
+      {"attention=mla,attention=mla",
+       "attention of model a: \"mla\" is a second value; allowed: one"},
+      {"attention=mla,rank=3,rank=4", "rank of model a: \"4\" is a second value; allowed: one"},
+      {"groups=1,groups=2,attention=gqa",
+       "groups of model a: \"2\" is a second value; allowed: one"},
+      {"attention=mqa", "attention of model a: \"mqa\" is not a kind; allowed: mha, gqa, mla"},
+      {"attention=", "attention of model a: \"\" is not a kind; allowed: mha, gqa, mla"},
+      {"attention=MLA", "attention of model a: \"MLA\" is not a kind; allowed: mha, gqa, mla"},
+      {"rank=4", "rank of model a: \"4\" is allowed only with attention=mla"},
+      {"attention=mha,rank=4", "rank of model a: \"4\" is allowed only with attention=mla"},
+      {"rank=4,attention=gqa,groups=2",
+       "rank of model a: \"4\" is allowed only with attention=mla"},
+      {"groups=2", "groups of model a: \"2\" is allowed only with attention=gqa"},
+      {"attention=mha,groups=2", "groups of model a: \"2\" is allowed only with attention=gqa"},
+      {"groups=2,attention=mla", "groups of model a: \"2\" is allowed only with attention=gqa"},
+      {"attention=gqa", "attention of model a: \"gqa\" is allowed only with groups=G"},
+  };
+  for (const std::string count :
+       {"", "0", "-1", "+4", "4.5", "4x", " 4", "four", "0x10", "4=4", "9223372036854775808"}) {
+    cases.push_back(
+        {"attention=mla,rank=" + count, "rank of model a: \"" + count + "\"" + no_count});
+    cases.push_back(
+        {"attention=gqa,groups=" + count, "groups of model a: \"" + count + "\"" + no_count});
+  }
+  const std::string model = "a=" + directory.path().string() + ",";
+  for (const Case& c : cases) {
+    try {
+      ParseModelOptions(model + c.settings);
+      ADD_FAILURE() << "accepted: " << c.settings;
+    } catch (const std::invalid_argument& e) {
+      EXPECT_EQ(e.what(), c.error);
+    }
+  }
+  try {
+    ParseModelOptions(model + "attention=mla,kv-cache-bytes=x");
+    ADD_FAILURE() << "accepted";
+  } catch (const std::invalid_argument& e) {
+    EXPECT_THAT(e.what(), StartsWith("kv-cache-bytes of model a: \"x\" is not a size; allowed: "));
+  }
 }
 
 ServerOptions WithPools(int64_t total, const std::vector<std::optional<int64_t>>& own) {
@@ -268,6 +361,10 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
         "--log-level", "--log-format", "--config"}) {
     EXPECT_THAT(parsed.out, HasSubstr(flag));
   }
+  for (const std::string settings : {"kv-cache-bytes=SIZE", "attention=mha",
+                                     "attention=gqa,groups=G", "attention=mla[,rank=R]"}) {
+    EXPECT_THAT(parsed.out, HasSubstr(settings));
+  }
 }
 
 TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
@@ -284,6 +381,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", "x"}, "--model"},
       {{"--model", "a=" + path_ + "/none"}, "--model"},
       {{"--model", model, "--model", model}, "--model"},
+      {{"--model", model + ",rank=4"}, "--model: rank of model a: \"4\""},
       {{"--model", model, "--nonsense"}, "--nonsense"},
       {{"--model", model, "extra"}, "extra"},
       {{"--model", model, "--listen"}, "--listen"},

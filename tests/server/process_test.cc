@@ -11,7 +11,9 @@
 #include <regex>
 
 #include "client/client.h"
+#include "engine/model/conversion.h"
 #include "tests/server/test_server.h"
+#include "tests/support/random_model.h"
 
 namespace triptych {
 namespace {
@@ -92,6 +94,11 @@ class ServerProcessTest : public testing::Test {
 
   Args Model(const std::string& name) const {
     return {"--model", name + "=" + (directory_.path() / name).string()};
+  }
+  // A stored model under another name and with settings.
+  Args Model(const std::string& name, const std::string& stored,
+             const std::string& settings) const {
+    return {"--model", name + "=" + (directory_.path() / stored).string() + "," + settings};
   }
   Args Models(const std::vector<std::string>& names, const Args& others = {}) const {
     Args arguments;
@@ -247,6 +254,109 @@ TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotStart) {
   WriteFile(config, json.dump());
   EXPECT_THAT(StartError(Models({"mla"})),
               AllOf(HasSubstr(config.string()), HasSubstr("num_attention_heads")));
+}
+
+TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {
+  const ModelConfig stored = SmallModel(AttentionKind::kMha);
+  const int64_t width = stored.hidden_size;
+  constexpr int64_t kGroups = 1;
+  ModelConfig latent = stored;
+  latent.attention = AttentionKind::kMla;
+  latent.kv_lora_rank.assign(stored.num_hidden_layers, width);  // full: the lesser of 2D and D
+  ModelConfig grouped = stored;
+  grouped.attention = AttentionKind::kGqa;
+  grouped.num_key_value_heads = kGroups;
+  struct Way {
+    std::string name;
+    Args arguments;
+    ModelConfig config;
+    int64_t row_elements;
+    std::string logged;
+  };
+  const std::vector<Way> ways = {
+      {"mha", Model("mha"), stored, 2 * width, "mha, "},
+      {"latent", Model("latent", "mha", "attention=mla"), latent, width,
+       "mla (converted from mha), "},
+      {"grouped", Model("grouped", "mha", "kv-cache-bytes=1MiB,groups=1,attention=gqa"), grouped,
+       2 * kGroups * stored.head_dim, "gqa (converted from mha), "}};
+  Args arguments = {"--kv-cache-bytes", "3MiB"};
+  for (const Way& way : ways) {
+    arguments.insert(arguments.end(), way.arguments.begin(), way.arguments.end());
+  }
+
+  const ServerProcess server(arguments);
+  ASSERT_NE(server.address(), "");
+  const auto models = v1::ModelService::NewStub(client::Connect(server.address()));
+  std::vector<std::unique_ptr<Generation>> generations;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    const Way& way = ways[i];
+    EXPECT_THAT(server.lines()[i], HasSubstr("model " + way.name + ": " + way.logged));
+    v1::GetModelRequest request;
+    request.set_model(way.name);
+    v1::GetModelResponse response;
+    ASSERT_TRUE(Call(*models, &v1::ModelService::Stub::GetModel, request, &response).ok());
+    const v1::Model& model = response.model();
+    EXPECT_EQ(nlohmann::json::parse(model.config_json()),
+              nlohmann::json::parse(ToJson(way.config)));
+    EXPECT_THAT(model.row_elements(), ElementsAre(way.row_elements, way.row_elements));
+    const int64_t bytes = 2 * 4 * way.row_elements;  // two layers in float32
+    EXPECT_EQ(model.bytes_per_position(), bytes);
+    EXPECT_EQ(model.mha_bytes_per_position(), MhaBytesPerPosition(stored));
+    EXPECT_EQ(model.pool_positions(), (1 << 20) / (16 * bytes) * 16);
+    EXPECT_EQ(model.parameters(), ParameterCount(way.config));
+
+    generations.push_back(Generate(*server.Inference(), Greedy(way.name, "To be", 40)));
+    EXPECT_EQ(generations[i]->completion().usage().kv_cache().bytes_per_position(), bytes);
+  }
+  EXPECT_THAT(generations[0]->tokens(), SizeIs(40));
+  EXPECT_EQ(generations[1]->tokens(), generations[0]->tokens());
+  EXPECT_EQ(generations[1]->text(), generations[0]->text());
+  EXPECT_NE(generations[2]->tokens(), generations[0]->tokens());  // it is lossy
+}
+
+TEST_F(ServerProcessTest, ConvertingLosesNothingToTheDtypeThatIsServed) {
+  // Converted in float32 and then stored in bfloat16.
+  Checkpoint converted = Convert(LoadCheckpoint(directory_.path() / "mha", DType::kFloat32),
+                                 {.attention = AttentionKind::kGqa, .groups = 1}, /*source=*/"mha");
+  converted.config.torch_dtype = DType::kBFloat16;
+  SaveCheckpoint(directory_.path() / "stored", converted.config, converted.weights);
+
+  Args arguments = Models({"stored"}, {"--dtype", "bfloat16"});
+  for (const std::string& argument : Model("loaded", "mha", "attention=gqa,groups=1")) {
+    arguments.push_back(argument);
+  }
+  const ServerProcess server(arguments);
+  ASSERT_NE(server.address(), "");
+  const auto log_likelihood = [&](const std::string& model) {
+    v1::ScoreRequest request;
+    request.set_model(model);
+    request.set_text("To be, or not to be, that is the question");
+    v1::ScoreResponse response;
+    const grpc::Status status =
+        Call(*server.Inference(), &v1::InferenceService::Stub::Score, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.log_likelihood();
+  };
+  EXPECT_LT(log_likelihood("stored"), 0);
+  EXPECT_EQ(log_likelihood("loaded"), log_likelihood("stored"));
+}
+
+TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotConvert) {
+  const auto error = [&](const std::string& stored, const std::string& settings) {
+    return StartError(Model("a", stored, settings));
+  };
+  // The model, its directory and the reason.
+  const auto says = [&](const std::string& stored, const std::string& reason) {
+    return HasSubstr("model a: " + (directory_.path() / stored).string() + ": " + reason);
+  };
+  EXPECT_THAT(error("mha", "attention=mla,rank=25"),
+              says("mha", "rank 25 is out of range; allowed: 1 to 24"));
+  EXPECT_THAT(error("gqa", "attention=gqa,groups=4"), says("gqa", "groups 4 must divide its 2"));
+  EXPECT_THAT(error("mla", "attention=mha"), says("mla", "attention is \"mla\""));
+  ModelConfig rotary = SmallModel(AttentionKind::kMha);
+  rotary.position_embedding = PositionEmbedding::kRope;
+  WriteRandomCheckpoint(directory_.path() / "rotary", rotary);
+  EXPECT_THAT(error("rotary", "attention=mla"), says("rotary", "position_embedding is \"rope\""));
 }
 
 TEST_F(ServerProcessTest, TheClientProgramWorksWithIt) {
