@@ -50,13 +50,6 @@ at::Tensor ToTensor(const std::vector<int64_t>& values) {
   return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
 }
 
-double RelativeError(const at::Tensor& a, const at::Tensor& reference) {
-  const at::Tensor wide = reference.to(at::kDouble);
-  const at::Tensor difference = a.to(at::kDouble) - wide;
-  return Checked(difference.square().mean().sqrt().item<double>() /
-                 wide.square().mean().sqrt().item<double>());
-}
-
 double WorstRowError(const at::Tensor& a, const at::Tensor& reference) {
   const at::Tensor wide = reference.to(at::kDouble);
   const at::Tensor difference = a.to(at::kDouble) - wide;

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/attention/algebra.h"
 #include "tests/support/oracle.h"
 
 namespace triptych {
@@ -42,9 +43,8 @@ at::Tensor ForBatch(const Attention& attention, const at::Tensor& x, const at::T
   return at::stack(out);
 }
 
-// sqrt(mean((a - b)^2)) / sqrt(mean(b^2)), section 8's measure, over everything and of the worst
-// row (the last dimension). NaN counts as infinitely far.
-double RelativeError(const at::Tensor& a, const at::Tensor& reference);
+// RelativeError (engine/attention/algebra.h) of the worst row, the last dimension. NaN counts as
+// infinitely far.
 double WorstRowError(const at::Tensor& a, const at::Tensor& reference);
 // The largest |a - b|. NaN counts as infinitely far.
 double LargestDifference(const at::Tensor& a, const at::Tensor& b);
