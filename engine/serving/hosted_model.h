@@ -32,6 +32,11 @@ struct HostOptions {
   EngineOptions engine;           // kv_dtype there is ignored
 };
 
+// Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
+// for messages.
+void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
+                     const std::string& source);
+
 // Loads a checkpoint. Throws LoadError.
 HostedModel LoadHostedModel(const HostOptions& options);
 
