@@ -35,7 +35,8 @@ KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at:
     // take get a hair's weight: they come last, but full rank stays exact.
     const auto [values_of_c, q] = at::linalg_eigh(covariance.to(at::kDouble));
     const double largest = values_of_c.max().item<double>();
-    const at::Tensor root = q * values_of_c.clamp_min(1e-10 * largest).sqrt();  // [D, D]
+    const double least = largest > 0 ? 1e-10 * largest : 1;
+    const at::Tensor root = q * values_of_c.clamp_min(least).sqrt();  // [D, D]
     const at::Tensor weighted_keys = at::mm(keys, root), weighted_values = at::mm(values, root);
     key_scale_ = NormOrOne(weighted_keys);
     value_scale_ = NormOrOne(weighted_values);

@@ -7,15 +7,18 @@
 
 namespace triptych {
 
+void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
+                     const std::string& source) {
+  if (config.vocab_size >= tokenizer.vocab_size()) return;
+  throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
+                  "; the byte tokenizer needs at least " + std::to_string(tokenizer.vocab_size()));
+}
+
 HostedModel LoadHostedModel(const HostOptions& options) {
   const std::filesystem::path config_file = options.directory / "config.json";
   const ModelConfig stored = ReadModelConfig(config_file);
   auto tokenizer = std::make_shared<const ByteTokenizer>();
-  if (stored.vocab_size < tokenizer->vocab_size()) {
-    throw LoadError(config_file.string() + ": vocab_size is " + std::to_string(stored.vocab_size) +
-                    "; the byte tokenizer needs at least " +
-                    std::to_string(tokenizer->vocab_size()));
-  }
+  CheckVocabulary(*tokenizer, stored, config_file.string());
 
   HostedModel model;
   model.name = options.name;

@@ -9,6 +9,8 @@
 #include <queue>
 #include <random>
 
+#include "engine/serving/hosted_model.h"
+#include "engine/text/tokenizer.h"
 #include "engine/tools/evaluate.h"
 
 namespace triptych {
@@ -19,6 +21,8 @@ constexpr int64_t kCalibrationWindows = 64;
 constexpr int64_t kWindowsAtOnce = 8;
 // What all sensitivities are at least, as a share of the largest: no layer is given up.
 constexpr double kLeastSensitivity = 0.01;
+// What float32 products of equal models may differ by in a mean loss.
+constexpr double kLossRounding = 1e-5;
 
 int64_t ElementsPerPosition(const ModelConfig& config) {
   int64_t elements = 0;
@@ -60,9 +64,17 @@ void CheckOptions(const ConvertOptions& options) {
     }
     if (options.max_loss_increase) refuse("--max-loss-increase needs --calibrate TEXT");
   }
-  if (std::filesystem::exists(options.to) && !std::filesystem::is_empty(options.to)) {
-    refuse("--to " + options.to.string() + ": is there already, and is not empty");
+  if (std::filesystem::exists(options.to) &&
+      !(std::filesystem::is_directory(options.to) && std::filesystem::is_empty(options.to))) {
+    refuse("--to " + options.to.string() + ": is there already, and is not an empty directory");
   }
+}
+
+// What will be loaded again: rounded to the dtype that it is stored in.
+Checkpoint AsStored(Checkpoint model) {
+  const at::ScalarType dtype = ToScalarType(model.config.torch_dtype);
+  for (auto& [name, tensor] : model.weights) tensor = tensor.to(dtype).to(at::kFloat);
+  return model;
 }
 
 // The text and what is measured on it.
@@ -71,7 +83,9 @@ class Calibration {
   Calibration(const ConvertOptions& options, const Checkpoint& from)
       : name_(options.calibrate.filename().string()),
         corpus_(options.calibrate, options.held_out),
-        decoder_(from.config, from.weights, at::kFloat) {}
+        decoder_(from.config, from.weights, at::kFloat) {
+    CheckVocabulary(ByteTokenizer(), from.config, options.from.string());
+  }
 
   const Corpus& corpus() const { return corpus_; }
   std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }
@@ -88,20 +102,31 @@ class Calibration {
   Decoder decoder_;
 };
 
-// The fewest ranks in all whose held-out loss is within the budget, found by halving: as good as
-// the loss falls with the ranks.
+// The fewest ranks in all whose held-out loss, as stored, is within the budget, found by halving:
+// as good as the loss falls with the ranks. Throws std::runtime_error if not even the full ranks'
+// is.
 std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
                                   const std::vector<double>& weights,
                                   const Calibration& calibration, double most) {
+  const auto loss_at = [&](int64_t total) {
+    const double loss =
+        calibration.Loss(AsStored(ToLatent(from, svds, AllocateRanks(svds, weights, total))));
+    std::fprintf(stderr, "%lld elements per position: loss %.4f, %s\n",
+                 static_cast<long long>(total), loss, loss <= most ? "enough" : "too few");
+    return loss;
+  };
   int64_t too_few = static_cast<int64_t>(svds.size()) - 1;  // less than one in each layer
   int64_t enough = 0;
   for (const KeyValueSvd& svd : svds) enough += svd.full_rank();
+  if (const double loss = loss_at(enough); loss > most + kLossRounding) {
+    throw std::runtime_error(Format(
+        "--max-loss-increase: a loss of at most %.6f is allowed; stored in %s, even the full "
+        "ranks have %.6f",
+        most, std::string(Name(from.config.torch_dtype)).c_str(), loss));
+  }
   while (enough - too_few > 1) {
     const int64_t total = std::midpoint(too_few, enough);
-    const double loss = calibration.Loss(ToLatent(from, svds, AllocateRanks(svds, weights, total)));
-    std::fprintf(stderr, "%lld elements per position: loss %.4f, %s\n",
-                 static_cast<long long>(total), loss, loss <= most ? "enough" : "too few");
-    (loss <= most ? enough : too_few) = total;
+    (loss_at(total) <= most ? enough : too_few) = total;
   }
   return AllocateRanks(svds, weights, enough);
 }
@@ -154,7 +179,7 @@ std::string KindText(const ModelConfig& config) {
 std::string FileName(const std::filesystem::path& directory) {
   const std::filesystem::path whole =
       std::filesystem::weakly_canonical(std::filesystem::absolute(directory));
-  return whole.filename().string();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();  // "DIR/"
 }
 
 }  // namespace
@@ -258,7 +283,7 @@ void ConvertModel(const ConvertOptions& options) {
     const std::vector<KeyValueSvd> svds =
         DecomposeLayers(from, activation ? calibration->Covariances() : std::vector<at::Tensor>());
     const std::vector<int64_t> ranks = ChooseRanks(options, from, svds, calibration, loss_before);
-    to = ToLatent(from, svds, ranks);
+    to = AsStored(ToLatent(from, svds, ranks));
     for (size_t i = 0; i < layers.size(); ++i) {
       layers[i].energy_kept = svds[i].energy()[ranks[i] - 1].item<double>();
     }
@@ -267,7 +292,7 @@ void ConvertModel(const ConvertOptions& options) {
                               calibration->name() + "`."
                         : "Factors: the singular value decomposition of [W_K; W_V].";
   } else {
-    to = Convert(from, conversion, options.from.string());
+    to = AsStored(Convert(from, conversion, options.from.string()));
     if (options.attention == AttentionKind::kMha) method = "Heads were repeated; nothing is lost.";
   }
   for (size_t i = 0; i < layers.size(); ++i) {

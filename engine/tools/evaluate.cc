@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "engine/serving/hosted_model.h"
+#include "engine/text/tokenizer.h"
+
 namespace triptych {
 
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
@@ -28,6 +31,7 @@ at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) 
 
 void Evaluate(const EvaluateOptions& options) {
   const Checkpoint checkpoint = LoadCheckpoint(options.model, options.dtype);
+  CheckVocabulary(ByteTokenizer(), checkpoint.config, options.model.string());
   const Corpus corpus(options.text, options.held_out);
   if (corpus.held_out_tokens() == 0) {
     throw std::runtime_error("--held-out " + std::to_string(options.held_out) + " of " +

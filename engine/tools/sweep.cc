@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "engine/model/conversion.h"
+#include "engine/serving/hosted_model.h"
+#include "engine/text/tokenizer.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/train.h"
@@ -56,6 +58,7 @@ void Sweep(const SweepOptions& options) {
     throw LoadError(options.model.string() + ": attention is \"" +
                     std::string(Name(from.config.attention)) + "\"; a sweep starts from \"mha\"");
   }
+  CheckVocabulary(ByteTokenizer(), from.config, options.model.string());
   const Corpus corpus(options.text, options.held_out);
   if (corpus.held_out_tokens() == 0) {
     throw std::runtime_error("--held-out " + std::to_string(options.held_out) + " of " +

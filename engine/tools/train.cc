@@ -22,6 +22,8 @@
 #include "engine/model/decoder.h"
 #include "engine/model/dropout.h"
 #include "engine/model/safetensors.h"
+#include "engine/serving/hosted_model.h"
+#include "engine/text/tokenizer.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych {
@@ -273,6 +275,7 @@ void Train(const TrainOptions& options) {
   // What is trained is in the engine's own order, whatever order the file would load from.
   config.head_grouping = HeadGrouping::kModular;
   config.rope_interleave = true;
+  CheckVocabulary(ByteTokenizer(), config, (from ? options.from : options.config).string());
   const std::optional<Decoder> teacher = LoadTeacher(options, config);
   const Corpus corpus(options.text, options.held_out);
   const int64_t context = config.max_position_embeddings;

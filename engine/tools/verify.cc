@@ -17,6 +17,8 @@
 #include "engine/attention/latent_attention.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/decoder.h"
+#include "engine/serving/hosted_model.h"
+#include "engine/text/tokenizer.h"
 #include "engine/tools/evaluate.h"
 
 namespace triptych {
@@ -370,6 +372,7 @@ bool VerifyModel(const VerifyModelOptions& options) {
     throw LoadError(options.b.string() + ": vocab_size is " + std::to_string(b.config.vocab_size) +
                     "; " + options.a.string() + " has " + std::to_string(a.config.vocab_size));
   }
+  CheckVocabulary(ByteTokenizer(), a.config, options.a.string());
   const Corpus corpus(options.text, options.held_out);
   if (corpus.held_out_tokens() == 0) {
     throw std::runtime_error("--held-out " + std::to_string(options.held_out) + " of " +

@@ -17,7 +17,10 @@ namespace triptych {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kQuery[] = "model.layers.1.self_attn.q_proj.weight";
 
@@ -98,6 +101,63 @@ TEST_F(CheckpointTest, SavingAgainReplacesBothFiles) {
   EXPECT_TRUE(at::equal(LoadCheckpoint(directory_.path(), DType::kFloat32).weights.at(kQuery),
                         other.at(kQuery)));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 2);
+}
+
+std::vector<std::string> Names(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
+TEST_F(CheckpointTest, TheCardIsKeptBesideTheModel) {
+  for (const char* place : {"new", "slash/"}) {
+    const std::filesystem::path directory = directory_.path() / place;
+    SaveCheckpoint(directory, config_, weights_, "# A card\n");
+    EXPECT_THAT(Names(directory),
+                UnorderedElementsAre("config.json", "model.safetensors", "README.md"));
+    EXPECT_EQ(ReadFile(directory / "README.md"), "# A card\n");
+    LoadCheckpoint(directory, DType::kFloat32);
+    SaveCheckpoint(directory, config_, weights_, "# Another\n");
+    EXPECT_EQ(ReadFile(directory / "README.md"), "# Another\n");
+  }
+}
+
+TEST(Checkpoint, ANewDirectoryAppearsWholeOrNotAtAll) {
+  const ModelConfig config = SmallModel(AttentionKind::kMla);
+  const Weights weights = Cast(RandomWeights(config, 1), at::kFloat);
+  const TempDir directory;
+  Weights fewer = weights;
+  fewer.erase("model.norm.weight");
+  EXPECT_ANY_THROW(SaveCheckpoint(directory.path() / "model", config, fewer, "card"));
+  EXPECT_THAT(Names(directory.path()), IsEmpty());
+
+  // What a run that was killed left does not get in.
+  std::filesystem::create_directory(directory.path() / "model.partial");
+  WriteFile(directory.path() / "model.partial" / "stray", "");
+  SaveCheckpoint(directory.path() / "model", config, weights);
+  EXPECT_THAT(Names(directory.path()), ElementsAre("model"));
+  EXPECT_THAT(Names(directory.path() / "model"),
+              UnorderedElementsAre("config.json", "model.safetensors"));
+}
+
+TEST(Checkpoint, APlaceThatCannotBeWrittenIsNamed) {
+  const ModelConfig config = SmallModel(AttentionKind::kMla);
+  const Weights weights = Cast(RandomWeights(config, 1), at::kFloat);
+  const TempDir directory;
+  const std::filesystem::path file = directory.path() / "file";
+  WriteFile(file, "mine");
+  for (const std::filesystem::path& place : {file, file / "model", file / "a" / "model"}) {
+    try {
+      SaveCheckpoint(place, config, weights, "card");
+      ADD_FAILURE() << place;
+    } catch (const std::runtime_error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(file.string()));
+    }
+  }
+  EXPECT_THAT(Names(directory.path()), ElementsAre("file"));
+  EXPECT_EQ(ReadFile(file), "mine");
 }
 
 TEST_F(CheckpointTest, EveryMissingTensorIsNamed) {
@@ -225,15 +285,15 @@ TEST(Checkpoint, ExpectedTensorsHaveThePublishedNames) {
   mla.kv_a_layernorm = true;
   EXPECT_THAT(
       names(mla),
-      testing::ElementsAre(
-          "model.embed_tokens.weight", "model.embed_positions.weight",
-          "model.layers.0.input_layernorm.weight", "model.layers.0.self_attn.q_proj.weight",
-          "model.layers.0.self_attn.kv_a_proj_with_mqa.weight",
-          "model.layers.0.self_attn.kv_a_layernorm.weight",
-          "model.layers.0.self_attn.kv_b_proj.weight", "model.layers.0.self_attn.o_proj.weight",
-          "model.layers.0.post_attention_layernorm.weight", "model.layers.0.mlp.gate_proj.weight",
-          "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight",
-          "model.norm.weight", "lm_head.weight"));
+      ElementsAre("model.embed_tokens.weight", "model.embed_positions.weight",
+                  "model.layers.0.input_layernorm.weight", "model.layers.0.self_attn.q_proj.weight",
+                  "model.layers.0.self_attn.kv_a_proj_with_mqa.weight",
+                  "model.layers.0.self_attn.kv_a_layernorm.weight",
+                  "model.layers.0.self_attn.kv_b_proj.weight",
+                  "model.layers.0.self_attn.o_proj.weight",
+                  "model.layers.0.post_attention_layernorm.weight",
+                  "model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight",
+                  "model.layers.0.mlp.down_proj.weight", "model.norm.weight", "lm_head.weight"));
   ModelConfig mha = SmallModel(AttentionKind::kMha);
   mha.num_hidden_layers = 1;
   mha.position_embedding = PositionEmbedding::kRope;
@@ -242,7 +302,7 @@ TEST(Checkpoint, ExpectedTensorsHaveThePublishedNames) {
   mha.tie_word_embeddings = true;
   EXPECT_THAT(
       names(mha),
-      testing::ElementsAre(
+      ElementsAre(
           "model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
           "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight",
           "model.layers.0.self_attn.v_proj.weight", "model.layers.0.self_attn.o_proj.weight",

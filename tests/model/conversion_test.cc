@@ -3,27 +3,58 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/attention/algebra.h"
 #include "engine/model/decoder.h"
+#include "engine/serving/hosted_model.h"
 #include "tests/support/random_model.h"
+#include "tests/support/recording_sink.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
 namespace triptych {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // Conversions that lose nothing differ by rounding only: float64 and logits of order 1.
 constexpr double kRounding = 1e-11;
+// What a mistake must exceed by far to count as detected.
+constexpr double kWrong = 1e-2;
+
+Checkpoint RandomCheckpoint(const ModelConfig& config, uint64_t seed = 7) {
+  return {.config = config, .weights = RandomWeights(config, seed)};
+}
 
 Checkpoint RandomCheckpoint(AttentionKind kind, bool bias = false) {
-  Checkpoint checkpoint{.config = SmallModel(kind), .weights = {}};
-  checkpoint.config.position_embedding = PositionEmbedding::kLearned;
-  checkpoint.config.attention_bias = bias;
-  checkpoint.weights = RandomWeights(checkpoint.config, 7);
-  return checkpoint;
+  ModelConfig config = SmallModel(kind);
+  config.attention_bias = bias;
+  return RandomCheckpoint(config);
+}
+
+// Checkpoints of many widths, every second one with biases.
+std::vector<Checkpoint> RandomCheckpoints(uint64_t seed) {
+  std::vector<Checkpoint> checkpoints;
+  for (const HeadShape& shape : RandomHeadShapes(12, seed)) {
+    ModelConfig config = SmallModel(shape);
+    config.attention_bias = checkpoints.size() % 2 == 1;
+    checkpoints.push_back(RandomCheckpoint(config, seed + 1));
+  }
+  return checkpoints;
+}
+
+std::string Describe(const Checkpoint& checkpoint) {
+  const ModelConfig& config = checkpoint.config;
+  return testing::PrintToString(HeadShape{config.hidden_size, config.num_attention_heads,
+                                          config.num_key_value_heads, config.head_dim}) +
+         (config.attention_bias ? ", with biases" : "");
 }
 
 // [1, 12, vocab] float64
@@ -34,23 +65,57 @@ at::Tensor Logits(const Checkpoint& checkpoint) {
       .Forward(ToTensor(ids).unsqueeze(0));
 }
 
+Checkpoint ToMha(const Checkpoint& from) {
+  return Convert(from, {.attention = AttentionKind::kMha}, "from");
+}
+Checkpoint ToGqa(const Checkpoint& from, int64_t groups) {
+  return Convert(from, {.attention = AttentionKind::kGqa, .groups = groups}, "from");
+}
+// 0: the full rank
+Checkpoint ToMla(const Checkpoint& from, int64_t rank = 0) {
+  return Convert(from, {.attention = AttentionKind::kMla, .rank = rank}, "from");
+}
+
+void ExpectSameWeights(const Checkpoint& actual, const Checkpoint& expected) {
+  EXPECT_EQ(ToJson(actual.config), ToJson(expected.config));
+  ASSERT_EQ(actual.weights.size(), expected.weights.size());
+  for (const auto& [name, tensor] : expected.weights) {
+    EXPECT_LT(LargestDifference(actual.weights.at(name), tensor), 1e-14) << name;
+  }
+}
+
+// ---- Grouped heads -----------------------------------------------------------------------------
+
 TEST(Conversion, GqaToMhaIsExact) {
-  for (const bool bias : {false, true}) {
-    const Checkpoint gqa = RandomCheckpoint(AttentionKind::kGqa, bias);
-    const Checkpoint mha = Convert(gqa, {.attention = AttentionKind::kMha}, "gqa");
+  for (const Checkpoint& from : RandomCheckpoints(1)) {
+    SCOPED_TRACE(Describe(from));
+    const Checkpoint mha = ToMha(from);
+    EXPECT_EQ(mha.config.attention, AttentionKind::kMha);
     EXPECT_EQ(mha.config.num_key_value_heads, mha.config.num_attention_heads);
-    EXPECT_LT(LargestDifference(Logits(mha), Logits(gqa)), kRounding);
+    EXPECT_LT(LargestDifference(Logits(mha), Logits(from)), kRounding);
   }
 }
 
 TEST(Conversion, GqaToMhaAndBackIsTheSameModel) {
-  const Checkpoint gqa = RandomCheckpoint(AttentionKind::kGqa);
-  const Checkpoint mha = Convert(gqa, {.attention = AttentionKind::kMha}, "gqa");
-  const Checkpoint back = Convert(
-      mha, {.attention = AttentionKind::kGqa, .groups = gqa.config.num_key_value_heads}, "mha");
-  EXPECT_EQ(ToJson(back.config), ToJson(gqa.config));
-  for (const auto& [name, tensor] : gqa.weights) {
-    EXPECT_LT(LargestDifference(back.weights.at(name), tensor), 1e-14) << name;
+  for (const Checkpoint& from : RandomCheckpoints(3)) {
+    SCOPED_TRACE(Describe(from));
+    const Checkpoint back = ToGqa(ToMha(from), from.config.num_key_value_heads);
+    Checkpoint expected = from;
+    expected.config.attention = AttentionKind::kGqa;  // MHA comes back as its case G = H
+    ExpectSameWeights(back, expected);
+  }
+}
+
+// Positions enter each key head alike.
+TEST(Conversion, RotaryHeadsAreRepeatedExactly) {
+  for (const bool bias : {false, true}) {
+    ModelConfig config = SmallModel(AttentionKind::kGqa);
+    config.position_embedding = PositionEmbedding::kRope;
+    config.attention_bias = bias;
+    const Checkpoint gqa = RandomCheckpoint(config);
+    const Checkpoint mha = ToMha(gqa);
+    EXPECT_LT(LargestDifference(Logits(mha), Logits(gqa)), kRounding);
+    ExpectSameWeights(ToGqa(mha, config.num_key_value_heads), gqa);
   }
 }
 
@@ -58,7 +123,7 @@ TEST(Conversion, MhaToGqaPoolsHeadsOfEqualResidue) {
   const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
   const int64_t heads = mha.config.num_attention_heads, d = mha.config.head_dim;
   const int64_t groups = heads / 2;
-  const Checkpoint gqa = Convert(mha, {.attention = AttentionKind::kGqa, .groups = groups}, "mha");
+  const Checkpoint gqa = ToGqa(mha, groups);
   const std::string name = "model.layers.0.self_attn.k_proj.weight";
   const at::Tensor& from = mha.weights.at(name);
   const at::Tensor& to = gqa.weights.at(name);
@@ -69,16 +134,68 @@ TEST(Conversion, MhaToGqaPoolsHeadsOfEqualResidue) {
   }
 }
 
-TEST(Conversion, ToMlaAtFullRankIsExact) {
-  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
-    for (const bool bias : {false, true}) {
-      const Checkpoint from = RandomCheckpoint(kind, bias);
-      const Checkpoint mla =
-          Convert(from, {.attention = AttentionKind::kMla, .rank = FullRank(from.config)}, "from");
-      EXPECT_EQ(CacheRowElements(mla.config, 0), FullRank(from.config));
-      EXPECT_LT(LargestDifference(Logits(mla), Logits(from)), kRounding)
-          << Name(kind) << (bias ? " with biases" : "");
+TEST(Conversion, PoolingInStepsIsPoolingAtOnce) {
+  const Checkpoint mha = RandomCheckpoint(SmallModel({24, 12, 12, 2}));
+  ExpectSameWeights(ToGqa(ToGqa(mha, 6), 2), ToGqa(mha, 2));
+  EXPECT_GT(RelativeError(Logits(ToGqa(mha, 2)), Logits(mha)), kWrong);  // it is lossy
+}
+
+// Control: the grouping of other families' checkpoints, head h from group h / (H/G), is another
+// model.
+TEST(Conversion, ContiguousRepetitionIsDetected) {
+  const Checkpoint gqa = RandomCheckpoint(AttentionKind::kGqa);
+  Checkpoint wrong = ToMha(gqa);
+  const int64_t d = gqa.config.head_dim;
+  const int64_t shared = gqa.config.num_attention_heads / gqa.config.num_key_value_heads;
+  for (int64_t layer = 0; layer < gqa.config.num_hidden_layers; ++layer) {
+    for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}) {
+      const std::string whole = LayerPrefix(layer) + name;
+      wrong.weights[whole] =
+          gqa.weights.at(whole).unflatten(0, {-1, d}).repeat_interleave(shared, 0).flatten(0, 1);
     }
+  }
+  EXPECT_GT(RelativeError(Logits(wrong), Logits(gqa)), kWrong);
+}
+
+// ---- Latents -----------------------------------------------------------------------------------
+
+TEST(Conversion, ToMlaAtFullRankIsExact) {
+  for (const Checkpoint& from : RandomCheckpoints(5)) {
+    SCOPED_TRACE(Describe(from));
+    const int64_t full = FullRank(from.config);
+    EXPECT_EQ(full, std::min(2 * from.config.num_key_value_heads * from.config.head_dim,
+                             from.config.hidden_size));
+    for (const int64_t rank : {int64_t{0}, full}) {
+      const Checkpoint mla = ToMla(from, rank);
+      EXPECT_EQ(mla.config.attention, AttentionKind::kMla);
+      for (int64_t layer = 0; layer < mla.config.num_hidden_layers; ++layer) {
+        EXPECT_EQ(CacheRowElements(mla.config, layer), full);
+      }
+      EXPECT_LT(LargestDifference(Logits(mla), Logits(from)), kRounding);
+    }
+  }
+}
+
+// Section 6: 2D elements in a row become r = D.
+TEST(Conversion, MhaToMlaHalvesTheCacheAndLosesNothing) {
+  for (const HeadShape& shape :
+       {HeadShape{24, 4, 4, 6}, HeadShape{15, 5, 5, 3}, HeadShape{7, 1, 1, 7}}) {
+    const Checkpoint mha = RandomCheckpoint(SmallModel(shape));
+    const Checkpoint mla = ToMla(mha);
+    EXPECT_EQ(2 * CacheRowElements(mla.config, 0), CacheRowElements(mha.config, 0));
+    EXPECT_LT(LargestDifference(Logits(mla), Logits(mha)), kRounding);
+  }
+}
+
+TEST(Conversion, PathsFromMhaOverGqaToMlaMeet) {
+  for (const Checkpoint& from : RandomCheckpoints(7)) {
+    SCOPED_TRACE(Describe(from));
+    const Checkpoint gqa = ToGqa(ToMha(from), from.config.num_key_value_heads);
+    const Checkpoint mla = ToMla(gqa);
+    EXPECT_LT(LargestDifference(Logits(mla), Logits(from)), kRounding);
+    // MHA of repeated heads has no more to it than its groups: it needs no larger latent.
+    EXPECT_LT(LargestDifference(Logits(ToMla(ToMha(gqa), FullRank(gqa.config))), Logits(from)),
+              kRounding);
   }
 }
 
@@ -87,46 +204,219 @@ TEST(Conversion, TruncationLosesMoreTheLowerTheRank) {
   const at::Tensor exact = Logits(mha);
   double previous = 0;
   for (int64_t rank = FullRank(mha.config) - 2; rank >= 2; rank /= 2) {
-    const double error = RelativeError(
-        Logits(Convert(mha, {.attention = AttentionKind::kMla, .rank = rank}, "mha")), exact);
+    const double error = RelativeError(Logits(ToMla(mha, rank)), exact);
     EXPECT_GT(error, previous) << rank;
     previous = error;
   }
 }
 
-TEST(Conversion, RefusesWhatCannotBe) {
-  const auto message = [](const Checkpoint& from, const Conversion& target) -> std::string {
-    try {
-      Convert(from, target, "the-model");
-    } catch (const LoadError& e) {
-      return e.what();
-    }
-    return "";
-  };
-  const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
-  EXPECT_THAT(message(mha, {.attention = AttentionKind::kGqa, .groups = 3}),
-              testing::AllOf(HasSubstr("the-model"), HasSubstr("groups 3")));
-  EXPECT_THAT(message(mha, {.attention = AttentionKind::kMla, .rank = -1}), HasSubstr("rank -1"));
-  EXPECT_THAT(message(mha, {.attention = AttentionKind::kMla, .rank = FullRank(mha.config) + 1}),
-              HasSubstr("allowed: 1 to " + std::to_string(FullRank(mha.config))));
-  EXPECT_THAT(message(RandomCheckpoint(AttentionKind::kMla), {.attention = AttentionKind::kMha}),
-              HasSubstr("mla"));
-  Checkpoint rotary = RandomCheckpoint(AttentionKind::kMha);
-  rotary.config.position_embedding = PositionEmbedding::kRope;
-  EXPECT_THAT(message(rotary, {.attention = AttentionKind::kMla, .rank = 4}), HasSubstr("rope"));
+// A layer at its full rank is exact whatever the others are cut to.
+TEST(Conversion, EachLayerHasTheRankItIsGiven) {
+  for (const Checkpoint& from : RandomCheckpoints(9)) {
+    SCOPED_TRACE(Describe(from));
+    const std::vector<KeyValueSvd> svds = DecomposeLayers(from);
+    const int64_t full = FullRank(from.config);
+    const Checkpoint mla = ToLatent(from, svds, {(full + 1) / 2, full});
+    EXPECT_EQ(mla.config.kv_lora_rank, (std::vector<int64_t>{(full + 1) / 2, full}));
+    EXPECT_EQ(CacheRowElements(mla.config, 0), (full + 1) / 2);
+    EXPECT_LT(LargestDifference(FullKeyValue(mla, 1), FullKeyValue(from, 1)), kRounding);
+    const at::Tensor exact = FullKeyValue(from, 0);
+    EXPECT_LE(RelativeError(FullKeyValue(mla, 0), exact),
+              std::sqrt(1 - svds[0].energy()[(full + 1) / 2 - 1].item<double>()) + kRounding);
+    // It is a model like any other: its file says what it is.
+    const TempDir directory;
+    SaveCheckpoint(directory.path(), mla.config, mla.weights);
+    EXPECT_EQ(ToJson(LoadCheckpoint(directory.path(), DType::kFloat32).config), ToJson(mla.config));
+  }
 }
 
-// Definitions, section 3: the singular values of H/G stacked copies are sqrt(H/G) times those of
-// one, and the rank does not grow.
-TEST(Algebra, RepeatedHeadsKeepTheirRank) {
-  Normal normal(3);
-  const int64_t groups = 2, d = 3, heads = 8;
-  const at::Tensor one = normal.Weight(groups * d, 24);
-  const at::Tensor stacked = RepeatHeads(one, heads, d);
-  const at::Tensor values = at::linalg_svdvals(stacked);
-  const at::Tensor expected = at::linalg_svdvals(one) * std::sqrt(heads / groups);
-  EXPECT_LT(LargestDifference(values.narrow(0, 0, groups * d), expected), 1e-13);
-  EXPECT_EQ(at::linalg_matrix_rank(stacked).item<int64_t>(), groups * d);
+TEST(Conversion, CovariancesChooseTheFactorsOfTheirLayer) {
+  const Checkpoint from = RandomCheckpoint(AttentionKind::kGqa);
+  const int64_t width = from.config.hidden_size;
+  // What layer 0 reads has its first half only, what layer 1 reads its second.
+  const at::Tensor first = at::diag(at::cat({at::ones({width / 2}), at::zeros({width / 2})}));
+  const std::vector<at::Tensor> covariances = {first, first.flip({0, 1})};
+  const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances);
+  const Checkpoint mla = ToLatent(from, svds, {width / 2, width / 2});
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    const at::Tensor exact = FullKeyValue(from, layer), made = FullKeyValue(mla, layer);
+    const auto half = [&](const at::Tensor& rows) {
+      return rows.narrow(1, layer * width / 2, width / 2);
+    };
+    // 1e-5: the root of the weight of directions that the inputs never take.
+    EXPECT_LE(RelativeError(half(made), half(exact)), 1e-5);
+    EXPECT_GE(RelativeError(made, exact), kWrong);
+  }
+}
+
+TEST(Conversion, FullKeyValueIsWhatEveryHeadReads) {
+  for (const Checkpoint& from : RandomCheckpoints(11)) {
+    SCOPED_TRACE(Describe(from));
+    const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
+    const at::Tensor full = FullKeyValue(from, 1);
+    ASSERT_EQ(full.sizes(), (std::vector<int64_t>{2 * heads * d, from.config.hidden_size}));
+    const at::Tensor& k = from.weights.at("model.layers.1.self_attn.k_proj.weight");
+    const at::Tensor& v = from.weights.at("model.layers.1.self_attn.v_proj.weight");
+    const Checkpoint mla = ToMla(from);
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t g = h % from.config.num_key_value_heads;
+      EXPECT_TRUE(at::equal(full.narrow(0, h * d, d), k.narrow(0, g * d, d)));
+      EXPECT_TRUE(at::equal(full.narrow(0, (heads + h) * d, d), v.narrow(0, g * d, d)));
+    }
+    EXPECT_LT(LargestDifference(FullKeyValue(mla, 1), full), kRounding);
+    EXPECT_TRUE(at::equal(FullKeyValue(ToMha(from), 1), full));
+  }
+}
+
+TEST(Conversion, WeightsKeepTheirDtype) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Checkpoint from = RandomCheckpoint(AttentionKind::kGqa, /*bias=*/true);
+    from.weights = Cast(from.weights, dtype);
+    for (const Checkpoint& to : {ToMha(from), ToGqa(from, 1), ToMla(from), ToMla(from, 3)}) {
+      EXPECT_EQ(to.weights.size(), ExpectedTensors(to.config).size());
+      for (const TensorSpec& spec : ExpectedTensors(to.config)) {
+        EXPECT_EQ(to.weights.at(spec.name).scalar_type(), dtype) << spec.name;
+        EXPECT_EQ(to.weights.at(spec.name).sizes(), spec.shape) << spec.name;
+      }
+    }
+  }
+}
+
+TEST(Conversion, TheSourceStaysAsItIs) {
+  const Checkpoint from = RandomCheckpoint(AttentionKind::kGqa, /*bias=*/true);
+  const Checkpoint again = RandomCheckpoint(AttentionKind::kGqa, /*bias=*/true);
+  ToMha(from), ToGqa(from, 1), ToMla(from), ToMla(from, 3);
+  ExpectSameWeights(from, again);
+}
+
+// ---- Serving -----------------------------------------------------------------------------------
+
+constexpr int64_t kGenerated = 40;
+
+// A saved model's greedy continuation through the engine, its paged cache and its kernels.
+std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint) {
+  const TempDir directory;
+  SaveCheckpoint(directory.path() / "model", checkpoint.config, checkpoint.weights);
+  HostOptions options;
+  options.directory = directory.path() / "model";
+  options.engine.kv_cache_bytes = 1 << 20;
+  options.engine.block_positions = 4;
+  const HostedModel model = LoadHostedModel(options);
+  Request request;
+  request.id = "r";
+  request.prompt = {ByteTokenizer::kBegin, 't', 'h', 'e', ' ', 'c', 'a', 't'};
+  request.max_new_tokens = kGenerated;
+  request.sampling.temperature = 0;
+  request.ignore_eos = true;
+  const auto sink = std::make_shared<RecordingSink>();
+  model.engine->Submit(request, sink);
+  while (model.engine->Step()) {
+  }
+  EXPECT_EQ(sink->tokens.size(), static_cast<size_t>(kGenerated));
+  return sink;
+}
+
+// The float64 model's own greedy choices after Serve's prompt. Fails where one is open, by section
+// 8: then the test needs another seed.
+std::vector<int32_t> ClearGreedyTokens(const Checkpoint& checkpoint) {
+  const Decoder decoder(checkpoint.config, checkpoint.weights, at::kDouble);
+  std::vector<int64_t> ids = {ByteTokenizer::kBegin, 't', 'h', 'e', ' ', 'c', 'a', 't'};
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < kGenerated; ++i) {
+    const at::Tensor logits = decoder.Forward(ToTensor(ids).unsqueeze(0))[0][-1];
+    const auto [best, index] = logits.topk(2);
+    EXPECT_GT((best[0] - best[1]).item<double>(), 1e-3) << "token " << i;
+    ids.push_back(index[0].item<int64_t>());
+    tokens.push_back(static_cast<int32_t>(ids.back()));
+  }
+  return tokens;
+}
+
+TEST(Conversion, ServedReducedItGeneratesWhatItsSourceDoes) {
+  for (const bool bias : {false, true}) {
+    SCOPED_TRACE(bias ? "with biases" : "");
+    const Checkpoint gqa = RandomCheckpoint(AttentionKind::kGqa, bias);
+    const std::vector<int32_t> expected = ClearGreedyTokens(gqa);
+    const auto plain = Serve(gqa);
+    EXPECT_EQ(plain->tokens, expected);
+    for (const Checkpoint& same : {ToMla(gqa), ToMha(gqa), ToMla(ToMha(gqa))}) {
+      const auto served = Serve(same);
+      EXPECT_EQ(served->tokens, expected);
+      EXPECT_EQ(served->text, plain->text);
+    }
+    EXPECT_NE(Serve(ToMla(gqa, 2))->tokens, expected);  // cut to a sixth, it is another model
+  }
+}
+
+TEST(Conversion, ServedWithARankForEachLayer) {
+  const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
+  const Checkpoint mla = ToLatent(mha, DecomposeLayers(mha), {5, 19});
+  EXPECT_EQ(Serve(mla)->tokens, ClearGreedyTokens(mla));
+}
+
+// ---- Refusals ----------------------------------------------------------------------------------
+
+std::string Refusal(const Checkpoint& from, const Conversion& to) {
+  try {
+    Convert(from, to, "the-model");
+  } catch (const LoadError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(ConversionRefusal, GroupsMustDivideTheHeadsThereAre) {
+  const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
+  for (const int64_t groups : {-1, 0, 3, 5, 8}) {
+    EXPECT_THAT(Refusal(mha, {.attention = AttentionKind::kGqa, .groups = groups}),
+                AllOf(HasSubstr("the-model"), HasSubstr("groups " + std::to_string(groups)),
+                      HasSubstr("4 key/value heads")));
+  }
+  // Groups are of what is stored: a model of two is not one of four.
+  EXPECT_THAT(Refusal(RandomCheckpoint(AttentionKind::kGqa),
+                      {.attention = AttentionKind::kGqa, .groups = 4}),
+              AllOf(HasSubstr("groups 4"), HasSubstr("2 key/value heads")));
+}
+
+TEST(ConversionRefusal, RankIsAtMostTheFullOne) {
+  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
+    const Checkpoint from = RandomCheckpoint(kind);
+    const int64_t full = FullRank(from.config);
+    for (const int64_t rank : {int64_t{-1}, full + 1}) {
+      EXPECT_THAT(Refusal(from, {.attention = AttentionKind::kMla, .rank = rank}),
+                  AllOf(HasSubstr("the-model"), HasSubstr("rank " + std::to_string(rank)),
+                        HasSubstr("allowed: 1 to " + std::to_string(full))));
+    }
+  }
+}
+
+TEST(ConversionRefusal, LatentsStayLatents) {
+  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa, AttentionKind::kMla}) {
+    EXPECT_THAT(Refusal(RandomCheckpoint(AttentionKind::kMla), {.attention = kind, .groups = 1}),
+                AllOf(HasSubstr("the-model"), HasSubstr("\"mla\""), HasSubstr("\"mha\", \"gqa\"")));
+  }
+}
+
+TEST(ConversionRefusal, RotaryKeysHaveNoLatent) {
+  Checkpoint rotary = RandomCheckpoint(AttentionKind::kMha);
+  rotary.config.position_embedding = PositionEmbedding::kRope;
+  EXPECT_THAT(Refusal(rotary, {.attention = AttentionKind::kMla}),
+              AllOf(HasSubstr("the-model"), HasSubstr("\"rope\"")));
+}
+
+TEST(ConversionRefusal, NonFiniteTensorIsNamed) {
+  for (const std::string name : {"model.layers.1.self_attn.v_proj.weight", "model.norm.weight"}) {
+    for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+      Checkpoint from = RandomCheckpoint(AttentionKind::kGqa);
+      from.weights[name] = from.weights[name].clone();
+      from.weights[name].view({-1})[5] = value;
+      for (const AttentionKind kind :
+           {AttentionKind::kMha, AttentionKind::kGqa, AttentionKind::kMla}) {
+        EXPECT_THAT(Refusal(from, {.attention = kind, .groups = 1}),
+                    AllOf(HasSubstr("the-model"), HasSubstr(name), HasSubstr("not finite")));
+      }
+    }
+  }
 }
 
 }  // namespace

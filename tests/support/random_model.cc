@@ -1,5 +1,7 @@
 #include "tests/support/random_model.h"
 
+#include <random>
+
 #include "tests/support/tensors.h"
 
 namespace triptych {
@@ -109,6 +111,36 @@ std::vector<NamedConfig> EachKind() {
   return {{"Mha", SmallModel(AttentionKind::kMha)},
           {"Gqa", SmallModel(AttentionKind::kGqa)},
           {"Mla", SmallModel(AttentionKind::kMla)}};
+}
+
+void PrintTo(const HeadShape& shape, std::ostream* os) {
+  *os << "D " << shape.width << ", H " << shape.heads << ", G " << shape.groups << ", d "
+      << shape.d;
+}
+
+std::vector<HeadShape> RandomHeadShapes(int count, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  const auto draw = [&](int64_t most) { return static_cast<int64_t>(generator() % most) + 1; };
+  std::vector<HeadShape> shapes;
+  for (int i = 0; i < count; ++i) {
+    const int64_t groups = draw(4);
+    const int64_t heads = groups * draw(4);
+    const int64_t d = draw(7);
+    // As often as not D = H * d, as in most models.
+    const int64_t width = draw(2) == 1 ? heads * d : 1 + draw(40);
+    shapes.push_back({width, heads, groups, d});
+  }
+  return shapes;
+}
+
+ModelConfig SmallModel(const HeadShape& shape) {
+  const bool multi_head = shape.groups == shape.heads;
+  ModelConfig config = SmallModel(multi_head ? AttentionKind::kMha : AttentionKind::kGqa);
+  config.hidden_size = shape.width;
+  config.num_attention_heads = shape.heads;
+  config.num_key_value_heads = shape.groups;
+  config.head_dim = shape.d;
+  return config;
 }
 
 Weights RandomWeights(const ModelConfig& config, uint64_t seed) {

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <ostream>
@@ -29,6 +30,22 @@ std::vector<NamedConfig> EveryOption();
 // One small decoder of each kind, with the byte tokenizer's vocabulary.
 std::vector<NamedConfig> EachKind();
 ModelConfig SmallModel(AttentionKind kind);
+
+// Widths of key and value heads.
+struct HeadShape {
+  int64_t width;   // D
+  int64_t heads;   // H
+  int64_t groups;  // G
+  int64_t d;
+
+  int64_t full_rank() const { return std::min(2 * groups * d, width); }
+};
+void PrintTo(const HeadShape& shape, std::ostream* os);
+
+// Drawn at random: odd widths, d != D/H, MHA and MQA among them.
+std::vector<HeadShape> RandomHeadShapes(int count, uint64_t seed);
+// A small decoder with these heads.
+ModelConfig SmallModel(const HeadShape& shape);
 
 // float64 weights for ExpectedTensors(config), scaled: matrices by 1/sqrt(fan_in), norm weights
 // around 1. The same on every platform.

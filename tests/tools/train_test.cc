@@ -46,7 +46,8 @@ class TrainTest : public testing::Test {
             .steps = 30,
             .batch_size = 4,
             .learning_rate = 1e-2,
-            .warmup_steps = 3};
+            .warmup_steps = 3,
+            .teacher = {}};
   }
 
   // To the last bit.
@@ -142,9 +143,109 @@ TEST_F(TrainTest, RefusesToContinueAnotherRun) {
   EXPECT_THROW(Train(options), LoadError);
 }
 
+// A run that ends before its checkpoint is written keeps its state.
+TEST_F(TrainTest, AStateMadeWithoutATeacherIsNotContinuedWithOne) {
+  Train(Options("teacher"));
+  TrainOptions options = Options("out");
+  options.save_every = 10;
+  const std::filesystem::path obstacle = options.output / "config.json.tmp";
+  std::filesystem::create_directories(obstacle);
+  EXPECT_THROW(Train(options), std::runtime_error);
+  std::filesystem::remove(obstacle);
+  const std::filesystem::path state = options.output / "training_state.safetensors";
+  ASSERT_TRUE(std::filesystem::exists(state));
+  const std::string bytes = ReadFile(state);
+
+  TrainOptions taught = options;
+  taught.teacher = dir_.path() / "teacher";
+  try {
+    Train(taught);
+    ADD_FAILURE() << "continued";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("not the state of a run with these options"));
+  }
+  EXPECT_EQ(ReadFile(state), bytes);
+
+  Train(options);
+  Train(Options("whole"));
+  EXPECT_TRUE(SameWeights("out", "whole"));
+}
+
+// Taught by nothing but the teacher's distribution, on a text that neither would write.
+TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
+  Train(Options("teacher"));
+  std::string other;
+  for (int i = 0; i < 60; ++i) other += "we dug up six wild figs, bob; how come? ";
+  WriteFile(text_, other);
+  TrainOptions untrained = Options("untrained");
+  untrained.seed = 2;
+  TrainOptions alone = untrained, taught = untrained;
+  untrained.steps = 1;
+  untrained.learning_rate = 1e-9;
+  alone.output = dir_.path() / "alone";
+  taught.output = dir_.path() / "taught";
+  taught.teacher = dir_.path() / "teacher";
+  taught.teacher_weight = 1;
+  const auto logits = [&](const std::string& name) {
+    const Checkpoint model = LoadCheckpoint(dir_.path() / name, DType::kFloat32);
+    const Corpus corpus(text_, 0.1);
+    return Decoder(model.config, model.weights, at::kFloat)
+        .Forward(corpus.HeldOutWindows(8, model.config.max_position_embeddings)[0].inputs)
+        .flatten(0, 1);
+  };
+  const auto divergence = [&](const TrainOptions& options) {
+    Train(options);
+    return KlDivergence(logits("teacher"), logits(options.output.filename())).mean().item<double>();
+  };
+  const double reached = divergence(taught);
+  EXPECT_LT(reached, 0.3 * divergence(untrained));
+  EXPECT_LT(reached, 0.3 * divergence(alone));
+}
+
+TEST_F(TrainTest, RefusesATeacherOfAnotherVocabularyOrAShorterContext) {
+  TrainOptions options = Options("out");
+  options.teacher = dir_.path() / "teacher";
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  const auto refusal = [&] {
+    SaveCheckpoint(options.teacher, config, RandomWeights(config, 1));
+    try {
+      Train(options);
+    } catch (const LoadError& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  config.vocab_size = 300;
+  EXPECT_EQ(refusal(),
+            options.teacher.string() + ": vocab_size is 300; the model to train has 258");
+  config.vocab_size = 258;
+  config.max_position_embeddings = 31;
+  EXPECT_EQ(refusal(), options.teacher.string() +
+                           ": max_position_embeddings is 31; the model to train has 32");
+  EXPECT_FALSE(std::filesystem::exists(options.output));
+}
+
+TEST_F(TrainTest, RefusesAModelThatHasNotEveryByte) {
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  config.vocab_size = 257;
+  WriteFile(config_, ToJson(config));
+  SaveCheckpoint(dir_.path() / "model", config, RandomWeights(config, 1));
+  EXPECT_THROW(Train(Options("out")), LoadError);
+  EXPECT_THROW(Evaluate({.model = dir_.path() / "model", .text = text_}), LoadError);
+}
+
 TEST_F(TrainTest, RefusesATextShorterThanAContext) {
   WriteFile(text_, "short");
   EXPECT_THROW(Train(Options("out")), std::runtime_error);
+}
+
+// 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.
+TEST(KlDivergenceTest, IsTheDefinition) {
+  const at::Tensor p = at::tensor({0.75, 0.25}, at::kFloat).log() + 5;
+  const at::Tensor q = at::zeros({2}, at::kFloat);
+  EXPECT_NEAR(KlDivergence(p, q).item<double>(), 0.130812, 1e-6);
+  EXPECT_NEAR(KlDivergence(q, p).item<double>(), 0.143841, 1e-6);
+  EXPECT_EQ(KlDivergence(at::stack({p, q}), at::stack({p, q})).sum().item<double>(), 0);
 }
 
 TEST(CorpusTest, WindowsCoverTheHeldOutPartOnce) {

@@ -1,0 +1,660 @@
+#include "engine/tools/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/text/tokenizer.h"
+#include "engine/tools/evaluate.h"
+#include "tests/client/process.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tensors.h"
+
+namespace triptych {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::Each;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// How far float32 products may move a mean loss: each logit is off by 1e-5 at most (section 8).
+constexpr double kLossRounding = 1e-5;
+// Half of the last of the four decimals that a loss is printed with.
+constexpr double kPrinted = 0.5e-4;
+
+// Words in no order, from few letters: unlike a random model's own text in every way.
+std::string Words(int count) {
+  std::mt19937_64 generator(1);
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    for (uint64_t letters = 1 + generator() % 6; letters > 0; --letters) {
+      text += static_cast<char>('a' + generator() % 9);
+    }
+    text += i % 7 == 6 ? '\n' : ' ';
+  }
+  return text;
+}
+
+// Queries that look sharply, and a first layer whose keys and values are nearly of rank 4.
+Checkpoint Source(AttentionKind kind) {
+  Checkpoint checkpoint{.config = SmallModel(kind), .weights = {}};
+  checkpoint.weights = RandomWeights(checkpoint.config, 1);
+  Normal normal(2);
+  for (int64_t layer = 0; layer < checkpoint.config.num_hidden_layers; ++layer) {
+    at::Tensor& q = checkpoint.weights.at(LayerPrefix(layer) + "self_attn.q_proj.weight");
+    q = 4 * q;
+  }
+  const at::Tensor narrow = at::mm(normal.Weight(checkpoint.config.hidden_size, 4),
+                                   normal.Weight(4, checkpoint.config.hidden_size));
+  for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}) {
+    at::Tensor& w = checkpoint.weights.at(LayerPrefix(0) + name);
+    w = at::mm(w, narrow) + 0.05 * w;
+  }
+  return checkpoint;
+}
+
+// Of [W_K; W_V] over inputs of this covariance: |difference|^2 / |exact|^2, keys' and values'
+// added.
+double BalancedError(const at::Tensor& made, const at::Tensor& exact,
+                     const at::Tensor& covariance) {
+  const auto energy = [&](const at::Tensor& rows) {
+    return (at::mm(rows, covariance) * rows).sum().item<double>();
+  };
+  double error = 0;
+  for (int64_t half = 0; half < 2; ++half) {
+    const at::Tensor of = exact.chunk(2)[half];
+    error += energy(made.chunk(2)[half] - of) / energy(of);
+  }
+  return error;
+}
+
+class ConvertTest : public testing::Test {
+ protected:
+  ConvertTest() {
+    WriteFile(text_, Words(1200));
+    for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
+      const Checkpoint source = Source(kind);
+      SaveCheckpoint(dir_.path() / Name(kind), source.config, source.weights);
+    }
+  }
+
+  ConvertOptions Options(AttentionKind from, AttentionKind to) const {
+    ConvertOptions options;
+    options.from = dir_.path() / Name(from);
+    options.to = dir_.path() / "out";
+    options.attention = to;
+    return options;
+  }
+  ConvertOptions ToMla(AttentionKind from = AttentionKind::kMha) const {
+    return Options(from, AttentionKind::kMla);
+  }
+  ConvertOptions Calibrated() const {
+    ConvertOptions options = ToMla();
+    options.calibrate = text_;
+    return options;
+  }
+
+  // Converts into an empty place and loads what came.
+  Checkpoint Converted(const ConvertOptions& options) const {
+    std::filesystem::remove_all(options.to);
+    ConvertModel(options);
+    return LoadCheckpoint(options.to, DType::kFloat32);
+  }
+  static Checkpoint Loaded(const std::filesystem::path& directory) {
+    return LoadCheckpoint(directory, DType::kFloat32);
+  }
+  static Decoder MakeDecoder(const Checkpoint& checkpoint) {
+    return Decoder(checkpoint.config, checkpoint.weights, at::kFloat);
+  }
+  double Loss(const Checkpoint& checkpoint) const {
+    return HeldOutLoss(MakeDecoder(checkpoint), Corpus(text_, 0.1));
+  }
+  std::string Card() const { return ReadFile(dir_.path() / "out" / "README.md"); }
+
+  std::set<std::string> Everything() const {
+    std::set<std::string> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_.path())) {
+      all.insert(entry.path());
+    }
+    return all;
+  }
+  // What is thrown; nothing may be left behind.
+  std::string Refusal(const ConvertOptions& options) const {
+    const std::set<std::string> before = Everything();
+    std::string message = "accepted";
+    try {
+      ConvertModel(options);
+    } catch (const std::runtime_error& e) {
+      message = e.what();
+    }
+    EXPECT_EQ(Everything(), before);
+    return message;
+  }
+
+  const TempDir dir_;
+  const std::filesystem::path text_ = dir_.path() / "text.txt";
+};
+
+int64_t Sum(const std::vector<int64_t>& ranks) {
+  int64_t sum = 0;
+  for (const int64_t rank : ranks) sum += rank;
+  return sum;
+}
+
+// ---- What is made, and what the card says ----------------------------------------------------
+
+TEST_F(ConvertTest, WithNothingToSaveItLosesNothing) {
+  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
+    const Checkpoint mla = Converted(ToMla(kind));
+    EXPECT_EQ(mla.config.attention, AttentionKind::kMla);
+    EXPECT_THAT(mla.config.kv_lora_rank, Each(FullRank(Loaded(dir_.path() / Name(kind)).config)));
+    EXPECT_NEAR(Loss(mla), Loss(Loaded(dir_.path() / Name(kind))), kLossRounding);
+  }
+  const Checkpoint mha = Converted(Options(AttentionKind::kGqa, AttentionKind::kMha));
+  EXPECT_NEAR(Loss(mha), Loss(Loaded(dir_.path() / "gqa")), kLossRounding);
+}
+
+// The numbers of the rows of the card's table.
+std::vector<std::vector<double>> TableOf(const std::string& card) {
+  std::vector<std::vector<double>> rows;
+  std::istringstream lines(card);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("| ") || line.find("layer") != std::string::npos) continue;
+    std::replace(line.begin(), line.end(), '|', ' ');
+    std::istringstream fields(line);
+    rows.emplace_back();
+    for (double field; fields >> field;) rows.back().push_back(field);
+  }
+  return rows;
+}
+
+TEST_F(ConvertTest, TheCardSaysWhatEachLayerLost) {
+  ConvertOptions options = ToMla();
+  options.rank = 7;
+  const Checkpoint to = Converted(options), from = Loaded(options.from);
+  EXPECT_THAT(Card(), AllOf(StartsWith("# out\n\nMade from mha by `triptych-model convert`"),
+                            HasSubstr("MHA to MLA"),
+                            HasSubstr("| layer | energy kept | weight error | row before | row "
+                                      "after |\n|------:|"),
+                            HasSubstr("96 to 14 elements (384 to 56 bytes in float32)"),
+                            Not(HasSubstr("loss"))));
+  const std::vector<std::vector<double>> table = TableOf(Card());
+  ASSERT_EQ(table.size(), 2u);
+  const std::vector<KeyValueSvd> svds = DecomposeLayers(from);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    ASSERT_EQ(table[layer].size(), 5u);
+    EXPECT_EQ(table[layer][0], layer);
+    EXPECT_NEAR(table[layer][1], svds[layer].energy()[6].item<double>(), 0.5e-5);
+    const double error = RelativeError(FullKeyValue(to, layer), FullKeyValue(from, layer));
+    EXPECT_NEAR(table[layer][2], error, 0.005 * error);
+    EXPECT_EQ(table[layer][3], 48);
+    EXPECT_EQ(table[layer][4], 7);
+  }
+}
+
+// Of heads as well: what is kept and what is lost of the squares add up to one.
+TEST_F(ConvertTest, TheCardOfPooledHeads) {
+  ConvertOptions options = Options(AttentionKind::kMha, AttentionKind::kGqa);
+  options.groups = 2;
+  options.calibrate = text_;
+  const Checkpoint to = Converted(options), from = Loaded(options.from);
+  EXPECT_THAT(Card(), AllOf(HasSubstr("MHA to GQA with 2 groups"), HasSubstr("averaged"),
+                            HasSubstr("96 to 48 elements")));
+  const std::vector<std::vector<double>> table = TableOf(Card());
+  ASSERT_EQ(table.size(), 2u);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    const at::Tensor exact = FullKeyValue(from, layer), made = FullKeyValue(to, layer);
+    EXPECT_NEAR(table[layer][1], (made.square().sum() / exact.square().sum()).item<double>(), 1e-5);
+    EXPECT_NEAR(table[layer][2], RelativeError(made, exact), 0.005);
+    EXPECT_EQ(table[layer][4], 24);
+  }
+  options = Options(AttentionKind::kGqa, AttentionKind::kMha);
+  Converted(options);
+  EXPECT_THAT(Card(), AllOf(HasSubstr("GQA with 2 groups to MHA"), HasSubstr("nothing is lost"),
+                            HasSubstr("48 to 96 elements")));
+}
+
+// The losses are those of the model that is stored, rounded as it is.
+TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    ConvertOptions options = Calibrated();
+    options.rank = 3;
+    options.dtype = dtype;
+    const Checkpoint to = Converted(options);
+    EXPECT_EQ(to.config.torch_dtype, dtype);
+    const std::string card = Card();
+    EXPECT_THAT(card, HasSubstr("whitened by each layer's inputs on the training part of "
+                                "`text.txt`"));
+    const size_t line = card.find("Held-out loss on `text.txt`: ");
+    ASSERT_NE(line, std::string::npos) << card;
+    std::istringstream losses(card.substr(card.find(": ", line) + 2));
+    double before, after;
+    std::string word;
+    losses >> before >> word >> after;
+    EXPECT_NEAR(before, Loss(Loaded(options.from)), kPrinted + kLossRounding);
+    EXPECT_NEAR(after, Loss(to), kPrinted + kLossRounding);
+    EXPECT_GT(std::abs(after - before), 10 * kPrinted);
+    const std::vector<std::vector<double>> table = TableOf(card);
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      const double error =
+          RelativeError(FullKeyValue(to, layer), FullKeyValue(Loaded(options.from), layer));
+      EXPECT_NEAR(table[layer][2], error, 0.005 * error);
+    }
+  }
+}
+
+TEST_F(ConvertTest, StoresInTheSourcesDtypeUnlessAskedForAnother) {
+  Checkpoint half = Source(AttentionKind::kMha);
+  half.config.torch_dtype = DType::kBFloat16;
+  SaveCheckpoint(dir_.path() / "half", half.config, half.weights);
+  ConvertOptions options = ToMla();
+  options.from = dir_.path() / "half";
+  EXPECT_EQ(Converted(options).config.torch_dtype, DType::kBFloat16);
+  EXPECT_THAT(Card(), HasSubstr("96 to 48 elements (192 to 96 bytes in bfloat16)"));
+  options.dtype = DType::kFloat32;
+  EXPECT_EQ(Converted(options).config.torch_dtype, DType::kFloat32);
+}
+
+TEST_F(ConvertTest, TheNameOfADirectoryMayEndInASlash) {
+  ConvertOptions options = ToMla();
+  options.from += "/";
+  options.to += "/";
+  Converted(options);
+  EXPECT_THAT(Card(), StartsWith("# out\n\nMade from mha by"));
+}
+
+TEST_F(ConvertTest, AnEmptyDirectoryIsAPlace) {
+  const ConvertOptions options = ToMla();
+  std::filesystem::create_directory(options.to);
+  ConvertModel(options);
+  EXPECT_EQ(Loaded(options.to).config.attention, AttentionKind::kMla);
+}
+
+// ---- Ranks -----------------------------------------------------------------------------------
+
+TEST_F(ConvertTest, OneRankInEveryLayer) {
+  for (const int64_t rank : {1, 24}) {
+    ConvertOptions options = ToMla();
+    options.rank = rank;
+    EXPECT_THAT(Converted(options).config.kv_lora_rank, Each(rank));
+  }
+}
+
+TEST_F(ConvertTest, BytesPerPositionAreNotExceededAndGoWhereTheyCount) {
+  for (const bool calibrated : {false, true}) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      for (const int64_t bytes : {8, 67, 100, 1000}) {
+        ConvertOptions options = calibrated ? Calibrated() : ToMla();
+        options.bytes_per_position = bytes;
+        options.dtype = dtype;
+        const ModelConfig config = Converted(options).config;
+        const std::vector<int64_t>& ranks = config.kv_lora_rank;
+        // Nothing is left over that would buy another rank.
+        EXPECT_EQ(Sum(ranks), std::min<int64_t>(bytes / ElementBytes(dtype), 48));
+        EXPECT_LE(CacheRowBytes(config, 0, dtype) + CacheRowBytes(config, 1, dtype), bytes);
+        EXPECT_THAT(ranks, Each(Ge(1)));
+        // The first layer is nearly of rank 4.
+        if (bytes == 67) {
+          EXPECT_LT(ranks[0], ranks[1]) << Name(dtype);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
+  const Checkpoint from = Loaded(dir_.path() / "mha");
+  const double before = Loss(from);
+  ConvertOptions options = Calibrated();
+  for (const double most : {0.0, 0.002, 0.05}) {
+    SCOPED_TRACE(most);
+    options.max_loss_increase = most;
+    const Checkpoint to = Converted(options);
+    EXPECT_LE(Loss(to), before + most + kLossRounding);
+    if (most == 0) continue;
+    EXPECT_LT(Sum(to.config.kv_lora_rank), 48);
+    // One rank fewer would be too few.
+    const Corpus corpus(text_, options.held_out);
+    const std::vector<KeyValueSvd> svds =
+        DecomposeLayers(from, InputCovariances(MakeDecoder(from), corpus));
+    const std::vector<double> weights = Sensitivities(from, svds, corpus);
+    const int64_t total = Sum(to.config.kv_lora_rank);
+    EXPECT_EQ(AllocateRanks(svds, weights, total), to.config.kv_lora_rank);
+    EXPECT_GT(Loss(ToLatent(from, svds, AllocateRanks(svds, weights, total - 1))), before + most);
+  }
+  options.max_loss_increase = 100;
+  EXPECT_THAT(Converted(options).config.kv_lora_rank, Each(1));
+}
+
+// What rounding to bfloat16 does to the loss, up or down, counts as well.
+TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
+  ConvertOptions options = Calibrated();
+  options.dtype = DType::kBFloat16;
+  const double full = Loss(Converted(options)) - Loss(Loaded(options.from));
+  EXPECT_GT(std::abs(full), 20 * kLossRounding);
+  std::filesystem::remove_all(options.to);
+  options.max_loss_increase = full - 10 * kLossRounding;
+  EXPECT_THAT(Refusal(options),
+              AllOf(StartsWith("--max-loss-increase: a loss of at most 6."),
+                    HasSubstr("stored in bfloat16, even the full ranks have 6.")));
+  options.max_loss_increase = full + 10 * kLossRounding;
+  const double reached = Loss(Converted(options)) - Loss(Loaded(options.from));
+  EXPECT_LE(reached, full + 11 * kLossRounding);
+}
+
+TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
+  const Checkpoint from = Loaded(dir_.path() / "mha");
+  const std::vector<at::Tensor> covariances =
+      InputCovariances(MakeDecoder(from), Corpus(text_, 0.1));
+  ConvertOptions options = Calibrated();
+  for (const int64_t rank : {3, 8, 16}) {
+    options.rank = rank;
+    options.method = FactorMethod::kWeight;
+    const Checkpoint by_weight = Converted(options);
+    options.method = FactorMethod::kActivation;
+    const Checkpoint by_activation = Converted(options);
+    options.method.reset();  // with a text, by activation
+    const Checkpoint by_default = Converted(options);
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      const at::Tensor exact = FullKeyValue(from, layer);
+      const auto error = [&](const Checkpoint& made) {
+        return BalancedError(FullKeyValue(made, layer), exact, covariances[layer]);
+      };
+      EXPECT_LT(error(by_activation), 0.9 * error(by_weight)) << rank;
+      EXPECT_LT(RelativeError(FullKeyValue(by_weight, layer), exact),
+                RelativeError(FullKeyValue(by_activation, layer), exact));
+      EXPECT_TRUE(at::equal(FullKeyValue(by_default, layer), FullKeyValue(by_activation, layer)));
+    }
+  }
+}
+
+// ---- Parts -----------------------------------------------------------------------------------
+
+// With nothing added to the residual stream, every layer reads its norm of the embeddings. Of a
+// text of one context there is one window to take.
+TEST_F(ConvertTest, CovariancesAreOfWhatAttentionReads) {
+  Checkpoint from = Source(AttentionKind::kMha);
+  const ModelConfig& config = from.config;
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    from.weights.at(LayerPrefix(layer) + "self_attn.o_proj.weight").zero_();
+    from.weights.at(LayerPrefix(layer) + "mlp.down_proj.weight").zero_();
+  }
+  const std::string text = Words(100).substr(0, config.max_position_embeddings);
+  WriteFile(text_, text);
+  const std::vector<at::Tensor> covariances =
+      InputCovariances(Decoder(config, from.weights, at::kDouble), Corpus(text_, /*held_out=*/0));
+  std::vector<int64_t> ids = {ByteTokenizer::kBegin};
+  for (const char c : text.substr(0, text.size() - 1)) ids.push_back(c);
+  const at::Tensor x = from.weights.at("model.embed_tokens.weight").index_select(0, ToTensor(ids)) +
+                       from.weights.at("model.embed_positions.weight");
+  const at::Tensor normed = x / (x.square().mean(1, /*keepdim=*/true) + config.norm_eps).sqrt();
+  ASSERT_EQ(covariances.size(), 2u);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    const at::Tensor y =
+        normed * from.weights.at(LayerPrefix(layer) + "input_layernorm.weight");  // [L, D]
+    EXPECT_LE(RelativeError(covariances[layer], at::mm(y.t(), y) / y.size(0)), 1e-11);
+  }
+}
+
+// A layer whose output goes nowhere costs nothing; it is not given up for that.
+TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
+  Checkpoint from = Source(AttentionKind::kMha);
+  from.weights.at("model.layers.1.self_attn.o_proj.weight").zero_();
+  const Corpus corpus(text_, 0.1);
+  const std::vector<double> sensitivities = Sensitivities(from, DecomposeLayers(from), corpus);
+  ASSERT_EQ(sensitivities.size(), 2u);
+  EXPECT_GT(sensitivities[0], 0);
+  EXPECT_GT(sensitivities[1], 0);
+  EXPECT_LT(sensitivities[1], 0.02 * sensitivities[0]);
+}
+
+std::vector<KeyValueSvd> RandomSvds(const std::vector<HeadShape>& shapes) {
+  Normal normal(5);
+  std::vector<KeyValueSvd> svds;
+  for (const HeadShape& s : shapes) {
+    const at::Tensor decay = at::pow(0.7, at::arange(s.width, at::kDouble));
+    svds.emplace_back(normal.Weight(s.groups * s.d, s.width) * decay,
+                      normal.Weight(s.groups * s.d, s.width) * decay);
+  }
+  return svds;
+}
+
+double Lost(const std::vector<KeyValueSvd>& svds, const std::vector<double>& weights,
+            const std::vector<int64_t>& ranks) {
+  double lost = 0;
+  for (size_t i = 0; i < svds.size(); ++i) {
+    lost += weights[i] * (1 - svds[i].energy()[ranks[i] - 1].item<double>());
+  }
+  return lost;
+}
+
+// The least that any ranks lose that are `left` in all, from layer ranks.size() on.
+double LeastLost(const std::vector<KeyValueSvd>& svds, const std::vector<double>& weights,
+                 int64_t left, std::vector<int64_t> ranks = {}) {
+  if (ranks.size() == svds.size()) {
+    return left == 0 ? Lost(svds, weights, ranks) : std::numeric_limits<double>::infinity();
+  }
+  double least = std::numeric_limits<double>::infinity();
+  const int64_t most = std::min(left, svds[ranks.size()].full_rank());
+  ranks.push_back(0);
+  for (ranks.back() = 1; ranks.back() <= most; ++ranks.back()) {
+    least = std::min(least, LeastLost(svds, weights, left - ranks.back(), ranks));
+  }
+  return least;
+}
+
+TEST(AllocateRanksTest, NoOtherRanksLoseLess) {
+  const std::vector<KeyValueSvd> svds = RandomSvds({{5, 2, 2, 2}, {4, 3, 1, 1}, {7, 2, 1, 3}});
+  for (const std::vector<double>& weights :
+       {std::vector<double>{1, 1, 1}, {0.01, 1, 0.3}, {3, 0.5, 1}}) {
+    for (int64_t total = 3; total <= 5 + 2 + 6; ++total) {
+      const std::vector<int64_t> ranks = AllocateRanks(svds, weights, total);
+      ASSERT_EQ(Sum(ranks), total);
+      EXPECT_NEAR(Lost(svds, weights, ranks), LeastLost(svds, weights, total), 1e-12);
+    }
+  }
+}
+
+TEST(AllocateRanksTest, EveryLayerHasARankAndNoneMoreThanItsFullOne) {
+  const std::vector<KeyValueSvd> svds = RandomSvds({{5, 2, 2, 2}, {4, 3, 1, 1}});
+  EXPECT_THAT(AllocateRanks(svds, {1, 1e-9}, 5), testing::ElementsAre(4, 1));
+  EXPECT_THAT(AllocateRanks(svds, {1, 1e-9}, 6), testing::ElementsAre(5, 1));
+  EXPECT_THAT(AllocateRanks(svds, {1, 1e-9}, 7), testing::ElementsAre(5, 2));
+  EXPECT_THAT(AllocateRanks(svds, {1, 1}, 1000), testing::ElementsAre(5, 2));
+  EXPECT_THAT(AllocateRanks(svds, {1, 1}, 2), testing::ElementsAre(1, 1));
+}
+
+// ---- Refusals --------------------------------------------------------------------------------
+
+TEST_F(ConvertTest, OptionsThatDoNotGoTogetherAreRefused) {
+  using Change = std::function<void(ConvertOptions&)>;
+  const auto refusal = [&](AttentionKind to, const std::vector<Change>& changes) {
+    ConvertOptions options = Options(AttentionKind::kMha, to);
+    for (const Change& change : changes) change(options);
+    return Refusal(options);
+  };
+  const Change rank = [](ConvertOptions& o) { o.rank = 4; };
+  const Change bytes = [](ConvertOptions& o) { o.bytes_per_position = 64; };
+  const Change loss = [](ConvertOptions& o) { o.max_loss_increase = 0.1; };
+  const Change method = [](ConvertOptions& o) { o.method = FactorMethod::kWeight; };
+  const Change activation = [](ConvertOptions& o) { o.method = FactorMethod::kActivation; };
+  const Change groups = [](ConvertOptions& o) { o.groups = 2; };
+  const Change text = [this](ConvertOptions& o) { o.calibrate = text_; };
+
+  for (const Change& change : {rank, bytes, loss, method}) {
+    EXPECT_EQ(refusal(AttentionKind::kMha, {change}),
+              "--rank, --bytes-per-position, --max-loss-increase and --method go with --attention "
+              "mla");
+    EXPECT_THAT(refusal(AttentionKind::kGqa, {change, groups}), HasSubstr("--attention mla"));
+  }
+  for (const std::vector<Change>& changes :
+       {std::vector<Change>{rank, bytes}, {rank, loss, text}, {bytes, loss, text}}) {
+    EXPECT_EQ(refusal(AttentionKind::kMla, changes),
+              "only one of --rank, --bytes-per-position and --max-loss-increase may be given");
+  }
+  EXPECT_THAT(refusal(AttentionKind::kGqa, {}), HasSubstr("--groups"));
+  EXPECT_THAT(refusal(AttentionKind::kMla, {groups}), HasSubstr("--groups goes with"));
+  EXPECT_THAT(refusal(AttentionKind::kMha, {groups}), HasSubstr("--groups goes with"));
+  EXPECT_EQ(refusal(AttentionKind::kMla, {activation}),
+            "--method activation needs --calibrate TEXT");
+  EXPECT_EQ(refusal(AttentionKind::kMla, {loss}), "--max-loss-increase needs --calibrate TEXT");
+}
+
+TEST_F(ConvertTest, NumbersOutOfRangeAreRefused) {
+  ConvertOptions options = ToMla();
+  for (const int64_t rank : {0, -3}) {
+    options.rank = rank;
+    EXPECT_THAT(Refusal(options), AllOf(HasSubstr("--rank " + std::to_string(rank)),
+                                        HasSubstr("allowed: 1 and more")));
+  }
+  options.rank = 25;
+  EXPECT_THAT(Refusal(options),
+              AllOf(HasSubstr(options.from.string()), HasSubstr("rank 25"), HasSubstr("1 to 24")));
+  options = ToMla();
+  for (const int64_t bytes : {7, 0, -1}) {
+    options.bytes_per_position = bytes;
+    EXPECT_EQ(Refusal(options), "--bytes-per-position " + std::to_string(bytes) +
+                                    " is less than one element of 4 bytes in each of 2 layers");
+  }
+  options = Options(AttentionKind::kMha, AttentionKind::kGqa);
+  options.groups = 3;
+  EXPECT_THAT(Refusal(options), HasSubstr("groups 3 must divide its 4 key/value heads"));
+}
+
+TEST_F(ConvertTest, APlaceThatIsTakenIsRefused) {
+  ConvertOptions options = ToMla();
+  std::filesystem::create_directory(options.to);
+  WriteFile(options.to / "mine", "");
+  EXPECT_EQ(Refusal(options), "--to " + options.to.string() +
+                                  ": is there already, and is not "
+                                  "an empty directory");
+  options.to = options.from;
+  EXPECT_THAT(Refusal(options), HasSubstr("is there already"));
+  for (const char* content : {"", "mine"}) {
+    options.to = dir_.path() / "file";
+    WriteFile(options.to, content);
+    EXPECT_THAT(Refusal(options), HasSubstr("--to " + options.to.string() + ": is there already"));
+    EXPECT_EQ(ReadFile(options.to), content);
+    options.to /= "model";
+    EXPECT_THAT(Refusal(options), HasSubstr((dir_.path() / "file").string()));
+  }
+}
+
+TEST_F(ConvertTest, UnusableSourcesAreRefused) {
+  ConvertOptions options = ToMla();
+  options.from = dir_.path() / "none";
+  EXPECT_THAT(Refusal(options), HasSubstr("none"));
+  Checkpoint rotary = Source(AttentionKind::kMha);
+  rotary.config.position_embedding = PositionEmbedding::kRope;
+  options.from = dir_.path() / "rotary";
+  SaveCheckpoint(options.from, rotary.config, rotary.weights);
+  EXPECT_THAT(Refusal(options), AllOf(HasSubstr(options.from.string()), HasSubstr("\"rope\"")));
+  Checkpoint broken = Source(AttentionKind::kMha);
+  broken.weights.at("model.layers.1.self_attn.k_proj.weight")[0][0] = std::nan("");
+  options.from = dir_.path() / "broken";
+  SaveCheckpoint(options.from, broken.config, broken.weights);
+  EXPECT_THAT(Refusal(options), AllOf(HasSubstr(options.from.string()),
+                                      HasSubstr("model.layers.1.self_attn.k_proj.weight")));
+  options = ToMla();
+  ConvertModel(options);
+  options.from = options.to;
+  options.to = dir_.path() / "again";
+  EXPECT_THAT(Refusal(options), HasSubstr("attention is \"mla\""));
+}
+
+TEST_F(ConvertTest, UnusableTextsAreRefused) {
+  ConvertOptions options = Calibrated();
+  options.calibrate = dir_.path() / "none.txt";
+  EXPECT_EQ(Refusal(options), options.calibrate.string() + ": cannot be read");
+  options.calibrate = dir_.path() / "short.txt";
+  for (const int64_t length : {0, 1, 64, 70}) {  // of 70, 63 are not held out
+    WriteFile(options.calibrate, Words(100).substr(0, length));
+    EXPECT_THAT(Refusal(options), AllOf(StartsWith(options.calibrate.string()),
+                                        AnyOf(HasSubstr("fewer than one context of 64"),
+                                              HasSubstr("cannot be read"))))
+        << length;
+  }
+  WriteFile(options.calibrate, Words(100).substr(0, 71));
+  EXPECT_EQ(Converted(options).config.attention, AttentionKind::kMla);
+  std::filesystem::remove_all(options.to);
+  options.held_out = 0;
+  options.max_loss_increase = 0.1;
+  EXPECT_EQ(Refusal(options), "--max-loss-increase: --held-out leaves nothing of " +
+                                  options.calibrate.string() + " to measure it on");
+}
+
+// A text has tokens that this model has no embedding for.
+TEST_F(ConvertTest, AModelOfAnotherTokenizerCannotBeCalibrated) {
+  Checkpoint small = Source(AttentionKind::kMha);
+  small.config.vocab_size = 37;
+  small.weights = RandomWeights(small.config, 1);
+  ConvertOptions options = Calibrated();
+  options.from = dir_.path() / "small";
+  SaveCheckpoint(options.from, small.config, small.weights);
+  EXPECT_THAT(Refusal(options), AllOf(HasSubstr("vocab_size is 37"), HasSubstr("258")));
+  options.calibrate.clear();
+  EXPECT_EQ(Converted(options).config.vocab_size, 37);
+}
+
+// ---- The program -----------------------------------------------------------------------------
+
+class ConvertProgramTest : public ConvertTest {
+ protected:
+  client::Process::Result Run(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> argv = {TRIPTYCH_MODEL_PROGRAM, "--threads", "1", "convert", "--to",
+                                     dir_.path() / "out"};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return client::Process(argv, {}).Wait();
+  }
+  void ExpectRefused(const std::vector<std::string>& arguments, const std::string& why) const {
+    const std::set<std::string> before = Everything();
+    const client::Process::Result result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, AllOf(StartsWith("triptych-model: "), HasSubstr(why)));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(Everything(), before);
+  }
+  std::string Model(AttentionKind kind) const { return dir_.path() / Name(kind); }
+};
+
+TEST_F(ConvertProgramTest, ConvertsAndPrintsWhatTheCardSays) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"--from", Model(AttentionKind::kMha), "--attention", "mla", "--rank", "9", "--dtype",
+            "bfloat16", "--calibrate", text_},
+           {"--from", Model(AttentionKind::kMha), "--attention", "gqa", "--groups", "1"},
+           {"--from", Model(AttentionKind::kGqa), "--attention", "mha"}}) {
+    std::filesystem::remove_all(dir_.path() / "out");
+    const client::Process::Result result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, StartsWith((dir_.path() / "out").string() + ": "));
+    EXPECT_THAT(Card(), HasSubstr(result.out.substr(result.out.find(": ") + 2)));
+    EXPECT_EQ(Name(Loaded(dir_.path() / "out").config.attention), arguments[3]);
+  }
+}
+
+// One mistake for the parser, one in the options, one that shows late.
+TEST_F(ConvertProgramTest, MistakesAreOneLineAndStatusTwo) {
+  const std::string mha = Model(AttentionKind::kMha);
+  ExpectRefused({"--from", mha, "--attention", "mqa"}, "--attention");
+  ExpectRefused({"--from", mha, "--attention", "mla", "--rank", "3", "--bytes-per-position", "99"},
+                "only one of");
+  WriteFile(text_, "short");
+  ExpectRefused({"--from", mha, "--attention", "mla", "--calibrate", text_}, "fewer than one");
+}
+
+}  // namespace
+}  // namespace triptych
