@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <random>
 #include <string>
@@ -158,6 +160,28 @@ TEST(Checkpoint, APlaceThatCannotBeWrittenIsNamed) {
   }
   EXPECT_THAT(Names(directory.path()), ElementsAre("file"));
   EXPECT_EQ(ReadFile(file), "mine");
+}
+
+// A limit on the size of files stands in for a disk that fills up on the way.
+TEST(Checkpoint, AFullDiskLeavesNothingBehind) {
+  const ModelConfig config = SmallModel(AttentionKind::kMla);
+  const Weights weights = Cast(RandomWeights(config, 1), at::kFloat);
+  const TempDir directory;
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited;
+  getrlimit(RLIMIT_FSIZE, &unlimited);
+  const rlimit limited{.rlim_cur = 8192, .rlim_max = unlimited.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limited);
+  std::string refusal;
+  try {
+    SaveCheckpoint(directory.path() / "model", config, weights, "card");
+  } catch (const std::runtime_error& e) {
+    refusal = e.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_THAT(refusal, AllOf(HasSubstr("model.safetensors"), HasSubstr("cannot be written")));
+  EXPECT_THAT(Names(directory.path()), IsEmpty());
 }
 
 TEST_F(CheckpointTest, EveryMissingTensorIsNamed) {
