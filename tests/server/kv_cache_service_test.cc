@@ -64,15 +64,15 @@ TEST(ModelServiceTest, DescribesEachModel) {
   for (int i = 0; i < 3; ++i) {
     const v1::Model& model = list.models(i);
     const ModelConfig& config = expected[i].config;
-    // 2D, 2Gd and r.
-    const std::vector<int64_t> rows = {2 * config.hidden_size,
-                                       2 * config.num_key_value_heads * config.head_dim,
-                                       config.kv_lora_rank.empty() ? 0 : config.kv_lora_rank[0]};
+    // 2D, 2Gd and the r of each layer.
+    const int64_t mha = 2 * config.hidden_size;
+    const int64_t gqa = 2 * config.num_key_value_heads * config.head_dim;
+    const std::vector<std::vector<int64_t>> rows = {{mha, mha}, {gqa, gqa}, config.kv_lora_rank};
     EXPECT_EQ(model.name(), expected[i].name);
     EXPECT_EQ(model.attention(), kinds[i]);
-    EXPECT_THAT(model.row_elements(), testing::ElementsAre(rows[i], rows[i]));
-    EXPECT_EQ(model.elements_per_position(), 2 * rows[i]);
-    EXPECT_EQ(model.bytes_per_position(), 4 * 2 * rows[i]);
+    EXPECT_THAT(model.row_elements(), testing::ElementsAreArray(rows[i]));
+    EXPECT_EQ(model.elements_per_position(), rows[i][0] + rows[i][1]);
+    EXPECT_EQ(model.bytes_per_position(), 4 * (rows[i][0] + rows[i][1]));
     EXPECT_EQ(model.mha_bytes_per_position(), 4 * 2 * 2 * config.hidden_size);
     EXPECT_EQ(model.weight_dtype(), "float32");
     EXPECT_EQ(model.kv_dtype(), "float32");

@@ -28,9 +28,11 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
 }  // namespace
 
 std::vector<TestModel> OneOfEachKind() {
+  ModelConfig mla = SmallModel(AttentionKind::kMla);
+  mla.kv_lora_rank = {5, 9};  // a rank for each layer
   return {{"mha", SmallModel(AttentionKind::kMha)},
           {"gqa", SmallModel(AttentionKind::kGqa)},
-          {"mla", SmallModel(AttentionKind::kMla)}};
+          {"mla", mla}};
 }
 
 TestModel EndlessModel() {
