@@ -20,8 +20,8 @@ namespace triptych {
 struct ModelOptions {
   std::string name;
   std::filesystem::path directory;
-  std::optional<int64_t> kv_cache_bytes;  // its own; a share of the rest if absent
-  std::optional<Conversion> conversion = {};
+  std::optional<int64_t> kv_cache_bytes;      // its own; a share of the rest if absent
+  std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
 };
 
 struct ServerOptions {

@@ -115,12 +115,10 @@ v1::Model ToProto(const HostedModel& model) {
   message.set_parameter_bytes(model.parameter_bytes);
   message.set_weight_dtype(std::string(Name(model.weight_dtype)));
   message.set_kv_dtype(std::string(Name(model.kv_dtype)));
-  int64_t elements = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     message.add_row_elements(CacheRowElements(config, layer));
-    elements += CacheRowElements(config, layer);
   }
-  message.set_elements_per_position(elements);
+  message.set_elements_per_position(ElementsPerPosition(config));
   message.set_bytes_per_position(model.engine->geometry().BytesPerPosition());
   message.set_mha_bytes_per_position(model.engine->geometry().mha_bytes_per_position);
   message.set_max_positions(static_cast<int32_t>(config.max_position_embeddings));

@@ -1,5 +1,6 @@
 #include "engine/attention/algebra.h"
 
+#include <cmath>
 #include <tuple>
 #include <vector>
 
@@ -53,9 +54,12 @@ KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at:
 LatentFactors KeyValueSvd::Factors(int64_t rank) const {
   const at::Tensor basis = basis_.narrow(1, 0, rank);  // [rows, r]
   const int64_t value_rows = basis.size(0) - key_rows_;
-  return {.down = at::mm(basis.t(), stacked_),
-          .up_k = basis.narrow(0, 0, key_rows_) * key_scale_,
-          .up_v = basis.narrow(0, key_rows_, value_rows) * value_scale_};
+  // Any number may move from one factor to the other. Like this the first is of the size of the
+  // weights, with or without a covariance, and training finds both at the scale that it expects.
+  const double size = std::sqrt(key_scale_ * value_scale_);
+  return {.down = at::mm(basis.t(), stacked_) * size,
+          .up_k = basis.narrow(0, 0, key_rows_) * (key_scale_ / size),
+          .up_v = basis.narrow(0, key_rows_, value_rows) * (value_scale_ / size)};
 }
 
 double RelativeError(const at::Tensor& a, const at::Tensor& b) {

@@ -6,6 +6,8 @@
 
 namespace triptych {
 
+// REQUIRES of both: G divides the number of heads.
+
 // Key or value heads repeated so that head h of `heads` equals head h mod G of the input.
 //   rows: [G * d, ...] -> [heads * d, ...]
 at::Tensor RepeatHeads(const at::Tensor& rows, int64_t heads, int64_t d);

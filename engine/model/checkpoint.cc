@@ -222,16 +222,16 @@ Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype) {
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
                     const Weights& weights, const std::string& card) {
-  if (std::filesystem::exists(directory)) {
+  if (std::filesystem::exists(directory) && !std::filesystem::is_empty(directory)) {
     WriteFiles(directory, config, weights, card);
     return;
   }
   std::filesystem::path beside = directory;
   if (!beside.has_filename()) beside = beside.parent_path();  // "DIR/"
   beside += ".partial";
-  std::filesystem::remove_all(beside);  // of a run that was killed
-  std::filesystem::create_directories(beside);
   try {
+    std::filesystem::remove_all(beside);  // of a run that was killed
+    std::filesystem::create_directories(beside);
     WriteFiles(beside, config, weights, card);
     std::filesystem::rename(beside, directory);
   } catch (...) {

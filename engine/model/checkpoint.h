@@ -39,8 +39,9 @@ struct Checkpoint {
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype);
 
 // Writes `config.json`, `model.safetensors` in the config's torch_dtype and, unless `card` is
-// empty, the model card `README.md`. A directory that is not there yet appears whole or not at all;
-// in one that is, each file is replaced whole. Throws std::runtime_error.
+// empty, the model card `README.md`. A directory that is absent or empty is
+// written as DIRECTORY.partial and renamed: it appears whole or not at all. In any other each file
+// is replaced whole. Throws std::runtime_error.
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
                     const Weights& weights, const std::string& card = "");
 

@@ -346,6 +346,14 @@ int64_t CacheRowElements(const ModelConfig& config, int64_t layer) {
   return config.num_key_value_heads * 2 * config.head_dim;
 }
 
+int64_t ElementsPerPosition(const ModelConfig& config) {
+  int64_t elements = 0;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    elements += CacheRowElements(config, layer);
+  }
+  return elements;
+}
+
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, DType kv_dtype) {
   return CacheRowElements(config, layer) * ElementBytes(kv_dtype);
 }

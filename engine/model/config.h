@@ -79,6 +79,8 @@ std::string ToJson(const ModelConfig& config);
 
 // Elements of one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA.
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer);
+// The sum over the layers.
+int64_t ElementsPerPosition(const ModelConfig& config);
 // Bytes of one cache row of a layer, stored in `kv_dtype`.
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, DType kv_dtype);
 // Elements of the row that MHA with as many heads would need: H*(d_qk + d_R) + H*d_v.

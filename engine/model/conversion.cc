@@ -25,7 +25,9 @@ void ChangeKeyValue(Checkpoint& checkpoint, Change change) {
 // A value bias adds W_O b to the output; a key bias drops out of the softmax.
 void FoldValueBias(const at::Tensor& v_bias, Weights& weights, const std::string& prefix) {
   at::Tensor& o_bias = weights.at(prefix + "o_proj.bias");
-  o_bias = o_bias + at::mv(weights.at(prefix + "o_proj.weight"), v_bias);
+  const at::Tensor& o = weights.at(prefix + "o_proj.weight");
+  o_bias = (o_bias.to(at::kDouble) + at::mv(o.to(at::kDouble), v_bias.to(at::kDouble)))
+               .to(o_bias.scalar_type());
 }
 
 }  // namespace
@@ -119,6 +121,12 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
     ChangeKeyValue(converted, [&](const at::Tensor& rows) { return RepeatHeads(rows, heads, d); });
   }
   return converted;
+}
+
+Checkpoint AsStored(Checkpoint model) {
+  const at::ScalarType dtype = ToScalarType(model.config.torch_dtype);
+  for (auto& [name, tensor] : model.weights) tensor = tensor.to(dtype).to(at::kFloat);
+  return model;
 }
 
 at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer) {

@@ -41,6 +41,10 @@ std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
 Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
                     const std::vector<int64_t>& ranks);
 
+// The model as it will be when it has been stored and loaded again: float32 weights, rounded to the
+// config's torch_dtype.
+Checkpoint AsStored(Checkpoint model);
+
 // [W_K; W_V] of every query head in float64, whatever the kind: [2 * H * d, D]. REQUIRES: no
 // decoupled key, no latent norm.
 at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer);

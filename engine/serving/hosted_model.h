@@ -16,8 +16,8 @@ namespace triptych {
 
 struct HostedModel {
   std::string name;
-  ModelConfig config;  // as it is served
-  std::optional<AttentionKind> converted_from;
+  ModelConfig config;                           // as it is served
+  std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
   DType weight_dtype = DType::kFloat32;
   DType kv_dtype = DType::kFloat32;
   int64_t parameters = 0;
@@ -29,10 +29,10 @@ struct HostedModel {
 struct HostOptions {
   std::string name;
   std::filesystem::path directory;
-  std::optional<DType> dtype;     // of the weights; the checkpoint's own if absent
-  std::optional<DType> kv_dtype;  // of the cache; the weights' if absent
-  EngineOptions engine;           // kv_dtype there is ignored
-  std::optional<Conversion> conversion = {};
+  std::optional<DType> dtype;                 // of the weights; the checkpoint's own if absent
+  std::optional<DType> kv_dtype;              // of the cache; the weights' if absent
+  EngineOptions engine;                       // kv_dtype there is ignored
+  std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
 };
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name

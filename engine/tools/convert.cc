@@ -21,16 +21,10 @@ constexpr int64_t kCalibrationWindows = 64;
 constexpr int64_t kWindowsAtOnce = 8;
 // What all sensitivities are at least, as a share of the largest: no layer is given up.
 constexpr double kLeastSensitivity = 0.01;
+// Less energy than this is rounding: a layer that loses it has lost nothing.
+constexpr double kEnergyRounding = 1e-8;
 // What float32 products of equal models may differ by in a mean loss.
 constexpr double kLossRounding = 1e-5;
-
-int64_t ElementsPerPosition(const ModelConfig& config) {
-  int64_t elements = 0;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    elements += CacheRowElements(config, layer);
-  }
-  return elements;
-}
 
 template <typename... Values>
 std::string Format(const char* format, Values... values) {
@@ -49,7 +43,7 @@ void CheckOptions(const ConvertOptions& options) {
     refuse(
         "--rank, --bytes-per-position, --max-loss-increase and --method go with --attention mla");
   }
-  if ((options.groups != 0) != (options.attention == AttentionKind::kGqa)) {
+  if (options.groups.has_value() != (options.attention == AttentionKind::kGqa)) {
     refuse("--groups goes with --attention gqa, and that with --groups");
   }
   if (budgets > 1) {
@@ -57,6 +51,10 @@ void CheckOptions(const ConvertOptions& options) {
   }
   if (options.rank && *options.rank < 1) {
     refuse("--rank " + std::to_string(*options.rank) + " is out of range; allowed: 1 and more");
+  }
+  if (options.max_loss_increase && !(*options.max_loss_increase >= 0)) {  // NaN is neither
+    refuse("--max-loss-increase " + std::to_string(*options.max_loss_increase) +
+           " is out of range; allowed: 0 and more");
   }
   if (options.calibrate.empty()) {
     if (options.method == FactorMethod::kActivation) {
@@ -70,11 +68,17 @@ void CheckOptions(const ConvertOptions& options) {
   }
 }
 
-// What will be loaded again: rounded to the dtype that it is stored in.
-Checkpoint AsStored(Checkpoint model) {
-  const at::ScalarType dtype = ToScalarType(model.config.torch_dtype);
-  for (auto& [name, tensor] : model.weights) tensor = tensor.to(dtype).to(at::kFloat);
-  return model;
+// Throws unless a position can cost so little: one element in each layer.
+void CheckBudget(const ConvertOptions& options, const ModelConfig& config) {
+  const int64_t element = ElementBytes(config.torch_dtype);
+  if (options.bytes_per_position.value_or(config.num_hidden_layers * element) >=
+      config.num_hidden_layers * element) {
+    return;
+  }
+  throw std::runtime_error("--bytes-per-position " + std::to_string(*options.bytes_per_position) +
+                           " is less than one element of " + std::to_string(element) +
+                           " bytes in each of " + std::to_string(config.num_hidden_layers) +
+                           " layers");
 }
 
 // The text and what is measured on it.
@@ -89,11 +93,8 @@ class Calibration {
 
   const Corpus& corpus() const { return corpus_; }
   std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }
-  bool measures_loss() const { return corpus_.held_out_tokens() > 0; }
   double LossBefore() const { return HeldOutLoss(decoder_, corpus_); }
-  double Loss(const Checkpoint& model) const {
-    return HeldOutLoss(Decoder(model.config, model.weights, at::kFloat), corpus_);
-  }
+  double Loss(const Checkpoint& model) const { return HeldOutLoss(model, corpus_); }
   const std::string& name() const { return name_; }
 
  private:
@@ -145,13 +146,8 @@ std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint
     return RanksForLoss(from, svds, weights, *calibration,
                         *loss_before + *options.max_loss_increase);
   }
-  const int64_t element = ElementBytes(from.config.torch_dtype);
-  if (*options.bytes_per_position < layers * element) {
-    throw std::runtime_error("--bytes-per-position " + std::to_string(*options.bytes_per_position) +
-                             " is less than one element of " + std::to_string(element) +
-                             " bytes in each of " + std::to_string(layers) + " layers");
-  }
-  return AllocateRanks(svds, weights, *options.bytes_per_position / element);
+  return AllocateRanks(svds, weights,
+                       *options.bytes_per_position / ElementBytes(from.config.torch_dtype));
 }
 
 // As Markdown, aligned to be read as it is.
@@ -165,6 +161,30 @@ std::string LayerTable(const std::vector<LayerReport>& layers) {
                     static_cast<long long>(layers[i].elements_after));
   }
   return table;
+}
+
+// `energy_kept` may be empty: what heads keep is then found from what they lose.
+std::vector<LayerReport> ReportLayers(const Checkpoint& from, const Checkpoint& to,
+                                      const std::vector<double>& energy_kept) {
+  std::vector<LayerReport> layers;
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    const double error = RelativeError(FullKeyValue(to, layer), FullKeyValue(from, layer));
+    layers.push_back({.elements_before = CacheRowElements(from.config, layer),
+                      .elements_after = CacheRowElements(to.config, layer),
+                      // Averaging is a projection: what it keeps and loses are at right angles.
+                      .energy_kept = energy_kept.empty() ? 1 - error * error : energy_kept[layer],
+                      .weight_error = error});
+  }
+  return layers;
+}
+
+std::string CostText(const ModelConfig& from, const ModelConfig& to) {
+  const int64_t element = ElementBytes(to.torch_dtype);
+  const int64_t before = ElementsPerPosition(from), after = ElementsPerPosition(to);
+  return Format("Cache per position: %lld to %lld elements (%lld to %lld bytes in %s).\n",
+                static_cast<long long>(before), static_cast<long long>(after),
+                static_cast<long long>(before * element), static_cast<long long>(after * element),
+                std::string(Name(to.torch_dtype)).c_str());
 }
 
 std::string KindText(const ModelConfig& config) {
@@ -223,10 +243,10 @@ std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyV
     const double lost = 1 - svds[layer].energy()[ranks[layer] - 1].item<double>();
     const double divergence =
         KlDivergence(exact, logits(ToLatent(from, svds, ranks))).mean().item<double>();
-    sensitivities.push_back(lost > 0 ? divergence / lost : 0);
+    sensitivities.push_back(lost > kEnergyRounding ? divergence / lost : 0);
   }
-  const double least =
-      kLeastSensitivity * *std::max_element(sensitivities.begin(), sensitivities.end());
+  const double most = *std::max_element(sensitivities.begin(), sensitivities.end());
+  const double least = most > 0 ? kLeastSensitivity * most : 1;
   for (double& sensitivity : sensitivities) sensitivity = std::max(sensitivity, least);
   return sensitivities;
 }
@@ -256,26 +276,26 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
   Checkpoint from = LoadCheckpoint(options.from, DType::kFloat32);
-  const Conversion conversion{
-      .attention = options.attention, .groups = options.groups, .rank = options.rank.value_or(0)};
+  const Conversion conversion{.attention = options.attention,
+                              .groups = options.groups.value_or(0),
+                              .rank = options.rank.value_or(0)};
   CheckConversion(from, conversion, options.from.string());
   if (options.dtype) from.config.torch_dtype = *options.dtype;
+  CheckBudget(options, from.config);
 
   std::optional<Calibration> calibration;
   std::optional<double> loss_before;
   if (!options.calibrate.empty()) {
     calibration.emplace(options, from);
-    if (calibration->measures_loss()) {
-      loss_before = calibration->LossBefore();
-    } else if (options.max_loss_increase) {
-      throw std::runtime_error("--max-loss-increase: --held-out leaves nothing of " +
-                               options.calibrate.string() + " to measure it on");
-    }
+    if (options.max_loss_increase) calibration->corpus().RequireHeldOut();
+    if (calibration->corpus().held_out_tokens() > 0) loss_before = calibration->LossBefore();
   }
 
   Checkpoint to;
-  std::vector<LayerReport> layers(from.config.num_hidden_layers);
-  std::string method = "Heads of equal residue were averaged.";
+  std::string method = options.attention == AttentionKind::kGqa
+                           ? "Heads of equal residue were averaged."
+                           : "Heads were repeated.";
+  std::vector<double> energy_kept;  // of each layer, where there are spectra
   if (options.attention == AttentionKind::kMla) {
     const bool activation =
         options.method.value_or(calibration ? FactorMethod::kActivation : FactorMethod::kWeight) ==
@@ -283,40 +303,23 @@ void ConvertModel(const ConvertOptions& options) {
     const std::vector<KeyValueSvd> svds =
         DecomposeLayers(from, activation ? calibration->Covariances() : std::vector<at::Tensor>());
     const std::vector<int64_t> ranks = ChooseRanks(options, from, svds, calibration, loss_before);
-    to = AsStored(ToLatent(from, svds, ranks));
-    for (size_t i = 0; i < layers.size(); ++i) {
-      layers[i].energy_kept = svds[i].energy()[ranks[i] - 1].item<double>();
+    for (size_t i = 0; i < svds.size(); ++i) {
+      energy_kept.push_back(svds[i].energy()[ranks[i] - 1].item<double>());
     }
-    method = activation ? "Factors: the singular value decomposition of [W_K; W_V], whitened by "
-                          "each layer's inputs on the training part of `" +
-                              calibration->name() + "`."
-                        : "Factors: the singular value decomposition of [W_K; W_V].";
+    to = AsStored(ToLatent(from, svds, ranks));
+    method = "Factors: the singular value decomposition of [W_K; W_V]";
+    if (activation) {
+      method +=
+          ", whitened by each layer's inputs on the training part of `" + calibration->name() + "`";
+    }
+    method += ".";
   } else {
     to = AsStored(Convert(from, conversion, options.from.string()));
-    if (options.attention == AttentionKind::kMha) method = "Heads were repeated; nothing is lost.";
-  }
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const auto layer = static_cast<int64_t>(i);
-    layers[i].elements_before = CacheRowElements(from.config, layer);
-    layers[i].elements_after = CacheRowElements(to.config, layer);
-    layers[i].weight_error = RelativeError(FullKeyValue(to, layer), FullKeyValue(from, layer));
-    // Averaging is a projection: what it keeps and what it loses are at right angles.
-    if (options.attention != AttentionKind::kMla) {
-      layers[i].energy_kept = 1 - layers[i].weight_error * layers[i].weight_error;
-    }
   }
 
-  const int64_t element = ElementBytes(to.config.torch_dtype);
-  const int64_t before = ElementsPerPosition(from.config), after = ElementsPerPosition(to.config);
-  std::string report =
-      KindText(from.config) + " to " + KindText(to.config) + ". " + method + "\n\n" +
-      LayerTable(layers) + "\n" +
-      Format(
-          "Cache per position: %lld to %lld elements (%lld to %lld bytes in "
-          "%s).\n",
-          static_cast<long long>(before), static_cast<long long>(after),
-          static_cast<long long>(before * element), static_cast<long long>(after * element),
-          std::string(Name(to.config.torch_dtype)).c_str());
+  std::string report = KindText(from.config) + " to " + KindText(to.config) + ". " + method +
+                       "\n\n" + LayerTable(ReportLayers(from, to, energy_kept)) + "\n" +
+                       CostText(from.config, to.config);
   if (loss_before) {
     report += Format("Held-out loss on `%s`: %.4f to %.4f nats per token.\n",
                      calibration->name().c_str(), *loss_before, calibration->Loss(to));

@@ -22,7 +22,7 @@ struct ConvertOptions {
   std::filesystem::path from;  // directory
   std::filesystem::path to;    // directory; must be absent or empty
   AttentionKind attention = AttentionKind::kMla;
-  int64_t groups = 0;  // GQA: G
+  std::optional<int64_t> groups = {};  // G: with GQA, and only with it
 
   // MLA: at most one of these; none is the full rank, which loses nothing.
   std::optional<int64_t> rank;                // r, the same in every layer
@@ -60,7 +60,7 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
                                    const std::vector<double>& weights, int64_t total);
 
 // Converts from directory to directory, prints what each layer lost and writes the same into the
-// new model's card. Leaves nothing behind if it fails. Throws LoadError or std::runtime_error.
+// new model's card. No model is left behind if it fails. Throws LoadError or std::runtime_error.
 void ConvertModel(const ConvertOptions& options);
 
 }  // namespace triptych

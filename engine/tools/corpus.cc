@@ -19,6 +19,10 @@ Window MakeWindow(const at::Tensor& targets) {
 }  // namespace
 
 Corpus::Corpus(const std::filesystem::path& file, double held_out) : file_(file.string()) {
+  if (!(held_out >= 0 && held_out < 1)) {  // NaN passes a flag's range check
+    throw std::runtime_error("--held-out " + std::to_string(held_out) +
+                             " is not a fraction; allowed: 0 to 0.9");
+  }
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   if (!in || !(text << in.rdbuf())) throw std::runtime_error(file.string() + ": cannot be read");
@@ -28,6 +32,12 @@ Corpus::Corpus(const std::filesystem::path& file, double held_out) : file_(file.
   const auto held_out_tokens = static_cast<int64_t>(held_out * static_cast<double>(ids.size()));
   train_ = tokens.narrow(0, 0, tokens.size(0) - held_out_tokens);
   held_out_ = tokens.narrow(0, train_.size(0), held_out_tokens);
+}
+
+void Corpus::RequireHeldOut() const {
+  if (held_out_tokens() > 0) return;
+  throw std::runtime_error(file_ + ": --held-out leaves nothing of its " +
+                           std::to_string(train_tokens()) + " tokens to measure on");
 }
 
 Window Corpus::Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const {

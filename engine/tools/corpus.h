@@ -20,9 +20,12 @@ struct Window {
 // The tokens of a text file, split once: the end is held out.
 class Corpus {
  public:
-  // `held_out` is the fraction of tokens at the end, in [0, 1). Throws std::runtime_error if the
-  // file cannot be read.
+  // `held_out` is the fraction of tokens at the end, in [0, 1). Throws std::runtime_error if it is
+  // not, or the file cannot be read.
   Corpus(const std::filesystem::path& file, double held_out);
+
+  // Throws std::runtime_error if nothing is held out.
+  void RequireHeldOut() const;
 
   int64_t train_tokens() const { return train_.size(0); }
   int64_t held_out_tokens() const { return held_out_.size(0); }

@@ -11,6 +11,10 @@
 
 namespace triptych {
 
+double HeldOutLoss(const Checkpoint& model, const Corpus& corpus) {
+  return HeldOutLoss(Decoder(model.config, model.weights, at::kFloat), corpus);
+}
+
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
   const at::NoGradGuard no_grad;
   double sum = 0;
@@ -33,10 +37,7 @@ void Evaluate(const EvaluateOptions& options) {
   const Checkpoint checkpoint = LoadCheckpoint(options.model, options.dtype);
   CheckVocabulary(ByteTokenizer(), checkpoint.config, options.model.string());
   const Corpus corpus(options.text, options.held_out);
-  if (corpus.held_out_tokens() == 0) {
-    throw std::runtime_error("--held-out " + std::to_string(options.held_out) + " of " +
-                             options.text.string() + " leaves nothing to evaluate");
-  }
+  corpus.RequireHeldOut();
   const Decoder decoder(checkpoint.config, checkpoint.weights, ToScalarType(options.dtype));
   const double loss = HeldOutLoss(decoder, corpus);
   std::printf("%s: %.4f nats per token (%.3f bits) over %lld held-out tokens, computed in %s\n",

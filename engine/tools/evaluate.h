@@ -12,6 +12,8 @@ namespace triptych {
 // Mean negative log-likelihood in nats per token over the whole held-out part, in windows of the
 // full context (definitions, section 9).
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
+// The same, computed in float32.
+double HeldOutLoss(const Checkpoint& model, const Corpus& corpus);
 
 // sum of p (log p - log q) over the vocabulary, in nats, where the logits are those of p and q.
 //   p_logits, q_logits: [tokens, vocab]; returns [tokens] float64

@@ -12,10 +12,9 @@ namespace triptych {
 void Inspect(const std::filesystem::path& model, bool list_tensors) {
   const Checkpoint checkpoint = LoadCheckpoint(model, DType::kFloat32);
   const ModelConfig& config = checkpoint.config;
-  int64_t elements = 0;
+  const int64_t elements = ElementsPerPosition(config);
   std::string rows;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    elements += CacheRowElements(config, layer);
     rows += (layer > 0 ? ", " : "") + std::to_string(CacheRowElements(config, layer));
   }
   const int64_t mha_elements = config.num_hidden_layers * MhaRowElements(config);

@@ -22,7 +22,7 @@ namespace triptych {
 namespace {
 
 // As diff(1) has it.
-enum ExitStatus { kEqual = 0, kDifferent = 1, kTrouble = 2 };
+enum ExitStatus { kOk = 0, kDifferent = 1, kTrouble = 2 };
 
 // What the chosen command does; returns the exit status.
 using Action = std::function<int()>;
@@ -109,10 +109,10 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   command->callback([&] {
     action = [&] {
       Train(train);
-      if (train.held_out > 0) {
+      if (Corpus(train.text, train.held_out).held_out_tokens() > 0) {
         Evaluate({.model = train.output, .text = train.text, .held_out = train.held_out});
       }
-      return kEqual;
+      return kOk;
     };
   });
 }
@@ -144,7 +144,7 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
         sweep.held_out = evaluate.held_out;
         Sweep(sweep);
       }
-      return kEqual;
+      return kOk;
     };
   });
 }
@@ -157,7 +157,7 @@ void AddInspect(CLI::App& app, std::filesystem::path& model, bool& tensors, Acti
   command->callback([&] {
     action = [&] {
       Inspect(model, tensors);
-      return kEqual;
+      return kOk;
     };
   });
 }
@@ -180,14 +180,15 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       ->check(CLI::Range(0.0, 100.0));
   AddChoice(*command, "--method", convert.method, kMethods,
             "mla: what the factors are the best for [activation with --calibrate, else weight]");
-  command->add_option("--calibrate", convert.calibrate, "text to take inputs from, and losses")
-      ->check(CLI::ExistingFile);
-  AddHeldOut(*command, convert.held_out);
+  CLI::Option* calibrate =
+      command->add_option("--calibrate", convert.calibrate, "text to take inputs from, and losses")
+          ->check(CLI::ExistingFile);
+  AddHeldOut(*command, convert.held_out)->needs(calibrate);
   AddChoice(*command, "--dtype", convert.dtype, kDTypes, "to store [the source's]");
   command->callback([&] {
     action = [&] {
       ConvertModel(convert);
-      return kEqual;
+      return kOk;
     };
   });
 }
@@ -213,7 +214,7 @@ void AddVerifyReduction(CLI::App& verify, VerifyReductionOptions& reduction, Act
   AddChoice(*command, "--device", reduction.device, kDevices, "to compute on [cpu]");
   command->add_option("--seed", reduction.seed, "of weights and inputs")->capture_default_str();
   command->callback(
-      [&] { action = [&] { return VerifyReduction(reduction) ? kEqual : kDifferent; }; });
+      [&] { action = [&] { return VerifyReduction(reduction) ? kOk : kDifferent; }; });
 }
 
 void AddVerifyGqaToMla(CLI::App& verify, VerifyGqaToMlaOptions& pair, Action& action) {
@@ -228,7 +229,7 @@ void AddVerifyGqaToMla(CLI::App& verify, VerifyGqaToMlaOptions& pair, Action& ac
   for (const char* random : {"--rows", "--columns", "--copies", "--seed"}) model->excludes(random);
   command->add_option("--layer", pair.layer, "of the model")->needs(model)->capture_default_str();
   command->add_flag("--values", pair.values, "its values' projection, not its keys'")->needs(model);
-  command->callback([&] { action = [&] { return VerifyGqaToMla(pair) ? kEqual : kDifferent; }; });
+  command->callback([&] { action = [&] { return VerifyGqaToMla(pair) ? kOk : kDifferent; }; });
 }
 
 void AddVerifyNotGqa(CLI::App& verify, VerifyNotGqaOptions& not_gqa, Action& action) {
@@ -240,7 +241,7 @@ void AddVerifyNotGqa(CLI::App& verify, VerifyNotGqaOptions& not_gqa, Action& act
   AddSize(*command, "--head-dim", not_gqa.head_dim, "d");
   AddSize(*command, "--rank", not_gqa.rank, "r");
   command->add_option("--seed", not_gqa.seed, "of the products")->capture_default_str();
-  command->callback([&] { action = [&] { return VerifyNotGqa(not_gqa) ? kEqual : kDifferent; }; });
+  command->callback([&] { action = [&] { return VerifyNotGqa(not_gqa) ? kOk : kDifferent; }; });
 }
 
 void AddVerifyModel(CLI::App& verify, VerifyModelOptions& models, Action& action) {
@@ -251,7 +252,7 @@ void AddVerifyModel(CLI::App& verify, VerifyModelOptions& models, Action& action
   command->add_option("--tolerance", models.tolerance, "of the largest logit difference")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->callback([&] { action = [&] { return VerifyModel(models) ? kEqual : kDifferent; }; });
+  command->callback([&] { action = [&] { return VerifyModel(models) ? kOk : kDifferent; }; });
 }
 
 int Main(int argc, char** argv) {

@@ -1,9 +1,11 @@
 #include "engine/tools/sweep.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "engine/model/conversion.h"
@@ -16,7 +18,7 @@
 namespace triptych {
 namespace {
 
-// Ranks, in sixteenths of D. From 16, where nothing is lost, down to a 32nd of MHA's row.
+// Ranks, in sixteenths of the full one, at which nothing is lost.
 constexpr int64_t kLadder[] = {16, 12, 8, 6, 4, 3, 2, 1};
 
 struct Point {
@@ -40,14 +42,50 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
       DecomposeLayers(from, InputCovariances(decoder, corpus));
   for (const auto& [method, svds] :
        {std::pair("weight", &by_weight), {"activation", &by_activation}}) {
+    int64_t last = 0;
     for (const int64_t sixteenths : kLadder) {
-      const int64_t rank = config.hidden_size * sixteenths / 16;
-      if (rank < 1 || rank > FullRank(config)) continue;
+      const int64_t rank = std::max<int64_t>(1, FullRank(config) * sixteenths / 16);
+      if (rank == last) continue;
+      last = rank;
       points.push_back(
           {method, ToLatent(from, *svds, std::vector<int64_t>(config.num_hidden_layers, rank))});
     }
   }
   return points;
+}
+
+// A directory for what training needs, gone with this.
+class WorkDirectory {
+ public:
+  explicit WorkDirectory(std::filesystem::path path) : path_(std::move(path)) {
+    std::filesystem::remove_all(path_);  // of a run that was killed
+  }
+  ~WorkDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  WorkDirectory(const WorkDirectory&) = delete;
+  WorkDirectory& operator=(const WorkDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The model after the sweep's short training.
+Checkpoint Heal(const Checkpoint& model, const SweepOptions& options) {
+  const WorkDirectory work(options.csv.string() + ".work");
+  SaveCheckpoint(work.path() / "converted", model.config, model.weights);
+  Train({.from = work.path() / "converted",
+         .text = options.text,
+         .output = work.path() / "healed",
+         .held_out = options.held_out,
+         .steps = options.heal_steps,
+         .batch_size = 4,
+         .learning_rate = 5e-4,
+         .warmup_steps = options.heal_steps / 10});
+  return LoadCheckpoint(work.path() / "healed", DType::kFloat32);
 }
 
 }  // namespace
@@ -60,45 +98,21 @@ void Sweep(const SweepOptions& options) {
   }
   CheckVocabulary(ByteTokenizer(), from.config, options.model.string());
   const Corpus corpus(options.text, options.held_out);
-  if (corpus.held_out_tokens() == 0) {
-    throw std::runtime_error("--held-out " + std::to_string(options.held_out) + " of " +
-                             options.text.string() + " leaves nothing to evaluate");
-  }
-  std::ofstream csv(options.csv, std::ios::trunc);
-  csv << "attention,method,groups,rank,elements_per_position,bytes_per_position,loss,healed_loss\n"
-      << std::flush;
-  if (!csv) throw std::runtime_error(options.csv.string() + ": cannot be written");
-  const std::filesystem::path work = options.csv.string() + ".work";
+  corpus.RequireHeldOut();
+  const std::vector<Point> points = Conversions(from, corpus, options.model.string());
 
-  const auto loss = [&](const Checkpoint& model) {
-    return HeldOutLoss(Decoder(model.config, model.weights, at::kFloat), corpus);
-  };
-  for (const auto& [method, model] : Conversions(from, corpus, options.model.string())) {
+  std::ofstream csv(options.csv, std::ios::trunc);
+  csv << "attention,method,groups,rank,elements_per_position,bytes_per_position,loss,healed_loss\n";
+  for (const auto& [method, model] : points) {
     const ModelConfig& config = model.config;
-    int64_t elements = 0;
-    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      elements += CacheRowElements(config, layer);
-    }
     const bool mla = config.attention == AttentionKind::kMla;
     csv << Name(config.attention) << ',' << method << ','
         << (mla ? "" : std::to_string(config.num_key_value_heads)) << ','
-        << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ',' << elements << ','
-        << elements * ElementBytes(config.torch_dtype) << ',' << loss(model) << ',' << std::flush;
-    if (options.heal_steps > 0) {
-      std::filesystem::remove_all(work);
-      SaveCheckpoint(work / "converted", config, model.weights);
-      Train({.from = work / "converted",
-             .text = options.text,
-             .output = work / "healed",
-             .held_out = options.held_out,
-             .steps = options.heal_steps,
-             .batch_size = 4,
-             .learning_rate = 5e-4,
-             .warmup_steps = options.heal_steps / 10,
-             .seed = options.seed});
-      csv << loss(LoadCheckpoint(work / "healed", DType::kFloat32));
-      std::filesystem::remove_all(work);
-    }
+        << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ','
+        << ElementsPerPosition(config) << ','
+        << ElementsPerPosition(config) * ElementBytes(config.torch_dtype) << ','
+        << HeldOutLoss(AsStored(model), corpus) << ',' << std::flush;
+    if (options.heal_steps > 0) csv << HeldOutLoss(Heal(model, options), corpus);
     csv << '\n' << std::flush;
     if (!csv) throw std::runtime_error(options.csv.string() + ": cannot be written");
   }

@@ -13,14 +13,14 @@ struct SweepOptions {
   double held_out = 0.1;
   std::filesystem::path csv;  // written row by row
   int64_t heal_steps = 0;     // of training after each conversion; 0 for none
-  uint64_t seed = 1;
 };
 
 // The held-out loss of the model itself, of GQA at every G that divides H, and of MLA at a ladder
 // of ranks by both methods, each as converted and, with `heal_steps`, after so much more training,
 // which the model itself gets as well. One row each in the CSV:
 //   attention,method,groups,rank,elements_per_position,bytes_per_position,loss,healed_loss
-// Bytes are in the checkpoint's dtype. Throws LoadError or std::runtime_error.
+// Models are measured as they would be stored, and bytes counted, in the checkpoint's dtype. Throws
+// LoadError or std::runtime_error.
 void Sweep(const SweepOptions& options);
 
 }  // namespace triptych

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <numbers>
 #include <numeric>
 #include <optional>
@@ -154,14 +153,18 @@ class Worker {
 std::optional<Decoder> LoadTeacher(const TrainOptions& options, const ModelConfig& student) {
   if (options.teacher.empty()) return std::nullopt;
   const Checkpoint teacher = LoadCheckpoint(options.teacher, DType::kBFloat16);
-  const auto check = [&](const char* field, int64_t value, int64_t least, int64_t most) {
-    if (value >= least && value <= most) return;
-    throw LoadError(options.teacher.string() + ": " + field + " is " + std::to_string(value) +
-                    "; the model to train has " + std::to_string(least));
+  const auto refuse = [&](const std::string& what) {
+    throw LoadError(options.teacher.string() + ": " + what);
   };
-  check("vocab_size", teacher.config.vocab_size, student.vocab_size, student.vocab_size);
-  check("max_position_embeddings", teacher.config.max_position_embeddings,
-        student.max_position_embeddings, std::numeric_limits<int64_t>::max());
+  if (teacher.config.vocab_size != student.vocab_size) {
+    refuse("vocab_size is " + std::to_string(teacher.config.vocab_size) +
+           "; allowed: " + std::to_string(student.vocab_size) + ", that of the model to train");
+  }
+  if (teacher.config.max_position_embeddings < student.max_position_embeddings) {
+    refuse("max_position_embeddings is " + std::to_string(teacher.config.max_position_embeddings) +
+           "; allowed: " + std::to_string(student.max_position_embeddings) +
+           ", that of the model to train, or more");
+  }
   return Decoder(teacher.config, teacher.weights, at::kBFloat16);
 }
 

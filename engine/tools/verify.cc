@@ -148,8 +148,8 @@ struct Comparison {
   void Add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& targets) {
     const at::Tensor differences = (a - b).abs();
     const auto largest = differences.max().item<double>();
-    // Not std::max, which would drop a NaN.
-    if (!(largest <= largest_difference)) largest_difference = largest;
+    // A NaN stays.
+    if (std::isnan(largest) || largest > largest_difference) largest_difference = largest;
     difference += differences.sum(at::kDouble).item<double>();
     logits += differences.numel();
     tokens += targets.numel();
@@ -251,6 +251,7 @@ bool VerifyGqaToMla(const VerifyGqaToMlaOptions& options) {
     return at::linalg_matrix_rank(matrix).item<int64_t>();
   };
   const int64_t rank = rank_of(w), stack_rank = rank_of(stack);
+  if (rank == 0) throw std::runtime_error("the matrix is zero: it has no singular values");
   const at::Tensor values = at::linalg_svdvals(w).narrow(0, 0, rank);
   const auto [u, s, vt] = at::linalg_svd(stack, /*full_matrices=*/false);
   const at::Tensor ratios = s.narrow(0, 0, rank) / values;
@@ -374,10 +375,7 @@ bool VerifyModel(const VerifyModelOptions& options) {
   }
   CheckVocabulary(ByteTokenizer(), a.config, options.a.string());
   const Corpus corpus(options.text, options.held_out);
-  if (corpus.held_out_tokens() == 0) {
-    throw std::runtime_error("--held-out " + std::to_string(options.held_out) + " of " +
-                             options.text.string() + " leaves nothing to compare on");
-  }
+  corpus.RequireHeldOut();
   const Decoder decoder_a(a.config, a.weights, at::kFloat);
   const Decoder decoder_b(b.config, b.weights, at::kFloat);
   Comparison sum;

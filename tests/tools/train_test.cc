@@ -216,12 +216,13 @@ TEST_F(TrainTest, RefusesATeacherOfAnotherVocabularyOrAShorterContext) {
     return std::string("accepted");
   };
   config.vocab_size = 300;
-  EXPECT_EQ(refusal(),
-            options.teacher.string() + ": vocab_size is 300; the model to train has 258");
+  EXPECT_EQ(refusal(), options.teacher.string() +
+                           ": vocab_size is 300; allowed: 258, that of the model to train");
   config.vocab_size = 258;
   config.max_position_embeddings = 31;
   EXPECT_EQ(refusal(), options.teacher.string() +
-                           ": max_position_embeddings is 31; the model to train has 32");
+                           ": max_position_embeddings is 31; allowed: 32, that of the model to "
+                           "train, or more");
   EXPECT_FALSE(std::filesystem::exists(options.output));
 }
 
