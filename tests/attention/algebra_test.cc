@@ -299,7 +299,7 @@ TEST(KeyValueSvdTest, ActivationsAreFactoredByTheFormulaOfSection5) {
     const KeyValue kv(s, 17);
     const at::Tensor covariance = Covariance(Samples(4 * s.width, s.width, 18));
     const KeyValueSvd svd(kv.k, kv.v, covariance);
-    for (int64_t rank = 1; rank <= svd.full_rank(); ++rank) {
+    for (const int64_t rank : {int64_t{1}, (svd.full_rank() + 1) / 2, svd.full_rank()}) {
       // The root's two forms round differently, and neighbouring singular values may be near.
       EXPECT_LE(RelativeError(Product(svd.Factors(rank)), BalancedTruncation(kv, covariance, rank)),
                 kExactSingular)

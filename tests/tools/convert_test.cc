@@ -343,7 +343,6 @@ TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
   ConvertOptions options = Calibrated();
   options.dtype = DType::kBFloat16;
   const double full = Loss(Converted(options)) - Loss(Loaded(options.from));
-  EXPECT_GT(std::abs(full), 20 * kLossRounding);
   std::filesystem::remove_all(options.to);
   options.max_loss_increase = full - 10 * kLossRounding;
   EXPECT_THAT(Refusal(options),
@@ -416,7 +415,7 @@ TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
   const std::vector<double> sensitivities = Sensitivities(from, DecomposeLayers(from), corpus);
   ASSERT_EQ(sensitivities.size(), 2u);
   EXPECT_GT(sensitivities[0], 0);
-  EXPECT_GT(sensitivities[1], 0);
+  EXPECT_GT(sensitivities[1], 0.005 * sensitivities[0]);
   EXPECT_LT(sensitivities[1], 0.02 * sensitivities[0]);
 }
 
