@@ -167,21 +167,25 @@ TEST(Checkpoint, AFullDiskLeavesNothingBehind) {
   const ModelConfig config = SmallModel(AttentionKind::kMla);
   const Weights weights = Cast(RandomWeights(config, 1), at::kFloat);
   const TempDir directory;
+  std::filesystem::create_directory(directory.path() / "empty");
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited;
   getrlimit(RLIMIT_FSIZE, &unlimited);
   const rlimit limited{.rlim_cur = 8192, .rlim_max = unlimited.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &limited);
-  std::string refusal;
-  try {
-    SaveCheckpoint(directory.path() / "model", config, weights, "card");
-  } catch (const std::runtime_error& e) {
-    refusal = e.what();
+  for (const char* place : {"absent", "empty"}) {
+    setrlimit(RLIMIT_FSIZE, &limited);
+    std::string refusal;
+    try {
+      SaveCheckpoint(directory.path() / place, config, weights, "card");
+    } catch (const std::runtime_error& e) {
+      refusal = e.what();
+    }
+    setrlimit(RLIMIT_FSIZE, &unlimited);
+    EXPECT_THAT(refusal, AllOf(HasSubstr("model.safetensors"), HasSubstr("cannot be written")));
   }
-  setrlimit(RLIMIT_FSIZE, &unlimited);
   std::signal(SIGXFSZ, SIG_DFL);
-  EXPECT_THAT(refusal, AllOf(HasSubstr("model.safetensors"), HasSubstr("cannot be written")));
-  EXPECT_THAT(Names(directory.path()), IsEmpty());
+  EXPECT_THAT(Names(directory.path()), ElementsAre("empty"));
+  EXPECT_THAT(Names(directory.path() / "empty"), IsEmpty());
 }
 
 TEST_F(CheckpointTest, EveryMissingTensorIsNamed) {

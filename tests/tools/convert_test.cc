@@ -419,6 +419,21 @@ TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
   EXPECT_LT(sensitivities[1], 0.02 * sensitivities[0]);
 }
 
+// Layers whose rank is less than the quarter that the others are cut to: what they lose is
+// rounding, and no layer's divergence is divided by it.
+TEST_F(ConvertTest, LayersThatLoseNothingCountAlike) {
+  Checkpoint from = Source(AttentionKind::kMha);
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}) {
+      at::Tensor& weight = from.weights.at(LayerPrefix(layer) + name);
+      weight = weight.narrow(0, 0, 1).repeat({weight.size(0), 1});  // rank 1, and 2 together
+    }
+  }
+  const std::vector<KeyValueSvd> svds = DecomposeLayers(from);
+  const std::vector<double> sensitivities = Sensitivities(from, svds, Corpus(text_, 0.1));
+  EXPECT_THAT(sensitivities, testing::Each(1.0));
+}
+
 std::vector<KeyValueSvd> RandomSvds(const std::vector<HeadShape>& shapes) {
   Normal normal(5);
   std::vector<KeyValueSvd> svds;
@@ -590,8 +605,8 @@ TEST_F(ConvertTest, UnusableTextsAreRefused) {
   std::filesystem::remove_all(options.to);
   options.held_out = 0;
   options.max_loss_increase = 0.1;
-  EXPECT_EQ(Refusal(options), "--max-loss-increase: --held-out leaves nothing of " +
-                                  options.calibrate.string() + " to measure it on");
+  EXPECT_EQ(Refusal(options), options.calibrate.string() +
+                                  ": --held-out leaves nothing of its 71 tokens to measure on");
 }
 
 // A text has tokens that this model has no embedding for.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/checkpoint.h"
+#include "engine/model/conversion.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -28,10 +28,10 @@ class SweepTest : public testing::Test {
     Checkpoint model{.config = SmallModel(kind), .weights = {}};
     model.config.position_embedding = PositionEmbedding::kLearned;
     model.config.max_position_embeddings = 32;
-    model.config.torch_dtype = DType::kFloat32;
+    model.config.torch_dtype = DType::kBFloat16;
     model.weights = RandomWeights(model.config, 5);
     SaveCheckpoint(options_.model, model.config, model.weights);
-    return model;
+    return LoadCheckpoint(options_.model, DType::kFloat32);
   }
 
   // The cells of each row, by attention, method, groups and rank.
@@ -52,7 +52,8 @@ class SweepTest : public testing::Test {
           cells.back() += c;
         }
       }
-      rows[cells.at(0) + " " + cells.at(1) + " " + cells.at(2) + cells.at(3)] = cells;
+      const std::string key = cells.at(0) + " " + cells.at(1) + " " + cells.at(2) + cells.at(3);
+      EXPECT_TRUE(rows.emplace(key, cells).second) << key << " stands there twice";
     }
     return rows;
   }
@@ -69,20 +70,30 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   Sweep(options_);
   const auto rows = Rows();
   const ModelConfig& config = mha.config;
-  const double loss = HeldOutLoss(Decoder(config, mha.weights, at::kFloat),
-                                  Corpus(options_.text, options_.held_out));
-  const std::string heads = std::to_string(config.num_attention_heads);
-  const std::string full = std::to_string(config.hidden_size);
-  EXPECT_NEAR(std::stod(rows.at("mha none " + heads)[6]), loss, 1e-4);
-  EXPECT_TRUE(rows.contains("gqa pool 1"));
-  for (const char* method : {"weight", "activation"}) {
-    const auto& cells = rows.at(std::string("mla ") + method + " " + full);
-    // Nothing is lost at r = D, and the row is half as long.
-    EXPECT_NEAR(std::stod(cells[6]), loss, 1e-4);
-    EXPECT_EQ(std::stoll(cells[4]), config.num_hidden_layers * config.hidden_size);
-    EXPECT_EQ(std::stoll(cells[5]), 4 * std::stoll(cells[4]));
-    EXPECT_EQ(cells[7], "");  // not healed
+  const Corpus corpus(options_.text, options_.held_out);
+  // H = 4, D = 24: the model, two poolings, and sixteenths of 24 twice.
+  ASSERT_EQ(config.num_attention_heads, 4);
+  ASSERT_EQ(config.hidden_size, 24);
+  EXPECT_EQ(rows.size(), 1 + 2 + 2 * 8);
+  const auto expect = [&](const std::string& key, const Checkpoint& model) {
+    const auto& cells = rows.at(key);
+    EXPECT_EQ(std::stoll(cells[4]), ElementsPerPosition(model.config)) << key;
+    EXPECT_EQ(std::stoll(cells[5]), 2 * ElementsPerPosition(model.config)) << key;
+    // As printed, with six digits; and another thread count may sum in another order.
+    EXPECT_NEAR(std::stod(cells[6]), HeldOutLoss(AsStored(model), corpus), 1e-4) << key;
+    EXPECT_EQ(cells[7], "") << key;  // not healed
+  };
+  expect("mha none 4", mha);
+  for (const int64_t groups : {2, 1}) {
+    expect("gqa pool " + std::to_string(groups),
+           Convert(mha, {.attention = AttentionKind::kGqa, .groups = groups}, "mha"));
   }
+  for (const int64_t rank : {24, 18, 12, 9, 6, 4, 3, 1}) {
+    expect("mla weight " + std::to_string(rank),
+           Convert(mha, {.attention = AttentionKind::kMla, .rank = rank}, "mha"));
+  }
+  // Nothing is lost at r = D but by rounding to bfloat16, and the row is half as long.
+  EXPECT_NEAR(std::stod(rows.at("mla activation 24")[6]), HeldOutLoss(mha, corpus), 1e-2);
 }
 
 TEST_F(SweepTest, HealingLowersTheLossAndLeavesNothingElse) {
@@ -95,6 +106,14 @@ TEST_F(SweepTest, HealingLowersTheLossAndLeavesNothingElse) {
     EXPECT_LT(std::stod(cells[7]), std::stod(cells[6])) << key;  // an untrained model learns fast
   }
   EXPECT_FALSE(std::filesystem::exists(options_.csv.string() + ".work"));
+}
+
+TEST_F(SweepTest, AnOldSweepStaysIfThereCanBeNoNewOne) {
+  Save(AttentionKind::kMha);
+  WriteFile(options_.csv, "an old sweep");
+  WriteFile(options_.text, "short");
+  EXPECT_THROW(Sweep(options_), std::runtime_error);
+  EXPECT_EQ(ReadFile(options_.csv), "an old sweep");
 }
 
 TEST_F(SweepTest, StartsFromMhaOnly) {
