@@ -254,8 +254,6 @@ HWY_EXPORT(MultiplyFloat32);
 HWY_EXPORT(MultiplyBFloat16);
 HWY_EXPORT(RoundToBFloat16);
 
-// Multiply-adds that are worth handing to another thread.
-constexpr int64_t kTaskWork = 1 << 15;
 // Rows that keep the cost of reading weights small.
 constexpr int64_t kTaskRows = 48;
 
@@ -306,7 +304,7 @@ void PackedLinear::Pack(const Element* weight, const float* bias) {
 
 void PackedLinear::Apply(const float* x, int64_t rows, float* y, ThreadPool& pool) const {
   if (rows == 0) return;
-  const auto [groups, outputs, inputs] = shape_;
+  const int64_t groups = shape_.groups, outputs = shape_.outputs, inputs = shape_.inputs;
   const int64_t steps = bfloat16_ ? Steps<uint16_t>(inputs) : inputs;
   // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
   const int64_t row_steps = groups * steps;
@@ -333,8 +331,7 @@ void PackedLinear::Apply(const float* x, int64_t rows, float* y, ThreadPool& poo
 
   // A task is a part of a group's panels, for a part of the rows.
   const int64_t panels = CeilDiv(outputs, kPanel);
-  const int64_t work = rows * groups * panels * kPanel * inputs;
-  const int64_t wanted = std::clamp<int64_t>(work / kTaskWork, 1, 4 * pool.threads());
+  const int64_t wanted = pool.TasksWorth(rows * groups * panels * kPanel * inputs);
   const int64_t panel_parts = std::min(CeilDiv(wanted, groups), panels);
   const int64_t row_parts =
       std::clamp<int64_t>(wanted / (groups * panel_parts), 1, CeilDiv(rows, kTaskRows));

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_
 #define TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -23,6 +24,11 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
+  // Into how many tasks `multiply_adds` of work are best cut: one if it is too little to share.
+  int64_t TasksWorth(int64_t multiply_adds) const {
+    return std::clamp<int64_t>(multiply_adds / kTaskWork, 1, workers_.empty() ? 1 : 4 * threads());
+  }
+
   // Calls task(i) once for each i from 0 to tasks - 1, in no particular order, and returns when all
   // have ended. If one throws, that is thrown from here, once no task is running; whether tasks
   // that had not begun by then were run is not said. Tasks must not call Run.
@@ -38,6 +44,9 @@ class ThreadPool {
   }
 
  private:
+  // Takes about as long as handing a task to another thread.
+  static constexpr int64_t kTaskWork = 1 << 15;
+
   using Call = void (*)(const void* context, int64_t i);
 
   void RunShared(int64_t tasks, Call call, const void* context);

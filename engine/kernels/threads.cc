@@ -18,8 +18,13 @@ thread_local std::unique_ptr<ThreadPool> pool;
 }  // namespace
 
 void SetComputeThreads(int threads) {
+  SetServingThreads(threads);
   at::set_num_threads(threads);
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(threads);
+}
+
+void SetServingThreads(int threads) {
+  at::set_num_threads(1);
   if (threads != compute_threads) pool.reset();
   compute_threads = threads;
 }
