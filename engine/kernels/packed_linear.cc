@@ -313,18 +313,22 @@ void PackedLinear::Apply(const float* x, int64_t rows, float* y, ThreadPool& poo
   thread_local std::vector<float> copy;  // [rows, x_stride]; in bfloat16, pairs
   if (bfloat16_ || apart) {
     copy.resize(rows * x_stride);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t group = 0; group < groups; ++group) {
-        const float* from = x + (row * groups + group) * inputs;
-        float* to = copy.data() + row * x_stride + group * steps;
-        if (bfloat16_) {
-          HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
-        } else {
-          std::copy_n(from, inputs, to);
+    float* const copied = copy.data();  // this thread's, for all of the pool's
+    const int64_t tasks = std::min(rows, pool.TasksWorth(rows * groups * inputs));
+    pool.Run(tasks, [&](int64_t task) {
+      for (int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) {
+        for (int64_t group = 0; group < groups; ++group) {
+          const float* from = x + (row * groups + group) * inputs;
+          float* to = copied + row * x_stride + group * steps;
+          if (bfloat16_) {
+            HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
+          } else {
+            std::copy_n(from, inputs, to);
+          }
         }
       }
-    }
-    x = copy.data();
+    });
+    x = copied;
   }
   const auto multiply =
       bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16) : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
