@@ -32,20 +32,30 @@ at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, boo
                                 causal));
 }
 
+void GroupedAttention::PrepareToServe() {
+  packed_qkv_ = Pack({weights_.q, weights_.k, weights_.v});
+  packed_o_ = Pack({weights_.o});
+}
+
 at::Tensor GroupedAttention::Paged(const at::Tensor& x, const PagedStep& step,
                                    at::Tensor& cache) const {
-  const at::Tensor q = weights_.q(x).unflatten(-1, {heads_, d_qk_});   // [tokens, H, d_qk]
-  const at::Tensor k = weights_.k(x).unflatten(-1, {groups_, d_qk_});  // [tokens, G, d_qk]
-  const at::Tensor v = weights_.v(x);                                  // [tokens, G * d_v]
-  const at::Tensor rows = at::cat({Rotate(rotary_, k, step.positions).flatten(1), v}, 1);
+  const int64_t q_width = heads_ * d_qk_, k_width = groups_ * d_qk_, v_width = groups_ * d_v_;
+  const at::Tensor qkv = Apply(packed_qkv_, x);  // [tokens, H * d_qk + G * d_qk + G * d_v]
+  const at::Tensor q = qkv.narrow(1, 0, q_width).unflatten(1, {heads_, d_qk_});
+  at::Tensor rows = qkv.narrow(1, q_width, k_width + v_width);
+  if (rotary_.defined()) {
+    const at::Tensor k = rows.narrow(1, 0, k_width).unflatten(1, {groups_, d_qk_});
+    rows =
+        at::cat({rotary_.Apply(k, step.positions).flatten(1), rows.narrow(1, k_width, v_width)}, 1);
+  }
   const PagedRowLayout layout{.heads = heads_,
                               .groups = groups_,
                               .key_width = d_qk_,
                               .value_offset = groups_ * d_qk_,
                               .value_width = d_v_,
-                              .row_width = rows.size(1)};
-  return weights_.o(
-      WriteAndAttend(Rotate(rotary_, q, step.positions), rows, layout, scale_, step, cache));
+                              .row_width = k_width + v_width};
+  return Apply(packed_o_, WriteAndAttend(Rotate(rotary_, q, step.positions), rows, layout, scale_,
+                                         step, cache));
 }
 
 }  // namespace triptych

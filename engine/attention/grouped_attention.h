@@ -24,7 +24,8 @@ class GroupedAttention final : public Attention {
   GroupedAttention(int64_t heads, int64_t groups, Weights weights, Rotary rotary = {});
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
-  void PrepareToServe() override {}
+  void PrepareToServe() override;
+  void DropDense() override { weights_ = {}; }
   at::Tensor Paged(const at::Tensor& x, const PagedStep& step, at::Tensor& cache) const override;
 
  private:
@@ -35,6 +36,8 @@ class GroupedAttention final : public Attention {
   int64_t d_qk_;
   int64_t d_v_;
   double scale_;  // 1 / sqrt(d_qk)
+  PackedLinear packed_qkv_;
+  PackedLinear packed_o_;
 };
 
 }  // namespace triptych

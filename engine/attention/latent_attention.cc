@@ -11,10 +11,10 @@
 namespace triptych {
 namespace {
 
-// The latents c and the rotated shared keys k_R of y: [..., r + d_R].
-at::Tensor LatentRows(const LatentShape& shape, const Linear& kv_a, const at::Tensor& latent_norm,
-                      const Rotary& rotary, const at::Tensor& y, const at::Tensor& positions) {
-  const at::Tensor projected = kv_a(y);
+// The latents c and the rotated shared keys k_R of what kv_a projects to: [..., r + d_R].
+at::Tensor LatentRows(const LatentShape& shape, const at::Tensor& projected,
+                      const at::Tensor& latent_norm, const Rotary& rotary,
+                      const at::Tensor& positions) {
   if (!latent_norm.defined() && shape.d_rope == 0) return projected;
   at::Tensor latent = projected.narrow(-1, 0, shape.rank);
   if (latent_norm.defined()) latent = RmsNorm(latent, latent_norm, shape.norm_eps);
@@ -48,8 +48,10 @@ ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape,
       form_(form),
       scale_(1.0 / std::sqrt(static_cast<double>(shape.rank + shape.d_rope))),
       rotary_(std::move(rotary)),
-      kv_a_(weights.kv_a),
-      latent_norm_(weights.latent_norm) {
+      latent_norm_(weights.latent_norm),
+      q_width_(shape.heads *
+               ((form == ReducedForm::kFactored ? shape.d_qk : shape.rank) + shape.d_rope)),
+      kv_a_(weights.kv_a) {
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = weights.q.weight.scalar_type();
   const int64_t heads = shape.heads, d_qk = shape.d_qk, d_v = shape.d_v, rank = shape.rank;
@@ -89,18 +91,24 @@ ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape,
   o_.weight = at::bmm(o, uv).permute({1, 0, 2}).flatten(1).to(dtype).contiguous();  // [D1, H * r]
 }
 
-at::Tensor ReducedLatentAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {
-  const at::Tensor q = q_(x).unflatten(-1, {shape_.heads, -1});
+template <typename Absorb>
+at::Tensor ReducedLatentAttention::FinishQueries(const at::Tensor& q, const at::Tensor& positions,
+                                                 const Absorb& absorb) const {
   if (form_ == ReducedForm::kPremultiplied) {
     return RotateTail(shape_, rotary_, q, shape_.rank, positions);
   }
-  const at::Tensor content = PerHead(q.narrow(-1, 0, shape_.d_qk), uk_);  // [..., H, r]
+  const at::Tensor content = absorb(q.narrow(-1, 0, shape_.d_qk));  // [..., H, r]
   if (shape_.d_rope == 0) return content;
   return at::cat({content, rotary_.Apply(q.narrow(-1, shape_.d_qk, shape_.d_rope), positions)}, -1);
 }
 
+at::Tensor ReducedLatentAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {
+  return FinishQueries(q_(x).unflatten(-1, {shape_.heads, -1}), positions,
+                       [&](const at::Tensor& content) { return PerHead(content, uk_); });
+}
+
 at::Tensor ReducedLatentAttention::Rows(const at::Tensor& y, const at::Tensor& positions) const {
-  return LatentRows(shape_, kv_a_, latent_norm_, rotary_, y, positions);
+  return LatentRows(shape_, kv_a_(y), latent_norm_, rotary_, positions);
 }
 
 at::Tensor ReducedLatentAttention::Output(const at::Tensor& latents) const {
@@ -116,6 +124,33 @@ at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& 
   return Output(AttendDense(q, key, key.narrow(-1, 0, shape_.rank), scale_, causal));
 }
 
+void ReducedLatentAttention::Pack() {
+  packed_in_ = triptych::Pack({q_, kv_a_});
+  packed_o_ = triptych::Pack({o_});
+  if (form_ == ReducedForm::kFactored) {
+    packed_uk_ = PackHeads(uk_.transpose(1, 2));
+    packed_uv_ = PackHeads(uv_t_.transpose(1, 2));
+  }
+  q_ = kv_a_ = o_ = Linear();
+  uk_ = uv_t_ = at::Tensor();
+}
+
+ReducedLatentAttention::QueriesAndRows ReducedLatentAttention::PackedInputs(
+    const at::Tensor& x, const at::Tensor& positions) const {
+  const at::Tensor projected = Apply(packed_in_, x);  // [tokens, H * (width + d_R) + r + d_R]
+  const auto absorb = [&](const at::Tensor& content) {
+    return Apply(packed_uk_, content).unflatten(1, {shape_.heads, -1});
+  };
+  return {FinishQueries(projected.narrow(1, 0, q_width_).unflatten(1, {shape_.heads, -1}),
+                        positions, absorb),
+          LatentRows(shape_, projected.narrow(1, q_width_, shape_.rank + shape_.d_rope),
+                     latent_norm_, rotary_, positions)};
+}
+
+at::Tensor ReducedLatentAttention::PackedOutput(const at::Tensor& latents) const {
+  return Apply(packed_o_, form_ == ReducedForm::kFactored ? Apply(packed_uv_, latents) : latents);
+}
+
 LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary)
     : shape_(shape), weights_(std::move(weights)), rotary_(std::move(rotary)) {}
 
@@ -123,7 +158,7 @@ at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool
   const int64_t heads = shape_.heads, d_qk = shape_.d_qk, d_v = shape_.d_v, d_rope = shape_.d_rope;
   const at::Tensor q = RotateTail(shape_, rotary_, weights_.q(x).unflatten(-1, {heads, -1}), d_qk,
                                   at::arange(x.size(1), at::kLong));  // [batch, L1, H, d_qk + d_R]
-  const at::Tensor rows = LatentRows(shape_, weights_.kv_a, weights_.latent_norm, rotary_, y,
+  const at::Tensor rows = LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_,
                                      at::arange(y.size(1), at::kLong));  // [batch, L2, r + d_R]
   const at::Tensor latent = rows.narrow(-1, 0, shape_.rank);
   const at::Tensor kv = Linear{weights_.kv_b, {}}(latent).unflatten(-1, {heads, d_qk + d_v});
@@ -145,8 +180,9 @@ void LatentAttention::PrepareToServe() {
   const int64_t heads = shape_.heads, rank = shape_.rank;
   const int64_t premultiplied = 2 * heads * rank * width;
   const int64_t factored = heads * (shape_.d_qk + shape_.d_v) * (width + rank);
-  reduced_ = std::make_unique<const ReducedLatentAttention>(
+  reduced_ = std::make_unique<ReducedLatentAttention>(
       Reduce(premultiplied <= factored ? ReducedForm::kPremultiplied : ReducedForm::kFactored));
+  reduced_->Pack();
 }
 
 at::Tensor LatentAttention::Paged(const at::Tensor& x, const PagedStep& step,
@@ -157,10 +193,9 @@ at::Tensor LatentAttention::Paged(const at::Tensor& x, const PagedStep& step,
                               .value_offset = 0,
                               .value_width = shape_.rank,
                               .row_width = shape_.rank + shape_.d_rope};
-  const at::Tensor latents =
-      WriteAndAttend(reduced_->Queries(x, step.positions), reduced_->Rows(x, step.positions),
-                     layout, reduced_->scale(), step, cache);
-  return reduced_->Output(latents);
+  const auto [queries, rows] = reduced_->PackedInputs(x, step.positions);
+  return reduced_->PackedOutput(
+      WriteAndAttend(queries, rows, layout, reduced_->scale(), step, cache));
 }
 
 }  // namespace triptych

@@ -41,32 +41,59 @@ class ReducedLatentAttention {
   ReducedLatentAttention(const LatentShape& shape, const LatentWeights& weights, Rotary rotary,
                          ReducedForm form);
 
-  // x: [batch, L1, D1], y: [batch, L2, D2] -> [batch, L1, D1].
+  // x: [batch, L1, D1], y: [batch, L2, D2] -> [batch, L1, D1]. REQUIRES: not packed.
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const;
 
   // x: [..., D1], positions: [tokens] -> reduced queries [..., H, r + d_R], to be scaled by
-  // scale().
+  // scale(). REQUIRES: not packed, as below.
   at::Tensor Queries(const at::Tensor& x, const at::Tensor& positions) const;
   // y: [..., D2] -> cache rows [..., r + d_R].
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const;
   // Weighted latents [..., H * r] -> [..., D1].
   at::Tensor Output(const at::Tensor& latents) const;
+
+  // Rearranges the weights, in float32 or bfloat16, for self-attention in float32, and keeps no
+  // other copy of them.
+  void Pack();
+  struct QueriesAndRows {
+    at::Tensor queries;  // [tokens, H, r + d_R]
+    at::Tensor rows;     // [tokens, r + d_R]
+  };
+  // x: [tokens, D]. REQUIRES: Pack(), as below.
+  QueriesAndRows PackedInputs(const at::Tensor& x, const at::Tensor& positions) const;
+  // Weighted latents [tokens, H * r] -> [tokens, D].
+  at::Tensor PackedOutput(const at::Tensor& latents) const;
+
   double scale() const { return scale_; }  // 1 / sqrt(r + d_R)
   ReducedForm form() const { return form_; }
 
  private:
+  // q: [..., H, width + d_R]; `absorb` takes content [..., H, d_qk] to [..., H, r].
+  template <typename Absorb>
+  at::Tensor FinishQueries(const at::Tensor& q, const at::Tensor& positions,
+                           const Absorb& absorb) const;
+
   LatentShape shape_;
   ReducedForm form_;
   double scale_;
   Rotary rotary_;
-  Linear kv_a_;             // [r + d_R, D2]
   at::Tensor latent_norm_;  // [r], or undefined
   // Premultiplied: content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as stored.
   // Both carry the factor sqrt((r + d_R) / (d_qk + d_R)).
+  int64_t q_width_;  // H * (width + d_R)
+
+  // Until packed.
+  Linear kv_a_;      // [r + d_R, D2]
   Linear q_;         // [H * (width + d_R), D1], per head; width r or d_qk
   at::Tensor uk_;    // [H, d_qk, r]; factored only
   at::Tensor uv_t_;  // [H, r, d_v]; factored only
   Linear o_;         // [D1, H * r] or [D1, H * d_v]
+
+  // Once packed.
+  PackedLinear packed_in_;  // q_, then kv_a_
+  PackedLinear packed_uk_;  // per head [r, d_qk]; factored only
+  PackedLinear packed_uv_;  // per head [d_v, r]; factored only
+  PackedLinear packed_o_;
 };
 
 // Dense is vanilla: keys and values are expanded. Paged is reduced.
@@ -77,6 +104,7 @@ class LatentAttention final : public Attention {
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
   // Chooses the reduced form that has fewer elements to read.
   void PrepareToServe() override;
+  void DropDense() override { weights_ = {}; }
   at::Tensor Paged(const at::Tensor& x, const PagedStep& step, at::Tensor& cache) const override;
 
   ReducedLatentAttention Reduce(ReducedForm form) const;
@@ -85,7 +113,7 @@ class LatentAttention final : public Attention {
   LatentShape shape_;
   LatentWeights weights_;
   Rotary rotary_;
-  std::unique_ptr<const ReducedLatentAttention> reduced_;
+  std::unique_ptr<ReducedLatentAttention> reduced_;  // packed
 };
 
 }  // namespace triptych

@@ -4,6 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
+#include "engine/kernels/packed_linear.h"
+
 namespace triptych {
 
 struct Linear {
@@ -20,6 +24,19 @@ struct Linear {
         bias.defined() ? c10::optional<at::Tensor>(bias.to(x.scalar_type())) : c10::nullopt);
   }
 };
+
+// For serving: linear layers that read the same input as one, whose outputs follow one another.
+// Weights are all float32 or all bfloat16; those not defined are left out.
+PackedLinear Pack(const std::vector<Linear>& layers);
+
+// For serving: a product per head.
+//   weight: [heads, out, in] float32 or bfloat16
+PackedLinear PackHeads(const at::Tensor& weight);
+
+// On the calling thread's ComputePool().
+//   x: [tokens, ...] float32, the groups' inputs one after another
+//   returns [tokens, groups * outputs] float32
+at::Tensor Apply(const PackedLinear& layer, const at::Tensor& x);
 
 }  // namespace triptych
 

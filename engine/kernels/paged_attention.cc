@@ -1,7 +1,5 @@
 #include "engine/kernels/paged_attention.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -145,23 +143,27 @@ auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendGroupBFloat16
 template <typename Row>
 void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,
-                    const std::vector<PagedSequence>& sequences, float* out) {
-  // One piece of work is a token and a group.
+                    const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool) {
+  // One piece of work is a token and a group; a task is some of them.
   struct Token {
     const int32_t* blocks;
     int64_t length;  // positions it sees
   };
   std::vector<Token> tokens;
+  int64_t positions = 0;  // of all tokens
   for (const PagedSequence& sequence : sequences) {
     for (int64_t i = 0; i < sequence.count; ++i) {
       tokens.push_back({sequence.blocks, sequence.start + i + 1});
+      positions += tokens.back().length;
     }
   }
   const auto attend = Dispatch(cache);
   const auto pieces = static_cast<int64_t>(tokens.size()) * layout.groups;
-  at::parallel_for(0, pieces, 1, [&](int64_t begin, int64_t end) {
+  const int64_t tasks = std::min(
+      pieces, pool.TasksWorth(positions * layout.heads * (layout.key_width + layout.value_width)));
+  pool.Run(tasks, [&](int64_t task) {
     thread_local std::vector<float> scores;
-    for (int64_t piece = begin; piece < end; ++piece) {
+    for (int64_t piece = pieces * task / tasks; piece < pieces * (task + 1) / tasks; ++piece) {
       const int64_t token = piece / layout.groups;
       attend(q + token * layout.heads * layout.key_width, cache, tokens[token].blocks,
              tokens[token].length, block_positions, layout, piece % layout.groups, scale, scores,
@@ -171,9 +173,9 @@ void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
 }
 
 template void PagedAttention(const float*, const float*, int64_t, const PagedRowLayout&, float,
-                             const std::vector<PagedSequence>&, float*);
+                             const std::vector<PagedSequence>&, float*, ThreadPool&);
 template void PagedAttention(const float*, const uint16_t*, int64_t, const PagedRowLayout&, float,
-                             const std::vector<PagedSequence>&, float*);
+                             const std::vector<PagedSequence>&, float*, ThreadPool&);
 
 }  // namespace triptych
 #endif  // HWY_ONCE

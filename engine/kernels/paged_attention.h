@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/kernels/thread_pool.h"
+
 namespace triptych {
 
 // New tokens of one sequence: queries at positions start to start + count - 1. Query i attends
@@ -31,11 +33,11 @@ struct PagedRowLayout {
 //   q: [tokens, heads, key_width]   cache: [blocks, block_positions, row_width]
 //   out: [tokens, heads, value_width]
 // Each output is summed in an order that depends on its own position only, so the result is
-// independent of what else is in the batch. Runs on LibTorch's intra-op threads.
+// independent of what else is in the batch and of the number of threads.
 template <typename Row>
 void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,
-                    const std::vector<PagedSequence>& sequences, float* out);
+                    const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool);
 
 }  // namespace triptych
 

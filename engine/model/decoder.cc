@@ -6,6 +6,8 @@
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
 #include "engine/attention/rms_norm.h"
+#include "engine/kernels/activation.h"
+#include "engine/kernels/threads.h"
 
 namespace triptych {
 namespace {
@@ -132,8 +134,40 @@ at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout,
 }
 
 void Decoder::PrepareToServe() {
-  lm_head_.weight = lm_head_.weight.to(residual_dtype_);
-  for (Layer& layer : layers_) layer.attention->PrepareToServe();
+  packed_lm_head_ = Pack({{lm_head_.weight.to(at::kFloat), {}}});
+  for (Layer& layer : layers_) {
+    layer.attention->PrepareToServe();
+    layer.packed_in = Pack({layer.gate, layer.up});
+    layer.packed_down = Pack({layer.down});
+  }
+}
+
+void Decoder::DropDense() {
+  lm_head_ = Linear();
+  for (Layer& layer : layers_) {
+    layer.attention->DropDense();
+    layer.gate = layer.up = layer.down = Linear();
+  }
+}
+
+at::Tensor Decoder::PackedMlp(const Layer& layer, const at::Tensor& x) const {
+  at::Tensor h = Apply(layer.packed_in, x);  // [tokens, intermediate], or twice that: gate, then up
+  const int64_t tokens = h.size(0), width = config_.intermediate_size;
+  switch (config_.hidden_act) {
+    case HiddenAct::kSilu: {
+      const at::Tensor gated = at::empty({tokens, width}, at::kFloat);
+      GatedSilu(h.data_ptr<float>(), tokens, width, gated.data_ptr<float>(), ComputePool());
+      h = gated;
+      break;
+    }
+    case HiddenAct::kGelu:
+      GeluTanh(h.data_ptr<float>(), tokens, width, ComputePool());
+      break;
+    case HiddenAct::kGeluExact:
+      Gelu(h.data_ptr<float>(), tokens, width, ComputePool());
+      break;
+  }
+  return Apply(layer.packed_down, h);
 }
 
 at::Tensor Decoder::Step(const at::Tensor& ids, const PagedStep& step, const at::Tensor& logit_rows,
@@ -141,11 +175,10 @@ at::Tensor Decoder::Step(const at::Tensor& ids, const PagedStep& step, const at:
   at::Tensor x = Embed(ids, step.positions);  // [tokens, D]
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const Layer& layer = layers_[i];
-    x.add_(layer.attention->Paged(Normalize(layer.attention_norm, x).to(compute_dtype_), step,
-                                  cache.layer(i)));
-    x.add_(Mlp(layer, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
+    x.add_(layer.attention->Paged(Normalize(layer.attention_norm, x), step, cache.layer(i)));
+    x.add_(PackedMlp(layer, Normalize(layer.mlp_norm, x)));
   }
-  return lm_head_(Normalize(final_norm_, x.index_select(0, logit_rows)));
+  return Apply(packed_lm_head_, Normalize(final_norm_, x.index_select(0, logit_rows)));
 }
 
 int64_t ParameterCount(const ModelConfig& config) {

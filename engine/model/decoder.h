@@ -34,10 +34,18 @@ class Decoder {
   at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr,
                      std::vector<at::Tensor>* attention_inputs = nullptr) const;
 
-  // Derives what Step needs from the weights as they are now.
+  // Derives what Step needs from the weights as they are now. REQUIRES: the compute dtype is
+  // float32 or bfloat16.
   void PrepareToServe();
+  // Frees the weights that Forward alone reads, most of which PrepareToServe copied.
+  // REQUIRES: PrepareToServe(); Forward is not called again.
+  void DropDense();
 
-  // New tokens of several sequences over the paged cache. REQUIRES: PrepareToServe().
+  // New tokens of several sequences over the paged cache. REQUIRES: PrepareToServe(). Computes in
+  // float32; under a bfloat16 compute dtype, what weights are multiplied with is rounded to
+  // bfloat16, the logits' input excepted. A token's logits are the same bits whatever else is in
+  // the step, however its sequence was cut into steps, and on any number of threads (of
+  // ComputePool()).
   //   ids: [tokens] int64   logit_rows: [rows] int64, the tokens whose logits are wanted
   //   returns float32 logits [rows, vocab_size]
   at::Tensor Step(const at::Tensor& ids, const PagedStep& step, const at::Tensor& logit_rows,
@@ -54,9 +62,11 @@ class Decoder {
     Norm attention_norm;
     std::unique_ptr<Attention> attention;
     Norm mlp_norm;
-    Linear gate;  // [intermediate, D]; undefined under GELU
-    Linear up;    // [intermediate, D]
-    Linear down;  // [D, intermediate]
+    Linear gate;             // [intermediate, D]; undefined under GELU
+    Linear up;               // [intermediate, D]
+    Linear down;             // [D, intermediate]
+    PackedLinear packed_in;  // gate, if defined, then up
+    PackedLinear packed_down;
   };
 
   Layer MakeLayer(const Weights& weights, const Rotary& rotary, int64_t index) const;
@@ -66,6 +76,8 @@ class Decoder {
   at::Tensor Normalize(const Norm& norm, const at::Tensor& x) const;
   // x: [..., D] in the compute dtype -> [..., D].
   at::Tensor Mlp(const Layer& layer, const at::Tensor& x) const;
+  // The same for serving. x: [tokens, D] float32 -> [tokens, D] float32.
+  at::Tensor PackedMlp(const Layer& layer, const at::Tensor& x) const;
 
   ModelConfig config_;
   at::ScalarType compute_dtype_;
@@ -75,6 +87,7 @@ class Decoder {
   std::vector<Layer> layers_;
   Norm final_norm_;
   Linear lm_head_;  // [vocab, D]
+  PackedLinear packed_lm_head_;
 };
 
 // The number of elements of all weights.

@@ -9,7 +9,7 @@ namespace triptych {
 
 EngineLoop::EngineLoop(std::vector<Engine*> engines, int threads)
     : engines_(std::move(engines)), thread_([this, threads] {
-        SetComputeThreads(threads);
+        SetServingThreads(threads);
         Run();
       }) {}
 

@@ -42,6 +42,7 @@ HostedModel LoadHostedModel(const HostOptions& options) {
   auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
                                            ToScalarType(model.weight_dtype));
   decoder->PrepareToServe();
+  decoder->DropDense();
   EngineOptions engine = options.engine;
   engine.kv_dtype = model.kv_dtype;
   model.engine = std::make_unique<Engine>(std::move(decoder), model.tokenizer, engine);

@@ -220,7 +220,8 @@ TEST(GroupedAttention, MemoryOfKeysAndValuesDoesNotGrowWithQueryHeads) {
 
 TEST(GroupedAttention, PagedAllocatesNothingThatGrowsWithTheContext) {
   const Shape s{"", 1, 1, 1, 16, 16, 8, 2, 4, 4};
-  const GroupedAttention attention = Make(s, RandomWeights(s, 17), at::kFloat);
+  GroupedAttention attention = Make(s, RandomWeights(s, 17), at::kFloat);
+  attention.PrepareToServe();
   const int64_t context = 4096;
   at::Tensor cache = at::zeros({context / 16, 16, 16}, at::kFloat);
   std::vector<int32_t> blocks(context / 16);

@@ -1,10 +1,14 @@
-// Speed of the engine on the shipped models, without gRPC.
+// Speed of the engine on the shipped models, without gRPC, and of its kernels.
+#include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "engine/attention/linear.h"
 #include "engine/kernels/threads.h"
 #include "engine/serving/hosted_model.h"
 
@@ -83,11 +87,66 @@ void Prefill(benchmark::State& state, const std::string& kind) {
                          benchmark::Counter::kIsRate);
 }
 
+// The product of a linear layer, packed or LibTorch's. Weights of one layer after another, 256 MiB
+// or more of them, so that they come from memory if `cached` is false.
+void LinearProduct(benchmark::State& state, at::ScalarType dtype, bool packed, bool cached) {
+  SetComputeThreads(static_cast<int>(std::thread::hardware_concurrency()));
+  const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
+  const at::Tensor weight = at::randn({outputs, inputs}, at::kFloat).to(dtype);
+  const auto bytes = static_cast<int64_t>(weight.nbytes());
+  const int64_t copies = cached ? 1 : (int64_t{1} << 28) / bytes + 1;
+  std::vector<Linear> layers;
+  std::vector<PackedLinear> packed_layers;
+  for (int64_t i = 0; i < copies; ++i) {
+    if (packed) {
+      packed_layers.push_back(Pack({{weight, {}}}));
+    } else {
+      layers.push_back({weight.clone(), {}});
+    }
+  }
+  const at::Tensor x = at::randn({rows, inputs}, at::kFloat);
+  const at::Tensor own_x = x.to(dtype);
+  int64_t i = 0;
+  for (auto _ : state) {
+    const at::Tensor y = packed ? Apply(packed_layers[i], x) : layers[i](own_x);
+    benchmark::DoNotOptimize(y.data_ptr());
+    i = (i + 1) % copies;
+  }
+  SetServingThreads(static_cast<int>(std::thread::hardware_concurrency()));
+  const auto rate = [&](double per_iteration) {
+    return benchmark::Counter(per_iteration, benchmark::Counter::kIsIterationInvariantRate);
+  };
+  state.counters["weight bytes/s"] = rate(static_cast<double>(bytes));
+  state.counters["FLOP/s"] = rate(2.0 * static_cast<double>(outputs * inputs * rows));
+}
+
+void RegisterLinearProducts() {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const bool cached : {true, false}) {
+      for (const bool packed : {false, true}) {
+        const std::string name = std::string("linear/") + (dtype == at::kFloat ? "f32" : "bf16") +
+                                 (cached ? "/cached" : "/memory") + (packed ? "/packed" : "/torch");
+        auto* linear = benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+          LinearProduct(state, dtype, packed, cached);
+        });
+        linear->ArgNames({"out", "in", "rows"})->Unit(benchmark::kMicrosecond)->UseRealTime();
+        for (const int64_t rows : {1, 8, 32, 240}) {
+          if (cached) {
+            linear->Args({256, 672, rows});
+          } else {
+            linear->Args({2048, 8192, rows});
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace triptych
 
 int main(int argc, char** argv) {
-  triptych::SetComputeThreads(static_cast<int>(std::thread::hardware_concurrency()));
+  triptych::SetServingThreads(static_cast<int>(std::thread::hardware_concurrency()));
   for (const std::string kind : {"mha", "gqa", "mla"}) {
     benchmark::RegisterBenchmark(("decode/" + kind).c_str(),
                                  [kind](benchmark::State& state) { triptych::Decode(state, kind); })
@@ -103,6 +162,7 @@ int main(int argc, char** argv) {
         ->Unit(benchmark::kMicrosecond)
         ->UseRealTime();
   }
+  triptych::RegisterLinearProducts();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

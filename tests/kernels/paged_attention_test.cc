@@ -148,7 +148,9 @@ class Batch {
     // Beyond the end is a guard that must survive.
     const int64_t size = tokens * layout_.heads * layout_.value_width;
     std::vector<float> out(size + 64, 12345.0f);
-    PagedAttention(q, cache_.data(), block_positions_, layout_, Scale(), sequences, out.data());
+    ThreadPool pool(3);
+    PagedAttention(q, cache_.data(), block_positions_, layout_, Scale(), sequences, out.data(),
+                   pool);
     for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
     out.resize(size);
     return out;
@@ -260,6 +262,7 @@ TEST(PagedAttention, EqualScoresGiveTheMean) {
 }
 
 TEST(PagedAttention, NoSequencesIsNothing) {
+  ThreadPool pool(2);
   PagedAttention<float>(nullptr, nullptr, 4,
                         {.heads = 1,
                          .groups = 1,
@@ -267,7 +270,7 @@ TEST(PagedAttention, NoSequencesIsNothing) {
                          .value_offset = 1,
                          .value_width = 1,
                          .row_width = 2},
-                        1, {}, nullptr);
+                        1, {}, nullptr, pool);
 }
 
 // Controls: a row that was not written, or belongs to another position, shows.

@@ -13,9 +13,11 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/kernels/threads.h"
 #include "engine/model/dropout.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
@@ -210,6 +212,42 @@ TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) {
   for (size_t s = 0; s < lengths.size(); ++s) {
     const at::Tensor alone = InPieces(*decoder, ids[s], {lengths[s]});
     EXPECT_LE(LargestDifference(at::cat(logits[s]), alone), kLogits) << "sequence " << s;
+  }
+}
+
+// A sequence's logits, bit for bit: alone in one step, token by token, in pieces, and among others,
+// each on one thread and on more.
+TEST_P(DecoderTest, LogitsAreTheSameBitsInEveryBatch) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto decoder = ServingDecoder(config(), weights_, dtype);
+    const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 30);
+    const std::vector<int64_t> other = RandomIds(config(), 31, 31);
+    // SetComputeThreads is of the thread that calls it.
+    at::Tensor expected;
+    for (const int threads : {1, 2, 3}) {
+      std::thread([&] {
+        SetComputeThreads(threads);
+        const at::Tensor whole = InPieces(*decoder, ids, {std::ssize(ids)}, dtype);
+        if (!expected.defined()) expected = whole;
+        EXPECT_TRUE(at::equal(whole, expected)) << threads << " threads";
+        for (const std::vector<int64_t>& sizes :
+             {std::vector<int64_t>{1}, {5, 4, 3}, {13, 1}, {9, 17}}) {
+          EXPECT_TRUE(at::equal(InPieces(*decoder, ids, sizes, dtype), expected))
+              << threads << " threads, first piece " << sizes[0];
+        }
+
+        PagedRunner runner(*decoder, 4, dtype);
+        runner.Step({{1, other}});
+        std::vector<at::Tensor> logits;
+        const std::vector<int64_t> head(ids.begin(), ids.begin() + 11);
+        logits.push_back(runner.Step({{0, {4, 2}}, {2, head}, {1, {other[0]}}}).narrow(0, 2, 11));
+        for (size_t i = head.size(); i < ids.size(); ++i) {
+          const at::Tensor step = runner.Step({{2, {ids[i]}}, {3, {other[i % 31]}}});
+          logits.push_back(step.narrow(0, 0, 1));
+        }
+        EXPECT_TRUE(at::equal(at::cat(logits), expected)) << threads << " threads, among others";
+      }).join();
+    }
   }
 }
 

@@ -1,0 +1,42 @@
+#include "engine/attention/linear.h"
+
+#include "engine/kernels/threads.h"
+
+namespace triptych {
+namespace {
+
+// weight: [groups, outputs, inputs], bias: [groups, outputs] or undefined
+PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor rows = weight.contiguous();
+  const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat).contiguous() : at::Tensor();
+  const PackedLinear::Shape shape{rows.size(0), rows.size(1), rows.size(2)};
+  const float* bias_data = bias.defined() ? wide_bias.data_ptr<float>() : nullptr;
+  if (rows.scalar_type() == at::kFloat) return {shape, rows.data_ptr<float>(), bias_data};
+  return {shape, reinterpret_cast<const uint16_t*>(rows.data_ptr<at::BFloat16>()), bias_data};
+}
+
+}  // namespace
+
+PackedLinear Pack(const std::vector<Linear>& layers) {
+  std::vector<at::Tensor> weights, biases;
+  bool any_bias = false;
+  for (const Linear& layer : layers) {
+    if (!layer.defined()) continue;
+    weights.push_back(layer.weight);
+    any_bias = any_bias || layer.bias.defined();
+    biases.push_back(layer.bias.defined() ? layer.bias.to(at::kFloat)
+                                          : at::zeros({layer.weight.size(0)}, at::kFloat));
+  }
+  return PackGroups(at::cat(weights).unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor());
+}
+
+PackedLinear PackHeads(const at::Tensor& weight) { return PackGroups(weight, {}); }
+
+at::Tensor Apply(const PackedLinear& layer, const at::Tensor& x) {
+  const at::Tensor rows = x.contiguous();
+  at::Tensor y = at::empty({x.size(0), layer.shape().groups * layer.shape().outputs}, at::kFloat);
+  layer.Apply(rows.data_ptr<float>(), x.size(0), y.data_ptr<float>(), ComputePool());
+  return y;
+}
+
+}  // namespace triptych

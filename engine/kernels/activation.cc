@@ -1,0 +1,125 @@
+#include "engine/kernels/activation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <span>
+
+// Compiled once for each instruction set; the best one is chosen at run time.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/kernels/activation.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "hwy/contrib/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace triptych {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using FloatTag = hn::CappedTag<float, 16>;
+using FloatVec = hn::Vec<FloatTag>;
+
+// g / (1 + exp(-s)); zero where exp(-s) has no float32.
+HWY_INLINE FloatVec TimesSigmoid(FloatVec g, FloatVec s) {
+  const FloatTag d;
+  const FloatVec limit = hn::Set(d, 88.0f);
+  const FloatVec power = hn::Neg(s);
+  const FloatVec bounded = hn::Max(hn::Min(power, limit), hn::Neg(limit));
+  const FloatVec product = hn::Div(g, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, bounded)));
+  return hn::IfThenElse(hn::Gt(power, limit), hn::Zero(d), product);
+}
+
+// One vector: of the gate and of what it gates; or of x.
+HWY_INLINE FloatVec GatedSiluOf(FloatVec gate, FloatVec up) {
+  return hn::Mul(TimesSigmoid(gate, gate), up);
+}
+HWY_INLINE FloatVec GeluTanhOf(FloatVec x) {
+  const FloatTag d;
+  // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u))
+  const FloatVec twice =
+      hn::Set(d, static_cast<float>(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi));
+  const FloatVec cubic = hn::MulAdd(hn::Mul(hn::Set(d, 0.044715f), hn::Mul(x, x)), x, x);
+  return TimesSigmoid(x, hn::Mul(twice, cubic));
+}
+
+// The last vector of a row goes through here, so that its elements are computed like all others.
+struct Padded {
+  explicit Padded(const float* from, int64_t count) { std::copy_n(from, count, values); }
+  float values[16] = {};
+};
+
+void GatedSiluRow(const float* gate, const float* up, int64_t width, float* y) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) {
+    hn::StoreU(GatedSiluOf(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, y + i);
+  }
+  if (i == width) return;
+  Padded last(gate + i, width - i);
+  const Padded last_up(up + i, width - i);
+  hn::StoreU(GatedSiluOf(hn::LoadU(d, last.values), hn::LoadU(d, last_up.values)), d, last.values);
+  std::copy_n(last.values, width - i, y + i);
+}
+
+void GeluTanhRow(float* x, int64_t width) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) hn::StoreU(GeluTanhOf(hn::LoadU(d, x + i)), d, x + i);
+  if (i == width) return;
+  Padded last(x + i, width - i);
+  hn::StoreU(GeluTanhOf(hn::LoadU(d, last.values)), d, last.values);
+  std::copy_n(last.values, width - i, x + i);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace triptych
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace triptych {
+namespace {
+
+HWY_EXPORT(GatedSiluRow);
+HWY_EXPORT(GeluTanhRow);
+
+// An element costs about as much as so many multiply-adds.
+constexpr int64_t kElementWork = 32;
+
+template <typename Visit>
+void ForEachRow(int64_t rows, int64_t width, ThreadPool& pool, const Visit& visit) {
+  const int64_t tasks = std::min(rows, pool.TasksWorth(rows * width * kElementWork));
+  pool.Run(tasks, [&](int64_t task) {
+    for (int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) visit(row);
+  });
+}
+
+}  // namespace
+
+void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, ThreadPool& pool) {
+  ForEachRow(rows, width, pool, [&](int64_t row) {
+    const float* gate = gate_up + row * 2 * width;
+    HWY_DYNAMIC_DISPATCH(GatedSiluRow)(gate, gate + width, width, y + row * width);
+  });
+}
+
+void GeluTanh(float* x, int64_t rows, int64_t width, ThreadPool& pool) {
+  ForEachRow(rows, width, pool, [&](int64_t row) {
+    HWY_DYNAMIC_DISPATCH(GeluTanhRow)(x + row * width, width);
+  });
+}
+
+void Gelu(float* x, int64_t rows, int64_t width, ThreadPool& pool) {
+  constexpr float kScale = 1 / std::numbers::sqrt2_v<float>;
+  ForEachRow(rows, width, pool, [&](int64_t row) {
+    for (float& g : std::span(x + row * width, width)) g = g / 2 * (1 + std::erf(g * kScale));
+  });
+}
+
+}  // namespace triptych
+#endif  // HWY_ONCE

@@ -1,0 +1,25 @@
+// The nonlinearities of an MLP, for serving.
+#ifndef TRIPTYCH_ENGINE_KERNELS_ACTIVATION_H_
+#define TRIPTYCH_ENGINE_KERNELS_ACTIVATION_H_
+
+#include <cstdint>
+
+#include "engine/kernels/thread_pool.h"
+
+namespace triptych {
+
+// An element's result depends on nothing but the element: not on its place, nor on the batch.
+
+// silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
+//   gate_up: [rows, 2 * width], gate first   y: [rows, width]
+void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, ThreadPool& pool);
+
+// In place, on [rows, width]: g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))).
+void GeluTanh(float* x, int64_t rows, int64_t width, ThreadPool& pool);
+
+// In place, on [rows, width]: g / 2 * (1 + erf(g / sqrt(2))).
+void Gelu(float* x, int64_t rows, int64_t width, ThreadPool& pool);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_ACTIVATION_H_

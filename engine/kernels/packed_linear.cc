@@ -1,0 +1,379 @@
+#include "engine/kernels/packed_linear.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
+// of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_WANT_AVX3_DL  // the first set that may have bfloat16 products
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/kernels/packed_linear.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef TRIPTYCH_PACKED_LINEAR_ONCE
+#define TRIPTYCH_PACKED_LINEAR_ONCE
+namespace triptych {
+namespace {
+
+constexpr int64_t kPanel = 32;  // outputs
+
+// Rows of x against consecutive panels of one group.
+struct Product {
+  const void* x;        // [rows][x_stride] float32, or bfloat16 pairs
+  const void* weights;  // [panels][steps][kPanel] float32, or bfloat16 pairs
+  const float* bias;    // [panels][kPanel]
+  float* y;             // [rows][y_stride]
+  int64_t x_stride;     // in 32-bit elements, as `steps`
+  int64_t y_stride;
+  int64_t rows;
+  int64_t steps;    // inputs, or pairs of inputs
+  int64_t outputs;  // of all the panels; the last one may be partial
+};
+
+}  // namespace
+}  // namespace triptych
+#endif  // TRIPTYCH_PACKED_LINEAR_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace triptych {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using FloatTag = hn::CappedTag<float, kPanel>;
+using BitsTag = hn::RebindToUnsigned<FloatTag>;
+using FloatVec = hn::Vec<FloatTag>;
+using BitsVec = hn::Vec<BitsTag>;
+
+constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
+// Sums that registers hold, next to weights and inputs.
+#if !HWY_ARCH_X86
+constexpr int kSums = 24;
+#elif HWY_TARGET <= HWY_AVX3
+constexpr int kSums = 16;  // of 32 registers; more rows need more pointers than there are
+#else
+constexpr int kSums = 12;
+#endif
+constexpr int kMaxRows = std::max(1, kSums / kVectors);
+
+// What one 32-bit element of weights and one of x contribute to a sum.
+struct Float32 {
+  using Element = float;
+  static constexpr int kParts = 1;
+  template <int kPart>
+  static HWY_INLINE FloatVec Weights(const float* w) {
+    return hn::LoadU(FloatTag(), w);
+  }
+  template <int kPart>
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, float x) {
+    return hn::MulAdd(w, hn::Set(FloatTag(), x), sum);
+  }
+};
+
+// The first of a pair is in the lower half.
+struct BFloat16 {
+  using Element = uint32_t;
+  static constexpr int kParts = 2;
+  template <int kPart>
+  static HWY_INLINE FloatVec Widen(BitsVec pairs) {
+    const BitsTag d;
+    return hn::BitCast(FloatTag(), kPart == 0 ? hn::ShiftLeft<16>(pairs)
+                                              : hn::And(pairs, hn::Set(d, 0xffff0000u)));
+  }
+  template <int kPart>
+  static HWY_INLINE FloatVec Weights(const uint32_t* w) {
+    return Widen<kPart>(hn::LoadU(BitsTag(), w));
+  }
+  template <int kPart>
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, uint32_t x) {
+    return hn::MulAdd(w, Widen<kPart>(hn::Set(BitsTag(), x)), sum);
+  }
+};
+
+#if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
+#define TRIPTYCH_BFLOAT16_DOT 1
+// Not every processor of these sets has it, so the compiler must not know the instruction.
+struct BFloat16Dot {
+  using Element = uint32_t;
+  static constexpr int kParts = 1;
+  template <int kPart>
+  static HWY_INLINE BitsVec Weights(const uint32_t* w) {
+    return hn::LoadU(BitsTag(), w);
+  }
+  template <int kPart>
+  static HWY_INLINE FloatVec Add(FloatVec sum, BitsVec w, uint32_t x) {
+    const BitsVec pairs = hn::Set(BitsTag(), x);
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(pairs.raw));
+    return sum;
+  }
+};
+#else
+#define TRIPTYCH_BFLOAT16_DOT 0
+#endif
+
+// sums += part kPart of one step.
+template <class Kind, int kPart, int kRows, int kColumns>
+HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
+                        const typename Kind::Element* const (&weights)[kColumns], int64_t step,
+                        FloatVec (&sums)[kRows][kColumns]) {
+  decltype(Kind::template Weights<kPart>(weights[0])) w[kColumns];
+  HWY_UNROLL(24)
+  for (int c = 0; c < kColumns; ++c)
+    w[c] = Kind::template Weights<kPart>(weights[c] + step * kPanel);
+  HWY_UNROLL(24)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) {
+      sums[r][c] = Kind::template Add<kPart>(sums[r][c], w[c], x[r][step]);
+    }
+  }
+}
+
+// kRows rows from `row` on against kPanels panels from `panel` on.
+template <class Kind, int kRows, int kPanels>
+void Tile(const Product& p, int64_t row, int64_t panel) {
+  using Element = typename Kind::Element;
+  constexpr int kColumns = kPanels * kVectors;
+  constexpr int64_t kLanes = kPanel / kVectors;
+  const FloatTag d;
+  const Element* x[kRows];
+  const Element* weights[kColumns];
+  FloatVec sums[kRows][kColumns];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = static_cast<const Element*>(p.x) + (row + r) * p.x_stride;
+  }
+  HWY_UNROLL(24)
+  for (int c = 0; c < kColumns; ++c) {
+    weights[c] = static_cast<const Element*>(p.weights) +
+                 (panel + c / kVectors) * p.steps * kPanel + c % kVectors * kLanes;
+    const FloatVec bias = hn::LoadU(d, p.bias + panel * kPanel + c * kLanes);
+    HWY_UNROLL(24)
+    for (int r = 0; r < kRows; ++r) sums[r][c] = bias;
+  }
+  for (int64_t step = 0; step < p.steps; ++step) {
+    AddPart<Kind, 0>(x, weights, step, sums);
+    if constexpr (Kind::kParts == 2) AddPart<Kind, 1>(x, weights, step, sums);
+  }
+
+  const int64_t columns = std::min<int64_t>(kPanels * kPanel, p.outputs - panel * kPanel);
+  HWY_UNROLL(24)
+  for (int r = 0; r < kRows; ++r) {
+    float* y = p.y + (row + r) * p.y_stride + panel * kPanel;
+    float whole[kPanels * kPanel];
+    float* out = columns == kPanels * kPanel ? y : whole;
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[r][c], d, out + c * kLanes);
+    if (out == whole) std::copy_n(whole, columns, y);
+  }
+}
+
+// kRows rows against the panels from `panel` to `end`, kPanels at a time and then fewer: several
+// panels are what keeps a processor busy when the rows are few.
+template <class Kind, int kRows, int kPanels>
+HWY_INLINE void TilePanels(const Product& p, int64_t row, int64_t panel, int64_t end) {
+  for (; panel + kPanels <= end; panel += kPanels) Tile<Kind, kRows, kPanels>(p, row, panel);
+  if constexpr (kPanels > 1) TilePanels<Kind, kRows, kPanels - 1>(p, row, panel, end);
+}
+
+// 1 <= rows <= kRows.
+template <class Kind, int kRows>
+HWY_INLINE void TileRows(const Product& p, int64_t row, int64_t rows, int64_t panel, int64_t end) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return TileRows<Kind, kRows - 1>(p, row, rows, panel, end);
+  }
+  TilePanels<Kind, kRows, std::clamp(kSums / (kRows * kVectors), 1, 4)>(p, row, panel, end);
+}
+
+template <class Kind>
+void Multiply(const Product& p) {
+  const int64_t panels = (p.outputs + kPanel - 1) / kPanel;
+  const int64_t tiles = (p.rows + kMaxRows - 1) / kMaxRows;
+  // Weights that several tiles read are read while they are in a cache.
+  const int64_t together = tiles == 1 ? panels : 2;
+  for (int64_t panel = 0; panel < panels; panel += together) {
+    for (int64_t i = 0; i < tiles; ++i) {
+      const int64_t row = p.rows * i / tiles;
+      TileRows<Kind, kMaxRows>(p, row, p.rows * (i + 1) / tiles - row, panel,
+                               std::min(panel + together, panels));
+    }
+  }
+}
+
+void MultiplyFloat32(const Product& p) { Multiply<Float32>(p); }
+void MultiplyBFloat16(const Product& p) {
+#if TRIPTYCH_BFLOAT16_DOT
+  if (__builtin_cpu_supports("avx512bf16")) return Multiply<BFloat16Dot>(p);
+#endif
+  Multiply<BFloat16>(p);
+}
+#undef TRIPTYCH_BFLOAT16_DOT
+
+// The nearest bfloat16, ties to even, in pairs; a zero follows an odd last one.
+//   x: [count]   pairs: [(count + 1) / 2]
+void RoundToBFloat16(const float* x, int64_t count, float* pairs) {
+  constexpr int64_t kLanes = kPanel / kVectors;
+  const FloatTag d;
+  const BitsTag bits_tag;
+  const hn::Rebind<int32_t, FloatTag> signed_tag;
+  const hn::Rebind<uint16_t, FloatTag> half_tag;
+  auto* out = reinterpret_cast<std::byte*>(pairs);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t lanes = std::min(kLanes, count - i);
+    float last[kLanes] = {};
+    if (lanes < kLanes) std::copy_n(x + i, lanes, last);
+    const FloatVec value = hn::LoadU(d, lanes < kLanes ? last : x + i);
+    const BitsVec bits = hn::BitCast(bits_tag, value);
+    const BitsVec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(bits_tag, 1u));
+    const BitsVec rounded =
+        hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(bits_tag, 0x7fffu)), odd));
+    const auto is_nan = hn::RebindMask(bits_tag, hn::IsNaN(value));
+    const BitsVec bfloat16 = hn::IfThenElse(is_nan, hn::Set(bits_tag, 0x7fc0u), rounded);
+    uint16_t halves[kLanes];
+    hn::StoreU(hn::DemoteTo(half_tag, hn::BitCast(signed_tag, bfloat16)), half_tag, halves);
+    std::memcpy(out + i * sizeof(uint16_t), halves, lanes * sizeof(uint16_t));
+  }
+  if (count % 2 != 0) std::memset(out + count * sizeof(uint16_t), 0, sizeof(uint16_t));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace triptych
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace triptych {
+namespace {
+
+HWY_EXPORT(MultiplyFloat32);
+HWY_EXPORT(MultiplyBFloat16);
+HWY_EXPORT(RoundToBFloat16);
+
+// Rows that keep the cost of reading weights small.
+constexpr int64_t kTaskRows = 48;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// 32-bit elements of an input row.
+template <typename Element>
+int64_t Steps(int64_t inputs) {
+  return CeilDiv(inputs * static_cast<int64_t>(sizeof(Element)), sizeof(float));
+}
+
+}  // namespace
+
+PackedLinear::PackedLinear(const Shape& shape, const float* weight, const float* bias)
+    : shape_(shape) {
+  Pack(weight, bias);
+}
+
+PackedLinear::PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias)
+    : shape_(shape), bfloat16_(true) {
+  Pack(weight, bias);
+}
+
+template <typename Element>
+void PackedLinear::Pack(const Element* weight, const float* bias) {
+  static_assert(std::endian::native == std::endian::little);  // the order of a pair
+  constexpr int64_t kPair = sizeof(float) / sizeof(Element);
+  const int64_t panels = CeilDiv(shape_.outputs, kPanel);  // of a group
+  const int64_t steps = Steps<Element>(shape_.inputs);
+  const size_t bytes = shape_.groups * panels * (steps + 1) * kPanel * sizeof(float);
+  packed_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
+#if defined(__linux__)
+  // Large pages, where they fit: one row reads all of this once, and would wait for the page table.
+  constexpr size_t kPage = size_t{1} << 12;
+  const size_t skip = -reinterpret_cast<uintptr_t>(packed_.get()) % kPage;
+  if (bytes > kPage + skip) madvise(packed_.get() + skip, bytes - skip, MADV_HUGEPAGE);
+#endif
+  std::memset(packed_.get(), 0, bytes);
+  auto* panel = reinterpret_cast<Element*>(packed_.get());
+  auto* packed_bias =
+      reinterpret_cast<float*>(packed_.get()) + shape_.groups * panels * steps * kPanel;
+  for (int64_t g = 0; g < shape_.groups; ++g) {
+    for (int64_t n = 0; n < shape_.outputs; ++n) {
+      const int64_t output = g * shape_.outputs + n, column = n % kPanel;
+      Element* to = panel + (g * panels + n / kPanel) * steps * kPanel * kPair;
+      const Element* from = weight + output * shape_.inputs;
+      for (int64_t k = 0; k < shape_.inputs; ++k) {
+        to[(k / kPair * kPanel + column) * kPair + k % kPair] = from[k];
+      }
+      if (bias != nullptr) packed_bias[g * panels * kPanel + n] = bias[output];
+    }
+  }
+}
+
+void PackedLinear::Apply(const float* x, int64_t rows, float* y, ThreadPool& pool) const {
+  if (rows == 0) return;
+  const int64_t groups = shape_.groups, outputs = shape_.outputs, inputs = shape_.inputs;
+  const int64_t steps = bfloat16_ ? Steps<uint16_t>(inputs) : inputs;
+  // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
+  const int64_t row_steps = groups * steps;
+  const bool apart = rows > 2 && row_steps % 1024 == 0;
+  const int64_t x_stride = row_steps + (apart ? 16 : 0);
+  thread_local std::vector<float> copy;  // [rows, x_stride]; in bfloat16, pairs
+  if (bfloat16_ || apart) {
+    copy.resize(rows * x_stride);
+    float* const copied = copy.data();  // this thread's, for all of the pool's
+    const int64_t tasks = std::min(rows, pool.TasksWorth(rows * groups * inputs));
+    pool.Run(tasks, [&](int64_t task) {
+      for (int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) {
+        for (int64_t group = 0; group < groups; ++group) {
+          const float* from = x + (row * groups + group) * inputs;
+          float* to = copied + row * x_stride + group * steps;
+          if (bfloat16_) {
+            HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
+          } else {
+            std::copy_n(from, inputs, to);
+          }
+        }
+      }
+    });
+    x = copied;
+  }
+  const auto multiply =
+      bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16) : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
+
+  // A task is a part of a group's panels, for a part of the rows.
+  const int64_t panels = CeilDiv(outputs, kPanel);
+  const int64_t wanted = pool.TasksWorth(rows * groups * panels * kPanel * inputs);
+  const int64_t panel_parts = std::min(CeilDiv(wanted, groups), panels);
+  const int64_t row_parts =
+      std::clamp<int64_t>(wanted / (groups * panel_parts), 1, CeilDiv(rows, kTaskRows));
+  const auto* weights = reinterpret_cast<const float*>(packed_.get());
+  const float* bias = weights + groups * panels * steps * kPanel;
+  const auto run = [&](int64_t task) {
+    const int64_t group = task / (panel_parts * row_parts);
+    const int64_t panel_part = task / row_parts % panel_parts, row_part = task % row_parts;
+    const int64_t panel = panels * panel_part / panel_parts;
+    const int64_t panel_end = panels * (panel_part + 1) / panel_parts;
+    const int64_t row = rows * row_part / row_parts;
+    multiply({.x = x + row * x_stride + group * steps,
+              .weights = weights + (group * panels + panel) * steps * kPanel,
+              .bias = bias + (group * panels + panel) * kPanel,
+              .y = y + (row * groups + group) * outputs + panel * kPanel,
+              .x_stride = x_stride,
+              .y_stride = groups * outputs,
+              .rows = rows * (row_part + 1) / row_parts - row,
+              .steps = steps,
+              .outputs = std::min(outputs, panel_end * kPanel) - panel * kPanel});
+  };
+  const int64_t tasks = groups * panel_parts * row_parts;
+  if (wanted == 1) {
+    for (int64_t task = 0; task < tasks; ++task) run(task);
+  } else {
+    pool.Run(tasks, run);
+  }
+}
+
+}  // namespace triptych
+#endif  // HWY_ONCE

@@ -1,0 +1,61 @@
+// The matrix products of serving: linear layers whose weights are rearranged once.
+#ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
+#define TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "engine/kernels/thread_pool.h"
+
+namespace triptych {
+
+// y = W x + b in `groups` independent blocks: outputs of group g read inputs of group g only. One
+// group is a linear layer; one group for each head is a product per head.
+//
+// Every output is one sum over its inputs in ascending order, whatever the number of rows and of
+// threads: on one instruction set a row's result is the same bits in every batch. Sums are float32.
+// Under bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are
+// exact.
+//
+// Holds a copy of the weights. Immutable: safe to use from several threads.
+class PackedLinear {
+ public:
+  // Of one group.
+  struct Shape {
+    int64_t groups = 1;
+    int64_t outputs = 0;
+    int64_t inputs = 0;
+  };
+
+  // Of shape {0, 0, 0}; not to be applied.
+  PackedLinear() = default;
+  //   weight: [groups, outputs, inputs] float32, or bfloat16 as its bits
+  //   bias: [groups, outputs], or null
+  PackedLinear(const Shape& shape, const float* weight, const float* bias);
+  PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias);
+
+  const Shape& shape() const { return shape_; }
+
+  //   x: [rows, groups, inputs]   y: [rows, groups, outputs], not overlapping x
+  void Apply(const float* x, int64_t rows, float* y, ThreadPool& pool) const;
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }
+  };
+
+  template <typename Element>
+  void Pack(const Element* weight, const float* bias);
+
+  Shape shape_;
+  bool bfloat16_ = false;
+  // Panels of 32 outputs, each [inputs, 32] or, in bfloat16, [inputs / 2, 32, 2]; past the last
+  // output, and past an odd last input of bfloat16, zeros. Then the bias, [panels, 32].
+  std::unique_ptr<std::byte, Free> packed_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_

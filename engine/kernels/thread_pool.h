@@ -1,0 +1,69 @@
+// Threads that share one piece of work at a time.
+#ifndef TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_
+#define TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace triptych {
+
+// Fork and join. Tasks are claimed one by one by whichever thread is running, so a thread that
+// the system has descheduled delays at most the task it holds. A pool belongs to the one thread
+// that calls it.
+class ThreadPool {
+ public:
+  // `threads` >= 1 counts the thread that calls Run.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Into how many tasks `multiply_adds` of work are best cut: one if it is too little to share.
+  int64_t TasksWorth(int64_t multiply_adds) const {
+    return std::clamp<int64_t>(multiply_adds / kTaskWork, 1, workers_.empty() ? 1 : 4 * threads());
+  }
+
+  // Calls task(i) once for each i from 0 to tasks - 1, in no particular order, and returns when all
+  // have ended. If one throws, that is thrown from here, once no task is running; whether tasks
+  // that had not begun by then were run is not said. Tasks must not call Run.
+  template <typename Task>
+  void Run(int64_t tasks, const Task& task) {
+    if (tasks <= 1 || workers_.empty()) {
+      for (int64_t i = 0; i < tasks; ++i) task(i);
+      return;
+    }
+    RunShared(
+        tasks, [](const void* context, int64_t i) { (*static_cast<const Task*>(context))(i); },
+        &task);
+  }
+
+ private:
+  // Takes about as long as handing a task to another thread.
+  static constexpr int64_t kTaskWork = 1 << 15;
+
+  using Call = void (*)(const void* context, int64_t i);
+
+  void RunShared(int64_t tasks, Call call, const void* context);
+  void Work();
+  // Runs one task, if any is unclaimed.
+  bool RunOne();
+
+  Call call_ = nullptr;  // with context_, of the tasks that unclaimed_ counts
+  const void* context_ = nullptr;
+  std::exception_ptr failure_;  // written by the one that sets failed_
+  std::atomic<bool> failed_ = false;
+  bool spin_;                                    // whether there is a CPU for every thread
+  alignas(64) std::atomic<int> unclaimed_ = 0;   // tasks; kStop to end the workers
+  alignas(64) std::atomic<int> unfinished_ = 0;  // tasks
+  std::vector<std::thread> workers_;             // last: they use all of the above
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_

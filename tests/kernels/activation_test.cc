@@ -1,0 +1,141 @@
+#include "engine/kernels/activation.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace triptych {
+namespace {
+
+double Silu(double g) { return g / (1 + std::exp(-g)); }
+double GeluTanhOf(double g) {
+  const double scale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sqrt(2 / pi)
+  return g / 2 * (1 + std::tanh(scale * (g + 0.044715 * g * g * g)));
+}
+double GeluOf(double g) { return g / 2 * (1 + std::erf(g / std::numbers::sqrt2)); }
+
+// A few roundings of a result of this size, and what is too small for float32's full precision.
+double Tolerance(double expected) { return std::abs(expected) * 1e-6 + 1e-35; }
+
+// From far below to far above where anything saturates.
+std::vector<float> Inputs(int64_t count) {
+  std::mt19937_64 generator(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(count);
+  for (float& value : x) value = normal(generator);
+  for (int64_t i = 0; i < count; i += 7) x[i] *= 30;
+  const std::vector<float> extremes = {0.0f, -0.0f, 1e4f, -1e4f, 3e38f, -3e38f, 88.5f, -88.5f};
+  for (int64_t i = 0; i < std::min(count, std::ssize(extremes)); ++i) x[i] = extremes[i];
+  return x;
+}
+
+// Every instruction set of this machine in turn, forced.
+class ActivationTest : public testing::TestWithParam<int64_t> {
+ protected:
+  ActivationTest() { Use(GetParam()); }
+  ~ActivationTest() override { Use(0); }
+
+ private:
+  static void Use(int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+std::vector<int64_t> Targets() {
+  std::vector<int64_t> targets;
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    targets.push_back(left & -left);
+  }
+  return targets;
+}
+
+TEST_P(ActivationTest, GatedSilu) {
+  ThreadPool pool(3);
+  for (const int64_t width : {1, 3, 8, 17, 64, 203}) {
+    const int64_t rows = 5;
+    const std::vector<float> x = Inputs(rows * 2 * width);
+    std::vector<float> y(rows * width + 1, 12345.0f);
+    GatedSilu(x.data(), rows, width, y.data(), pool);
+    EXPECT_EQ(y.back(), 12345.0f);
+    for (int64_t i = 0; i < rows * width; ++i) {
+      const float* gate = &x[i / width * 2 * width + i % width];
+      const double expected = Silu(gate[0]) * gate[width];
+      if (std::abs(expected) > std::numeric_limits<float>::max()) continue;
+      EXPECT_NEAR(y[i], expected, Tolerance(expected) * (1 + std::abs(gate[width]))) << gate[0];
+    }
+  }
+}
+
+TEST_P(ActivationTest, Gelu) {
+  ThreadPool pool(3);
+  for (const int64_t width : {1, 3, 8, 17, 64, 203}) {
+    const int64_t rows = 5;
+    const std::vector<float> x = Inputs(rows * width);
+    std::vector<float> tanh = x, exact = x;
+    tanh.push_back(12345.0f);
+    GeluTanh(tanh.data(), rows, width, pool);
+    Gelu(exact.data(), rows, width, pool);
+    EXPECT_EQ(tanh.back(), 12345.0f);
+    for (int64_t i = 0; i < rows * width; ++i) {
+      // 1 + tanh and 1 + erf lose what their sum does not hold: relative to g.
+      const double tolerance = 1e-6 * std::min(std::abs(x[i]), 10.0f) + Tolerance(GeluOf(x[i]));
+      EXPECT_NEAR(tanh[i], GeluTanhOf(x[i]), tolerance) << x[i];
+      EXPECT_NEAR(exact[i], GeluOf(x[i]), tolerance) << x[i];
+    }
+  }
+}
+
+// Wherever an element stands, and however many threads compute.
+TEST_P(ActivationTest, AnElementIsTheSameBitsEverywhere) {
+  ThreadPool one(1), three(3);
+  const int64_t width = 203;
+  const std::vector<float> x = Inputs(2 * width);
+  const std::vector<float> gelu_in(x.begin(), x.begin() + width);
+  std::vector<float> silu(width), gelu = gelu_in;
+  GatedSilu(x.data(), 1, width, silu.data(), one);
+  GeluTanh(gelu.data(), 1, width, one);
+  for (int64_t i = 0; i < width; ++i) {
+    const float pair[] = {x[i], x[width + i]};
+    float y = 0, z = x[i];
+    GatedSilu(pair, 1, 1, &y, one);
+    GeluTanh(&z, 1, 1, one);
+    EXPECT_EQ(y, silu[i]);
+    EXPECT_EQ(z, gelu[i]);
+  }
+  constexpr int64_t kRows = 50;
+  std::vector<float> many(kRows * 2 * width), y(kRows * width);
+  for (int64_t row = 0; row < kRows; ++row) {
+    std::copy(x.begin(), x.end(), many.begin() + row * 2 * width);
+  }
+  GatedSilu(many.data(), kRows, width, y.data(), three);
+  for (int64_t i = 0; i < kRows * width; ++i) ASSERT_EQ(y[i], silu[i % width]);
+}
+
+TEST_P(ActivationTest, NanStaysNan) {
+  ThreadPool pool(1);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t width : {1, 40}) {
+    std::vector<float> x(2 * width, nan), y(width);
+    GatedSilu(x.data(), 1, width, y.data(), pool);
+    GeluTanh(x.data(), 1, width, pool);
+    Gelu(x.data() + width, 1, width, pool);
+    for (const float value : y) EXPECT_TRUE(std::isnan(value));
+    for (const float value : x) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, ActivationTest, testing::ValuesIn(Targets()),
+                         [](const auto& target) {
+                           return std::string(hwy::TargetName(target.param));
+                         });
+
+}  // namespace
+}  // namespace triptych

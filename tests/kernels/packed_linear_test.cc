@@ -1,0 +1,255 @@
+#include "engine/kernels/packed_linear.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace triptych {
+namespace {
+
+// The nearest bfloat16, ties to even.
+uint16_t Round(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+float Widen(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+template <typename Element>
+Element FromFloat(float value) {
+  if constexpr (sizeof(Element) == sizeof(float)) return value;
+  return Round(value);
+}
+float ToFloat(float element) { return element; }
+float ToFloat(uint16_t element) { return Widen(element); }
+
+struct Case {
+  PackedLinear::Shape shape;
+  int64_t rows;
+  bool bias = false;
+};
+
+// A layer and rows of inputs; what lies before and behind them is NaN.
+template <typename Element>
+class Layer {
+ public:
+  static constexpr int64_t kGuard = 64;
+
+  explicit Layer(const Case& c) : case_(c) {
+    std::mt19937_64 generator(1);
+    std::normal_distribution<float> normal;
+    const auto [groups, outputs, inputs] = c.shape;
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    weight_.assign(groups * outputs * inputs + 2 * kGuard, FromFloat<Element>(nan));
+    x_.assign(c.rows * groups * inputs + 2 * kGuard, nan);
+    for (size_t i = kGuard; i + kGuard < weight_.size(); ++i) {
+      weight_[i] = FromFloat<Element>(normal(generator));
+    }
+    for (size_t i = kGuard; i + kGuard < x_.size(); ++i) x_[i] = normal(generator);
+    if (c.bias) bias_.resize(groups * outputs);
+    for (float& value : bias_) value = normal(generator);
+    packed_ = PackedLinear(c.shape, weight_.data() + kGuard, c.bias ? bias_.data() : nullptr);
+  }
+
+  float* x(int64_t row) {
+    return x_.data() + kGuard + row * case_.shape.groups * case_.shape.inputs;
+  }
+  const PackedLinear& packed() const { return packed_; }
+
+  // Rows first to first + rows - 1, in one call.
+  std::vector<float> Apply(int64_t first, int64_t rows, ThreadPool& pool) {
+    const int64_t size = rows * case_.shape.groups * case_.shape.outputs;
+    std::vector<float> y(size + 2 * kGuard, 12345.0f);
+    packed_.Apply(x(first), rows, y.data() + kGuard, pool);
+    for (int64_t i = 0; i < kGuard; ++i) {
+      EXPECT_EQ(y[i], 12345.0f);
+      EXPECT_EQ(y[kGuard + size + i], 12345.0f);
+    }
+    return {y.begin() + kGuard, y.begin() + kGuard + size};
+  }
+  std::vector<float> Apply(ThreadPool& pool) { return Apply(0, case_.rows, pool); }
+
+  // The definition in float64, and the sum of the sizes of what it adds.
+  void ExpectNear(const std::vector<float>& y) {
+    const auto [groups, outputs, inputs] = case_.shape;
+    ASSERT_EQ(std::ssize(y), case_.rows * groups * outputs);
+    for (int64_t row = 0; row < case_.rows; ++row) {
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int64_t n = 0; n < outputs; ++n) {
+          const int64_t output = g * outputs + n;
+          double sum = case_.bias ? bias_[output] : 0, size = std::abs(sum);
+          for (int64_t k = 0; k < inputs; ++k) {
+            const float value = x(row)[g * inputs + k];
+            const double in = sizeof(Element) == sizeof(float) ? value : Widen(Round(value));
+            const double product = in * ToFloat(weight_[kGuard + output * inputs + k]);
+            sum += product;
+            size += std::abs(product);
+          }
+          // Every one of the sum's float32 additions is off by at most 2^-24 of what it yields.
+          const double tolerance = size * static_cast<double>(inputs + 2) * std::exp2(-24);
+          ASSERT_NEAR(y[row * groups * outputs + output], sum, tolerance)
+              << "row " << row << " group " << g << " output " << n;
+        }
+      }
+    }
+  }
+
+ private:
+  Case case_;
+  std::vector<Element> weight_;
+  std::vector<float> bias_;
+  std::vector<float> x_;
+  PackedLinear packed_;
+};
+
+// Every instruction set of this machine in turn, forced.
+class PackedLinearTest : public testing::TestWithParam<int64_t> {
+ protected:
+  PackedLinearTest() { Use(GetParam()); }
+  ~PackedLinearTest() override { Use(0); }
+
+ private:
+  static void Use(int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+std::vector<int64_t> Targets() {
+  std::vector<int64_t> targets;
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    targets.push_back(left & -left);
+  }
+  return targets;
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  // Around the 32 outputs of a panel, the pairs of bfloat16, and the rows of a tile.
+  for (const int64_t outputs : {1, 5, 31, 32, 33, 67, 129, 200}) {
+    for (const int64_t inputs : {1, 2, 3, 17, 64, 101}) {
+      for (const int64_t rows : {1, 13}) {
+        cases.push_back({{1, outputs, inputs}, rows, (outputs + inputs) % 2 == 0});
+      }
+    }
+  }
+  for (int64_t rows = 1; rows <= 13; ++rows) cases.push_back({{1, 161, 23}, rows, true});
+  for (const int64_t rows : {33, 100}) {
+    cases.push_back({{1, 70, 37}, rows});
+    cases.push_back({{1, 37, 257}, rows, true});
+  }
+  for (const int64_t groups : {2, 7}) {
+    for (const int64_t rows : {1, 3, 13, 100}) {
+      cases.push_back({{groups, 33, 19}, rows, true});
+      cases.push_back({{groups, 6, 32}, rows});
+    }
+  }
+  // Rows of x that are a multiple of 4 KiB apart.
+  for (const int64_t rows : {1, 2, 3, 12}) {
+    cases.push_back({{1, 40, 1024}, rows});
+    cases.push_back({{2, 3, 1024}, rows});
+  }
+  return cases;
+}
+
+template <typename Element>
+void ExpectDefinition() {
+  ThreadPool pool(3);
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(testing::Message() << c.shape.groups << " groups of " << c.shape.outputs << " x "
+                                    << c.shape.inputs << ", rows " << c.rows);
+    Layer<Element> layer(c);
+    layer.ExpectNear(layer.Apply(pool));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST_P(PackedLinearTest, Float32IsTheDefinition) { ExpectDefinition<float>(); }
+TEST_P(PackedLinearTest, BFloat16IsTheDefinition) { ExpectDefinition<uint16_t>(); }
+
+// Bit for bit: any rows of a batch alone, on any number of threads.
+template <typename Element>
+void ExpectInvariance() {
+  for (const PackedLinear::Shape& shape :
+       {PackedLinear::Shape{1, 161, 301}, {1, 515, 1024}, {3, 37, 129}}) {
+    constexpr int64_t kRows = 101;
+    Layer<Element> layer(Case{shape, kRows, true});
+    ThreadPool one(1);
+    const std::vector<float> all = layer.Apply(one);
+    const int64_t width = shape.groups * shape.outputs;
+    for (const int threads : {1, 2, 3, 5}) {
+      ThreadPool pool(threads);
+      EXPECT_EQ(layer.Apply(pool), all) << threads << " threads";
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 33, 100}) {
+        const int64_t first = kRows - rows;
+        const std::vector<float> expected(all.begin() + first * width, all.end());
+        EXPECT_EQ(layer.Apply(first, rows, pool), expected) << rows << " rows";
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, Float32RowsAreTheSameInEveryBatch) { ExpectInvariance<float>(); }
+TEST_P(PackedLinearTest, BFloat16RowsAreTheSameInEveryBatch) { ExpectInvariance<uint16_t>(); }
+
+// Inputs are rounded to nearest, ties to even: seen through the identity.
+TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
+  const std::vector<float> inputs = {1.0f,
+                                     1.0f + 0x1p-8f,             // a tie, down to even
+                                     1.0f + 3 * 0x1p-8f,         // a tie, up to even
+                                     1.0f + 0x1p-8f + 0x1p-20f,  // just above a tie
+                                     -1.0f - 0x1p-8f,
+                                     -0.0f,
+                                     0x1.fffffep127f,  // rounds to infinity
+                                     std::numeric_limits<float>::infinity(),
+                                     3.14159274f};
+  const auto n = std::ssize(inputs);
+  // One group of one input each, so that nothing is multiplied by infinity.
+  const std::vector<uint16_t> ones(n, Round(1));
+  const PackedLinear identity({n, 1, 1}, ones.data(), nullptr);
+  std::vector<float> y(n);
+  ThreadPool pool(1);
+  identity.Apply(inputs.data(), 1, y.data(), pool);
+  for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], Widen(Round(inputs[i]))) << inputs[i];
+}
+
+TEST_P(PackedLinearTest, NanStaysInItsRow) {
+  for (const float nan : {std::numeric_limits<float>::quiet_NaN(),
+                          std::bit_cast<float>(0x7fffffffu), std::bit_cast<float>(0xff800001u)}) {
+    const auto check = [&](auto layer) {
+      ThreadPool pool(2);
+      const std::vector<float> clean = layer.Apply(pool);
+      layer.x(4)[3] = nan;
+      const std::vector<float> y = layer.Apply(pool);
+      for (int64_t i = 0; i < std::ssize(y); ++i) {
+        if (i / 50 == 4) {
+          EXPECT_TRUE(std::isnan(y[i]));
+        } else {
+          EXPECT_EQ(y[i], clean[i]);
+        }
+      }
+    };
+    check(Layer<float>(Case{{1, 50, 40}, 10}));
+    check(Layer<uint16_t>(Case{{1, 50, 40}, 10}));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, PackedLinearTest, testing::ValuesIn(Targets()),
+                         [](const auto& target) {
+                           return std::string(hwy::TargetName(target.param));
+                         });
+
+TEST(PackedLinear, NoRowsIsNothing) {
+  Layer<float> layer(Case{{1, 5, 3}, 0});
+  ThreadPool pool(2);
+  EXPECT_TRUE(layer.Apply(pool).empty());
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,123 @@
+#include "engine/kernels/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/kernels/threads.h"
+
+namespace triptych {
+namespace {
+
+// More threads than most machines have CPUs, too.
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, RunsEveryTaskOnce) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.threads(), GetParam());
+  for (const int64_t tasks : {0, 1, 2, 3, 7, 64, 1000}) {
+    std::vector<int> runs(tasks);  // plain: each element is one task's own
+    pool.Run(tasks, [&](int64_t i) { ++runs[i]; });
+    EXPECT_EQ(runs, std::vector<int>(tasks, 1));
+  }
+}
+
+// Results of one run are what the next one reads, with no synchronisation but the pool's.
+TEST_P(ThreadPoolTest, ManyRunsInARow) {
+  ThreadPool pool(GetParam());
+  std::vector<int64_t> values(17), next(17);
+  std::iota(values.begin(), values.end(), 0);
+  for (int run = 0; run < 5000; ++run) {
+    pool.Run(17, [&](int64_t i) { next[i] = values[(i + 1) % 17] + 1; });
+    values.swap(next);
+  }
+  for (int64_t i = 0; i < 17; ++i) EXPECT_EQ(values[i], (i + 5000) % 17 + 5000);
+}
+
+// Workers go to sleep between runs that are far apart, and wake up.
+TEST_P(ThreadPoolTest, RunsAfterAPause) {
+  ThreadPool pool(GetParam());
+  for (int run = 0; run < 20; ++run) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int> runs = 0;
+    pool.Run(50, [&](int64_t) { ++runs; });
+    EXPECT_EQ(runs, 50);
+  }
+}
+
+TEST_P(ThreadPoolTest, AnExceptionReachesTheCaller) {
+  ThreadPool pool(GetParam());
+  for (int run = 0; run < 100; ++run) {
+    std::atomic<int> runs = 0;
+    try {
+      pool.Run(10, [&](int64_t i) {
+        if (i % 3 == 0) throw std::runtime_error("task " + std::to_string(i % 3));
+        ++runs;
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const std::runtime_error& e) {
+      EXPECT_STREQ(e.what(), "task 0");
+    }
+    EXPECT_LE(runs, 6);
+    runs = 0;
+    pool.Run(10, [&](int64_t) { ++runs; });  // none is left over
+    EXPECT_EQ(runs, 10);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 16));
+
+TEST(ThreadPool, UnusedPoolsEnd) {
+  for (int i = 0; i < 50; ++i) ThreadPool pool(4);
+}
+
+TEST(ThreadPool, SeveralThreadsTakePart) {
+  ThreadPool pool(2);
+  // Two tasks that wait for each other need two threads.
+  std::atomic<int> arrived = 0;
+  pool.Run(2, [&](int64_t) {
+    ++arrived;
+    while (arrived < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(arrived, 2);
+}
+
+TEST(ThreadPool, PoolsOfSeveralThreadsAtOnce) {
+  std::vector<std::thread> callers;
+  std::atomic<int64_t> total = 0;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      ThreadPool pool(4);
+      for (int run = 0; run < 200; ++run) pool.Run(8, [&](int64_t i) { total += i; });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(total, 4 * 200 * 28);
+}
+
+TEST(ComputePool, IsOfTheThreadThatAsks) {
+  std::thread([] {
+    SetComputeThreads(3);
+    EXPECT_EQ(ComputePool().threads(), 3);
+    ThreadPool* const mine = &ComputePool();
+    EXPECT_EQ(&ComputePool(), mine);
+    std::thread([&] {
+      SetComputeThreads(1);
+      EXPECT_NE(&ComputePool(), mine);
+      EXPECT_EQ(ComputePool().threads(), 1);
+    }).join();
+    EXPECT_EQ(ComputePool().threads(), 3);
+    SetComputeThreads(2);
+    EXPECT_EQ(ComputePool().threads(), 2);
+  }).join();
+  std::thread([] { EXPECT_GE(ComputePool().threads(), 1); }).join();
+}
+
+}  // namespace
+}  // namespace triptych
