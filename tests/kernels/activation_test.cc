@@ -1,15 +1,15 @@
 #include "engine/kernels/activation.h"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 #include <random>
-#include <string>
 #include <vector>
+
+#include "tests/support/instruction_sets.h"
 
 namespace triptych {
 namespace {
@@ -36,26 +36,7 @@ std::vector<float> Inputs(int64_t count) {
   return x;
 }
 
-// Every instruction set of this machine in turn, forced.
-class ActivationTest : public testing::TestWithParam<int64_t> {
- protected:
-  ActivationTest() { Use(GetParam()); }
-  ~ActivationTest() override { Use(0); }
-
- private:
-  static void Use(int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets;
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    targets.push_back(left & -left);
-  }
-  return targets;
-}
+using ActivationTest = InstructionSetTest;
 
 TEST_P(ActivationTest, GatedSilu) {
   ThreadPool pool(3);
@@ -132,10 +113,8 @@ TEST_P(ActivationTest, NanStaysNan) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, ActivationTest, testing::ValuesIn(Targets()),
-                         [](const auto& target) {
-                           return std::string(hwy::TargetName(target.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, ActivationTest, testing::ValuesIn(InstructionSets()),
+                         InstructionSetName);
 
 }  // namespace
 }  // namespace triptych

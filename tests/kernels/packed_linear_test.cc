@@ -1,14 +1,14 @@
 #include "engine/kernels/packed_linear.h"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
-#include <string>
 #include <vector>
+
+#include "tests/support/instruction_sets.h"
 
 namespace triptych {
 namespace {
@@ -108,26 +108,7 @@ class Layer {
   PackedLinear packed_;
 };
 
-// Every instruction set of this machine in turn, forced.
-class PackedLinearTest : public testing::TestWithParam<int64_t> {
- protected:
-  PackedLinearTest() { Use(GetParam()); }
-  ~PackedLinearTest() override { Use(0); }
-
- private:
-  static void Use(int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets;
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    targets.push_back(left & -left);
-  }
-  return targets;
-}
+using PackedLinearTest = InstructionSetTest;
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
@@ -240,10 +221,8 @@ TEST_P(PackedLinearTest, NanStaysInItsRow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, PackedLinearTest, testing::ValuesIn(Targets()),
-                         [](const auto& target) {
-                           return std::string(hwy::TargetName(target.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, PackedLinearTest, testing::ValuesIn(InstructionSets()),
+                         InstructionSetName);
 
 TEST(PackedLinear, NoRowsIsNothing) {
   Layer<float> layer(Case{{1, 5, 3}, 0});

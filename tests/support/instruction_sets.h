@@ -1,0 +1,42 @@
+// Every instruction set of this machine in turn, forced upon the kernels.
+#ifndef TRIPTYCH_TESTS_SUPPORT_INSTRUCTION_SETS_H_
+#define TRIPTYCH_TESTS_SUPPORT_INSTRUCTION_SETS_H_
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace triptych {
+
+// Highway's targets that this machine can run, one bit each.
+inline std::vector<int64_t> InstructionSets() {
+  std::vector<int64_t> targets;
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    targets.push_back(left & -left);
+  }
+  return targets;
+}
+
+inline std::string InstructionSetName(const testing::TestParamInfo<int64_t>& info) {
+  return hwy::TargetName(info.param);
+}
+
+// Its parameter is one of InstructionSets(): kernels use that one while the test runs.
+class InstructionSetTest : public testing::TestWithParam<int64_t> {
+ protected:
+  InstructionSetTest() { Use(GetParam()); }
+  ~InstructionSetTest() override { Use(0); }
+
+ private:
+  static void Use(int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_INSTRUCTION_SETS_H_
