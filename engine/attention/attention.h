@@ -34,7 +34,7 @@ class Attention {
   // Causal self-attention of new tokens over the paged cache, their own rows included: writes the
   // tokens' rows, then attends. REQUIRES: PrepareToServe().
   // A token's result is the same bits whatever else is in the step, and on any number of threads.
-  //   x: [tokens, D] float32   cache: [blocks, block_positions, row_width] float32 or bfloat16
+  //   x: [tokens, D] float32   cache: [blocks, row_width, block_positions] float32 or bfloat16
   //   returns [tokens, D] float32
   virtual at::Tensor Paged(const at::Tensor& x, const PagedStep& step, at::Tensor& cache) const = 0;
 

@@ -3,15 +3,55 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numbers>
+#include <type_traits>
 #include <vector>
 
-// Compiled once for each instruction set; the best one is chosen at run time.
+// Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
+// of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/paged_attention.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "hwy/contrib/math/math-inl.h"
+#ifndef TRIPTYCH_PAGED_ATTENTION_ONCE
+#define TRIPTYCH_PAGED_ATTENTION_ONCE
+namespace triptych {
+namespace {
+
+constexpr int64_t kPanel = 16;   // positions that are read together
+constexpr int64_t kPanels = 16;  // of a split
+constexpr int64_t kSplit = kPanel * kPanels;
+constexpr int64_t kQueries = 32;  // that read a split together
+// So few wait for memory: panels of many groups are then read in a few long streams.
+constexpr int64_t kFewQueries = 16;
+constexpr int64_t kStreams = 8;
+
+// Some queries of consecutive groups against the positions of one split.
+template <typename Row>
+struct Split {
+  int64_t groups;
+  int64_t queries;           // of each group; groups * queries <= kQueries
+  const float* q;            // [groups, queries, key_width], scaled, by log2(e) too
+  const int64_t* visible;    // [queries]: how many of the positions each sees, 1 to kSplit
+  int64_t panels;            // as many as any query sees
+  const Row* const* keys;    // [panels] -> [groups, key_width, stride], of which kPanel are read
+  const Row* const* values;  // [panels] -> [groups, value_width, stride]; follows keys in memory
+  bool prefetch;
+  int64_t stride;
+  int64_t key_width;
+  int64_t value_width;
+  float* scores;      // [groups, queries, kSplit], scratch
+  float* sums;        // [kFewQueries, value_width, kPanel], scratch
+  float* max;         // [groups, queries]: the largest score
+  float* sum;         // [groups, queries]: of 2^(score - max)
+  float* const* out;  // [groups, queries] -> [value_width]: sum of 2^(score - max) value
+};
+
+}  // namespace
+}  // namespace triptych
+#endif  // TRIPTYCH_PAGED_ATTENTION_ONCE
 
 HWY_BEFORE_NAMESPACE();
 namespace triptych {
@@ -19,109 +59,282 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using FloatTag = hn::ScalableTag<float>;
+using FloatTag = hn::CappedTag<float, kPanel>;
 using FloatVec = hn::Vec<FloatTag>;
 
-HWY_INLINE FloatVec LoadRow(FloatTag d, const float* row) { return hn::LoadU(d, row); }
-HWY_INLINE FloatVec LoadRow(FloatTag d, const uint16_t* row) {
+constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
+constexpr int kVectors = static_cast<int>(kPanel / kLanes);  // of a panel
+// Sums that registers hold, next to what is multiplied.
+constexpr int kSums = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 8 : 16;
+
+HWY_INLINE FloatVec LoadRow(const float* row) { return hn::LoadU(FloatTag(), row); }
+HWY_INLINE FloatVec LoadRow(const uint16_t* row) {
+  const FloatTag d;
   const hn::Rebind<uint16_t, FloatTag> narrow;
   const hn::RebindToUnsigned<FloatTag> wide;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, row))));
 }
 
-HWY_INLINE float LoadScalar(const float* row) { return *row; }
-HWY_INLINE float LoadScalar(const uint16_t* row) {
-  return std::bit_cast<float>(static_cast<uint32_t>(*row) << 16);
-}
+HWY_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
-template <typename Row>
-HWY_INLINE float Dot(const float* q, const Row* key, int64_t width) {
+// Panels from begin to end.
+struct Panels {
+  int64_t begin;
+  int64_t end;
+};
+
+// Scores of kRows queries from `query` on at kColumns panels from `panel` on.
+template <int kRows, int kColumns, typename Row>
+void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel) {
   const FloatTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec sum = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes <= width; i += lanes) {
-    sum = hn::MulAdd(hn::LoadU(d, q + i), LoadRow(d, key + i), sum);
+  const int64_t row = group * s.queries + query;
+  const float* q = s.q + row * s.key_width;
+  const Row* keys[kColumns];
+  const Row* ahead[kColumns];
+  const bool prefetch = s.prefetch && query == 0;
+  for (int c = 0; c < kColumns; ++c) {
+    keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
+    ahead[c] = s.keys[panel + c + kStreams] + group * s.key_width * s.stride;
   }
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < width; ++i) total += q[i] * LoadScalar(key + i);
-  return total;
-}
-
-// out += weight * value
-template <typename Row>
-HWY_INLINE void Accumulate(float weight, const Row* value, int64_t width, float* out) {
-  const FloatTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const FloatVec weights = hn::Set(d, weight);
-  int64_t i = 0;
-  for (; i + lanes <= width; i += lanes) {
-    hn::StoreU(hn::MulAdd(weights, LoadRow(d, value + i), hn::LoadU(d, out + i)), d, out + i);
-  }
-  for (; i < width; ++i) out[i] += weight * LoadScalar(value + i);
-}
-
-// scores become exp(scores - max); returns their sum. `scores` has room for a whole last vector.
-HWY_INLINE float ExpInPlace(float* scores, int64_t count) {
-  const FloatTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const FloatVec max = hn::Set(d, *std::max_element(scores, scores + count));
-  for (int64_t i = 0; i < count; i += lanes) {
-    hn::StoreU(hn::Exp(d, hn::Sub(hn::LoadU(d, scores + i), max)), d, scores + i);
-  }
-  float sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += scores[i];
-  return sum;
-}
-
-// One new token and one key/value group: every query head of the group, over `length` positions.
-template <typename Row>
-void AttendGroup(const float* q, const Row* cache, const int32_t* blocks, int64_t length,
-                 int64_t block_positions, const PagedRowLayout& layout, int64_t group, float scale,
-                 std::vector<float>& scores, float* out) {
-  const int64_t shared = layout.heads / layout.groups;
-  const int64_t stride = length + static_cast<int64_t>(hn::Lanes(FloatTag()));  // of one head
-  scores.resize(shared * stride);
-  const auto for_each_row = [&](const auto& visit) {
-    for (int64_t first = 0; first < length; first += block_positions) {
-      const Row* row = cache + blocks[first / block_positions] * block_positions * layout.row_width;
-      const int64_t last = std::min(first + block_positions, length);
-      for (int64_t p = first; p < last; ++p, row += layout.row_width) visit(p, row);
+  FloatVec sums[kRows][kColumns][kVectors];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      HWY_UNROLL(16)
+      for (int v = 0; v < kVectors; ++v) sums[r][c][v] = hn::Zero(d);
     }
+  }
+  for (int64_t k = 0; k < s.key_width; ++k) {
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      if (prefetch) Prefetch(ahead[c] + k * s.stride);
+      HWY_UNROLL(16)
+      for (int v = 0; v < kVectors; ++v) {
+        const FloatVec key = LoadRow(keys[c] + k * s.stride + v * kLanes);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
+        }
+      }
+    }
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    float* scores = s.scores + (row + r) * kSplit + panel * kPanel;
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      HWY_UNROLL(16)
+      for (int v = 0; v < kVectors; ++v) {
+        hn::StoreU(sums[r][c][v], d, scores + c * kPanel + v * kLanes);
+      }
+    }
+  }
+}
+
+// kColumns panels at a time and then fewer.
+template <int kRows, int kColumns, typename Row>
+HWY_INLINE void ScorePanels(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
+  for (; panels.begin + kColumns <= panels.end; panels.begin += kColumns) {
+    ScoreTile<kRows, kColumns>(s, group, query, panels.begin);
+  }
+  if constexpr (kColumns > 1) ScorePanels<kRows, kColumns / 2>(s, panels, group, query);
+}
+
+// kRows queries at a time and then fewer.
+template <int kRows, typename Row>
+HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
+  constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, 2);
+  for (; query + kRows <= s.queries; query += kRows) {
+    ScorePanels<kRows, kColumns>(s, panels, group, query);
+  }
+  if constexpr (kRows > 1) ScoreQueries<kRows / 2>(s, panels, group, query);
+}
+
+// 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
+HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
+  const FloatTag d;
+  const hn::RebindToSigned<FloatTag> bits;
+  const FloatVec whole = hn::Round(x);
+  const FloatVec f = hn::Sub(x, whole);  // -1/2 to 1/2
+  // Interpolates 2^f at the seven Chebyshev nodes: a relative error of 3e-9, before rounding.
+  FloatVec power = hn::Set(d, 1.5461444699e-4f);
+  power = hn::MulAdd(power, f, hn::Set(d, 1.3400428178e-3f));
+  power = hn::MulAdd(power, f, hn::Set(d, 9.6180566785e-3f));
+  power = hn::MulAdd(power, f, hn::Set(d, 5.5503272267e-2f));
+  power = hn::MulAdd(power, f, hn::Set(d, 2.4022650922e-1f));
+  power = hn::MulAdd(power, f, hn::Set(d, 6.9314720670e-1f));
+  power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(bits, whole));
+  const FloatVec scaled = hn::BitCast(d, hn::Add(hn::BitCast(bits, power), exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), scaled);
+}
+
+// scores: [panels * kPanel], of which `visible` become 2^(score - max) and the others zero.
+HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, float* max,
+                             float* sum) {
+  const FloatTag d;
+  const auto load = [&](int64_t i, float beyond) {
+    const FloatVec x = hn::LoadU(d, scores + i);
+    if (i + kLanes <= visible) return x;
+    return hn::IfThenElse(hn::FirstN(d, std::max<int64_t>(visible - i, 0)), x, hn::Set(d, beyond));
   };
-  // Head h = j * G + group.
-  const auto head = [&](int64_t j) { return j * layout.groups + group; };
-
-  for_each_row([&](int64_t p, const Row* row) {
-    const Row* key = row + group * layout.key_width;
-    for (int64_t j = 0; j < shared; ++j) {
-      scores[j * stride + p] = scale * Dot(q + head(j) * layout.key_width, key, layout.key_width);
-    }
-  });
-  for (int64_t j = 0; j < shared; ++j) {
-    const float inverse = 1.0f / ExpInPlace(&scores[j * stride], length);
-    for (int64_t p = 0; p < length; ++p) scores[j * stride + p] *= inverse;
-    std::fill_n(out + head(j) * layout.value_width, layout.value_width, 0.0f);
+  FloatVec largest = load(0, -INFINITY);
+  for (int64_t i = kLanes; i < visible; i += kLanes) largest = hn::Max(largest, load(i, -INFINITY));
+  largest = hn::MaxOfLanes(d, largest);
+  FloatVec total = hn::Zero(d);
+  int64_t i = 0;
+  for (; i < visible; i += kLanes) {
+    FloatVec power = PowerOfTwo(hn::Sub(hn::LoadU(d, scores + i), largest));
+    if (i + kLanes > visible) power = hn::IfThenElseZero(hn::FirstN(d, visible - i), power);
+    total = hn::Add(total, power);
+    hn::StoreU(power, d, scores + i);
   }
-  for_each_row([&](int64_t p, const Row* row) {
-    const Row* value = row + layout.value_offset + group * layout.value_width;
-    for (int64_t j = 0; j < shared; ++j) {
-      Accumulate(scores[j * stride + p], value, layout.value_width,
-                 out + head(j) * layout.value_width);
-    }
-  });
+  for (; i < panels * kPanel; i += kLanes) hn::StoreU(hn::Zero(d), d, scores + i);
+  *max = hn::GetLane(largest);
+  *sum = hn::GetLane(hn::SumOfLanes(d, total));
 }
 
-void AttendGroupFloat(const float* q, const float* cache, const int32_t* blocks, int64_t length,
-                      int64_t block_positions, const PagedRowLayout& layout, int64_t group,
-                      float scale, std::vector<float>& scores, float* out) {
-  AttendGroup(q, cache, blocks, length, block_positions, layout, group, scale, scores, out);
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float* out) {
+  const FloatVec sums[] = {a, b, c, e};
+  for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(sums[i]);
 }
-void AttendGroupBFloat16(const float* q, const uint16_t* cache, const int32_t* blocks,
-                         int64_t length, int64_t block_positions, const PagedRowLayout& layout,
-                         int64_t group, float scale, std::vector<float>& scores, float* out) {
-  AttendGroup(q, cache, blocks, length, block_positions, layout, group, scale, scores, out);
+#else
+template <class D>
+HWY_INLINE void StoreSums(D d, hn::Vec<D> sums, float* out) {
+  if constexpr (hn::MaxLanes(d) > 4) {
+    const hn::Half<D> half;
+    StoreSums(half, hn::Add(hn::LowerHalf(half, sums), hn::UpperHalf(half, sums)), out);
+  } else {
+    hn::StoreU(sums, d, out);
+  }
 }
+// The sums of the lanes of four vectors.
+HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float* out) {
+  const FloatTag d;
+  const hn::Repartition<uint64_t, FloatTag> pairs;
+  const FloatVec ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const FloatVec ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto ab_pairs = hn::BitCast(pairs, ab), ce_pairs = hn::BitCast(pairs, ce);
+  const auto lower = hn::InterleaveLower(pairs, ab_pairs, ce_pairs);
+  const auto upper = hn::InterleaveUpper(pairs, ab_pairs, ce_pairs);
+  StoreSums(d, hn::Add(hn::BitCast(d, lower), hn::BitCast(d, upper)), out);
+}
+#endif
+
+// kColumns elements of the values from `column` on, weighted for kRows queries from `query` on.
+template <int kRows, int kColumns, typename Row>
+void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query, int64_t column) {
+  const FloatTag d;
+  const int64_t row = group * s.queries + query;
+  const float* weights = s.scores + row * kSplit;
+  const bool prefetch = s.prefetch && query == 0;
+  FloatVec sums[kRows][kColumns];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    const float* sofar = s.sums + ((row + r) * s.value_width + column) * kLanes;
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      sums[r][c] = panels.begin == 0 ? hn::Zero(d) : hn::LoadU(d, sofar + c * kLanes);
+    }
+  }
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const int64_t first = (group * s.value_width + column) * s.stride;
+    const Row* values = s.values[panel] + first;
+    const Row* ahead = s.values[panel + kStreams] + first;
+    HWY_UNROLL(16)
+    for (int v = 0; v < kVectors; ++v) {
+      FloatVec w[kRows];
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        w[r] = hn::LoadU(d, weights + r * kSplit + panel * kPanel + v * kLanes);
+      }
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) {
+        const Row* from = values + c * s.stride + v * kLanes;
+        if (v == 0 && prefetch) Prefetch(ahead + c * s.stride);
+        const FloatVec value = LoadRow(from);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], value, sums[r][c]);
+      }
+    }
+  }
+  if (panels.end < s.panels) {
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      float* sofar = s.sums + ((row + r) * s.value_width + column) * kLanes;
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[r][c], d, sofar + c * kLanes);
+    }
+    return;
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    float* out = s.out[row + r] + column;
+    if constexpr (kColumns == 1) {
+      *out = hn::GetLane(hn::SumOfLanes(d, sums[r][0]));
+    } else {
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; c += 4) {
+        StoreSums(sums[r][c], sums[r][c + 1], sums[r][c + 2], sums[r][c + 3], out + c);
+      }
+    }
+  }
+}
+
+template <int kRows, int kColumns, typename Row>
+HWY_INLINE void ValueQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
+                             int64_t column) {
+  for (; query + kRows <= s.queries; query += kRows) {
+    ValueTile<kRows, kColumns>(s, panels, group, query, column);
+  }
+  if constexpr (kRows > 1) ValueQueries<kRows / 2, kColumns>(s, panels, group, query, column);
+}
+
+// All queries, kColumns elements at a time and then fewer: 4 of them at least, or one.
+template <int kRows, int kColumns, typename Row>
+HWY_INLINE void ValueColumns(const Split<Row>& s, Panels panels, int64_t group, int64_t column) {
+  for (; column + kColumns <= s.value_width; column += kColumns) {
+    ValueQueries<kRows, kColumns>(s, panels, group, 0, column);
+  }
+  if constexpr (kColumns > 4) {
+    ValueColumns<kRows, kColumns / 2>(s, panels, group, column);
+  } else if constexpr (kColumns > 1) {
+    ValueColumns<kRows, 1>(s, panels, group, column);
+  }
+}
+
+template <typename Row>
+void AttendSplit(const Split<Row>& s) {
+  // Every query reads a few panels while a near cache holds them.
+  constexpr int kRows = std::max(kSums / 2 / kVectors, 1);
+  for (int64_t begin = 0; begin < s.panels; begin += kStreams) {
+    for (int64_t group = 0; group < s.groups; ++group) {
+      ScoreQueries<kRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group, 0);
+    }
+  }
+  for (int64_t row = 0; row < s.groups * s.queries; ++row) {
+    Exponentiate(s.scores + row * kSplit, s.visible[row % s.queries], s.panels, &s.max[row],
+                 &s.sum[row]);
+  }
+  const int64_t streams = s.prefetch ? kStreams : s.panels;
+  for (int64_t begin = 0; begin < s.panels; begin += streams) {
+    const Panels panels{begin, std::min(begin + streams, s.panels)};
+    for (int64_t group = 0; group < s.groups; ++group) {
+      if (s.queries == 1) {
+        ValueColumns<1, kSums>(s, panels, group, 0);
+      } else if (s.queries < 4) {
+        ValueColumns<2, kSums / 2>(s, panels, group, 0);
+      } else {
+        ValueColumns<kSums / 4, 4>(s, panels, group, 0);
+      }
+    }
+  }
+}
+
+void AttendSplitFloat(const Split<float>& s) { AttendSplit(s); }
+void AttendSplitBFloat16(const Split<uint16_t>& s) { AttendSplit(s); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -132,50 +345,344 @@ HWY_AFTER_NAMESPACE();
 namespace triptych {
 namespace {
 
-HWY_EXPORT(AttendGroupFloat);
-HWY_EXPORT(AttendGroupBFloat16);
+HWY_EXPORT(AttendSplitFloat);
+HWY_EXPORT(AttendSplitBFloat16);
 
-auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(AttendGroupFloat); }
-auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendGroupBFloat16); }
+auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(AttendSplitFloat); }
+auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16); }
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+float RoundTo(const float*, float x) { return x; }
+uint16_t RoundTo(const uint16_t*, float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if (x != x) return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Up to kQueries queries of one sequence. Of its queries that read a group, token by token, these
+// are from `first` on, for each of the groups.
+struct Piece {
+  const PagedSequence* sequence;
+  int64_t token;  // the sequence's first, in q and out
+  int64_t group;
+  int64_t groups;
+  int64_t first;
+  int64_t queries;      // of each group
+  int64_t splits;       // as many as the last query needs
+  int64_t first_split;  // the sum of the splits of all pieces before
+
+  int64_t rows() const { return groups * queries; }
+};
+
+// What a split gave a piece's rows: those of its first group, then of the next.
+struct Partial {
+  float* max;  // [rows]
+  float* sum;  // [rows]
+  float* out;  // [rows, value_width]; of the first split, in their place instead
+};
+
+template <typename Row>
+class Attention {
+ public:
+  Attention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
+            const PagedRowLayout& layout, float scale, float* out)
+      : q_(q),
+        q_stride_(q_stride),
+        cache_(cache),
+        block_positions_(block_positions),
+        layout_(layout),
+        scale_(scale * std::numbers::log2e_v<float>),
+        out_(out),
+        shared_(layout.heads / layout.groups) {}
+
+  int64_t shared() const { return shared_; }
+  // How many positions a row of a piece attends.
+  int64_t Length(const Piece& piece, int64_t row) const {
+    return piece.sequence->start + (piece.first + row % piece.queries) / shared_ + 1;
+  }
+
+  // One split of a piece.
+  void AttendOne(const Piece& piece, int64_t split, const Partial& partial) const {
+    thread_local std::vector<float> q, scores, sums;
+    thread_local std::vector<Row> gathered;
+    q.resize(kQueries * layout_.key_width);
+    scores.resize(kQueries * kSplit);
+    sums.resize(kFewQueries * layout_.value_width * kPanel);
+    // Earlier queries may see nothing of a later split.
+    const int64_t begin = split * kSplit;
+    int64_t skipped = 0;
+    while (Length(piece, skipped) <= begin) ++skipped;
+    const int64_t queries = piece.queries - skipped;
+    int64_t visible[kQueries];
+    float* out[kQueries];
+    for (int64_t i = 0; i < queries; ++i) {
+      visible[i] = std::min(Length(piece, skipped + i) - begin, kSplit);
+    }
+    for (int64_t i = 0; i < piece.groups * queries; ++i) {
+      const int64_t row = i / queries * piece.queries + skipped + i % queries;
+      const auto [token, head] = TokenAndHead(piece, row);
+      const float* from = q_ + token * q_stride_ + head * layout_.key_width;
+      float* to = &q[i * layout_.key_width];
+      for (int64_t k = 0; k < layout_.key_width; ++k) to[k] = scale_ * from[k];
+      out[i] = split == 0 ? Out(piece, row) : partial.out + row * layout_.value_width;
+    }
+    float max[kQueries], sum[kQueries];
+    const int64_t panels = CeilDiv(visible[queries - 1], kPanel);
+    const Row* keys[2 * kPanels + kStreams];
+    const Row** values = keys + panels;
+    Split<Row> s{.groups = piece.groups,
+                 .queries = queries,
+                 .q = q.data(),
+                 .visible = visible,
+                 .panels = panels,
+                 .keys = keys,
+                 .values = values,
+                 .prefetch = piece.groups * queries <= kFewQueries,
+                 .stride = block_positions_,
+                 .key_width = layout_.key_width,
+                 .value_width = layout_.value_width,
+                 .scores = scores.data(),
+                 .sums = sums.data(),
+                 .max = max,
+                 .sum = sum,
+                 .out = out};
+    const int64_t key = piece.group * layout_.key_width;
+    const int64_t value = layout_.value_offset + piece.group * layout_.value_width;
+    if (block_positions_ % kPanel == 0) {
+      for (int64_t i = 0; i < s.panels; ++i) {
+        const Row* panel = At(piece, begin + i * kPanel);
+        keys[i] = panel + key * s.stride;
+        values[i] = panel + value * s.stride;
+      }
+      for (int64_t i = 0; i < kStreams; ++i) {
+        const int64_t next = begin + kSplit + i * kPanel;
+        values[panels + i] =
+            next < Length(piece, piece.rows() - 1) ? At(piece, next) + key * s.stride : keys[0];
+      }
+    } else {  // panels straddle blocks
+      s.stride = kPanel;
+      s.prefetch = false;
+      const int64_t key_elements = piece.groups * layout_.key_width;
+      const int64_t elements = key_elements + piece.groups * layout_.value_width;
+      gathered.assign(s.panels * elements * kPanel, Row{0});
+      for (int64_t i = 0; i < s.panels; ++i) {
+        keys[i] = &gathered[i * elements * kPanel];
+        values[i] = keys[i] + key_elements * kPanel;
+      }
+      for (int64_t p = 0; p < visible[queries - 1]; ++p) {
+        const Row* column = At(piece, begin + p);
+        Row* to = &gathered[p / kPanel * elements * kPanel + p % kPanel];
+        for (int64_t e = 0; e < elements; ++e, to += kPanel) {
+          *to = column[(e < key_elements ? key + e : value + e - key_elements) * block_positions_];
+        }
+      }
+    }
+    Dispatch(cache_)(s);
+    for (int64_t i = 0; i < piece.groups * queries; ++i) {
+      const int64_t row = i / queries * piece.queries + skipped + i % queries;
+      partial.max[row] = max[i];
+      partial.sum[row] = sum[i];
+    }
+  }
+
+  // Adds to a row what a later split gave it.
+  void Merge(const Piece& piece, int64_t row, const Partial& later, const Partial& sofar) const {
+    const float max = std::max(sofar.max[row], later.max[row]);
+    const float keep = std::exp2(sofar.max[row] - max), add = std::exp2(later.max[row] - max);
+    const float* from = later.out + row * layout_.value_width;
+    float* to = Out(piece, row);
+    for (int64_t c = 0; c < layout_.value_width; ++c) to[c] = to[c] * keep + from[c] * add;
+    sofar.sum[row] = sofar.sum[row] * keep + later.sum[row] * add;
+    sofar.max[row] = max;
+  }
+
+  void Normalize(const Piece& piece, int64_t row, const Partial& sofar) const {
+    const float inverse = 1 / sofar.sum[row];
+    float* out = Out(piece, row);
+    for (int64_t c = 0; c < layout_.value_width; ++c) out[c] *= inverse;
+  }
+
+ private:
+  struct TokenHead {
+    int64_t token;
+    int64_t head;
+  };
+  // Head h = j * G + group.
+  TokenHead TokenAndHead(const Piece& piece, int64_t row) const {
+    const int64_t query = piece.first + row % piece.queries;
+    const int64_t group = piece.group + row / piece.queries;
+    return {piece.token + query / shared_, query % shared_ * layout_.groups + group};
+  }
+  float* Out(const Piece& piece, int64_t row) const {
+    const auto [token, head] = TokenAndHead(piece, row);
+    return out_ + (token * layout_.heads + head) * layout_.value_width;
+  }
+  // The first element of a position's row.
+  const Row* At(const Piece& piece, int64_t position) const {
+    return cache_ +
+           piece.sequence->blocks[position / block_positions_] * block_positions_ *
+               layout_.row_width +
+           position % block_positions_;
+  }
+
+  const float* q_;
+  int64_t q_stride_;
+  const Row* cache_;
+  int64_t block_positions_;
+  const PagedRowLayout& layout_;
+  float scale_;  // of scores, whose base is 2
+  float* out_;
+  int64_t shared_;  // heads that read one group
+};
+
+// Grows, and never shrinks: a step as large as one before allocates nothing.
+Partial Reserve(std::vector<float>& memory, int64_t results, int64_t value_width) {
+  const auto size = static_cast<size_t>(results * kQueries * (value_width + 2));
+  if (memory.size() < size) memory.resize(size);
+  return {memory.data(), memory.data() + results * kQueries,
+          memory.data() + results * kQueries * 2};
+}
+
+Partial Nth(const Partial& all, int64_t i, int64_t value_width) {
+  return {all.max + i * kQueries, all.sum + i * kQueries, all.out + i * kQueries * value_width};
+}
+
+// The splits of a piece in order, each merged at once.
+template <typename Row>
+void AttendWhole(const Attention<Row>& attention, const Piece& piece, int64_t value_width) {
+  thread_local std::vector<float> memory;
+  const Partial both = Reserve(memory, 2, value_width);
+  const Partial sofar = both, later = Nth(both, 1, value_width);
+  for (int64_t split = 0; split < piece.splits; ++split) {
+    attention.AttendOne(piece, split, split == 0 ? sofar : later);
+    if (split == 0) continue;
+    for (int64_t row = 0; row < piece.rows(); ++row) {
+      if (attention.Length(piece, row) > split * kSplit) attention.Merge(piece, row, later, sofar);
+    }
+  }
+  for (int64_t row = 0; row < piece.rows(); ++row) attention.Normalize(piece, row, sofar);
+}
 
 }  // namespace
 
 template <typename Row>
-void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
-                    const PagedRowLayout& layout, float scale,
-                    const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool) {
-  // One piece of work is a token and a group; a task is some of them.
-  struct Token {
-    const int32_t* blocks;
-    int64_t length;  // positions it sees
-  };
-  std::vector<Token> tokens;
-  int64_t positions = 0;  // of all tokens
+void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
+                    int64_t block_positions, const std::vector<PagedSequence>& sequences,
+                    Row* cache) {
   for (const PagedSequence& sequence : sequences) {
-    for (int64_t i = 0; i < sequence.count; ++i) {
-      tokens.push_back({sequence.blocks, sequence.start + i + 1});
-      positions += tokens.back().length;
+    for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p) {
+      const int64_t column = p % block_positions;
+      Row* to = cache + sequence.blocks[p / block_positions] * block_positions * row_width + column;
+      // What a panel's later positions will overwrite is read until then, with weight zero.
+      const int64_t rest =
+          column % kPanel == 0 ? std::min(kPanel, block_positions - column) - 1 : 0;
+      for (int64_t c = 0; c < row_width; ++c, to += block_positions) {
+        *to = RoundTo(to, rows[c]);
+        for (int64_t i = 1; i <= rest; ++i) to[i] = Row{0};
+      }
+      rows += rows_stride;
     }
   }
-  const auto attend = Dispatch(cache);
-  const auto pieces = static_cast<int64_t>(tokens.size()) * layout.groups;
-  const int64_t tasks = std::min(
-      pieces, pool.TasksWorth(positions * layout.heads * (layout.key_width + layout.value_width)));
+}
+
+template <typename Row>
+void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
+                    const PagedRowLayout& layout, float scale,
+                    const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool) {
+  const Attention<Row> attention(q, q_stride, cache, block_positions, layout, scale, out);
+  const int64_t shared = attention.shared();
+  int64_t work = 0, group_splits = 0;  // multiply-adds; splits, for one group
+  for (const PagedSequence& sequence : sequences) {
+    const int64_t end = sequence.start + sequence.count;
+    work += (end * (end + 1) - sequence.start * (sequence.start + 1)) / 2 * layout.heads *
+            (layout.key_width + layout.value_width);
+    group_splits += CeilDiv(end, kSplit) * CeilDiv(sequence.count * shared, kQueries);
+  }
+  const int64_t wanted = pool.TasksWorth(work);
+  // Groups that are read together: as many as leave enough to share.
+  const int64_t together = std::max<int64_t>(layout.groups * group_splits / wanted, 1);
+
+  thread_local std::vector<Piece> all_pieces;
+  all_pieces.clear();
+  int64_t token = 0, splits = 0;
+  for (const PagedSequence& sequence : sequences) {
+    const int64_t queries = sequence.count * shared;
+    const int64_t groups = std::clamp<int64_t>(kFewQueries / queries, 1, together);
+    for (int64_t group = 0; group < layout.groups; group += groups) {
+      for (int64_t first = 0; first < queries; first += kQueries) {
+        Piece piece{.sequence = &sequence,
+                    .token = token,
+                    .group = group,
+                    .groups = std::min(groups, layout.groups - group),
+                    .first = first,
+                    .queries = std::min(kQueries, queries - first),
+                    .splits = 0,
+                    .first_split = splits};
+        piece.splits = CeilDiv(attention.Length(piece, piece.queries - 1), kSplit);
+        splits += piece.splits;
+        all_pieces.push_back(piece);
+      }
+    }
+    token += sequence.count;
+  }
+  const std::vector<Piece>& pieces = all_pieces;  // this thread's, for all of the pool's
+  const auto count = static_cast<int64_t>(pieces.size());
+  // The piece that split i of all belongs to.
+  const auto find = [&](int64_t i) {
+    return std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+      return piece.first_split + piece.splits <= i;
+    });
+  };
+  if (wanted == 1 || count >= 4 * pool.threads()) {
+    const int64_t tasks = std::min(wanted, count);
+    pool.Run(tasks, [&](int64_t task) {
+      // The pieces that begin in this part of all splits.
+      auto piece = find(splits * task / tasks);
+      if (piece->first_split < splits * task / tasks) ++piece;
+      for (; piece != pieces.end() && piece->first_split < splits * (task + 1) / tasks; ++piece) {
+        AttendWhole(attention, *piece, layout.value_width);
+      }
+    });
+    return;
+  }
+
+  // So few that a piece is shared between threads.
+  thread_local std::vector<float> memory;
+  const Partial partials = Reserve(memory, splits, layout.value_width);
+  const int64_t tasks = std::min(wanted, splits);
   pool.Run(tasks, [&](int64_t task) {
-    thread_local std::vector<float> scores;
-    for (int64_t piece = pieces * task / tasks; piece < pieces * (task + 1) / tasks; ++piece) {
-      const int64_t token = piece / layout.groups;
-      attend(q + token * layout.heads * layout.key_width, cache, tokens[token].blocks,
-             tokens[token].length, block_positions, layout, piece % layout.groups, scale, scores,
-             out + token * layout.heads * layout.value_width);
+    for (int64_t i = splits * task / tasks; i < splits * (task + 1) / tasks; ++i) {
+      const auto piece = find(i);
+      attention.AttendOne(*piece, i - piece->first_split, Nth(partials, i, layout.value_width));
+    }
+  });
+  const int64_t merges = count * kQueries;
+  const int64_t merge_tasks =
+      std::min(merges, pool.TasksWorth(splits * kQueries * layout.value_width));
+  pool.Run(merge_tasks, [&](int64_t task) {
+    for (int64_t m = merges * task / merge_tasks; m < merges * (task + 1) / merge_tasks; ++m) {
+      const Piece& piece = pieces[m / kQueries];
+      const int64_t row = m % kQueries;
+      if (row >= piece.rows()) continue;
+      const Partial sofar = Nth(partials, piece.first_split, layout.value_width);
+      for (int64_t split = 1; split < CeilDiv(attention.Length(piece, row), kSplit); ++split) {
+        attention.Merge(piece, row, Nth(partials, piece.first_split + split, layout.value_width),
+                        sofar);
+      }
+      attention.Normalize(piece, row, sofar);
     }
   });
 }
 
-template void PagedAttention(const float*, const float*, int64_t, const PagedRowLayout&, float,
-                             const std::vector<PagedSequence>&, float*, ThreadPool&);
-template void PagedAttention(const float*, const uint16_t*, int64_t, const PagedRowLayout&, float,
-                             const std::vector<PagedSequence>&, float*, ThreadPool&);
+template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
+                             const std::vector<PagedSequence>&, float*);
+template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
+                             const std::vector<PagedSequence>&, uint16_t*);
+template void PagedAttention(const float*, int64_t, const float*, int64_t, const PagedRowLayout&,
+                             float, const std::vector<PagedSequence>&, float*, ThreadPool&);
+template void PagedAttention(const float*, int64_t, const uint16_t*, int64_t, const PagedRowLayout&,
+                             float, const std::vector<PagedSequence>&, float*, ThreadPool&);
 
 }  // namespace triptych
 #endif  // HWY_ONCE

@@ -5,7 +5,7 @@ namespace triptych {
 KvCacheStorage::KvCacheStorage(int64_t blocks, int64_t block_positions,
                                const std::vector<int64_t>& row_elements, at::ScalarType dtype) {
   for (const int64_t width : row_elements) {
-    layers_.push_back(at::empty({blocks, block_positions, width}, dtype));
+    layers_.push_back(at::empty({blocks, width, block_positions}, dtype));
   }
 }
 

@@ -15,7 +15,7 @@ class KvCacheStorage {
   KvCacheStorage(int64_t blocks, int64_t block_positions, const std::vector<int64_t>& row_elements,
                  at::ScalarType dtype);
 
-  // [blocks, block_positions, row_elements]
+  // [blocks, row_elements, block_positions]
   at::Tensor& layer(int64_t index) { return layers_.at(index); }
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   // Bytes really allocated.

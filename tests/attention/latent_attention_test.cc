@@ -332,7 +332,7 @@ TEST(LatentAttention, PagedIsVanillaForEitherForm) {
     const at::Tensor expected = ForBatch(MakeOracle(s, weights), x, x)[0];
     LatentAttention attention = Make(s, weights, at::kFloat);
     attention.PrepareToServe();
-    at::Tensor cache = at::full({4, 8, rank + s.d_rope}, std::nan(""), at::kFloat);
+    at::Tensor cache = at::full({4, rank + s.d_rope, 8}, std::nan(""), at::kFloat);
     const std::vector<int32_t> blocks = {2, 0, 3};
     std::vector<int64_t> rows;
     for (int64_t p = 0; p < s.l1; ++p) rows.push_back(blocks[p / 8] * 8 + p % 8);

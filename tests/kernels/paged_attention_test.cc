@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/instruction_sets.h"
+
 namespace triptych {
 namespace {
 
@@ -33,9 +35,9 @@ double ToDouble(uint16_t row) {
 struct Shape {
   std::string name;
   int64_t heads, groups, key_width, value_width;
-  bool latent = false;          // the value is the first part of the key
-  int64_t block_positions = 4;  // rows of a block
-  int64_t padding = 0;          // unused elements at the end of a row
+  bool latent = false;  // the value is the first part of the key
+  int64_t block_positions = 16;
+  int64_t padding = 0;  // unused elements at the end of a row
 };
 
 // Prints as its name.
@@ -80,10 +82,15 @@ class Batch {
         blocks.push_back(free.back());
         free.pop_back();
       }
-      for (int64_t p = 0; p < span.start + span.count; ++p) {
-        Row* row = RowAt(blocks, p);
-        for (int64_t c = 0; c < layout_.row_width - shape.padding; ++c) {
-          row[c] = ToRow(normal(generator), row);
+      const int64_t positions = span.start + span.count;
+      std::vector<float> rows(positions * (layout_.row_width + 1));  // and a gap after each
+      for (float& value : rows) value = normal(generator);
+      WritePagedRows(rows.data(), layout_.row_width + 1, layout_.row_width, block_positions_,
+                     {{blocks.data(), 0, positions}}, cache_.data());
+      for (int64_t p = 0; p < positions; ++p) {
+        for (int64_t c = 0; c < layout_.row_width; ++c) {
+          const float written = rows[p * (layout_.row_width + 1) + c];
+          EXPECT_EQ(At(blocks, p, c), ToRow(written, static_cast<Row*>(nullptr)));
         }
       }
     }
@@ -92,22 +99,22 @@ class Batch {
     for (float& value : q_) value = normal(generator);
   }
 
-  const Row* RowAt(const std::vector<int32_t>& blocks, int64_t p) const {
-    return &cache_[(blocks[p / block_positions_] * block_positions_ + p % block_positions_) *
-                   layout_.row_width];
+  // Element c of the row of position p.
+  const Row& At(const std::vector<int32_t>& blocks, int64_t p, int64_t c) const {
+    return cache_[(blocks[p / block_positions_] * layout_.row_width + c) * block_positions_ +
+                  p % block_positions_];
   }
-  Row* RowAt(const std::vector<int32_t>& blocks, int64_t p) {
-    return const_cast<Row*>(std::as_const(*this).RowAt(blocks, p));
+  Row& At(int64_t sequence, int64_t p, int64_t c) {
+    return const_cast<Row&>(std::as_const(*this).At(blocks_[sequence], p, c));
   }
-  Row* RowOf(int64_t sequence, int64_t p) { return RowAt(blocks_[sequence], p); }
 
   // [tokens, heads, value_width]
-  std::vector<float> Run() const {
+  std::vector<float> Run(int threads = 3) const {
     std::vector<PagedSequence> sequences;
     for (size_t i = 0; i < spans_.size(); ++i) {
       sequences.push_back({blocks_[i].data(), spans_[i].start, spans_[i].count});
     }
-    return Run(q_.data(), tokens_, sequences);
+    return Run(q_.data(), tokens_, sequences, threads);
   }
 
   // Each new token in a call of its own.
@@ -116,7 +123,7 @@ class Batch {
     const float* q = q_.data();
     for (size_t i = 0; i < spans_.size(); ++i) {
       for (int64_t t = 0; t < spans_[i].count; ++t) {
-        const std::vector<float> out = Run(q, 1, {{blocks_[i].data(), spans_[i].start + t, 1}});
+        const std::vector<float> out = Run(q, 1, {{blocks_[i].data(), spans_[i].start + t, 1}}, 3);
         all.insert(all.end(), out.begin(), out.end());
         q += layout_.heads * layout_.key_width;
       }
@@ -144,13 +151,13 @@ class Batch {
   }
 
   std::vector<float> Run(const float* q, int64_t tokens,
-                         const std::vector<PagedSequence>& sequences) const {
+                         const std::vector<PagedSequence>& sequences, int threads) const {
     // Beyond the end is a guard that must survive.
     const int64_t size = tokens * layout_.heads * layout_.value_width;
     std::vector<float> out(size + 64, 12345.0f);
-    ThreadPool pool(3);
-    PagedAttention(q, cache_.data(), block_positions_, layout_, Scale(), sequences, out.data(),
-                   pool);
+    ThreadPool pool(threads);
+    PagedAttention(q, layout_.heads * layout_.key_width, cache_.data(), block_positions_, layout_,
+                   Scale(), sequences, out.data(), pool);
     for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
     out.resize(size);
     return out;
@@ -162,8 +169,9 @@ class Batch {
     std::vector<double> weights(length);
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (int64_t p = 0; p < length; ++p) {
-      const Row* key = RowAt(blocks, p) + group * layout_.key_width;
-      for (int64_t c = 0; c < layout_.key_width; ++c) weights[p] += q[c] * ToDouble(key[c]);
+      for (int64_t c = 0; c < layout_.key_width; ++c) {
+        weights[p] += q[c] * ToDouble(At(blocks, p, group * layout_.key_width + c));
+      }
       weights[p] *= Scale();
       largest = std::max(largest, weights[p]);
     }
@@ -171,8 +179,8 @@ class Batch {
     for (int64_t c = 0; c < layout_.value_width; ++c) {
       double sum = 0;
       for (int64_t p = 0; p < length; ++p) {
-        const Row* value = RowAt(blocks, p) + layout_.value_offset + group * layout_.value_width;
-        sum += weights[p] / total * ToDouble(value[c]);
+        const int64_t element = layout_.value_offset + group * layout_.value_width + c;
+        sum += weights[p] / total * ToDouble(At(blocks, p, element));
       }
       out.push_back(sum);
     }
@@ -201,8 +209,8 @@ void ExpectNear(const std::vector<float>& actual, const std::vector<double>& exp
 
 // Prefill, decode, a chunk in the middle, one position, block edges.
 const std::vector<Span>& Spans() {
-  static const std::vector<Span> spans = {{0, 1}, {0, 7},   {5, 1}, {3, 6}, {7, 1},
-                                          {8, 1}, {130, 2}, {0, 4}, {4, 4}};
+  static const std::vector<Span> spans = {{0, 1},   {0, 7}, {5, 1}, {3, 6},   {7, 1},  {8, 1},
+                                          {130, 2}, {0, 4}, {4, 4}, {250, 9}, {600, 1}};
   return spans;
 }
 
@@ -234,7 +242,9 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"MhaOddHeads", 7, 7, 11, 13}, Shape{"Latent", 8, 1, 50, 50, true},
         Shape{"LatentDecoupled", 6, 1, 23 + 6, 23, true}, Shape{"LatentRankOne", 3, 1, 1, 1, true},
         Shape{"OneRowBlocks", 4, 2, 9, 7, false, 1}, Shape{"WideBlocks", 4, 2, 9, 7, false, 64},
-        Shape{"OddBlocks", 4, 2, 9, 7, false, 3}, Shape{"PaddedRows", 4, 2, 9, 7, false, 5, 3}),
+        Shape{"OddBlocks", 4, 2, 9, 7, false, 3}, Shape{"HalfPanels", 4, 2, 9, 7, false, 24},
+        Shape{"LatentOddBlocks", 5, 1, 9, 7, true, 5},
+        Shape{"PaddedRows", 4, 2, 9, 7, false, 5, 3}),
     testing::PrintToStringParamName());
 
 TEST(PagedAttention, EveryGroupCount) {
@@ -245,11 +255,42 @@ TEST(PagedAttention, EveryGroupCount) {
   }
 }
 
+class PagedAttentionSets : public InstructionSetTest {};
+
+TEST_P(PagedAttentionSets, EqualTheDefinition) {
+  const auto check = [](const auto& batch) {
+    const std::vector<float> out = batch.Run();
+    ExpectNear(out, batch.Expected());
+    EXPECT_EQ(batch.RunOneByOne(), out);
+  };
+  for (const Shape& shape :
+       {Shape{"", 6, 2, 17, 13}, Shape{"", 9, 9, 8, 24}, Shape{"", 37, 1, 23, 19, true},
+        Shape{"", 4, 1, 33, 32, true, 48}, Shape{"", 6, 3, 7, 5, false, 24}}) {
+    check(Batch<float>(shape, Spans(), 7));
+    check(Batch<uint16_t>(shape, Spans(), 8));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionSets, testing::ValuesIn(InstructionSets()),
+                         InstructionSetName);
+
+// A context of many splits, on pools that share it differently.
+TEST(PagedAttention, ThreadsDoNotChangeABit) {
+  for (const Shape& shape : {Shape{"", 12, 12, 8, 8}, Shape{"", 8, 1, 16, 16, true}}) {
+    for (const std::vector<Span>& spans : {std::vector<Span>{{3000, 1}}, {{1500, 40}, {700, 1}}}) {
+      const Batch<float> batch(shape, spans, 9);
+      const std::vector<float> out = batch.Run(1);
+      ExpectNear(out, batch.Expected());
+      for (const int threads : {2, 3, 7}) EXPECT_EQ(batch.Run(threads), out);
+    }
+  }
+}
+
 TEST(PagedAttention, LargeScoresDoNotOverflow) {
   const Shape shape{"", 2, 1, 8, 8};
   Batch<float> batch(shape, {{9, 1}}, 3);
   for (int64_t p = 0; p < 10; ++p) {
-    for (int64_t c = 0; c < 8; ++c) batch.RowOf(0, p)[c] *= 1e4f;  // scores of thousands: one-hot
+    for (int64_t c = 0; c < 8; ++c) batch.At(0, p, c) *= 1e4f;  // scores of thousands: one-hot
   }
   // The largest score wins by hundreds, in float32 as in float64.
   ExpectNear(batch.Run(), batch.Expected());
@@ -257,13 +298,15 @@ TEST(PagedAttention, LargeScoresDoNotOverflow) {
 
 TEST(PagedAttention, EqualScoresGiveTheMean) {
   Batch<float> batch({"", 3, 1, 6, 5}, {{40, 1}}, 4);
-  for (int64_t p = 0; p <= 40; ++p) std::fill_n(batch.RowOf(0, p), 6, 0.0f);
+  for (int64_t p = 0; p <= 40; ++p) {
+    for (int64_t c = 0; c < 6; ++c) batch.At(0, p, c) = 0;
+  }
   ExpectNear(batch.Run(), batch.Expected());
 }
 
 TEST(PagedAttention, NoSequencesIsNothing) {
   ThreadPool pool(2);
-  PagedAttention<float>(nullptr, nullptr, 4,
+  PagedAttention<float>(nullptr, 0, nullptr, 4,
                         {.heads = 1,
                          .groups = 1,
                          .key_width = 1,
@@ -278,7 +321,7 @@ TEST(PagedAttention, NoSequencesIsNothing) {
 TEST(PagedAttentionControl, StaleRowIsDetected) {
   Batch<float> batch({"", 4, 2, 9, 7}, {{20, 1}, {3, 2}}, 5);
   const std::vector<double> expected = batch.Expected();
-  for (int64_t c = 0; c < 9 * 2 + 7 * 2; ++c) batch.RowOf(0, 11)[c] = 0.5f;
+  for (int64_t c = 0; c < 9 * 2 + 7 * 2; ++c) batch.At(0, 11, c) = 0.5f;
   const std::vector<float> out = batch.Run();
   double largest = 0;
   for (size_t i = 0; i < 4 * 7; ++i) largest = std::max(largest, std::abs(out[i] - expected[i]));
@@ -288,7 +331,9 @@ TEST(PagedAttentionControl, StaleRowIsDetected) {
 
 TEST(PagedAttentionControl, PoisonedRowIsDetected) {
   Batch<float> batch({"", 2, 1, 9, 7}, {{20, 1}}, 6);
-  std::fill_n(batch.RowOf(0, 20), 9 + 7, std::numeric_limits<float>::quiet_NaN());
+  for (int64_t c = 0; c < 9 + 7; ++c) {
+    batch.At(0, 20, c) = std::numeric_limits<float>::quiet_NaN();
+  }
   EXPECT_TRUE(std::isnan(batch.Run()[0]));
 }
 

@@ -249,10 +249,10 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
       int64_t bytes = 0;
       for (int64_t i = 0; i < storage.layers(); ++i) {
         const at::Tensor& layer = storage.layer(i);
-        const auto row_bytes = layer.stride(1) * static_cast<int64_t>(layer.element_size());
+        const auto row_bytes = layer.size(1) * static_cast<int64_t>(layer.element_size());
         EXPECT_EQ(row_bytes, CacheRowBytes(config, i, dtype));
         EXPECT_EQ(row_bytes, geometry.row_bytes[i]);
-        EXPECT_EQ(layer.stride(0), 5 * layer.stride(1));
+        EXPECT_EQ(layer.stride(0), 5 * layer.size(1));
         bytes += static_cast<int64_t>(layer.nbytes());
       }
       EXPECT_EQ(storage.bytes(), bytes);
