@@ -1,15 +1,13 @@
 #include "engine/kernels/packed_linear.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "engine/kernels/large_pages.h"
 
 // Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
 // of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
@@ -289,12 +287,7 @@ void PackedLinear::Pack(const Element* weight, const float* bias) {
   const int64_t steps = Steps<Element>(shape_.inputs);
   const size_t bytes = shape_.groups * panels * (steps + 1) * kPanel * sizeof(float);
   packed_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
-#if defined(__linux__)
-  // Large pages, where they fit: one row reads all of this once, and would wait for the page table.
-  constexpr size_t kPage = size_t{1} << 12;
-  const size_t skip = -reinterpret_cast<uintptr_t>(packed_.get()) % kPage;
-  if (bytes > kPage + skip) madvise(packed_.get() + skip, bytes - skip, MADV_HUGEPAGE);
-#endif
+  AdviseLargePages(packed_.get(), bytes);
   std::memset(packed_.get(), 0, bytes);
   auto* panel = reinterpret_cast<Element*>(packed_.get());
   auto* packed_bias =

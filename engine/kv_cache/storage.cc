@@ -1,11 +1,14 @@
 #include "engine/kv_cache/storage.h"
 
+#include "engine/kernels/large_pages.h"
+
 namespace triptych {
 
 KvCacheStorage::KvCacheStorage(int64_t blocks, int64_t block_positions,
                                const std::vector<int64_t>& row_elements, at::ScalarType dtype) {
   for (const int64_t width : row_elements) {
     layers_.push_back(at::empty({blocks, width, block_positions}, dtype));
+    AdviseLargePages(layers_.back().data_ptr(), layers_.back().nbytes());
   }
 }
 
