@@ -16,7 +16,7 @@ at::Tensor Attention::WriteAndAttend(const at::Tensor& q, const at::Tensor& rows
                    step.sequences, data);
     PagedAttention(queries.data_ptr<float>(), layout.heads * layout.key_width, data,
                    block_positions, layout, static_cast<float>(scale), step.sequences,
-                   out.data_ptr<float>(), ComputePool());
+                   out.data_ptr<float>(), layout.heads * layout.value_width, ComputePool());
   };
   if (cache.scalar_type() == at::kFloat) {
     attend(cache.data_ptr<float>());

@@ -386,7 +386,7 @@ template <typename Row>
 class Attention {
  public:
   Attention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
-            const PagedRowLayout& layout, float scale, float* out)
+            const PagedRowLayout& layout, float scale, float* out, int64_t out_stride)
       : q_(q),
         q_stride_(q_stride),
         cache_(cache),
@@ -394,6 +394,7 @@ class Attention {
         layout_(layout),
         scale_(scale * std::numbers::log2e_v<float>),
         out_(out),
+        out_stride_(out_stride),
         shared_(layout.heads / layout.groups) {}
 
   int64_t shared() const { return shared_; }
@@ -516,7 +517,7 @@ class Attention {
   }
   float* Out(const Piece& piece, int64_t row) const {
     const auto [token, head] = TokenAndHead(piece, row);
-    return out_ + (token * layout_.heads + head) * layout_.value_width;
+    return out_ + token * out_stride_ + head * layout_.value_width;
   }
   // The first element of a position's row.
   const Row* At(const Piece& piece, int64_t position) const {
@@ -533,6 +534,7 @@ class Attention {
   const PagedRowLayout& layout_;
   float scale_;  // of scores, whose base is 2
   float* out_;
+  int64_t out_stride_;
   int64_t shared_;  // heads that read one group
 };
 
@@ -571,17 +573,21 @@ void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
                     int64_t block_positions, const std::vector<PagedSequence>& sequences,
                     Row* cache) {
   for (const PagedSequence& sequence : sequences) {
-    for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p) {
+    const int64_t end = sequence.start + sequence.count;
+    for (int64_t p = sequence.start; p < end;) {
+      // The rest of a panel, or of what is new of it. What its later positions will overwrite is
+      // read until then, with weight zero.
       const int64_t column = p % block_positions;
+      const int64_t panel_end = std::min(column / kPanel * kPanel + kPanel, block_positions);
+      const int64_t count = std::min(panel_end - column, end - p);
+      const int64_t written = column % kPanel == 0 ? panel_end - column : count;
       Row* to = cache + sequence.blocks[p / block_positions] * block_positions * row_width + column;
-      // What a panel's later positions will overwrite is read until then, with weight zero.
-      const int64_t rest =
-          column % kPanel == 0 ? std::min(kPanel, block_positions - column) - 1 : 0;
       for (int64_t c = 0; c < row_width; ++c, to += block_positions) {
-        *to = RoundTo(to, rows[c]);
-        for (int64_t i = 1; i <= rest; ++i) to[i] = Row{0};
+        for (int64_t i = 0; i < count; ++i) to[i] = RoundTo(to, rows[i * rows_stride + c]);
+        for (int64_t i = count; i < written; ++i) to[i] = Row{0};
       }
-      rows += rows_stride;
+      rows += count * rows_stride;
+      p += count;
     }
   }
 }
@@ -589,8 +595,10 @@ void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
 template <typename Row>
 void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,
-                    const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool) {
-  const Attention<Row> attention(q, q_stride, cache, block_positions, layout, scale, out);
+                    const std::vector<PagedSequence>& sequences, float* out, int64_t out_stride,
+                    ThreadPool& pool) {
+  const Attention<Row> attention(q, q_stride, cache, block_positions, layout, scale, out,
+                                 out_stride);
   const int64_t shared = attention.shared();
   int64_t work = 0, group_splits = 0;  // multiply-adds; splits, for one group
   for (const PagedSequence& sequence : sequences) {
@@ -680,9 +688,11 @@ template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
 template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
                              const std::vector<PagedSequence>&, uint16_t*);
 template void PagedAttention(const float*, int64_t, const float*, int64_t, const PagedRowLayout&,
-                             float, const std::vector<PagedSequence>&, float*, ThreadPool&);
+                             float, const std::vector<PagedSequence>&, float*, int64_t,
+                             ThreadPool&);
 template void PagedAttention(const float*, int64_t, const uint16_t*, int64_t, const PagedRowLayout&,
-                             float, const std::vector<PagedSequence>&, float*, ThreadPool&);
+                             float, const std::vector<PagedSequence>&, float*, int64_t,
+                             ThreadPool&);
 
 }  // namespace triptych
 #endif  // HWY_ONCE

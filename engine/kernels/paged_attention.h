@@ -44,14 +44,15 @@ void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
 
 // softmax(scale * q . k) v over rows that WritePagedRows wrote.
 //   q: [tokens, heads, key_width], q_stride elements from one token to the next
-//   out: [tokens, heads, value_width]
+//   out: [tokens, heads, value_width], out_stride elements from one token to the next
 // A context is cut into splits of a fixed size, whose results are merged in order: each output is
 // summed in an order that depends on its own position only, so the result is independent of what
 // else is in the batch and of the number of threads.
 template <typename Row>
 void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,
-                    const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool);
+                    const std::vector<PagedSequence>& sequences, float* out, int64_t out_stride,
+                    ThreadPool& pool);
 
 }  // namespace triptych
 

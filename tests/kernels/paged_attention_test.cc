@@ -157,7 +157,7 @@ class Batch {
     std::vector<float> out(size + 64, 12345.0f);
     ThreadPool pool(threads);
     PagedAttention(q, layout_.heads * layout_.key_width, cache_.data(), block_positions_, layout_,
-                   Scale(), sequences, out.data(), pool);
+                   Scale(), sequences, out.data(), layout_.heads * layout_.value_width, pool);
     for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
     out.resize(size);
     return out;
@@ -313,7 +313,7 @@ TEST(PagedAttention, NoSequencesIsNothing) {
                          .value_offset = 1,
                          .value_width = 1,
                          .row_width = 2},
-                        1, {}, nullptr, pool);
+                        1, {}, nullptr, 0, pool);
 }
 
 // Controls: a row that was not written, or belongs to another position, shows.
