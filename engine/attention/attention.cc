@@ -4,22 +4,20 @@
 
 namespace triptych {
 
-at::Tensor Attention::WriteAndAttend(const at::Tensor& q, const at::Tensor& rows,
-                                     const PagedRowLayout& layout, double scale,
-                                     const PagedStep& step, at::Tensor& cache) {
-  cache.view({-1, layout.row_width}).index_copy_(0, step.rows, rows.to(cache.scalar_type()));
-  const at::Tensor queries = q.contiguous();
-  const at::Tensor out = at::empty({q.size(0), layout.heads * layout.value_width}, at::kFloat);
-  const auto attend = [&]<typename Row>(const Row* data) {
-    PagedAttention(queries.data_ptr<float>(), data, cache.size(1), layout,
-                   static_cast<float>(scale), step.sequences, out.data_ptr<float>(), ComputePool());
+void Attention::WriteAndAttend(const float* q, int64_t q_stride, const float* rows,
+                               int64_t rows_stride, const PagedRowLayout& layout, double scale,
+                               const PagedStep& step, const at::Tensor& cache, float* out) {
+  const int64_t block_positions = cache.size(1);
+  const auto run = [&]<typename Row>(Row* data) {
+    WritePagedRows(rows, rows_stride, layout.row_width, block_positions, step.sequences, data);
+    PagedAttention<Row>(q, q_stride, data, block_positions, layout, static_cast<float>(scale),
+                        step.sequences, out, ComputePool());
   };
   if (cache.scalar_type() == at::kFloat) {
-    attend(cache.data_ptr<float>());
+    run(cache.data_ptr<float>());
   } else {
-    attend(reinterpret_cast<const uint16_t*>(cache.data_ptr<at::BFloat16>()));
+    run(reinterpret_cast<uint16_t*>(cache.data_ptr<at::BFloat16>()));
   }
-  return out;
 }
 
 }  // namespace triptych

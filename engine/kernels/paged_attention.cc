@@ -135,13 +135,21 @@ namespace {
 HWY_EXPORT(AttendGroupFloat);
 HWY_EXPORT(AttendGroupBFloat16);
 
+void Store(float value, float* to) { *to = value; }
+// The nearest bfloat16, ties to even.
+void Store(float value, uint16_t* to) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  *to =
+      std::isnan(value) ? 0x7fc0 : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(AttendGroupFloat); }
 auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendGroupBFloat16); }
 
 }  // namespace
 
 template <typename Row>
-void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
+void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,
                     const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool) {
   // One piece of work is a token and a group; a task is some of them.
@@ -149,7 +157,9 @@ void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
     const int32_t* blocks;
     int64_t length;  // positions it sees
   };
-  std::vector<Token> tokens;
+  thread_local std::vector<Token> kept;
+  std::vector<Token>& tokens = kept;  // this thread's, for all of the pool's
+  tokens.clear();
   int64_t positions = 0;  // of all tokens
   for (const PagedSequence& sequence : sequences) {
     for (int64_t i = 0; i < sequence.count; ++i) {
@@ -165,17 +175,36 @@ void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
     thread_local std::vector<float> scores;
     for (int64_t piece = pieces * task / tasks; piece < pieces * (task + 1) / tasks; ++piece) {
       const int64_t token = piece / layout.groups;
-      attend(q + token * layout.heads * layout.key_width, cache, tokens[token].blocks,
-             tokens[token].length, block_positions, layout, piece % layout.groups, scale, scores,
+      attend(q + token * q_stride, cache, tokens[token].blocks, tokens[token].length,
+             block_positions, layout, piece % layout.groups, scale, scores,
              out + token * layout.heads * layout.value_width);
     }
   });
 }
 
-template void PagedAttention(const float*, const float*, int64_t, const PagedRowLayout&, float,
-                             const std::vector<PagedSequence>&, float*, ThreadPool&);
-template void PagedAttention(const float*, const uint16_t*, int64_t, const PagedRowLayout&, float,
-                             const std::vector<PagedSequence>&, float*, ThreadPool&);
+template void PagedAttention(const float*, int64_t, const float*, int64_t, const PagedRowLayout&,
+                             float, const std::vector<PagedSequence>&, float*, ThreadPool&);
+template void PagedAttention(const float*, int64_t, const uint16_t*, int64_t, const PagedRowLayout&,
+                             float, const std::vector<PagedSequence>&, float*, ThreadPool&);
+
+template <typename Row>
+void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
+                    int64_t block_positions, const std::vector<PagedSequence>& sequences,
+                    Row* cache) {
+  for (const PagedSequence& sequence : sequences) {
+    for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p) {
+      const int64_t block = sequence.blocks[p / block_positions];
+      Row* to = cache + (block * block_positions + p % block_positions) * row_width;
+      for (int64_t i = 0; i < row_width; ++i) Store(rows[i], to + i);
+      rows += rows_stride;
+    }
+  }
+}
+
+template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
+                             const std::vector<PagedSequence>&, float*);
+template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
+                             const std::vector<PagedSequence>&, uint16_t*);
 
 }  // namespace triptych
 #endif  // HWY_ONCE

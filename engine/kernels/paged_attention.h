@@ -30,14 +30,24 @@ struct PagedRowLayout {
 };
 
 // softmax(scale * q . k) v, with float32 arithmetic. `Row` is float or a 16-bit bfloat16.
-//   q: [tokens, heads, key_width]   cache: [blocks, block_positions, row_width]
+//   q: token t's queries [heads, key_width] start at q + t * q_stride
+//   cache: [blocks, block_positions, row_width]
 //   out: [tokens, heads, value_width]
 // Each output is summed in an order that depends on its own position only, so the result is
 // independent of what else is in the batch and of the number of threads.
 template <typename Row>
-void PagedAttention(const float* q, const Row* cache, int64_t block_positions,
+void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,
                     const std::vector<PagedSequence>& sequences, float* out, ThreadPool& pool);
+
+// Writes the rows of the sequences' new tokens, in the order of the tokens; under bfloat16 rounded
+// to the nearest, ties to even.
+//   rows: token t's row [row_width] starts at rows + t * rows_stride
+//   cache: [blocks, block_positions, row_width]
+template <typename Row>
+void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
+                    int64_t block_positions, const std::vector<PagedSequence>& sequences,
+                    Row* cache);
 
 }  // namespace triptych
 

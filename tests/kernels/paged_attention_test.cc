@@ -149,8 +149,8 @@ class Batch {
     const int64_t size = tokens * layout_.heads * layout_.value_width;
     std::vector<float> out(size + 64, 12345.0f);
     ThreadPool pool(3);
-    PagedAttention(q, cache_.data(), block_positions_, layout_, Scale(), sequences, out.data(),
-                   pool);
+    PagedAttention(q, layout_.heads * layout_.key_width, cache_.data(), block_positions_, layout_,
+                   Scale(), sequences, out.data(), pool);
     for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
     out.resize(size);
     return out;
@@ -263,7 +263,7 @@ TEST(PagedAttention, EqualScoresGiveTheMean) {
 
 TEST(PagedAttention, NoSequencesIsNothing) {
   ThreadPool pool(2);
-  PagedAttention<float>(nullptr, nullptr, 4,
+  PagedAttention<float>(nullptr, 0, nullptr, 4,
                         {.heads = 1,
                          .groups = 1,
                          .key_width = 1,
