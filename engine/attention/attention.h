@@ -4,15 +4,20 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "engine/kernels/paged_attention.h"
+#include "engine/kernels/workspace.h"
 
 namespace triptych {
 
-// The token rows of one step: tokens of several sequences, one after another.
+// The new tokens of one step: of several sequences, one after another.
 struct PagedStep {
-  at::Tensor positions;                  // [tokens] int64, of each token in its sequence
-  at::Tensor rows;                       // [tokens] int64, of each token in the flattened cache
+  std::vector<int64_t> positions;        // of each token in its sequence
   std::vector<PagedSequence> sequences;  // in the order of their tokens
+
+  int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
 };
 
 // Const methods are safe to call from several threads.
@@ -34,17 +39,19 @@ class Attention {
   // Causal self-attention of new tokens over the paged cache, their own rows included: writes the
   // tokens' rows, then attends. REQUIRES: PrepareToServe().
   // A token's result is the same bits whatever else is in the step, and on any number of threads.
-  //   x: [tokens, D] float32   cache: [blocks, row_width, block_positions] float32 or bfloat16
-  //   returns [tokens, D] float32
-  virtual at::Tensor Paged(const at::Tensor& x, const PagedStep& step, at::Tensor& cache) const = 0;
+  //   x: [tokens, D]   cache: [blocks, row_width, block_positions] float32 or bfloat16
+  //   y: [tokens, D], not overlapping x
+  virtual void Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
+                     Workspace& workspace, float* y) const = 0;
 
  protected:
   // Writes `rows` into the cache and attends.
-  //   q: [tokens, heads, key_width] float32   rows: [tokens, row_width] float32
-  //   returns [tokens, heads * value_width] float32
-  static at::Tensor WriteAndAttend(const at::Tensor& q, const at::Tensor& rows,
-                                   const PagedRowLayout& layout, double scale,
-                                   const PagedStep& step, at::Tensor& cache);
+  //   q: token t's queries [heads, key_width] start at q + t * q_stride
+  //   rows: token t's row [row_width] starts at rows + t * rows_stride
+  //   out: [tokens, heads, value_width]
+  static void WriteAndAttend(const float* q, int64_t q_stride, const float* rows,
+                             int64_t rows_stride, const PagedRowLayout& layout, double scale,
+                             const PagedStep& step, const at::Tensor& cache, float* out);
 };
 
 }  // namespace triptych

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/attention/dense.h"
+#include "engine/kernels/threads.h"
 
 namespace triptych {
 namespace {
@@ -37,16 +38,17 @@ void GroupedAttention::PrepareToServe() {
   packed_o_ = Pack({weights_.o});
 }
 
-at::Tensor GroupedAttention::Paged(const at::Tensor& x, const PagedStep& step,
-                                   at::Tensor& cache) const {
+void GroupedAttention::Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
+                             Workspace& workspace, float* y) const {
+  const Workspace::Scope scope(workspace);
+  const int64_t tokens = step.tokens(), width = packed_qkv_.shape().outputs;
   const int64_t q_width = heads_ * d_qk_, k_width = groups_ * d_qk_, v_width = groups_ * d_v_;
-  const at::Tensor qkv = Apply(packed_qkv_, x);  // [tokens, H * d_qk + G * d_qk + G * d_v]
-  const at::Tensor q = qkv.narrow(1, 0, q_width).unflatten(1, {heads_, d_qk_});
-  at::Tensor rows = qkv.narrow(1, q_width, k_width + v_width);
-  if (rotary_.defined()) {
-    const at::Tensor k = rows.narrow(1, 0, k_width).unflatten(1, {groups_, d_qk_});
-    rows =
-        at::cat({rotary_.Apply(k, step.positions).flatten(1), rows.narrow(1, k_width, v_width)}, 1);
+  float* const qkv = workspace.Floats(tokens * width);  // [tokens, H * d_qk + G * d_qk + G * d_v]
+  packed_qkv_.Apply(x, tokens, qkv, ComputePool());
+  if (rotary_.defined()) {  // keys follow queries
+    rotary_.Apply(
+        {.heads = heads_ + groups_, .dim = d_qk_, .head_stride = d_qk_, .row_stride = width},
+        step.positions, qkv);
   }
   const PagedRowLayout layout{.heads = heads_,
                               .groups = groups_,
@@ -54,8 +56,9 @@ at::Tensor GroupedAttention::Paged(const at::Tensor& x, const PagedStep& step,
                               .value_offset = groups_ * d_qk_,
                               .value_width = d_v_,
                               .row_width = k_width + v_width};
-  return Apply(packed_o_, WriteAndAttend(Rotate(rotary_, q, step.positions), rows, layout, scale_,
-                                         step, cache));
+  float* const out = workspace.Floats(tokens * heads_ * d_v_);  // [tokens, H, d_v]
+  WriteAndAttend(qkv, width, qkv + q_width, width, layout, scale_, step, cache, out);
+  packed_o_.Apply(out, tokens, y, ComputePool());
 }
 
 }  // namespace triptych

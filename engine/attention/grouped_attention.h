@@ -26,7 +26,8 @@ class GroupedAttention final : public Attention {
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
   void PrepareToServe() override;
   void DropDense() override { weights_ = {}; }
-  at::Tensor Paged(const at::Tensor& x, const PagedStep& step, at::Tensor& cache) const override;
+  void Paged(const float* x, const PagedStep& step, const at::Tensor& cache, Workspace& workspace,
+             float* y) const override;
 
  private:
   int64_t heads_;

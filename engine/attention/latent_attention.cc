@@ -2,11 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "engine/attention/dense.h"
 #include "engine/attention/rms_norm.h"
+#include "engine/kernels/norm.h"
+#include "engine/kernels/threads.h"
 
 namespace triptych {
 namespace {
@@ -48,9 +51,9 @@ ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape,
       form_(form),
       scale_(1.0 / std::sqrt(static_cast<double>(shape.rank + shape.d_rope))),
       rotary_(std::move(rotary)),
-      latent_norm_(weights.latent_norm),
       q_width_(shape.heads *
                ((form == ReducedForm::kFactored ? shape.d_qk : shape.rank) + shape.d_rope)),
+      latent_norm_(weights.latent_norm),
       kv_a_(weights.kv_a) {
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = weights.q.weight.scalar_type();
@@ -91,20 +94,14 @@ ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape,
   o_.weight = at::bmm(o, uv).permute({1, 0, 2}).flatten(1).to(dtype).contiguous();  // [D1, H * r]
 }
 
-template <typename Absorb>
-at::Tensor ReducedLatentAttention::FinishQueries(const at::Tensor& q, const at::Tensor& positions,
-                                                 const Absorb& absorb) const {
+at::Tensor ReducedLatentAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {
+  const at::Tensor q = q_(x).unflatten(-1, {shape_.heads, -1});  // [..., H, width + d_R]
   if (form_ == ReducedForm::kPremultiplied) {
     return RotateTail(shape_, rotary_, q, shape_.rank, positions);
   }
-  const at::Tensor content = absorb(q.narrow(-1, 0, shape_.d_qk));  // [..., H, r]
+  const at::Tensor content = PerHead(q.narrow(-1, 0, shape_.d_qk), uk_);  // [..., H, r]
   if (shape_.d_rope == 0) return content;
   return at::cat({content, rotary_.Apply(q.narrow(-1, shape_.d_qk, shape_.d_rope), positions)}, -1);
-}
-
-at::Tensor ReducedLatentAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {
-  return FinishQueries(q_(x).unflatten(-1, {shape_.heads, -1}), positions,
-                       [&](const at::Tensor& content) { return PerHead(content, uk_); });
 }
 
 at::Tensor ReducedLatentAttention::Rows(const at::Tensor& y, const at::Tensor& positions) const {
@@ -131,24 +128,55 @@ void ReducedLatentAttention::Pack() {
     packed_uk_ = PackHeads(uk_.transpose(1, 2));
     packed_uv_ = PackHeads(uv_t_.transpose(1, 2));
   }
+  packed_latent_norm_ = ToFloats(latent_norm_);
   q_ = kv_a_ = o_ = Linear();
-  uk_ = uv_t_ = at::Tensor();
+  uk_ = uv_t_ = latent_norm_ = at::Tensor();
 }
 
 ReducedLatentAttention::QueriesAndRows ReducedLatentAttention::PackedInputs(
-    const at::Tensor& x, const at::Tensor& positions) const {
-  const at::Tensor projected = Apply(packed_in_, x);  // [tokens, H * (width + d_R) + r + d_R]
-  const auto absorb = [&](const at::Tensor& content) {
-    return Apply(packed_uk_, content).unflatten(1, {shape_.heads, -1});
-  };
-  return {FinishQueries(projected.narrow(1, 0, q_width_).unflatten(1, {shape_.heads, -1}),
-                        positions, absorb),
-          LatentRows(shape_, projected.narrow(1, q_width_, shape_.rank + shape_.d_rope),
-                     latent_norm_, rotary_, positions)};
+    const float* x, const std::vector<int64_t>& positions, Workspace& workspace) const {
+  const auto tokens = static_cast<int64_t>(positions.size());
+  const int64_t heads = shape_.heads, rank = shape_.rank, d_rope = shape_.d_rope;
+  const int64_t stride = packed_in_.shape().outputs;  // H * (width + d_R) + r + d_R
+  float* const projected = workspace.Floats(tokens * stride);
+  packed_in_.Apply(x, tokens, projected, ComputePool());
+
+  float* const rows = projected + q_width_;
+  if (!packed_latent_norm_.empty()) {
+    RmsNorm(rows, stride, tokens, rank, packed_latent_norm_.data(),
+            static_cast<float>(shape_.norm_eps), rows, stride, ComputePool());
+  }
+  const int64_t head = q_width_ / heads;  // width + d_R
+  if (d_rope > 0) {
+    rotary_.Apply({.heads = 1, .dim = d_rope, .head_stride = 0, .row_stride = stride}, positions,
+                  rows + rank);
+    rotary_.Apply({.heads = heads, .dim = d_rope, .head_stride = head, .row_stride = stride},
+                  positions, projected + head - d_rope);
+  }
+  if (form_ == ReducedForm::kPremultiplied) return {projected, stride, rows, stride};
+
+  const int64_t reduced_head = rank + d_rope, reduced_stride = heads * reduced_head;
+  float* const queries = workspace.Floats(tokens * reduced_stride);  // [tokens, H, r + d_R]
+  packed_uk_.Apply(projected, {stride, head}, tokens, queries, {reduced_stride, reduced_head},
+                   ComputePool());
+  for (int64_t t = 0; t < tokens && d_rope > 0; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      std::copy_n(projected + t * stride + h * head + shape_.d_qk, d_rope,
+                  queries + t * reduced_stride + h * reduced_head + rank);
+    }
+  }
+  return {queries, reduced_stride, rows, stride};
 }
 
-at::Tensor ReducedLatentAttention::PackedOutput(const at::Tensor& latents) const {
-  return Apply(packed_o_, form_ == ReducedForm::kFactored ? Apply(packed_uv_, latents) : latents);
+void ReducedLatentAttention::PackedOutput(const float* latents, int64_t tokens,
+                                          Workspace& workspace, float* y) const {
+  const Workspace::Scope scope(workspace);
+  if (form_ == ReducedForm::kFactored) {
+    float* const values = workspace.Floats(tokens * shape_.heads * shape_.d_v);  // [tokens, H, d_v]
+    packed_uv_.Apply(latents, tokens, values, ComputePool());
+    latents = values;
+  }
+  packed_o_.Apply(latents, tokens, y, ComputePool());
 }
 
 LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary)
@@ -185,17 +213,21 @@ void LatentAttention::PrepareToServe() {
   reduced_->Pack();
 }
 
-at::Tensor LatentAttention::Paged(const at::Tensor& x, const PagedStep& step,
-                                  at::Tensor& cache) const {
+void LatentAttention::Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
+                            Workspace& workspace, float* y) const {
+  const Workspace::Scope scope(workspace);
   const PagedRowLayout layout{.heads = shape_.heads,
                               .groups = 1,
                               .key_width = shape_.rank + shape_.d_rope,
                               .value_offset = 0,
                               .value_width = shape_.rank,
                               .row_width = shape_.rank + shape_.d_rope};
-  const auto [queries, rows] = reduced_->PackedInputs(x, step.positions);
-  return reduced_->PackedOutput(
-      WriteAndAttend(queries, rows, layout, reduced_->scale(), step, cache));
+  const ReducedLatentAttention::QueriesAndRows in =
+      reduced_->PackedInputs(x, step.positions, workspace);
+  float* const latents = workspace.Floats(step.tokens() * shape_.heads * shape_.rank);
+  WriteAndAttend(in.queries, in.queries_stride, in.rows, in.rows_stride, layout, reduced_->scale(),
+                 step, cache, latents);
+  reduced_->PackedOutput(latents, step.tokens(), workspace, y);
 }
 
 }  // namespace triptych

@@ -3,7 +3,9 @@
 #ifndef TRIPTYCH_ENGINE_ATTENTION_LATENT_ATTENTION_H_
 #define TRIPTYCH_ENGINE_ATTENTION_LATENT_ATTENTION_H_
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "engine/attention/attention.h"
 #include "engine/attention/linear.h"
@@ -55,45 +57,45 @@ class ReducedLatentAttention {
   // Rearranges the weights, in float32 or bfloat16, for self-attention in float32, and keeps no
   // other copy of them.
   void Pack();
+  // What new tokens ask and what they leave in the cache. REQUIRES: Pack(), as below.
   struct QueriesAndRows {
-    at::Tensor queries;  // [tokens, H, r + d_R]
-    at::Tensor rows;     // [tokens, r + d_R]
+    const float* queries;  // of token t [H, r + d_R], at t * queries_stride
+    int64_t queries_stride;
+    const float* rows;  // of token t [r + d_R], at t * rows_stride
+    int64_t rows_stride;
   };
-  // x: [tokens, D]. REQUIRES: Pack(), as below.
-  QueriesAndRows PackedInputs(const at::Tensor& x, const at::Tensor& positions) const;
-  // Weighted latents [tokens, H * r] -> [tokens, D].
-  at::Tensor PackedOutput(const at::Tensor& latents) const;
+  //   x: [tokens, D]; the results are the workspace's
+  QueriesAndRows PackedInputs(const float* x, const std::vector<int64_t>& positions,
+                              Workspace& workspace) const;
+  //   latents: weighted [tokens, H * r]   y: [tokens, D]
+  void PackedOutput(const float* latents, int64_t tokens, Workspace& workspace, float* y) const;
 
   double scale() const { return scale_; }  // 1 / sqrt(r + d_R)
   ReducedForm form() const { return form_; }
 
  private:
-  // q: [..., H, width + d_R]; `absorb` takes content [..., H, d_qk] to [..., H, r].
-  template <typename Absorb>
-  at::Tensor FinishQueries(const at::Tensor& q, const at::Tensor& positions,
-                           const Absorb& absorb) const;
-
   LatentShape shape_;
   ReducedForm form_;
   double scale_;
   Rotary rotary_;
-  at::Tensor latent_norm_;  // [r], or undefined
   // Premultiplied: content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as stored.
   // Both carry the factor sqrt((r + d_R) / (d_qk + d_R)).
   int64_t q_width_;  // H * (width + d_R)
 
   // Until packed.
-  Linear kv_a_;      // [r + d_R, D2]
-  Linear q_;         // [H * (width + d_R), D1], per head; width r or d_qk
-  at::Tensor uk_;    // [H, d_qk, r]; factored only
-  at::Tensor uv_t_;  // [H, r, d_v]; factored only
-  Linear o_;         // [D1, H * r] or [D1, H * d_v]
+  at::Tensor latent_norm_;  // [r], or undefined
+  Linear kv_a_;             // [r + d_R, D2]
+  Linear q_;                // [H * (width + d_R), D1], per head; width r or d_qk
+  at::Tensor uk_;           // [H, d_qk, r]; factored only
+  at::Tensor uv_t_;         // [H, r, d_v]; factored only
+  Linear o_;                // [D1, H * r] or [D1, H * d_v]
 
   // Once packed.
   PackedLinear packed_in_;  // q_, then kv_a_
   PackedLinear packed_uk_;  // per head [r, d_qk]; factored only
   PackedLinear packed_uv_;  // per head [d_v, r]; factored only
   PackedLinear packed_o_;
+  std::vector<float> packed_latent_norm_;  // [r], or empty
 };
 
 // Dense is vanilla: keys and values are expanded. Paged is reduced.
@@ -105,7 +107,8 @@ class LatentAttention final : public Attention {
   // Chooses the reduced form that has fewer elements to read.
   void PrepareToServe() override;
   void DropDense() override { weights_ = {}; }
-  at::Tensor Paged(const at::Tensor& x, const PagedStep& step, at::Tensor& cache) const override;
+  void Paged(const float* x, const PagedStep& step, const at::Tensor& cache, Workspace& workspace,
+             float* y) const override;
 
   ReducedLatentAttention Reduce(ReducedForm form) const;
 

@@ -1,7 +1,5 @@
 #include "engine/attention/linear.h"
 
-#include "engine/kernels/threads.h"
-
 namespace triptych {
 namespace {
 
@@ -32,11 +30,10 @@ PackedLinear Pack(const std::vector<Linear>& layers) {
 
 PackedLinear PackHeads(const at::Tensor& weight) { return PackGroups(weight, {}); }
 
-at::Tensor Apply(const PackedLinear& layer, const at::Tensor& x) {
-  const at::Tensor rows = x.contiguous();
-  at::Tensor y = at::empty({x.size(0), layer.shape().groups * layer.shape().outputs}, at::kFloat);
-  layer.Apply(rows.data_ptr<float>(), x.size(0), y.data_ptr<float>(), ComputePool());
-  return y;
+std::vector<float> ToFloats(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  const at::Tensor floats = tensor.to(at::kFloat).contiguous();
+  return {floats.data_ptr<float>(), floats.data_ptr<float>() + floats.numel()};
 }
 
 }  // namespace triptych

@@ -33,10 +33,8 @@ PackedLinear Pack(const std::vector<Linear>& layers);
 //   weight: [heads, out, in] float32 or bfloat16
 PackedLinear PackHeads(const at::Tensor& weight);
 
-// On the calling thread's ComputePool().
-//   x: [tokens, ...] float32, the groups' inputs one after another
-//   returns [tokens, groups * outputs] float32
-at::Tensor Apply(const PackedLinear& layer, const at::Tensor& x);
+// For serving: a tensor's elements in float32; none if it is undefined.
+std::vector<float> ToFloats(const at::Tensor& tensor);
 
 }  // namespace triptych
 

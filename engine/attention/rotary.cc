@@ -1,5 +1,7 @@
 #include "engine/attention/rotary.h"
 
+#include "engine/kernels/threads.h"
+
 namespace triptych {
 
 Rotary::Rotary(int64_t max_positions, int64_t dim, double theta) {
@@ -9,6 +11,7 @@ Rotary::Rotary(int64_t max_positions, int64_t dim, double theta) {
       at::arange(max_positions, at::kDouble).unsqueeze(1) * frequencies;  // [positions, dim / 2]
   cos_ = angles.cos();
   sin_ = angles.sin();
+  table_ = at::stack({cos_, sin_}, 1).to(at::kFloat);
 }
 
 at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const {
@@ -22,6 +25,12 @@ at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const
   return at::stack({even * cos - odd * sin, even * sin + odd * cos}, -1)
       .flatten(-2)
       .to(x.scalar_type());
+}
+
+void Rotary::Apply(const RotatedHeads& where, const std::vector<int64_t>& positions,
+                   float* x) const {
+  Rotate(table_.data_ptr<float>(), positions.data(), std::ssize(positions), where, x,
+         ComputePool());
 }
 
 }  // namespace triptych

@@ -4,6 +4,11 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <vector>
+
+#include "engine/kernels/rotation.h"
+
 namespace triptych {
 
 // Immutable and thread-safe. Undefined when default-constructed.
@@ -19,9 +24,13 @@ class Rotary {
   // Differentiable; computed in float32 or wider.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& positions) const;
 
+  // For serving: in place, on the calling thread's ComputePool(). `where.dim` is this one's.
+  void Apply(const RotatedHeads& where, const std::vector<int64_t>& positions, float* x) const;
+
  private:
-  at::Tensor cos_;  // [max_positions, dim / 2] float64
-  at::Tensor sin_;  // [max_positions, dim / 2] float64
+  at::Tensor cos_;    // [max_positions, dim / 2] float64
+  at::Tensor sin_;    // [max_positions, dim / 2] float64
+  at::Tensor table_;  // [max_positions, 2, dim / 2] float32: for serving
 };
 
 }  // namespace triptych

@@ -91,32 +91,24 @@ HWY_EXPORT(GeluTanhRow);
 // An element costs about as much as so many multiply-adds.
 constexpr int64_t kElementWork = 32;
 
-template <typename Visit>
-void ForEachRow(int64_t rows, int64_t width, ThreadPool& pool, const Visit& visit) {
-  const int64_t tasks = std::min(rows, pool.TasksWorth(rows * width * kElementWork));
-  pool.Run(tasks, [&](int64_t task) {
-    for (int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) visit(row);
-  });
-}
-
 }  // namespace
 
 void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, ThreadPool& pool) {
-  ForEachRow(rows, width, pool, [&](int64_t row) {
+  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     const float* gate = gate_up + row * 2 * width;
     HWY_DYNAMIC_DISPATCH(GatedSiluRow)(gate, gate + width, width, y + row * width);
   });
 }
 
 void GeluTanh(float* x, int64_t rows, int64_t width, ThreadPool& pool) {
-  ForEachRow(rows, width, pool, [&](int64_t row) {
+  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     HWY_DYNAMIC_DISPATCH(GeluTanhRow)(x + row * width, width);
   });
 }
 
 void Gelu(float* x, int64_t rows, int64_t width, ThreadPool& pool) {
   constexpr float kScale = 1 / std::numbers::sqrt2_v<float>;
-  ForEachRow(rows, width, pool, [&](int64_t row) {
+  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     for (float& g : std::span(x + row * width, width)) g = g / 2 * (1 + std::erf(g * kScale));
   });
 }

@@ -306,32 +306,35 @@ void PackedLinear::Pack(const Element* weight, const float* bias) {
 }
 
 void PackedLinear::Apply(const float* x, int64_t rows, float* y, ThreadPool& pool) const {
+  Apply(x, {shape_.groups * shape_.inputs, shape_.inputs}, rows, y,
+        {shape_.groups * shape_.outputs, shape_.outputs}, pool);
+}
+
+void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float* y,
+                         const Strides& y_strides, ThreadPool& pool) const {
   if (rows == 0) return;
   const int64_t groups = shape_.groups, outputs = shape_.outputs, inputs = shape_.inputs;
   const int64_t steps = bfloat16_ ? Steps<uint16_t>(inputs) : inputs;
   // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
-  const int64_t row_steps = groups * steps;
-  const bool apart = rows > 2 && row_steps % 1024 == 0;
-  const int64_t x_stride = row_steps + (apart ? 16 : 0);
-  thread_local std::vector<float> copy;  // [rows, x_stride]; in bfloat16, pairs
+  const bool apart = rows > 2 && (bfloat16_ ? groups * steps : x_strides.row) % 1024 == 0;
+  thread_local std::vector<float> copy;  // [rows, groups, steps]; in bfloat16, pairs
   if (bfloat16_ || apart) {
-    copy.resize(rows * x_stride);
+    const Strides copy_strides{groups * steps + (apart ? 16 : 0), steps};
+    copy.resize(rows * copy_strides.row);
     float* const copied = copy.data();  // this thread's, for all of the pool's
-    const int64_t tasks = std::min(rows, pool.TasksWorth(rows * groups * inputs));
-    pool.Run(tasks, [&](int64_t task) {
-      for (int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) {
-        for (int64_t group = 0; group < groups; ++group) {
-          const float* from = x + (row * groups + group) * inputs;
-          float* to = copied + row * x_stride + group * steps;
-          if (bfloat16_) {
-            HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
-          } else {
-            std::copy_n(from, inputs, to);
-          }
+    pool.ForEach(rows, rows * groups * inputs, [&](int64_t row) {
+      for (int64_t group = 0; group < groups; ++group) {
+        const float* from = x + row * x_strides.row + group * x_strides.group;
+        float* to = copied + row * copy_strides.row + group * copy_strides.group;
+        if (bfloat16_) {
+          HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
+        } else {
+          std::copy_n(from, inputs, to);
         }
       }
     });
     x = copied;
+    x_strides = copy_strides;
   }
   const auto multiply =
       bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16) : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
@@ -350,12 +353,12 @@ void PackedLinear::Apply(const float* x, int64_t rows, float* y, ThreadPool& poo
     const int64_t panel = panels * panel_part / panel_parts;
     const int64_t panel_end = panels * (panel_part + 1) / panel_parts;
     const int64_t row = rows * row_part / row_parts;
-    multiply({.x = x + row * x_stride + group * steps,
+    multiply({.x = x + row * x_strides.row + group * x_strides.group,
               .weights = weights + (group * panels + panel) * steps * kPanel,
               .bias = bias + (group * panels + panel) * kPanel,
-              .y = y + (row * groups + group) * outputs + panel * kPanel,
-              .x_stride = x_stride,
-              .y_stride = groups * outputs,
+              .y = y + row * y_strides.row + group * y_strides.group + panel * kPanel,
+              .x_stride = x_strides.row,
+              .y_stride = y_strides.row,
               .rows = rows * (row_part + 1) / row_parts - row,
               .steps = steps,
               .outputs = std::min(outputs, panel_end * kPanel) - panel * kPanel});

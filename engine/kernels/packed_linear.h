@@ -41,6 +41,15 @@ class PackedLinear {
   //   x: [rows, groups, inputs]   y: [rows, groups, outputs], not overlapping x
   void Apply(const float* x, int64_t rows, float* y, ThreadPool& pool) const;
 
+  // Elements from one row, and from one group, to the next.
+  struct Strides {
+    int64_t row;
+    int64_t group;
+  };
+  // The same, of x and y that are parts of something wider.
+  void Apply(const float* x, Strides x_strides, int64_t rows, float* y, const Strides& y_strides,
+             ThreadPool& pool) const;
+
  private:
   struct Free {
     void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }

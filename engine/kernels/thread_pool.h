@@ -43,6 +43,17 @@ class ThreadPool {
         &task);
   }
 
+  // Calls visit(i) once for each i from 0 to count - 1, in as many tasks as the whole work is
+  // worth.
+  template <typename Visit>
+  void ForEach(int64_t count, int64_t multiply_adds, const Visit& visit) {
+    const int64_t tasks = std::min(count, TasksWorth(multiply_adds));
+    Run(tasks, [&](int64_t task) {
+      const int64_t end = count * (task + 1) / tasks;
+      for (int64_t i = count * task / tasks; i < end; ++i) visit(i);
+    });
+  }
+
  private:
   // Takes about as long as handing a task to another thread.
   static constexpr int64_t kTaskWork = 1 << 15;

@@ -1,12 +1,16 @@
 #include "engine/model/decoder.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
+#include <stdexcept>
 
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
 #include "engine/attention/rms_norm.h"
 #include "engine/kernels/activation.h"
+#include "engine/kernels/norm.h"
+#include "engine/kernels/residual_stream.h"
 #include "engine/kernels/threads.h"
 
 namespace triptych {
@@ -27,6 +31,14 @@ at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
   const at::Tensor angles = at::arange(positions, at::kDouble).unsqueeze(1) *
                             at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
   return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);  // [positions, D]
+}
+
+void CheckIndices(std::span<const int64_t> indices, int64_t size, const char* what) {
+  for (const int64_t index : indices) {
+    if (index >= 0 && index < size) continue;
+    throw std::out_of_range(what + (" " + std::to_string(index)) + "; allowed: 0 to " +
+                            std::to_string(size - 1));
+  }
 }
 
 }  // namespace
@@ -134,8 +146,17 @@ at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout,
 }
 
 void Decoder::PrepareToServe() {
+  const auto pack = [](Norm& norm) {
+    norm.packed_weight = ToFloats(norm.weight);
+    norm.packed_bias = ToFloats(norm.bias);
+  };
+  token_embedding_ = token_embedding_.contiguous();
+  packed_positions_ = ToFloats(position_embedding_);
   packed_lm_head_ = Pack({{lm_head_.weight.to(at::kFloat), {}}});
+  pack(final_norm_);
   for (Layer& layer : layers_) {
+    pack(layer.attention_norm);
+    pack(layer.mlp_norm);
     layer.attention->PrepareToServe();
     layer.packed_in = Pack({layer.gate, layer.up});
     layer.packed_down = Pack({layer.down});
@@ -150,35 +171,83 @@ void Decoder::DropDense() {
   }
 }
 
-at::Tensor Decoder::PackedMlp(const Layer& layer, const at::Tensor& x) const {
-  at::Tensor h = Apply(layer.packed_in, x);  // [tokens, intermediate], or twice that: gate, then up
-  const int64_t tokens = h.size(0), width = config_.intermediate_size;
+void Decoder::PackedEmbed(std::span<const int64_t> ids, const std::vector<int64_t>& positions,
+                          float* y) const {
+  CheckIndices(ids, config_.vocab_size, "token id");
+  CheckIndices(positions, config_.max_position_embeddings, "position");
+  const auto copy = [&](const auto* table) {
+    CopyRows(table, ids.data(), std::ssize(ids), config_.hidden_size, y, ComputePool());
+  };
+  if (token_embedding_.scalar_type() == at::kFloat) {
+    copy(token_embedding_.data_ptr<float>());
+  } else {
+    copy(reinterpret_cast<const uint16_t*>(token_embedding_.data_ptr<at::BFloat16>()));
+  }
+  if (packed_positions_.empty()) return;
+  AddRows(packed_positions_.data(), positions.data(), std::ssize(positions), config_.hidden_size, y,
+          ComputePool());
+}
+
+void Decoder::PackedNormalize(const Norm& norm, const float* x, int64_t rows, float* y) const {
+  const int64_t width = config_.hidden_size;
+  const auto eps = static_cast<float>(config_.norm_eps);
+  if (config_.norm == NormKind::kRmsNorm) {
+    RmsNorm(x, width, rows, width, norm.packed_weight.data(), eps, y, width, ComputePool());
+  } else {
+    const float* bias = norm.packed_bias.empty() ? nullptr : norm.packed_bias.data();
+    LayerNorm(x, width, rows, width, norm.packed_weight.data(), bias, eps, y, width, ComputePool());
+  }
+}
+
+void Decoder::PackedMlp(const Layer& layer, const float* x, int64_t rows, Workspace& workspace,
+                        float* y) const {
+  const Workspace::Scope scope(workspace);
+  const int64_t width = config_.intermediate_size;
+  float* h = workspace.Floats(rows * layer.packed_in.shape().outputs);  // [rows, gate, then up]
+  layer.packed_in.Apply(x, rows, h, ComputePool());
   switch (config_.hidden_act) {
     case HiddenAct::kSilu: {
-      const at::Tensor gated = at::empty({tokens, width}, at::kFloat);
-      GatedSilu(h.data_ptr<float>(), tokens, width, gated.data_ptr<float>(), ComputePool());
+      float* const gated = workspace.Floats(rows * width);
+      GatedSilu(h, rows, width, gated, ComputePool());
       h = gated;
       break;
     }
     case HiddenAct::kGelu:
-      GeluTanh(h.data_ptr<float>(), tokens, width, ComputePool());
+      GeluTanh(h, rows, width, ComputePool());
       break;
     case HiddenAct::kGeluExact:
-      Gelu(h.data_ptr<float>(), tokens, width, ComputePool());
+      Gelu(h, rows, width, ComputePool());
       break;
   }
-  return Apply(layer.packed_down, h);
+  layer.packed_down.Apply(h, rows, y, ComputePool());
 }
 
-at::Tensor Decoder::Step(const at::Tensor& ids, const PagedStep& step, const at::Tensor& logit_rows,
-                         KvCacheStorage& cache) const {
-  at::Tensor x = Embed(ids, step.positions);  // [tokens, D]
+std::span<const float> Decoder::Step(std::span<const int64_t> ids, const PagedStep& step,
+                                     std::span<const int64_t> logit_rows, KvCacheStorage& cache,
+                                     Workspace& workspace) const {
+  const int64_t tokens = step.tokens(), rows = std::ssize(logit_rows);
+  const int64_t width = config_.hidden_size;
+  const std::span<float> logits(workspace.Floats(rows * config_.vocab_size),
+                                rows * config_.vocab_size);
+  const Workspace::Scope scope(workspace);
+  float* const x = workspace.Floats(tokens * width);
+  float* const normal = workspace.Floats(std::max(tokens, rows) * width);
+  float* const branch = workspace.Floats(std::max(tokens, rows) * width);
+  PackedEmbed(ids, step.positions, x);
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const Layer& layer = layers_[i];
-    x.add_(layer.attention->Paged(Normalize(layer.attention_norm, x), step, cache.layer(i)));
-    x.add_(PackedMlp(layer, Normalize(layer.mlp_norm, x)));
+    PackedNormalize(layer.attention_norm, x, tokens, normal);
+    layer.attention->Paged(normal, step, cache.layer(i), workspace, branch);
+    Add(branch, tokens * width, x, ComputePool());
+    PackedNormalize(layer.mlp_norm, x, tokens, normal);
+    PackedMlp(layer, normal, tokens, workspace, branch);
+    Add(branch, tokens * width, x, ComputePool());
   }
-  return Apply(packed_lm_head_, Normalize(final_norm_, x.index_select(0, logit_rows)));
+  float* const wanted = branch;  // [rows, D]
+  CopyRows(x, logit_rows.data(), rows, width, wanted, ComputePool());
+  PackedNormalize(final_norm_, wanted, rows, normal);
+  packed_lm_head_.Apply(normal, rows, logits.data(), ComputePool());
+  return logits;
 }
 
 int64_t ParameterCount(const ModelConfig& config) {

@@ -4,13 +4,16 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/attention/attention.h"
 #include "engine/attention/linear.h"
 #include "engine/attention/rotary.h"
+#include "engine/kernels/workspace.h"
 #include "engine/kv_cache/storage.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
@@ -45,18 +48,21 @@ class Decoder {
   // float32; under a bfloat16 compute dtype, what weights are multiplied with is rounded to
   // bfloat16, the logits' input excepted. A token's logits are the same bits whatever else is in
   // the step, however its sequence was cut into steps, and on any number of threads (of
-  // ComputePool()).
-  //   ids: [tokens] int64   logit_rows: [rows] int64, the tokens whose logits are wanted
-  //   returns float32 logits [rows, vocab_size]
-  at::Tensor Step(const at::Tensor& ids, const PagedStep& step, const at::Tensor& logit_rows,
-                  KvCacheStorage& cache) const;
+  // ComputePool()). Throws std::out_of_range if an id or a position is not the model's.
+  //   ids: [tokens]   logit_rows: [rows], the tokens whose logits are wanted
+  //   returns logits [rows, vocab_size], the workspace's
+  std::span<const float> Step(std::span<const int64_t> ids, const PagedStep& step,
+                              std::span<const int64_t> logit_rows, KvCacheStorage& cache,
+                              Workspace& workspace) const;
 
   const ModelConfig& config() const { return config_; }
 
  private:
   struct Norm {
-    at::Tensor weight;  // [D]
-    at::Tensor bias;    // [D], or undefined
+    at::Tensor weight;                      // [D]
+    at::Tensor bias;                        // [D], or undefined
+    std::vector<float> packed_weight = {};  // the same for serving
+    std::vector<float> packed_bias = {};    // empty if undefined
   };
   struct Layer {
     Norm attention_norm;
@@ -76,8 +82,13 @@ class Decoder {
   at::Tensor Normalize(const Norm& norm, const at::Tensor& x) const;
   // x: [..., D] in the compute dtype -> [..., D].
   at::Tensor Mlp(const Layer& layer, const at::Tensor& x) const;
-  // The same for serving. x: [tokens, D] float32 -> [tokens, D] float32.
-  at::Tensor PackedMlp(const Layer& layer, const at::Tensor& x) const;
+
+  // The same for serving: x: [rows, D] -> y: [rows, D].
+  void PackedEmbed(std::span<const int64_t> ids, const std::vector<int64_t>& positions,
+                   float* y) const;
+  void PackedNormalize(const Norm& norm, const float* x, int64_t rows, float* y) const;
+  void PackedMlp(const Layer& layer, const float* x, int64_t rows, Workspace& workspace,
+                 float* y) const;
 
   ModelConfig config_;
   at::ScalarType compute_dtype_;
@@ -86,7 +97,8 @@ class Decoder {
   at::Tensor position_embedding_;  // [max_positions, D], or undefined
   std::vector<Layer> layers_;
   Norm final_norm_;
-  Linear lm_head_;  // [vocab, D]
+  Linear lm_head_;                       // [vocab, D]
+  std::vector<float> packed_positions_;  // [max_positions, D], or empty
   PackedLinear packed_lm_head_;
 };
 

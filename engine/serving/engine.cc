@@ -1,7 +1,5 @@
 #include "engine/serving/engine.h"
 
-#include <c10/core/InferenceMode.h>
-
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -34,15 +32,6 @@ SchedulerLimits Limits(const EngineOptions& options, const ModelConfig& config) 
           .max_running = options.max_running,
           .max_waiting = options.max_waiting,
           .max_positions = config.max_position_embeddings};
-}
-
-at::Tensor ToTensor(const std::vector<int64_t>& values) {
-  return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
-}
-
-std::span<const float> Row(const at::Tensor& logits, int64_t row) {
-  const int64_t width = logits.size(1);
-  return {logits.data_ptr<float>() + row * width, static_cast<size_t>(width)};
 }
 
 }  // namespace
@@ -88,10 +77,10 @@ bool Engine::Step() {
   const std::vector<Chunk> chunks = scheduler_.Schedule();
   if (chunks.empty()) return false;
 
-  std::vector<LogitRows> rows;
-  at::Tensor logits;  // [rows, vocab]
+  const Workspace::Scope scope(workspace_);
+  std::span<const float> logits;
   try {
-    logits = Compute(chunks, rows);
+    logits = Compute(chunks);
   } catch (const c10::Error& e) {  // whose what() is pages of backtrace
     Fail(chunks, e.what_without_backtrace());
     return true;
@@ -100,7 +89,9 @@ bool Engine::Step() {
     return true;
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
-    Commit(chunks[i], logits.narrow(0, rows[i].first, rows[i].count));
+    const int64_t count = batch_.chunk_logits[i] * decoder_->config().vocab_size;
+    Commit(chunks[i], logits.first(count));
+    logits = logits.subspan(count);
   }
   return true;
 }
@@ -109,37 +100,34 @@ void Engine::Fail(const std::vector<Chunk>& chunks, const std::string& error) {
   for (const Chunk& chunk : chunks) Finish(*chunk.sequence, FinishReason::kFailed, error);
 }
 
-at::Tensor Engine::Compute(const std::vector<Chunk>& chunks, std::vector<LogitRows>& rows) {
-  const c10::InferenceMode inference;
+std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   const auto now = Sequence::Clock::now();
-  std::vector<int64_t> ids, positions, cache_rows, logit_rows;
-  PagedStep step;
+  batch_.ids.clear();
+  batch_.step.positions.clear();
+  batch_.step.sequences.clear();
+  batch_.logit_rows.clear();
+  batch_.chunk_logits.clear();
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
     if (!sequence.first_scheduled) sequence.first_scheduled = now;
-    const std::vector<int32_t>& blocks = sequence.blocks.blocks();
-    step.sequences.push_back({blocks.data(), chunk.start, chunk.count});
-    rows.push_back({static_cast<int64_t>(logit_rows.size()), 0});
+    batch_.step.sequences.push_back({sequence.blocks.blocks().data(), chunk.start, chunk.count});
+    batch_.chunk_logits.push_back(0);
     for (int64_t p = chunk.start; p < chunk.start + chunk.count; ++p) {
       const bool scores =
           sequence.request.score_prompt && p + 1 < std::ssize(sequence.request.prompt);
       const bool samples = chunk.samples && p + 1 == chunk.start + chunk.count;
       if (scores || samples) {
-        logit_rows.push_back(std::ssize(ids));
-        ++rows.back().count;
+        batch_.logit_rows.push_back(std::ssize(batch_.ids));
+        ++batch_.chunk_logits.back();
       }
-      ids.push_back(sequence.tokens[p]);
-      positions.push_back(p);
-      cache_rows.push_back(blocks[p / geometry_.block_positions] * geometry_.block_positions +
-                           p % geometry_.block_positions);
+      batch_.ids.push_back(sequence.tokens[p]);
+      batch_.step.positions.push_back(p);
     }
   }
-  step.positions = ToTensor(positions);
-  step.rows = ToTensor(cache_rows);
-  return decoder_->Step(ToTensor(ids), step, ToTensor(logit_rows), storage_);
+  return decoder_->Step(batch_.ids, batch_.step, batch_.logit_rows, storage_, workspace_);
 }
 
-void Engine::Commit(const Chunk& chunk, const at::Tensor& logits) {
+void Engine::Commit(const Chunk& chunk, std::span<const float> logits) {
   Sequence& sequence = *chunk.sequence;
   sequence.cached += chunk.count;
   if (sequence.request.score_prompt) RecordPromptLogprobs(chunk, logits);
@@ -153,18 +141,18 @@ void Engine::Commit(const Chunk& chunk, const at::Tensor& logits) {
       Finish(sequence, FinishReason::kFailed, "the model gave no finite log-probability");
     }
   } else {
-    Generate(sequence, Row(logits, logits.size(0) - 1));
+    Generate(sequence, logits.last(decoder_->config().vocab_size));
   }
 }
 
-void Engine::RecordPromptLogprobs(const Chunk& chunk, const at::Tensor& logits) {
+void Engine::RecordPromptLogprobs(const Chunk& chunk, std::span<const float> logits) {
   Sequence& sequence = *chunk.sequence;
   const std::vector<int32_t>& prompt = sequence.request.prompt;
   sequence.prompt_logprobs.resize(prompt.size() - 1);
-  for (int64_t row = 0; row < logits.size(0); ++row) {
-    const int64_t p = chunk.start + row;
-    if (p + 1 >= std::ssize(prompt)) break;
-    sequence.prompt_logprobs[p] = Logprobs(Row(logits, row), prompt[p + 1], 0).chosen.logprob;
+  const int64_t vocab = decoder_->config().vocab_size;
+  for (int64_t p = chunk.start; !logits.empty() && p + 1 < std::ssize(prompt); ++p) {
+    sequence.prompt_logprobs[p] = Logprobs(logits.first(vocab), prompt[p + 1], 0).chosen.logprob;
+    logits = logits.subspan(vocab);
   }
 }
 

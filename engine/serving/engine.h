@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/kernels/workspace.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/kv_cache/storage.h"
@@ -82,15 +84,19 @@ class Engine {
   const CacheGeometry& geometry() const { return geometry_; }
 
  private:
-  // The logits a chunk wants: rows [first, first + count) of the step's.
-  struct LogitRows {
-    int64_t first;
-    int64_t count;
+  // What one step computes; kept, so that steps of a size allocate nothing.
+  struct Batch {
+    std::vector<int64_t> ids;  // [tokens]
+    PagedStep step;
+    std::vector<int64_t> logit_rows;    // the tokens whose logits are wanted
+    std::vector<int64_t> chunk_logits;  // of each chunk, how many of them are its own
   };
 
-  at::Tensor Compute(const std::vector<Chunk>& chunks, std::vector<LogitRows>& rows);
-  void Commit(const Chunk& chunk, const at::Tensor& logits);
-  void RecordPromptLogprobs(const Chunk& chunk, const at::Tensor& logits);
+  // The logits that the batch wants [rows, vocab], the workspace's.
+  std::span<const float> Compute(const std::vector<Chunk>& chunks);
+  // `logits`: those of the chunk [rows, vocab].
+  void Commit(const Chunk& chunk, std::span<const float> logits);
+  void RecordPromptLogprobs(const Chunk& chunk, std::span<const float> logits);
   // Chooses the next token from `logits` and delivers it; ends the sequence where it should.
   void Generate(Sequence& sequence, std::span<const float> logits);
   void Fail(const std::vector<Chunk>& chunks, const std::string& error);
@@ -104,6 +110,8 @@ class Engine {
   KvCacheStorage storage_;
   Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
   bool accepting_ = true;
+  Batch batch_;
+  Workspace workspace_;
 };
 
 // The bytes that a model's positions take, by layer.

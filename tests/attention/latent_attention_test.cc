@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "tests/support/allocation_meter.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
+#include "tests/support/paged.h"
 #include "tests/support/tensors.h"
 
 namespace triptych {
@@ -305,22 +307,19 @@ TEST(LatentAttention, ReducedMakesNoKeysOrValuesOfHeads) {
   }
 }
 
-TEST(LatentAttention, PagedAllocatesNothingThatGrowsWithTheContext) {
+TEST(LatentAttention, PagedMakesNoTensors) {
   const Shape s{"", 1, 4096, 4096, 16, 16, 4, 4, 4, 16};
   LatentAttention attention = Make(s, RandomWeights(s, 22), at::kFloat);
   attention.PrepareToServe();
   const int64_t last = s.l2 - 1;
-  at::Tensor cache = at::zeros({s.l2 / 16, 16, 16}, at::kFloat);
+  const at::Tensor cache = at::zeros({s.l2 / 16, 16, 16}, at::kFloat);
   std::vector<int32_t> blocks(s.l2 / 16);
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
   const at::Tensor x = Normal(23).Tensor({1, 16}).to(at::kFloat);
-  const PagedStep step{.positions = ToTensor(std::vector<int64_t>{last}),
-                       .rows = ToTensor(std::vector<int64_t>{last}),
-                       .sequences = {{blocks.data(), last, 1}}};
+  const PagedStep step{.positions = {last}, .sequences = {{blocks.data(), last, 1}}};
   const AllocationMeter meter;
-  attention.Paged(x, step, cache);
-  EXPECT_GT(meter.total(), 0);
-  EXPECT_LE(meter.total(), 4096);  // the cache has 262,144 bytes
+  RunPaged(attention, x, step, cache);
+  EXPECT_EQ(meter.total(), 16 * 4);  // the result
 }
 
 // Both forms serve: the paged path against the vanilla definition for a rank where each is chosen.
@@ -332,14 +331,13 @@ TEST(LatentAttention, PagedIsVanillaForEitherForm) {
     const at::Tensor expected = ForBatch(MakeOracle(s, weights), x, x)[0];
     LatentAttention attention = Make(s, weights, at::kFloat);
     attention.PrepareToServe();
-    at::Tensor cache = at::full({4, rank + s.d_rope, 8}, std::nan(""), at::kFloat);
+    const at::Tensor cache = at::full({4, rank + s.d_rope, 8}, std::nan(""), at::kFloat);
     const std::vector<int32_t> blocks = {2, 0, 3};
-    std::vector<int64_t> rows;
-    for (int64_t p = 0; p < s.l1; ++p) rows.push_back(blocks[p / 8] * 8 + p % 8);
-    const PagedStep step{.positions = at::arange(s.l1, at::kLong),
-                         .rows = ToTensor(rows),
-                         .sequences = {{blocks.data(), 0, s.l1}}};
-    EXPECT_LE(WorstRowError(attention.Paged(x[0].to(at::kFloat), step, cache), expected), kSingle);
+    std::vector<int64_t> positions(s.l1);
+    std::iota(positions.begin(), positions.end(), 0);
+    const PagedStep step{.positions = positions, .sequences = {{blocks.data(), 0, s.l1}}};
+    EXPECT_LE(WorstRowError(RunPaged(attention, x[0].to(at::kFloat), step, cache), expected),
+              kSingle);
   }
 }
 

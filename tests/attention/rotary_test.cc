@@ -40,6 +40,18 @@ TEST(RotaryTest, EqualsTheDefinitionAtAnyPositions) {
   }
 }
 
+TEST(RotaryTest, InPlaceIsTheSame) {
+  const std::vector<int64_t> positions = {0, 7, 500, 3};
+  for (const int64_t dim : {2, 6, 34}) {
+    const Rotary rotary(501, dim, 10000);
+    const at::Tensor x = Normal(7).Tensor({4, 3, dim}).to(at::kFloat);
+    const at::Tensor expected = rotary.Apply(x, ToTensor(positions));
+    rotary.Apply({.heads = 3, .dim = dim, .head_stride = dim, .row_stride = 3 * dim}, positions,
+                 x.data_ptr<float>());
+    EXPECT_LE(LargestDifference(x, expected), 1e-6);
+  }
+}
+
 TEST(RotaryTest, ActsOnEverySequenceOfABatchAlike) {
   const Rotary rotary(9, 4, 10000);
   const at::Tensor x = Normal(2).Tensor({3, 9, 2, 4});

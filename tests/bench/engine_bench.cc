@@ -108,7 +108,10 @@ void LinearProduct(benchmark::State& state, at::ScalarType dtype, bool packed, b
   const at::Tensor own_x = x.to(dtype);
   int64_t i = 0;
   for (auto _ : state) {
-    const at::Tensor y = packed ? Apply(packed_layers[i], x) : layers[i](own_x);
+    const at::Tensor y = packed ? at::empty({rows, outputs}, at::kFloat) : layers[i](own_x);
+    if (packed) {
+      packed_layers[i].Apply(x.data_ptr<float>(), rows, y.data_ptr<float>(), ComputePool());
+    }
     benchmark::DoNotOptimize(y.data_ptr());
     i = (i + 1) % copies;
   }

@@ -179,6 +179,39 @@ void ExpectInvariance() {
 TEST_P(PackedLinearTest, Float32RowsAreTheSameInEveryBatch) { ExpectInvariance<float>(); }
 TEST_P(PackedLinearTest, BFloat16RowsAreTheSameInEveryBatch) { ExpectInvariance<uint16_t>(); }
 
+// Parts of something wider: the same bits as alone.
+template <typename Element>
+void ExpectStrides() {
+  ThreadPool pool(3);
+  for (const int64_t rows : {1, 5, 40}) {
+    for (const int64_t gap : {3, 1024 - 2 * 20}) {  // the second one: rows are 4 KiB apart
+      const PackedLinear::Shape shape{2, 37, 17};
+      Layer<Element> layer(Case{shape, rows, true});
+      const std::vector<float> expected = layer.Apply(pool);
+      const PackedLinear::Strides in{2 * 20 + gap, 20}, out{2 * 41 + 1, 41};
+      std::vector<float> x(rows * in.row, std::numeric_limits<float>::quiet_NaN());
+      std::vector<float> y(rows * out.row, 12345.0f);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t i = 0; i < 2 * 17; ++i) {
+          x[row * in.row + i / 17 * in.group + i % 17] = layer.x(row)[i];
+        }
+      }
+      layer.packed().Apply(x.data(), in, rows, y.data(), out, pool);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t i = 0; i < out.row; ++i) {
+          const int64_t group = i / 41, output = i % 41;
+          const bool inside = group < 2 && output < 37;
+          ASSERT_EQ(y[row * out.row + i],
+                    inside ? expected[(row * 2 + group) * 37 + output] : 12345.0f);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, Float32Strides) { ExpectStrides<float>(); }
+TEST_P(PackedLinearTest, BFloat16Strides) { ExpectStrides<uint16_t>(); }
+
 // Inputs are rounded to nearest, ties to even: seen through the identity.
 TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
   const std::vector<float> inputs = {1.0f,

@@ -26,6 +26,17 @@ TEST_P(ThreadPoolTest, RunsEveryTaskOnce) {
   }
 }
 
+TEST_P(ThreadPoolTest, ForEachVisitsEachOnceHoweverTheWorkIsCut) {
+  ThreadPool pool(GetParam());
+  for (const int64_t count : {0, 1, 3, 50}) {
+    for (const int64_t multiply_adds : {0, 100'000, 100'000'000}) {
+      std::vector<int> visits(count);
+      pool.ForEach(count, multiply_adds, [&](int64_t i) { ++visits[i]; });
+      EXPECT_EQ(visits, std::vector<int>(count, 1));
+    }
+  }
+}
+
 // Results of one run are what the next one reads, with no synchronisation but the pool's.
 TEST_P(ThreadPoolTest, ManyRunsInARow) {
   ThreadPool pool(GetParam());

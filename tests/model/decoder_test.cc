@@ -21,6 +21,7 @@
 #include "engine/model/dropout.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
+#include "tests/support/paged.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -76,7 +77,7 @@ class PagedRunner {
 
   // Logits of every new token [tokens, vocab].
   at::Tensor Step(const std::vector<Piece>& pieces) {
-    std::vector<int64_t> ids, positions, rows;
+    std::vector<int64_t> ids;
     PagedStep step;
     for (const Piece& piece : pieces) {
       int64_t& length = lengths_[piece.sequence];
@@ -84,14 +85,12 @@ class PagedRunner {
       step.sequences.push_back({blocks_[piece.sequence].data(), length, count});
       for (const int64_t id : piece.ids) {
         ids.push_back(id);
-        positions.push_back(length);
-        rows.push_back(Row(piece.sequence, length++));
+        step.positions.push_back(length++);
       }
     }
-    step.positions = ToTensor(positions);
-    step.rows = ToTensor(rows);
-    const at::Tensor every = at::arange(static_cast<int64_t>(ids.size()), at::kLong);
-    return decoder_.Step(ToTensor(ids), step, every, cache_);
+    std::vector<int64_t> every(ids.size());
+    std::iota(every.begin(), every.end(), 0);
+    return RunStep(decoder_, ids, step, every, cache_);
   }
 
   // The cache row of a position, in every layer's flattened cache.
@@ -286,11 +285,9 @@ TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {
   }
   KvCacheStorage cache(1, 4, elements, at::kFloat);
   const std::vector<int32_t> blocks = {0};
-  const PagedStep step{.positions = at::arange(3, at::kLong),
-                       .rows = at::arange(3, at::kLong),
-                       .sequences = {{blocks.data(), 0, 3}}};
+  const PagedStep step{.positions = {0, 1, 2}, .sequences = {{blocks.data(), 0, 3}}};
   const auto rows = [&](const std::vector<int64_t>& wanted) {
-    return decoder->Step(ToTensor(ids), step, ToTensor(wanted), cache);
+    return RunStep(*decoder, ids, step, wanted, cache);
   };
   const at::Tensor all = rows({0, 1, 2});
   EXPECT_EQ(rows({}).sizes(), (std::vector<int64_t>{0, config().vocab_size}));

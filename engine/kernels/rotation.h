@@ -1,0 +1,28 @@
+// Rotary position embedding in place, for serving (Su et al. 2021, arXiv:2104.09864).
+#ifndef TRIPTYCH_ENGINE_KERNELS_ROTATION_H_
+#define TRIPTYCH_ENGINE_KERNELS_ROTATION_H_
+
+#include <cstdint>
+
+#include "engine/kernels/thread_pool.h"
+
+namespace triptych {
+
+// Where the elements are that turn: `dim` of them, pairs (2i, 2i+1), in each head of each row.
+struct RotatedHeads {
+  int64_t heads;
+  int64_t dim;          // even
+  int64_t head_stride;  // elements from one head to the next
+  int64_t row_stride;   // and from one row to the next
+};
+
+// Turns row i by the angles of positions[i]. On one instruction set an element's result depends on
+// nothing but its pair and its angle.
+//   table: [positions, 2, dim / 2]: the cosines of the pairs' angles, then their sines
+//   x: the first rotated element of the first row
+void Rotate(const float* table, const int64_t* positions, int64_t rows, const RotatedHeads& where,
+            float* x, ThreadPool& pool);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_ROTATION_H_

@@ -1,0 +1,95 @@
+// A decoding step allocates nothing. A program of its own, for it counts what every thread takes
+// from the heap.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "engine/kernels/threads.h"
+#include "engine/model/decoder.h"
+#include "tests/support/allocation_meter.h"
+#include "tests/support/random_model.h"
+
+namespace {
+
+std::atomic<int64_t> allocations = 0;
+
+void* Allocate(size_t bytes, size_t alignment) {
+  ++allocations;
+  void* const memory = std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+// The other forms of new and delete call these.
+void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace triptych {
+namespace {
+
+class DecoderAllocationTest : public testing::TestWithParam<NamedConfig> {};
+
+// Three sequences, each of which decodes one token.
+TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
+  const ModelConfig& config = GetParam().config;
+  std::vector<int64_t> elements;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    elements.push_back(CacheRowElements(config, i));
+  }
+  constexpr int64_t kLast = 19;
+  const std::vector<int64_t> ids = {4, 2, 5}, logit_rows = {0, 1, 2};
+  const std::vector<int32_t> blocks = {1, 5, 0, 2, 4, 3};  // two of each sequence
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto decoder = ServingDecoder(config, RandomWeights(config, 1), dtype);
+    KvCacheStorage cache(std::ssize(blocks), 16, elements, dtype);
+    Workspace workspace;
+    // What a step takes.
+    const auto measure = [&](int64_t position) {
+      PagedStep step;
+      for (int64_t s = 0; s < std::ssize(ids); ++s) {
+        step.positions.push_back(position);
+        step.sequences.push_back({&blocks[2 * s], position, 1});
+      }
+      const AllocationMeter tensors;
+      const int64_t before = allocations;
+      {
+        const Workspace::Scope scope(workspace);
+        decoder->Step(ids, step, logit_rows, cache, workspace);
+      }
+      const int64_t after = allocations;
+      EXPECT_EQ(tensors.total(), 0);
+      return after - before;
+    };
+
+    SetServingThreads(1);
+    EXPECT_GT(measure(0), 0);  // what the steps keep
+    for (int64_t position = 1; position <= kLast; ++position) measure(position);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(measure(kLast), 0);
+
+    // Other threads keep scratch memory of their own, from when they first have a task.
+    constexpr int kThreads = 3;
+    SetServingThreads(kThreads);
+    measure(kLast);
+    int64_t taken = 0;
+    for (int i = 0; i < 100; ++i) taken += measure(kLast);
+    EXPECT_LE(taken, 4 * (kThreads - 1));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderAllocationTest, testing::ValuesIn(EveryOption()),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace triptych
