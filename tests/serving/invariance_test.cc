@@ -1,0 +1,153 @@
+// What a request is answered does not depend, in a single bit, on what else the engine does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/threads.h"
+#include "engine/serving/engine.h"
+#include "tests/support/random_model.h"
+#include "tests/support/recording_sink.h"
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kRequests = 1000;
+constexpr int64_t kLongestPrompt = 400;  // two splits of a context
+constexpr int64_t kMaxNewTokens = 12;
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;         // of the tokens and of the likeliest ones
+  std::vector<float> prompt_logprobs;  // empty unless asked for
+  bool operator==(const Answer&) const = default;
+};
+
+// Mostly short prompts; greedy and sampled, generating and scoring.
+std::vector<Request> RandomRequests(uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::vector<Request> requests(kRequests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    request.id = std::to_string(i);
+    const int64_t longest = generator() % 20 == 0 ? kLongestPrompt : 40;
+    request.prompt.resize(1 + generator() % longest);
+    for (int32_t& token : request.prompt) token = static_cast<int32_t>(generator() % 256);
+    request.score_prompt = request.prompt.size() > 1 && generator() % 8 == 0;
+    request.max_new_tokens =
+        request.score_prompt ? 0 : static_cast<int64_t>(1 + generator() % kMaxNewTokens);
+    request.sampling.temperature = generator() % 2 == 0 ? 0.0f : 0.8f;
+    request.seed = generator();
+    request.logprobs = 2;
+    request.ignore_eos = true;
+  }
+  return requests;
+}
+
+// How an engine is driven.
+struct Conduct {
+  std::string name;
+  int threads = 1;
+  int64_t max_batch_tokens = 512;
+  int64_t max_running = 64;
+  int64_t pool_positions = 1 << 15;
+  bool one_by_one = false;  // each request when the last one is answered, else all in random order
+};
+
+class InvarianceTest : public testing::TestWithParam<NamedConfig> {
+ protected:
+  InvarianceTest() : config_(GetParam().config) {
+    config_.max_position_embeddings = kLongestPrompt + kMaxNewTokens;
+    weights_ = RandomWeights(config_, 1);
+  }
+
+  // The answers to `requests`, and how often one was preempted.
+  std::vector<Answer> Answers(const std::vector<Request>& requests, const Conduct& conduct,
+                              at::ScalarType dtype, int64_t* preemptions) {
+    SetServingThreads(conduct.threads);
+    EngineOptions options;
+    options.kv_dtype = dtype == at::kFloat ? DType::kFloat32 : DType::kBFloat16;
+    options.max_batch_tokens = conduct.max_batch_tokens;
+    options.max_running = conduct.max_running;
+    options.max_waiting = kRequests;
+    options.kv_cache_bytes =
+        conduct.pool_positions *
+        MakeCacheGeometry(config_, options.kv_dtype, options.block_positions).BytesPerPosition();
+    Engine engine(ServingDecoder(config_, weights_, dtype), std::make_shared<const ByteTokenizer>(),
+                  options);
+    std::vector<size_t> order(requests.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (!conduct.one_by_one) std::shuffle(order.begin(), order.end(), std::mt19937_64(7));
+    std::vector<std::shared_ptr<RecordingSink>> sinks(requests.size());
+    std::mt19937_64 generator(8);
+    for (const size_t i : order) {
+      sinks[i] = std::make_shared<RecordingSink>();
+      engine.Submit(requests[i], sinks[i]);
+      if (conduct.one_by_one) {
+        while (engine.Step()) {
+        }
+      } else if (generator() % 4 == 0) {  // some arrive while others are under way
+        engine.Step();
+      }
+    }
+    while (engine.Step()) {
+    }
+    *preemptions = engine.Stats().preemptions;
+    SetServingThreads(1);
+
+    std::vector<Answer> answers;
+    for (const auto& sink : sinks) {
+      EXPECT_TRUE(sink->completion && sink->completion->reason == FinishReason::kLength);
+      Answer& answer = answers.emplace_back();
+      answer.tokens = sink->tokens;
+      for (const TokenLogprobs& token : sink->logprobs) {
+        answer.logprobs.push_back(token.chosen.logprob);
+        for (const auto& likely : token.top) answer.logprobs.push_back(likely.logprob);
+      }
+      answer.prompt_logprobs = sink->completion->prompt_logprobs;
+    }
+    return answers;
+  }
+
+  void Check(at::ScalarType dtype) {
+    const std::vector<Request> requests = RandomRequests(2);
+    int64_t preemptions = 0;
+    const std::vector<Answer> alone =
+        Answers(requests, {.name = "alone", .one_by_one = true}, dtype, &preemptions);
+    EXPECT_EQ(preemptions, 0);
+    for (const Conduct& conduct :
+         {Conduct{.name = "in batches"},
+          Conduct{.name = "in small chunks on two threads",
+          .threads = 2,
+          .max_batch_tokens = 23,
+          .max_running = 9},
+          Conduct{.name = "in large batches on three threads",
+          .threads = 3,
+          .max_batch_tokens = 4096,
+          .max_running = 500},
+          Conduct{.name = "with too little memory", .pool_positions = 448}}) {
+      SCOPED_TRACE(conduct.name);
+      const std::vector<Answer> answers = Answers(requests, conduct, dtype, &preemptions);
+      EXPECT_EQ(preemptions > 0, conduct.pool_positions < 1000);
+      int64_t different = 0;
+      for (size_t i = 0; i < answers.size(); ++i) different += answers[i] != alone[i];
+      EXPECT_EQ(different, 0) << "of " << answers.size() << " answers";
+    }
+  }
+
+  ModelConfig config_;
+  Weights weights_;
+};
+
+TEST_P(InvarianceTest, Float32) { Check(at::kFloat); }
+TEST_P(InvarianceTest, BFloat16) { Check(at::kBFloat16); }
+
+INSTANTIATE_TEST_SUITE_P(EachKind, InvarianceTest, testing::ValuesIn(EachKind()),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace triptych
