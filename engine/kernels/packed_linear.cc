@@ -27,11 +27,11 @@ constexpr int64_t kPanel = 32;  // outputs
 
 // Rows of x against consecutive panels of one group.
 struct Product {
-  const void* x;        // [rows][x_stride] float32, or bfloat16 pairs
+  const float* x;       // [rows][x_stride] float32, or bfloat16 pairs as their bits
   const void* weights;  // [panels][steps][kPanel] float32, or bfloat16 pairs
   const float* bias;    // [panels][kPanel]
   float* y;             // [rows][y_stride]
-  int64_t x_stride;     // in 32-bit elements, as `steps`
+  int64_t x_stride;     // in 32-bit elements
   int64_t y_stride;
   int64_t rows;
   int64_t steps;    // inputs, or pairs of inputs
@@ -67,7 +67,9 @@ constexpr int kMaxRows = std::max(1, kSums / kVectors);
 // What one 32-bit element of weights and one of x contribute to a sum.
 struct Float32 {
   using Element = float;
+  using Input = float;
   static constexpr int kParts = 1;
+  static constexpr int kInputs = 1;  // for each element of weights
   template <int kPart>
   static HWY_INLINE FloatVec Weights(const float* w) {
     return hn::LoadU(FloatTag(), w);
@@ -81,7 +83,9 @@ struct Float32 {
 // The first of a pair is in the lower half.
 struct BFloat16 {
   using Element = uint32_t;
+  using Input = uint32_t;
   static constexpr int kParts = 2;
+  static constexpr int kInputs = 1;
   template <int kPart>
   static HWY_INLINE FloatVec Widen(BitsVec pairs) {
     const BitsTag d;
@@ -98,12 +102,24 @@ struct BFloat16 {
   }
 };
 
+// The same weights by a pair of float32 inputs.
+struct BFloat16ByFloat32 : BFloat16 {
+  using Input = float;
+  static constexpr int kInputs = 2;
+  template <int kPart>
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, float x) {
+    return Float32::Add<kPart>(sum, w, x);
+  }
+};
+
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
 #define TRIPTYCH_BFLOAT16_DOT 1
 // Not every processor of these sets has it, so the compiler must not know the instruction.
 struct BFloat16Dot {
   using Element = uint32_t;
+  using Input = uint32_t;
   static constexpr int kParts = 1;
+  static constexpr int kInputs = 1;
   template <int kPart>
   static HWY_INLINE BitsVec Weights(const uint32_t* w) {
     return hn::LoadU(BitsTag(), w);
@@ -121,7 +137,7 @@ struct BFloat16Dot {
 
 // sums += part kPart of one step.
 template <class Kind, int kPart, int kRows, int kColumns>
-HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
+HWY_INLINE void AddPart(const typename Kind::Input* const (&x)[kRows],
                         const typename Kind::Element* const (&weights)[kColumns], int64_t step,
                         FloatVec (&sums)[kRows][kColumns]) {
   decltype(Kind::template Weights<kPart>(weights[0])) w[kColumns];
@@ -132,7 +148,8 @@ HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = Kind::template Add<kPart>(sums[r][c], w[c], x[r][step]);
+      sums[r][c] = Kind::template Add<kPart>(sums[r][c], w[c],
+                                             x[r][step * Kind::kInputs + kPart % Kind::kInputs]);
     }
   }
 }
@@ -144,11 +161,11 @@ void Tile(const Product& p, int64_t row, int64_t panel) {
   constexpr int kColumns = kPanels * kVectors;
   constexpr int64_t kLanes = kPanel / kVectors;
   const FloatTag d;
-  const Element* x[kRows];
+  const typename Kind::Input* x[kRows];
   const Element* weights[kColumns];
   FloatVec sums[kRows][kColumns];
   for (int r = 0; r < kRows; ++r) {
-    x[r] = static_cast<const Element*>(p.x) + (row + r) * p.x_stride;
+    x[r] = reinterpret_cast<const typename Kind::Input*>(p.x + (row + r) * p.x_stride);
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
@@ -214,6 +231,7 @@ void MultiplyBFloat16(const Product& p) {
 #endif
   Multiply<BFloat16>(p);
 }
+void MultiplyBFloat16ByFloat32(const Product& p) { Multiply<BFloat16ByFloat32>(p); }
 #undef TRIPTYCH_BFLOAT16_DOT
 
 // The nearest bfloat16, ties to even, in pairs; a zero follows an odd last one.
@@ -254,6 +272,7 @@ namespace {
 
 HWY_EXPORT(MultiplyFloat32);
 HWY_EXPORT(MultiplyBFloat16);
+HWY_EXPORT(MultiplyBFloat16ByFloat32);
 HWY_EXPORT(RoundToBFloat16);
 
 // Rows that keep the cost of reading weights small.
@@ -274,8 +293,9 @@ PackedLinear::PackedLinear(const Shape& shape, const float* weight, const float*
   Pack(weight, bias);
 }
 
-PackedLinear::PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias)
-    : shape_(shape), bfloat16_(true) {
+PackedLinear::PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias,
+                           Inputs inputs)
+    : shape_(shape), bfloat16_(true), inputs_(inputs) {
   Pack(weight, bias);
 }
 
@@ -315,29 +335,33 @@ void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float*
   if (rows == 0) return;
   const int64_t groups = shape_.groups, outputs = shape_.outputs, inputs = shape_.inputs;
   const int64_t steps = bfloat16_ ? Steps<uint16_t>(inputs) : inputs;
+  const bool rounded = inputs_ == Inputs::kBFloat16;
+  // In 32-bit elements, as the product reads them.
+  const int64_t width = rounded || !bfloat16_ ? steps : 2 * steps;
   // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
-  const bool apart = rows > 2 && (bfloat16_ ? groups * steps : x_strides.row) % 1024 == 0;
-  thread_local std::vector<float> copy;  // [rows, groups, steps]; in bfloat16, pairs
-  if (bfloat16_ || apart) {
-    const Strides copy_strides{groups * steps + (apart ? 16 : 0), steps};
+  const bool apart = rows > 2 && (rounded ? groups * width : x_strides.row) % 1024 == 0;
+  thread_local std::vector<float> copy;  // [rows, groups, width]
+  if (rounded || apart || width != inputs) {
+    const Strides copy_strides{groups * width + (apart ? 16 : 0), width};
     copy.resize(rows * copy_strides.row);
     float* const copied = copy.data();  // this thread's, for all of the pool's
     pool.ForEach(rows, rows * groups * inputs, [&](int64_t row) {
       for (int64_t group = 0; group < groups; ++group) {
         const float* from = x + row * x_strides.row + group * x_strides.group;
         float* to = copied + row * copy_strides.row + group * copy_strides.group;
-        if (bfloat16_) {
+        if (rounded) {
           HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
         } else {
-          std::copy_n(from, inputs, to);
+          std::fill(std::copy_n(from, inputs, to), to + width, 0.0f);
         }
       }
     });
     x = copied;
     x_strides = copy_strides;
   }
-  const auto multiply =
-      bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16) : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
+  const auto multiply = rounded     ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16)
+                        : bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16ByFloat32)
+                                    : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
 
   // A task is a part of a group's panels, for a part of the rows.
   const int64_t panels = CeilDiv(outputs, kPanel);

@@ -152,7 +152,7 @@ void Decoder::PrepareToServe() {
   };
   token_embedding_ = token_embedding_.contiguous();
   packed_positions_ = ToFloats(position_embedding_);
-  packed_lm_head_ = Pack({{lm_head_.weight.to(at::kFloat), {}}});
+  packed_lm_head_ = Pack({lm_head_}, PackedLinear::Inputs::kFloat32);
   pack(final_norm_);
   for (Layer& layer : layers_) {
     pack(layer.attention_norm);

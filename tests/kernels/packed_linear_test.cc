@@ -36,7 +36,9 @@ struct Case {
 };
 
 // A layer and rows of inputs; what lies before and behind them is NaN.
-template <typename Element>
+template <typename Element, PackedLinear::Inputs kInputs = sizeof(Element) == sizeof(float)
+                                                               ? PackedLinear::Inputs::kFloat32
+                                                               : PackedLinear::Inputs::kBFloat16>
 class Layer {
  public:
   static constexpr int64_t kGuard = 64;
@@ -54,7 +56,12 @@ class Layer {
     for (size_t i = kGuard; i + kGuard < x_.size(); ++i) x_[i] = normal(generator);
     if (c.bias) bias_.resize(groups * outputs);
     for (float& value : bias_) value = normal(generator);
-    packed_ = PackedLinear(c.shape, weight_.data() + kGuard, c.bias ? bias_.data() : nullptr);
+    const float* bias = c.bias ? bias_.data() : nullptr;
+    if constexpr (sizeof(Element) == sizeof(float)) {
+      packed_ = PackedLinear(c.shape, weight_.data() + kGuard, bias);
+    } else {
+      packed_ = PackedLinear(c.shape, weight_.data() + kGuard, bias, kInputs);
+    }
   }
 
   float* x(int64_t row) {
@@ -86,7 +93,8 @@ class Layer {
           double sum = case_.bias ? bias_[output] : 0, size = std::abs(sum);
           for (int64_t k = 0; k < inputs; ++k) {
             const float value = x(row)[g * inputs + k];
-            const double in = sizeof(Element) == sizeof(float) ? value : Widen(Round(value));
+            const double in =
+                kInputs == PackedLinear::Inputs::kFloat32 ? value : Widen(Round(value));
             const double product = in * ToFloat(weight_[kGuard + output * inputs + k]);
             sum += product;
             size += std::abs(product);
@@ -107,6 +115,10 @@ class Layer {
   std::vector<float> x_;
   PackedLinear packed_;
 };
+
+using Float32Layer = Layer<float>;
+using BFloat16Layer = Layer<uint16_t>;
+using BFloat16ByFloat32Layer = Layer<uint16_t, PackedLinear::Inputs::kFloat32>;
 
 using PackedLinearTest = InstructionSetTest;
 
@@ -139,28 +151,31 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-template <typename Element>
+template <class SomeLayer>
 void ExpectDefinition() {
   ThreadPool pool(3);
   for (const Case& c : Cases()) {
     SCOPED_TRACE(testing::Message() << c.shape.groups << " groups of " << c.shape.outputs << " x "
                                     << c.shape.inputs << ", rows " << c.rows);
-    Layer<Element> layer(c);
+    SomeLayer layer(c);
     layer.ExpectNear(layer.Apply(pool));
     if (testing::Test::HasFatalFailure()) return;
   }
 }
 
-TEST_P(PackedLinearTest, Float32IsTheDefinition) { ExpectDefinition<float>(); }
-TEST_P(PackedLinearTest, BFloat16IsTheDefinition) { ExpectDefinition<uint16_t>(); }
+TEST_P(PackedLinearTest, Float32IsTheDefinition) { ExpectDefinition<Float32Layer>(); }
+TEST_P(PackedLinearTest, BFloat16IsTheDefinition) { ExpectDefinition<BFloat16Layer>(); }
+TEST_P(PackedLinearTest, BFloat16ByFloat32IsTheDefinition) {
+  ExpectDefinition<BFloat16ByFloat32Layer>();
+}
 
 // Bit for bit: any rows of a batch alone, on any number of threads.
-template <typename Element>
+template <class SomeLayer>
 void ExpectInvariance() {
   for (const PackedLinear::Shape& shape :
        {PackedLinear::Shape{1, 161, 301}, {1, 515, 1024}, {3, 37, 129}}) {
     constexpr int64_t kRows = 101;
-    Layer<Element> layer(Case{shape, kRows, true});
+    SomeLayer layer(Case{shape, kRows, true});
     ThreadPool one(1);
     const std::vector<float> all = layer.Apply(one);
     const int64_t width = shape.groups * shape.outputs;
@@ -176,17 +191,20 @@ void ExpectInvariance() {
   }
 }
 
-TEST_P(PackedLinearTest, Float32RowsAreTheSameInEveryBatch) { ExpectInvariance<float>(); }
-TEST_P(PackedLinearTest, BFloat16RowsAreTheSameInEveryBatch) { ExpectInvariance<uint16_t>(); }
+TEST_P(PackedLinearTest, Float32RowsAreTheSameInEveryBatch) { ExpectInvariance<Float32Layer>(); }
+TEST_P(PackedLinearTest, BFloat16RowsAreTheSameInEveryBatch) { ExpectInvariance<BFloat16Layer>(); }
+TEST_P(PackedLinearTest, BFloat16ByFloat32RowsAreTheSameInEveryBatch) {
+  ExpectInvariance<BFloat16ByFloat32Layer>();
+}
 
 // Parts of something wider: the same bits as alone.
-template <typename Element>
+template <class SomeLayer>
 void ExpectStrides() {
   ThreadPool pool(3);
   for (const int64_t rows : {1, 5, 40}) {
     for (const int64_t gap : {3, 1024 - 2 * 20}) {  // the second one: rows are 4 KiB apart
       const PackedLinear::Shape shape{2, 37, 17};
-      Layer<Element> layer(Case{shape, rows, true});
+      SomeLayer layer(Case{shape, rows, true});
       const std::vector<float> expected = layer.Apply(pool);
       const PackedLinear::Strides in{2 * 20 + gap, 20}, out{2 * 41 + 1, 41};
       std::vector<float> x(rows * in.row, std::numeric_limits<float>::quiet_NaN());
@@ -209,8 +227,9 @@ void ExpectStrides() {
   }
 }
 
-TEST_P(PackedLinearTest, Float32Strides) { ExpectStrides<float>(); }
-TEST_P(PackedLinearTest, BFloat16Strides) { ExpectStrides<uint16_t>(); }
+TEST_P(PackedLinearTest, Float32Strides) { ExpectStrides<Float32Layer>(); }
+TEST_P(PackedLinearTest, BFloat16Strides) { ExpectStrides<BFloat16Layer>(); }
+TEST_P(PackedLinearTest, BFloat16ByFloat32Strides) { ExpectStrides<BFloat16ByFloat32Layer>(); }
 
 // Inputs are rounded to nearest, ties to even: seen through the identity.
 TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
