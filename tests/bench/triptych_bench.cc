@@ -394,6 +394,9 @@ void AddModelFlags(CLI::App& app, Options& options) {
   shape->add_flag_callback(
       "--latent-norm", [&fields] { fields["kv_a_layernorm"] = true; },
       "normalize the latent, with --attention mla");
+  shape->add_flag_callback(
+      "--tied-embeddings", [&fields] { fields["tie_word_embeddings"] = true; },
+      "the output matrix is the token embedding");
   integer("--layers", "num_hidden_layers", "decoder layers");
   integer("--intermediate-size", "intermediate_size", "width inside the MLP");
   integer("--vocab-size", "vocab_size", "tokens");
