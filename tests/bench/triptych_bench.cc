@@ -25,6 +25,7 @@
 #include "engine/model/decoder.h"
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
+#include "tests/bench/random_cache.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/tensors.h"
@@ -298,9 +299,7 @@ class Bench {
     }
     KvCacheStorage cache(options_.batch * blocks, kBlockPositions, row_elements,
                          ToScalarType(kv_dtype_));
-    for (int64_t layer = 0; layer < cache.layers(); ++layer) {  // every block the same numbers
-      cache.layer(layer).copy_(cache.layer(layer)[0].normal_().clone());
-    }
+    FillRandom(cache);
     std::vector<int32_t> table(options_.batch * blocks);
     for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
 
