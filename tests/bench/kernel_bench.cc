@@ -162,6 +162,15 @@ void RegisterAll(const Limits& limits) {
   }
 }
 
+void AddContext(const Limits& limits, const std::string& suffix) {
+  const auto add = [&](const std::string& name, double value) {
+    benchmark::AddCustomContext(name + suffix, std::to_string(value / 1e9));
+  };
+  add("read GB/s", limits.read_bytes);
+  add("float32 GFLOP/s", limits.float32_flops);
+  add("bfloat16 GFLOP/s", limits.bfloat16_flops);
+}
+
 }  // namespace
 }  // namespace triptych
 
@@ -171,11 +180,10 @@ int main(int argc, char** argv) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   triptych::SetServingThreads(threads);
   const triptych::Limits limits = triptych::MeasureLimits(triptych::ComputePool());
-  const auto giga = [](double value) { return std::to_string(value / 1e9); };
+  triptych::ThreadPool alone(1);
   benchmark::AddCustomContext("threads", std::to_string(threads));
-  benchmark::AddCustomContext("read GB/s", giga(limits.read_bytes));
-  benchmark::AddCustomContext("float32 GFLOP/s", giga(limits.float32_flops));
-  benchmark::AddCustomContext("bfloat16 GFLOP/s", giga(limits.bfloat16_flops));
+  triptych::AddContext(limits, "");
+  triptych::AddContext(triptych::MeasureLimits(alone), ", one thread");
   triptych::RegisterAll(limits);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -37,7 +37,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBlockPositions = 16;
-constexpr int64_t kMaxCount = int64_t{1} << 24;
+constexpr int64_t kMaxCount = int64_t{1} << 22;
 
 struct Options {
   std::map<std::string, Json> fields;  // of config.json, as the flags give them
@@ -56,16 +56,26 @@ struct Options {
   int64_t seed = 1;
 };
 
+constexpr const char* kPositionsNeeded =
+    "what --prompt, --context, --batch and --generate need of positions";
+
 // The flags that set a field of the config of the same meaning, longest field first: a field's name
 // may be the end of another's.
 const std::vector<std::pair<std::string, std::string>>& FieldsAndFlags() {
   static const std::vector<std::pair<std::string, std::string>> all = {
-      {"num_attention_heads", "--heads"},    {"num_key_value_heads", "--groups"},
-      {"position_embedding", "--positions"}, {"intermediate_size", "--intermediate-size"},
-      {"num_hidden_layers", "--layers"},     {"qk_rope_head_dim", "--rope-head-dim"},
-      {"kv_a_layernorm", "--latent-norm"},   {"kv_lora_rank", "--rank"},
-      {"hidden_size", "--hidden-size"},      {"vocab_size", "--vocab-size"},
-      {"attention \"", "--attention \""},    {"head_dim", "--head-dim"},
+      {"max_position_embeddings", kPositionsNeeded},
+      {"num_attention_heads", "--heads"},
+      {"num_key_value_heads", "--groups"},
+      {"position_embedding", "--positions"},
+      {"intermediate_size", "--intermediate-size"},
+      {"num_hidden_layers", "--layers"},
+      {"qk_rope_head_dim", "--rope-head-dim"},
+      {"kv_a_layernorm", "--latent-norm"},
+      {"kv_lora_rank", "--rank"},
+      {"hidden_size", "--hidden-size"},
+      {"vocab_size", "--vocab-size"},
+      {"attention \"", "--attention \""},
+      {"head_dim", "--head-dim"},
   };
   return all;
 }
@@ -123,10 +133,9 @@ Checkpoint MakeCheckpoint(const Options& options) {
   Checkpoint checkpoint = LoadCheckpoint(options.model, dtype);
   checkpoint.config.torch_dtype = dtype;
   if (PositionsNeeded(options) > checkpoint.config.max_position_embeddings) {
-    throw LoadError(options.model + ": max_position_embeddings is " +
-                    std::to_string(checkpoint.config.max_position_embeddings) +
-                    "; --prompt, --context, --batch and --generate need " +
-                    std::to_string(PositionsNeeded(options)));
+    throw LoadError(options.model + ": " + kPositionsNeeded + " is " +
+                    std::to_string(PositionsNeeded(options)) + "; allowed: at most " +
+                    std::to_string(checkpoint.config.max_position_embeddings));
   }
   return checkpoint;
 }
@@ -414,7 +423,9 @@ void AddModelFlags(CLI::App& app, Options& options) {
   CLI::Option* model =
       app.add_option("--model", options.model, "checkpoint to measure instead of random weights")
           ->check(CLI::ExistingDirectory);
-  for (CLI::Option* flag : shape->get_options()) model->excludes(flag);
+  for (CLI::Option* flag : shape->get_options()) {
+    if (flag != shape->get_help_ptr()) model->excludes(flag);
+  }
   app.add_option("--save", options.save, "directory to write the model to, as a checkpoint");
   const std::vector<std::string> dtypes = {"float32", "bfloat16"};
   app.add_option("--dtype", options.dtype, "of the weights [float32; the checkpoint's]")
@@ -430,19 +441,21 @@ void AddMeasurementFlags(CLI::App& app, Options& options) {
   };
   CLI::Option* context = count("--context", options.context, 1, kMaxCount,
                                "positions in the cache of each sequence when decoding begins");
-  app.add_option("--prompt-ids", options.prompt_ids,
-                 "token ids to begin every sequence with, not --context random ones; the generated "
-                 "ones are printed")
-      ->delimiter(',')
-      ->excludes(context);
+  CLI::Option* prompt_ids =
+      app.add_option(
+             "--prompt-ids", options.prompt_ids,
+             "token ids to begin every sequence with, not --context random ones; the generated "
+             "ones are printed")
+          ->delimiter(',')
+          ->excludes(context);
   count("--batch", options.batch, 1, 1 << 16, "sequences that decode");
   count("--generate", options.generate, 0, kMaxCount, "measured tokens of each; 0: no decoding");
   count("--prompt", options.prompt, 0, kMaxCount, "tokens of a measured prompt; 0: no prefill");
   count("--chunk", options.chunk, 1, kMaxCount, "most token rows of a step");
-  app.add_flag(
-      "--random-cache", options.random_cache,
-      "random numbers in the cache instead of computed prompts, to decode at long contexts; "
-      "measures the decoder alone, without scheduling and sampling");
+  app.add_flag("--random-cache", options.random_cache,
+               "random numbers in the cache instead of computed prompts, to decode at long "
+               "contexts; measures the decoder alone, without scheduling and sampling")
+      ->excludes(prompt_ids);
   count("--threads", options.threads, 1, 1024, "compute threads");
   count("--repetitions", options.repetitions, 1, 1000, "of everything measured");
   count("--seed", options.seed, 0, std::numeric_limits<int64_t>::max(), "of weights and prompts");
@@ -458,6 +471,11 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (!options.prompt_ids.empty()) options.context = std::ssize(options.prompt_ids);
   try {
+    if (options.chunk < options.batch) {
+      throw std::runtime_error(
+          "--chunk is " + std::to_string(options.chunk) +
+          "; a step needs a row for each sequence of --batch = " + std::to_string(options.batch));
+    }
     SetServingThreads(static_cast<int>(options.threads));
     Checkpoint checkpoint = MakeCheckpoint(options);
     for (const int32_t id : options.prompt_ids) {
@@ -472,6 +490,9 @@ int Main(int argc, char** argv) {
     Bench bench(options, checkpoint);
     checkpoint.weights.clear();
     std::printf("%s\n", bench.Run().dump(2).c_str());
+  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+    std::fprintf(stderr, "triptych-bench: %s\n", e.what_without_backtrace());
+    return 1;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "triptych-bench: %s\n", e.what());
     return 1;
