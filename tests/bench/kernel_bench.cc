@@ -4,6 +4,8 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
@@ -34,18 +36,38 @@ std::vector<float> RandomNumbers(int64_t count) {
   return numbers;
 }
 
-// What an iteration reads from memory and computes, beside what this machine could.
-void Report(benchmark::State& state, const Limits& limits, double peak, double bytes,
-            double flops) {
-  const double least = LeastSeconds(limits, peak, bytes, flops);
-  const auto rate = [](double per_iteration) {
-    return benchmark::Counter(per_iteration, benchmark::Counter::kIsIterationInvariantRate);
-  };
-  state.counters["GB/s"] = rate(bytes / 1e9);
-  state.counters["GFLOP/s"] = rate(flops / 1e9);
-  state.counters["roofline"] = flops / least / 1e9;  // GFLOP/s
-  state.counters["ratio"] = rate(least);             // achieved / roofline
-  state.SetLabel(flops / peak > bytes / limits.read_bytes ? "arithmetic" : "memory");
+// What an iteration reads from memory and computes.
+struct Work {
+  double bytes;
+  double flops;
+  double peak;  // FLOP a second, one of the limits
+};
+
+// Times `iterate`, and reports the median and the best iteration beside the limit. The best is what
+// a busy machine disturbs least, and limits are measured so.
+template <typename Iterate>
+void Measure(benchmark::State& state, const Limits& limits, const Work& work,
+             const Iterate& iterate) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  iterate();  // warms up
+  for (auto _ : state) {
+    const auto start = Clock::now();
+    iterate();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  const auto median = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), median, seconds.end());
+  const double best = *std::min_element(seconds.begin(), seconds.end());
+  const double least = LeastSeconds(limits, work.peak, work.bytes, work.flops);
+  state.counters["best_us"] = 1e6 * best;
+  state.counters["median_us"] = 1e6 * *median;
+  state.counters["least_us"] = 1e6 * least;
+  state.counters["GB/s"] = work.bytes / best / 1e9;
+  state.counters["GFLOP/s"] = work.flops / best / 1e9;
+  state.counters["roofline"] = work.flops / least / 1e9;  // GFLOP/s
+  state.counters["ratio"] = least / best;                 // achieved / roofline
+  state.SetLabel(work.flops / work.peak > work.bytes / limits.read_bytes ? "arithmetic" : "memory");
 }
 
 // A linear layer whose weights come from memory: one layer of many after another.
@@ -68,14 +90,13 @@ void LinearProduct(benchmark::State& state, const Limits& limits, DType dtype) {
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
   size_t layer = 0;
-  for (auto _ : state) {
+  const Work work{.bytes = static_cast<double>(bytes),
+                  .flops = 2.0 * static_cast<double>(outputs * inputs * rows),
+                  .peak = dtype == DType::kFloat32 ? limits.float32_flops : limits.bfloat16_flops};
+  Measure(state, limits, work, [&] {
     layers[layer].Apply(x.data(), rows, y.data(), ComputePool());
-    benchmark::DoNotOptimize(y.data());
     layer = (layer + 1) % layers.size();
-  }
-  const double peak = dtype == DType::kFloat32 ? limits.float32_flops : limits.bfloat16_flops;
-  Report(state, limits, peak, static_cast<double>(bytes),
-         2.0 * static_cast<double>(outputs * inputs * rows));
+  });
 }
 
 // One query at the end of a context.
@@ -104,14 +125,14 @@ void Decode(benchmark::State& state, const Limits& limits, const PagedRowLayout&
   std::vector<float> out(layout.heads * layout.value_width);
   const auto attend = dtype == DType::kFloat32 ? Attend<float> : Attend<uint16_t>;
   int64_t sequence = 0;
-  for (auto _ : state) {
+  const int64_t widths = layout.key_width + layout.value_width;
+  const Work work{.bytes = static_cast<double>(bytes),
+                  .flops = 2.0 * static_cast<double>(context * layout.heads * widths),
+                  .peak = limits.float32_flops};
+  Measure(state, limits, work, [&] {
     attend(q, cache.layer(0), layout, {&table[sequence * blocks], context - 1, 1}, out);
-    benchmark::DoNotOptimize(out.data());
     sequence = (sequence + 1) % sequences;
-  }
-  Report(
-      state, limits, limits.float32_flops, static_cast<double>(bytes),
-      2.0 * static_cast<double>(context * layout.heads * (layout.key_width + layout.value_width)));
+  });
 }
 
 PagedRowLayout GroupedLayout(int64_t heads, int64_t groups, int64_t d) {
