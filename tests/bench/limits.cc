@@ -45,7 +45,7 @@ HWY_INLINE void Start(FloatVec (&sums)[kSums], float number) {
   for (int i = 0; i < kSums; ++i) sums[i] = hn::Set(FloatTag(), number * static_cast<float>(i));
 }
 
-// The sum of `count` numbers; those beyond a multiple of all sums are left out.
+// The sum of `count` numbers, but for a few of the last.
 float Read(const float* data, int64_t count) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -115,17 +115,17 @@ HWY_EXPORT(MultiplyBFloat16);
 
 volatile float sink;  // results go here, so that they are computed
 
-// The shortest of the runs of one second: on a busy machine, one that had every CPU to itself if
-// runs are shorter than what a thread gets at a time.
+// The shortest of the runs within `duration` seconds: on a busy machine, one that had every CPU to
+// itself if runs are shorter than what a thread gets at a time.
 template <typename Run>
-double BestSeconds(const Run& run) {
+double BestSeconds(double duration, const Run& run) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
   const auto begin = Clock::now();
   double best = 1e30;
-  while (seconds_since(begin) < 1) {
+  while (seconds_since(begin) < duration) {
     const auto start = Clock::now();
     run();
     best = std::min(best, seconds_since(start));
@@ -136,7 +136,7 @@ double BestSeconds(const Run& run) {
 double ReadBytesPerSecond(ThreadPool& pool) {
   constexpr size_t kBytes = size_t{1} << 29;  // beyond any cache, a part at a time
   constexpr size_t kPage = size_t{1} << 21;
-  constexpr int64_t kParts = 8, kTasks = 64;
+  constexpr int64_t kParts = 8, kTasks = 8;  // a thread reads on, not every other page
   constexpr int64_t kCount = kBytes / sizeof(float) / kParts / kTasks;
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
@@ -149,7 +149,7 @@ double ReadBytesPerSecond(ThreadPool& pool) {
   std::memset(data.get(), 0, kBytes);
   const auto read = HWY_DYNAMIC_DISPATCH(Read);
   int64_t part = 0;
-  const double seconds = BestSeconds([&] {
+  const double seconds = BestSeconds(2, [&] {
     pool.Run(kTasks, [&](int64_t task) {
       sink = read(data.get() + (part * kTasks + task) * kCount, kCount);
     });
@@ -167,7 +167,7 @@ double FlopsPerSecond(ThreadPool& pool, const Multiply& multiply) {
   const int64_t tasks = 32 * pool.threads();
   int64_t flops = 0;  // of a task
   multiply(kSteps, values, flops);
-  const double seconds = BestSeconds([&] {
+  const double seconds = BestSeconds(0.5, [&] {
     pool.Run(tasks, [&](int64_t) {
       int64_t ignored = 0;
       sink = multiply(kSteps, values, ignored);
