@@ -57,7 +57,7 @@ struct Options {
 };
 
 constexpr const char* kPositionsNeeded =
-    "what --prompt, --context, --batch and --generate need of positions";
+    "the number of positions (--prompt, --context, --batch, --generate)";
 
 // The flags that set a field of the config of the same meaning, longest field first: a field's name
 // may be the end of another's.
