@@ -1,0 +1,212 @@
+// Speed of the kernels, each beside its roofline on this machine: min(arithmetic peak, read
+// bandwidth * FLOP per byte), with limits measured when the program starts.
+#include <ATen/ATen.h>
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/kernels/packed_linear.h"
+#include "engine/kernels/paged_attention.h"
+#include "engine/kernels/threads.h"
+#include "engine/kv_cache/storage.h"
+#include "engine/model/config.h"
+#include "tests/bench/limits.h"
+#include "tests/bench/random_cache.h"
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kBlockPositions = 16;
+constexpr int64_t kBeyondCaches = int64_t{1} << 28;  // bytes
+
+int64_t CopiesBeyondCaches(int64_t bytes) { return kBeyondCaches / bytes + 1; }
+
+std::vector<float> RandomNumbers(int64_t count) {
+  std::mt19937 generator(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> numbers(count);
+  for (float& number : numbers) number = uniform(generator);
+  return numbers;
+}
+
+// What an iteration reads from memory and computes.
+struct Work {
+  double bytes;
+  double flops;
+  double peak;  // FLOP a second, one of the limits
+};
+
+// Times `iterate`, and reports the median and the best iteration beside the limit. The best is what
+// a busy machine disturbs least, and limits are measured so.
+template <typename Iterate>
+void Measure(benchmark::State& state, const Limits& limits, const Work& work,
+             const Iterate& iterate) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  iterate();  // warms up
+  for (auto _ : state) {
+    const auto start = Clock::now();
+    iterate();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  const auto median = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), median, seconds.end());
+  const double best = *std::min_element(seconds.begin(), seconds.end());
+  const double least = LeastSeconds(limits, work.peak, work.bytes, work.flops);
+  state.counters["best_us"] = 1e6 * best;
+  state.counters["median_us"] = 1e6 * *median;
+  state.counters["least_us"] = 1e6 * least;
+  state.counters["GB/s"] = work.bytes / best / 1e9;
+  state.counters["GFLOP/s"] = work.flops / best / 1e9;
+  state.counters["roofline"] = work.flops / least / 1e9;  // GFLOP/s
+  state.counters["ratio"] = least / best;                 // achieved / roofline
+  state.SetLabel(work.flops / work.peak > work.bytes / limits.read_bytes ? "arithmetic" : "memory");
+}
+
+// A linear layer whose weights come from memory: one layer of many after another.
+void LinearProduct(benchmark::State& state, const Limits& limits, DType dtype) {
+  const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
+  const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
+  const int64_t bytes = outputs * inputs * ElementBytes(dtype);
+  const std::vector<float> numbers = RandomNumbers(outputs * inputs);
+  std::vector<uint16_t> halves(numbers.size());
+  std::transform(numbers.begin(), numbers.end(), halves.begin(),
+                 [](float number) { return at::BFloat16(number).x; });
+  std::vector<PackedLinear> layers;
+  for (int64_t i = 0; i < CopiesBeyondCaches(bytes); ++i) {
+    if (dtype == DType::kFloat32) {
+      layers.emplace_back(shape, numbers.data(), nullptr);
+    } else {
+      layers.emplace_back(shape, halves.data(), nullptr);
+    }
+  }
+  const std::vector<float> x = RandomNumbers(rows * inputs);
+  std::vector<float> y(rows * outputs);
+  size_t layer = 0;
+  const Work work{.bytes = static_cast<double>(bytes),
+                  .flops = 2.0 * static_cast<double>(outputs * inputs * rows),
+                  .peak = dtype == DType::kFloat32 ? limits.float32_flops : limits.bfloat16_flops};
+  Measure(state, limits, work, [&] {
+    layers[layer].Apply(x.data(), rows, y.data(), ComputePool());
+    layer = (layer + 1) % layers.size();
+  });
+}
+
+// One query at the end of a context.
+template <typename Row>
+void Attend(const std::vector<float>& q, const at::Tensor& cache, const PagedRowLayout& layout,
+            const PagedSequence& sequence, std::vector<float>& out) {
+  PagedAttention(q.data(), std::ssize(q), static_cast<const Row*>(cache.data_ptr()),
+                 kBlockPositions, layout, /*scale=*/0.1f, {sequence}, out.data(), std::ssize(out),
+                 ComputePool());
+}
+
+// One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
+// another, so that none is in a cache. Arithmetic is float32 for every dtype of the rows.
+void Decode(benchmark::State& state, const Limits& limits, const PagedRowLayout& layout,
+            DType dtype) {
+  const int64_t context = state.range(0);
+  const int64_t blocks = (context + kBlockPositions - 1) / kBlockPositions;
+  const int64_t bytes = context * layout.row_width * ElementBytes(dtype);
+  const int64_t sequences = CopiesBeyondCaches(bytes);
+  KvCacheStorage cache(sequences * blocks, kBlockPositions, {layout.row_width},
+                       dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16);
+  FillRandom(cache);
+  std::vector<int32_t> table(sequences * blocks);
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::mt19937(1));
+  const std::vector<float> q = RandomNumbers(layout.heads * layout.key_width);
+  std::vector<float> out(layout.heads * layout.value_width);
+  const auto attend = dtype == DType::kFloat32 ? Attend<float> : Attend<uint16_t>;
+  int64_t sequence = 0;
+  const int64_t widths = layout.key_width + layout.value_width;
+  const Work work{.bytes = static_cast<double>(bytes),
+                  .flops = 2.0 * static_cast<double>(context * layout.heads * widths),
+                  .peak = limits.float32_flops};
+  Measure(state, limits, work, [&] {
+    attend(q, cache.layer(0), layout, {&table[sequence * blocks], context - 1, 1}, out);
+    sequence = (sequence + 1) % sequences;
+  });
+}
+
+PagedRowLayout GroupedLayout(int64_t heads, int64_t groups, int64_t d) {
+  return {.heads = heads,
+          .groups = groups,
+          .key_width = d,
+          .value_offset = groups * d,
+          .value_width = d,
+          .row_width = 2 * groups * d};
+}
+
+PagedRowLayout LatentLayout(int64_t heads, int64_t rank) {
+  return {.heads = heads,
+          .groups = 1,
+          .key_width = rank,
+          .value_offset = 0,
+          .value_width = rank,
+          .row_width = rank};
+}
+
+template <typename Run>
+void Register(const std::string& name, const Run& run,
+              const std::vector<std::string>& argument_names,
+              const std::vector<std::vector<int64_t>>& arguments) {
+  auto* registered = benchmark::RegisterBenchmark(name.c_str(), run);
+  registered->ArgNames(argument_names)->Unit(benchmark::kMicrosecond)->UseRealTime();
+  for (const std::vector<int64_t>& values : arguments) registered->Args(values);
+}
+
+void RegisterAll(const Limits& limits) {
+  // D = 1024, H = 32.
+  const std::vector<std::pair<std::string, PagedRowLayout>> kinds = {
+      {"mha", GroupedLayout(32, 32, 32)},
+      {"gqa8", GroupedLayout(32, 8, 32)},
+      {"mla64", LatentLayout(32, 64)},
+  };
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Register("linear/" + std::string(Name(dtype)),
+             [=](benchmark::State& state) { LinearProduct(state, limits, dtype); },
+             {"out", "in", "rows"},
+             {{2048, 8192, 1}, {2048, 8192, 8}, {2048, 8192, 32}, {2048, 8192, 240}});
+    for (const auto& [kind, layout] : kinds) {
+      const PagedRowLayout row = layout;
+      Register("attention/" + kind + '/' + std::string(Name(dtype)),
+               [=](benchmark::State& state) { Decode(state, limits, row, dtype); }, {"context"},
+               {{1 << 14}, {1 << 16}});
+    }
+  }
+}
+
+void AddContext(const Limits& limits, const std::string& suffix) {
+  const auto add = [&](const std::string& name, double value) {
+    benchmark::AddCustomContext(name + suffix, std::to_string(value / 1e9));
+  };
+  add("read GB/s", limits.read_bytes);
+  add("float32 GFLOP/s", limits.float32_flops);
+  add("bfloat16 GFLOP/s", limits.bfloat16_flops);
+}
+
+}  // namespace
+}  // namespace triptych
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  triptych::SetServingThreads(threads);
+  const triptych::Limits limits = triptych::MeasureLimits(triptych::ComputePool());
+  triptych::ThreadPool alone(1);
+  benchmark::AddCustomContext("threads", std::to_string(threads));
+  triptych::AddContext(limits, "");
+  triptych::AddContext(triptych::MeasureLimits(alone), ", one thread");
+  triptych::RegisterAll(limits);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

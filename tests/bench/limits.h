@@ -1,0 +1,25 @@
+// What this machine can do at most, measured: what kernels are held against.
+#ifndef TRIPTYCH_TESTS_BENCH_LIMITS_H_
+#define TRIPTYCH_TESTS_BENCH_LIMITS_H_
+
+#include "engine/kernels/thread_pool.h"
+
+namespace triptych {
+
+struct Limits {
+  double read_bytes = 0;      // a second, from memory beyond the caches
+  double float32_flops = 0;   // a second, multiply-adds counted as two
+  double bfloat16_flops = 0;  // the same of bfloat16 products, summed in float32
+};
+
+// Of all of the pool's threads together, by the best instructions of this machine: the best of
+// many short runs. Takes about three seconds.
+Limits MeasureLimits(ThreadPool& pool);
+
+// The least seconds for so much work: the roofline is flops / that, min(peak, read_bytes *
+// flops / bytes). `peak` is one of the limits above.
+double LeastSeconds(const Limits& limits, double peak, double bytes, double flops);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_BENCH_LIMITS_H_

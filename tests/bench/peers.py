@@ -1,0 +1,128 @@
+"""What the comparisons with other programs share: saved weights, and runs in alternation."""
+
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+
+ELEMENT_BYTES = {"F32": 4, "BF16": 2}
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DEFAULT_BENCH = os.path.join(REPOSITORY, "build", "release", "bin", "triptych-bench")
+
+
+def fail(message):
+    sys.exit(f"{os.path.basename(sys.argv[0])}: {message}")
+
+
+def choices(flag, allowed):
+    """An argparse type: comma-separated names, each one of `allowed`."""
+
+    def parse(text):
+        names = text.split(",")
+        for name in names:
+            if name not in allowed:
+                fail(f"{flag}: {name!r} is not one of {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def program(path, flag):
+    if not os.access(path, os.X_OK) or os.path.isdir(path):
+        fail(f"{flag}: {path} is not a program")
+    return os.path.abspath(path)
+
+
+def run(command, env=None):
+    """What a program printed: (stdout, stderr). Its failure is ours."""
+    done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL,
+                          capture_output=True, env={**os.environ, **(env or {})})
+    out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    if done.returncode != 0:
+        fail(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{err[-2000:]}")
+    return out, err
+
+
+def triptych(bench, *flags):
+    return json.loads(run([bench, *flags])[0])
+
+
+class Checkpoint:
+    """A model that triptych-bench saved: its config, and its tensors as bytes, row by row."""
+
+    def __init__(self, directory):
+        with open(os.path.join(directory, "config.json")) as file:
+            self.config = json.load(file)
+        with open(os.path.join(directory, "model.safetensors"), "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            self._entries = json.loads(file.read(length))
+            self._data = file.read()
+
+    def __contains__(self, name):
+        return name in self._entries
+
+    def dtype(self, name):
+        return self._entries[name]["dtype"]
+
+    def shape(self, name):
+        return self._entries[name]["shape"]
+
+    def data(self, name):
+        first, last = self._entries[name]["data_offsets"]
+        return self._data[first:last]
+
+    def with_contiguous_heads(self, name):
+        """data(name), where query head h reads key/value head h // (H/G), not h mod G."""
+        heads, groups = self.config["num_attention_heads"], self.config["num_key_value_heads"]
+        shared = heads // groups
+        data = self.data(name)
+        if shared == 1 or not name.endswith(("q_proj.weight", "o_proj.weight")):
+            return data
+        order = [h % shared * groups + h // shared for h in range(heads)]
+        rows, columns = self.shape(name)
+        row_bytes = columns * ELEMENT_BYTES[self.dtype(name)]
+        if name.endswith("q_proj.weight"):  # heads are rows
+            return _reorder(data, rows // heads * row_bytes, order)
+        return b"".join(_reorder(data[row * row_bytes:(row + 1) * row_bytes],
+                                 row_bytes // heads, order) for row in range(rows))
+
+
+def _reorder(data, size, order):
+    return b"".join(data[i * size:(i + 1) * size] for i in order)
+
+
+def alternate(rounds, ours, theirs):
+    """Tokens per second of both, measured in turn: [(ours, theirs), ...]."""
+    return [(ours(), theirs()) for _ in range(rounds)]
+
+
+HEADING = (f"{'tokens/s, median':<24} {'triptych':>10} {'peer':>10}   "
+           f"{'ratio':>6} {'from':>6} {'to':>6} {'of bests':>9}")
+
+
+def print_ratio(name, pairs, note=""):
+    """The ratio's median, smallest and largest, and that of the best runs: what a busy machine
+    disturbs least."""
+    ratios = [ours / theirs for ours, theirs in pairs]
+    ours, theirs = zip(*pairs)
+    print(f"{name:<24} {statistics.median(ours):>10,.1f} {statistics.median(theirs):>10,.1f}   "
+          f"{statistics.median(ratios):>6.2f} {min(ratios):>6.2f} {max(ratios):>6.2f} "
+          f"{max(ours) / max(theirs):>9.2f}   {note}".rstrip(), flush=True)
+
+
+def print_agreement(ours, theirs):
+    """Whether both continue a prompt alike; the peer may have ended early."""
+    same = 0
+    while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
+        same += 1
+    compared = min(len(ours), len(theirs))
+    if compared == 0:
+        print("greedy tokens: the peer printed none")
+    elif same == compared:
+        print(f"greedy tokens: all {compared} agree, in float32")
+    else:
+        print(f"greedy tokens: they DIFFER at number {same + 1} of {compared}: "
+              f"{ours[same]} and {theirs[same]}")
+    return compared > 0 and same == compared

@@ -1,0 +1,501 @@
+// triptych-bench: speed of the whole engine without gRPC, on random weights of any shape or on a
+// checkpoint. Prints JSON.
+#include <ATen/ATen.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/kernels/threads.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/decoder.h"
+#include "engine/serving/engine.h"
+#include "engine/text/tokenizer.h"
+#include "tests/bench/random_cache.h"
+#include "tests/support/random_model.h"
+#include "tests/support/recording_sink.h"
+#include "tests/support/tensors.h"
+
+namespace triptych {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kBlockPositions = 16;
+constexpr int64_t kMaxCount = int64_t{1} << 22;
+
+struct Options {
+  std::map<std::string, Json> fields;  // of config.json, as the flags give them
+  std::string model;                   // a checkpoint; random weights if empty
+  std::string save;
+  std::string dtype, kv_dtype;
+  bool random_cache = false;
+  std::vector<int32_t> prompt_ids;
+  int64_t context = 128;
+  int64_t batch = 1;
+  int64_t prompt = 512;
+  int64_t generate = 64;
+  int64_t chunk = 512;
+  int64_t threads = std::max(1u, std::thread::hardware_concurrency());
+  int64_t repetitions = 3;
+  int64_t seed = 1;
+};
+
+constexpr const char* kPositionsNeeded =
+    "the number of positions (--prompt, --context, --batch, --generate)";
+
+// The flags that set a field of the config of the same meaning, longest field first: a field's name
+// may be the end of another's.
+const std::vector<std::pair<std::string, std::string>>& FieldsAndFlags() {
+  static const std::vector<std::pair<std::string, std::string>> all = {
+      {"max_position_embeddings", kPositionsNeeded},
+      {"num_attention_heads", "--heads"},
+      {"num_key_value_heads", "--groups"},
+      {"position_embedding", "--positions"},
+      {"intermediate_size", "--intermediate-size"},
+      {"num_hidden_layers", "--layers"},
+      {"qk_rope_head_dim", "--rope-head-dim"},
+      {"kv_a_layernorm", "--latent-norm"},
+      {"kv_lora_rank", "--rank"},
+      {"hidden_size", "--hidden-size"},
+      {"vocab_size", "--vocab-size"},
+      {"attention \"", "--attention \""},
+      {"head_dim", "--head-dim"},
+  };
+  return all;
+}
+
+std::string InFlags(std::string message) {
+  for (const auto& [field, flag] : FieldsAndFlags()) {
+    for (size_t at = 0; (at = message.find(field, at)) != std::string::npos; at += flag.size()) {
+      message.replace(at, field.size(), flag);
+    }
+  }
+  return message;
+}
+
+// --- The model --------------------------------------------------------------------------------
+
+DType ToDType(const std::string& name) {
+  return name == Name(DType::kFloat32) ? DType::kFloat32 : DType::kBFloat16;
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Steps that compute the prompts of a batch, in each of which those before decode one token.
+int64_t FillSteps(const Options& options) {
+  return CeilDiv(options.batch * options.context,
+                 std::max<int64_t>(1, options.chunk - options.batch)) +
+         options.batch;
+}
+
+// What the longest sequence of these options comes to.
+int64_t PositionsNeeded(const Options& options) {
+  return std::max(options.prompt + 1, options.context + options.generate + 1 +
+                                          (options.random_cache ? 0 : FillSteps(options)));
+}
+
+Checkpoint RandomCheckpoint(const Options& options) {
+  Json json = options.fields;
+  json["max_position_embeddings"] = PositionsNeeded(options);
+  json["torch_dtype"] = options.dtype.empty() ? Name(DType::kFloat32) : options.dtype;
+  Checkpoint checkpoint;
+  try {
+    checkpoint.config = ParseModelConfig(json.dump(), "flags");
+  } catch (const LoadError& e) {
+    throw LoadError(InFlags(e.what()));
+  }
+  checkpoint.weights = Cast(RandomWeights(checkpoint.config, options.seed),
+                            ToScalarType(checkpoint.config.torch_dtype));
+  return checkpoint;
+}
+
+Checkpoint MakeCheckpoint(const Options& options) {
+  if (options.model.empty()) return RandomCheckpoint(options);
+  const DType stored =
+      ReadModelConfig(std::filesystem::path(options.model) / "config.json").torch_dtype;
+  const DType dtype = options.dtype.empty() ? stored : ToDType(options.dtype);
+  Checkpoint checkpoint = LoadCheckpoint(options.model, dtype);
+  checkpoint.config.torch_dtype = dtype;
+  if (PositionsNeeded(options) > checkpoint.config.max_position_embeddings) {
+    throw LoadError(options.model + ": " + kPositionsNeeded + " is " +
+                    std::to_string(PositionsNeeded(options)) + "; allowed: at most " +
+                    std::to_string(checkpoint.config.max_position_embeddings));
+  }
+  return checkpoint;
+}
+
+std::unique_ptr<const Decoder> MakeDecoder(const Checkpoint& checkpoint) {
+  auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
+                                           ToScalarType(checkpoint.config.torch_dtype));
+  decoder->PrepareToServe();
+  decoder->DropDense();
+  return decoder;
+}
+
+// --- What is measured -------------------------------------------------------------------------
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Json MinimumAndMedian(const std::vector<double>& values) {
+  return {{"minimum", *std::min_element(values.begin(), values.end())}, {"median", Median(values)}};
+}
+
+struct Decoded {
+  std::vector<double> step_seconds;       // of every step
+  std::vector<double> tokens_per_second;  // of every repetition
+  std::vector<int32_t> tokens;            // the first sequence's, of the last repetition
+  double context = 0;                     // positions of a sequence before the first measured step
+};
+
+class Bench {
+ public:
+  Bench(const Options& options, const Checkpoint& checkpoint)
+      : options_(options),
+        config_(checkpoint.config),
+        kv_dtype_(options.kv_dtype.empty() ? config_.torch_dtype : ToDType(options.kv_dtype)),
+        decoder_(MakeDecoder(checkpoint)),
+        generator_(options.seed) {}
+
+  Json Run() {
+    Json json = Model();
+    Decoded decoded;
+    if (options_.generate > 0 && options_.random_cache) decoded = DecodeOverRandomCache();
+    MakeEngine();
+    if (options_.prompt > 0) json["prefill"] = Prefill();
+    if (options_.generate > 0 && !options_.random_cache) decoded = Decode();
+    if (options_.generate > 0) {
+      json["decode"] = {{"measured", options_.random_cache ? "decoder" : "engine"},
+                        {"batch", options_.batch},
+                        {"context", decoded.context},
+                        {"steps", decoded.step_seconds.size()},
+                        {"tokens_per_second", Median(decoded.tokens_per_second)},
+                        {"step_seconds", MinimumAndMedian(decoded.step_seconds)}};
+    }
+    if (!options_.prompt_ids.empty()) json["tokens"] = decoded.tokens;
+    return json;
+  }
+
+ private:
+  Json Model() const {
+    const int64_t parameters = ParameterCount(config_);
+    return {{"config", Json::parse(ToJson(config_))},
+            {"kv_dtype", Name(kv_dtype_)},
+            {"threads", options_.threads},
+            {"parameters", parameters},
+            {"weight_bytes", parameters * ElementBytes(config_.torch_dtype)},
+            {"cache_bytes_per_position", Geometry().BytesPerPosition()}};
+  }
+
+  CacheGeometry Geometry() const { return MakeCacheGeometry(config_, kv_dtype_, kBlockPositions); }
+
+  // The decoder becomes the engine's.
+  void MakeEngine() {
+    const CacheGeometry geometry = Geometry();
+    int64_t blocks = geometry.BlocksFor(options_.prompt + 1);
+    if (!options_.random_cache) {
+      blocks = std::max(blocks, options_.batch * geometry.BlocksFor(PositionsNeeded(options_)));
+    }
+    engine_ =
+        std::make_unique<Engine>(std::move(decoder_), std::make_shared<ByteTokenizer>(),
+                                 EngineOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
+                                               .kv_dtype = kv_dtype_,
+                                               .block_positions = kBlockPositions,
+                                               .max_batch_tokens = options_.chunk,
+                                               .max_running = options_.batch,
+                                               .max_waiting = options_.batch});
+  }
+
+  std::vector<int32_t> RandomIds(int64_t count) {
+    std::vector<int32_t> ids(count);
+    for (int32_t& id : ids) id = static_cast<int32_t>(generator_() % config_.vocab_size);
+    return ids;
+  }
+
+  std::shared_ptr<RecordingSink> Submit(std::vector<int32_t> prompt, int64_t max_new_tokens) {
+    Request request;
+    request.id = std::to_string(++requests_);
+    request.prompt = std::move(prompt);
+    request.max_new_tokens = max_new_tokens;
+    request.sampling.temperature = 0;
+    request.ignore_eos = true;
+    auto sink = std::make_shared<RecordingSink>();
+    engine_->Submit(std::move(request), sink);
+    return sink;
+  }
+
+  void Check(const RecordingSink& sink) const {
+    if (sink.rejected) throw std::runtime_error("the engine rejected a request");
+    if (sink.completion && sink.completion->reason == FinishReason::kFailed) {
+      throw std::runtime_error("a step failed: " + sink.completion->error);
+    }
+  }
+
+  // One prompt after another, each to its first token.
+  Json Prefill() {
+    std::vector<double> seconds;
+    for (int64_t i = 0; i <= options_.repetitions; ++i) {  // the first one warms up
+      const auto start = Clock::now();
+      const auto sink = Submit(RandomIds(options_.prompt), /*max_new_tokens=*/1);
+      while (engine_->Step()) {
+      }
+      if (i > 0) seconds.push_back(Seconds(Clock::now() - start));
+      Check(*sink);
+    }
+    return {{"tokens", options_.prompt},
+            {"tokens_per_second", static_cast<double>(options_.prompt) / Median(seconds)},
+            {"first_token_seconds", MinimumAndMedian(seconds)}};
+  }
+
+  // Steps of the engine in which every sequence decodes, over what the prompts left in the cache.
+  Decoded Decode() {
+    Decoded decoded;
+    for (int64_t i = 0; i < options_.repetitions; ++i) {
+      std::vector<std::shared_ptr<RecordingSink>> sinks;
+      for (int64_t s = 0; s < options_.batch; ++s) {
+        sinks.push_back(
+            Submit(options_.prompt_ids.empty() ? RandomIds(options_.context) : options_.prompt_ids,
+                   options_.generate + FillSteps(options_)));
+      }
+      while (sinks.back()->tokens.empty() && sinks.back()->final_calls == 0) engine_->Step();
+      decoded.context =
+          static_cast<double>(engine_->Stats().positions) / static_cast<double>(options_.batch);
+      double total = 0;
+      for (int64_t step = 0; step < options_.generate; ++step) {
+        const auto start = Clock::now();
+        engine_->Step();
+        decoded.step_seconds.push_back(Seconds(Clock::now() - start));
+        total += decoded.step_seconds.back();
+      }
+      for (const auto& sink : sinks) Check(*sink);
+      decoded.tokens_per_second.push_back(static_cast<double>(options_.batch * options_.generate) /
+                                          total);
+      decoded.tokens = sinks.front()->tokens;
+      engine_->CancelAll();
+    }
+    return decoded;
+  }
+
+  // Steps of the decoder alone, for contexts that take long to compute: random numbers fill the
+  // cache, and the tokens are random.
+  Decoded DecodeOverRandomCache() {
+    const CacheGeometry geometry = Geometry();
+    const int64_t blocks = geometry.BlocksFor(options_.context + options_.generate);
+    std::vector<int64_t> row_elements;
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      row_elements.push_back(CacheRowElements(config_, layer));
+    }
+    KvCacheStorage cache(options_.batch * blocks, kBlockPositions, row_elements,
+                         ToScalarType(kv_dtype_));
+    FillRandom(cache);
+    std::vector<int32_t> table(options_.batch * blocks);
+    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+
+    Decoded decoded;
+    decoded.context = static_cast<double>(options_.context);
+    for (int64_t i = 0; i < options_.repetitions; ++i) {
+      double total = 0;
+      for (int64_t step = -1; step < options_.generate; ++step) {  // the first one warms up
+        PagedStep paged;
+        for (int64_t s = 0; s < options_.batch; ++s) {
+          paged.positions.push_back(options_.context + std::max<int64_t>(step, 0));
+          paged.sequences.push_back({&table[s * blocks], paged.positions.back(), 1});
+        }
+        const std::vector<int32_t> random = RandomIds(options_.batch);
+        const std::vector<int64_t> ids(random.begin(), random.end());
+        const auto start = Clock::now();
+        StepDecoder(ids, paged, cache);
+        if (step < 0) continue;
+        decoded.step_seconds.push_back(Seconds(Clock::now() - start));
+        total += decoded.step_seconds.back();
+      }
+      decoded.tokens_per_second.push_back(static_cast<double>(options_.batch * options_.generate) /
+                                          total);
+    }
+    return decoded;
+  }
+
+  // One token of each sequence, and its logits.
+  void StepDecoder(const std::vector<int64_t>& ids, const PagedStep& step, KvCacheStorage& cache) {
+    std::vector<int64_t> every(ids.size());
+    std::iota(every.begin(), every.end(), 0);
+    const Workspace::Scope scope(workspace_);
+    decoder_->Step(ids, step, every, cache, workspace_);
+  }
+
+  const Options& options_;
+  const ModelConfig config_;
+  const DType kv_dtype_;
+  std::unique_ptr<const Decoder> decoder_;
+  std::unique_ptr<Engine> engine_;
+  Workspace workspace_;
+  std::mt19937_64 generator_;
+  int64_t requests_ = 0;
+};
+
+// --- Flags ------------------------------------------------------------------------------------
+
+void AddModelFlags(CLI::App& app, Options& options) {
+  options.fields = {
+      {"attention", "mha"},           {"hidden_size", 768},        {"num_attention_heads", 12},
+      {"num_hidden_layers", 12},      {"intermediate_size", 2048}, {"vocab_size", 32000},
+      {"position_embedding", "rope"}, {"norm", "rms_norm"},        {"mlp", "swiglu"}};
+  CLI::Option_group* shape = app.add_option_group("Random model");
+  auto& fields = options.fields;
+  const auto integer = [&](const std::string& flag, const std::string& field,
+                           const std::string& help) {
+    shape
+        ->add_option_function<int64_t>(
+            flag, [&fields, field](int64_t value) { fields[field] = value; }, help)
+        ->default_str(fields.contains(field) ? fields[field].dump() : "");
+  };
+  const auto choice = [&](const std::string& flag, const std::string& help,
+                          const std::map<std::string, std::map<std::string, Json>>& choices,
+                          const std::string& fallback) {
+    shape
+        ->add_option_function<std::string>(
+            flag,
+            [&fields, choices](const std::string& name) {
+              for (const auto& [field, value] : choices.at(name)) fields[field] = value;
+            },
+            help)
+        ->check(CLI::IsMember(choices))
+        ->default_str(fallback);
+  };
+  choice("--attention", "kind of attention",
+         {{"mha", {{"attention", "mha"}}},
+          {"gqa", {{"attention", "gqa"}}},
+          {"mla", {{"attention", "mla"}}}},
+         "mha");
+  integer("--hidden-size", "hidden_size", "D");
+  integer("--heads", "num_attention_heads", "H");
+  integer("--head-dim", "head_dim", "d; D / H if not given");
+  integer("--groups", "num_key_value_heads", "G, with --attention gqa");
+  integer("--rank", "kv_lora_rank", "r, with --attention mla");
+  integer("--rope-head-dim", "qk_rope_head_dim", "d_R, with --attention mla --positions rope");
+  shape->add_flag_callback(
+      "--latent-norm", [&fields] { fields["kv_a_layernorm"] = true; },
+      "normalize the latent, with --attention mla");
+  shape->add_flag_callback(
+      "--tied-embeddings", [&fields] { fields["tie_word_embeddings"] = true; },
+      "the output matrix is the token embedding");
+  integer("--layers", "num_hidden_layers", "decoder layers");
+  integer("--intermediate-size", "intermediate_size", "width inside the MLP");
+  integer("--vocab-size", "vocab_size", "tokens");
+  choice("--positions", "how positions enter",
+         {{"rope", {{"position_embedding", "rope"}}},
+          {"sinusoidal", {{"position_embedding", "sinusoidal"}}},
+          {"learned", {{"position_embedding", "learned"}}}},
+         "rope");
+  choice("--norm", "normalization",
+         {{"rms", {{"norm", "rms_norm"}}}, {"layer", {{"norm", "layer_norm"}}}}, "rms");
+  choice("--hidden-act", "activation: silu gates (SwiGLU), the others do not",
+         {{"silu", {{"mlp", "swiglu"}, {"hidden_act", "silu"}}},
+          {"gelu", {{"mlp", "gelu"}, {"hidden_act", "gelu"}}},
+          {"gelu_exact", {{"mlp", "gelu"}, {"hidden_act", "gelu_exact"}}}},
+         "silu");
+  CLI::Option* model =
+      app.add_option("--model", options.model, "checkpoint to measure instead of random weights")
+          ->check(CLI::ExistingDirectory);
+  for (CLI::Option* flag : shape->get_options()) {
+    if (flag != shape->get_help_ptr()) model->excludes(flag);
+  }
+  app.add_option("--save", options.save, "directory to write the model to, as a checkpoint");
+  const std::vector<std::string> dtypes = {"float32", "bfloat16"};
+  app.add_option("--dtype", options.dtype, "of the weights [float32; the checkpoint's]")
+      ->check(CLI::IsMember(dtypes));
+  app.add_option("--kv-dtype", options.kv_dtype, "of the cache [the weights']")
+      ->check(CLI::IsMember(dtypes));
+}
+
+void AddMeasurementFlags(CLI::App& app, Options& options) {
+  const auto count = [&](const std::string& flag, int64_t& value, int64_t least, int64_t most,
+                         const std::string& help) {
+    return app.add_option(flag, value, help)->check(CLI::Range(least, most))->capture_default_str();
+  };
+  CLI::Option* context = count("--context", options.context, 1, kMaxCount,
+                               "positions in the cache of each sequence when decoding begins");
+  CLI::Option* prompt_ids =
+      app.add_option(
+             "--prompt-ids", options.prompt_ids,
+             "token ids to begin every sequence with, not --context random ones; the generated "
+             "ones are printed")
+          ->delimiter(',')
+          ->excludes(context);
+  count("--batch", options.batch, 1, 1 << 16, "sequences that decode");
+  count("--generate", options.generate, 0, kMaxCount, "measured tokens of each; 0: no decoding");
+  count("--prompt", options.prompt, 0, kMaxCount, "tokens of a measured prompt; 0: no prefill");
+  count("--chunk", options.chunk, 1, kMaxCount, "most token rows of a step");
+  app.add_flag("--random-cache", options.random_cache,
+               "random numbers in the cache instead of computed prompts, to decode at long "
+               "contexts; measures the decoder alone, without scheduling and sampling")
+      ->excludes(prompt_ids);
+  count("--threads", options.threads, 1, 1024, "compute threads");
+  count("--repetitions", options.repetitions, 1, 1000, "of everything measured");
+  count("--seed", options.seed, 0, std::numeric_limits<int64_t>::max(), "of weights and prompts");
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Measures prefill and decoding of a random decoder, or of a checkpoint, and prints JSON: "
+      "sizes, then tokens per second and seconds.");
+  Options options;
+  AddModelFlags(app, options);
+  AddMeasurementFlags(app, options);
+  CLI11_PARSE(app, argc, argv);
+  if (!options.prompt_ids.empty()) options.context = std::ssize(options.prompt_ids);
+  try {
+    if (options.chunk < options.batch) {
+      throw std::runtime_error(
+          "--chunk is " + std::to_string(options.chunk) +
+          "; a step needs a row for each sequence of --batch = " + std::to_string(options.batch));
+    }
+    SetServingThreads(static_cast<int>(options.threads));
+    Checkpoint checkpoint = MakeCheckpoint(options);
+    for (const int32_t id : options.prompt_ids) {
+      if (id < 0 || id >= checkpoint.config.vocab_size) {
+        throw std::runtime_error("--prompt-ids: " + std::to_string(id) + " is not from 0 to " +
+                                 std::to_string(checkpoint.config.vocab_size - 1));
+      }
+    }
+    if (!options.save.empty()) {
+      SaveCheckpoint(options.save, checkpoint.config, checkpoint.weights);
+    }
+    Bench bench(options, checkpoint);
+    checkpoint.weights.clear();
+    std::printf("%s\n", bench.Run().dump(2).c_str());
+  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+    std::fprintf(stderr, "triptych-bench: %s\n", e.what_without_backtrace());
+    return 1;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "triptych-bench: %s\n", e.what());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace triptych
+
+int main(int argc, char** argv) { return triptych::Main(argc, argv); }
