@@ -3,9 +3,10 @@
 namespace triptych {
 
 KvCacheStorage::KvCacheStorage(int64_t blocks, int64_t block_positions,
-                               const std::vector<int64_t>& row_elements, at::ScalarType dtype) {
+                               const std::vector<int64_t>& row_elements,
+                               const at::TensorOptions& options) {
   for (const int64_t width : row_elements) {
-    layers_.push_back(at::empty({blocks, block_positions, width}, dtype));
+    layers_.push_back(at::empty({blocks, block_positions, width}, options));
   }
 }
 
