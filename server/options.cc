@@ -268,6 +268,10 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   };
   add_dtype("--dtype", options->dtype, "of the weights [the checkpoint's]");
   add_dtype("--kv-dtype", options->kv_dtype, "of the cache [the weights']");
+  app.add_option_function<std::string>(
+         "--device", [&](const std::string& name) { options->device = ParseDevice(name); },
+         "of weights, cache and compute: cpu, cuda or cuda:N [cpu]")
+      ->check(Parses("DEVICE", ParseDevice));
   add_count("--block-positions", options->engine.block_positions, 4096,
             "positions in one cache block");
   add_count("--max-batch-tokens", options->engine.max_batch_tokens, 1 << 20,

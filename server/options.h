@@ -12,6 +12,7 @@
 #include "engine/model/config.h"
 #include "engine/model/conversion.h"
 #include "engine/serving/engine.h"
+#include "engine/serving/hosted_model.h"
 #include "server/logging.h"
 #include "server/resources.h"
 
@@ -30,7 +31,8 @@ struct ServerOptions {
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<DType> dtype;
   std::optional<DType> kv_dtype;
-  EngineOptions engine;  // kv_cache_bytes and kv_dtype there are set for each model
+  at::Device device = at::kCPU;  // of all models
+  EngineOptions engine;          // kv_cache_bytes and kv_dtype there are set for each model
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
   std::string log_level = "info";

@@ -35,7 +35,8 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
                      .dtype = options.dtype,
                      .kv_dtype = options.kv_dtype,
                      .engine = options.engine,
-                     .conversion = options.models[i].conversion};
+                     .conversion = options.models[i].conversion,
+                     .device = options.device};
     host.engine.kv_cache_bytes = kv_cache_bytes[i];
     const HostedModel& model = models.emplace_back(Load(host));
     std::string attention(Name(model.config.attention));

@@ -20,6 +20,22 @@ struct PagedStep {
   int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
 };
 
+// The same step for LibTorch's operations, on the cache's device.
+struct TensorStep {
+  struct Sequence {
+    at::Tensor blocks;  // [blocks] int64, those of positions 0 to length - 1
+    int64_t length;     // with the new tokens
+    int64_t count;      // of new tokens
+  };
+
+  TensorStep(const PagedStep& step, int64_t block_positions, at::Device device);
+
+  at::Tensor positions;             // [tokens] int64, of each token in its sequence
+  at::Tensor blocks;                // [tokens] int64, of each token's row
+  at::Tensor offsets;               // [tokens] int64, of each token's row in its block
+  std::vector<Sequence> sequences;  // in the order of their tokens
+};
+
 // Const methods are safe to call from several threads.
 class Attention {
  public:
@@ -30,9 +46,10 @@ class Attention {
   //   x: [batch, L1, D1]   y: [batch, L2, D2]   returns [batch, L1, D1]
   virtual at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const = 0;
 
-  // Derives what Paged needs from the weights as they are now, in float32 or bfloat16.
+  // Derives what Paged needs from the weights as they are now: the first form of it if they serve
+  // on kernels (linear.h), the second one if not.
   virtual void PrepareToServe() = 0;
-  // Frees the weights that Dense alone reads. REQUIRES: PrepareToServe(); Dense is not called
+  // Frees the weights that Paged does not read. REQUIRES: PrepareToServe(); Dense is not called
   // again.
   virtual void DropDense() = 0;
 
@@ -44,6 +61,13 @@ class Attention {
   virtual void Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
                      Workspace& workspace, float* y) const = 0;
 
+  // The same on LibTorch's operations alone, in any dtype and on any device. Results may round
+  // differently in another batch.
+  //   x: [tokens, D]   cache: [blocks, row_width, block_positions]
+  //   returns [tokens, D] in x's dtype
+  virtual at::Tensor Paged(const at::Tensor& x, const TensorStep& step,
+                           const at::Tensor& cache) const = 0;
+
  protected:
   // Writes `rows` into the cache and attends.
   //   q: token t's queries [heads, key_width] start at q + t * q_stride
@@ -52,6 +76,11 @@ class Attention {
   static void WriteAndAttend(const float* q, int64_t q_stride, const float* rows,
                              int64_t rows_stride, const PagedRowLayout& layout, double scale,
                              const PagedStep& step, const at::Tensor& cache, float* out);
+  //   q: [tokens, heads, key_width]   rows: [tokens, row_width]
+  //   returns [tokens, heads * value_width]
+  static at::Tensor WriteAndAttend(const at::Tensor& q, const at::Tensor& rows,
+                                   const PagedRowLayout& layout, double scale,
+                                   const TensorStep& step, const at::Tensor& cache);
 };
 
 }  // namespace triptych

@@ -24,7 +24,7 @@ at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   const at::Tensor grouped_v = v.permute({0, 2, 1, 3}).reshape({batch * groups, keys, d_v});
 
   at::Tensor scores = at::bmm(grouped_q, grouped_k);  // [batch * G, shared * L1, L2]
-  if (causal) {
+  if (causal && first + 1 < keys) {
     const double hidden = -std::numeric_limits<double>::infinity();
     const at::Tensor mask = at::full({queries, keys}, hidden, scores.options()).triu(first + 1);
     scores.add_(mask.repeat({shared, 1}));
@@ -43,7 +43,7 @@ at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   const at::Tensor scaled_q = q * scale;
   if (!causal) return AttendBlock(scaled_q, k, v, /*causal=*/false, /*first=*/0);
   std::vector<at::Tensor> blocks;
-  int64_t first = 0;
+  int64_t first = k.size(1) - q.size(1);
   for (const at::Tensor& block : scaled_q.split(kCausalBlock, 1)) {
     const int64_t seen = first + block.size(1);
     blocks.push_back(AttendBlock(block, k.narrow(1, 0, seen), v.narrow(1, 0, seen),

@@ -11,7 +11,7 @@ namespace triptych {
 // heads that share them.
 //   q: [batch, L1, H, d_qk]   k: [batch, L2, G, d_qk]   v: [batch, L2, G, d_v]
 //   returns [batch, L1, H * d_v]
-// `causal` needs L1 = L2: position i sees positions 0 to i.
+// `causal`: the queries are at the last L1 of the L2 positions, and position i sees 0 to i.
 at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
                        bool causal);
 

@@ -28,21 +28,35 @@ at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, boo
   const at::Tensor q = weights_.q(x).unflatten(-1, {heads_, d_qk_});   // [batch, L1, H, d_qk]
   const at::Tensor k = weights_.k(y).unflatten(-1, {groups_, d_qk_});  // [batch, L2, G, d_qk]
   const at::Tensor v = weights_.v(y).unflatten(-1, {groups_, d_v_});   // [batch, L2, G, d_v]
-  return weights_.o(AttendDense(Rotate(rotary_, q, at::arange(x.size(1), at::kLong)),
-                                Rotate(rotary_, k, at::arange(y.size(1), at::kLong)), v, scale_,
-                                causal));
+  return weights_.o(AttendDense(
+      Rotate(rotary_, q, at::arange(x.size(1), x.options().dtype(at::kLong))),
+      Rotate(rotary_, k, at::arange(y.size(1), y.options().dtype(at::kLong))), v, scale_, causal));
 }
 
 void GroupedAttention::PrepareToServe() {
+  if (!ServesOnKernels(weights_.q.weight)) return;
   packed_qkv_ = Pack({weights_.q, weights_.k, weights_.v});
   packed_o_ = Pack({weights_.o});
+}
+
+void GroupedAttention::DropDense() {
+  if (ServesOnKernels(weights_.q.weight)) weights_ = {};
+}
+
+PagedRowLayout GroupedAttention::RowLayout() const {
+  return {.heads = heads_,
+          .groups = groups_,
+          .key_width = d_qk_,
+          .value_offset = groups_ * d_qk_,
+          .value_width = d_v_,
+          .row_width = groups_ * (d_qk_ + d_v_)};
 }
 
 void GroupedAttention::Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
                              Workspace& workspace, float* y) const {
   const Workspace::Scope scope(workspace);
   const int64_t tokens = step.tokens(), width = packed_qkv_.shape().outputs;
-  const int64_t q_width = heads_ * d_qk_, k_width = groups_ * d_qk_, v_width = groups_ * d_v_;
+  const int64_t q_width = heads_ * d_qk_;
   float* const qkv = workspace.Floats(tokens * width);  // [tokens, H * d_qk + G * d_qk + G * d_v]
   packed_qkv_.Apply(x, tokens, qkv, ComputePool());
   if (rotary_.defined()) {  // keys follow queries
@@ -50,15 +64,19 @@ void GroupedAttention::Paged(const float* x, const PagedStep& step, const at::Te
         {.heads = heads_ + groups_, .dim = d_qk_, .head_stride = d_qk_, .row_stride = width},
         step.positions, qkv);
   }
-  const PagedRowLayout layout{.heads = heads_,
-                              .groups = groups_,
-                              .key_width = d_qk_,
-                              .value_offset = groups_ * d_qk_,
-                              .value_width = d_v_,
-                              .row_width = k_width + v_width};
   float* const out = workspace.Floats(tokens * heads_ * d_v_);  // [tokens, H, d_v]
-  WriteAndAttend(qkv, width, qkv + q_width, width, layout, scale_, step, cache, out);
+  WriteAndAttend(qkv, width, qkv + q_width, width, RowLayout(), scale_, step, cache, out);
   packed_o_.Apply(out, tokens, y, ComputePool());
+}
+
+at::Tensor GroupedAttention::Paged(const at::Tensor& x, const TensorStep& step,
+                                   const at::Tensor& cache) const {
+  const at::Tensor q = weights_.q(x).unflatten(-1, {heads_, d_qk_});   // [tokens, H, d_qk]
+  const at::Tensor k = weights_.k(x).unflatten(-1, {groups_, d_qk_});  // [tokens, G, d_qk]
+  const at::Tensor rows =
+      at::cat({Rotate(rotary_, k, step.positions).flatten(1), weights_.v(x)}, 1);
+  return weights_.o(
+      WriteAndAttend(Rotate(rotary_, q, step.positions), rows, RowLayout(), scale_, step, cache));
 }
 
 }  // namespace triptych

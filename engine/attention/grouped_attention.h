@@ -25,11 +25,15 @@ class GroupedAttention final : public Attention {
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
   void PrepareToServe() override;
-  void DropDense() override { weights_ = {}; }
+  void DropDense() override;
   void Paged(const float* x, const PagedStep& step, const at::Tensor& cache, Workspace& workspace,
              float* y) const override;
+  at::Tensor Paged(const at::Tensor& x, const TensorStep& step,
+                   const at::Tensor& cache) const override;
 
  private:
+  PagedRowLayout RowLayout() const;
+
   int64_t heads_;
   int64_t groups_;
   Weights weights_;

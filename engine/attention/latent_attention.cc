@@ -115,9 +115,10 @@ at::Tensor ReducedLatentAttention::Output(const at::Tensor& latents) const {
 
 at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& y,
                                          bool causal) const {
-  const at::Tensor q = Queries(x, at::arange(x.size(1), at::kLong));  // [batch, L1, H, r + d_R]
-  const at::Tensor key =
-      Rows(y, at::arange(y.size(1), at::kLong)).unsqueeze(2);  // [batch, L2, 1, r + d_R]
+  const at::Tensor q =
+      Queries(x, at::arange(x.size(1), x.options().dtype(at::kLong)));  // [batch, L1, H, r + d_R]
+  const at::Tensor key = Rows(y, at::arange(y.size(1), y.options().dtype(at::kLong)))
+                             .unsqueeze(2);  // [batch, L2, 1, r + d_R]
   return Output(AttendDense(q, key, key.narrow(-1, 0, shape_.rank), scale_, causal));
 }
 
@@ -184,10 +185,12 @@ LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights
 
 at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const {
   const int64_t heads = shape_.heads, d_qk = shape_.d_qk, d_v = shape_.d_v, d_rope = shape_.d_rope;
-  const at::Tensor q = RotateTail(shape_, rotary_, weights_.q(x).unflatten(-1, {heads, -1}), d_qk,
-                                  at::arange(x.size(1), at::kLong));  // [batch, L1, H, d_qk + d_R]
-  const at::Tensor rows = LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_,
-                                     at::arange(y.size(1), at::kLong));  // [batch, L2, r + d_R]
+  const at::Tensor q = RotateTail(
+      shape_, rotary_, weights_.q(x).unflatten(-1, {heads, -1}), d_qk,
+      at::arange(x.size(1), x.options().dtype(at::kLong)));  // [batch, L1, H, d_qk + d_R]
+  const at::Tensor rows =
+      LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_,
+                 at::arange(y.size(1), y.options().dtype(at::kLong)));  // [batch, L2, r + d_R]
   const at::Tensor latent = rows.narrow(-1, 0, shape_.rank);
   const at::Tensor kv = Linear{weights_.kv_b, {}}(latent).unflatten(-1, {heads, d_qk + d_v});
   at::Tensor k = kv.narrow(-1, 0, d_qk);  // [batch, L2, H, d_qk]
@@ -210,24 +213,34 @@ void LatentAttention::PrepareToServe() {
   const int64_t factored = heads * (shape_.d_qk + shape_.d_v) * (width + rank);
   reduced_ = std::make_unique<ReducedLatentAttention>(
       Reduce(premultiplied <= factored ? ReducedForm::kPremultiplied : ReducedForm::kFactored));
-  reduced_->Pack();
+  if (ServesOnKernels(weights_.q.weight)) reduced_->Pack();
+}
+
+PagedRowLayout LatentAttention::RowLayout() const {
+  return {.heads = shape_.heads,
+          .groups = 1,
+          .key_width = shape_.rank + shape_.d_rope,
+          .value_offset = 0,
+          .value_width = shape_.rank,
+          .row_width = shape_.rank + shape_.d_rope};
 }
 
 void LatentAttention::Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
                             Workspace& workspace, float* y) const {
   const Workspace::Scope scope(workspace);
-  const PagedRowLayout layout{.heads = shape_.heads,
-                              .groups = 1,
-                              .key_width = shape_.rank + shape_.d_rope,
-                              .value_offset = 0,
-                              .value_width = shape_.rank,
-                              .row_width = shape_.rank + shape_.d_rope};
   const ReducedLatentAttention::QueriesAndRows in =
       reduced_->PackedInputs(x, step.positions, workspace);
   float* const latents = workspace.Floats(step.tokens() * shape_.heads * shape_.rank);
-  WriteAndAttend(in.queries, in.queries_stride, in.rows, in.rows_stride, layout, reduced_->scale(),
-                 step, cache, latents);
+  WriteAndAttend(in.queries, in.queries_stride, in.rows, in.rows_stride, RowLayout(),
+                 reduced_->scale(), step, cache, latents);
   reduced_->PackedOutput(latents, step.tokens(), workspace, y);
+}
+
+at::Tensor LatentAttention::Paged(const at::Tensor& x, const TensorStep& step,
+                                  const at::Tensor& cache) const {
+  return reduced_->Output(WriteAndAttend(reduced_->Queries(x, step.positions),
+                                         reduced_->Rows(x, step.positions), RowLayout(),
+                                         reduced_->scale(), step, cache));
 }
 
 }  // namespace triptych

@@ -109,14 +109,18 @@ class LatentAttention final : public Attention {
   void DropDense() override { weights_ = {}; }
   void Paged(const float* x, const PagedStep& step, const at::Tensor& cache, Workspace& workspace,
              float* y) const override;
+  at::Tensor Paged(const at::Tensor& x, const TensorStep& step,
+                   const at::Tensor& cache) const override;
 
   ReducedLatentAttention Reduce(ReducedForm form) const;
 
  private:
+  PagedRowLayout RowLayout() const;
+
   LatentShape shape_;
   LatentWeights weights_;
   Rotary rotary_;
-  std::unique_ptr<ReducedLatentAttention> reduced_;  // packed
+  std::unique_ptr<ReducedLatentAttention> reduced_;  // packed if it serves on kernels
 };
 
 }  // namespace triptych

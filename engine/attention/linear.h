@@ -25,6 +25,13 @@ struct Linear {
   }
 };
 
+// Whether layers of such weights serve on kernels, float32 and bfloat16 in the CPU's memory, or on
+// LibTorch's operations.
+inline bool ServesOnKernels(const at::Tensor& weight) {
+  return weight.is_cpu() &&
+         (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
+}
+
 // For serving: linear layers that read the same input as one, whose outputs follow one another.
 // Weights are all float32 or all bfloat16; those not defined are left out.
 // `inputs`: what bfloat16 weights are multiplied with.

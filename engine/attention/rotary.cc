@@ -4,13 +4,13 @@
 
 namespace triptych {
 
-Rotary::Rotary(int64_t max_positions, int64_t dim, double theta) {
+Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device) {
   const at::Tensor exponents = at::arange(0, dim, 2, at::kDouble) / static_cast<double>(dim);
   const at::Tensor frequencies = at::pow(at::scalar_tensor(theta, at::kDouble), -exponents);
   const at::Tensor angles =
       at::arange(max_positions, at::kDouble).unsqueeze(1) * frequencies;  // [positions, dim / 2]
-  cos_ = angles.cos();
-  sin_ = angles.sin();
+  cos_ = angles.cos().to(device);
+  sin_ = angles.sin().to(device);
   table_ = at::stack({cos_, sin_}, 1).to(at::kFloat);
 }
 

@@ -15,8 +15,8 @@ namespace triptych {
 class Rotary {
  public:
   Rotary() = default;
-  // `dim` is even; angles are p * theta^(-2i/dim).
-  Rotary(int64_t max_positions, int64_t dim, double theta);
+  // `dim` is even; angles are p * theta^(-2i/dim). Acts on tensors of `device`.
+  Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device = at::kCPU);
 
   bool defined() const { return cos_.defined(); }
 
@@ -24,13 +24,14 @@ class Rotary {
   // Differentiable; computed in float32 or wider.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& positions) const;
 
-  // For serving: in place, on the calling thread's ComputePool(). `where.dim` is this one's.
+  // For serving on kernels: in place, on the calling thread's ComputePool(). `where.dim` is this
+  // one's.
   void Apply(const RotatedHeads& where, const std::vector<int64_t>& positions, float* x) const;
 
  private:
   at::Tensor cos_;    // [max_positions, dim / 2] float64
   at::Tensor sin_;    // [max_positions, dim / 2] float64
-  at::Tensor table_;  // [max_positions, 2, dim / 2] float32: for serving
+  at::Tensor table_;  // [max_positions, 2, dim / 2] float32: for kernels
 };
 
 }  // namespace triptych

@@ -5,10 +5,12 @@
 namespace triptych {
 
 KvCacheStorage::KvCacheStorage(int64_t blocks, int64_t block_positions,
-                               const std::vector<int64_t>& row_elements, at::ScalarType dtype) {
+                               const std::vector<int64_t>& row_elements,
+                               const at::TensorOptions& options) {
   for (const int64_t width : row_elements) {
-    layers_.push_back(at::empty({blocks, width, block_positions}, dtype));
-    AdviseLargePages(layers_.back().data_ptr(), layers_.back().nbytes());
+    layers_.push_back(at::empty({blocks, width, block_positions}, options));
+    at::Tensor& layer = layers_.back();
+    if (layer.is_cpu()) AdviseLargePages(layer.data_ptr(), layer.nbytes());
   }
 }
 

@@ -11,9 +11,9 @@ namespace triptych {
 // One tensor of opaque rows for each layer. Only the attention that wrote a row interprets it.
 class KvCacheStorage {
  public:
-  // `row_elements` of each layer.
+  // `row_elements` of each layer; `options` say which dtype and device.
   KvCacheStorage(int64_t blocks, int64_t block_positions, const std::vector<int64_t>& row_elements,
-                 at::ScalarType dtype);
+                 const at::TensorOptions& options);
 
   // [blocks, row_elements, block_positions]
   at::Tensor& layer(int64_t index) { return layers_.at(index); }

@@ -1,5 +1,7 @@
 #include "engine/model/decoder.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -53,13 +55,15 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarTy
   if (config.position_embedding == PositionEmbedding::kLearned) {
     position_embedding_ = weights.at("model.embed_positions.weight");
   } else if (config.position_embedding == PositionEmbedding::kSinusoidal) {
-    position_embedding_ = SinusoidalPositions(config.max_position_embeddings, config.hidden_size);
+    position_embedding_ =
+        SinusoidalPositions(config.max_position_embeddings, config.hidden_size).to(device());
   }
   Rotary rotary;  // the layers share its tables
   if (config_.position_embedding == PositionEmbedding::kRope) {
     const bool mla = config_.attention == AttentionKind::kMla;
-    rotary = Rotary(config_.max_position_embeddings,
-                    mla ? config_.qk_rope_head_dim : config_.head_dim, config_.rope_theta);
+    rotary =
+        Rotary(config_.max_position_embeddings, mla ? config_.qk_rope_head_dim : config_.head_dim,
+               config_.rope_theta, device());
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers_.push_back(MakeLayer(weights, rotary, i));
@@ -132,20 +136,32 @@ at::Tensor Decoder::Mlp(const Layer& layer, const at::Tensor& x) const {
 
 at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout,
                             std::vector<at::Tensor>* attention_inputs) const {
-  at::Tensor x = Embed(ids, at::arange(ids.size(1), at::kLong));  // [batch, length, D]
-  const auto add = [&](const at::Tensor& branch) {
-    x = x + (dropout != nullptr ? dropout->Apply(branch) : branch);
-  };
-  for (const Layer& layer : layers_) {
-    const at::Tensor h = Normalize(layer.attention_norm, x).to(compute_dtype_);
+  const auto attend = [&](int64_t layer, const at::Tensor& h) {
     if (attention_inputs != nullptr) attention_inputs->push_back(h);
-    add(layer.attention->Dense(h, h, /*causal=*/true));
-    add(Mlp(layer, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
+    return layers_[layer].attention->Dense(h, h, /*causal=*/true);
+  };
+  const auto add = [&](const at::Tensor& x, const at::Tensor& branch) {
+    return x + (dropout != nullptr ? dropout->Apply(branch) : branch);
+  };
+  const at::Tensor positions = at::arange(ids.size(1), ids.options());
+  return lm_head_(Normalize(final_norm_, Blocks(Embed(ids, positions), attend, add)));
+}
+
+template <typename Attend, typename Add>
+at::Tensor Decoder::Blocks(at::Tensor x, const Attend& attend, const Add& add) const {
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    const Layer& layer = layers_[i];
+    x = add(x, attend(i, Normalize(layer.attention_norm, x).to(compute_dtype_)));
+    x = add(x, Mlp(layer, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
   }
-  return lm_head_(Normalize(final_norm_, x));
+  return x;
 }
 
 void Decoder::PrepareToServe() {
+  if (!ServesOnKernels(token_embedding_)) {
+    for (Layer& layer : layers_) layer.attention->PrepareToServe();
+    return;
+  }
   const auto pack = [](Norm& norm) {
     norm.packed_weight = ToFloats(norm.weight);
     norm.packed_bias = ToFloats(norm.bias);
@@ -164,17 +180,21 @@ void Decoder::PrepareToServe() {
 }
 
 void Decoder::DropDense() {
+  for (Layer& layer : layers_) layer.attention->DropDense();
+  if (!ServesOnKernels(token_embedding_)) return;
   lm_head_ = Linear();
   for (Layer& layer : layers_) {
-    layer.attention->DropDense();
     layer.gate = layer.up = layer.down = Linear();
   }
 }
 
+void Decoder::CheckStep(std::span<const int64_t> ids, const PagedStep& step) const {
+  CheckIndices(ids, config_.vocab_size, "token id");
+  CheckIndices(step.positions, config_.max_position_embeddings, "position");
+}
+
 void Decoder::PackedEmbed(std::span<const int64_t> ids, const std::vector<int64_t>& positions,
                           float* y) const {
-  CheckIndices(ids, config_.vocab_size, "token id");
-  CheckIndices(positions, config_.max_position_embeddings, "position");
   const auto copy = [&](const auto* table) {
     CopyRows(table, ids.data(), std::ssize(ids), config_.hidden_size, y, ComputePool());
   };
@@ -229,6 +249,13 @@ std::span<const float> Decoder::Step(std::span<const int64_t> ids, const PagedSt
   const int64_t width = config_.hidden_size;
   const std::span<float> logits(workspace.Floats(rows * config_.vocab_size),
                                 rows * config_.vocab_size);
+  if (!ServesOnKernels(token_embedding_)) {
+    const at::Tensor computed =
+        StepOnTensors(ids, step, logit_rows, cache).to(at::kCPU, at::kFloat).contiguous();
+    std::copy_n(computed.data_ptr<float>(), logits.size(), logits.data());
+    return logits;
+  }
+  CheckStep(ids, step);
   const Workspace::Scope scope(workspace);
   float* const x = workspace.Floats(tokens * width);
   float* const normal = workspace.Floats(std::max(tokens, rows) * width);
@@ -248,6 +275,22 @@ std::span<const float> Decoder::Step(std::span<const int64_t> ids, const PagedSt
   PackedNormalize(final_norm_, wanted, rows, normal);
   packed_lm_head_.Apply(normal, rows, logits.data(), ComputePool());
   return logits;
+}
+
+at::Tensor Decoder::StepOnTensors(std::span<const int64_t> ids, const PagedStep& step,
+                                  std::span<const int64_t> logit_rows,
+                                  KvCacheStorage& cache) const {
+  CheckStep(ids, step);
+  const at::NoGradGuard no_grad;
+  const auto to_device = [&](std::span<const int64_t> values) {
+    return at::tensor(at::ArrayRef<int64_t>(values.data(), values.size()), at::kLong).to(device());
+  };
+  const TensorStep on_device(step, cache.layer(0).size(2), device());
+  const auto attend = [&](int64_t layer, const at::Tensor& h) {
+    return layers_[layer].attention->Paged(h, on_device, cache.layer(layer));
+  };
+  const at::Tensor x = Blocks(Embed(to_device(ids), on_device.positions), attend, std::plus<>());
+  return lm_head_(Normalize(final_norm_, x.index_select(0, to_device(logit_rows))));
 }
 
 int64_t ParameterCount(const ModelConfig& config) {

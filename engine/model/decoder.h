@@ -37,25 +37,34 @@ class Decoder {
   at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr,
                      std::vector<at::Tensor>* attention_inputs = nullptr) const;
 
-  // Derives what Step needs from the weights as they are now. REQUIRES: the compute dtype is
-  // float32 or bfloat16.
+  // Derives what Step needs from the weights as they are now. REQUIRES: they are of the compute
+  // dtype. Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on
+  // another device, on LibTorch's operations.
   void PrepareToServe();
-  // Frees the weights that Forward alone reads, most of which PrepareToServe copied.
+  // Frees the weights that Step does not read, most of which PrepareToServe copied.
   // REQUIRES: PrepareToServe(); Forward is not called again.
   void DropDense();
 
-  // New tokens of several sequences over the paged cache. REQUIRES: PrepareToServe(). Computes in
-  // float32; under a bfloat16 compute dtype, what weights are multiplied with is rounded to
-  // bfloat16, the logits' input excepted. A token's logits are the same bits whatever else is in
-  // the step, however its sequence was cut into steps, and on any number of threads (of
-  // ComputePool()). Throws std::out_of_range if an id or a position is not the model's.
+  // New tokens of several sequences over the paged cache. REQUIRES: PrepareToServe(). Throws
+  // std::out_of_range if an id or a position is not the model's.
+  //
+  // On kernels it computes in float32; under a bfloat16 compute dtype, what weights are multiplied
+  // with is rounded to bfloat16, the logits' input excepted. A token's logits are the same bits
+  // whatever else is in the step, however its sequence was cut into steps, and on any number of
+  // threads (of ComputePool()).
   //   ids: [tokens]   logit_rows: [rows], the tokens whose logits are wanted
   //   returns logits [rows, vocab_size], the workspace's
   std::span<const float> Step(std::span<const int64_t> ids, const PagedStep& step,
                               std::span<const int64_t> logit_rows, KvCacheStorage& cache,
                               Workspace& workspace) const;
+  // The same on LibTorch's operations. REQUIRES: not served on kernels.
+  //   returns logits [rows, vocab_size] in float32 or wider, on device()
+  at::Tensor StepOnTensors(std::span<const int64_t> ids, const PagedStep& step,
+                           std::span<const int64_t> logit_rows, KvCacheStorage& cache) const;
 
   const ModelConfig& config() const { return config_; }
+  // Where the weights are, and what is computed from them.
+  at::Device device() const { return token_embedding_.device(); }
 
  private:
   struct Norm {
@@ -83,7 +92,14 @@ class Decoder {
   // x: [..., D] in the compute dtype -> [..., D].
   at::Tensor Mlp(const Layer& layer, const at::Tensor& x) const;
 
-  // The same for serving: x: [rows, D] -> y: [rows, D].
+  // `x` through all the blocks: attend(layer, normal) is what attention adds, add(x, branch) adds.
+  //   x: [..., D] -> [..., D]
+  template <typename Attend, typename Add>
+  at::Tensor Blocks(at::Tensor x, const Attend& attend, const Add& add) const;
+
+  // Throws std::out_of_range.
+  void CheckStep(std::span<const int64_t> ids, const PagedStep& step) const;
+  // Of Step on kernels. x: [rows, D] -> y: [rows, D].
   void PackedEmbed(std::span<const int64_t> ids, const std::vector<int64_t>& positions,
                    float* y) const;
   void PackedNormalize(const Norm& norm, const float* x, int64_t rows, float* y) const;

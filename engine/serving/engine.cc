@@ -55,7 +55,7 @@ Engine::Engine(std::unique_ptr<const Decoder> decoder, std::shared_ptr<const Tok
       geometry_(MakeCacheGeometry(decoder_->config(), options.kv_dtype, options.block_positions)),
       pool_(PoolBlocks(geometry_, options.kv_cache_bytes)),
       storage_(pool_.total(), options.block_positions, RowElements(decoder_->config()),
-               ToScalarType(options.kv_dtype)),
+               at::device(decoder_->device()).dtype(ToScalarType(options.kv_dtype))),
       scheduler_(Limits(options, decoder_->config()), pool_, options.block_positions) {}
 
 void Engine::Submit(Request request, std::shared_ptr<RequestSink> sink) {

@@ -1,5 +1,8 @@
 #include "engine/serving/hosted_model.h"
 
+#include <torch/cuda.h>
+
+#include <stdexcept>
 #include <utility>
 
 #include "engine/model/checkpoint.h"
@@ -12,6 +15,18 @@ void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
   if (config.vocab_size >= tokenizer.vocab_size()) return;
   throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
                   "; the byte tokenizer needs at least " + std::to_string(tokenizer.vocab_size()));
+}
+
+at::Device ParseDevice(const std::string& name) {
+  if (name == "cpu") return at::kCPU;
+  if (name == "cuda" && torch::cuda::is_available()) return at::Device(at::kCUDA, 0);
+  std::string allowed = "cpu";
+  for (size_t i = 0; i < torch::cuda::device_count(); ++i) {
+    const std::string gpu = "cuda:" + std::to_string(i);
+    if (name == gpu) return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(i));
+    allowed += ", " + gpu;
+  }
+  throw std::invalid_argument(name + " is not available in this LibTorch; allowed: " + allowed);
 }
 
 HostedModel LoadHostedModel(const HostOptions& options) {
@@ -39,6 +54,7 @@ HostedModel LoadHostedModel(const HostOptions& options) {
   model.parameter_bytes = model.parameters * ElementBytes(model.weight_dtype);
   model.tokenizer = std::move(tokenizer);
 
+  for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(options.device);
   auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
                                            ToScalarType(model.weight_dtype));
   decoder->PrepareToServe();

@@ -2,6 +2,8 @@
 #ifndef TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_
 #define TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_
 
+#include <ATen/ATen.h>
+
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -33,7 +35,12 @@ struct HostOptions {
   std::optional<DType> kv_dtype;              // of the cache; the weights' if absent
   EngineOptions engine;                       // kv_dtype there is ignored
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
+  at::Device device = at::kCPU;               // of weights and cache
 };
+
+// "cpu", "cuda" or "cuda:N". Throws std::invalid_argument with one clear line if LibTorch has no
+// such device.
+at::Device ParseDevice(const std::string& name);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
 // for messages.

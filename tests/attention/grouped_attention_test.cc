@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/attention/dense.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
@@ -132,6 +133,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{"CausalLong", 1, 300, 300, 8, 8, 4, 2, 4, 3, false, true, 10000},
                     Shape{"CausalBlockEdge", 1, 129, 129, 6, 6, 3, 1, 2, 2, false, true}),
     testing::PrintToStringParamName());
+
+// Later queries of a sequence see what they see in the whole of it.
+TEST(AttendDense, CausalQueriesAreAtTheLastPositions) {
+  const at::Tensor q = Normal(30).Tensor({2, 300, 6, 5});
+  const at::Tensor k = Normal(31).Tensor({2, 300, 3, 5}), v = Normal(32).Tensor({2, 300, 3, 4});
+  const at::Tensor whole = AttendDense(q, k, v, 0.4, /*causal=*/true);
+  for (const int64_t count : {1, 2, 128, 129, 299}) {
+    const int64_t first = 300 - count;
+    const at::Tensor last = AttendDense(q.narrow(1, first, count), k, v, 0.4, /*causal=*/true);
+    EXPECT_LE(RelativeError(last, whole.narrow(1, first, count)), kExact) << count;
+  }
+}
 
 TEST(GroupedAttention, AsManyGroupsAsHeadsIsMultiHead) {
   // GQA whose key/value heads are repeated by h mod G is MHA (section 5): same function.

@@ -60,9 +60,10 @@ class PagedRunner {
  public:
   static constexpr int64_t kBlockPositions = 4;
 
-  PagedRunner(const Decoder& decoder, int64_t sequences, at::ScalarType kv_dtype = at::kFloat)
+  // `kv`: the dtype and the device of the cache.
+  PagedRunner(const Decoder& decoder, int64_t sequences, const at::TensorOptions& kv = at::kFloat)
       : decoder_(decoder),
-        cache_(sequences * BlocksOfSequence() + 2, kBlockPositions, RowElements(), kv_dtype),
+        cache_(sequences * BlocksOfSequence() + 2, kBlockPositions, RowElements(), kv),
         blocks_(sequences),
         lengths_(sequences) {
     std::vector<int32_t> order(sequences * BlocksOfSequence() + 2);
@@ -125,8 +126,8 @@ class PagedRunner {
 
 // Logits of one sequence [length, vocab], fed in pieces of the given sizes, the last one repeated.
 at::Tensor InPieces(const Decoder& decoder, const std::vector<int64_t>& ids,
-                    const std::vector<int64_t>& sizes, at::ScalarType kv_dtype = at::kFloat) {
-  PagedRunner runner(decoder, 1, kv_dtype);
+                    const std::vector<int64_t>& sizes, const at::TensorOptions& kv = at::kFloat) {
+  PagedRunner runner(decoder, 1, kv);
   std::vector<at::Tensor> logits;
   auto next = ids.begin();
   for (size_t i = 0; next != ids.end(); ++i) {
@@ -135,6 +136,44 @@ at::Tensor InPieces(const Decoder& decoder, const std::vector<int64_t>& ids,
     next += size;
   }
   return at::cat(logits);
+}
+
+// Whole; one token at a time; across the edges of blocks; a prompt, then decoding.
+std::vector<std::vector<int64_t>> Cuts(const std::vector<int64_t>& ids) {
+  return {{std::ssize(ids)}, {1}, {5, 4, 3}, {13, 1}};
+}
+
+// The largest difference between sequences of several lengths stepped together and each alone.
+// Each step feeds a third of every sequence, so kinds of work mix.
+double BatchDifference(const Decoder& decoder, const at::TensorOptions& kv) {
+  const std::vector<int64_t> lengths = {9, 1, 30, 4, 16};
+  const int64_t rounds = 3;
+  PagedRunner together(decoder, std::ssize(lengths), kv);
+  std::vector<std::vector<int64_t>> ids;
+  std::vector<std::vector<at::Tensor>> logits(lengths.size());
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    ids.push_back(RandomIds(decoder.config(), lengths[s], 7 + s));
+  }
+  for (int64_t round = 0; round < rounds; ++round) {
+    std::vector<Piece> pieces;
+    for (int64_t s = 0; s < std::ssize(lengths); ++s) {
+      const int64_t first = lengths[s] * round / rounds;
+      const int64_t last = lengths[s] * (round + 1) / rounds;
+      if (first < last) pieces.push_back({s, {ids[s].begin() + first, ids[s].begin() + last}});
+    }
+    const at::Tensor step = together.Step(pieces);
+    int64_t row = 0;
+    for (const Piece& piece : pieces) {
+      logits[piece.sequence].push_back(step.narrow(0, row, std::ssize(piece.ids)));
+      row += std::ssize(piece.ids);
+    }
+  }
+  double largest = 0;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    const at::Tensor alone = InPieces(decoder, ids[s], {lengths[s]}, kv);
+    largest = std::max(largest, LargestDifference(at::cat(logits[s]), alone));
+  }
+  return largest;
 }
 
 class DecoderTest : public testing::TestWithParam<NamedConfig> {
@@ -167,13 +206,7 @@ TEST_P(DecoderTest, PagedEqualsDenseHoweverThePromptIsCut) {
   const auto decoder = ServingDecoder(config(), weights_);
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
   const at::Tensor dense = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
-  const std::vector<std::vector<int64_t>> cuts = {
-      {static_cast<int64_t>(ids.size())},  // whole
-      {1},                                 // one token at a time
-      {5, 4, 3},                           // across the edges of blocks
-      {13, 1},                             // a prompt, then decoding
-  };
-  for (const std::vector<int64_t>& sizes : cuts) {
+  for (const std::vector<int64_t>& sizes : Cuts(ids)) {
     const at::Tensor paged = InPieces(*decoder, ids, sizes);
     EXPECT_EQ(paged.scalar_type(), at::kFloat);
     EXPECT_LE(LargestDifference(paged, dense), kLogits) << "first piece " << sizes[0];
@@ -190,31 +223,33 @@ TEST_P(DecoderTest, PagedSequenceOfOneToken) {
 }
 
 TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) {
-  const auto decoder = ServingDecoder(config(), weights_);
-  const std::vector<int64_t> lengths = {9, 1, 30, 4, 16};
-  const int64_t rounds = 3;  // each feeds a third of every sequence, so kinds of work mix
-  PagedRunner together(*decoder, std::ssize(lengths));
-  std::vector<std::vector<int64_t>> ids;
-  std::vector<std::vector<at::Tensor>> logits(lengths.size());
-  for (size_t s = 0; s < lengths.size(); ++s) ids.push_back(RandomIds(config(), lengths[s], 7 + s));
-  for (int64_t round = 0; round < rounds; ++round) {
-    std::vector<Piece> pieces;
-    for (int64_t s = 0; s < std::ssize(lengths); ++s) {
-      const int64_t first = lengths[s] * round / rounds;
-      const int64_t last = lengths[s] * (round + 1) / rounds;
-      if (first < last) pieces.push_back({s, {ids[s].begin() + first, ids[s].begin() + last}});
-    }
-    const at::Tensor step = together.Step(pieces);
-    int64_t row = 0;
-    for (const Piece& piece : pieces) {
-      logits[piece.sequence].push_back(step.narrow(0, row, std::ssize(piece.ids)));
-      row += std::ssize(piece.ids);
-    }
+  EXPECT_LE(BatchDifference(*ServingDecoder(config(), weights_), at::kFloat), kLogits);
+}
+
+TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
+  const auto decoder = ServingDecoder(config(), weights_, at::kDouble);
+  const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
+  const at::Tensor dense = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
+  for (const std::vector<int64_t>& sizes : Cuts(ids)) {
+    const at::Tensor paged = InPieces(*decoder, ids, sizes, at::kDouble);
+    EXPECT_EQ(paged.scalar_type(), at::kDouble);
+    EXPECT_LE(RelativeError(paged, dense), kExact) << "first piece " << sizes[0];
   }
-  for (size_t s = 0; s < lengths.size(); ++s) {
-    const at::Tensor alone = InPieces(*decoder, ids[s], {lengths[s]});
-    EXPECT_LE(LargestDifference(at::cat(logits[s]), alone), kLogits) << "sequence " << s;
+  EXPECT_LE(BatchDifference(*decoder, at::kDouble), kExact);
+}
+
+TEST_P(DecoderTest, ServesOnCudaWhatTheCpuComputes) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "this LibTorch has no CUDA";
+  Weights on_device = Cast(weights_, at::kFloat);
+  for (auto& [name, tensor] : on_device) tensor = tensor.to(at::kCUDA);
+  const auto decoder = ServingDecoder(config(), on_device);
+  const at::TensorOptions kv = at::device(at::kCUDA).dtype(at::kFloat);
+  const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
+  const at::Tensor expected = InPieces(*ServingDecoder(config(), weights_), ids, {1});
+  for (const std::vector<int64_t>& sizes : Cuts(ids)) {
+    EXPECT_LE(RelativeError(InPieces(*decoder, ids, sizes, kv), expected), 1e-4);
   }
+  EXPECT_LE(BatchDifference(*decoder, kv), 1e-4);
 }
 
 // A sequence's logits, bit for bit: alone in one step, token by token, in pieces, and among others,

@@ -279,6 +279,7 @@ TEST_F(ServerOptionsTest, Defaults) {
   EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
   EXPECT_EQ(options.dtype, std::nullopt);
   EXPECT_EQ(options.kv_dtype, std::nullopt);
+  EXPECT_TRUE(options.device.is_cpu());
   EXPECT_GE(options.threads, 1);
   EXPECT_EQ(options.drain_timeout, std::chrono::seconds(30));
   EXPECT_EQ(options.log_format, LogFormat::kText);
@@ -298,6 +299,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "bfloat16",
                                "--kv-dtype",
                                "float32",
+                               "--device",
+                               "cpu",
                                "--block-positions",
                                "32",
                                "--max-batch-tokens",
@@ -358,7 +361,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
   for (const std::string flag :
        {"--model", "--listen", "--kv-cache-bytes", "--dtype", "--kv-dtype", "--block-positions",
         "--max-batch-tokens", "--max-running", "--max-waiting", "--threads", "--drain-timeout",
-        "--log-level", "--log-format", "--config"}) {
+        "--device", "--log-level", "--log-format", "--config"}) {
     EXPECT_THAT(parsed.out, HasSubstr(flag));
   }
   for (const std::string settings : {"kv-cache-bytes=SIZE", "attention=mha",
@@ -391,6 +394,8 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--dtype", "float16"}, "--dtype: float16 not in {bfloat16,float32}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},
       {{"--model", model, "--kv-dtype", "int8"}, "--kv-dtype"},
+      {{"--model", model, "--device", "gpu"}, "--device: gpu is not available in this LibTorch"},
+      {{"--model", model, "--device", "cuda:99"}, "--device: cuda:99 is not available"},
       {{"--model", model, "--block-positions", "0"}, "--block-positions"},
       {{"--model", model, "--max-batch-tokens", "-3"}, "--max-batch-tokens"},
       {{"--model", model, "--max-running", "1.5"}, "--max-running"},

@@ -641,6 +641,14 @@ TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
   ExpectEmpty(*engine);
 }
 
+TEST_P(EngineTest, ServesOnLibTorchsOperationsInFloat64) {
+  Engine engine(ServingDecoder(model_.config(), model_.weights(), at::kDouble),
+                std::make_shared<const ByteTokenizer>(), model_.Options());
+  const std::vector<Request> requests = Mixture(8);
+  const auto sinks = RunAll(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) model_.ExpectGreedy(requests[i], *sinks[i]);
+}
+
 // A token that the embedding does not have makes the step throw.
 TEST_P(EngineTest, ThrowingStepFailsItsOwnRequestsOnly) {
   EngineOptions options = model_.Options();

@@ -25,10 +25,13 @@ inline at::Tensor RunPaged(const Attention& attention, const at::Tensor& x, cons
   return y;
 }
 
-// Returns the logits [rows, vocab] float32.
+// Returns the logits [rows, vocab]: float32, or over a cache in float64 those.
 inline at::Tensor RunStep(const Decoder& decoder, const std::vector<int64_t>& ids,
                           const PagedStep& step, const std::vector<int64_t>& logit_rows,
                           KvCacheStorage& cache) {
+  if (cache.layer(0).scalar_type() == at::kDouble) {
+    return decoder.StepOnTensors(ids, step, logit_rows, cache);
+  }
   Workspace workspace;
   const Workspace::Scope scope(workspace);
   const std::span<const float> logits = decoder.Step(ids, step, logit_rows, cache, workspace);
