@@ -12,13 +12,23 @@ namespace {
 at::Tensor AsRows(const at::Tensor& cache) { return cache.transpose(1, 2); }
 
 //   rows: [tokens, row_width]
-void WriteRows(const at::Tensor& rows, const TensorStep& step, const at::Tensor& cache) {
+void PutRows(const at::Tensor& rows, const TensorStep& step, const at::Tensor& cache) {
   AsRows(cache).index_put_({step.blocks, step.offsets}, rows.to(cache.scalar_type()));
 }
 
 // Those of one sequence: [length, row_width].
-at::Tensor ReadRows(const TensorStep::Sequence& sequence, const at::Tensor& cache) {
+at::Tensor GatherRows(const TensorStep::Sequence& sequence, const at::Tensor& cache) {
   return AsRows(cache).index_select(0, sequence.blocks).flatten(0, 1).narrow(0, 0, sequence.length);
+}
+
+// Calls run with the cache's elements.
+template <typename Run>
+void WithElements(const at::Tensor& cache, const Run& run) {
+  if (cache.scalar_type() == at::kFloat) {
+    run(cache.data_ptr<float>());
+  } else {
+    run(reinterpret_cast<uint16_t*>(cache.data_ptr<at::BFloat16>()));
+  }
 }
 
 }  // namespace
@@ -43,30 +53,14 @@ TensorStep::TensorStep(const PagedStep& step, int64_t block_positions, at::Devic
   offsets = to_device(row_offsets);
 }
 
-void Attention::WriteAndAttend(const float* q, int64_t q_stride, const float* rows,
-                               int64_t rows_stride, const PagedRowLayout& layout, double scale,
-                               const PagedStep& step, const at::Tensor& cache, float* out) {
-  const int64_t block_positions = cache.size(2);
-  const auto run = [&]<typename Row>(Row* data) {
-    WritePagedRows(rows, rows_stride, layout.row_width, block_positions, step.sequences, data);
-    PagedAttention<Row>(q, q_stride, data, block_positions, layout, static_cast<float>(scale),
-                        step.sequences, out, layout.heads * layout.value_width, ComputePool());
-  };
-  if (cache.scalar_type() == at::kFloat) {
-    run(cache.data_ptr<float>());
-  } else {
-    run(reinterpret_cast<uint16_t*>(cache.data_ptr<at::BFloat16>()));
-  }
-}
-
 at::Tensor Attention::WriteAndAttend(const at::Tensor& q, const at::Tensor& rows,
                                      const PagedRowLayout& layout, double scale,
                                      const TensorStep& step, const at::Tensor& cache) {
-  WriteRows(rows, step, cache);
+  PutRows(rows, step, cache);
   std::vector<at::Tensor> out;
   int64_t token = 0;
   for (const TensorStep::Sequence& sequence : step.sequences) {
-    const at::Tensor context = ReadRows(sequence, cache).to(q.scalar_type()).unsqueeze(0);
+    const at::Tensor context = GatherRows(sequence, cache).to(q.scalar_type()).unsqueeze(0);
     const auto heads = [&](int64_t offset, int64_t width) {  // [1, length, G, width]
       return context.narrow(2, offset, layout.groups * width).unflatten(2, {layout.groups, width});
     };
@@ -78,6 +72,28 @@ at::Tensor Attention::WriteAndAttend(const at::Tensor& q, const at::Tensor& rows
     token += sequence.count;
   }
   return at::cat(out);
+}
+
+void WriteRows(const float* rows, int64_t rows_stride, int64_t row_width,
+               const std::vector<PagedSequence>& sequences, const at::Tensor& cache) {
+  WithElements(cache, [&](auto* elements) {
+    WritePagedRows(rows, rows_stride, row_width, cache.size(2), sequences, elements);
+  });
+}
+
+void Attend(const float* q, int64_t q_stride, const at::Tensor& cache, const PagedRowLayout& layout,
+            float scale, const std::vector<PagedSequence>& sequences, float* out,
+            int64_t out_stride) {
+  WithElements(cache, [&]<typename Row>(const Row* elements) {
+    PagedAttention(q, q_stride, elements, cache.size(2), layout, scale, sequences, out, out_stride,
+                   ComputePool());
+  });
+}
+
+void ReadRows(const at::Tensor& cache, const int32_t* blocks, int64_t length, float* rows) {
+  WithElements(cache, [&]<typename Row>(const Row* elements) {
+    ReadPagedRows(elements, cache.size(1), cache.size(2), blocks, length, rows);
+  });
 }
 
 }  // namespace triptych

@@ -16,6 +16,8 @@ namespace triptych {
 struct PagedStep {
   std::vector<int64_t> positions;        // of each token in its sequence
   std::vector<PagedSequence> sequences;  // in the order of their tokens
+  // Of each of them: whether MLA is to attend its tokens by vanilla attention. Empty: none is.
+  std::vector<bool> vanilla = {};
 
   int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
 };
@@ -70,18 +72,21 @@ class Attention {
 
  protected:
   // Writes `rows` into the cache and attends.
-  //   q: token t's queries [heads, key_width] start at q + t * q_stride
-  //   rows: token t's row [row_width] starts at rows + t * rows_stride
-  //   out: [tokens, heads, value_width]
-  static void WriteAndAttend(const float* q, int64_t q_stride, const float* rows,
-                             int64_t rows_stride, const PagedRowLayout& layout, double scale,
-                             const PagedStep& step, const at::Tensor& cache, float* out);
   //   q: [tokens, heads, key_width]   rows: [tokens, row_width]
   //   returns [tokens, heads * value_width]
   static at::Tensor WriteAndAttend(const at::Tensor& q, const at::Tensor& rows,
                                    const PagedRowLayout& layout, double scale,
                                    const TensorStep& step, const at::Tensor& cache);
 };
+
+// WritePagedRows, PagedAttention and ReadPagedRows over a layer's cache, on ComputePool().
+//   cache: [blocks, row_width, block_positions] float32 or bfloat16
+void WriteRows(const float* rows, int64_t rows_stride, int64_t row_width,
+               const std::vector<PagedSequence>& sequences, const at::Tensor& cache);
+void Attend(const float* q, int64_t q_stride, const at::Tensor& cache, const PagedRowLayout& layout,
+            float scale, const std::vector<PagedSequence>& sequences, float* out,
+            int64_t out_stride);
+void ReadRows(const at::Tensor& cache, const int32_t* blocks, int64_t length, float* rows);
 
 }  // namespace triptych
 

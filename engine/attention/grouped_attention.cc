@@ -65,7 +65,9 @@ void GroupedAttention::Paged(const float* x, const PagedStep& step, const at::Te
         step.positions, qkv);
   }
   float* const out = workspace.Floats(tokens * heads_ * d_v_);  // [tokens, H, d_v]
-  WriteAndAttend(qkv, width, qkv + q_width, width, RowLayout(), scale_, step, cache, out);
+  const PagedRowLayout layout = RowLayout();
+  WriteRows(qkv + q_width, width, layout.row_width, step.sequences, cache);
+  Attend(qkv, width, cache, layout, static_cast<float>(scale_), step.sequences, out, heads_ * d_v_);
   packed_o_.Apply(out, tokens, y, ComputePool());
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/attention/attention.h"
 #include "engine/attention/linear.h"
+#include "engine/attention/packed_latent_attention.h"
 #include "engine/attention/rotary.h"
 
 namespace triptych {
@@ -29,6 +30,8 @@ struct LatentShape {
   int64_t rank;         // r
   int64_t d_rope = 0;   // d_R
   double norm_eps = 0;  // of the latent norm
+
+  double reduced_scale() const;  // 1 / sqrt(r + d_R)
 };
 
 // The two forms the reduced weights can take; results are equal.
@@ -37,68 +40,52 @@ enum class ReducedForm {
   kPremultiplied,  // W^_Q and W^_O: (2H + 1)rD elements
 };
 
+// Premultiplied: q has content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as
+// stored. Either carries the factor sqrt((r + d_R) / (d_qk + d_R)).
+struct ReducedWeights {
+  ReducedForm form;
+  Linear q;                // [H * (width + d_R), D1], per head; width r or d_qk
+  Linear kv_a;             // [r + d_R, D2]
+  at::Tensor latent_norm;  // [r], or undefined
+  at::Tensor uk;           // [H, d_qk, r]; factored only
+  at::Tensor uv;           // [H, d_v, r]; factored only
+  Linear o;                // [D1, H * r] or [D1, H * d_v]
+};
+
+ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, ReducedForm form);
+
+// The form that has fewer elements to read, for queries of D1 = `width`.
+ReducedForm SmallerForm(const LatentShape& shape, int64_t width);
+
+// Of a cache row [r + d_R].
+PagedRowLayout LatentRowLayout(int64_t heads, int64_t rank, int64_t d_rope);
+
 // Weight-absorbed latent attention: MHA of width r whose key and value heads are all one latent.
 class ReducedLatentAttention {
  public:
-  ReducedLatentAttention(const LatentShape& shape, const LatentWeights& weights, Rotary rotary,
-                         ReducedForm form);
+  ReducedLatentAttention(const LatentShape& shape, ReducedWeights weights, Rotary rotary);
 
-  // x: [batch, L1, D1], y: [batch, L2, D2] -> [batch, L1, D1]. REQUIRES: not packed.
+  // x: [batch, L1, D1], y: [batch, L2, D2] -> [batch, L1, D1].
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const;
 
   // x: [..., D1], positions: [tokens] -> reduced queries [..., H, r + d_R], to be scaled by
-  // scale(). REQUIRES: not packed, as below.
+  // scale().
   at::Tensor Queries(const at::Tensor& x, const at::Tensor& positions) const;
   // y: [..., D2] -> cache rows [..., r + d_R].
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const;
   // Weighted latents [..., H * r] -> [..., D1].
   at::Tensor Output(const at::Tensor& latents) const;
 
-  // Rearranges the weights, in float32 or bfloat16, for self-attention in float32, and keeps no
-  // other copy of them.
-  void Pack();
-  // What new tokens ask and what they leave in the cache. REQUIRES: Pack(), as below.
-  struct QueriesAndRows {
-    const float* queries;  // of token t [H, r + d_R], at t * queries_stride
-    int64_t queries_stride;
-    const float* rows;  // of token t [r + d_R], at t * rows_stride
-    int64_t rows_stride;
-  };
-  //   x: [tokens, D]; the results are the workspace's
-  QueriesAndRows PackedInputs(const float* x, const std::vector<int64_t>& positions,
-                              Workspace& workspace) const;
-  //   latents: weighted [tokens, H * r]   y: [tokens, D]
-  void PackedOutput(const float* latents, int64_t tokens, Workspace& workspace, float* y) const;
-
-  double scale() const { return scale_; }  // 1 / sqrt(r + d_R)
-  ReducedForm form() const { return form_; }
+  double scale() const { return shape_.reduced_scale(); }
 
  private:
   LatentShape shape_;
-  ReducedForm form_;
-  double scale_;
+  ReducedWeights weights_;
   Rotary rotary_;
-  // Premultiplied: content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as stored.
-  // Both carry the factor sqrt((r + d_R) / (d_qk + d_R)).
-  int64_t q_width_;  // H * (width + d_R)
-
-  // Until packed.
-  at::Tensor latent_norm_;  // [r], or undefined
-  Linear kv_a_;             // [r + d_R, D2]
-  Linear q_;                // [H * (width + d_R), D1], per head; width r or d_qk
-  at::Tensor uk_;           // [H, d_qk, r]; factored only
-  at::Tensor uv_t_;         // [H, r, d_v]; factored only
-  Linear o_;                // [D1, H * r] or [D1, H * d_v]
-
-  // Once packed.
-  PackedLinear packed_in_;  // q_, then kv_a_
-  PackedLinear packed_uk_;  // per head [r, d_qk]; factored only
-  PackedLinear packed_uv_;  // per head [d_v, r]; factored only
-  PackedLinear packed_o_;
-  std::vector<float> packed_latent_norm_;  // [r], or empty
 };
 
-// Dense is vanilla: keys and values are expanded. Paged is reduced.
+// Dense is vanilla: keys and values are expanded. Paged is reduced, but for the tokens of a step on
+// kernels that ask for vanilla.
 class LatentAttention final : public Attention {
  public:
   LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary = {});
@@ -115,12 +102,12 @@ class LatentAttention final : public Attention {
   ReducedLatentAttention Reduce(ReducedForm form) const;
 
  private:
-  PagedRowLayout RowLayout() const;
-
   LatentShape shape_;
   LatentWeights weights_;
   Rotary rotary_;
-  std::unique_ptr<ReducedLatentAttention> reduced_;  // packed if it serves on kernels
+  // To serve: one of them.
+  std::unique_ptr<PackedLatentAttention> packed_;    // on kernels
+  std::unique_ptr<ReducedLatentAttention> reduced_;  // on LibTorch's operations
 };
 
 }  // namespace triptych

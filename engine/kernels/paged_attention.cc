@@ -353,6 +353,8 @@ auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+float Widen(float x) { return x; }
+float Widen(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
 float RoundTo(const float*, float x) { return x; }
 uint16_t RoundTo(const uint16_t*, float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
@@ -593,6 +595,18 @@ void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
 }
 
 template <typename Row>
+void ReadPagedRows(const Row* cache, int64_t row_width, int64_t block_positions,
+                   const int32_t* blocks, int64_t length, float* rows) {
+  for (int64_t first = 0; first < length; first += block_positions) {
+    const Row* from = cache + blocks[first / block_positions] * block_positions * row_width;
+    const int64_t count = std::min(block_positions, length - first);
+    for (int64_t c = 0; c < row_width; ++c, from += block_positions) {
+      for (int64_t i = 0; i < count; ++i) rows[(first + i) * row_width + c] = Widen(from[i]);
+    }
+  }
+}
+
+template <typename Row>
 void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,
                     const std::vector<PagedSequence>& sequences, float* out, int64_t out_stride,
@@ -687,6 +701,8 @@ template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
                              const std::vector<PagedSequence>&, float*);
 template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
                              const std::vector<PagedSequence>&, uint16_t*);
+template void ReadPagedRows(const float*, int64_t, int64_t, const int32_t*, int64_t, float*);
+template void ReadPagedRows(const uint16_t*, int64_t, int64_t, const int32_t*, int64_t, float*);
 template void PagedAttention(const float*, int64_t, const float*, int64_t, const PagedRowLayout&,
                              float, const std::vector<PagedSequence>&, float*, int64_t,
                              ThreadPool&);

@@ -42,6 +42,12 @@ void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
                     int64_t block_positions, const std::vector<PagedSequence>& sequences,
                     Row* cache);
 
+// Reads the rows of positions 0 to length - 1.
+//   rows: [length, row_width]
+template <typename Row>
+void ReadPagedRows(const Row* cache, int64_t row_width, int64_t block_positions,
+                   const int32_t* blocks, int64_t length, float* rows);
+
 // softmax(scale * q . k) v over rows that WritePagedRows wrote.
 //   q: [tokens, heads, key_width], q_stride elements from one token to the next
 //   out: [tokens, heads, value_width], out_stride elements from one token to the next

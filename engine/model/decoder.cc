@@ -43,6 +43,15 @@ void CheckIndices(std::span<const int64_t> indices, int64_t size, const char* wh
   }
 }
 
+LatentShape ShapeOf(const ModelConfig& config, int64_t layer) {
+  return {.heads = config.num_attention_heads,
+          .d_qk = config.head_dim,
+          .d_v = config.head_dim,
+          .rank = config.kv_lora_rank[layer],
+          .d_rope = config.qk_rope_head_dim,
+          .norm_eps = config.norm_eps};
+}
+
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype)
@@ -84,14 +93,8 @@ Decoder::Layer Decoder::MakeLayer(const Weights& weights, const Rotary& rotary,
   layer.up = FindLinear(weights, prefix + "mlp.up_proj");
   layer.down = FindLinear(weights, prefix + "mlp.down_proj");
   if (config_.attention == AttentionKind::kMla) {
-    const LatentShape shape{.heads = config_.num_attention_heads,
-                            .d_qk = config_.head_dim,
-                            .d_v = config_.head_dim,
-                            .rank = config_.kv_lora_rank[index],
-                            .d_rope = config_.qk_rope_head_dim,
-                            .norm_eps = config_.norm_eps};
     layer.attention = std::make_unique<LatentAttention>(
-        shape,
+        ShapeOf(config_, index),
         LatentWeights{.q = FindLinear(weights, self + "q_proj"),
                       .kv_a = FindLinear(weights, self + "kv_a_proj_with_mqa"),
                       .latent_norm = Find(weights, self + "kv_a_layernorm.weight"),
@@ -157,7 +160,16 @@ at::Tensor Decoder::Blocks(at::Tensor x, const Attend& attend, const Add& add) c
   return x;
 }
 
-void Decoder::PrepareToServe() {
+std::vector<ReducedForm> Decoder::reduced_forms() const {
+  std::vector<ReducedForm> forms;
+  if (config_.attention != AttentionKind::kMla) return forms;
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    forms.push_back(SmallerForm(ShapeOf(config_, i), config_.hidden_size));
+  }
+  return forms;
+}
+
+void Decoder::PrepareToServe(std::optional<int64_t> vanilla_from) {
   if (!ServesOnKernels(token_embedding_)) {
     for (Layer& layer : layers_) layer.attention->PrepareToServe();
     return;
@@ -166,6 +178,14 @@ void Decoder::PrepareToServe() {
     norm.packed_weight = ToFloats(norm.weight);
     norm.packed_bias = ToFloats(norm.bias);
   };
+  std::vector<LatentShape> factored;
+  const std::vector<ReducedForm> forms = reduced_forms();
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (forms[i] == ReducedForm::kFactored)
+      factored.push_back(ShapeOf(config_, static_cast<int64_t>(i)));
+  }
+  vanilla_from_ = VanillaCrossover(factored, ExpansionCost());
+  if (vanilla_from_ != kNeverVanilla) vanilla_from_ = vanilla_from.value_or(vanilla_from_);
   token_embedding_ = token_embedding_.contiguous();
   packed_positions_ = ToFloats(position_embedding_);
   packed_lm_head_ = Pack({lm_head_}, PackedLinear::Inputs::kFloat32);

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/attention/attention.h"
+#include "engine/attention/cost_model.h"
 #include "engine/attention/linear.h"
 #include "engine/attention/rotary.h"
 #include "engine/kernels/workspace.h"
@@ -40,7 +42,10 @@ class Decoder {
   // Derives what Step needs from the weights as they are now. REQUIRES: they are of the compute
   // dtype. Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on
   // another device, on LibTorch's operations.
-  void PrepareToServe();
+  //
+  // MLA on kernels attends a prompt's tokens from position `vanilla_from` on by vanilla attention
+  // in those layers where that can pay; by default from where it pays (cost_model.h).
+  void PrepareToServe(std::optional<int64_t> vanilla_from = {});
   // Frees the weights that Step does not read, most of which PrepareToServe copied.
   // REQUIRES: PrepareToServe(); Forward is not called again.
   void DropDense();
@@ -63,6 +68,10 @@ class Decoder {
                            std::span<const int64_t> logit_rows, KvCacheStorage& cache) const;
 
   const ModelConfig& config() const { return config_; }
+  // As PrepareToServe chose: kNeverVanilla if no layer can gain by it.
+  int64_t vanilla_from() const { return vanilla_from_; }
+  // Of each layer's weights, if the attention is MLA.
+  std::vector<ReducedForm> reduced_forms() const;
   // Where the weights are, and what is computed from them.
   at::Device device() const { return token_embedding_.device(); }
 
@@ -107,6 +116,7 @@ class Decoder {
                  float* y) const;
 
   ModelConfig config_;
+  int64_t vanilla_from_ = kNeverVanilla;
   at::ScalarType compute_dtype_;
   at::ScalarType residual_dtype_;
   at::Tensor token_embedding_;     // [vocab, D]

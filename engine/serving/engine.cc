@@ -100,17 +100,32 @@ void Engine::Fail(const std::vector<Chunk>& chunks, const std::string& error) {
   for (const Chunk& chunk : chunks) Finish(*chunk.sequence, FinishReason::kFailed, error);
 }
 
+void Engine::AddToStep(const Sequence& sequence, int64_t begin, int64_t end) {
+  const auto prompt = static_cast<int64_t>(sequence.request.prompt.size());
+  const int64_t vanilla_begin = std::clamp(decoder_->vanilla_from(), begin, end);
+  const int64_t vanilla_end = std::clamp(prompt, vanilla_begin, end);
+  const auto add = [&](int64_t from, int64_t to, bool vanilla) {
+    if (from == to) return;
+    batch_.step.sequences.push_back({sequence.blocks.blocks().data(), from, to - from});
+    batch_.step.vanilla.push_back(vanilla);
+  };
+  add(begin, vanilla_begin, false);
+  add(vanilla_begin, vanilla_end, true);
+  add(vanilla_end, end, false);
+}
+
 std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   const auto now = Sequence::Clock::now();
   batch_.ids.clear();
   batch_.step.positions.clear();
   batch_.step.sequences.clear();
+  batch_.step.vanilla.clear();
   batch_.logit_rows.clear();
   batch_.chunk_logits.clear();
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
     if (!sequence.first_scheduled) sequence.first_scheduled = now;
-    batch_.step.sequences.push_back({sequence.blocks.blocks().data(), chunk.start, chunk.count});
+    AddToStep(sequence, chunk.start, chunk.start + chunk.count);
     batch_.chunk_logits.push_back(0);
     for (int64_t p = chunk.start; p < chunk.start + chunk.count; ++p) {
       const bool scores =

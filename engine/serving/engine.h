@@ -92,6 +92,9 @@ class Engine {
     std::vector<int64_t> chunk_logits;  // of each chunk, how many of them are its own
   };
 
+  // Positions begin to end - 1 of a sequence, cut where MLA changes the way it attends: a pure
+  // function of the position and of whether its token is the prompt's.
+  void AddToStep(const Sequence& sequence, int64_t begin, int64_t end);
   // The logits that the batch wants [rows, vocab], the workspace's.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
   // `logits`: those of the chunk [rows, vocab].

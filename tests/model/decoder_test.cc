@@ -52,6 +52,7 @@ at::Tensor OracleLogits(const ModelConfig& config, const Weights& weights,
 struct Piece {
   int64_t sequence;
   std::vector<int64_t> ids;
+  bool vanilla = false;
 };
 
 // Runs sequences through Decoder::Step over a cache of scattered blocks that is NaN where nothing
@@ -84,6 +85,7 @@ class PagedRunner {
       int64_t& length = lengths_[piece.sequence];
       const auto count = static_cast<int64_t>(piece.ids.size());
       step.sequences.push_back({blocks_[piece.sequence].data(), length, count});
+      step.vanilla.push_back(piece.vanilla);
       for (const int64_t id : piece.ids) {
         ids.push_back(id);
         step.positions.push_back(length++);
@@ -355,6 +357,66 @@ TEST_P(DecoderTest, StaleOrSharedCacheRowIsDetected) {
 
 INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption()),
                          testing::PrintToStringParamName());
+
+// Some tokens of a step by vanilla attention, others reduced, whose caches are the same.
+TEST(Decoder, VanillaTokensOfAStepAreTheDefinition) {
+  ModelConfig config = SmallModel(AttentionKind::kMla);
+  config.kv_lora_rank = {19, 40};
+  for (const bool decoupled : {false, true}) {
+    if (decoupled) {
+      config.position_embedding = PositionEmbedding::kRope;
+      config.qk_rope_head_dim = 6;
+      config.kv_a_layernorm = true;
+    }
+    const auto decoder = ServingDecoder(config, RandomWeights(config, 21));
+    ASSERT_THAT(decoder->reduced_forms(), testing::Each(ReducedForm::kFactored));
+    const std::vector<int64_t> one = RandomIds(config, 30, 22), two = RandomIds(config, 9, 23);
+    const auto part = [](const std::vector<int64_t>& ids, int64_t begin, int64_t end) {
+      return std::vector<int64_t>(ids.begin() + begin, ids.begin() + end);
+    };
+    const auto expect_near = [&](const at::Tensor& logits, const std::vector<int64_t>& ids,
+                                 int64_t begin, int64_t end) {
+      const at::Tensor all = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
+      EXPECT_LE(LargestDifference(logits, all.narrow(0, begin, end - begin)), kLogits);
+    };
+    PagedRunner runner(*decoder, 2);
+    at::Tensor logits = runner.Step({{0, part(one, 0, 5)}, {0, part(one, 5, 11), true}});
+    expect_near(logits, one, 0, 11);
+    logits = runner.Step({{1, part(two, 0, 3)},
+                          {0, part(one, 11, 20), true},
+                          {0, part(one, 20, 22)},
+                          {1, part(two, 3, 4)},
+                          {1, part(two, 4, 8), true}});
+    expect_near(logits.narrow(0, 0, 3), two, 0, 3);
+    expect_near(logits.narrow(0, 3, 11), one, 11, 22);
+    expect_near(logits.narrow(0, 14, 5), two, 3, 8);
+
+    // The same bits one token at a time.
+    PagedRunner slow(*decoder, 2);
+    slow.Step({{0, part(one, 0, 5)}});
+    for (int64_t p = 5; p < 20; ++p) {
+      const at::Tensor row = slow.Step({{0, part(one, p, p + 1), true}})[0];
+      if (p < 11) continue;
+      EXPECT_TRUE(at::equal(row, logits[p - 8])) << p;
+    }
+  }
+}
+
+TEST(Decoder, VanillaIsForLayersThatGainByIt) {
+  ModelConfig config = SmallModel(AttentionKind::kMla);
+  const auto vanilla_from = [&](std::vector<int64_t> ranks, std::optional<int64_t> asked) {
+    config.kv_lora_rank = std::move(ranks);
+    Decoder decoder(config, Cast(RandomWeights(config, 24), at::kFloat), at::kFloat);
+    decoder.PrepareToServe(asked);
+    return decoder.vanilla_from();
+  };
+  EXPECT_EQ(vanilla_from({1, 2}, {}), kNeverVanilla);  // premultiplied
+  EXPECT_EQ(vanilla_from({1, 2}, 5), kNeverVanilla);
+  EXPECT_EQ(vanilla_from({1, 40}, 5), 5);
+  EXPECT_EQ(vanilla_from({1, 40}, kNeverVanilla), kNeverVanilla);
+  EXPECT_LT(vanilla_from({40, 40}, {}), kNeverVanilla);
+  EXPECT_LE(vanilla_from({80, 80}, {}), vanilla_from({40, 40}, {}));
+}
 
 TEST(Decoder, ForwardIsDifferentiableInEveryWeight) {
   for (NamedConfig named : EachKind()) {

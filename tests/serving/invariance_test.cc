@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/kernels/threads.h"
@@ -57,6 +58,15 @@ struct Conduct {
   int64_t pool_positions = 1 << 15;
   bool one_by_one = false;  // each request when the last one is answered, else all in random order
 };
+
+// EachKind(), and MLA whose prompts change from reduced to vanilla attention on their way.
+std::vector<NamedConfig> Models() {
+  std::vector<NamedConfig> models = EachKind();
+  models.push_back({"MlaVanilla", SmallModel(AttentionKind::kMla)});
+  models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
+  return models;
+}
+constexpr int64_t kVanillaFrom = 13;
 
 class InvarianceTest : public testing::TestWithParam<NamedConfig> {
  protected:
@@ -146,7 +156,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
 TEST_P(InvarianceTest, Float32) { Check(at::kFloat); }
 TEST_P(InvarianceTest, BFloat16) { Check(at::kBFloat16); }
 
-INSTANTIATE_TEST_SUITE_P(EachKind, InvarianceTest, testing::ValuesIn(EachKind()),
+INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(Models()),
                          testing::PrintToStringParamName());
 
 }  // namespace

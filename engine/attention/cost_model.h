@@ -1,0 +1,34 @@
+// Which way MLA attends the tokens of a prompt: definitions, section 7.
+#ifndef TRIPTYCH_ENGINE_ATTENTION_COST_MODEL_H_
+#define TRIPTYCH_ENGINE_ATTENTION_COST_MODEL_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "engine/attention/latent_attention.h"
+
+namespace triptych {
+
+inline constexpr int64_t kNeverVanilla = std::numeric_limits<int64_t>::max();
+
+// What it costs to expand one element of a head's key or value and to lay it out for the kernel, in
+// multiply-adds of that kernel. Measured for each instruction set by
+// `build/release/bin/kernel_bench --benchmark_filter=prompt/`; nothing is timed here.
+double ExpansionCost();
+
+// Whether vanilla attention, of factored weights, ever costs less than reduced: its core does.
+bool VanillaCanPay(const LatentShape& shape);
+
+// The length of the shortest fresh prompt that the given layers, each in factored form, attend
+// sooner by vanilla attention, which expands keys and values, than by reduced attention.
+//
+// Of a prompt of S tokens, each head's core takes S (S + 1) / 2 pairs times d_qk + d_R + d_v
+// multiply-adds by vanilla and times 2r + d_R reduced. Taking queries and outputs through W_UK and
+// W_UV takes as many as taking keys and values through them, so what is left to weigh against the
+// pairs is the expansion: S (d_qk + d_R + d_v) elements.
+int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansion_cost);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_ATTENTION_COST_MODEL_H_
