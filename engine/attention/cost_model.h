@@ -14,7 +14,7 @@ inline constexpr int64_t kNeverVanilla = std::numeric_limits<int64_t>::max();
 
 // What it costs to expand one element of a head's key or value and to lay it out for the kernel, in
 // multiply-adds of that kernel. Measured for each instruction set by
-// `build/release/bin/kernel_bench --benchmark_filter=prompt/`; nothing is timed here.
+// `build/release/bin/cost_model_bench`; nothing is timed here.
 double ExpansionCost();
 
 // Whether vanilla attention, of factored weights, ever costs less than reduced: its core does.

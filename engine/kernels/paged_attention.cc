@@ -76,6 +76,11 @@ HWY_INLINE FloatVec LoadRow(const uint16_t* row) {
 }
 
 HWY_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+// Of how many elements one lies at the start of a line of the cache.
+template <typename Row>
+HWY_INLINE int64_t ElementsOfLine(int64_t stride) {
+  return std::max<int64_t>(64 / (stride * static_cast<int64_t>(sizeof(Row))), 1);
+}
 
 // Panels from begin to end.
 struct Panels {
@@ -92,6 +97,7 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
   const Row* keys[kColumns];
   const Row* ahead[kColumns];
   const bool prefetch = s.prefetch && query == 0;
+  const int64_t every = ElementsOfLine<Row>(s.stride);
   for (int c = 0; c < kColumns; ++c) {
     keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
     ahead[c] = s.keys[panel + c + kStreams] + group * s.key_width * s.stride;
@@ -108,7 +114,7 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
   for (int64_t k = 0; k < s.key_width; ++k) {
     HWY_UNROLL(16)
     for (int c = 0; c < kColumns; ++c) {
-      if (prefetch) Prefetch(ahead[c] + k * s.stride);
+      if (prefetch && k % every == 0) Prefetch(ahead[c] + k * s.stride);
       HWY_UNROLL(16)
       for (int v = 0; v < kVectors; ++v) {
         const FloatVec key = LoadRow(keys[c] + k * s.stride + v * kLanes);
@@ -230,6 +236,7 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
   const int64_t row = group * s.queries + query;
   const float* weights = s.scores + row * kSplit;
   const bool prefetch = s.prefetch && query == 0;
+  const int64_t every = ElementsOfLine<Row>(s.stride);
   FloatVec sums[kRows][kColumns];
   HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
@@ -253,7 +260,7 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
       HWY_UNROLL(16)
       for (int c = 0; c < kColumns; ++c) {
         const Row* from = values + c * s.stride + v * kLanes;
-        if (v == 0 && prefetch) Prefetch(ahead + c * s.stride);
+        if (v == 0 && prefetch && c % every == 0) Prefetch(ahead + c * s.stride);
         const FloatVec value = LoadRow(from);
         HWY_UNROLL(16)
         for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], value, sums[r][c]);
