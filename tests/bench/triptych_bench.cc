@@ -48,6 +48,7 @@ struct Options {
   std::vector<int32_t> prompt_ids;
   int64_t context = 128;
   int64_t batch = 1;
+  int64_t waiting = 0;
   int64_t prompt = 512;
   int64_t generate = 64;
   int64_t chunk = 512;
@@ -224,7 +225,7 @@ class Bench {
                                                .block_positions = kBlockPositions,
                                                .max_batch_tokens = options_.chunk,
                                                .max_running = options_.batch,
-                                               .max_waiting = options_.batch});
+                                               .max_waiting = options_.batch + options_.waiting});
   }
 
   std::vector<int32_t> RandomIds(int64_t count) {
@@ -279,6 +280,7 @@ class Bench {
                    options_.generate + FillSteps(options_)));
       }
       while (sinks.back()->tokens.empty() && sinks.back()->final_calls == 0) engine_->Step();
+      for (int64_t w = 0; w < options_.waiting; ++w) Submit(RandomIds(options_.context), 1);
       decoded.context =
           static_cast<double>(engine_->Stats().positions) / static_cast<double>(options_.batch);
       double total = 0;
@@ -444,6 +446,8 @@ void AddMeasurementFlags(CLI::App& app, Options& options) {
           ->delimiter(',')
           ->excludes(context);
   count("--batch", options.batch, 1, 1 << 16, "sequences that decode");
+  count("--waiting", options.waiting, 0, 1 << 20,
+        "requests that wait while those sequences decode");
   count("--generate", options.generate, 0, kMaxCount, "measured tokens of each; 0: no decoding");
   count("--prompt", options.prompt, 0, kMaxCount, "tokens of a measured prompt; 0: no prefill");
   count("--chunk", options.chunk, 1, kMaxCount, "most token rows of a step");
