@@ -9,8 +9,9 @@ namespace triptych {
 
 double ExpansionCost() {
   const int64_t sets = hwy::SupportedTargets();
-  if (sets & (HWY_AVX3 | HWY_AVX3_DL)) return 20;
-  if (sets & HWY_AVX2) return 15;
+  const int64_t best = sets & -sets;  // of x86, better ones are lower bits
+  if (best <= HWY_AVX3) return 25;
+  if (best <= HWY_AVX2) return 15;
   return 10;
 }
 

@@ -27,6 +27,11 @@ bool VanillaCanPay(const LatentShape& shape);
 // multiply-adds by vanilla and times 2r + d_R reduced. Taking queries and outputs through W_UK and
 // W_UV takes as many as taking keys and values through them, so what is left to weigh against the
 // pairs is the expansion: S (d_qk + d_R + d_v) elements.
+//
+// The engine takes it for a position: tokens of a prompt before it attend reduced, those from it on
+// by vanilla. A choice by position alone, which keeps every token on its path however its prompt is
+// cut, cannot be best for all lengths: a prompt of up to about 1.6 times the crossover is expanded
+// for too few tokens, and so is the last chunk of a prompt if it is short.
 int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansion_cost);
 
 }  // namespace triptych

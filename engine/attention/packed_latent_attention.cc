@@ -1,7 +1,6 @@
 #include "engine/attention/packed_latent_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -124,8 +123,8 @@ void PackedLatentAttention::AttendVanilla(const Tokens& tokens, const at::Tensor
   ReadRows(cache, sequence.blocks, length, rows);
   // A cache of one head: a row is its key, then its value.
   const int64_t blocks = (length + kBlockPositions - 1) / kBlockPositions;
-  float* const expanded = workspace.Floats(length * width);
-  float* const head_cache = workspace.Floats(blocks * kBlockPositions * width);
+  float* const expanded = workspace.Floats(length * width);  // [length, d_qk + d_R + d_v]
+  float* const head_cache = workspace.Floats(blocks * kBlockPositions * width);  // the same, paged
   std::vector<int32_t> table(blocks);
   std::iota(table.begin(), table.end(), 0);
   const PagedRowLayout layout{.heads = 1,

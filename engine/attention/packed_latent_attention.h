@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_ATTENTION_PACKED_LATENT_ATTENTION_H_
 #define TRIPTYCH_ENGINE_ATTENTION_PACKED_LATENT_ATTENTION_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "engine/attention/attention.h"

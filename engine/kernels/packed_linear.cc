@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <type_traits>
-#include <utility>
+#include <iterator>
 #include <vector>
-
-#include "engine/kernels/large_pages.h"
 
 // Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
 // of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
@@ -306,12 +303,10 @@ void PackedLinear::Pack(const Element* weight, const float* bias) {
   const int64_t panels = CeilDiv(shape_.outputs, kPanel);  // of a group
   const int64_t steps = Steps<Element>(shape_.inputs);
   const size_t bytes = shape_.groups * panels * (steps + 1) * kPanel * sizeof(float);
-  packed_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
-  AdviseLargePages(packed_.get(), bytes);
-  std::memset(packed_.get(), 0, bytes);
-  auto* panel = reinterpret_cast<Element*>(packed_.get());
+  packed_ = LargePages(bytes);
+  auto* panel = reinterpret_cast<Element*>(packed_.data());
   auto* packed_bias =
-      reinterpret_cast<float*>(packed_.get()) + shape_.groups * panels * steps * kPanel;
+      reinterpret_cast<float*>(packed_.data()) + shape_.groups * panels * steps * kPanel;
   for (int64_t g = 0; g < shape_.groups; ++g) {
     for (int64_t n = 0; n < shape_.outputs; ++n) {
       const int64_t output = g * shape_.outputs + n, column = n % kPanel;
@@ -340,10 +335,10 @@ void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float*
   const int64_t width = rounded || !bfloat16_ ? steps : 2 * steps;
   // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
   const bool apart = rows > 2 && (rounded ? groups * width : x_strides.row) % 1024 == 0;
-  thread_local std::vector<float> copy;  // [rows, groups, width]
+  thread_local std::vector<float> copy;  // [rows, groups, width], rows apart if need be
   if (rounded || apart || width != inputs) {
     const Strides copy_strides{groups * width + (apart ? 16 : 0), width};
-    copy.resize(rows * copy_strides.row);
+    if (std::ssize(copy) < rows * copy_strides.row) copy.resize(rows * copy_strides.row);
     float* const copied = copy.data();  // this thread's, for all of the pool's
     pool.ForEach(rows, rows * groups * inputs, [&](int64_t row) {
       for (int64_t group = 0; group < groups; ++group) {
@@ -367,15 +362,19 @@ void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float*
   const int64_t panels = CeilDiv(outputs, kPanel);
   const int64_t wanted = pool.TasksWorth(rows * groups * panels * kPanel * inputs);
   const int64_t panel_parts = std::min(CeilDiv(wanted, groups), panels);
+  // One row reads four panels at a time: no part ends amid them if there are enough.
+  const int64_t unit = panels >= 4 * panel_parts ? 4 : 1;
+  const auto begin_of = [&](int64_t part) {
+    return std::min(CeilDiv(panels, unit) * part / panel_parts * unit, panels);
+  };
   const int64_t row_parts =
       std::clamp<int64_t>(wanted / (groups * panel_parts), 1, CeilDiv(rows, kTaskRows));
-  const auto* weights = reinterpret_cast<const float*>(packed_.get());
+  const auto* weights = reinterpret_cast<const float*>(packed_.data());
   const float* bias = weights + groups * panels * steps * kPanel;
   const auto run = [&](int64_t task) {
     const int64_t group = task / (panel_parts * row_parts);
     const int64_t panel_part = task / row_parts % panel_parts, row_part = task % row_parts;
-    const int64_t panel = panels * panel_part / panel_parts;
-    const int64_t panel_end = panels * (panel_part + 1) / panel_parts;
+    const int64_t panel = begin_of(panel_part), panel_end = begin_of(panel_part + 1);
     const int64_t row = rows * row_part / row_parts;
     multiply({.x = x + row * x_strides.row + group * x_strides.group,
               .weights = weights + (group * panels + panel) * steps * kPanel,

@@ -2,11 +2,9 @@
 #ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
 #define TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <new>
 
+#include "engine/kernels/large_pages.h"
 #include "engine/kernels/thread_pool.h"
 
 namespace triptych {
@@ -55,10 +53,6 @@ class PackedLinear {
              ThreadPool& pool) const;
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }
-  };
-
   template <typename Element>
   void Pack(const Element* weight, const float* bias);
 
@@ -67,7 +61,7 @@ class PackedLinear {
   Inputs inputs_ = Inputs::kFloat32;
   // Panels of 32 outputs, each [inputs, 32] or, in bfloat16, [inputs / 2, 32, 2]; past the last
   // output, and past an odd last input of bfloat16, zeros. Then the bias, [panels, 32].
-  std::unique_ptr<std::byte, Free> packed_;
+  LargePages packed_;
 };
 
 }  // namespace triptych

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
-#include <type_traits>
 #include <vector>
 
 // Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
@@ -24,7 +23,8 @@ constexpr int64_t kPanel = 16;   // positions that are read together
 constexpr int64_t kPanels = 16;  // of a split
 constexpr int64_t kSplit = kPanel * kPanels;
 constexpr int64_t kQueries = 32;  // that read a split together
-// So few wait for memory: panels of many groups are then read in a few long streams.
+// Up to so many, reading from memory takes longer than computing: panels of many groups are read in
+// a few long streams, and fetched ahead.
 constexpr int64_t kFewQueries = 16;
 constexpr int64_t kStreams = 8;
 
@@ -32,12 +32,14 @@ constexpr int64_t kStreams = 8;
 template <typename Row>
 struct Split {
   int64_t groups;
-  int64_t queries;           // of each group; groups * queries <= kQueries
-  const float* q;            // [groups, queries, key_width], scaled, by log2(e) too
-  const int64_t* visible;    // [queries]: how many of the positions each sees, 1 to kSplit
-  int64_t panels;            // as many as any query sees
-  const Row* const* keys;    // [panels] -> [groups, key_width, stride], of which kPanel are read
-  const Row* const* values;  // [panels] -> [groups, value_width, stride]; follows keys in memory
+  int64_t queries;         // of each group; groups * queries <= kQueries
+  const float* q;          // [groups, queries, key_width], scaled, by log2(e) too
+  const int64_t* visible;  // [queries]: how many of the positions each sees, 1 to kSplit
+  int64_t panels;          // as many as any query sees
+  const Row* const* keys;  // [panels] -> [groups, key_width, stride], of which kPanel are read
+  // [panels] -> [groups, value_width, stride]. In memory they follow keys, and are followed by
+  // kStreams panels that are read next.
+  const Row* const* values;
   bool prefetch;
   int64_t stride;
   int64_t key_width;
@@ -171,9 +173,9 @@ HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
   power = hn::MulAdd(power, f, hn::Set(d, 2.4022650922e-1f));
   power = hn::MulAdd(power, f, hn::Set(d, 6.9314720670e-1f));
   power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(bits, whole));
-  const FloatVec scaled = hn::BitCast(d, hn::Add(hn::BitCast(bits, power), exponent));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), scaled);
+  const auto exponent = hn::Add(hn::ConvertTo(bits, whole), hn::Set(bits, 127));
+  const FloatVec scale = hn::BitCast(d, hn::ShiftLeft<23>(exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), hn::Mul(power, scale));
 }
 
 // scores: [panels * kPanel], of which `visible` become 2^(score - max) and the others zero.
@@ -380,6 +382,7 @@ struct Piece {
   int64_t queries;      // of each group
   int64_t splits;       // as many as the last query needs
   int64_t first_split;  // the sum of the splits of all pieces before
+  int64_t first_row;    // the sum of their rows times splits
 
   int64_t rows() const { return groups * queries; }
 };
@@ -475,11 +478,14 @@ class Attention {
       s.prefetch = false;
       const int64_t key_elements = piece.groups * layout_.key_width;
       const int64_t elements = key_elements + piece.groups * layout_.value_width;
-      gathered.assign(s.panels * elements * kPanel, Row{0});
+      gathered.resize(s.panels * elements * kPanel);
+      std::fill(gathered.end() - elements * kPanel, gathered.end(),
+                Row{0});  // the last panel's end
       for (int64_t i = 0; i < s.panels; ++i) {
         keys[i] = &gathered[i * elements * kPanel];
         values[i] = keys[i] + key_elements * kPanel;
       }
+      std::fill_n(values + panels, kStreams, keys[0]);
       for (int64_t p = 0; p < visible[queries - 1]; ++p) {
         const Row* column = At(piece, begin + p);
         Row* to = &gathered[p / kPanel * elements * kPanel + p % kPanel];
@@ -496,8 +502,10 @@ class Attention {
     }
   }
 
-  // Adds to a row what a later split gave it.
-  void Merge(const Piece& piece, int64_t row, const Partial& later, const Partial& sofar) const {
+  // Adds to a row what a later split gave it. In one place only, so that the compiler rounds alike
+  // wherever splits are merged.
+  [[gnu::noinline]] void Merge(const Piece& piece, int64_t row, const Partial& later,
+                               const Partial& sofar) const {
     const float max = std::max(sofar.max[row], later.max[row]);
     const float keep = std::exp2(sofar.max[row] - max), add = std::exp2(later.max[row] - max);
     const float* from = later.out + row * layout_.value_width;
@@ -547,24 +555,25 @@ class Attention {
   int64_t shared_;  // heads that read one group
 };
 
-// Grows, and never shrinks: a step as large as one before allocates nothing.
-Partial Reserve(std::vector<float>& memory, int64_t results, int64_t value_width) {
-  const auto size = static_cast<size_t>(results * kQueries * (value_width + 2));
+// Results of `rows` rows. Grows, and never shrinks: a step as large as one before allocates
+// nothing.
+Partial Reserve(std::vector<float>& memory, int64_t rows, int64_t value_width) {
+  const auto size = static_cast<size_t>(rows * (value_width + 2));
   if (memory.size() < size) memory.resize(size);
-  return {memory.data(), memory.data() + results * kQueries,
-          memory.data() + results * kQueries * 2};
+  return {memory.data(), memory.data() + rows, memory.data() + rows * 2};
 }
 
-Partial Nth(const Partial& all, int64_t i, int64_t value_width) {
-  return {all.max + i * kQueries, all.sum + i * kQueries, all.out + i * kQueries * value_width};
+// Those from a row on.
+Partial From(const Partial& all, int64_t row, int64_t value_width) {
+  return {all.max + row, all.sum + row, all.out + row * value_width};
 }
 
 // The splits of a piece in order, each merged at once.
 template <typename Row>
 void AttendWhole(const Attention<Row>& attention, const Piece& piece, int64_t value_width) {
   thread_local std::vector<float> memory;
-  const Partial both = Reserve(memory, 2, value_width);
-  const Partial sofar = both, later = Nth(both, 1, value_width);
+  const Partial sofar = Reserve(memory, 2 * kQueries, value_width);
+  const Partial later = From(sofar, kQueries, value_width);
   for (int64_t split = 0; split < piece.splits; ++split) {
     attention.AttendOne(piece, split, split == 0 ? sofar : later);
     if (split == 0) continue;
@@ -634,7 +643,7 @@ void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t 
 
   thread_local std::vector<Piece> all_pieces;
   all_pieces.clear();
-  int64_t token = 0, splits = 0;
+  int64_t token = 0, splits = 0, rows = 0;
   for (const PagedSequence& sequence : sequences) {
     const int64_t queries = sequence.count * shared;
     const int64_t groups = std::clamp<int64_t>(kFewQueries / queries, 1, together);
@@ -647,9 +656,11 @@ void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t 
                     .first = first,
                     .queries = std::min(kQueries, queries - first),
                     .splits = 0,
-                    .first_split = splits};
+                    .first_split = splits,
+                    .first_row = rows};
         piece.splits = CeilDiv(attention.Length(piece, piece.queries - 1), kSplit);
         splits += piece.splits;
+        rows += piece.rows() * piece.splits;
         all_pieces.push_back(piece);
       }
     }
@@ -678,12 +689,16 @@ void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t 
 
   // So few that a piece is shared between threads.
   thread_local std::vector<float> memory;
-  const Partial partials = Reserve(memory, splits, layout.value_width);
+  const Partial partials = Reserve(memory, rows, layout.value_width);
+  const auto partial = [&](const Piece& piece, int64_t split) {
+    return From(partials, piece.first_row + split * piece.rows(), layout.value_width);
+  };
   const int64_t tasks = std::min(wanted, splits);
   pool.Run(tasks, [&](int64_t task) {
     for (int64_t i = splits * task / tasks; i < splits * (task + 1) / tasks; ++i) {
       const auto piece = find(i);
-      attention.AttendOne(*piece, i - piece->first_split, Nth(partials, i, layout.value_width));
+      const int64_t split = i - piece->first_split;
+      attention.AttendOne(*piece, split, partial(*piece, split));
     }
   });
   const int64_t merges = count * kQueries;
@@ -694,10 +709,9 @@ void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t 
       const Piece& piece = pieces[m / kQueries];
       const int64_t row = m % kQueries;
       if (row >= piece.rows()) continue;
-      const Partial sofar = Nth(partials, piece.first_split, layout.value_width);
+      const Partial sofar = partial(piece, 0);
       for (int64_t split = 1; split < CeilDiv(attention.Length(piece, row), kSplit); ++split) {
-        attention.Merge(piece, row, Nth(partials, piece.first_split + split, layout.value_width),
-                        sofar);
+        attention.Merge(piece, row, partial(piece, split), sofar);
       }
       attention.Normalize(piece, row, sofar);
     }

@@ -14,8 +14,8 @@ namespace triptych {
 // value. `Row` is float or a 16-bit bfloat16; arithmetic is float32. Fastest where block_positions
 // is a multiple of 16.
 
-// New tokens of one sequence: queries at positions start to start + count - 1. Query i attends
-// positions 0 to start + i.
+// New tokens of one sequence, one or more: queries at positions start to start + count - 1. Query i
+// attends positions 0 to start + i.
 struct PagedSequence {
   const int32_t* blocks;  // position p lives in column p % block_positions of blocks[p / ...]
   int64_t start;
@@ -53,7 +53,8 @@ void ReadPagedRows(const Row* cache, int64_t row_width, int64_t block_positions,
 //   out: [tokens, heads, value_width], out_stride elements from one token to the next
 // A context is cut into splits of a fixed size, whose results are merged in order: each output is
 // summed in an order that depends on its own position only, so the result is independent of what
-// else is in the batch and of the number of threads.
+// else is in the batch and of the number of threads, while the rows of its sequence's later tokens
+// in the same call are finite.
 template <typename Row>
 void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
                     const PagedRowLayout& layout, float scale,

@@ -24,7 +24,7 @@ class BlockTable {
   // Gives every block back. The peak stays.
   void Release();
 
-  // Position p lives in row p % block_positions of blocks()[p / block_positions].
+  // Position p lives in column p % block_positions of blocks()[p / block_positions].
   const std::vector<int32_t>& blocks() const { return blocks_; }
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t peak_size() const { return peak_size_; }

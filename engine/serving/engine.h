@@ -84,7 +84,7 @@ class Engine {
   const CacheGeometry& geometry() const { return geometry_; }
 
  private:
-  // What one step computes; kept, so that steps of a size allocate nothing.
+  // What one step computes; kept, so that computing steps of a size allocates nothing.
   struct Batch {
     std::vector<int64_t> ids;  // [tokens]
     PagedStep step;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/attention/latent_attention.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/threads.h"
@@ -145,15 +146,6 @@ PagedRowLayout GroupedLayout(int64_t heads, int64_t groups, int64_t d) {
           .row_width = 2 * groups * d};
 }
 
-PagedRowLayout LatentLayout(int64_t heads, int64_t rank) {
-  return {.heads = heads,
-          .groups = 1,
-          .key_width = rank,
-          .value_offset = 0,
-          .value_width = rank,
-          .row_width = rank};
-}
-
 template <typename Run>
 void Register(const std::string& name, const Run& run,
               const std::vector<std::string>& argument_names,
@@ -168,7 +160,7 @@ void RegisterAll(const Limits& limits) {
   const std::vector<std::pair<std::string, PagedRowLayout>> kinds = {
       {"mha", GroupedLayout(32, 32, 32)},
       {"gqa8", GroupedLayout(32, 8, 32)},
-      {"mla64", LatentLayout(32, 64)},
+      {"mla64", LatentRowLayout(32, 64, 0)},
   };
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Register("linear/" + std::string(Name(dtype)),

@@ -5,6 +5,7 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -113,7 +114,7 @@ HWY_EXPORT(Read);
 HWY_EXPORT(MultiplyFloat32);
 HWY_EXPORT(MultiplyBFloat16);
 
-volatile float sink;  // results go here, so that they are computed
+std::atomic<float> sink;  // results go here, so that they are computed
 
 // The shortest of the runs within `duration` seconds: on a busy machine, one that had every CPU to
 // itself if runs are shorter than what a thread gets at a time.
@@ -151,7 +152,8 @@ double ReadBytesPerSecond(ThreadPool& pool) {
   int64_t part = 0;
   const double seconds = BestSeconds(2, [&] {
     pool.Run(kTasks, [&](int64_t task) {
-      sink = read(data.get() + (part * kTasks + task) * kCount, kCount);
+      sink.store(read(data.get() + (part * kTasks + task) * kCount, kCount),
+                 std::memory_order_relaxed);
     });
     part = (part + 1) % kParts;
   });
@@ -170,7 +172,7 @@ double FlopsPerSecond(ThreadPool& pool, const Multiply& multiply) {
   const double seconds = BestSeconds(0.5, [&] {
     pool.Run(tasks, [&](int64_t) {
       int64_t ignored = 0;
-      sink = multiply(kSteps, values, ignored);
+      sink.store(multiply(kSteps, values, ignored), std::memory_order_relaxed);
     });
   });
   return static_cast<double>(flops * tasks) / seconds;

@@ -108,6 +108,8 @@ class Batch {
     return const_cast<Row&>(std::as_const(*this).At(blocks_[sequence], p, c));
   }
 
+  std::vector<float>& q() { return q_; }
+
   // [tokens, heads, value_width]
   std::vector<float> Run(int threads = 3) const {
     std::vector<PagedSequence> sequences;
@@ -156,8 +158,9 @@ class Batch {
     const int64_t size = tokens * layout_.heads * layout_.value_width;
     std::vector<float> out(size + 64, 12345.0f);
     ThreadPool pool(threads);
-    PagedAttention(q, layout_.heads * layout_.key_width, cache_.data(), block_positions_, layout_,
-                   Scale(), sequences, out.data(), layout_.heads * layout_.value_width, pool);
+    const int64_t q_width = layout_.heads * layout_.key_width;
+    PagedAttention(q, q_width, cache_.data(), block_positions_, layout_, Scale(), sequences,
+                   out.data(), layout_.heads * layout_.value_width, pool);
     for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
     out.resize(size);
     return out;
@@ -276,7 +279,8 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionSets, testing::ValuesIn(
 
 // A context of many splits, on pools that share it differently.
 TEST(PagedAttention, ThreadsDoNotChangeABit) {
-  for (const Shape& shape : {Shape{"", 12, 12, 8, 8}, Shape{"", 8, 1, 16, 16, true}}) {
+  for (const Shape& shape : {Shape{"", 12, 12, 8, 8}, Shape{"", 8, 1, 16, 16, true},
+                             Shape{"", 12, 4, 8, 8, false, 24}}) {
     for (const std::vector<Span>& spans : {std::vector<Span>{{3000, 1}}, {{1500, 40}, {700, 1}}}) {
       const Batch<float> batch(shape, spans, 9);
       const std::vector<float> out = batch.Run(1);
@@ -329,13 +333,26 @@ TEST(PagedAttentionControl, StaleRowIsDetected) {
   for (size_t i = 4 * 7; i < out.size(); ++i) EXPECT_NEAR(out[i], expected[i], kTolerance);
 }
 
-TEST(PagedAttentionControl, PoisonedRowIsDetected) {
-  Batch<float> batch({"", 2, 1, 9, 7}, {{20, 1}}, 6);
-  for (int64_t c = 0; c < 9 + 7; ++c) {
-    batch.At(0, 20, c) = std::numeric_limits<float>::quiet_NaN();
+class PagedAttentionNaN : public InstructionSetTest {};
+
+// Of the last position's key alone, of its value alone, and of a query.
+TEST_P(PagedAttentionNaN, IsSeenInTheOutput) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float sign : {1.0f, -1.0f}) {
+    for (const int64_t begin : {0, 9}) {
+      Batch<float> batch({"", 2, 1, 9, 7}, {{20, 1}}, 6);
+      const int64_t end = begin == 0 ? 9 : 9 + 7;
+      for (int64_t c = begin; c < end; ++c) batch.At(0, 20, c) = std::copysign(nan, sign);
+      EXPECT_TRUE(std::isnan(batch.Run()[0])) << "from element " << begin;
+    }
+    Batch<float> batch({"", 2, 1, 9, 7}, {{0, 1}}, 6);
+    batch.q()[3] = std::copysign(nan, sign);
+    EXPECT_TRUE(std::isnan(batch.Run()[0]));
   }
-  EXPECT_TRUE(std::isnan(batch.Run()[0]));
 }
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionNaN, testing::ValuesIn(InstructionSets()),
+                         InstructionSetName);
 
 }  // namespace
 }  // namespace triptych

@@ -96,11 +96,6 @@ class PagedRunner {
     return RunStep(decoder_, ids, step, every, cache_);
   }
 
-  // The cache row of a position, in every layer's flattened cache.
-  int64_t Row(int64_t sequence, int64_t position) const {
-    return blocks_[sequence][position / kBlockPositions] * kBlockPositions +
-           position % kBlockPositions;
-  }
   // What a layer's cache holds for a position: [row_elements].
   at::Tensor CacheRow(int64_t layer, int64_t sequence, int64_t position) {
     const int32_t block = blocks_[sequence][position / kBlockPositions];

@@ -87,8 +87,10 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     options.kv_cache_bytes =
         conduct.pool_positions *
         MakeCacheGeometry(config_, options.kv_dtype, options.block_positions).BytesPerPosition();
-    Engine engine(ServingDecoder(config_, weights_, dtype), std::make_shared<const ByteTokenizer>(),
-                  options);
+    auto decoder = std::make_unique<Decoder>(config_, Cast(weights_, dtype), dtype);
+    decoder->PrepareToServe(kVanillaFrom);
+    EXPECT_EQ(decoder->vanilla_from() == kVanillaFrom, GetParam().name == "MlaVanilla");
+    Engine engine(std::move(decoder), std::make_shared<const ByteTokenizer>(), options);
     std::vector<size_t> order(requests.size());
     std::iota(order.begin(), order.end(), 0);
     if (!conduct.one_by_one) std::shuffle(order.begin(), order.end(), std::mt19937_64(7));
