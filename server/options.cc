@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "engine/attention/cost_model.h"
+
 namespace triptych {
 namespace {
 
@@ -62,6 +64,27 @@ bool IsModelName(const std::string& name) {
          });
 }
 
+// Of the whole text.
+std::optional<int64_t> ParseInteger(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// "auto", "never" or a position, as Decoder::PrepareToServe takes it.
+std::optional<int64_t> ParseVanillaFrom(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  if (text == "never") return kNeverVanilla;
+  const std::optional<int64_t> position = ParseInteger(text);
+  if (!position || *position < 0) {
+    throw std::invalid_argument("\"" + text +
+                                "\" is not a position; allowed: auto, never, integers from 0 to " +
+                                std::to_string(INT64_MAX));
+  }
+  return position;
+}
+
 // The settings behind NAME=DIR: SETTING=VALUE[,SETTING=VALUE...].
 void ParseSettings(const std::string& text, int64_t memory_bytes, ModelOptions* model) {
   const std::string of_model = " of model " + model->name;
@@ -111,16 +134,15 @@ void ParseSettings(const std::string& text, int64_t memory_bytes, ModelOptions* 
     const auto found = values.find(key);
     if (found == values.end()) return 0;
     const std::string& value = found->second;
-    int64_t count = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), count);
-    if (error != std::errc() || end != value.data() + value.size() || count < 1) {
+    const std::optional<int64_t> count = ParseInteger(value);
+    if (!count || *count < 1) {
       refuse(key, value,
              "is not a count; allowed: integers from 1 to " + std::to_string(INT64_MAX));
     }
     if (attention == values.end() || attention->second != kind) {
       refuse(key, value, "is allowed only with attention=" + kind);
     }
-    return count;
+    return *count;
   };
   conversion.groups = parse_count("groups", "gqa");
   conversion.rank = parse_count("rank", "mla");
@@ -272,6 +294,12 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
          "--device", [&](const std::string& name) { options->device = ParseDevice(name); },
          "of weights, cache and compute: cpu, cuda or cuda:N [cpu]")
       ->check(Parses("DEVICE", ParseDevice));
+  app.add_option_function<std::string>(
+         "--vanilla-from",
+         [&](const std::string& text) { options->vanilla_from = ParseVanillaFrom(text); },
+         "MLA: position of a prompt from which on it is attended by vanilla attention; auto, where "
+         "that pays, or never [auto]")
+      ->check(Parses("POSITION", ParseVanillaFrom));
   add_count("--block-positions", options->engine.block_positions, 4096,
             "positions in one cache block");
   add_count("--max-batch-tokens", options->engine.max_batch_tokens, 1 << 20,

@@ -31,8 +31,9 @@ struct ServerOptions {
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<DType> dtype;
   std::optional<DType> kv_dtype;
-  at::Device device = at::kCPU;  // of all models
-  EngineOptions engine;          // kv_cache_bytes and kv_dtype there are set for each model
+  at::Device device = at::kCPU;         // of all models
+  std::optional<int64_t> vanilla_from;  // of all models, as Decoder::PrepareToServe takes it
+  EngineOptions engine;                 // kv_cache_bytes and kv_dtype there are set for each model
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
   std::string log_level = "info";

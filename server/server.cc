@@ -5,6 +5,8 @@
 #include <grpcpp/server_builder.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -25,6 +27,18 @@ HostedModel Load(const HostOptions& options) {
   }
 }
 
+// The end of a model's log line; empty unless MLA.
+std::string HowLatentAttends(const HostedModel& model) {
+  const std::vector<ReducedForm>& forms = model.latent_forms;
+  if (forms.empty()) return "";
+  const auto factored = std::count(forms.begin(), forms.end(), ReducedForm::kFactored);
+  const std::string prompts = model.vanilla_from ? "vanilla attention from position " +
+                                                       std::to_string(*model.vanilla_from) + " on"
+                                                 : "reduced attention alone";
+  return "; layers: " + std::to_string(factored) + " factored, " +
+         std::to_string(std::ssize(forms) - factored) + " premultiplied; prompts by " + prompts;
+}
+
 std::vector<HostedModel> LoadModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   SetComputeThreads(options.threads);  // of this thread: conversions compute
@@ -36,17 +50,19 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
                      .kv_dtype = options.kv_dtype,
                      .engine = options.engine,
                      .conversion = options.models[i].conversion,
-                     .device = options.device};
+                     .device = options.device,
+                     .vanilla_from = options.vanilla_from};
     host.engine.kv_cache_bytes = kv_cache_bytes[i];
     const HostedModel& model = models.emplace_back(Load(host));
     std::string attention(Name(model.config.attention));
     if (model.converted_from) {
       attention += " (converted from " + std::string(Name(*model.converted_from)) + ")";
     }
-    spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit",
-                 model.name, attention, model.parameters, Name(model.weight_dtype),
-                 model.engine->geometry().BytesPerPosition(), Name(model.kv_dtype),
-                 model.engine->pool_positions());
+    spdlog::info(
+        "model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
+        model.name, attention, model.parameters, Name(model.weight_dtype),
+        model.engine->geometry().BytesPerPosition(), Name(model.kv_dtype),
+        model.engine->pool_positions(), HowLatentAttends(model));
   }
   return models;
 }

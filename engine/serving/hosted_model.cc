@@ -57,8 +57,12 @@ HostedModel LoadHostedModel(const HostOptions& options) {
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(options.device);
   auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
                                            ToScalarType(model.weight_dtype));
-  decoder->PrepareToServe();
+  decoder->PrepareToServe(options.vanilla_from);
   decoder->DropDense();
+  model.latent_forms = decoder->reduced_forms();
+  if (decoder->vanilla_from() < model.config.max_position_embeddings) {
+    model.vanilla_from = decoder->vanilla_from();
+  }
   EngineOptions engine = options.engine;
   engine.kv_dtype = model.kv_dtype;
   model.engine = std::make_unique<Engine>(std::move(decoder), model.tokenizer, engine);

@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "engine/attention/latent_attention.h"
 #include "engine/model/config.h"
 #include "engine/model/conversion.h"
 #include "engine/serving/engine.h"
@@ -23,7 +25,10 @@ struct HostedModel {
   DType weight_dtype = DType::kFloat32;
   DType kv_dtype = DType::kFloat32;
   int64_t parameters = 0;
-  int64_t parameter_bytes = 0;  // in weight_dtype
+  int64_t parameter_bytes = 0;            // in weight_dtype
+  std::vector<ReducedForm> latent_forms;  // of each layer; empty unless MLA
+  // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
+  std::optional<int64_t> vanilla_from;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<Engine> engine;
 };
@@ -36,6 +41,7 @@ struct HostOptions {
   EngineOptions engine;                       // kv_dtype there is ignored
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
   at::Device device = at::kCPU;               // of weights and cache
+  std::optional<int64_t> vanilla_from = {};   // as Decoder::PrepareToServe takes it
 };
 
 // "cpu", "cuda" or "cuda:N". Throws std::invalid_argument with one clear line if LibTorch has no

@@ -4,16 +4,25 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/attention/cost_model.h"
 #include "tests/server/test_server.h"
+#include "tests/support/random_model.h"
 
 namespace triptych {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
 using google::protobuf::util::TimeUtil;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Ge;
+using testing::IsEmpty;
+using testing::Lt;
+using testing::Optional;
 using testing::SizeIs;
 using Inference = v1::InferenceService::Stub;
 using Models = v1::ModelService::Stub;
@@ -92,6 +101,40 @@ TEST(ModelServiceTest, DescribesEachModel) {
   // D x D and three of D x F.
   EXPECT_EQ(list.models(0).parameters(),
             2 * 258 * 24 + 64 * 24 + 24 + 2 * (2 * 24 + 4 * 24 * 24 + 3 * 24 * 43));
+}
+
+TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
+  ModelConfig gains = SmallModel(AttentionKind::kMla);
+  gains.kv_lora_rank = {24, 2};
+  ModelConfig does_not = SmallModel(AttentionKind::kMla);
+  does_not.kv_lora_rank = {1, 2};
+  // What GetModel gives for the one that gains by vanilla attention.
+  const auto vanilla_from = [&](std::optional<int64_t> asked) -> std::optional<int64_t> {
+    const TestServer server({.models = {{"gains", gains},
+                                        {"does-not", does_not},
+                                        {"mha", SmallModel(AttentionKind::kMha)}},
+                             .vanilla_from = asked});
+    std::map<std::string, v1::Model> models;
+    for (const std::string name : {"gains", "does-not", "mha"}) {
+      v1::GetModelRequest request;
+      request.set_model(name);
+      v1::GetModelResponse response;
+      EXPECT_TRUE(Call(server.models(), &Models::GetModel, request, &response).ok());
+      models[name] = response.model();
+    }
+    EXPECT_THAT(models["gains"].latent_forms(), ElementsAre("factored", "premultiplied"));
+    EXPECT_THAT(models["does-not"].latent_forms(), ElementsAre("premultiplied", "premultiplied"));
+    EXPECT_FALSE(models["does-not"].has_vanilla_from());
+    EXPECT_THAT(models["mha"].latent_forms(), IsEmpty());
+    EXPECT_FALSE(models["mha"].has_vanilla_from());
+    if (!models["gains"].has_vanilla_from()) return std::nullopt;
+    return models["gains"].vanilla_from();
+  };
+  EXPECT_THAT(vanilla_from({}), Optional(AllOf(Ge(0), Lt(64))));
+  EXPECT_EQ(vanilla_from(0), 0);
+  EXPECT_EQ(vanilla_from(63), 63);
+  EXPECT_EQ(vanilla_from(64), std::nullopt);  // which no prompt reaches
+  EXPECT_EQ(vanilla_from(kNeverVanilla), std::nullopt);
 }
 
 // Calls every method that takes a model.

@@ -126,7 +126,8 @@ class ServerProcessTest : public testing::Test {
 };
 
 TEST_F(ServerProcessTest, LogsOneLinePerModel) {
-  ServerProcess server(Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB"}));
+  ServerProcess server(
+      Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB", "--vanilla-from", "12"}));
   ASSERT_NE(server.address(), "");
   ASSERT_THAT(server.lines(), SizeIs(4));
   const std::vector<TestModel> models = OneOfEachKind();
@@ -135,11 +136,14 @@ TEST_F(ServerProcessTest, LogsOneLinePerModel) {
     const int64_t bytes = BytesPerPosition(models[i].config);
     const int64_t positions = (1 << 20) / (16 * bytes) * 16;
     const std::string& name = models[i].name;
+    const std::string how = name == "mla" ? "; layers: 1 factored, 1 premultiplied; prompts by "
+                                            "vanilla attention from position 12 on"
+                                          : "";
     EXPECT_TRUE(std::regex_search(
         server.lines()[i],
         std::regex(time + "model " + name + ": " + name + ", [0-9]+ parameters in float32, " +
                    std::to_string(bytes) + " bytes per position in float32, " +
-                   std::to_string(positions) + " positions fit$")))
+                   std::to_string(positions) + " positions fit" + how + "$")))
         << server.lines()[i];
   }
   EXPECT_TRUE(std::regex_search(server.lines()[3],
