@@ -10,9 +10,9 @@ namespace triptych {
 double ExpansionCost() {
   const int64_t sets = hwy::SupportedTargets();
   const int64_t best = sets & -sets;  // of x86, better ones are lower bits
-  if (best <= HWY_AVX3) return 25;
-  if (best <= HWY_AVX2) return 15;
-  return 10;
+  if (best <= HWY_AVX3) return 220;
+  if (best <= HWY_AVX2) return 160;
+  return 100;
 }
 
 bool VanillaCanPay(const LatentShape& shape) { return 2 * shape.rank > shape.d_qk + shape.d_v; }

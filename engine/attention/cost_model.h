@@ -13,8 +13,9 @@ namespace triptych {
 inline constexpr int64_t kNeverVanilla = std::numeric_limits<int64_t>::max();
 
 // What it costs to expand one element of a head's key or value and to lay it out for the kernel, in
-// multiply-adds of that kernel. Measured for each instruction set by
-// `build/release/bin/cost_model_bench`; nothing is timed here.
+// the multiply-adds that it can save. From a table for each instruction set, which holds what makes
+// VanillaCrossover come near to where `build/release/bin/cost_model_bench` measures it; nothing is
+// timed here.
 double ExpansionCost();
 
 // Whether vanilla attention, of factored weights, ever costs less than reduced: its core does.

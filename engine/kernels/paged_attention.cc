@@ -78,7 +78,8 @@ HWY_INLINE FloatVec LoadRow(const uint16_t* row) {
 }
 
 HWY_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
-// Of how many elements one lies at the start of a line of the cache.
+// Of how many elements one lies at the start of a line of the cache: a power of two, for where a
+// stride is none, there are too many for one line.
 template <typename Row>
 HWY_INLINE int64_t ElementsOfLine(int64_t stride) {
   return std::max<int64_t>(64 / (stride * static_cast<int64_t>(sizeof(Row))), 1);
@@ -91,18 +92,19 @@ struct Panels {
 };
 
 // Scores of kRows queries from `query` on at kColumns panels from `panel` on.
-template <int kRows, int kColumns, typename Row>
+template <bool kPrefetch, int kRows, int kColumns, typename Row>
 void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel) {
   const FloatTag d;
   const int64_t row = group * s.queries + query;
   const float* q = s.q + row * s.key_width;
   const Row* keys[kColumns];
-  const Row* ahead[kColumns];
-  const bool prefetch = s.prefetch && query == 0;
-  const int64_t every = ElementsOfLine<Row>(s.stride);
+  [[maybe_unused]] const Row* ahead[kColumns];
+  [[maybe_unused]] const int64_t every = ElementsOfLine<Row>(s.stride);
   for (int c = 0; c < kColumns; ++c) {
     keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
-    ahead[c] = s.keys[panel + c + kStreams] + group * s.key_width * s.stride;
+    if constexpr (kPrefetch) {
+      ahead[c] = s.keys[panel + c + kStreams] + group * s.key_width * s.stride;
+    }
   }
   FloatVec sums[kRows][kColumns][kVectors];
   HWY_UNROLL(16)
@@ -116,7 +118,9 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
   for (int64_t k = 0; k < s.key_width; ++k) {
     HWY_UNROLL(16)
     for (int c = 0; c < kColumns; ++c) {
-      if (prefetch && k % every == 0) Prefetch(ahead[c] + k * s.stride);
+      if constexpr (kPrefetch) {
+        if ((k & (every - 1)) == 0) Prefetch(ahead[c] + k * s.stride);
+      }
       HWY_UNROLL(16)
       for (int v = 0; v < kVectors; ++v) {
         const FloatVec key = LoadRow(keys[c] + k * s.stride + v * kLanes);
@@ -141,22 +145,22 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
 }
 
 // kColumns panels at a time and then fewer.
-template <int kRows, int kColumns, typename Row>
+template <bool kPrefetch, int kRows, int kColumns, typename Row>
 HWY_INLINE void ScorePanels(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
   for (; panels.begin + kColumns <= panels.end; panels.begin += kColumns) {
-    ScoreTile<kRows, kColumns>(s, group, query, panels.begin);
+    ScoreTile<kPrefetch, kRows, kColumns>(s, group, query, panels.begin);
   }
-  if constexpr (kColumns > 1) ScorePanels<kRows, kColumns / 2>(s, panels, group, query);
+  if constexpr (kColumns > 1) ScorePanels<kPrefetch, kRows, kColumns / 2>(s, panels, group, query);
 }
 
 // kRows queries at a time and then fewer.
-template <int kRows, typename Row>
+template <bool kPrefetch, int kRows, typename Row>
 HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
   constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, 2);
   for (; query + kRows <= s.queries; query += kRows) {
-    ScorePanels<kRows, kColumns>(s, panels, group, query);
+    ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
   }
-  if constexpr (kRows > 1) ScoreQueries<kRows / 2>(s, panels, group, query);
+  if constexpr (kRows > 1) ScoreQueries<kPrefetch, kRows / 2>(s, panels, group, query);
 }
 
 // 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
@@ -232,13 +236,12 @@ HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float*
 #endif
 
 // kColumns elements of the values from `column` on, weighted for kRows queries from `query` on.
-template <int kRows, int kColumns, typename Row>
+template <bool kPrefetch, int kRows, int kColumns, typename Row>
 void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query, int64_t column) {
   const FloatTag d;
   const int64_t row = group * s.queries + query;
   const float* weights = s.scores + row * kSplit;
-  const bool prefetch = s.prefetch && query == 0;
-  const int64_t every = ElementsOfLine<Row>(s.stride);
+  [[maybe_unused]] const int64_t every = ElementsOfLine<Row>(s.stride);
   FloatVec sums[kRows][kColumns];
   HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
@@ -251,7 +254,7 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t first = (group * s.value_width + column) * s.stride;
     const Row* values = s.values[panel] + first;
-    const Row* ahead = s.values[panel + kStreams] + first;
+    [[maybe_unused]] const Row* ahead = kPrefetch ? s.values[panel + kStreams] + first : nullptr;
     HWY_UNROLL(16)
     for (int v = 0; v < kVectors; ++v) {
       FloatVec w[kRows];
@@ -262,7 +265,9 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
       HWY_UNROLL(16)
       for (int c = 0; c < kColumns; ++c) {
         const Row* from = values + c * s.stride + v * kLanes;
-        if (v == 0 && prefetch && c % every == 0) Prefetch(ahead + c * s.stride);
+        if constexpr (kPrefetch) {
+          if (v == 0 && (c & (every - 1)) == 0) Prefetch(ahead + c * s.stride);
+        }
         const FloatVec value = LoadRow(from);
         HWY_UNROLL(16)
         for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], value, sums[r][c]);
@@ -292,53 +297,63 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
   }
 }
 
-template <int kRows, int kColumns, typename Row>
+template <bool kPrefetch, int kRows, int kColumns, typename Row>
 HWY_INLINE void ValueQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
                              int64_t column) {
   for (; query + kRows <= s.queries; query += kRows) {
-    ValueTile<kRows, kColumns>(s, panels, group, query, column);
+    ValueTile<kPrefetch, kRows, kColumns>(s, panels, group, query, column);
   }
-  if constexpr (kRows > 1) ValueQueries<kRows / 2, kColumns>(s, panels, group, query, column);
+  if constexpr (kRows > 1)
+    ValueQueries<kPrefetch, kRows / 2, kColumns>(s, panels, group, query, column);
 }
 
 // All queries, kColumns elements at a time and then fewer: 4 of them at least, or one.
-template <int kRows, int kColumns, typename Row>
+template <bool kPrefetch, int kRows, int kColumns, typename Row>
 HWY_INLINE void ValueColumns(const Split<Row>& s, Panels panels, int64_t group, int64_t column) {
   for (; column + kColumns <= s.value_width; column += kColumns) {
-    ValueQueries<kRows, kColumns>(s, panels, group, 0, column);
+    ValueQueries<kPrefetch, kRows, kColumns>(s, panels, group, 0, column);
   }
   if constexpr (kColumns > 4) {
-    ValueColumns<kRows, kColumns / 2>(s, panels, group, column);
+    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column);
   } else if constexpr (kColumns > 1) {
-    ValueColumns<kRows, 1>(s, panels, group, column);
+    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column);
   }
 }
 
-template <typename Row>
+template <bool kPrefetch, typename Row>
 void AttendSplit(const Split<Row>& s) {
   // Every query reads a few panels while a near cache holds them.
   constexpr int kRows = std::max(kSums / 2 / kVectors, 1);
   for (int64_t begin = 0; begin < s.panels; begin += kStreams) {
     for (int64_t group = 0; group < s.groups; ++group) {
-      ScoreQueries<kRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group, 0);
+      ScoreQueries<kPrefetch, kRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group, 0);
     }
   }
   for (int64_t row = 0; row < s.groups * s.queries; ++row) {
     Exponentiate(s.scores + row * kSplit, s.visible[row % s.queries], s.panels, &s.max[row],
                  &s.sum[row]);
   }
-  const int64_t streams = s.prefetch ? kStreams : s.panels;
+  const int64_t streams = kPrefetch ? kStreams : s.panels;
   for (int64_t begin = 0; begin < s.panels; begin += streams) {
     const Panels panels{begin, std::min(begin + streams, s.panels)};
     for (int64_t group = 0; group < s.groups; ++group) {
       if (s.queries == 1) {
-        ValueColumns<1, kSums>(s, panels, group, 0);
+        ValueColumns<kPrefetch, 1, kSums>(s, panels, group, 0);
       } else if (s.queries < 4) {
-        ValueColumns<2, kSums / 2>(s, panels, group, 0);
+        ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);
       } else {
-        ValueColumns<kSums / 4, 4>(s, panels, group, 0);
+        ValueColumns<kPrefetch, kSums / 4, 4>(s, panels, group, 0);
       }
     }
+  }
+}
+
+template <typename Row>
+void AttendSplit(const Split<Row>& s) {
+  if (s.prefetch) {
+    AttendSplit<true>(s);
+  } else {
+    AttendSplit<false>(s);
   }
 }
 

@@ -73,45 +73,35 @@ class Prompt {
   std::unique_ptr<LatentAttention> attention_;
 };
 
-// The least squares of reduced - vanilla = pair * (pairs' multiply-adds saved) - element *
-// (elements expanded) over lengths; returns element / pair.
-double FittedCost(const LatentShape& s, const std::vector<int64_t>& lengths,
-                  const std::vector<double>& gains) {
-  const auto heads = static_cast<double>(s.heads);
-  double pp = 0, pe = 0, ee = 0, pg = 0, eg = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    const auto n = static_cast<double>(lengths[i]);
-    // Weighted by 1 / n^2, so that short prompts count.
-    const double p = heads * static_cast<double>(2 * s.rank - s.d_qk - s.d_v) * (n + 1) / 2 / n;
-    const double e = heads * static_cast<double>(s.d_qk + s.d_rope + s.d_v) / n;
-    const double g = gains[i] / n / n;
-    pp += p * p;
-    pe += p * e;
-    ee += e * e;
-    pg += p * g;
-    eg += e * g;
+// Where vanilla stays ahead, between measured lengths; 0 if it does not.
+double MeasuredCrossover(const Prompt& prompt) {
+  double after_length = 0, after_gain = 0;
+  for (const int64_t length : {1536, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 32, 16}) {
+    const double reduced = prompt.Seconds(length, false);
+    const double gain = (reduced - prompt.Seconds(length, true)) / reduced;
+    const auto here = static_cast<double>(length);
+    if (gain <= 0) {
+      if (after_length == 0) return 0;
+      return here + (after_length - here) * gain / (gain - after_gain);
+    }
+    after_length = here;
+    after_gain = gain;
   }
-  const double determinant = pp * ee - pe * pe;
-  const double pair = (pg * ee - eg * pe) / determinant;
-  const double element = -(eg * pp - pg * pe) / determinant;
-  return element / pair;
+  return after_length;
 }
 
 void Run(const LatentShape& s, int64_t width) {
   const Prompt prompt(s, width);
-  const std::vector<int64_t> lengths = {24, 48, 96, 144, 192, 256, 384, 512};
-  std::vector<double> gains;
-  int64_t first_gain = 0;  // of vanilla, at one of these lengths
-  for (const int64_t length : lengths) {
-    gains.push_back(prompt.Seconds(length, false) - prompt.Seconds(length, true));
-    if (gains.back() > 0 && first_gain == 0) first_gain = length;
-    if (gains.back() <= 0) first_gain = 0;
-  }
-  std::printf("  H %-3ld d %-3ld d_R %-2ld r %-3ld   %8.1f   %8ld   %8ld\n",
+  const int64_t stored = VanillaCrossover({s}, ExpansionCost());
+  const double measured = MeasuredCrossover(prompt);
+  // The cost that would have given it.
+  const double implied = (measured + 1) / 2 * static_cast<double>(2 * s.rank - s.d_qk - s.d_v) /
+                         static_cast<double>(s.d_qk + s.d_rope + s.d_v);
+  std::printf("  H %-3ld d %-3ld d_R %-2ld r %-3ld %9ld %10.0f %10.0f %10.2f %10.2f\n",
               static_cast<long>(s.heads), static_cast<long>(s.d_qk), static_cast<long>(s.d_rope),
-              static_cast<long>(s.rank), FittedCost(s, lengths, gains),
-              static_cast<long>(VanillaCrossover({s}, ExpansionCost())),
-              static_cast<long>(first_gain));
+              static_cast<long>(s.rank), static_cast<long>(stored), measured, implied,
+              prompt.Seconds(stored, true) / prompt.Seconds(stored, false),
+              prompt.Seconds(2048, true) / prompt.Seconds(2048, false));
 }
 
 }  // namespace
@@ -120,12 +110,14 @@ void Run(const LatentShape& s, int64_t width) {
 int main() {
   using triptych::LatentShape;
   triptych::SetServingThreads(static_cast<int>(std::thread::hardware_concurrency()));
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+  const int64_t supported = hwy::SupportedTargets();
+  for (int64_t left = supported; left != 0; left &= left - 1) {
     const int64_t set = left & -left;
-    hwy::SetSupportedTargetsForTest(set);
+    hwy::SetSupportedTargetsForTest(supported & ~(set - 1));  // and lesser ones
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    std::printf("%s: stored expansion cost %.0f\n  %-27s %8s   %8s   %8s\n", hwy::TargetName(set),
-                triptych::ExpansionCost(), "", "fitted", "crossover", "measured");
+    std::printf("%s: stored cost %.0f\n  %-24s %9s %10s %10s %10s %10s\n", hwy::TargetName(set),
+                triptych::ExpansionCost(), "crossover; vanilla / reduced", "stored", "measured",
+                "its cost", "there", "at 2048");
     triptych::Run({.heads = 8, .d_qk = 32, .d_v = 32, .rank = 64}, 256);
     triptych::Run({.heads = 12, .d_qk = 64, .d_v = 64, .rank = 128, .d_rope = 32}, 768);
     triptych::Run({.heads = 16, .d_qk = 128, .d_v = 128, .rank = 512, .d_rope = 64}, 2048);
