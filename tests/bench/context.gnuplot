@@ -5,6 +5,7 @@ set datafile separator ","
 set datafile missing NaN
 set logscale x 2
 set logscale y 10
+set xrange [64:65536]
 set grid
 set multiplot layout 1,2
 set xlabel "positions in the cache"
@@ -20,7 +21,11 @@ do for [i = 1:2] {
   if (strlen(marks[2 * i - 1]) > 0) {
     at = real(marks[2 * i - 1])
     set arrow i from at, graph 0 to at, graph 1 nohead dashtype 2 linecolor "gray40"
-    set label i "MLA ".marks[2 * i] at at, graph (0.98 - 0.06 * i) right offset -0.5, 0
+    if (at < 2048) {
+      set label i "MLA ".marks[2 * i] at at, graph (0.98 - 0.06 * i) left offset 0.5, 0
+    } else {
+      set label i "MLA ".marks[2 * i] at at, graph (0.98 - 0.06 * i) right offset -0.5, 0
+    }
   }
 }
 plot for [kind in kinds] ARG1 using 2:(of(kind, $3)) every ::1 with linespoints linewidth 2 \
