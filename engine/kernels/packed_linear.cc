@@ -15,6 +15,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/kernels/ceil_div.h"
+
 #ifndef TRIPTYCH_PACKED_LINEAR_ONCE
 #define TRIPTYCH_PACKED_LINEAR_ONCE
 namespace triptych {
@@ -274,8 +276,6 @@ HWY_EXPORT(RoundToBFloat16);
 
 // Rows that keep the cost of reading weights small.
 constexpr int64_t kTaskRows = 48;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // 32-bit elements of an input row.
 template <typename Element>

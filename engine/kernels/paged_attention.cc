@@ -14,6 +14,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/kernels/ceil_div.h"
+#include "engine/kernels/load-inl.h"
+
 #ifndef TRIPTYCH_PAGED_ATTENTION_ONCE
 #define TRIPTYCH_PAGED_ATTENTION_ONCE
 namespace triptych {
@@ -69,14 +72,6 @@ constexpr int kVectors = static_cast<int>(kPanel / kLanes);  // of a panel
 // Sums that registers hold, next to what is multiplied.
 constexpr int kSums = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 8 : 16;
 
-HWY_INLINE FloatVec LoadRow(const float* row) { return hn::LoadU(FloatTag(), row); }
-HWY_INLINE FloatVec LoadRow(const uint16_t* row) {
-  const FloatTag d;
-  const hn::Rebind<uint16_t, FloatTag> narrow;
-  const hn::RebindToUnsigned<FloatTag> wide;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, row))));
-}
-
 HWY_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 // Of how many elements one lies at the start of a line of the cache: a power of two, for where a
 // stride is none, there are too many for one line.
@@ -123,7 +118,7 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
       }
       HWY_UNROLL(16)
       for (int v = 0; v < kVectors; ++v) {
-        const FloatVec key = LoadRow(keys[c] + k * s.stride + v * kLanes);
+        const FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
         HWY_UNROLL(16)
         for (int r = 0; r < kRows; ++r) {
           sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
@@ -268,7 +263,7 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
         if constexpr (kPrefetch) {
           if (v == 0 && (c & (every - 1)) == 0) Prefetch(ahead + c * s.stride);
         }
-        const FloatVec value = LoadRow(from);
+        const FloatVec value = LoadFloats(d, from);
         HWY_UNROLL(16)
         for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], value, sums[r][c]);
       }
@@ -375,10 +370,6 @@ HWY_EXPORT(AttendSplitBFloat16);
 auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(AttendSplitFloat); }
 auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16); }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-float Widen(float x) { return x; }
-float Widen(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
 float RoundTo(const float*, float x) { return x; }
 uint16_t RoundTo(const uint16_t*, float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
@@ -632,7 +623,8 @@ void ReadPagedRows(const Row* cache, int64_t row_width, int64_t block_positions,
     const Row* from = cache + blocks[first / block_positions] * block_positions * row_width;
     const int64_t count = std::min(block_positions, length - first);
     for (int64_t c = 0; c < row_width; ++c, from += block_positions) {
-      for (int64_t i = 0; i < count; ++i) rows[(first + i) * row_width + c] = Widen(from[i]);
+      for (int64_t i = 0; i < count; ++i)
+        rows[(first + i) * row_width + c] = HWY_NAMESPACE::LoadFloat(from + i);
     }
   }
 }

@@ -1,12 +1,12 @@
 #include "engine/kernels/residual_stream.h"
 
-#include <bit>
-
 // Compiled once for each instruction set; the best one is chosen at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/residual_stream.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "engine/kernels/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace triptych {
@@ -17,27 +17,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<FloatTag>;
 
-HWY_INLINE FloatVec Load(const float* x) { return hn::LoadU(FloatTag(), x); }
-HWY_INLINE FloatVec Load(const uint16_t* x) {
-  const hn::Rebind<uint16_t, FloatTag> narrow;
-  const hn::RebindToUnsigned<FloatTag> wide;
-  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, x))));
-}
-
-HWY_INLINE float LoadScalar(const float* x) { return *x; }
-HWY_INLINE float LoadScalar(const uint16_t* x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(*x) << 16);
-}
-
 template <typename Row>
 void CopyOrAdd(const Row* x, int64_t count, bool add, float* y) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(add ? hn::Add(hn::LoadU(d, y + i), Load(x + i)) : Load(x + i), d, y + i);
+    hn::StoreU(add ? hn::Add(hn::LoadU(d, y + i), LoadFloats(d, x + i)) : LoadFloats(d, x + i), d,
+               y + i);
   }
-  for (; i < count; ++i) y[i] = add ? y[i] + LoadScalar(x + i) : LoadScalar(x + i);
+  for (; i < count; ++i) y[i] = add ? y[i] + LoadFloat(x + i) : LoadFloat(x + i);
 }
 
 void CopyOrAddFloat(const float* x, int64_t count, bool add, float* y) {

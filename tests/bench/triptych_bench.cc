@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kernels/ceil_div.h"
 #include "engine/kernels/threads.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/decoder.h"
@@ -95,8 +96,6 @@ std::string InFlags(std::string message) {
 DType ToDType(const std::string& name) {
   return name == Name(DType::kFloat32) ? DType::kFloat32 : DType::kBFloat16;
 }
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Steps that compute the prompts of a batch, in each of which those before decode one token.
 int64_t FillSteps(const Options& options) {
