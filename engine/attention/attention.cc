@@ -77,7 +77,7 @@ at::Tensor Attention::WriteAndAttend(const at::Tensor& q, const at::Tensor& rows
 void WriteRows(const float* rows, int64_t rows_stride, int64_t row_width,
                const std::vector<PagedSequence>& sequences, const at::Tensor& cache) {
   WithElements(cache, [&](auto* elements) {
-    WritePagedRows(rows, rows_stride, row_width, cache.size(2), sequences, elements);
+    WritePagedRows(rows, rows_stride, row_width, cache.size(2), sequences, elements, ComputePool());
   });
 }
 

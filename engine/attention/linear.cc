@@ -4,20 +4,18 @@ namespace triptych {
 namespace {
 
 // weight: [groups, outputs, inputs], bias: [groups, outputs] or undefined
-PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias,
-                        PackedLinear::Inputs inputs) {
+PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias) {
   const at::Tensor rows = weight.contiguous();
   const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat).contiguous() : at::Tensor();
   const PackedLinear::Shape shape{rows.size(0), rows.size(1), rows.size(2)};
   const float* bias_data = bias.defined() ? wide_bias.data_ptr<float>() : nullptr;
   if (rows.scalar_type() == at::kFloat) return {shape, rows.data_ptr<float>(), bias_data};
-  return {shape, reinterpret_cast<const uint16_t*>(rows.data_ptr<at::BFloat16>()), bias_data,
-          inputs};
+  return {shape, reinterpret_cast<const uint16_t*>(rows.data_ptr<at::BFloat16>()), bias_data};
 }
 
 }  // namespace
 
-PackedLinear Pack(const std::vector<Linear>& layers, PackedLinear::Inputs inputs) {
+PackedLinear Pack(const std::vector<Linear>& layers) {
   std::vector<at::Tensor> weights, biases;
   bool any_bias = false;
   for (const Linear& layer : layers) {
@@ -27,13 +25,10 @@ PackedLinear Pack(const std::vector<Linear>& layers, PackedLinear::Inputs inputs
     biases.push_back(layer.bias.defined() ? layer.bias.to(at::kFloat)
                                           : at::zeros({layer.weight.size(0)}, at::kFloat));
   }
-  return PackGroups(at::cat(weights).unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor(),
-                    inputs);
+  return PackGroups(at::cat(weights).unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor());
 }
 
-PackedLinear PackHeads(const at::Tensor& weight) {
-  return PackGroups(weight, {}, PackedLinear::Inputs::kBFloat16);
-}
+PackedLinear PackHeads(const at::Tensor& weight) { return PackGroups(weight, {}); }
 
 std::vector<float> ToFloats(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};

@@ -34,9 +34,7 @@ inline bool ServesOnKernels(const at::Tensor& weight) {
 
 // For serving: linear layers that read the same input as one, whose outputs follow one another.
 // Weights are all float32 or all bfloat16; those not defined are left out.
-// `inputs`: what bfloat16 weights are multiplied with.
-PackedLinear Pack(const std::vector<Linear>& layers,
-                  PackedLinear::Inputs inputs = PackedLinear::Inputs::kBFloat16);
+PackedLinear Pack(const std::vector<Linear>& layers);
 
 // For serving: a product per head.
 //   weight: [heads, out, in] float32 or bfloat16

@@ -138,8 +138,8 @@ void PackedLatentAttention::AttendVanilla(const Tokens& tokens, const at::Tensor
     for (int64_t p = 0; p < length && d_rope_ > 0; ++p) {
       std::copy_n(rows + p * row_width + rank_, d_rope_, expanded + p * width + d_qk_);
     }
-    WritePagedRows(expanded, width, width, kBlockPositions, {{table.data(), 0, length}},
-                   head_cache);
+    WritePagedRows(expanded, width, width, kBlockPositions, {{table.data(), 0, length}}, head_cache,
+                   ComputePool());
     PagedAttention(tokens.queries + h * (d_qk_ + d_rope_), in_width(), head_cache, kBlockPositions,
                    layout, scale_, {{table.data(), sequence.start, sequence.count}},
                    tokens.values + h * d_v_, heads_ * d_v_, ComputePool());

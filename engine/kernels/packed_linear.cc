@@ -26,15 +26,16 @@ constexpr int64_t kPanel = 32;  // outputs
 
 // Rows of x against consecutive panels of one group.
 struct Product {
-  const float* x;       // [rows][x_stride] float32, or bfloat16 pairs as their bits
+  const void* x;        // [rows][x_stride] float32, or bfloat16 pairs
   const void* weights;  // [panels][steps][kPanel] float32, or bfloat16 pairs
   const float* bias;    // [panels][kPanel]
   float* y;             // [rows][y_stride]
-  int64_t x_stride;     // in 32-bit elements
+  int64_t x_stride;     // in 32-bit elements, as `steps`
   int64_t y_stride;
   int64_t rows;
   int64_t steps;    // inputs, or pairs of inputs
   int64_t outputs;  // of all the panels; the last one may be partial
+  bool prefetch;    // weights come from memory
 };
 
 }  // namespace
@@ -66,9 +67,7 @@ constexpr int kMaxRows = std::max(1, kSums / kVectors);
 // What one 32-bit element of weights and one of x contribute to a sum.
 struct Float32 {
   using Element = float;
-  using Input = float;
   static constexpr int kParts = 1;
-  static constexpr int kInputs = 1;  // for each element of weights
   template <int kPart>
   static HWY_INLINE FloatVec Weights(const float* w) {
     return hn::LoadU(FloatTag(), w);
@@ -82,9 +81,7 @@ struct Float32 {
 // The first of a pair is in the lower half.
 struct BFloat16 {
   using Element = uint32_t;
-  using Input = uint32_t;
   static constexpr int kParts = 2;
-  static constexpr int kInputs = 1;
   template <int kPart>
   static HWY_INLINE FloatVec Widen(BitsVec pairs) {
     const BitsTag d;
@@ -101,24 +98,12 @@ struct BFloat16 {
   }
 };
 
-// The same weights by a pair of float32 inputs.
-struct BFloat16ByFloat32 : BFloat16 {
-  using Input = float;
-  static constexpr int kInputs = 2;
-  template <int kPart>
-  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, float x) {
-    return Float32::Add<kPart>(sum, w, x);
-  }
-};
-
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
 #define TRIPTYCH_BFLOAT16_DOT 1
 // Not every processor of these sets has it, so the compiler must not know the instruction.
 struct BFloat16Dot {
   using Element = uint32_t;
-  using Input = uint32_t;
   static constexpr int kParts = 1;
-  static constexpr int kInputs = 1;
   template <int kPart>
   static HWY_INLINE BitsVec Weights(const uint32_t* w) {
     return hn::LoadU(BitsTag(), w);
@@ -134,9 +119,14 @@ struct BFloat16Dot {
 #define TRIPTYCH_BFLOAT16_DOT 0
 #endif
 
+// How far ahead, in bytes, weights are fetched where few rows leave a processor waiting for them:
+// in each panel, so that several panels keep as many lines on their way as a core can.
+constexpr int64_t kAhead = 1024;
+constexpr int kFewRows = 4;
+
 // sums += part kPart of one step.
 template <class Kind, int kPart, int kRows, int kColumns>
-HWY_INLINE void AddPart(const typename Kind::Input* const (&x)[kRows],
+HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
                         const typename Kind::Element* const (&weights)[kColumns], int64_t step,
                         FloatVec (&sums)[kRows][kColumns]) {
   decltype(Kind::template Weights<kPart>(weights[0])) w[kColumns];
@@ -147,24 +137,23 @@ HWY_INLINE void AddPart(const typename Kind::Input* const (&x)[kRows],
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = Kind::template Add<kPart>(sums[r][c], w[c],
-                                             x[r][step * Kind::kInputs + kPart % Kind::kInputs]);
+      sums[r][c] = Kind::template Add<kPart>(sums[r][c], w[c], x[r][step]);
     }
   }
 }
 
 // kRows rows from `row` on against kPanels panels from `panel` on.
-template <class Kind, int kRows, int kPanels>
+template <class Kind, bool kPrefetch, int kRows, int kPanels>
 void Tile(const Product& p, int64_t row, int64_t panel) {
   using Element = typename Kind::Element;
   constexpr int kColumns = kPanels * kVectors;
   constexpr int64_t kLanes = kPanel / kVectors;
   const FloatTag d;
-  const typename Kind::Input* x[kRows];
+  const Element* x[kRows];
   const Element* weights[kColumns];
   FloatVec sums[kRows][kColumns];
   for (int r = 0; r < kRows; ++r) {
-    x[r] = reinterpret_cast<const typename Kind::Input*>(p.x + (row + r) * p.x_stride);
+    x[r] = static_cast<const Element*>(p.x) + (row + r) * p.x_stride;
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
@@ -175,6 +164,14 @@ void Tile(const Product& p, int64_t row, int64_t panel) {
     for (int r = 0; r < kRows; ++r) sums[r][c] = bias;
   }
   for (int64_t step = 0; step < p.steps; ++step) {
+    if constexpr (kPrefetch) {
+      constexpr int kVectorsOfLine = std::max<int>(16 / kLanes, 1);
+      HWY_UNROLL(24)
+      for (int c = 0; c < kColumns; c += kVectorsOfLine) {
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(weights[c] + step * kPanel) + kAhead,
+                           0, 2);
+      }
+    }
     AddPart<Kind, 0>(x, weights, step, sums);
     if constexpr (Kind::kParts == 2) AddPart<Kind, 1>(x, weights, step, sums);
   }
@@ -193,10 +190,12 @@ void Tile(const Product& p, int64_t row, int64_t panel) {
 
 // kRows rows against the panels from `panel` to `end`, kPanels at a time and then fewer: several
 // panels are what keeps a processor busy when the rows are few.
-template <class Kind, int kRows, int kPanels>
+template <class Kind, bool kPrefetch, int kRows, int kPanels>
 HWY_INLINE void TilePanels(const Product& p, int64_t row, int64_t panel, int64_t end) {
-  for (; panel + kPanels <= end; panel += kPanels) Tile<Kind, kRows, kPanels>(p, row, panel);
-  if constexpr (kPanels > 1) TilePanels<Kind, kRows, kPanels - 1>(p, row, panel, end);
+  for (; panel + kPanels <= end; panel += kPanels) {
+    Tile<Kind, kPrefetch, kRows, kPanels>(p, row, panel);
+  }
+  if constexpr (kPanels > 1) TilePanels<Kind, kPrefetch, kRows, kPanels - 1>(p, row, panel, end);
 }
 
 // 1 <= rows <= kRows.
@@ -205,7 +204,12 @@ HWY_INLINE void TileRows(const Product& p, int64_t row, int64_t rows, int64_t pa
   if constexpr (kRows > 1) {
     if (rows < kRows) return TileRows<Kind, kRows - 1>(p, row, rows, panel, end);
   }
-  TilePanels<Kind, kRows, std::clamp(kSums / (kRows * kVectors), 1, 4)>(p, row, panel, end);
+  constexpr int kPanels = std::clamp(kSums / (kRows * kVectors), 1, 4);
+  if (kRows <= kFewRows && p.prefetch) {
+    TilePanels<Kind, (kRows <= kFewRows), kRows, kPanels>(p, row, panel, end);
+  } else {
+    TilePanels<Kind, false, kRows, kPanels>(p, row, panel, end);
+  }
 }
 
 template <class Kind>
@@ -230,7 +234,6 @@ void MultiplyBFloat16(const Product& p) {
 #endif
   Multiply<BFloat16>(p);
 }
-void MultiplyBFloat16ByFloat32(const Product& p) { Multiply<BFloat16ByFloat32>(p); }
 #undef TRIPTYCH_BFLOAT16_DOT
 
 // The nearest bfloat16, ties to even, in pairs; a zero follows an odd last one.
@@ -239,25 +242,26 @@ void RoundToBFloat16(const float* x, int64_t count, float* pairs) {
   constexpr int64_t kLanes = kPanel / kVectors;
   const FloatTag d;
   const BitsTag bits_tag;
-  const hn::Rebind<int32_t, FloatTag> signed_tag;
   const hn::Rebind<uint16_t, FloatTag> half_tag;
-  auto* out = reinterpret_cast<std::byte*>(pairs);
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const int64_t lanes = std::min(kLanes, count - i);
-    float last[kLanes] = {};
-    if (lanes < kLanes) std::copy_n(x + i, lanes, last);
-    const FloatVec value = hn::LoadU(d, lanes < kLanes ? last : x + i);
+  const auto round = [&](FloatVec value) {
     const BitsVec bits = hn::BitCast(bits_tag, value);
     const BitsVec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(bits_tag, 1u));
     const BitsVec rounded =
         hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(bits_tag, 0x7fffu)), odd));
     const auto is_nan = hn::RebindMask(bits_tag, hn::IsNaN(value));
-    const BitsVec bfloat16 = hn::IfThenElse(is_nan, hn::Set(bits_tag, 0x7fc0u), rounded);
-    uint16_t halves[kLanes];
-    hn::StoreU(hn::DemoteTo(half_tag, hn::BitCast(signed_tag, bfloat16)), half_tag, halves);
-    std::memcpy(out + i * sizeof(uint16_t), halves, lanes * sizeof(uint16_t));
+    return hn::TruncateTo(half_tag, hn::IfThenElse(is_nan, hn::Set(bits_tag, 0x7fc0u), rounded));
+  };
+  auto* out = reinterpret_cast<uint16_t*>(pairs);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(round(hn::LoadU(d, x + i)), half_tag, out + i);
   }
-  if (count % 2 != 0) std::memset(out + count * sizeof(uint16_t), 0, sizeof(uint16_t));
+  if (i == count && count % 2 == 0) return;
+  float last[kLanes] = {};
+  uint16_t halves[kLanes];
+  std::copy_n(x + i, count - i, last);
+  hn::StoreU(round(hn::LoadU(d, last)), half_tag, halves);
+  std::copy_n(halves, (count + 1) / 2 * 2 - i, out + i);
 }
 
 }  // namespace
@@ -271,11 +275,12 @@ namespace {
 
 HWY_EXPORT(MultiplyFloat32);
 HWY_EXPORT(MultiplyBFloat16);
-HWY_EXPORT(MultiplyBFloat16ByFloat32);
 HWY_EXPORT(RoundToBFloat16);
 
 // Rows that keep the cost of reading weights small.
 constexpr int64_t kTaskRows = 48;
+// Bytes of weights beyond which a core finds none of them in a cache of its own.
+constexpr int64_t kBeyondCache = int64_t{1} << 20;
 
 // 32-bit elements of an input row.
 template <typename Element>
@@ -290,9 +295,8 @@ PackedLinear::PackedLinear(const Shape& shape, const float* weight, const float*
   Pack(weight, bias);
 }
 
-PackedLinear::PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias,
-                           Inputs inputs)
-    : shape_(shape), bfloat16_(true), inputs_(inputs) {
+PackedLinear::PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias)
+    : shape_(shape), bfloat16_(true) {
   Pack(weight, bias);
 }
 
@@ -330,33 +334,29 @@ void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float*
   if (rows == 0) return;
   const int64_t groups = shape_.groups, outputs = shape_.outputs, inputs = shape_.inputs;
   const int64_t steps = bfloat16_ ? Steps<uint16_t>(inputs) : inputs;
-  const bool rounded = inputs_ == Inputs::kBFloat16;
-  // In 32-bit elements, as the product reads them.
-  const int64_t width = rounded || !bfloat16_ ? steps : 2 * steps;
   // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
-  const bool apart = rows > 2 && (rounded ? groups * width : x_strides.row) % 1024 == 0;
-  thread_local std::vector<float> copy;  // [rows, groups, width], rows apart if need be
-  if (rounded || apart || width != inputs) {
-    const Strides copy_strides{groups * width + (apart ? 16 : 0), width};
+  const bool apart = rows > 2 && (bfloat16_ ? groups * steps : x_strides.row) % 1024 == 0;
+  thread_local std::vector<float> copy;  // [rows, groups, steps], rows apart if need be
+  if (bfloat16_ || apart) {
+    const Strides copy_strides{groups * steps + (apart ? 16 : 0), steps};
     if (std::ssize(copy) < rows * copy_strides.row) copy.resize(rows * copy_strides.row);
     float* const copied = copy.data();  // this thread's, for all of the pool's
     pool.ForEach(rows, rows * groups * inputs, [&](int64_t row) {
       for (int64_t group = 0; group < groups; ++group) {
         const float* from = x + row * x_strides.row + group * x_strides.group;
         float* to = copied + row * copy_strides.row + group * copy_strides.group;
-        if (rounded) {
+        if (bfloat16_) {
           HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
         } else {
-          std::fill(std::copy_n(from, inputs, to), to + width, 0.0f);
+          std::copy_n(from, inputs, to);
         }
       }
     });
     x = copied;
     x_strides = copy_strides;
   }
-  const auto multiply = rounded     ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16)
-                        : bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16ByFloat32)
-                                    : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
+  const auto multiply =
+      bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16) : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
 
   // A task is a part of a group's panels, for a part of the rows.
   const int64_t panels = CeilDiv(outputs, kPanel);
@@ -371,6 +371,8 @@ void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float*
       std::clamp<int64_t>(wanted / (groups * panel_parts), 1, CeilDiv(rows, kTaskRows));
   const auto* weights = reinterpret_cast<const float*>(packed_.data());
   const float* bias = weights + groups * panels * steps * kPanel;
+  const bool prefetch =
+      groups * panels * steps * kPanel * static_cast<int64_t>(sizeof(float)) > kBeyondCache;
   const auto run = [&](int64_t task) {
     const int64_t group = task / (panel_parts * row_parts);
     const int64_t panel_part = task / row_parts % panel_parts, row_part = task % row_parts;
@@ -384,7 +386,8 @@ void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float*
               .y_stride = y_strides.row,
               .rows = rows * (row_part + 1) / row_parts - row,
               .steps = steps,
-              .outputs = std::min(outputs, panel_end * kPanel) - panel * kPanel});
+              .outputs = std::min(outputs, panel_end * kPanel) - panel * kPanel,
+              .prefetch = prefetch});
   };
   const int64_t tasks = groups * panel_parts * row_parts;
   if (wanted == 1) {

@@ -15,7 +15,7 @@ namespace triptych {
 // Every output is one sum over its inputs in ascending order, whatever the number of rows and of
 // threads: on one instruction set a row's result is the same bits in every batch. Sums are float32.
 // Under bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are
-// exact; or inputs stay as they are, at half the speed where rows are many.
+// exact.
 //
 // Holds a copy of the weights. Immutable: safe to use from several threads.
 class PackedLinear {
@@ -27,16 +27,12 @@ class PackedLinear {
     int64_t inputs = 0;
   };
 
-  // What bfloat16 weights are multiplied with.
-  enum class Inputs { kBFloat16, kFloat32 };
-
   // Of shape {0, 0, 0}; not to be applied.
   PackedLinear() = default;
   //   weight: [groups, outputs, inputs] float32, or bfloat16 as its bits
   //   bias: [groups, outputs], or null
   PackedLinear(const Shape& shape, const float* weight, const float* bias);
-  PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias,
-               Inputs inputs = Inputs::kBFloat16);
+  PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias);
 
   const Shape& shape() const { return shape_; }
 
@@ -57,8 +53,7 @@ class PackedLinear {
   void Pack(const Element* weight, const float* bias);
 
   Shape shape_;
-  bool bfloat16_ = false;  // the weights
-  Inputs inputs_ = Inputs::kFloat32;
+  bool bfloat16_ = false;
   // Panels of 32 outputs, each [inputs, 32] or, in bfloat16, [inputs / 2, 32, 2]; past the last
   // output, and past an odd last input of bfloat16, zeros. Then the bias, [panels, 32].
   LargePages packed_;

@@ -151,7 +151,7 @@ HWY_INLINE void ScorePanels(const Split<Row>& s, Panels panels, int64_t group, i
 // kRows queries at a time and then fewer.
 template <bool kPrefetch, int kRows, typename Row>
 HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
-  constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, 2);
+  constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, 8);
   for (; query + kRows <= s.queries; query += kRows) {
     ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
   }
@@ -161,9 +161,10 @@ HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, 
 // 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
 HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
   const FloatTag d;
-  const hn::RebindToSigned<FloatTag> bits;
-  const FloatVec whole = hn::Round(x);
-  const FloatVec f = hn::Sub(x, whole);  // -1/2 to 1/2
+  // The sum's last bits are those of the nearest whole number and of 127, its exponent's bias.
+  const FloatVec shift = hn::Set(d, 0x1.8p23f + 127);
+  const FloatVec shifted = hn::Add(x, shift);
+  const FloatVec f = hn::Sub(x, hn::Sub(shifted, shift));  // -1/2 to 1/2
   // Interpolates 2^f at the seven Chebyshev nodes: a relative error of 3e-9, before rounding.
   FloatVec power = hn::Set(d, 1.5461444699e-4f);
   power = hn::MulAdd(power, f, hn::Set(d, 1.3400428178e-3f));
@@ -172,8 +173,8 @@ HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
   power = hn::MulAdd(power, f, hn::Set(d, 2.4022650922e-1f));
   power = hn::MulAdd(power, f, hn::Set(d, 6.9314720670e-1f));
   power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
-  const auto exponent = hn::Add(hn::ConvertTo(bits, whole), hn::Set(bits, 127));
-  const FloatVec scale = hn::BitCast(d, hn::ShiftLeft<23>(exponent));
+  const hn::RebindToUnsigned<FloatTag> bits;
+  const FloatVec scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), hn::Mul(power, scale));
 }
 
@@ -333,7 +334,7 @@ void AttendSplit(const Split<Row>& s) {
     const Panels panels{begin, std::min(begin + streams, s.panels)};
     for (int64_t group = 0; group < s.groups; ++group) {
       if (s.queries == 1) {
-        ValueColumns<kPrefetch, 1, kSums>(s, panels, group, 0);
+        ValueColumns<kPrefetch, 1, 4>(s, panels, group, 0);
       } else if (s.queries < 4) {
         ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);
       } else {
@@ -369,6 +370,9 @@ HWY_EXPORT(AttendSplitBFloat16);
 
 auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(AttendSplitFloat); }
 auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16); }
+
+// Writing an element costs about as much as so many multiply-adds.
+constexpr int64_t kElementWork = 32;
 
 float RoundTo(const float*, float x) { return x; }
 uint16_t RoundTo(const uint16_t*, float x) {
@@ -595,25 +599,35 @@ void AttendWhole(const Attention<Row>& attention, const Piece& piece, int64_t va
 template <typename Row>
 void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
                     int64_t block_positions, const std::vector<PagedSequence>& sequences,
-                    Row* cache) {
-  for (const PagedSequence& sequence : sequences) {
-    const int64_t end = sequence.start + sequence.count;
-    for (int64_t p = sequence.start; p < end;) {
-      // The rest of a panel, or of what is new of it. What its later positions will overwrite is
-      // read until then, with weight zero.
-      const int64_t column = p % block_positions;
-      const int64_t panel_end = std::min(column / kPanel * kPanel + kPanel, block_positions);
-      const int64_t count = std::min(panel_end - column, end - p);
-      const int64_t written = column % kPanel == 0 ? panel_end - column : count;
-      Row* to = cache + sequence.blocks[p / block_positions] * block_positions * row_width + column;
-      for (int64_t c = 0; c < row_width; ++c, to += block_positions) {
-        for (int64_t i = 0; i < count; ++i) to[i] = RoundTo(to, rows[i * rows_stride + c]);
-        for (int64_t i = count; i < written; ++i) to[i] = Row{0};
+                    Row* cache, ThreadPool& pool) {
+  int64_t tokens = 0;
+  for (const PagedSequence& sequence : sequences) tokens += sequence.count;
+  // A task writes some elements of every row.
+  const int64_t tasks = std::min(row_width, pool.TasksWorth(tokens * row_width * kElementWork));
+  pool.Run(tasks, [&](int64_t task) {
+    const int64_t first = row_width * task / tasks, last = row_width * (task + 1) / tasks;
+    const float* from = rows;
+    for (const PagedSequence& sequence : sequences) {
+      const int64_t end = sequence.start + sequence.count;
+      for (int64_t p = sequence.start; p < end;) {
+        // The rest of a panel, or of what is new of it. What its later positions will overwrite is
+        // read until then, with weight zero.
+        const int64_t column = p % block_positions;
+        const int64_t panel_end = std::min(column / kPanel * kPanel + kPanel, block_positions);
+        const int64_t count = std::min(panel_end - column, end - p);
+        const int64_t written = column % kPanel == 0 ? panel_end - column : count;
+        Row* to = cache +
+                  (sequence.blocks[p / block_positions] * row_width + first) * block_positions +
+                  column;
+        for (int64_t c = first; c < last; ++c, to += block_positions) {
+          for (int64_t i = 0; i < count; ++i) to[i] = RoundTo(to, from[i * rows_stride + c]);
+          for (int64_t i = count; i < written; ++i) to[i] = Row{0};
+        }
+        from += count * rows_stride;
+        p += count;
       }
-      rows += count * rows_stride;
-      p += count;
     }
-  }
+  });
 }
 
 template <typename Row>
@@ -726,9 +740,9 @@ void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t 
 }
 
 template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
-                             const std::vector<PagedSequence>&, float*);
+                             const std::vector<PagedSequence>&, float*, ThreadPool&);
 template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
-                             const std::vector<PagedSequence>&, uint16_t*);
+                             const std::vector<PagedSequence>&, uint16_t*, ThreadPool&);
 template void ReadPagedRows(const float*, int64_t, int64_t, const int32_t*, int64_t, float*);
 template void ReadPagedRows(const uint16_t*, int64_t, int64_t, const int32_t*, int64_t, float*);
 template void PagedAttention(const float*, int64_t, const float*, int64_t, const PagedRowLayout&,

@@ -40,7 +40,7 @@ struct PagedRowLayout {
 template <typename Row>
 void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
                     int64_t block_positions, const std::vector<PagedSequence>& sequences,
-                    Row* cache);
+                    Row* cache, ThreadPool& pool);
 
 // Reads the rows of positions 0 to length - 1.
 //   rows: [length, row_width]

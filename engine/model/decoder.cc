@@ -188,7 +188,7 @@ void Decoder::PrepareToServe(std::optional<int64_t> vanilla_from) {
   if (vanilla_from_ != kNeverVanilla) vanilla_from_ = vanilla_from.value_or(vanilla_from_);
   token_embedding_ = token_embedding_.contiguous();
   packed_positions_ = ToFloats(position_embedding_);
-  packed_lm_head_ = Pack({lm_head_}, PackedLinear::Inputs::kFloat32);
+  packed_lm_head_ = Pack({lm_head_});
   pack(final_norm_);
   for (Layer& layer : layers_) {
     pack(layer.attention_norm);

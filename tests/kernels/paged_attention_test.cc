@@ -68,6 +68,7 @@ class Batch {
       : layout_(Layout(shape)), block_positions_(shape.block_positions), spans_(spans) {
     std::mt19937_64 generator(seed);
     std::normal_distribution<float> normal;
+    ThreadPool pool(2);
     int64_t block_count = 3;  // held by nobody
     for (const Span& span : spans) block_count += Blocks(span);
     std::vector<int32_t> free(block_count);
@@ -86,7 +87,7 @@ class Batch {
       std::vector<float> rows(positions * (layout_.row_width + 1));  // and a gap after each
       for (float& value : rows) value = normal(generator);
       WritePagedRows(rows.data(), layout_.row_width + 1, layout_.row_width, block_positions_,
-                     {{blocks.data(), 0, positions}}, cache_.data());
+                     {{blocks.data(), 0, positions}}, cache_.data(), pool);
       for (int64_t p = 0; p < positions; ++p) {
         for (int64_t c = 0; c < layout_.row_width; ++c) {
           const float written = rows[p * (layout_.row_width + 1) + c];
