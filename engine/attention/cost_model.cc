@@ -1,19 +1,9 @@
 #include "engine/attention/cost_model.h"
 
-#include <hwy/targets.h>
-
 #include <algorithm>
 #include <cmath>
 
 namespace triptych {
-
-double ExpansionCost() {
-  const int64_t sets = hwy::SupportedTargets();
-  const int64_t best = sets & -sets;  // of x86, better ones are lower bits
-  if (best <= HWY_AVX3) return 220;
-  if (best <= HWY_AVX2) return 160;
-  return 100;
-}
 
 bool VanillaCanPay(const LatentShape& shape) { return 2 * shape.rank > shape.d_qk + shape.d_v; }
 

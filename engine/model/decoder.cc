@@ -184,7 +184,7 @@ void Decoder::PrepareToServe(std::optional<int64_t> vanilla_from) {
     if (forms[i] == ReducedForm::kFactored)
       factored.push_back(ShapeOf(config_, static_cast<int64_t>(i)));
   }
-  vanilla_from_ = VanillaCrossover(factored, ExpansionCost());
+  vanilla_from_ = VanillaCrossover(factored, kExpansionCost);
   if (vanilla_from_ != kNeverVanilla) vanilla_from_ = vanilla_from.value_or(vanilla_from_);
   token_embedding_ = token_embedding_.contiguous();
   packed_positions_ = ToFloats(position_embedding_);
