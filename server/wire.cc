@@ -123,9 +123,7 @@ v1::Model ToProto(const HostedModel& model) {
   message.set_mha_bytes_per_position(model.engine->geometry().mha_bytes_per_position);
   message.set_max_positions(static_cast<int32_t>(config.max_position_embeddings));
   message.set_pool_positions(model.engine->pool_positions());
-  for (const ReducedForm form : model.latent_forms) {
-    message.add_latent_forms(form == ReducedForm::kFactored ? "factored" : "premultiplied");
-  }
+  for (const ReducedForm form : model.latent_forms) message.add_latent_forms(Name(form));
   if (model.vanilla_from) message.set_vanilla_from(*model.vanilla_from);
   return message;
 }

@@ -3,6 +3,7 @@
 #include <ATen/TensorIndexing.h>
 
 #include "engine/attention/dense.h"
+#include "engine/attention/linear.h"
 #include "engine/kernels/threads.h"
 
 namespace triptych {
@@ -19,16 +20,6 @@ void PutRows(const at::Tensor& rows, const TensorStep& step, const at::Tensor& c
 // Those of one sequence: [length, row_width].
 at::Tensor GatherRows(const TensorStep::Sequence& sequence, const at::Tensor& cache) {
   return AsRows(cache).index_select(0, sequence.blocks).flatten(0, 1).narrow(0, 0, sequence.length);
-}
-
-// Calls run with the cache's elements.
-template <typename Run>
-void WithElements(const at::Tensor& cache, const Run& run) {
-  if (cache.scalar_type() == at::kFloat) {
-    run(cache.data_ptr<float>());
-  } else {
-    run(reinterpret_cast<uint16_t*>(cache.data_ptr<at::BFloat16>()));
-  }
 }
 
 }  // namespace

@@ -45,6 +45,10 @@ double LatentShape::reduced_scale() const {
   return 1.0 / std::sqrt(static_cast<double>(rank + d_rope));
 }
 
+const char* Name(ReducedForm form) {
+  return form == ReducedForm::kFactored ? "factored" : "premultiplied";
+}
+
 ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, ReducedForm form) {
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = weights.q.weight.scalar_type();

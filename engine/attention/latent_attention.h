@@ -40,6 +40,8 @@ enum class ReducedForm {
   kPremultiplied,  // W^_Q and W^_O: (2H + 1)rD elements
 };
 
+const char* Name(ReducedForm form);
+
 // Premultiplied: q has content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as
 // stored. Either carries the factor sqrt((r + d_R) / (d_qk + d_R)).
 struct ReducedWeights {

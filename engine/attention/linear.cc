@@ -9,8 +9,8 @@ PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias) {
   const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat).contiguous() : at::Tensor();
   const PackedLinear::Shape shape{rows.size(0), rows.size(1), rows.size(2)};
   const float* bias_data = bias.defined() ? wide_bias.data_ptr<float>() : nullptr;
-  if (rows.scalar_type() == at::kFloat) return {shape, rows.data_ptr<float>(), bias_data};
-  return {shape, reinterpret_cast<const uint16_t*>(rows.data_ptr<at::BFloat16>()), bias_data};
+  return WithElements(
+      rows, [&](const auto* elements) { return PackedLinear(shape, elements, bias_data); });
 }
 
 }  // namespace

@@ -32,6 +32,13 @@ inline bool ServesOnKernels(const at::Tensor& weight) {
          (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
 }
 
+// Calls run with the elements of a float32 or bfloat16 tensor, the latter as their bits.
+template <typename Run>
+auto WithElements(const at::Tensor& tensor, const Run& run) {
+  if (tensor.scalar_type() == at::kFloat) return run(tensor.data_ptr<float>());
+  return run(reinterpret_cast<uint16_t*>(tensor.data_ptr<at::BFloat16>()));
+}
+
 // For serving: linear layers that read the same input as one, whose outputs follow one another.
 // Weights are all float32 or all bfloat16; those not defined are left out.
 PackedLinear Pack(const std::vector<Linear>& layers);

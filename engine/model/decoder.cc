@@ -215,14 +215,9 @@ void Decoder::CheckStep(std::span<const int64_t> ids, const PagedStep& step) con
 
 void Decoder::PackedEmbed(std::span<const int64_t> ids, const std::vector<int64_t>& positions,
                           float* y) const {
-  const auto copy = [&](const auto* table) {
+  WithElements(token_embedding_, [&](const auto* table) {
     CopyRows(table, ids.data(), std::ssize(ids), config_.hidden_size, y, ComputePool());
-  };
-  if (token_embedding_.scalar_type() == at::kFloat) {
-    copy(token_embedding_.data_ptr<float>());
-  } else {
-    copy(reinterpret_cast<const uint16_t*>(token_embedding_.data_ptr<at::BFloat16>()));
-  }
+  });
   if (packed_positions_.empty()) return;
   AddRows(packed_positions_.data(), positions.data(), std::ssize(positions), config_.hidden_size, y,
           ComputePool());

@@ -1,5 +1,5 @@
 // Speed of the kernels, each beside its roofline on this machine: min(arithmetic peak, read
-// bandwidth * FLOP per byte), with limits measured when the program starts.
+// bandwidth * FLOP per byte), with limits measured in the same run.
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 
@@ -44,35 +44,48 @@ struct Work {
   double peak;  // FLOP a second, one of the limits
 };
 
-// Times `iterate`, and reports the median and the best iteration beside the limit. The best is what
-// a busy machine disturbs least, and limits are measured so.
+// The machine: limits measured when the program starts, and a probe of the one that changes.
+struct Machine {
+  Limits limits;
+  ReadProbe& probe;
+};
+
+double Median(std::vector<double> values) {
+  const auto median = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), median, values.end());
+  return *median;
+}
+
+// Times `iterate`, each time beside the read bandwidth of that moment, and reports medians of the
+// time and of its ratio to the least time.
 template <typename Iterate>
-void Measure(benchmark::State& state, const Limits& limits, const Work& work,
+void Measure(benchmark::State& state, const Machine& machine, const Work& work,
              const Iterate& iterate) {
   using Clock = std::chrono::steady_clock;
-  std::vector<double> seconds;
+  std::vector<double> seconds, least, ratios;
   iterate();  // warms up
   for (auto _ : state) {
     const auto start = Clock::now();
     iterate();
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    state.SetIterationTime(seconds.back());
+    Limits now = machine.limits;
+    now.read_bytes = machine.probe.BytesPerSecond();
+    least.push_back(LeastSeconds(now, work.peak, work.bytes, work.flops));
+    ratios.push_back(least.back() / seconds.back());
   }
-  const auto median = seconds.begin() + std::ssize(seconds) / 2;
-  std::nth_element(seconds.begin(), median, seconds.end());
-  const double best = *std::min_element(seconds.begin(), seconds.end());
-  const double least = LeastSeconds(limits, work.peak, work.bytes, work.flops);
-  state.counters["best_us"] = 1e6 * best;
-  state.counters["median_us"] = 1e6 * *median;
-  state.counters["least_us"] = 1e6 * least;
-  state.counters["GB/s"] = work.bytes / best / 1e9;
-  state.counters["GFLOP/s"] = work.flops / best / 1e9;
-  state.counters["roofline"] = work.flops / least / 1e9;  // GFLOP/s
-  state.counters["ratio"] = least / best;                 // achieved / roofline
-  state.SetLabel(work.flops / work.peak > work.bytes / limits.read_bytes ? "arithmetic" : "memory");
+  const double median = Median(seconds);
+  state.counters["best_us"] = 1e6 * *std::min_element(seconds.begin(), seconds.end());
+  state.counters["median_us"] = 1e6 * median;
+  state.counters["least_us"] = 1e6 * Median(least);
+  state.counters["GB/s"] = work.bytes / median / 1e9;
+  state.counters["GFLOP/s"] = work.flops / median / 1e9;
+  state.counters["ratio"] = Median(ratios);  // achieved / roofline
+  state.SetLabel(Median(least) > work.flops / work.peak ? "memory" : "arithmetic");
 }
 
 // A linear layer whose weights come from memory: one layer of many after another.
-void LinearProduct(benchmark::State& state, const Limits& limits, DType dtype) {
+void LinearProduct(benchmark::State& state, const Machine& machine, DType dtype) {
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
   const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
   const int64_t bytes = outputs * inputs * ElementBytes(dtype);
@@ -93,8 +106,9 @@ void LinearProduct(benchmark::State& state, const Limits& limits, DType dtype) {
   size_t layer = 0;
   const Work work{.bytes = static_cast<double>(bytes),
                   .flops = 2.0 * static_cast<double>(outputs * inputs * rows),
-                  .peak = dtype == DType::kFloat32 ? limits.float32_flops : limits.bfloat16_flops};
-  Measure(state, limits, work, [&] {
+                  .peak = dtype == DType::kFloat32 ? machine.limits.float32_flops
+                                                   : machine.limits.bfloat16_flops};
+  Measure(state, machine, work, [&] {
     layers[layer].Apply(x.data(), rows, y.data(), ComputePool());
     layer = (layer + 1) % layers.size();
   });
@@ -111,7 +125,7 @@ void Attend(const std::vector<float>& q, const at::Tensor& cache, const PagedRow
 
 // One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
 // another, so that none is in a cache. Arithmetic is float32 for every dtype of the rows.
-void Decode(benchmark::State& state, const Limits& limits, const PagedRowLayout& layout,
+void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayout& layout,
             DType dtype) {
   const int64_t context = state.range(0);
   const int64_t blocks = (context + kBlockPositions - 1) / kBlockPositions;
@@ -130,8 +144,8 @@ void Decode(benchmark::State& state, const Limits& limits, const PagedRowLayout&
   const int64_t widths = layout.key_width + layout.value_width;
   const Work work{.bytes = static_cast<double>(bytes),
                   .flops = 2.0 * static_cast<double>(context * layout.heads * widths),
-                  .peak = limits.float32_flops};
-  Measure(state, limits, work, [&] {
+                  .peak = machine.limits.float32_flops};
+  Measure(state, machine, work, [&] {
     attend(q, cache.layer(0), layout, {&table[sequence * blocks], context - 1, 1}, out);
     sequence = (sequence + 1) % sequences;
   });
@@ -151,11 +165,11 @@ void Register(const std::string& name, const Run& run,
               const std::vector<std::string>& argument_names,
               const std::vector<std::vector<int64_t>>& arguments) {
   auto* registered = benchmark::RegisterBenchmark(name.c_str(), run);
-  registered->ArgNames(argument_names)->Unit(benchmark::kMicrosecond)->UseRealTime();
+  registered->ArgNames(argument_names)->Unit(benchmark::kMicrosecond)->UseManualTime();
   for (const std::vector<int64_t>& values : arguments) registered->Args(values);
 }
 
-void RegisterAll(const Limits& limits) {
+void RegisterAll(const Machine& machine) {
   // D = 1024, H = 32.
   const std::vector<std::pair<std::string, PagedRowLayout>> kinds = {
       {"mha", GroupedLayout(32, 32, 32)},
@@ -164,13 +178,13 @@ void RegisterAll(const Limits& limits) {
   };
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Register("linear/" + std::string(Name(dtype)),
-             [=](benchmark::State& state) { LinearProduct(state, limits, dtype); },
+             [=](benchmark::State& state) { LinearProduct(state, machine, dtype); },
              {"out", "in", "rows"},
              {{2048, 8192, 1}, {2048, 8192, 8}, {2048, 8192, 32}, {2048, 8192, 240}});
     for (const auto& [kind, layout] : kinds) {
       const PagedRowLayout row = layout;
       Register("attention/" + kind + '/' + std::string(Name(dtype)),
-               [=](benchmark::State& state) { Decode(state, limits, row, dtype); }, {"context"},
+               [=](benchmark::State& state) { Decode(state, machine, row, dtype); }, {"context"},
                {{1 << 14}, {1 << 16}});
     }
   }
@@ -198,7 +212,8 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("threads", std::to_string(threads));
   triptych::AddContext(limits, "");
   triptych::AddContext(triptych::MeasureLimits(alone), ", one thread");
-  triptych::RegisterAll(limits);
+  triptych::ReadProbe probe(triptych::ComputePool());
+  triptych::RegisterAll({limits, probe});
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

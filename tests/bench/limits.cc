@@ -1,17 +1,11 @@
 #include "tests/bench/limits.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
+#include <limits>
 
 // Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
 // of vectors, which vectors of unknown length do not allow.
@@ -46,16 +40,24 @@ HWY_INLINE void Start(FloatVec (&sums)[kSums], float number) {
   for (int i = 0; i < kSums; ++i) sums[i] = hn::Set(FloatTag(), number * static_cast<float>(i));
 }
 
-// The sum of `count` numbers, but for a few of the last.
+// The sum of `count` numbers, but for a few of the last: in a few streams, each fetched ahead, as
+// the kernels read weights.
 float Read(const float* data, int64_t count) {
+  constexpr int kStreams = 4;
+  constexpr int64_t kLine = 64 / sizeof(float), kAhead = 1024 / sizeof(float);
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t stream = count / kStreams;
   FloatVec sums[kSums];
   Start(sums, 0);
-  for (int64_t i = 0; i + kSums * lanes <= count; i += kSums * lanes) {
-    HWY_UNROLL(12)
-    for (int j = 0; j < kSums; ++j) {
-      sums[j] = hn::Add(sums[j], hn::LoadU(d, data + i + j * lanes));
+  for (int64_t i = 0; i + kLine <= stream; i += kLine) {
+    HWY_UNROLL(4)
+    for (int s = 0; s < kStreams; ++s) {
+      const float* line = data + s * stream + i;
+      __builtin_prefetch(line + kAhead, 0, 2);
+      for (int64_t j = 0; j < kLine; j += lanes) {
+        sums[s] = hn::Add(sums[s], hn::LoadU(d, line + j));
+      }
     }
   }
   return Reduce(sums);
@@ -116,48 +118,23 @@ HWY_EXPORT(MultiplyBFloat16);
 
 std::atomic<float> sink;  // results go here, so that they are computed
 
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 // The shortest of the runs within `duration` seconds: on a busy machine, one that had every CPU to
 // itself if runs are shorter than what a thread gets at a time.
 template <typename Run>
 double BestSeconds(double duration, const Run& run) {
   using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
   const auto begin = Clock::now();
-  double best = 1e30;
-  while (seconds_since(begin) < duration) {
+  double best = std::numeric_limits<double>::infinity();
+  while (SecondsSince(begin) < duration) {
     const auto start = Clock::now();
     run();
-    best = std::min(best, seconds_since(start));
+    best = std::min(best, SecondsSince(start));
   }
   return best;
-}
-
-double ReadBytesPerSecond(ThreadPool& pool) {
-  constexpr size_t kBytes = size_t{1} << 29;  // beyond any cache, a part at a time
-  constexpr size_t kPage = size_t{1} << 21;
-  constexpr int64_t kParts = 8, kTasks = 8;  // a thread reads on, not every other page
-  constexpr int64_t kCount = kBytes / sizeof(float) / kParts / kTasks;
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  const std::unique_ptr<float, Free> data(static_cast<float*>(std::aligned_alloc(kPage, kBytes)));
-  if (!data) throw std::bad_alloc();
-#if defined(__linux__)
-  madvise(data.get(), kBytes, MADV_HUGEPAGE);
-#endif
-  std::memset(data.get(), 0, kBytes);
-  const auto read = HWY_DYNAMIC_DISPATCH(Read);
-  int64_t part = 0;
-  const double seconds = BestSeconds(2, [&] {
-    pool.Run(kTasks, [&](int64_t task) {
-      sink.store(read(data.get() + (part * kTasks + task) * kCount, kCount),
-                 std::memory_order_relaxed);
-    });
-    part = (part + 1) % kParts;
-  });
-  return static_cast<double>(kBytes) / kParts / seconds;
 }
 
 template <typename Multiply>
@@ -180,8 +157,35 @@ double FlopsPerSecond(ThreadPool& pool, const Multiply& multiply) {
 
 }  // namespace
 
+namespace {
+
+constexpr size_t kReadBytes = size_t{1} << 29;  // beyond any cache
+constexpr size_t kPartBytes = size_t{1} << 26;
+
+}  // namespace
+
+ReadProbe::ReadProbe(ThreadPool& pool) : pool_(pool), memory_(kReadBytes) {
+  std::memset(memory_.data(), 0, kReadBytes);  // pages of its own
+}
+
+double ReadProbe::BytesPerSecond() {
+  constexpr int64_t kTasks = 8;  // a thread reads on, not every other page
+  constexpr int64_t kCount = kPartBytes / sizeof(float) / kTasks;
+  const auto* part = reinterpret_cast<const float*>(memory_.data() + part_ * kPartBytes);
+  part_ = (part_ + 1) % (kReadBytes / kPartBytes);
+  const auto read = HWY_DYNAMIC_DISPATCH(Read);
+  const auto start = std::chrono::steady_clock::now();
+  pool_.Run(kTasks, [&](int64_t task) {
+    sink.store(read(part + task * kCount, kCount), std::memory_order_relaxed);
+  });
+  return static_cast<double>(kPartBytes) / SecondsSince(start);
+}
+
 Limits MeasureLimits(ThreadPool& pool) {
-  return {.read_bytes = ReadBytesPerSecond(pool),
+  ReadProbe probe(pool);
+  double read_bytes = 0;
+  BestSeconds(2, [&] { read_bytes = std::max(read_bytes, probe.BytesPerSecond()); });
+  return {.read_bytes = read_bytes,
           .float32_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyFloat32)),
           .bfloat16_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyBFloat16))};
 }

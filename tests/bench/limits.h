@@ -2,6 +2,9 @@
 #ifndef TRIPTYCH_TESTS_BENCH_LIMITS_H_
 #define TRIPTYCH_TESTS_BENCH_LIMITS_H_
 
+#include <cstddef>
+
+#include "engine/kernels/large_pages.h"
 #include "engine/kernels/thread_pool.h"
 
 namespace triptych {
@@ -10,6 +13,21 @@ struct Limits {
   double read_bytes = 0;      // a second, from memory beyond the caches
   double float32_flops = 0;   // a second, multiply-adds counted as two
   double bfloat16_flops = 0;  // the same of bfloat16 products, summed in float32
+};
+
+// Reads memory beyond the caches by all of a pool's threads together. On a machine that is shared,
+// the bandwidth changes from one moment to the next: what is held against it is timed beside it.
+class ReadProbe {
+ public:
+  explicit ReadProbe(ThreadPool& pool);
+
+  // Of one part of the memory, then of the next: about a millisecond each.
+  double BytesPerSecond();
+
+ private:
+  ThreadPool& pool_;
+  LargePages memory_;
+  size_t part_ = 0;
 };
 
 // Of all of the pool's threads together, by the best instructions of this machine: the best of
