@@ -15,7 +15,7 @@ inline constexpr int64_t kNeverVanilla = std::numeric_limits<int64_t>::max();
 // What it costs to expand one element of a head's key or value and to lay it out for the kernel, in
 // the multiply-adds that it can save: what makes VanillaCrossover come near to where
 // `build/release/bin/cost_model_bench` measures it, on every instruction set of x86 alike, since
-// both sides grow with the width of vectors. Nothing is timed here.
+// both sides grow with the width of vectors.
 inline constexpr double kExpansionCost = 80;
 
 // Whether vanilla attention, of factored weights, ever costs less than reduced: its core does.

@@ -40,6 +40,7 @@ enum class ReducedForm {
   kPremultiplied,  // W^_Q and W^_O: (2H + 1)rD elements
 };
 
+// "factored" or "premultiplied".
 const char* Name(ReducedForm form);
 
 // Premultiplied: q has content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "engine/kernels/packed_linear.h"
@@ -32,7 +33,7 @@ inline bool ServesOnKernels(const at::Tensor& weight) {
          (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
 }
 
-// Calls run with the elements of a float32 or bfloat16 tensor, the latter as their bits.
+// Calls run with the elements of a contiguous float32 or bfloat16 tensor, the latter as their bits.
 template <typename Run>
 auto WithElements(const at::Tensor& tensor, const Run& run) {
   if (tensor.scalar_type() == at::kFloat) return run(tensor.data_ptr<float>());

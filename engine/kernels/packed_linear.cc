@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
 #include <vector>
@@ -16,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include "engine/kernels/ceil_div.h"
+#include "engine/kernels/prefetch.h"
 
 #ifndef TRIPTYCH_PACKED_LINEAR_ONCE
 #define TRIPTYCH_PACKED_LINEAR_ONCE
@@ -35,7 +37,7 @@ struct Product {
   int64_t rows;
   int64_t steps;    // inputs, or pairs of inputs
   int64_t outputs;  // of all the panels; the last one may be partial
-  bool prefetch;    // weights come from memory
+  bool prefetch;    // whether weights are fetched ahead, where rows are few
 };
 
 }  // namespace
@@ -165,11 +167,10 @@ void Tile(const Product& p, int64_t row, int64_t panel) {
   }
   for (int64_t step = 0; step < p.steps; ++step) {
     if constexpr (kPrefetch) {
-      constexpr int kVectorsOfLine = std::max<int>(16 / kLanes, 1);
+      constexpr int kVectorsOfLine = std::max<int>(kLineBytes / sizeof(Element) / kLanes, 1);
       HWY_UNROLL(24)
       for (int c = 0; c < kColumns; c += kVectorsOfLine) {
-        __builtin_prefetch(reinterpret_cast<const std::byte*>(weights[c] + step * kPanel) + kAhead,
-                           0, 2);
+        Prefetch(weights[c] + step * kPanel, kAhead);
       }
     }
     AddPart<Kind, 0>(x, weights, step, sums);
@@ -205,17 +206,16 @@ HWY_INLINE void TileRows(const Product& p, int64_t row, int64_t rows, int64_t pa
     if (rows < kRows) return TileRows<Kind, kRows - 1>(p, row, rows, panel, end);
   }
   constexpr int kPanels = std::clamp(kSums / (kRows * kVectors), 1, 4);
-  if (kRows <= kFewRows && p.prefetch) {
-    TilePanels<Kind, (kRows <= kFewRows), kRows, kPanels>(p, row, panel, end);
-  } else {
-    TilePanels<Kind, false, kRows, kPanels>(p, row, panel, end);
+  if constexpr (kRows <= kFewRows) {
+    if (p.prefetch) return TilePanels<Kind, true, kRows, kPanels>(p, row, panel, end);
   }
+  TilePanels<Kind, false, kRows, kPanels>(p, row, panel, end);
 }
 
 template <class Kind>
 void Multiply(const Product& p) {
-  const int64_t panels = (p.outputs + kPanel - 1) / kPanel;
-  const int64_t tiles = (p.rows + kMaxRows - 1) / kMaxRows;
+  const int64_t panels = CeilDiv(p.outputs, kPanel);
+  const int64_t tiles = CeilDiv(p.rows, kMaxRows);
   // Weights that several tiles read are read while they are in a cache.
   const int64_t together = tiles == 1 ? panels : 2;
   for (int64_t panel = 0; panel < panels; panel += together) {
@@ -238,7 +238,7 @@ void MultiplyBFloat16(const Product& p) {
 
 // The nearest bfloat16, ties to even, in pairs; a zero follows an odd last one.
 //   x: [count]   pairs: [(count + 1) / 2]
-void RoundToBFloat16(const float* x, int64_t count, float* pairs) {
+void RoundToBFloat16(const float* x, int64_t count, void* pairs) {
   constexpr int64_t kLanes = kPanel / kVectors;
   const FloatTag d;
   const BitsTag bits_tag;
@@ -251,7 +251,7 @@ void RoundToBFloat16(const float* x, int64_t count, float* pairs) {
     const auto is_nan = hn::RebindMask(bits_tag, hn::IsNaN(value));
     return hn::TruncateTo(half_tag, hn::IfThenElse(is_nan, hn::Set(bits_tag, 0x7fc0u), rounded));
   };
-  auto* out = reinterpret_cast<uint16_t*>(pairs);
+  auto* out = static_cast<uint16_t*>(pairs);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     hn::StoreU(round(hn::LoadU(d, x + i)), half_tag, out + i);
@@ -261,7 +261,7 @@ void RoundToBFloat16(const float* x, int64_t count, float* pairs) {
   uint16_t halves[kLanes];
   std::copy_n(x + i, count - i, last);
   hn::StoreU(round(hn::LoadU(d, last)), half_tag, halves);
-  std::copy_n(halves, (count + 1) / 2 * 2 - i, out + i);
+  std::memcpy(out + i, halves, (CeilDiv(count, 2) * 2 - i) * sizeof(uint16_t));
 }
 
 }  // namespace
@@ -279,8 +279,8 @@ HWY_EXPORT(RoundToBFloat16);
 
 // Rows that keep the cost of reading weights small.
 constexpr int64_t kTaskRows = 48;
-// Bytes of weights beyond which a core finds none of them in a cache of its own.
-constexpr int64_t kBeyondCache = int64_t{1} << 20;
+// Bytes of a layer's weights from which on fetching them ahead pays: most come from memory then.
+constexpr int64_t kPrefetchBytes = int64_t{1} << 20;
 
 // 32-bit elements of an input row.
 template <typename Element>
@@ -372,7 +372,7 @@ void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float*
   const auto* weights = reinterpret_cast<const float*>(packed_.data());
   const float* bias = weights + groups * panels * steps * kPanel;
   const bool prefetch =
-      groups * panels * steps * kPanel * static_cast<int64_t>(sizeof(float)) > kBeyondCache;
+      groups * panels * steps * kPanel * static_cast<int64_t>(sizeof(float)) >= kPrefetchBytes;
   const auto run = [&](int64_t task) {
     const int64_t group = task / (panel_parts * row_parts);
     const int64_t panel_part = task / row_parts % panel_parts, row_part = task % row_parts;

@@ -16,6 +16,7 @@
 
 #include "engine/kernels/ceil_div.h"
 #include "engine/kernels/load-inl.h"
+#include "engine/kernels/prefetch.h"
 
 #ifndef TRIPTYCH_PAGED_ATTENTION_ONCE
 #define TRIPTYCH_PAGED_ATTENTION_ONCE
@@ -72,12 +73,11 @@ constexpr int kVectors = static_cast<int>(kPanel / kLanes);  // of a panel
 // Sums that registers hold, next to what is multiplied.
 constexpr int kSums = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 8 : 16;
 
-HWY_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 // Of how many elements one lies at the start of a line of the cache: a power of two, for where a
 // stride is none, there are too many for one line.
 template <typename Row>
 HWY_INLINE int64_t ElementsOfLine(int64_t stride) {
-  return std::max<int64_t>(64 / (stride * static_cast<int64_t>(sizeof(Row))), 1);
+  return std::max<int64_t>(kLineBytes / (stride * static_cast<int64_t>(sizeof(Row))), 1);
 }
 
 // Panels from begin to end.
@@ -92,13 +92,14 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
   const FloatTag d;
   const int64_t row = group * s.queries + query;
   const float* q = s.q + row * s.key_width;
+  constexpr auto kRowBytes = static_cast<int64_t>(sizeof(Row));
   const Row* keys[kColumns];
   [[maybe_unused]] const Row* ahead[kColumns];
   [[maybe_unused]] const int64_t every = ElementsOfLine<Row>(s.stride);
   for (int c = 0; c < kColumns; ++c) {
     keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
     if constexpr (kPrefetch) {
-      ahead[c] = s.keys[panel + c + kStreams] + group * s.key_width * s.stride;
+      ahead[c] = s.keys[panel + c + kStreams];
     }
   }
   FloatVec sums[kRows][kColumns][kVectors];
@@ -114,7 +115,9 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
     HWY_UNROLL(16)
     for (int c = 0; c < kColumns; ++c) {
       if constexpr (kPrefetch) {
-        if ((k & (every - 1)) == 0) Prefetch(ahead[c] + k * s.stride);
+        if ((k & (every - 1)) == 0) {
+          Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kRowBytes);
+        }
       }
       HWY_UNROLL(16)
       for (int v = 0; v < kVectors; ++v) {
@@ -151,7 +154,7 @@ HWY_INLINE void ScorePanels(const Split<Row>& s, Panels panels, int64_t group, i
 // kRows queries at a time and then fewer.
 template <bool kPrefetch, int kRows, typename Row>
 HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
-  constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, 8);
+  constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, static_cast<int>(kStreams));
   for (; query + kRows <= s.queries; query += kRows) {
     ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
   }
@@ -161,7 +164,8 @@ HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, 
 // 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
 HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
   const FloatTag d;
-  // The sum's last bits are those of the nearest whole number and of 127, its exponent's bias.
+  // Beside so large a number a sum has no fraction: its last bits are the nearest whole number plus
+  // 127, the bias of an exponent.
   const FloatVec shift = hn::Set(d, 0x1.8p23f + 127);
   const FloatVec shifted = hn::Add(x, shift);
   const FloatVec f = hn::Sub(x, hn::Sub(shifted, shift));  // -1/2 to 1/2
@@ -237,11 +241,13 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
   const FloatTag d;
   const int64_t row = group * s.queries + query;
   const float* weights = s.scores + row * kSplit;
+  constexpr auto kRowBytes = static_cast<int64_t>(sizeof(Row));
   [[maybe_unused]] const int64_t every = ElementsOfLine<Row>(s.stride);
   FloatVec sums[kRows][kColumns];
   HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
-    const float* sofar = s.sums + ((row + r) * s.value_width + column) * kLanes;
+    const float* sofar =
+        panels.begin == 0 ? nullptr : s.sums + ((row + r) * s.value_width + column) * kLanes;
     HWY_UNROLL(16)
     for (int c = 0; c < kColumns; ++c) {
       sums[r][c] = panels.begin == 0 ? hn::Zero(d) : hn::LoadU(d, sofar + c * kLanes);
@@ -250,7 +256,7 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t first = (group * s.value_width + column) * s.stride;
     const Row* values = s.values[panel] + first;
-    [[maybe_unused]] const Row* ahead = kPrefetch ? s.values[panel + kStreams] + first : nullptr;
+    [[maybe_unused]] const Row* ahead = kPrefetch ? s.values[panel + kStreams] : nullptr;
     HWY_UNROLL(16)
     for (int v = 0; v < kVectors; ++v) {
       FloatVec w[kRows];
@@ -262,7 +268,9 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
       for (int c = 0; c < kColumns; ++c) {
         const Row* from = values + c * s.stride + v * kLanes;
         if constexpr (kPrefetch) {
-          if (v == 0 && (c & (every - 1)) == 0) Prefetch(ahead + c * s.stride);
+          if (v == 0 && (c & (every - 1)) == 0) {
+            Prefetch(ahead, (first + c * s.stride) * kRowBytes);
+          }
         }
         const FloatVec value = LoadFloats(d, from);
         HWY_UNROLL(16)
@@ -334,6 +342,7 @@ void AttendSplit(const Split<Row>& s) {
     const Panels panels{begin, std::min(begin + streams, s.panels)};
     for (int64_t group = 0; group < s.groups; ++group) {
       if (s.queries == 1) {
+        // Not more elements at a time: memory is read fastest in short turns of many streams.
         ValueColumns<kPrefetch, 1, 4>(s, panels, group, 0);
       } else if (s.queries < 4) {
         ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);
@@ -605,21 +614,21 @@ void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
   // A task writes some elements of every row.
   const int64_t tasks = std::min(row_width, pool.TasksWorth(tokens * row_width * kElementWork));
   pool.Run(tasks, [&](int64_t task) {
-    const int64_t first = row_width * task / tasks, last = row_width * (task + 1) / tasks;
+    const int64_t begin = row_width * task / tasks, end = row_width * (task + 1) / tasks;
     const float* from = rows;
     for (const PagedSequence& sequence : sequences) {
-      const int64_t end = sequence.start + sequence.count;
-      for (int64_t p = sequence.start; p < end;) {
+      const int64_t last = sequence.start + sequence.count - 1;
+      for (int64_t p = sequence.start; p <= last;) {
         // The rest of a panel, or of what is new of it. What its later positions will overwrite is
         // read until then, with weight zero.
         const int64_t column = p % block_positions;
         const int64_t panel_end = std::min(column / kPanel * kPanel + kPanel, block_positions);
-        const int64_t count = std::min(panel_end - column, end - p);
+        const int64_t count = std::min(panel_end - column, last + 1 - p);
         const int64_t written = column % kPanel == 0 ? panel_end - column : count;
         Row* to = cache +
-                  (sequence.blocks[p / block_positions] * row_width + first) * block_positions +
+                  (sequence.blocks[p / block_positions] * row_width + begin) * block_positions +
                   column;
-        for (int64_t c = first; c < last; ++c, to += block_positions) {
+        for (int64_t c = begin; c < end; ++c, to += block_positions) {
           for (int64_t i = 0; i < count; ++i) to[i] = RoundTo(to, from[i * rows_stride + c]);
           for (int64_t i = count; i < written; ++i) to[i] = Row{0};
         }

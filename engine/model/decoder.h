@@ -54,7 +54,7 @@ class Decoder {
   // std::out_of_range if an id or a position is not the model's.
   //
   // On kernels it computes in float32; under a bfloat16 compute dtype, what weights are multiplied
-  // with is rounded to bfloat16, the logits' input excepted. A token's logits are the same bits
+  // with is rounded to bfloat16. A token's logits are the same bits
   // whatever else is in the step, however its sequence was cut into steps, and on any number of
   // threads (of ComputePool()).
   //   ids: [tokens]   logit_rows: [rows], the tokens whose logits are wanted

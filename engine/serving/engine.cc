@@ -74,7 +74,7 @@ void Engine::CancelAll() {
 }
 
 bool Engine::Step() {
-  const std::vector<Chunk> chunks = scheduler_.Schedule();
+  const std::vector<Chunk>& chunks = scheduler_.Schedule();
   if (chunks.empty()) return false;
 
   const Workspace::Scope scope(workspace_);

@@ -30,14 +30,14 @@ SubmitStatus Scheduler::Submit(Request request, std::shared_ptr<RequestSink> sin
   return SubmitStatus::kAccepted;
 }
 
-std::vector<Chunk> Scheduler::Schedule() {
-  std::vector<Chunk> chunks;
+const std::vector<Chunk>& Scheduler::Schedule() {
+  chunks_.clear();
   int64_t budget = limits_.max_batch_tokens;
   const auto plan = [&](Sequence& sequence) {
     const auto tokens = static_cast<int64_t>(sequence.tokens.size());
     const int64_t count = std::min(tokens - sequence.cached, budget);
     if (!sequence.blocks.Reserve(sequence.cached + count)) return false;
-    chunks.push_back({&sequence, sequence.cached, count, sequence.cached + count == tokens});
+    chunks_.push_back({&sequence, sequence.cached, count, sequence.cached + count == tokens});
     budget -= count;
     return true;
   };
@@ -65,7 +65,7 @@ std::vector<Chunk> Scheduler::Schedule() {
     ++first_waiting_;
     plan(sequence);
   }
-  return chunks;
+  return chunks_;
 }
 
 Sequence* Scheduler::Find(const std::string& id) {

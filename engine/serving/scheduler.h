@@ -46,8 +46,9 @@ class Scheduler {
                       Sequence::Clock::time_point now);
 
   // The next step, with blocks reserved for it; empty when there is nothing to do. The caller
-  // computes the chunks, then advances `cached` and `tokens` of each sequence.
-  std::vector<Chunk> Schedule();
+  // computes the chunks, then advances `cached` and `tokens` of each sequence. Valid until the next
+  // call.
+  const std::vector<Chunk>& Schedule();
 
   // A live sequence; null if it is not here.
   Sequence* Find(const std::string& id);
@@ -78,6 +79,7 @@ class Scheduler {
   std::unordered_map<std::string, List::iterator> by_id_;
   int64_t running_ = 0;
   int64_t preemptions_ = 0;
+  std::vector<Chunk> chunks_;  // of the last step
 };
 
 }  // namespace triptych

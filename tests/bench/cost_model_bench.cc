@@ -1,6 +1,6 @@
 // Measures kExpansionCost of engine/attention/cost_model.h: what expanding an element of a key or
-// value costs, on every instruction set of this machine, and where vanilla attention overtakes
-// reduced.
+// value costs, on every instruction set that this machine has, and where vanilla attention
+// overtakes reduced.
 #include <ATen/ATen.h>
 #include <hwy/targets.h>
 
@@ -112,7 +112,7 @@ int main() {
   using triptych::LatentShape;
   triptych::SetServingThreads(static_cast<int>(std::thread::hardware_concurrency()));
   const int64_t supported = hwy::SupportedTargets();
-  const int64_t emulated = HWY_EMU128 | HWY_SCALAR;
+  const int64_t emulated = HWY_EMU128 | HWY_SCALAR;  // no machine serves on them
   std::printf("stored cost %.0f\n", triptych::kExpansionCost);
   for (int64_t left = supported & ~emulated; left != 0; left &= left - 1) {
     const int64_t set = left & -left;

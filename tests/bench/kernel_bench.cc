@@ -19,6 +19,7 @@
 #include "engine/kv_cache/storage.h"
 #include "engine/model/config.h"
 #include "tests/bench/limits.h"
+#include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
 
 namespace triptych {
@@ -37,7 +38,7 @@ std::vector<float> RandomNumbers(int64_t count) {
   return numbers;
 }
 
-// What an iteration reads from memory and computes.
+// What an iteration reads from memory, inputs and outputs left out, and computes.
 struct Work {
   double bytes;
   double flops;
@@ -50,14 +51,8 @@ struct Machine {
   ReadProbe& probe;
 };
 
-double Median(std::vector<double> values) {
-  const auto median = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), median, values.end());
-  return *median;
-}
-
-// Times `iterate`, each time beside the read bandwidth of that moment, and reports medians of the
-// time and of its ratio to the least time.
+// Times `iterate`, each time beside the read bandwidth of that moment, and reports the medians of
+// the time, of the least time and of the least over the time.
 template <typename Iterate>
 void Measure(benchmark::State& state, const Machine& machine, const Work& work,
              const Iterate& iterate) {
@@ -74,14 +69,14 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
     least.push_back(LeastSeconds(now, work.peak, work.bytes, work.flops));
     ratios.push_back(least.back() / seconds.back());
   }
-  const double median = Median(seconds);
+  const double median = Median(seconds), median_least = Median(least);
   state.counters["best_us"] = 1e6 * *std::min_element(seconds.begin(), seconds.end());
   state.counters["median_us"] = 1e6 * median;
-  state.counters["least_us"] = 1e6 * Median(least);
+  state.counters["least_us"] = 1e6 * median_least;
   state.counters["GB/s"] = work.bytes / median / 1e9;
   state.counters["GFLOP/s"] = work.flops / median / 1e9;
   state.counters["ratio"] = Median(ratios);  // achieved / roofline
-  state.SetLabel(Median(least) > work.flops / work.peak ? "memory" : "arithmetic");
+  state.SetLabel(median_least > work.flops / work.peak ? "memory" : "arithmetic");
 }
 
 // A linear layer whose weights come from memory: one layer of many after another.

@@ -16,6 +16,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/kernels/prefetch.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace triptych {
 namespace HWY_NAMESPACE {
@@ -28,9 +30,10 @@ using FloatVec = hn::Vec<FloatTag>;
 constexpr int kSums = 12;  // enough to hide the latency, and they fit in 16 registers
 
 // The sum of `sums` as a number that the compiler must have computed.
-HWY_INLINE float Reduce(const FloatVec (&sums)[kSums]) {
+template <int kCount>
+HWY_INLINE float Reduce(const FloatVec (&sums)[kCount]) {
   FloatVec total = sums[0];
-  for (int i = 1; i < kSums; ++i) total = hn::Add(total, sums[i]);
+  for (int i = 1; i < kCount; ++i) total = hn::Add(total, sums[i]);
   return hn::GetLane(hn::SumOfLanes(FloatTag(), total));
 }
 
@@ -44,17 +47,18 @@ HWY_INLINE void Start(FloatVec (&sums)[kSums], float number) {
 // the kernels read weights.
 float Read(const float* data, int64_t count) {
   constexpr int kStreams = 4;
-  constexpr int64_t kLine = 64 / sizeof(float), kAhead = 1024 / sizeof(float);
+  constexpr int64_t kLine = kLineBytes / sizeof(float);
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t stream = count / kStreams;
-  FloatVec sums[kSums];
-  Start(sums, 0);
+  FloatVec sums[kStreams];
+  HWY_UNROLL(4)
+  for (int s = 0; s < kStreams; ++s) sums[s] = hn::Zero(d);
   for (int64_t i = 0; i + kLine <= stream; i += kLine) {
     HWY_UNROLL(4)
     for (int s = 0; s < kStreams; ++s) {
       const float* line = data + s * stream + i;
-      __builtin_prefetch(line + kAhead, 0, 2);
+      Prefetch(line, 1024);
       for (int64_t j = 0; j < kLine; j += lanes) {
         sums[s] = hn::Add(sums[s], hn::LoadU(d, line + j));
       }
@@ -116,6 +120,9 @@ HWY_EXPORT(Read);
 HWY_EXPORT(MultiplyFloat32);
 HWY_EXPORT(MultiplyBFloat16);
 
+constexpr size_t kReadBytes = size_t{1} << 29;  // beyond any cache
+constexpr size_t kPartBytes = size_t{1} << 26;
+
 std::atomic<float> sink;  // results go here, so that they are computed
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
@@ -157,13 +164,6 @@ double FlopsPerSecond(ThreadPool& pool, const Multiply& multiply) {
 
 }  // namespace
 
-namespace {
-
-constexpr size_t kReadBytes = size_t{1} << 29;  // beyond any cache
-constexpr size_t kPartBytes = size_t{1} << 26;
-
-}  // namespace
-
 ReadProbe::ReadProbe(ThreadPool& pool) : pool_(pool), memory_(kReadBytes) {
   std::memset(memory_.data(), 0, kReadBytes);  // pages of its own
 }
@@ -183,9 +183,7 @@ double ReadProbe::BytesPerSecond() {
 
 Limits MeasureLimits(ThreadPool& pool) {
   ReadProbe probe(pool);
-  double read_bytes = 0;
-  BestSeconds(2, [&] { read_bytes = std::max(read_bytes, probe.BytesPerSecond()); });
-  return {.read_bytes = read_bytes,
+  return {.read_bytes = kPartBytes / BestSeconds(2, [&] { probe.BytesPerSecond(); }),
           .float32_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyFloat32)),
           .bfloat16_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyBFloat16))};
 }

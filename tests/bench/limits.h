@@ -21,7 +21,7 @@ class ReadProbe {
  public:
   explicit ReadProbe(ThreadPool& pool);
 
-  // Of one part of the memory, then of the next: about a millisecond each.
+  // Of one part of the memory, 64 MiB, then of the next.
   double BytesPerSecond();
 
  private:

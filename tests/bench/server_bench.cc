@@ -20,6 +20,7 @@
 #include "client/client.h"
 #include "engine/kernels/threads.h"
 #include "server/server.h"
+#include "tests/bench/median.h"
 
 namespace triptych {
 namespace {
@@ -186,11 +187,6 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 void Measure(const Options& options) {

@@ -26,6 +26,7 @@
 #include "engine/model/decoder.h"
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
+#include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
@@ -151,12 +152,6 @@ std::unique_ptr<const Decoder> MakeDecoder(const Checkpoint& checkpoint) {
 // --- What is measured -------------------------------------------------------------------------
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 Json MinimumAndMedian(const std::vector<double>& values) {
   return {{"minimum", *std::min_element(values.begin(), values.end())}, {"median", Median(values)}};

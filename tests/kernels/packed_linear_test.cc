@@ -131,7 +131,7 @@ std::vector<Case> Cases() {
       cases.push_back({{groups, 6, 32}, rows});
     }
   }
-  // Weights beyond a core's cache.
+  // Weights that are fetched ahead.
   for (const int64_t rows : {1, 4}) cases.push_back({{1, 801, 701}, rows});
   // Rows of x that are a multiple of 4 KiB apart.
   for (const int64_t rows : {1, 2, 3, 12}) {
@@ -233,6 +233,22 @@ TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
   ThreadPool pool(1);
   identity.Apply(inputs.data(), 1, y.data(), pool);
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], Widen(Round(inputs[i]))) << inputs[i];
+}
+
+// The same of a row longer than a vector.
+TEST_P(PackedLinearTest, BFloat16RoundsLongRows) {
+  constexpr int64_t kInputs = 67;
+  std::vector<float> inputs(kInputs);
+  for (int64_t i = 0; i < kInputs; ++i) {
+    inputs[i] = std::ldexp(1.0f + static_cast<float>(i) * 0x1p-8f, static_cast<int>(i % 9) - 4);
+  }
+  std::vector<uint16_t> identity(kInputs * kInputs, Round(0));
+  for (int64_t i = 0; i < kInputs; ++i) identity[i * kInputs + i] = Round(1);
+  const PackedLinear layer({1, kInputs, kInputs}, identity.data(), nullptr);
+  std::vector<float> y(kInputs);
+  ThreadPool pool(1);
+  layer.Apply(inputs.data(), 1, y.data(), pool);
+  for (int64_t i = 0; i < kInputs; ++i) EXPECT_EQ(y[i], Widen(Round(inputs[i]))) << i;
 }
 
 TEST_P(PackedLinearTest, NanStaysInItsRow) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -354,6 +355,49 @@ TEST_P(PagedAttentionNaN, IsSeenInTheOutput) {
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionNaN, testing::ValuesIn(InstructionSets()),
                          InstructionSetName);
+
+class PagedAttentionWeights : public InstructionSetTest {};
+
+// Weights from 1 down to where no normal float32 is left, one by one: position p has the score
+// -5/8 p (to base 2: this scale times log2(e) is 1 in float32), and the value 2^(5/8 p) in element
+// p.
+TEST_P(PagedAttentionWeights, AreExactOverTheWholeRange) {
+  constexpr int64_t kPositions = 209, kBlock = 16;
+  constexpr double kZeroBelow = -125;
+  const float scale = 0.69314718f, q = 1;
+  const auto score = [](int64_t p) { return -0.625 * static_cast<double>(p); };
+  const auto value = [&](int64_t p) {
+    return static_cast<float>(std::exp2(-std::max(score(p), kZeroBelow)));
+  };
+  const PagedRowLayout layout{.heads = 1,
+                              .groups = 1,
+                              .key_width = 1,
+                              .value_offset = 1,
+                              .value_width = kPositions,
+                              .row_width = 1 + kPositions};
+  std::vector<float> rows(kPositions * layout.row_width, 0.0f);
+  double sum = 0;
+  for (int64_t p = 0; p < kPositions; ++p) {
+    rows[p * layout.row_width] = static_cast<float>(score(p));
+    rows[p * layout.row_width + 1 + p] = value(p);
+    sum += std::exp2(score(p));
+  }
+  std::vector<int32_t> blocks((kPositions + kBlock - 1) / kBlock);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  std::vector<float> cache(std::ssize(blocks) * kBlock * layout.row_width), out(kPositions);
+  ThreadPool pool(1);
+  WritePagedRows(rows.data(), layout.row_width, layout.row_width, kBlock,
+                 {{blocks.data(), 0, kPositions}}, cache.data(), pool);
+  PagedAttention(&q, 1, cache.data(), kBlock, layout, scale, {{blocks.data(), kPositions - 1, 1}},
+                 out.data(), kPositions, pool);
+  for (int64_t p = 0; p < kPositions; ++p) {
+    const double weight = score(p) < kZeroBelow ? 0 : std::exp2(score(p)) * value(p) / sum;
+    EXPECT_NEAR(out[p], weight, weight * std::exp2(-20)) << p;  // a few roundings
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionWeights,
+                         testing::ValuesIn(InstructionSets()), InstructionSetName);
 
 }  // namespace
 }  // namespace triptych

@@ -5,11 +5,14 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <vector>
 
 #include "engine/kernels/threads.h"
 #include "engine/model/decoder.h"
+#include "engine/serving/engine.h"
+#include "engine/text/tokenizer.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
 
@@ -86,6 +89,37 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
     for (int i = 0; i < 100; ++i) taken += measure(kLast);
     EXPECT_LE(taken, 4 * (kThreads - 1));
   }
+}
+
+// Around the decoder, a step of the engine takes the token that it hands over, and seldom what the
+// sequence's tokens and blocks grow by.
+TEST(EngineAllocationTest, AStepTakesTheTokenItHandsOver) {
+  SetServingThreads(1);
+  ModelConfig config = EveryOption().front().config;
+  config.max_position_embeddings = 64;
+  constexpr int kSteps = 48;
+  class Sink final : public RequestSink {
+   public:
+    void OnRejected(SubmitStatus) override { FAIL(); }
+    void OnDelta(Delta delta) override { tokens += std::ssize(delta.tokens); }
+    void OnFinish(Completion) override { FAIL(); }
+    int64_t tokens = 0;
+  };
+  Engine engine(ServingDecoder(config, RandomWeights(config, 1), at::kFloat),
+                std::make_shared<ByteTokenizer>(), {.kv_cache_bytes = 1 << 20});
+  Request request;
+  request.id = "one";
+  request.prompt = {1, 2, 3};
+  request.max_new_tokens = kSteps + 8;
+  request.ignore_eos = true;
+  request.sampling.temperature = 0;  // others weigh candidates in a list
+  const auto sink = std::make_shared<Sink>();
+  engine.Submit(request, sink);
+  for (int i = 0; i < 4; ++i) engine.Step();
+  const int64_t before = allocations, tokens = sink->tokens;
+  for (int i = 0; i < kSteps; ++i) engine.Step();
+  EXPECT_EQ(sink->tokens - tokens, kSteps);
+  EXPECT_LE(allocations - before, kSteps + 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderAllocationTest, testing::ValuesIn(EveryOption()),

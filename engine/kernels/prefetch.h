@@ -1,0 +1,20 @@
+// Fetching ahead of where a kernel reads.
+#ifndef TRIPTYCH_ENGINE_KERNELS_PREFETCH_H_
+#define TRIPTYCH_ENGINE_KERNELS_PREFETCH_H_
+
+#include <cstdint>
+
+namespace triptych {
+
+inline constexpr int64_t kLineBytes = 64;  // of a cache
+
+// Fetches the line that lies `bytes` beyond p, which may be outside of any object, into a core's
+// second cache: the first one is too small for what is read later.
+inline void Prefetch(const void* p, int64_t bytes) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes);
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_PREFETCH_H_
