@@ -27,8 +27,8 @@ constexpr int64_t kPanel = 16;   // positions that are read together
 constexpr int64_t kPanels = 16;  // of a split
 constexpr int64_t kSplit = kPanel * kPanels;
 constexpr int64_t kQueries = 32;  // that read a split together
-// Up to so many, reading from memory takes longer than computing: panels of many groups are read in
-// a few long streams, and fetched ahead.
+// Up to so many, reading from memory takes longer than computing: values too are read in a few long
+// streams, through the panels of many groups, and sums wait in between.
 constexpr int64_t kFewQueries = 16;
 constexpr int64_t kStreams = 8;
 
@@ -156,7 +156,11 @@ template <bool kPrefetch, int kRows, typename Row>
 HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
   constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, static_cast<int>(kStreams));
   for (; query + kRows <= s.queries; query += kRows) {
-    ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
+    if (query == 0) {  // the others find what it fetched
+      ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
+    } else {
+      ScorePanels<false, kRows, kColumns>(s, panels, group, query);
+    }
   }
   if constexpr (kRows > 1) ScoreQueries<kPrefetch, kRows / 2>(s, panels, group, query);
 }
@@ -305,7 +309,11 @@ template <bool kPrefetch, int kRows, int kColumns, typename Row>
 HWY_INLINE void ValueQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
                              int64_t column) {
   for (; query + kRows <= s.queries; query += kRows) {
-    ValueTile<kPrefetch, kRows, kColumns>(s, panels, group, query, column);
+    if (query == 0) {
+      ValueTile<kPrefetch, kRows, kColumns>(s, panels, group, query, column);
+    } else {
+      ValueTile<false, kRows, kColumns>(s, panels, group, query, column);
+    }
   }
   if constexpr (kRows > 1)
     ValueQueries<kPrefetch, kRows / 2, kColumns>(s, panels, group, query, column);
@@ -337,7 +345,8 @@ void AttendSplit(const Split<Row>& s) {
     Exponentiate(s.scores + row * kSplit, s.visible[row % s.queries], s.panels, &s.max[row],
                  &s.sum[row]);
   }
-  const int64_t streams = kPrefetch ? kStreams : s.panels;
+  const bool few = s.groups * s.queries <= kFewQueries;
+  const int64_t streams = few ? kStreams : s.panels;
   for (int64_t begin = 0; begin < s.panels; begin += streams) {
     const Panels panels{begin, std::min(begin + streams, s.panels)};
     for (int64_t group = 0; group < s.groups; ++group) {
@@ -470,7 +479,7 @@ class Attention {
                  .panels = panels,
                  .keys = keys,
                  .values = values,
-                 .prefetch = piece.groups * queries <= kFewQueries,
+                 .prefetch = true,
                  .stride = block_positions_,
                  .key_width = layout_.key_width,
                  .value_width = layout_.value_width,
