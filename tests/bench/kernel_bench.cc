@@ -207,6 +207,10 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("threads", std::to_string(threads));
   triptych::AddContext(limits, "");
   triptych::AddContext(triptych::MeasureLimits(alone), ", one thread");
+  if (threads > 1) {
+    benchmark::AddCustomContext("round trip ns between threads",
+                                std::to_string(1e9 * triptych::RoundTripSeconds()));
+  }
   triptych::ReadProbe probe(triptych::ComputePool());
   triptych::RegisterAll({limits, probe});
   benchmark::RunSpecifiedBenchmarks();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 // Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
 // of vectors, which vectors of unknown length do not allow.
@@ -179,6 +180,29 @@ double ReadProbe::BytesPerSecond() {
     sink.store(read(part + task * kCount, kCount), std::memory_order_relaxed);
   });
   return static_cast<double>(kPartBytes) / SecondsSince(start);
+}
+
+double RoundTripSeconds() {
+  constexpr int kTrips = 100'000;
+  std::atomic<int> word = 0;  // odd: on its way there
+  const auto await = [&](int value) {
+    while (word.load(std::memory_order_acquire) != value) {
+    }
+  };
+  std::thread there([&] {
+    for (int i = 0; i < kTrips; ++i) {
+      await(2 * i + 1);
+      word.store(2 * i + 2, std::memory_order_release);
+    }
+  });
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kTrips; ++i) {
+    word.store(2 * i + 1, std::memory_order_release);
+    await(2 * i + 2);
+  }
+  const double seconds = SecondsSince(start);
+  there.join();
+  return seconds / kTrips;
 }
 
 Limits MeasureLimits(ThreadPool& pool) {

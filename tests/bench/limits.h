@@ -30,6 +30,10 @@ class ReadProbe {
   size_t part_ = 0;
 };
 
+// How long a word takes from one thread to another and back: longer where their processors are far
+// apart, which on a virtual machine may change while it runs.
+double RoundTripSeconds();
+
 // Of all of the pool's threads together, by the best instructions of this machine: the best of
 // many short runs. Takes about three seconds.
 Limits MeasureLimits(ThreadPool& pool);
