@@ -54,9 +54,8 @@ class Decoder {
   // std::out_of_range if an id or a position is not the model's.
   //
   // On kernels it computes in float32; under a bfloat16 compute dtype, what weights are multiplied
-  // with is rounded to bfloat16. A token's logits are the same bits
-  // whatever else is in the step, however its sequence was cut into steps, and on any number of
-  // threads (of ComputePool()).
+  // with is rounded to bfloat16. A token's logits are the same bits whatever else is in the step,
+  // however its sequence was cut into steps, and on any number of threads (of ComputePool()).
   //   ids: [tokens]   logit_rows: [rows], the tokens whose logits are wanted
   //   returns logits [rows, vocab_size], the workspace's
   std::span<const float> Step(std::span<const int64_t> ids, const PagedStep& step,
