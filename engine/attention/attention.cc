@@ -4,6 +4,7 @@
 
 #include "engine/attention/dense.h"
 #include "engine/attention/linear.h"
+#include "engine/kernels/ceil_div.h"
 #include "engine/kernels/threads.h"
 
 namespace triptych {
@@ -35,7 +36,7 @@ TensorStep::TensorStep(const PagedStep& step, int64_t block_positions, at::Devic
       row_blocks.push_back(sequence.blocks[p / block_positions]);
       row_offsets.push_back(p % block_positions);
     }
-    const int64_t held = (length + block_positions - 1) / block_positions;
+    const int64_t held = CeilDiv(length, block_positions);
     const std::vector<int64_t> all(sequence.blocks, sequence.blocks + held);
     sequences.push_back({to_device(all), length, sequence.count});
   }

@@ -6,6 +6,7 @@
 
 #include "engine/attention/cost_model.h"
 #include "engine/attention/latent_attention.h"
+#include "engine/kernels/ceil_div.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/threads.h"
 
@@ -122,7 +123,7 @@ void PackedLatentAttention::AttendVanilla(const Tokens& tokens, const at::Tensor
   float* const rows = workspace.Floats(length * row_width);  // [length, r + d_R]
   ReadRows(cache, sequence.blocks, length, rows);
   // A cache of one head: a row is its key, then its value.
-  const int64_t blocks = (length + kBlockPositions - 1) / kBlockPositions;
+  const int64_t blocks = CeilDiv(length, kBlockPositions);
   float* const expanded = workspace.Floats(length * width);  // [length, d_qk + d_R + d_v]
   float* const head_cache = workspace.Floats(blocks * kBlockPositions * width);  // the same, paged
   std::vector<int32_t> table(blocks);

@@ -105,7 +105,7 @@ TEST(ModelServiceTest, DescribesEachModel) {
 
 TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
   ModelConfig gains = SmallModel(AttentionKind::kMla);
-  gains.kv_lora_rank = {24, 2};
+  gains.kv_lora_rank = {48, 2};
   ModelConfig does_not = SmallModel(AttentionKind::kMla);
   does_not.kv_lora_rank = {1, 2};
   // What GetModel gives for the one that gains by vanilla attention.
@@ -130,6 +130,7 @@ TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
     if (!models["gains"].has_vanilla_from()) return std::nullopt;
     return models["gains"].vanilla_from();
   };
+  EXPECT_THAT(vanilla_from({}), Optional(AllOf(Ge(0), Lt(64))));
   EXPECT_EQ(vanilla_from(0), 0);
   EXPECT_EQ(vanilla_from(63), 63);
   EXPECT_EQ(vanilla_from(64), std::nullopt);  // which no prompt reaches
