@@ -27,9 +27,10 @@ constexpr int64_t kPanel = 16;   // positions that are read together
 constexpr int64_t kPanels = 16;  // of a split
 constexpr int64_t kSplit = kPanel * kPanels;
 constexpr int64_t kQueries = 32;  // that read a split together
-// Up to so many, reading from memory takes longer than computing: values too are read in a few long
-// streams, through the panels of many groups, and sums wait in between.
+// Groups are read together while they have no more queries.
 constexpr int64_t kFewQueries = 16;
+// Where one query reads a group, reading from memory takes longer than computing: values too are
+// read in a few long streams, through the panels of many groups, and sums wait in between.
 constexpr int64_t kStreams = 8;
 
 // Some queries of consecutive groups against the positions of one split.
@@ -42,14 +43,14 @@ struct Split {
   int64_t panels;          // as many as any query sees
   const Row* const* keys;  // [panels] -> [groups, key_width, stride], of which kPanel are read
   // [panels] -> [groups, value_width, stride]. In memory they follow keys, and are followed by
-  // kStreams panels that are read next.
+  // `ahead` panels that are read next.
   const Row* const* values;
-  bool prefetch;
+  int64_t ahead;  // fetched so many panels before they are read; 0: not
   int64_t stride;
   int64_t key_width;
   int64_t value_width;
   float* scores;      // [groups, queries, kSplit], scratch
-  float* sums;        // [kFewQueries, value_width, kPanel], scratch
+  float* sums;        // [groups, value_width, kPanel], scratch where a group has one query
   float* max;         // [groups, queries]: the largest score
   float* sum;         // [groups, queries]: of 2^(score - max)
   float* const* out;  // [groups, queries] -> [value_width]: sum of 2^(score - max) value
@@ -99,7 +100,7 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
   for (int c = 0; c < kColumns; ++c) {
     keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
     if constexpr (kPrefetch) {
-      ahead[c] = s.keys[panel + c + kStreams];
+      ahead[c] = s.keys[panel + c + s.ahead];
     }
   }
   FloatVec sums[kRows][kColumns][kVectors];
@@ -142,6 +143,9 @@ void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel)
   }
 }
 
+// The next smaller tile of queries.
+constexpr int Fewer(int rows) { return rows > 4 ? rows / 2 : rows - 1; }
+
 // kColumns panels at a time and then fewer.
 template <bool kPrefetch, int kRows, int kColumns, typename Row>
 HWY_INLINE void ScorePanels(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
@@ -154,7 +158,8 @@ HWY_INLINE void ScorePanels(const Split<Row>& s, Panels panels, int64_t group, i
 // kRows queries at a time and then fewer.
 template <bool kPrefetch, int kRows, typename Row>
 HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
-  constexpr int kColumns = std::clamp(kSums / (kRows * kVectors), 1, static_cast<int>(kStreams));
+  constexpr unsigned kFit = std::clamp<int>(kSums / (kRows * kVectors), 1, kStreams);
+  constexpr int kColumns = std::bit_floor(kFit);
   for (; query + kRows <= s.queries; query += kRows) {
     if (query == 0) {  // the others find what it fetched
       ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
@@ -162,7 +167,7 @@ HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, 
       ScorePanels<false, kRows, kColumns>(s, panels, group, query);
     }
   }
-  if constexpr (kRows > 1) ScoreQueries<kPrefetch, kRows / 2>(s, panels, group, query);
+  if constexpr (kRows > 1) ScoreQueries<kPrefetch, Fewer(kRows)>(s, panels, group, query);
 }
 
 // 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
@@ -260,7 +265,7 @@ void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t first = (group * s.value_width + column) * s.stride;
     const Row* values = s.values[panel] + first;
-    [[maybe_unused]] const Row* ahead = kPrefetch ? s.values[panel + kStreams] : nullptr;
+    [[maybe_unused]] const Row* ahead = kPrefetch ? s.values[panel + s.ahead] : nullptr;
     HWY_UNROLL(16)
     for (int v = 0; v < kVectors; ++v) {
       FloatVec w[kRows];
@@ -316,7 +321,7 @@ HWY_INLINE void ValueQueries(const Split<Row>& s, Panels panels, int64_t group, 
     }
   }
   if constexpr (kRows > 1)
-    ValueQueries<kPrefetch, kRows / 2, kColumns>(s, panels, group, query, column);
+    ValueQueries<kPrefetch, Fewer(kRows), kColumns>(s, panels, group, query, column);
 }
 
 // All queries, kColumns elements at a time and then fewer: 4 of them at least, or one.
@@ -345,8 +350,7 @@ void AttendSplit(const Split<Row>& s) {
     Exponentiate(s.scores + row * kSplit, s.visible[row % s.queries], s.panels, &s.max[row],
                  &s.sum[row]);
   }
-  const bool few = s.groups * s.queries <= kFewQueries;
-  const int64_t streams = few ? kStreams : s.panels;
+  const int64_t streams = s.queries == 1 ? kStreams : s.panels;
   for (int64_t begin = 0; begin < s.panels; begin += streams) {
     const Panels panels{begin, std::min(begin + streams, s.panels)};
     for (int64_t group = 0; group < s.groups; ++group) {
@@ -364,7 +368,7 @@ void AttendSplit(const Split<Row>& s) {
 
 template <typename Row>
 void AttendSplit(const Split<Row>& s) {
-  if (s.prefetch) {
+  if (s.ahead > 0) {
     AttendSplit<true>(s);
   } else {
     AttendSplit<false>(s);
@@ -449,7 +453,7 @@ class Attention {
     thread_local std::vector<Row> gathered;
     q.resize(kQueries * layout_.key_width);
     scores.resize(kQueries * kSplit);
-    sums.resize(kFewQueries * layout_.value_width * kPanel);
+    sums.resize(piece.groups * layout_.value_width * kPanel);
     // Earlier queries may see nothing of a later split.
     const int64_t begin = split * kSplit;
     int64_t skipped = 0;
@@ -470,7 +474,9 @@ class Attention {
     }
     float max[kQueries], sum[kQueries];
     const int64_t panels = CeilDiv(visible[queries - 1], kPanel);
-    const Row* keys[2 * kPanels + kStreams];
+    // Values of their own, while the keys are read; the next keys, while the values are.
+    const int64_t ahead = layout_.groups > 1 && piece.queries > 1 ? panels : kStreams;
+    const Row* keys[3 * kPanels];
     const Row** values = keys + panels;
     Split<Row> s{.groups = piece.groups,
                  .queries = queries,
@@ -479,7 +485,7 @@ class Attention {
                  .panels = panels,
                  .keys = keys,
                  .values = values,
-                 .prefetch = true,
+                 .ahead = ahead,
                  .stride = block_positions_,
                  .key_width = layout_.key_width,
                  .value_width = layout_.value_width,
@@ -496,14 +502,14 @@ class Attention {
         keys[i] = panel + key * s.stride;
         values[i] = panel + value * s.stride;
       }
-      for (int64_t i = 0; i < kStreams; ++i) {
+      for (int64_t i = 0; i < ahead; ++i) {
         const int64_t next = begin + kSplit + i * kPanel;
         values[panels + i] =
             next < Length(piece, piece.rows() - 1) ? At(piece, next) + key * s.stride : keys[0];
       }
     } else {  // panels straddle blocks
       s.stride = kPanel;
-      s.prefetch = false;
+      s.ahead = 0;
       const int64_t key_elements = piece.groups * layout_.key_width;
       const int64_t elements = key_elements + piece.groups * layout_.value_width;
       gathered.resize(s.panels * elements * kPanel);
@@ -513,7 +519,6 @@ class Attention {
         keys[i] = &gathered[i * elements * kPanel];
         values[i] = keys[i] + key_elements * kPanel;
       }
-      std::fill_n(values + panels, kStreams, keys[0]);
       for (int64_t p = 0; p < visible[queries - 1]; ++p) {
         const Row* column = At(piece, begin + p);
         Row* to = &gathered[p / kPanel * elements * kPanel + p % kPanel];
