@@ -15,6 +15,7 @@
 
 #include "engine/attention/cost_model.h"
 #include "engine/attention/latent_attention.h"
+#include "engine/kernels/ceil_div.h"
 #include "engine/kernels/threads.h"
 #include "engine/kv_cache/storage.h"
 
@@ -46,7 +47,7 @@ class Prompt {
   // The least seconds that attending a fresh prompt took.
   double Seconds(int64_t length, bool vanilla) const {
     using Clock = std::chrono::steady_clock;
-    const int64_t blocks = (length + kBlockPositions - 1) / kBlockPositions;
+    const int64_t blocks = CeilDiv(length, kBlockPositions);
     KvCacheStorage cache(blocks, kBlockPositions, {row_width_}, at::kFloat);
     std::vector<int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);

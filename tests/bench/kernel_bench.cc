@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/attention/latent_attention.h"
+#include "engine/kernels/ceil_div.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/threads.h"
@@ -123,7 +124,7 @@ void Attend(const std::vector<float>& q, const at::Tensor& cache, const PagedRow
 void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayout& layout,
             DType dtype) {
   const int64_t context = state.range(0);
-  const int64_t blocks = (context + kBlockPositions - 1) / kBlockPositions;
+  const int64_t blocks = CeilDiv(context, kBlockPositions);
   const int64_t bytes = context * layout.row_width * ElementBytes(dtype);
   const int64_t sequences = CopiesBeyondCaches(bytes);
   KvCacheStorage cache(sequences * blocks, kBlockPositions, {layout.row_width},
