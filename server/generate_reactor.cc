@@ -42,12 +42,12 @@ void GenerateReactor::OnDelta(Delta delta) {
     const std::lock_guard lock(mutex_);
     if (final_status_) return;
     has_pending_ = true;
-    pending_bytes_ += delta.text.size() + delta.tokens.size() * sizeof(int32_t);
+    pending_bytes_ += delta.text.size() + sizeof(delta.token);
     pending_.mutable_text()->append(delta.text);
-    pending_.mutable_token_ids()->Add(delta.tokens.begin(), delta.tokens.end());
-    for (const TokenLogprobs& logprobs : delta.logprobs) {
-      pending_bytes_ += (1 + logprobs.top.size()) * sizeof(TokenLogprob);
-      *pending_.add_logprobs() = ToProto(logprobs);
+    pending_.add_token_ids(delta.token);
+    if (delta.logprobs) {
+      pending_bytes_ += (1 + delta.logprobs->top.size()) * sizeof(TokenLogprob);
+      *pending_.add_logprobs() = ToProto(*delta.logprobs);
     }
     too_slow = pending_bytes_ > kMaxPendingBytes;
     if (too_slow) {

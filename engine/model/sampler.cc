@@ -47,7 +47,8 @@ void KeepUpTo(const Candidate& last, std::vector<Candidate>& candidates) {
 
 void KeepTopK(int32_t k, std::vector<Candidate>& candidates) {
   if (static_cast<size_t>(k) >= candidates.size()) return;
-  std::vector<Candidate> order = candidates;
+  thread_local std::vector<Candidate> order;
+  order = candidates;
   const auto last = order.begin() + (k - 1);
   std::nth_element(order.begin(), last, order.end(), MoreLikely);
   KeepUpTo(*last, candidates);
@@ -61,7 +62,8 @@ double Total(const std::vector<Candidate>& candidates) {
 void KeepTopP(double p, std::vector<Candidate>& candidates) {
   const double enough = p * Total(candidates);
   const auto less_likely = [](const Candidate& a, const Candidate& b) { return MoreLikely(b, a); };
-  std::vector<Candidate> heap = candidates;
+  thread_local std::vector<Candidate> heap;
+  heap = candidates;
   std::make_heap(heap.begin(), heap.end(), less_likely);
   double reached = 0;
   while (true) {
@@ -94,7 +96,8 @@ TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
   TokenLogprobs result{logprob(chosen), {}};
   if (top <= 0) return result;
 
-  std::vector<Candidate> order(logits.size());
+  thread_local std::vector<Candidate> order;
+  order.resize(logits.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = {static_cast<int32_t>(i), Usable(logits[i])};
   const auto end = order.begin() + std::min<int64_t>(top, std::ssize(order));
   std::partial_sort(order.begin(), end, order.end(), MoreLikely);
@@ -120,7 +123,8 @@ int32_t Sampler::Sample(std::span<const float> logits) {
 }
 
 int32_t Sampler::Choose(std::span<const float> logits) {
-  std::vector<Candidate> candidates(logits.size());
+  thread_local std::vector<Candidate> candidates;  // a step takes nothing from the heap
+  candidates.resize(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     candidates[i] = {static_cast<int32_t>(i), Usable(logits[i])};
   }

@@ -183,8 +183,8 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
   sequence.tokens.push_back(token);
 
   Delta delta;
-  delta.tokens.push_back(token);
-  if (request.logprobs) delta.logprobs.push_back(Logprobs(logits, token, *request.logprobs));
+  delta.token = token;
+  if (request.logprobs) delta.logprobs = Logprobs(logits, token, *request.logprobs);
   delta.text = sequence.stops.Push(sequence.utf8.Push(tokenizer_->Decode(token)));
 
   const bool ended = token == tokenizer_->end_token() && !request.ignore_eos;

@@ -51,11 +51,11 @@ struct RequestUsage {
   KvCacheUsage kv_cache;
 };
 
-// What became known since the last delta.
+// A generated token, and the text that it decided: whole UTF-8 characters.
 struct Delta {
-  std::string text;  // whole UTF-8 characters
-  std::vector<int32_t> tokens;
-  std::vector<TokenLogprobs> logprobs;  // one per token if asked for
+  int32_t token = 0;
+  std::optional<TokenLogprobs> logprobs;  // if asked for
+  std::string text;
 };
 
 struct Completion {

@@ -111,7 +111,7 @@ class Sink final : public RequestSink {
  public:
   Sink(DecodingPhase& phase, int64_t stream) : phase_(phase), stream_(stream) {}
   void OnRejected(SubmitStatus) override { phase_.End("the engine rejected a request"); }
-  void OnDelta(Delta delta) override { phase_.AddTokens(stream_, std::ssize(delta.tokens)); }
+  void OnDelta(Delta) override { phase_.AddTokens(stream_, 1); }
   void OnFinish(Completion completion) override { phase_.End(completion.error); }
 
  private:

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "engine/kernels/threads.h"
@@ -91,9 +92,9 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
   }
 }
 
-// Around the decoder, a step of the engine takes the token that it hands over, and seldom what the
-// sequence's tokens and blocks grow by.
-TEST(EngineAllocationTest, AStepTakesTheTokenItHandsOver) {
+// Nor does what the engine does around the decoder, but for the lists of a sequence's tokens and
+// blocks, which double now and then.
+TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
   SetServingThreads(1);
   ModelConfig config = EveryOption().front().config;
   config.max_position_embeddings = 64;
@@ -101,25 +102,28 @@ TEST(EngineAllocationTest, AStepTakesTheTokenItHandsOver) {
   class Sink final : public RequestSink {
    public:
     void OnRejected(SubmitStatus) override { FAIL(); }
-    void OnDelta(Delta delta) override { tokens += std::ssize(delta.tokens); }
+    void OnDelta(Delta) override { ++tokens; }
     void OnFinish(Completion) override { FAIL(); }
     int64_t tokens = 0;
   };
   Engine engine(ServingDecoder(config, RandomWeights(config, 1), at::kFloat),
                 std::make_shared<ByteTokenizer>(), {.kv_cache_bytes = 1 << 20});
-  Request request;
-  request.id = "one";
-  request.prompt = {1, 2, 3};
-  request.max_new_tokens = kSteps + 8;
-  request.ignore_eos = true;
-  request.sampling.temperature = 0;  // others weigh candidates in a list
   const auto sink = std::make_shared<Sink>();
-  engine.Submit(request, sink);
+  const std::vector<SamplingParams> all = {{.temperature = 0}, {.top_k = 20, .top_p = 0.9f}};
+  for (size_t i = 0; i < all.size(); ++i) {
+    Request request;
+    request.id = std::to_string(i);
+    request.prompt = {1, 2, 3};
+    request.max_new_tokens = kSteps + 8;
+    request.ignore_eos = true;
+    request.sampling = all[i];
+    engine.Submit(request, sink);
+  }
   for (int i = 0; i < 4; ++i) engine.Step();
   const int64_t before = allocations, tokens = sink->tokens;
   for (int i = 0; i < kSteps; ++i) engine.Step();
-  EXPECT_EQ(sink->tokens - tokens, kSteps);
-  EXPECT_LE(allocations - before, kSteps + 8);
+  EXPECT_EQ(sink->tokens - tokens, std::ssize(all) * kSteps);
+  EXPECT_LE(allocations - before, std::ssize(all) * 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderAllocationTest, testing::ValuesIn(EveryOption()),

@@ -13,26 +13,13 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/decoder.h"
 #include "engine/serving/hosted_model.h"
+#include "tests/support/recording_sink.h"
 
 namespace triptych {
 namespace {
 
 constexpr const char* kPrompt = "ROMEO:\n";
 constexpr int64_t kNewTokens = 120;
-
-class CollectingSink final : public RequestSink {
- public:
-  void OnRejected(SubmitStatus) override { ADD_FAILURE() << "rejected"; }
-  void OnDelta(Delta delta) override {
-    text += delta.text;
-    tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
-  }
-  void OnFinish(Completion done) override { completion = std::move(done); }
-
-  std::string text;
-  std::vector<int32_t> tokens;
-  Completion completion;
-};
 
 std::string ReadFile(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -80,7 +67,7 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
   request.max_new_tokens = kNewTokens;
   request.sampling.temperature = 0;
   const std::vector<int32_t> prompt = request.prompt;
-  const auto sink = std::make_shared<CollectingSink>();
+  const auto sink = std::make_shared<RecordingSink>();
   model.engine->Submit(std::move(request), sink);
   while (model.engine->Step()) {
   }
@@ -88,7 +75,8 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
   const std::string golden =
       ReadFile(std::filesystem::path(TRIPTYCH_GOLDEN_DIR) / ("shakespeare-" + GetParam() + ".txt"));
   EXPECT_EQ(sink->text + "\n", golden);
-  EXPECT_EQ(sink->completion.usage.kv_cache.positions, std::ssize(prompt) + kNewTokens - 1);
+  ASSERT_TRUE(sink->completion);
+  EXPECT_EQ(sink->completion->usage.kv_cache.positions, std::ssize(prompt) + kNewTokens - 1);
 
   Checkpoint checkpoint = LoadCheckpoint(Directory(), DType::kFloat32);
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(at::kDouble);

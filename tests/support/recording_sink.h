@@ -21,8 +21,8 @@ class RecordingSink final : public RequestSink {
   void OnDelta(Delta delta) override {
     if (final_calls > 0) ++late_deltas;
     text += delta.text;
-    tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
-    logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+    tokens.push_back(delta.token);
+    if (delta.logprobs) logprobs.push_back(*delta.logprobs);
   }
   void OnFinish(Completion result) override {
     completion = std::move(result);
