@@ -49,8 +49,9 @@ class Attention {
   virtual at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const = 0;
 
   // Derives what Paged needs from the weights as they are now: the first form of it if they serve
-  // on kernels (linear.h), the second one if not.
-  virtual void PrepareToServe() = 0;
+  // on kernels (linear.h), the second one if not. `vanilla`: whether a step may ask MLA on kernels
+  // for vanilla attention.
+  virtual void PrepareToServe(bool vanilla) = 0;
   // Frees the weights that Paged does not read. REQUIRES: PrepareToServe(); Dense is not called
   // again.
   virtual void DropDense() = 0;

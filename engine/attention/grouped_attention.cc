@@ -33,7 +33,7 @@ at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, boo
       Rotate(rotary_, k, at::arange(y.size(1), y.options().dtype(at::kLong))), v, scale_, causal));
 }
 
-void GroupedAttention::PrepareToServe() {
+void GroupedAttention::PrepareToServe(bool /*vanilla*/) {
   if (!ServesOnKernels(weights_.q.weight)) return;
   packed_qkv_ = Pack({weights_.q, weights_.k, weights_.v});
   packed_o_ = Pack({weights_.o});

@@ -24,7 +24,7 @@ class GroupedAttention final : public Attention {
   GroupedAttention(int64_t heads, int64_t groups, Weights weights, Rotary rotary = {});
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
-  void PrepareToServe() override;
+  void PrepareToServe(bool vanilla) override;
   void DropDense() override;
   void Paged(const float* x, const PagedStep& step, const at::Tensor& cache, Workspace& workspace,
              float* y) const override;

@@ -171,11 +171,11 @@ ReducedLatentAttention LatentAttention::Reduce(ReducedForm form) const {
   return ReducedLatentAttention(shape_, triptych::Reduce(shape_, weights_, form), rotary_);
 }
 
-void LatentAttention::PrepareToServe() {
+void LatentAttention::PrepareToServe(bool vanilla) {
   const ReducedForm form = SmallerForm(shape_, weights_.q.weight.size(1));
   if (ServesOnKernels(weights_.q.weight)) {
     packed_ = std::make_unique<PackedLatentAttention>(
-        shape_, triptych::Reduce(shape_, weights_, form), rotary_);
+        shape_, triptych::Reduce(shape_, weights_, form), rotary_, vanilla);
   } else {
     reduced_ = std::make_unique<ReducedLatentAttention>(Reduce(form));
   }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "engine/attention/attention.h"
 #include "engine/attention/linear.h"
@@ -95,7 +94,7 @@ class LatentAttention final : public Attention {
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
   // Chooses the reduced form that has fewer elements to read.
-  void PrepareToServe() override;
+  void PrepareToServe(bool vanilla) override;
   void DropDense() override { weights_ = {}; }
   void Paged(const float* x, const PagedStep& step, const at::Tensor& cache, Workspace& workspace,
              float* y) const override;

@@ -13,7 +13,8 @@
 namespace triptych {
 
 PackedLatentAttention::PackedLatentAttention(const LatentShape& shape,
-                                             const ReducedWeights& weights, Rotary rotary)
+                                             const ReducedWeights& weights, Rotary rotary,
+                                             bool vanilla)
     : heads_(shape.heads),
       d_qk_(shape.d_qk),
       d_v_(shape.d_v),
@@ -30,7 +31,7 @@ PackedLatentAttention::PackedLatentAttention(const LatentShape& shape,
   if (!factored_) return;
   packed_uk_ = PackHeads(weights.uk.transpose(1, 2));
   packed_uv_ = PackHeads(weights.uv);
-  if (!VanillaCanPay(shape)) return;
+  if (!vanilla || !VanillaCanPay(shape)) return;
   const at::Tensor gap = at::zeros({d_rope_, rank_}, weights.uk.options());
   for (int64_t h = 0; h < heads_; ++h) {
     packed_kv_.push_back(Pack({{at::cat({weights.uk[h], gap, weights.uv[h]}), {}}}));

@@ -20,8 +20,9 @@ enum class ReducedForm;
 // are factored and it can pay (cost_model.h). Const methods are safe to call from several threads.
 class PackedLatentAttention {
  public:
-  // Weights are float32 or bfloat16.
-  PackedLatentAttention(const LatentShape& shape, const ReducedWeights& weights, Rotary rotary);
+  // Weights are float32 or bfloat16. `vanilla`: whether a step may ask for it.
+  PackedLatentAttention(const LatentShape& shape, const ReducedWeights& weights, Rotary rotary,
+                        bool vanilla);
 
   // As Attention::Paged.
   void Attend(const float* x, const PagedStep& step, const at::Tensor& cache, Workspace& workspace,

@@ -12,8 +12,8 @@ namespace triptych {
 // y = W x + b in `groups` independent blocks: outputs of group g read inputs of group g only. One
 // group is a linear layer; one group for each head is a product per head.
 //
-// Every output is one sum over its inputs in ascending order, whatever the number of rows and of
-// threads: on one instruction set a row's result is the same bits in every batch. Sums are float32.
+// Every output is one sum over its inputs in a fixed order, whatever the number of rows and of
+// threads: on one machine a row's result is the same bits in every batch. Sums are float32.
 // Under bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are
 // exact.
 //

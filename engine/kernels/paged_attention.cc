@@ -474,7 +474,9 @@ class Attention {
     }
     float max[kQueries], sum[kQueries];
     const int64_t panels = CeilDiv(visible[queries - 1], kPanel);
-    // Values of their own, while the keys are read; the next keys, while the values are.
+    // What several queries of a group read comes a whole phase ahead: the values while the keys are
+    // read, the next keys while the values are. One query reads too much for that, and a latent's
+    // values are its keys.
     const int64_t ahead = layout_.groups > 1 && piece.queries > 1 ? panels : kStreams;
     const Row* keys[3 * kPanels];
     const Row** values = keys + panels;

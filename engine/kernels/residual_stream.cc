@@ -15,7 +15,6 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
-using FloatVec = hn::Vec<FloatTag>;
 
 template <typename Row>
 void CopyOrAdd(const Row* x, int64_t count, bool add, float* y) {

@@ -38,10 +38,17 @@ void Await(const std::atomic<int>& value, int old, bool spin) {
 
 ThreadPool::ThreadPool(int threads)
     : spin_(threads <= static_cast<int>(std::thread::hardware_concurrency())) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+  } catch (...) {  // the system has no more threads
+    Stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   unclaimed_.store(kStop);
   unclaimed_.notify_all();
   for (std::thread& worker : workers_) worker.join();

@@ -60,6 +60,8 @@ class ThreadPool {
 
   using Call = void (*)(const void* context, int64_t i);
 
+  // Ends the workers.
+  void Stop();
   void RunShared(int64_t tasks, Call call, const void* context);
   void Work();
   // Runs one task, if any is unclaimed.

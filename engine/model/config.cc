@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -346,12 +347,17 @@ int64_t CacheRowElements(const ModelConfig& config, int64_t layer) {
   return config.num_key_value_heads * 2 * config.head_dim;
 }
 
-int64_t ElementsPerPosition(const ModelConfig& config) {
-  int64_t elements = 0;
+std::vector<int64_t> CacheRowElements(const ModelConfig& config) {
+  std::vector<int64_t> elements;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    elements += CacheRowElements(config, layer);
+    elements.push_back(CacheRowElements(config, layer));
   }
   return elements;
+}
+
+int64_t ElementsPerPosition(const ModelConfig& config) {
+  const std::vector<int64_t> elements = CacheRowElements(config);
+  return std::accumulate(elements.begin(), elements.end(), int64_t{0});
 }
 
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, DType kv_dtype) {

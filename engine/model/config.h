@@ -79,6 +79,8 @@ std::string ToJson(const ModelConfig& config);
 
 // Elements of one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA.
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer);
+// Of every layer.
+std::vector<int64_t> CacheRowElements(const ModelConfig& config);
 // The sum over the layers.
 int64_t ElementsPerPosition(const ModelConfig& config);
 // Bytes of one cache row of a layer, stored in `kv_dtype`.

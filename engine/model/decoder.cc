@@ -171,7 +171,7 @@ std::vector<ReducedForm> Decoder::reduced_forms() const {
 
 void Decoder::PrepareToServe(std::optional<int64_t> vanilla_from) {
   if (!ServesOnKernels(token_embedding_)) {
-    for (Layer& layer : layers_) layer.attention->PrepareToServe();
+    for (Layer& layer : layers_) layer.attention->PrepareToServe(/*vanilla=*/false);
     return;
   }
   const auto pack = [](Norm& norm) {
@@ -186,6 +186,7 @@ void Decoder::PrepareToServe(std::optional<int64_t> vanilla_from) {
   }
   vanilla_from_ = VanillaCrossover(factored, kExpansionCost);
   if (vanilla_from_ != kNeverVanilla) vanilla_from_ = vanilla_from.value_or(vanilla_from_);
+  const bool vanilla = vanilla_from_ < config_.max_position_embeddings;
   token_embedding_ = token_embedding_.contiguous();
   packed_positions_ = ToFloats(position_embedding_);
   packed_lm_head_ = Pack({lm_head_});
@@ -193,7 +194,7 @@ void Decoder::PrepareToServe(std::optional<int64_t> vanilla_from) {
   for (Layer& layer : layers_) {
     pack(layer.attention_norm);
     pack(layer.mlp_norm);
-    layer.attention->PrepareToServe();
+    layer.attention->PrepareToServe(vanilla);
     layer.packed_in = Pack({layer.gate, layer.up});
     layer.packed_down = Pack({layer.down});
   }
@@ -202,6 +203,7 @@ void Decoder::PrepareToServe(std::optional<int64_t> vanilla_from) {
 void Decoder::DropDense() {
   for (Layer& layer : layers_) layer.attention->DropDense();
   if (!ServesOnKernels(token_embedding_)) return;
+  position_embedding_ = at::Tensor();
   lm_head_ = Linear();
   for (Layer& layer : layers_) {
     layer.gate = layer.up = layer.down = Linear();

@@ -9,14 +9,6 @@
 namespace triptych {
 namespace {
 
-std::vector<int64_t> RowElements(const ModelConfig& config) {
-  std::vector<int64_t> elements;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    elements.push_back(CacheRowElements(config, layer));
-  }
-  return elements;
-}
-
 int64_t PoolBlocks(const CacheGeometry& geometry, int64_t bytes) {
   const int64_t blocks = bytes / geometry.BlockBytes();
   if (blocks < 1 || blocks > INT32_MAX) {
@@ -54,7 +46,7 @@ Engine::Engine(std::unique_ptr<const Decoder> decoder, std::shared_ptr<const Tok
       tokenizer_(std::move(tokenizer)),
       geometry_(MakeCacheGeometry(decoder_->config(), options.kv_dtype, options.block_positions)),
       pool_(PoolBlocks(geometry_, options.kv_cache_bytes)),
-      storage_(pool_.total(), options.block_positions, RowElements(decoder_->config()),
+      storage_(pool_.total(), options.block_positions, CacheRowElements(decoder_->config()),
                at::device(decoder_->device()).dtype(ToScalarType(options.kv_dtype))),
       scheduler_(Limits(options, decoder_->config()), pool_, options.block_positions) {}
 

@@ -1,6 +1,5 @@
 #include "engine/serving/engine_loop.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/kernels/threads.h"

@@ -1,6 +1,5 @@
 #include "engine/attention/grouped_attention.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -235,7 +234,7 @@ TEST(GroupedAttention, MemoryOfKeysAndValuesDoesNotGrowWithQueryHeads) {
 TEST(GroupedAttention, PagedMakesNoTensors) {
   const Shape s{"", 1, 1, 1, 16, 16, 8, 2, 4, 4};
   GroupedAttention attention = Make(s, RandomWeights(s, 17), at::kFloat);
-  attention.PrepareToServe();
+  attention.PrepareToServe(/*vanilla=*/false);
   const int64_t context = 4096;
   const at::Tensor cache = at::zeros({context / 16, 16, 16}, at::kFloat);
   std::vector<int32_t> blocks(context / 16);

@@ -1,6 +1,5 @@
 #include "engine/attention/latent_attention.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -309,7 +308,7 @@ TEST(LatentAttention, ReducedMakesNoKeysOrValuesOfHeads) {
 TEST(LatentAttention, PagedMakesNoTensors) {
   const Shape s{"", 1, 4096, 4096, 16, 16, 4, 4, 4, 16};
   LatentAttention attention = Make(s, RandomWeights(s, 22), at::kFloat);
-  attention.PrepareToServe();
+  attention.PrepareToServe(/*vanilla=*/false);
   const int64_t last = s.l2 - 1;
   const at::Tensor cache = at::zeros({s.l2 / 16, 16, 16}, at::kFloat);
   std::vector<int32_t> blocks(s.l2 / 16);
@@ -329,7 +328,7 @@ TEST(LatentAttention, PagedIsVanillaForEitherForm) {
     const at::Tensor x = Normal(25).Tensor({1, s.l1, s.d1});
     const at::Tensor expected = ForBatch(MakeOracle(s, weights), x, x)[0];
     LatentAttention attention = Make(s, weights, at::kFloat);
-    attention.PrepareToServe();
+    attention.PrepareToServe(/*vanilla=*/false);
     const at::Tensor cache = at::full({4, rank + s.d_rope, 8}, std::nan(""), at::kFloat);
     const std::vector<int32_t> blocks = {2, 0, 3};
     std::vector<int64_t> positions(s.l1);

@@ -41,7 +41,7 @@ class Prompt {
                       .kv_b = weight(heads * (shape.d_qk + shape.d_v), shape.rank),
                       .o = {weight(width, heads * shape.d_v), {}}},
         rotary);
-    attention_->PrepareToServe();
+    attention_->PrepareToServe(/*vanilla=*/true);
   }
 
   // The least seconds that attending a fresh prompt took.
@@ -95,10 +95,12 @@ double MeasuredCrossover(const Prompt& prompt) {
 void Run(const LatentShape& s, int64_t width) {
   const Prompt prompt(s, width);
   const int64_t stored = VanillaCrossover({s}, kExpansionCost);
-  const double measured = MeasuredCrossover(prompt);
+  const double measured = MeasuredCrossover(prompt);  // 0 and no cost: vanilla never stays ahead
   // The cost that would have given it.
-  const double implied = (measured + 1) / 2 * static_cast<double>(2 * s.rank - s.d_qk - s.d_v) /
-                         static_cast<double>(s.d_qk + s.d_rope + s.d_v);
+  const double implied = measured == 0 ? 0
+                                       : (measured + 1) / 2 *
+                                             static_cast<double>(2 * s.rank - s.d_qk - s.d_v) /
+                                             static_cast<double>(s.d_qk + s.d_rope + s.d_v);
   std::printf("  H %-3ld d %-3ld d_R %-2ld r %-3ld %9ld %10.0f %10.0f %10.2f %10.2f\n",
               static_cast<long>(s.heads), static_cast<long>(s.d_qk), static_cast<long>(s.d_rope),
               static_cast<long>(s.rank), static_cast<long>(stored), measured, implied,

@@ -301,11 +301,7 @@ class Bench {
   Decoded DecodeOverRandomCache() {
     const CacheGeometry geometry = Geometry();
     const int64_t blocks = geometry.BlocksFor(options_.context + options_.generate);
-    std::vector<int64_t> row_elements;
-    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-      row_elements.push_back(CacheRowElements(config_, layer));
-    }
-    KvCacheStorage cache(options_.batch * blocks, kBlockPositions, row_elements,
+    KvCacheStorage cache(options_.batch * blocks, kBlockPositions, CacheRowElements(config_),
                          ToScalarType(kv_dtype_));
     FillRandom(cache);
     std::vector<int32_t> table(options_.batch * blocks);

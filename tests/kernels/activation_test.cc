@@ -80,24 +80,35 @@ TEST_P(ActivationTest, AnElementIsTheSameBitsEverywhere) {
   const int64_t width = 203;
   const std::vector<float> x = Inputs(2 * width);
   const std::vector<float> gelu_in(x.begin(), x.begin() + width);
-  std::vector<float> silu(width), gelu = gelu_in;
+  std::vector<float> silu(width), gelu = gelu_in, exact = gelu_in;
   GatedSilu(x.data(), 1, width, silu.data(), one);
   GeluTanh(gelu.data(), 1, width, one);
+  Gelu(exact.data(), 1, width, one);
   for (int64_t i = 0; i < width; ++i) {
     const float pair[] = {x[i], x[width + i]};
-    float y = 0, z = x[i];
+    float y = 0, z = x[i], e = x[i];
     GatedSilu(pair, 1, 1, &y, one);
     GeluTanh(&z, 1, 1, one);
+    Gelu(&e, 1, 1, one);
     EXPECT_EQ(y, silu[i]);
     EXPECT_EQ(z, gelu[i]);
+    EXPECT_EQ(e, exact[i]);
   }
   constexpr int64_t kRows = 50;
-  std::vector<float> many(kRows * 2 * width), y(kRows * width);
+  std::vector<float> many(kRows * 2 * width), y(kRows * width), z(kRows * width);
   for (int64_t row = 0; row < kRows; ++row) {
     std::copy(x.begin(), x.end(), many.begin() + row * 2 * width);
+    std::copy(gelu_in.begin(), gelu_in.end(), z.begin() + row * width);
   }
+  std::vector<float> e = z;
   GatedSilu(many.data(), kRows, width, y.data(), three);
-  for (int64_t i = 0; i < kRows * width; ++i) ASSERT_EQ(y[i], silu[i % width]);
+  GeluTanh(z.data(), kRows, width, three);
+  Gelu(e.data(), kRows, width, three);
+  for (int64_t i = 0; i < kRows * width; ++i) {
+    ASSERT_EQ(y[i], silu[i % width]);
+    ASSERT_EQ(z[i], gelu[i % width]);
+    ASSERT_EQ(e[i], exact[i % width]);
+  }
 }
 
 TEST_P(ActivationTest, NanStaysNan) {

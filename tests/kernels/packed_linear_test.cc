@@ -8,26 +8,11 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/elements.h"
 #include "tests/support/instruction_sets.h"
 
 namespace triptych {
 namespace {
-
-// The nearest bfloat16, ties to even.
-uint16_t Round(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return 0x7fc0;
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-float Widen(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-template <typename Element>
-Element FromFloat(float value) {
-  if constexpr (sizeof(Element) == sizeof(float)) return value;
-  return Round(value);
-}
-float ToFloat(float element) { return element; }
-float ToFloat(uint16_t element) { return Widen(element); }
 
 struct Case {
   PackedLinear::Shape shape;
@@ -86,7 +71,7 @@ class Layer {
           double sum = case_.bias ? bias_[output] : 0, size = std::abs(sum);
           for (int64_t k = 0; k < inputs; ++k) {
             const float value = x(row)[g * inputs + k];
-            const double in = sizeof(Element) == sizeof(float) ? value : Widen(Round(value));
+            const double in = sizeof(Element) == sizeof(float) ? value : ToFloat(ToBFloat16(value));
             const double product = in * ToFloat(weight_[kGuard + output * inputs + k]);
             sum += product;
             size += std::abs(product);
@@ -227,12 +212,12 @@ TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
                                      3.14159274f};
   const auto n = std::ssize(inputs);
   // One group of one input each, so that nothing is multiplied by infinity.
-  const std::vector<uint16_t> ones(n, Round(1));
+  const std::vector<uint16_t> ones(n, ToBFloat16(1));
   const PackedLinear identity({n, 1, 1}, ones.data(), nullptr);
   std::vector<float> y(n);
   ThreadPool pool(1);
   identity.Apply(inputs.data(), 1, y.data(), pool);
-  for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], Widen(Round(inputs[i]))) << inputs[i];
+  for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << inputs[i];
 }
 
 // The same of a row longer than a vector.
@@ -242,13 +227,13 @@ TEST_P(PackedLinearTest, BFloat16RoundsLongRows) {
   for (int64_t i = 0; i < kInputs; ++i) {
     inputs[i] = std::ldexp(1.0f + static_cast<float>(i) * 0x1p-8f, static_cast<int>(i % 9) - 4);
   }
-  std::vector<uint16_t> identity(kInputs * kInputs, Round(0));
-  for (int64_t i = 0; i < kInputs; ++i) identity[i * kInputs + i] = Round(1);
+  std::vector<uint16_t> identity(kInputs * kInputs, ToBFloat16(0));
+  for (int64_t i = 0; i < kInputs; ++i) identity[i * kInputs + i] = ToBFloat16(1);
   const PackedLinear layer({1, kInputs, kInputs}, identity.data(), nullptr);
   std::vector<float> y(kInputs);
   ThreadPool pool(1);
   layer.Apply(inputs.data(), 1, y.data(), pool);
-  for (int64_t i = 0; i < kInputs; ++i) EXPECT_EQ(y[i], Widen(Round(inputs[i]))) << i;
+  for (int64_t i = 0; i < kInputs; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << i;
 }
 
 TEST_P(PackedLinearTest, NanStaysInItsRow) {

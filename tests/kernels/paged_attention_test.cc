@@ -12,26 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/elements.h"
 #include "tests/support/instruction_sets.h"
 
 namespace triptych {
 namespace {
-
-float ToRow(float value, const float*) { return value; }
-// The nearest bfloat16, ties to even. `value` is finite or NaN.
-uint16_t ToRow(float value, const uint16_t*) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  if (std::isnan(value)) return 0x7fc0;
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-double ToDouble(float row) { return row; }
-double ToDouble(uint16_t row) {
-  const uint32_t bits = static_cast<uint32_t>(row) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
 
 struct Shape {
   std::string name;
@@ -76,7 +61,7 @@ class Batch {
     for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
     std::shuffle(free.begin(), free.end(), generator);
 
-    const Row poison = ToRow(std::numeric_limits<float>::quiet_NaN(), static_cast<Row*>(nullptr));
+    const Row poison = FromFloat<Row>(std::numeric_limits<float>::quiet_NaN());
     cache_.assign(block_count * block_positions_ * layout_.row_width, poison);
     for (const Span& span : spans) {
       std::vector<int32_t>& blocks = blocks_.emplace_back();
@@ -92,7 +77,7 @@ class Batch {
       for (int64_t p = 0; p < positions; ++p) {
         for (int64_t c = 0; c < layout_.row_width; ++c) {
           const float written = rows[p * (layout_.row_width + 1) + c];
-          EXPECT_EQ(At(blocks, p, c), ToRow(written, static_cast<Row*>(nullptr)));
+          EXPECT_EQ(At(blocks, p, c), FromFloat<Row>(written));
         }
       }
     }
@@ -175,7 +160,7 @@ class Batch {
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (int64_t p = 0; p < length; ++p) {
       for (int64_t c = 0; c < layout_.key_width; ++c) {
-        weights[p] += q[c] * ToDouble(At(blocks, p, group * layout_.key_width + c));
+        weights[p] += q[c] * ToFloat(At(blocks, p, group * layout_.key_width + c));
       }
       weights[p] *= Scale();
       largest = std::max(largest, weights[p]);
@@ -185,7 +170,7 @@ class Batch {
       double sum = 0;
       for (int64_t p = 0; p < length; ++p) {
         const int64_t element = layout_.value_offset + group * layout_.value_width + c;
-        sum += weights[p] / total * ToDouble(At(blocks, p, element));
+        sum += weights[p] / total * ToFloat(At(blocks, p, element));
       }
       out.push_back(sum);
     }

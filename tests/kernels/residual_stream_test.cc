@@ -6,15 +6,13 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/elements.h"
 #include "tests/support/instruction_sets.h"
 
 namespace triptych {
 namespace {
 
 constexpr float kGuard = 12345.0f;
-
-float Widen(float element) { return element; }
-float Widen(uint16_t element) { return std::bit_cast<float>(static_cast<uint32_t>(element) << 16); }
 
 // Normal numbers.
 template <typename Row>
@@ -49,7 +47,7 @@ void CheckRows() {
     EXPECT_EQ(copied.back(), kGuard);
     EXPECT_EQ(added.back(), 0.75f);
     for (int64_t i = 0; i < size; ++i) {
-      const float row = Widen(table[indices[i / width] * width + i % width]);
+      const float row = ToFloat(table[indices[i / width] * width + i % width]);
       ASSERT_EQ(copied[i], row);
       ASSERT_EQ(added[i], 0.75f + row);
     }

@@ -78,7 +78,7 @@ TEST_P(RotationTest, TurnsPairsAndNothingElse) {
 // Wherever the pair stands, and on any number of threads.
 TEST_P(RotationTest, APairIsTheSameBitsEverywhere) {
   ThreadPool one(1), three(3);
-  constexpr int64_t kDim = 38, kRows = 500;
+  constexpr int64_t kDim = 38, kRows = 4000;  // work for several threads
   const std::vector<float> table = Table(kDim), x = Inputs(kRows * kDim);
   std::vector<int64_t> positions(kRows);
   for (int64_t row = 0; row < kRows; ++row) positions[row] = row % kPositions;

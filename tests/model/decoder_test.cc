@@ -59,12 +59,13 @@ struct Piece {
 // was written.
 class PagedRunner {
  public:
-  static constexpr int64_t kBlockPositions = 4;
-
   // `kv`: the dtype and the device of the cache.
-  PagedRunner(const Decoder& decoder, int64_t sequences, const at::TensorOptions& kv = at::kFloat)
+  PagedRunner(const Decoder& decoder, int64_t sequences, const at::TensorOptions& kv = at::kFloat,
+              int64_t block_positions = 16)
       : decoder_(decoder),
-        cache_(sequences * BlocksOfSequence() + 2, kBlockPositions, RowElements(), kv),
+        block_positions_(block_positions),
+        cache_(sequences * BlocksOfSequence() + 2, block_positions,
+               CacheRowElements(decoder.config()), kv),
         blocks_(sequences),
         lengths_(sequences) {
     std::vector<int32_t> order(sequences * BlocksOfSequence() + 2);
@@ -98,24 +99,18 @@ class PagedRunner {
 
   // What a layer's cache holds for a position: [row_elements].
   at::Tensor CacheRow(int64_t layer, int64_t sequence, int64_t position) {
-    const int32_t block = blocks_[sequence][position / kBlockPositions];
-    return cache_.layer(layer)[block].select(1, position % kBlockPositions);
+    const int32_t block = blocks_[sequence][position / block_positions_];
+    return cache_.layer(layer)[block].select(1, position % block_positions_);
   }
   int64_t layers() const { return cache_.layers(); }
 
  private:
   int64_t BlocksOfSequence() const {
-    return (decoder_.config().max_position_embeddings + kBlockPositions - 1) / kBlockPositions;
-  }
-  std::vector<int64_t> RowElements() const {
-    std::vector<int64_t> elements;
-    for (int64_t i = 0; i < decoder_.config().num_hidden_layers; ++i) {
-      elements.push_back(CacheRowElements(decoder_.config(), i));
-    }
-    return elements;
+    return (decoder_.config().max_position_embeddings + block_positions_ - 1) / block_positions_;
   }
 
   const Decoder& decoder_;
+  const int64_t block_positions_;
   KvCacheStorage cache_;
   std::vector<std::vector<int32_t>> blocks_;
   std::vector<int64_t> lengths_;
@@ -123,8 +118,9 @@ class PagedRunner {
 
 // Logits of one sequence [length, vocab], fed in pieces of the given sizes, the last one repeated.
 at::Tensor InPieces(const Decoder& decoder, const std::vector<int64_t>& ids,
-                    const std::vector<int64_t>& sizes, const at::TensorOptions& kv = at::kFloat) {
-  PagedRunner runner(decoder, 1, kv);
+                    const std::vector<int64_t>& sizes, const at::TensorOptions& kv = at::kFloat,
+                    int64_t block_positions = 16) {
+  PagedRunner runner(decoder, 1, kv, block_positions);
   std::vector<at::Tensor> logits;
   auto next = ids.begin();
   for (size_t i = 0; next != ids.end(); ++i) {
@@ -220,7 +216,7 @@ TEST_P(DecoderTest, PagedSequenceOfOneToken) {
 }
 
 TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) {
-  EXPECT_LE(BatchDifference(*ServingDecoder(config(), weights_), at::kFloat), kLogits);
+  EXPECT_EQ(BatchDifference(*ServingDecoder(config(), weights_), at::kFloat), 0);
 }
 
 TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
@@ -285,6 +281,19 @@ TEST_P(DecoderTest, LogitsAreTheSameBitsInEveryBatch) {
   }
 }
 
+// Whether panels of positions lie within blocks or straddle them.
+TEST_P(DecoderTest, LogitsAreTheSameBitsInBlocksOfEverySize) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto decoder = ServingDecoder(config(), weights_, dtype);
+    const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 32);
+    const at::Tensor expected = InPieces(*decoder, ids, {9, 1}, dtype, 16);
+    for (const int64_t block_positions : {1, 4, 5, 32}) {
+      EXPECT_TRUE(at::equal(InPieces(*decoder, ids, {9, 1}, dtype, block_positions), expected))
+          << block_positions;
+    }
+  }
+}
+
 // bfloat16 has 8 significant bits: each of some 20 roundings on the way is off by up to 2^-9 of its
 // value, at random, which adds up to about a hundredth.
 TEST_P(DecoderTest, BFloat16IsNearFloat64) {
@@ -311,11 +320,7 @@ TEST_P(DecoderTest, BFloat16CacheUnderFloat32Weights) {
 TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {
   const auto decoder = ServingDecoder(config(), weights_);
   const std::vector<int64_t> ids = RandomIds(config(), 3, 10);
-  std::vector<int64_t> elements;
-  for (int64_t i = 0; i < config().num_hidden_layers; ++i) {
-    elements.push_back(CacheRowElements(config(), i));
-  }
-  KvCacheStorage cache(1, 4, elements, at::kFloat);
+  KvCacheStorage cache(1, 4, CacheRowElements(config()), at::kFloat);
   const std::vector<int32_t> blocks = {0};
   const PagedStep step{.positions = {0, 1, 2}, .sequences = {{blocks.data(), 0, 3}}};
   const auto rows = [&](const std::vector<int64_t>& wanted) {
@@ -323,7 +328,7 @@ TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {
   };
   const at::Tensor all = rows({0, 1, 2});
   EXPECT_EQ(rows({}).sizes(), (std::vector<int64_t>{0, config().vocab_size}));
-  EXPECT_LE(LargestDifference(rows({2, 0}), at::stack({all[2], all[0]})), kLogits);
+  EXPECT_TRUE(at::equal(rows({2, 0}), at::stack({all[2], all[0]})));
 }
 
 // Controls: a cache row that is stale, or shared by two positions, shows in the logits.
@@ -357,13 +362,17 @@ INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption
 TEST(Decoder, VanillaTokensOfAStepAreTheDefinition) {
   ModelConfig config = SmallModel(AttentionKind::kMla);
   config.kv_lora_rank = {19, 40};
-  for (const bool decoupled : {false, true}) {
+  for (const auto& [decoupled, dtype] :
+       {std::pair{false, at::kFloat}, {true, at::kFloat}, {true, at::kBFloat16}}) {
     if (decoupled) {
       config.position_embedding = PositionEmbedding::kRope;
       config.qk_rope_head_dim = 6;
       config.kv_a_layernorm = true;
     }
-    const auto decoder = ServingDecoder(config, RandomWeights(config, 21));
+    const Weights weights = Cast(RandomWeights(config, 21), dtype);
+    const auto decoder = ServingDecoder(config, weights, dtype, 0);
+    const Decoder exact(config, Cast(weights, at::kDouble), at::kDouble);
+    const double bound = dtype == at::kFloat ? kLogits : 0.03;  // as BFloat16IsNearFloat64
     ASSERT_THAT(decoder->reduced_forms(), testing::Each(ReducedForm::kFactored));
     const std::vector<int64_t> one = RandomIds(config, 30, 22), two = RandomIds(config, 9, 23);
     const auto part = [](const std::vector<int64_t>& ids, int64_t begin, int64_t end) {
@@ -371,12 +380,15 @@ TEST(Decoder, VanillaTokensOfAStepAreTheDefinition) {
     };
     const auto expect_near = [&](const at::Tensor& logits, const std::vector<int64_t>& ids,
                                  int64_t begin, int64_t end) {
-      const at::Tensor all = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
-      EXPECT_LE(LargestDifference(logits, all.narrow(0, begin, end - begin)), kLogits);
+      const at::Tensor all = exact.Forward(ToTensor(ids).unsqueeze(0))[0];
+      EXPECT_LE(RelativeError(logits, all.narrow(0, begin, end - begin)), bound);
     };
-    PagedRunner runner(*decoder, 2);
+    PagedRunner runner(*decoder, 2, dtype);
     at::Tensor logits = runner.Step({{0, part(one, 0, 5)}, {0, part(one, 5, 11), true}});
     expect_near(logits, one, 0, 11);
+    const at::Tensor reduced = PagedRunner(*decoder, 1, dtype).Step({{0, part(one, 0, 11)}});
+    EXPECT_TRUE(at::equal(logits.narrow(0, 0, 5), reduced.narrow(0, 0, 5)));
+    EXPECT_FALSE(at::equal(logits, reduced));  // vanilla rounds elsewhere
     logits = runner.Step({{1, part(two, 0, 3)},
                           {0, part(one, 11, 20), true},
                           {0, part(one, 20, 22)},
@@ -387,7 +399,7 @@ TEST(Decoder, VanillaTokensOfAStepAreTheDefinition) {
     expect_near(logits.narrow(0, 14, 5), two, 3, 8);
 
     // The same bits one token at a time.
-    PagedRunner slow(*decoder, 2);
+    PagedRunner slow(*decoder, 2, dtype);
     slow.Step({{0, part(one, 0, 5)}});
     for (int64_t p = 5; p < 20; ++p) {
       const at::Tensor row = slow.Step({{0, part(one, p, p + 1), true}})[0];

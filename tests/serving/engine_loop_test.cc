@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/kernels/threads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 
@@ -65,10 +66,13 @@ class EngineLoopTest : public testing::Test {
 TEST_F(EngineLoopTest, RunsTasksInOrderOnOneThread) {
   std::vector<int> order;
   std::vector<std::thread::id> threads;
-  int compute_threads = 0;
+  int compute_threads = 0, torch_threads = 0;
   {
-    EngineLoop loop({engine_.get()}, 1);
-    loop.Post([&] { compute_threads = at::get_num_threads(); });
+    EngineLoop loop({engine_.get()}, 3);
+    loop.Post([&] {
+      compute_threads = ComputePool().threads();
+      torch_threads = at::get_num_threads();
+    });
     for (int i = 0; i < 1000; ++i) {
       loop.Post([&, i] {
         order.push_back(i);
@@ -81,7 +85,8 @@ TEST_F(EngineLoopTest, RunsTasksInOrderOnOneThread) {
   EXPECT_EQ(order, expected);
   EXPECT_THAT(threads, testing::Each(threads[0]));
   EXPECT_NE(threads[0], std::this_thread::get_id());
-  EXPECT_EQ(compute_threads, 1);
+  EXPECT_EQ(compute_threads, 3);
+  EXPECT_EQ(torch_threads, 1);
 }
 
 TEST_F(EngineLoopTest, TasksMayPostTasks) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -53,9 +54,10 @@ Weights RandomWeights(const ModelConfig& config, uint64_t seed);
 Weights Cast(const Weights& weights, at::ScalarType dtype);
 oracle::Arrays ToArrays(const Weights& weights);
 
-// A decoder ready to serve.
+// A decoder ready to serve; `vanilla_from` as Decoder::PrepareToServe takes it.
 std::unique_ptr<const Decoder> ServingDecoder(const ModelConfig& config, const Weights& weights,
-                                              at::ScalarType compute_dtype = at::kFloat);
+                                              at::ScalarType compute_dtype = at::kFloat,
+                                              std::optional<int64_t> vanilla_from = {});
 
 }  // namespace triptych
 
