@@ -14,8 +14,6 @@
 namespace triptych::client {
 namespace {
 
-constexpr size_t kMaxWidth = 100;
-
 struct CompareFlags {
   v1::GenerateRequest request;  // Without model and prompt.
   InputFlags input;
@@ -49,7 +47,7 @@ std::vector<v1::Model> SelectModels(Session& session, const std::vector<std::str
 
 void PrintHeading(const std::string& heading) {
   std::string line = "── " + Bold(heading) + " ";
-  for (size_t width = heading.size() + 4; width < kMaxWidth; ++width) line += "─";
+  for (size_t width = heading.size() + 4, end = LineWidth(); width < end; ++width) line += "─";
   Print(line + "\n");
 }
 
@@ -76,7 +74,7 @@ void PrintTable(const std::vector<Result>& results) {
                   FormatSaving(cache.mha_used_bytes(), cache.used_bytes()), FormatDecodeRate(usage),
                   FormatSeconds(TimeToFirstToken(usage))});
   }
-  Print(table.Sideways(kMaxWidth));
+  Print(table.Sideways(LineWidth()));
 }
 
 // A position's bytes as bars: independent of how many positions each model came to.

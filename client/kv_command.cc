@@ -13,8 +13,6 @@
 namespace triptych::client {
 namespace {
 
-constexpr size_t kMaxWidth = 100;
-
 struct KvFlags {
   v1::WatchKvCacheStatsRequest request;
   bool watch = false;
@@ -50,7 +48,7 @@ std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
   table.AddRow({"total", FormatBytes(stats.total_pool_bytes()),
                 FormatBytes(stats.total_used_bytes()), FormatBytes(stats.total_reserved_bytes()),
                 FormatBytes(stats.total_free_bytes()), "", "", "", "", "", "", "", "", "", ""});
-  return table.Sideways(kMaxWidth);
+  return table.Sideways(LineWidth());
 }
 
 std::string SequencesText(const v1::ListSequencesResponse& response) {

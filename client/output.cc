@@ -2,6 +2,7 @@
 
 #include <google/protobuf/stubs/common.h>
 #include <google/protobuf/util/json_util.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -51,6 +52,13 @@ void PrintJson(const google::protobuf::Message& message) {
 bool StdoutIsTerminal() {
   static const bool is_terminal = isatty(STDOUT_FILENO) != 0;
   return is_terminal;
+}
+
+size_t LineWidth() {
+  constexpr size_t kDefault = 100;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefault;
+  return size.ws_col;
 }
 
 std::string Bold(std::string_view text) { return Styled(text, "1"); }

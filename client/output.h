@@ -3,6 +3,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,8 @@ void EndLine();
 void PrintJson(const google::protobuf::Message& message);
 
 bool StdoutIsTerminal();
+// Characters that a line may have: as many as the terminal has columns now, 100 elsewhere.
+size_t LineWidth();
 
 // The following change nothing unless standard output is a terminal.
 std::string Bold(std::string_view text);

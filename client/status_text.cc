@@ -88,8 +88,10 @@ void AppendDetails(const google::rpc::Status& details, std::string& text) {
 
 std::string DescribeStatus(const grpc::Status& status, const std::string& address) {
   std::string text = status.error_message();
-  // gRPC tells each layer's part of a failed connection; the last says why.
-  if (text.starts_with("failed to connect to all addresses")) {
+  // Of the client's gRPC; a server may be UNAVAILABLE too.
+  const bool refused = text.starts_with("failed to connect to all addresses");
+  const bool unreached = refused || text.starts_with("DNS resolution failed");
+  if (refused) {  // gRPC tells each layer's part; the last says why
     const size_t colon = text.rfind(": ");
     if (colon != text.npos) text.erase(0, colon + 2);
   }
@@ -102,7 +104,7 @@ std::string DescribeStatus(const grpc::Status& status, const std::string& addres
   }
   std::string line(CodeName(status.error_code()));
   if (!text.empty()) line += ": " + text;
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && unreached) {
     line += " (is triptych-server running at " + address + "?)";
   }
   return OneLine(std::move(line));

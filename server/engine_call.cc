@@ -14,6 +14,7 @@ EngineCall::EngineCall(ModelRegistry& registry, const HostedModel& model, const 
       model_(model),
       request_id_(request.id),
       prompt_tokens_(std::ssize(request.prompt)),
+      max_new_tokens_(request.max_new_tokens),
       prompt_field_(std::move(prompt_field)),
       context_(context) {}
 
@@ -27,18 +28,28 @@ void EngineCall::Cancel() {
 }
 
 grpc::Status EngineCall::Rejection(SubmitStatus status) const {
+  const auto prompt_exceeds = [&](int64_t most, const std::string& why) {
+    return InvalidArgument(prompt_field_, "is " + std::to_string(prompt_tokens_) +
+                                              " tokens with the begin token; allowed: at most " +
+                                              std::to_string(most) + ", " + why);
+  };
+  const int64_t context = model_.config.max_position_embeddings;
+  const int64_t pool = model_.engine->pool_positions();
   switch (status) {
     case SubmitStatus::kQueueFull:
       return QueueFull(context_);
     case SubmitStatus::kPromptTooLong:
-      return InvalidArgument(
-          prompt_field_, "is " + std::to_string(prompt_tokens_) +
-                             " tokens with the begin token; the model's context is " +
-                             std::to_string(model_.config.max_position_embeddings) + " positions");
+      return max_new_tokens_ > 0
+                 ? prompt_exceeds(context - 1, "so that the model's context holds a new token too")
+                 : prompt_exceeds(context, "the model's context");
     case SubmitStatus::kNeverFits:
-      return InvalidArgument(prompt_field_, "and the tokens to generate need more than the " +
-                                                std::to_string(model_.engine->pool_positions()) +
-                                                " positions of the model's key/value cache");
+      if (prompt_tokens_ > pool) return prompt_exceeds(pool, "the model's key/value cache");
+      return InvalidArgument(  // the last new token takes no position
+          "max_new_tokens", "is " + std::to_string(max_new_tokens_) + "; allowed: at most " +
+                                std::to_string(pool - prompt_tokens_ + 1) +
+                                ", as the model's key/value cache has " + std::to_string(pool) +
+                                " positions and the prompt is " + std::to_string(prompt_tokens_) +
+                                " tokens with the begin token");
     case SubmitStatus::kStopping:
       return ShuttingDown();
     case SubmitStatus::kAccepted:

@@ -38,6 +38,7 @@ class EngineCall {
   const HostedModel& model_;
   const std::string request_id_;
   const int64_t prompt_tokens_;
+  const int64_t max_new_tokens_;
   const std::string prompt_field_;
   grpc::CallbackServerContext& context_;
 };

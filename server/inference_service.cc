@@ -7,18 +7,9 @@
 #include "server/refused_stream.h"
 #include "server/request_reader.h"
 #include "server/score_reactor.h"
+#include "server/unary.h"
 
 namespace triptych {
-namespace {
-
-grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
-                                      const grpc::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
-
-}  // namespace
 
 std::string InferenceService::NextRequestId() { return std::to_string(++requests_); }
 

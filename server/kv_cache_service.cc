@@ -13,6 +13,7 @@
 
 #include "server/refused_stream.h"
 #include "server/status.h"
+#include "server/unary.h"
 #include "server/wire.h"
 
 namespace triptych {
@@ -170,13 +171,10 @@ grpc::Status ReadPage(const v1::ListSequencesRequest& message, uint64_t* after, 
 grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerContext* context,
                                                           const v1::GetKvCacheStatsRequest* message,
                                                           v1::GetKvCacheStatsResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   Models models;
   const grpc::Status status = registry_.FindAll(message->model(), &models);
-  if (!status.ok()) {
-    reactor->Finish(status);
-    return reactor;
-  }
+  if (!status.ok()) return FinishUnary(context, status);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   registry_.loop().Post([models = std::move(models), response, reactor] {
     *response = CollectStats(models);
     reactor->Finish(grpc::Status::OK);
@@ -187,16 +185,13 @@ grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerContext* context,
                                                         const v1::ListSequencesRequest* message,
                                                         v1::ListSequencesResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   Models models;
   uint64_t after = 0;
   size_t page_size = 0;
   grpc::Status status = registry_.FindAll(message->model(), &models);
   if (status.ok()) status = ReadPage(*message, &after, &page_size);
-  if (!status.ok()) {
-    reactor->Finish(status);
-    return reactor;
-  }
+  if (!status.ok()) return FinishUnary(context, status);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   registry_.loop().Post([models = std::move(models), after, page_size, response, reactor] {
     FillPage(models, after, page_size, response);
     reactor->Finish(grpc::Status::OK);

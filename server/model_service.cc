@@ -1,5 +1,6 @@
 #include "server/model_service.h"
 
+#include "server/unary.h"
 #include "server/wire.h"
 
 namespace triptych {
@@ -8,9 +9,7 @@ grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* 
                                                    const v1::ListModelsRequest*,
                                                    v1::ListModelsResponse* response) {
   for (const HostedModel& model : registry_.models()) *response->add_models() = ToProto(model);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return FinishUnary(context, grpc::Status::OK);
 }
 
 grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* context,
@@ -19,9 +18,7 @@ grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* co
   const HostedModel* model = nullptr;
   const grpc::Status status = registry_.Find(message->model(), &model);
   if (status.ok()) *response->mutable_model() = ToProto(*model);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
+  return FinishUnary(context, status);
 }
 
 }  // namespace triptych

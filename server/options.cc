@@ -85,6 +85,20 @@ std::optional<int64_t> ParseVanillaFrom(const std::string& text) {
   return position;
 }
 
+// Throws unless it is HOST:PORT or [IPV6]:PORT. Others gRPC takes too, with a port nobody named.
+void CheckAddress(const std::string& text) {
+  const size_t colon = std::min(text.rfind(':'), text.size());
+  const std::string host = text.substr(0, colon);
+  const bool brackets = host.starts_with('[') && host.ends_with(']');
+  const auto port = ParseInteger(text.substr(std::min(colon + 1, text.size())));
+  if (host.empty() || (host.find(':') != host.npos && !brackets) || !port || *port < 0 ||
+      *port > 65535) {
+    throw std::invalid_argument("\"" + text +
+                                "\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with ports "
+                                "from 0 to 65535");
+  }
+}
+
 // The settings behind NAME=DIR: SETTING=VALUE[,SETTING=VALUE...].
 void ParseSettings(const std::string& text, int64_t memory_bytes, ModelOptions* model) {
   const std::string of_model = " of model " + model->name;
@@ -119,8 +133,7 @@ void ParseSettings(const std::string& text, int64_t memory_bytes, ModelOptions* 
   }
 
   Conversion conversion;
-  const std::map<std::string, AttentionKind> kinds = {
-      {"mha", AttentionKind::kMha}, {"gqa", AttentionKind::kGqa}, {"mla", AttentionKind::kMla}};
+  const Names<AttentionKind>& kinds = AttentionNames();
   const auto attention = values.find("attention");
   if (attention != values.end()) {
     const auto kind = kinds.find(attention->second);
@@ -245,13 +258,12 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
       "triptych-server");
   app.footer(
       "Example:\n  triptych-server --model mla=models/shakespeare-mla --kv-cache-bytes 512MiB");
-  app.set_config("--config", "", "TOML file with options, named as here without the dashes")
-      ->envname(VariableName("config"));
+  CLI::Option* config =
+      app.set_config("--config", "", "TOML file with options, named as here without the dashes")
+          ->envname(VariableName("config"));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.get_formatter()->column_width(36);
 
-  const std::map<std::string, DType> dtypes = {{"float32", DType::kFloat32},
-                                               {"bfloat16", DType::kBFloat16}};
   const auto add_count = [&](const std::string& flag, int64_t& value, int64_t max,
                              const std::string& help) {
     app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, max))->capture_default_str();
@@ -270,6 +282,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
         ParseModelOptions(text, available.memory_bytes);
       }));
   app.add_option("--listen", options->listen, "HOST:PORT; port 0 lets the system choose")
+      ->check(Parses("HOST:PORT", CheckAddress))
       ->capture_default_str();
   const auto parse_size = [&](const std::string& text) {
     return ParseByteSize(text, available.memory_bytes);
@@ -278,15 +291,15 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
                                    ? kDefaultKvCacheShare
                                    : kDefaultKvCacheBytes;
   app.add_option("--kv-cache-bytes", kv_cache_bytes,
-                 "of all models together: bytes, 512MiB, 25% of memory; split equally among "
-                 "models that name none of their own")
+                 "of all models together: bytes, 512MiB, 25% of memory (the host's, also with "
+                 "--device cuda); split equally among models that name none of their own")
       ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
   const auto add_dtype = [&](const std::string& flag, std::optional<DType>& value,
                              const std::string& help) {
     app.add_option_function<std::string>(
-           flag, [&](const std::string& name) { value = dtypes.at(name); }, help)
-        ->check(CLI::IsMember(dtypes));
+           flag, [&](const std::string& name) { value = DTypeNames().at(name); }, help)
+        ->check(CLI::IsMember(DTypeNames()));
   };
   add_dtype("--dtype", options->dtype, "of the weights [the checkpoint's]");
   add_dtype("--kv-dtype", options->kv_dtype, "of the cache [the weights']");
@@ -329,6 +342,11 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
     if (option->get_configurable()) option->envname(VariableName(option->get_lnames().front()));
   }
 
+  const auto in_config = [&] { return "--config " + config->as<std::string>() + ": "; };
+  const auto refuse = [](const std::string& error) {
+    std::fprintf(stderr, "triptych-server: %s\n", error.c_str());
+    return 2;
+  };
   try {
     std::vector<std::string> arguments = WithEnvironment(app, argc, argv);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
@@ -365,9 +383,12 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
     }
   } catch (const CLI::Success& e) {
     return app.exit(e);
+  } catch (const CLI::FileError&) {  // the only file that it reads
+    return refuse(in_config() + "cannot be read");
+  } catch (const CLI::ConfigError& e) {
+    return refuse(in_config() + e.what() + "; allowed: options as in --help, without the dashes");
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "triptych-server: %s\n", e.what());
-    return 2;
+    return refuse(e.what());
   }
   options->drain_timeout = std::chrono::milliseconds(std::llround(drain_seconds * 1000));
   options->log_format = log_format == "json" ? LogFormat::kJson : LogFormat::kText;

@@ -1,9 +1,10 @@
 #include "server/request_reader.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <random>
-#include <sstream>
 
 #include "server/status.h"
 
@@ -14,6 +15,13 @@ constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr int kMaxTopLogprobs = 20;
 
+// With as many digits as tell the value from every other.
+template <typename T>
+std::string NumberText(T value) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 // Collects the first error of a message.
 class Checker {
  public:
@@ -22,10 +30,8 @@ class Checker {
   template <typename T>
   void Range(const std::string& field, T value, T min, T max, bool min_allowed = true) {
     if (value <= max && (min_allowed ? value >= min : value > min)) return;  // refuses NaN
-    std::ostringstream text;
-    text << "is " << value << "; allowed: " << (min_allowed ? "" : "above ") << min << " to "
-         << max;
-    Refuse(field, text.str());
+    Refuse(field, "is " + NumberText(value) + "; allowed: " + (min_allowed ? "" : "above ") +
+                      NumberText(min) + " to " + NumberText(max));
   }
 
   void Refuse(const std::string& field, const std::string& description) {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
-#include <utility>
 
 #include "engine/kernels/threads.h"
 
@@ -92,7 +91,6 @@ Server::Server(const ServerOptions& options) : registry_(LoadModels(options), op
         v1::KvCacheService::service_full_name()}) {
     health->SetServingStatus(service, true);
   }
-  spdlog::info("listening on {}", address_);
 }
 
 Server::~Server() {

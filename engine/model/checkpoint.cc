@@ -1,10 +1,10 @@
 #include "engine/model/checkpoint.h"
 
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
+#include "engine/model/file.h"
 #include "engine/model/safetensors.h"
 
 namespace triptych {
@@ -106,18 +106,8 @@ void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
   }
 }
 
-// Writes a file beside `path` and renames it there.
 void WriteText(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path beside = path.string() + ".tmp";
-  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) {
-    std::error_code ignored;
-    std::filesystem::remove(beside, ignored);
-    throw std::runtime_error(beside.string() + ": cannot be written");
-  }
-  std::filesystem::rename(beside, path);
+  ReplaceFile(path, [&](std::ostream& out) { out << text; });
 }
 
 void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
@@ -218,6 +208,10 @@ Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype) {
     config.head_grouping = HeadGrouping::kModular;
   }
   return checkpoint;
+}
+
+bool HoldsModel(const std::filesystem::path& directory) {
+  return std::filesystem::exists(directory / kWeightsFile);
 }
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,

@@ -38,6 +38,9 @@ struct Checkpoint {
 // Reads and checks a checkpoint, with its weights converted to `dtype`. Throws LoadError.
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype);
 
+// Whether `model.safetensors` is there.
+bool HoldsModel(const std::filesystem::path& directory);
+
 // Writes `config.json`, `model.safetensors` in the config's torch_dtype and, unless `card` is
 // empty, the model card `README.md`. A directory that is absent or empty is
 // written as DIRECTORY.partial and renamed: it appears whole or not at all. In any other each file

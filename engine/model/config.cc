@@ -1,27 +1,18 @@
 #include "engine/model/config.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <set>
 #include <sstream>
 #include <utility>
+
+#include "engine/model/file.h"
 
 namespace triptych {
 namespace {
 
 using Json = nlohmann::json;
 
-// A name as it stands in JSON beside the value it means.
-template <typename Enum>
-using Names = std::vector<std::pair<std::string_view, Enum>>;
-
-const Names<AttentionKind>& AttentionNames() {
-  static const Names<AttentionKind> names = {
-      {"mha", AttentionKind::kMha}, {"gqa", AttentionKind::kGqa}, {"mla", AttentionKind::kMla}};
-  return names;
-}
 const Names<PositionEmbedding>& PositionNames() {
   static const Names<PositionEmbedding> names = {{"learned", PositionEmbedding::kLearned},
                                                  {"sinusoidal", PositionEmbedding::kSinusoidal},
@@ -47,10 +38,6 @@ const Names<HiddenAct>& ActNames() {
 const Names<HeadGrouping>& GroupingNames() {
   static const Names<HeadGrouping> names = {{"modular", HeadGrouping::kModular},
                                             {"contiguous", HeadGrouping::kContiguous}};
-  return names;
-}
-const Names<DType>& DTypeNames() {
-  static const Names<DType> names = {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}};
   return names;
 }
 
@@ -126,7 +113,7 @@ class Fields {
     std::string allowed = "allowed:";
     for (const auto& [name, named] : names) {
       if (value.is_string() && value.get_ref<const std::string&>() == name) return named;
-      allowed += (allowed.back() == ':' ? " \"" : ", \"") + std::string(name) + '"';
+      allowed += (allowed.back() == ':' ? " \"" : ", \"") + name + '"';
     }
     Refuse(field, value.dump(), allowed);
   }
@@ -230,6 +217,16 @@ void TakePositions(Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
+const Names<AttentionKind>& AttentionNames() {
+  static const Names<AttentionKind> names = {
+      {"mha", AttentionKind::kMha}, {"gqa", AttentionKind::kGqa}, {"mla", AttentionKind::kMla}};
+  return names;
+}
+const Names<DType>& DTypeNames() {
+  static const Names<DType> names = {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}};
+  return names;
+}
+
 std::string_view Name(AttentionKind kind) { return NameIn(AttentionNames(), kind); }
 std::string_view Name(DType dtype) { return NameIn(DTypeNames(), dtype); }
 int64_t ElementBytes(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
@@ -294,10 +291,7 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
 }
 
 ModelConfig ReadModelConfig(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) throw LoadError(file.string() + ": cannot be read");
-  return ParseModelConfig(text.view(), file.string());
+  return ParseModelConfig(ReadText(file), file.string());
 }
 
 std::string ToJson(const ModelConfig& config) {

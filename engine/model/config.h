@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,8 +23,14 @@ enum class HiddenAct { kGelu, kGeluExact, kSilu };
 enum class HeadGrouping { kModular, kContiguous };
 enum class DType { kFloat32, kBFloat16 };
 
-std::string_view Name(AttentionKind kind);  // "mha", "gqa", "mla"
-std::string_view Name(DType dtype);         // "float32", "bfloat16"
+// The values of a choice by the names they have in files and flags.
+template <typename Enum>
+using Names = std::map<std::string, Enum>;
+const Names<AttentionKind>& AttentionNames();  // "mha", "gqa", "mla"
+const Names<DType>& DTypeNames();              // "float32", "bfloat16"
+
+std::string_view Name(AttentionKind kind);
+std::string_view Name(DType dtype);
 int64_t ElementBytes(DType dtype);
 
 // A file that cannot be served: the message names the file, the field or tensor, the value and
@@ -33,6 +40,10 @@ class LoadError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The fields of config.json by their names there; beside them it may hold model_type, "triptych".
+// Required are the sizes from vocab_size to max_position_embeddings but head_dim and, unless under
+// GQA, num_key_value_heads; attention, position_embedding, norm, mlp, torch_dtype; under MLA
+// kv_lora_rank. Beside a choice stands what it may be.
 struct ModelConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;        // D
@@ -43,25 +54,28 @@ struct ModelConfig {
   int64_t head_dim = 0;             // d = d_qk = d_v; D / H unless given
   int64_t max_position_embeddings = 0;
 
-  AttentionKind attention = AttentionKind::kMha;
-  std::vector<int64_t> kv_lora_rank;  // r of each layer; empty unless MLA
-  int64_t qk_rope_head_dim = 0;       // d_R, MLA with rotary positions only
-  bool kv_a_layernorm = false;        // MLA: RMS norm on the latent, which is cached after it
-  HeadGrouping head_grouping = HeadGrouping::kModular;
+  AttentionKind attention = AttentionKind::kMha;  // mha, gqa, mla
+  // r of each layer; empty unless MLA. A number in the file is every layer's.
+  std::vector<int64_t> kv_lora_rank;
+  int64_t qk_rope_head_dim = 0;  // d_R, MLA with rotary positions only, which require it
+  bool kv_a_layernorm = false;   // MLA: RMS norm on the latent, which is cached after it
+  HeadGrouping head_grouping = HeadGrouping::kModular;  // modular, contiguous
 
+  // learned, sinusoidal, rope, none; the next two fields only with rope.
   PositionEmbedding position_embedding = PositionEmbedding::kLearned;
   double rope_theta = 10000.0;
   // Rotary pairs are (2i, 2i+1); false: (i, i + d/2), permuted at load.
   bool rope_interleave = true;
-  NormKind norm = NormKind::kRmsNorm;
+  NormKind norm = NormKind::kRmsNorm;  // rms_norm, layer_norm
   double norm_eps = 1e-5;
-  bool norm_bias = false;
-  MlpKind mlp = MlpKind::kSwiglu;
+  bool norm_bias = false;          // layer_norm only
+  MlpKind mlp = MlpKind::kSwiglu;  // gelu, swiglu
+  // With swiglu silu; with gelu gelu (tanh approximation, the default) or gelu_exact.
   HiddenAct hidden_act = HiddenAct::kSilu;
   bool mlp_bias = false;
   bool attention_bias = false;  // q, k, v and o; under MLA q and o
   bool tie_word_embeddings = false;
-  DType torch_dtype = DType::kFloat32;
+  DType torch_dtype = DType::kFloat32;  // float32, bfloat16
 
   // Elements of one query or key: head_dim, plus d_R under MLA.
   int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }

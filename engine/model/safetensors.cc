@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "engine/model/config.h"
+#include "engine/model/file.h"
 
 namespace triptych {
 namespace {
@@ -214,23 +214,16 @@ void WriteSafetensors(const std::filesystem::path& path,
   std::string text = header.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // align the data
 
-  const std::filesystem::path beside = path.string() + ".tmp";
-  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-  for (uint64_t i = 0; i < kLengthBytes; ++i) {
-    out.put(static_cast<char>(text.size() >> (8 * i) & 0xff));
-  }
-  out << text;
-  for (const SafetensorsTensor& tensor : tensors) {
-    out.write(reinterpret_cast<const char*>(tensor.data.data()),
-              static_cast<std::streamsize>(tensor.data.size()));
-  }
-  out.close();
-  if (!out) {
-    std::error_code ignored;
-    std::filesystem::remove(beside, ignored);
-    throw std::runtime_error(beside.string() + ": cannot be written: " + std::strerror(errno));
-  }
-  std::filesystem::rename(beside, path);
+  ReplaceFile(path, [&](std::ostream& out) {
+    for (uint64_t i = 0; i < kLengthBytes; ++i) {
+      out.put(static_cast<char>(text.size() >> (8 * i) & 0xff));
+    }
+    out << text;
+    for (const SafetensorsTensor& tensor : tensors) {
+      out.write(reinterpret_cast<const char*>(tensor.data.data()),
+                static_cast<std::streamsize>(tensor.data.size()));
+    }
+  });
 }
 
 }  // namespace triptych

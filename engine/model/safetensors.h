@@ -23,8 +23,8 @@ struct SafetensorsEntry {
   uint64_t end = 0;
 };
 
-// Reads the header of a file of `file_bytes` bytes whose first bytes are `header_bytes` (8 bytes
-// of length, then the JSON). Entries are checked: known dtype, no overflow, byte size equal to
+// Reads the header of the file whose bytes are `file`: 8 bytes of the header's length, the header
+// as JSON, the data section. Entries are checked: known dtype, no overflow, byte size equal to
 // shape times element size, inside the file, neither overlapping nor leaving gaps. Throws
 // LoadError; `source` is the file's name for messages.
 std::map<std::string, SafetensorsEntry> ParseSafetensorsHeader(std::span<const std::byte> file,
@@ -56,8 +56,7 @@ struct SafetensorsTensor {
   std::span<const std::byte> data;
 };
 
-// Writes a file beside `path` and renames it there, so that no half-written file is ever seen.
-// Throws std::runtime_error.
+// Writes with ReplaceFile. Throws std::runtime_error.
 void WriteSafetensors(const std::filesystem::path& path,
                       const std::vector<SafetensorsTensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});

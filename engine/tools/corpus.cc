@@ -1,10 +1,9 @@
 #include "engine/tools/corpus.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
+#include "engine/model/file.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
@@ -23,10 +22,7 @@ Corpus::Corpus(const std::filesystem::path& file, double held_out) : file_(file.
     throw std::runtime_error("--held-out " + std::to_string(held_out) +
                              " is not a fraction; allowed: 0 to 0.9");
   }
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) throw std::runtime_error(file.string() + ": cannot be read");
-  const std::vector<int32_t> ids = ByteTokenizer().Encode(text.view());
+  const std::vector<int32_t> ids = ByteTokenizer().Encode(ReadText(file));
   const at::Tensor tokens =
       at::tensor(at::IntArrayRef(std::vector<int64_t>(ids.begin(), ids.end())), at::kLong);
   const auto held_out_tokens = static_cast<int64_t>(held_out * static_cast<double>(ids.size()));
@@ -40,12 +36,15 @@ void Corpus::RequireHeldOut() const {
                            std::to_string(train_tokens()) + " tokens to measure on");
 }
 
+void Corpus::RequireTraining(int64_t length) const {
+  if (train_tokens() >= length) return;
+  throw std::runtime_error(file_ + ": " + std::to_string(train_tokens()) +
+                           " tokens, without those held out, are fewer than one context of " +
+                           std::to_string(length));
+}
+
 Window Corpus::Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const {
-  if (train_tokens() < length) {
-    throw std::runtime_error(file_ + ": " + std::to_string(train_tokens()) +
-                             " tokens, without those held out, are fewer than one context of " +
-                             std::to_string(length));
-  }
+  RequireTraining(length);
   std::vector<at::Tensor> targets;
   const uint64_t places = train_.size(0) - length + 1;
   for (int64_t i = 0; i < batch; ++i) {

@@ -26,12 +26,14 @@ class Corpus {
 
   // Throws std::runtime_error if nothing is held out.
   void RequireHeldOut() const;
+  // Throws std::runtime_error if the training part is shorter than `length`.
+  void RequireTraining(int64_t length) const;
 
   int64_t train_tokens() const { return train_.size(0); }
   int64_t held_out_tokens() const { return held_out_.size(0); }
 
   // `batch` windows of `length` targets at random places of the training part. Throws
-  // std::runtime_error if it is shorter than one.
+  // what RequireTraining throws.
   Window Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const;
 
   // The held-out part as non-overlapping windows of `length` targets, `batch` at a time; the

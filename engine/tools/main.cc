@@ -1,4 +1,5 @@
 // triptych-model: make, measure and look at checkpoints.
+#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "engine/kernels/threads.h"
+#include "engine/model/config.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/inspect.h"
@@ -27,10 +29,6 @@ enum ExitStatus { kOk = 0, kDifferent = 1, kTrouble = 2 };
 // What the chosen command does; returns the exit status.
 using Action = std::function<int()>;
 
-const std::map<std::string, DType> kDTypes = {{"float32", DType::kFloat32},
-                                              {"bfloat16", DType::kBFloat16}};
-const std::map<std::string, AttentionKind> kKinds = {
-    {"mha", AttentionKind::kMha}, {"gqa", AttentionKind::kGqa}, {"mla", AttentionKind::kMla}};
 const std::map<std::string, at::ScalarType> kVerifiedDTypes = {{"float32", at::kFloat},
                                                                {"float64", at::kDouble}};
 const std::map<std::string, at::DeviceType> kDevices = {{"cpu", at::kCPU}, {"cuda", at::kCUDA}};
@@ -121,7 +119,7 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   CLI::App* command = app.add_subcommand("evaluate", "Held-out loss in nats per token (byte)");
   AddModel(*command, "--model", evaluate.model);
   AddText(*command, evaluate.text, evaluate.held_out);
-  CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, kDTypes,
+  CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, DTypeNames(),
                                  "dtype of weights and products [float32]");
   CLI::Option* csv =
       command
@@ -167,7 +165,7 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       app.add_subcommand("convert", "Make a checkpoint of another attention kind out of one");
   AddModel(*command, "--from", convert.from);
   command->add_option("--to", convert.to, "directory of the new checkpoint")->required();
-  AddChoice(*command, "--attention", convert.attention, kKinds, "of the new checkpoint")
+  AddChoice(*command, "--attention", convert.attention, AttentionNames(), "of the new checkpoint")
       ->required();
   command->add_option("--groups", convert.groups, "gqa: key/value heads");
   command->add_option("--rank", convert.rank,
@@ -184,7 +182,7 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       command->add_option("--calibrate", convert.calibrate, "text to take inputs from, and losses")
           ->check(CLI::ExistingFile);
   AddHeldOut(*command, convert.held_out)->needs(calibrate);
-  AddChoice(*command, "--dtype", convert.dtype, kDTypes, "to store [the source's]");
+  AddChoice(*command, "--dtype", convert.dtype, DTypeNames(), "to store [the source's]");
   command->callback([&] {
     action = [&] {
       ConvertModel(convert);
@@ -302,11 +300,16 @@ int Main(int argc, char** argv) {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   mallopt(M_ARENA_MAX, 1);
+  const auto report = [](const char* error) {
+    std::fprintf(stderr, "triptych-model: %s\n", error);
+    return kTrouble;
+  };
   try {
     return action();
+  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+    return report(e.what_without_backtrace());
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "triptych-model: %s\n", e.what());
-    return kTrouble;
+    return report(e.what());
   }
 }
 

@@ -270,6 +270,10 @@ class Progress {
 }  // namespace
 
 void Train(const TrainOptions& options) {
+  if (HoldsModel(options.output) && !std::filesystem::exists(StateFile(options))) {
+    throw std::runtime_error("--output " + options.output.string() +
+                             ": holds a model already; allowed: a directory without one");
+  }
   const int all_threads = at::get_num_threads();
   const int64_t threads = std::min<int64_t>(all_threads, options.batch_size);
   std::optional<Checkpoint> from;
@@ -282,6 +286,7 @@ void Train(const TrainOptions& options) {
   const std::optional<Decoder> teacher = LoadTeacher(options, config);
   const Corpus corpus(options.text, options.held_out);
   const int64_t context = config.max_position_embeddings;
+  corpus.RequireTraining(context);
   std::filesystem::create_directories(options.output);
 
   at::manual_seed(options.seed);

@@ -31,9 +31,9 @@ struct TrainOptions {
 };
 
 // Trains in bfloat16 products over float32 weights with AdamW, shows progress on stderr, and
-// leaves a checkpoint in `output`. While it runs, `output` also holds the state to resume from;
-// the same command continues an interrupted run with the same result. Throws LoadError or
-// std::runtime_error.
+// leaves a checkpoint in `output`, which holds no model before. While it runs, `output` also holds
+// the state to resume from; the same command continues an interrupted run with the same result.
+// Throws LoadError or std::runtime_error.
 void Train(const TrainOptions& options);
 
 }  // namespace triptych

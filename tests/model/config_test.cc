@@ -165,8 +165,8 @@ TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
        "2 to 16777216"},
       {With(Mha(), {{"head_dim", 0}}), "head_dim", "0", "1 to 1048576"},
 
-      {With(Mha(), {{"attention", "mqa"}}), "attention", "\"mqa\"", "\"mha\", \"gqa\", \"mla\""},
-      {With(Mha(), {{"attention", 3}}), "attention", "3", "\"mha\", \"gqa\", \"mla\""},
+      {With(Mha(), {{"attention", "mqa"}}), "attention", "\"mqa\"", "\"gqa\", \"mha\", \"mla\""},
+      {With(Mha(), {{"attention", 3}}), "attention", "3", "\"gqa\", \"mha\", \"mla\""},
       {With(Gqa(), {{"num_key_value_heads", 3}}), "num_key_value_heads", "3",
        "divide num_attention_heads = 8"},
       {With(Gqa(), {{"num_key_value_heads", 16}}), "num_key_value_heads", "16", "1 to 8"},
@@ -175,7 +175,7 @@ TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
       {With(Mla(), {{"num_key_value_heads", 1}}), "num_key_value_heads", "1",
        "equal num_attention_heads = 8"},
       {With(Gqa(), {{"head_grouping", "blocked"}}), "head_grouping", "\"blocked\"",
-       "\"modular\", \"contiguous\""},
+       "\"contiguous\", \"modular\""},
       {With(Gqa(), {{"kv_lora_rank", 64}}), "kv_lora_rank", "64", "only with attention \"mla\""},
       {With(Mha(), {{"qk_rope_head_dim", 8}}), "qk_rope_head_dim", "8",
        "only with attention \"mla\""},
@@ -189,7 +189,7 @@ TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
       {With(RopeMla(), {{"qk_rope_head_dim", -2}}), "qk_rope_head_dim", "-2", "0 to 1048576"},
 
       {With(Mha(), {{"position_embedding", "alibi"}}), "position_embedding", "\"alibi\"",
-       "\"learned\", \"sinusoidal\", \"rope\", \"none\""},
+       "\"learned\", \"none\", \"rope\", \"sinusoidal\""},
       {With(Mha(), {{"position_embedding", "rope"}, {"rope_theta", 0}}), "rope_theta", "0",
        "above 0 and at most 1e+12"},
       {With(Mha(), {{"position_embedding", "rope"}, {"rope_theta", "big"}}), "rope_theta",
@@ -212,7 +212,7 @@ TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
        "must be 0 unless position_embedding is \"rope\""},
 
       {With(Mha(), {{"norm", "batch_norm"}}), "norm", "\"batch_norm\"",
-       "\"rms_norm\", \"layer_norm\""},
+       "\"layer_norm\", \"rms_norm\""},
       {With(Mha(), {{"norm_eps", -1e-5}}), "norm_eps", "-1e-05", "above 0 and at most 1"},
       {With(Mha(), {{"norm_eps", 2}}), "norm_eps", "2", "above 0 and at most 1"},
       {With(Mha(), {{"norm_bias", true}}), "norm_bias", "true", "only with norm \"layer_norm\""},
@@ -227,7 +227,7 @@ TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
       {With(Mha(), {{"tie_word_embeddings", nullptr}}), "tie_word_embeddings", "null",
        "true, false"},
       {With(Mha(), {{"torch_dtype", "float16"}}), "torch_dtype", "\"float16\"",
-       "\"float32\", \"bfloat16\""},
+       "\"bfloat16\", \"float32\""},
   };
   for (const RefusedCase& c : cases) {
     EXPECT_THAT(Refusal(c.config.dump()),
@@ -276,7 +276,21 @@ TEST(ModelConfigTest, ReadsAFile) {
     ReadModelConfig(file);
     ADD_FAILURE() << "read a file that is not there";
   } catch (const LoadError& e) {
-    EXPECT_EQ(e.what(), file.string() + ": cannot be read");
+    EXPECT_EQ(e.what(), file.string() + ": cannot be read: No such file or directory");
+  }
+  const std::ofstream empty(file);
+  try {
+    ReadModelConfig(file);
+    ADD_FAILURE() << "read an empty file";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), HasSubstr(file.string() + ": not valid JSON"));
+  }
+  std::filesystem::remove(file);
+  try {
+    ReadModelConfig(testing::TempDir());
+    ADD_FAILURE() << "read a directory";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("cannot be read: Is a directory"));
   }
 }
 

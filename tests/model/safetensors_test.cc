@@ -338,5 +338,17 @@ TEST(SafetensorsTest, FailedWriteLeavesNothing) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 0);
 }
 
+TEST(SafetensorsTest, SaysWhyItCannotWrite) {
+  const TempDir directory;
+  std::filesystem::create_directories(directory.path() / "file.tmp" / "kept");
+  try {
+    WriteSafetensors(directory.path() / "file", {});
+    ADD_FAILURE() << "written";
+  } catch (const std::runtime_error& e) {
+    EXPECT_EQ(e.what(),
+              (directory.path() / "file.tmp").string() + ": cannot be written: Is a directory");
+  }
+}
+
 }  // namespace
 }  // namespace triptych

@@ -250,8 +250,16 @@ TEST(GenerateTest, WithoutALimitGoesOnAsFarAsThePoolHolds) {
   EXPECT_EQ(stream->completion().usage().kv_cache().positions(), 2 * kBlockPositions);
 
   EXPECT_TRUE(GenerateStatus(server, Greedy("", "abc", 29)).ok());
-  EXPECT_TRUE(RefusesField(GenerateStatus(server, Greedy("", "abc", 30)), "text"));
-  EXPECT_TRUE(RefusesField(GenerateStatus(server, Greedy("", std::string(32, 'a'), 0)), "text"));
+  const grpc::Status too_many = GenerateStatus(server, Greedy("", "abc", 30));
+  EXPECT_TRUE(RefusesField(too_many, "max_new_tokens"));
+  EXPECT_EQ(too_many.error_message(),
+            "max_new_tokens is 30; allowed: at most 29, as the model's key/value cache has 32 "
+            "positions and the prompt is 4 tokens with the begin token");
+  const grpc::Status too_long = GenerateStatus(server, Greedy("", std::string(32, 'a'), 0));
+  EXPECT_TRUE(RefusesField(too_long, "text"));
+  EXPECT_EQ(too_long.error_message(),
+            "text is 33 tokens with the begin token; allowed: at most 32, the model's key/value "
+            "cache");
 }
 
 TEST(GenerateTest, TakesThePromptAsTextOrTokens) {
@@ -382,6 +390,21 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
   }
 }
 
+TEST(GenerateTest, SaysWhatIsOutOfRangeAndWhatIsAllowed) {
+  const TestServer server;
+  EXPECT_EQ(GenerateStatus(server, Greedy("mha", std::string(63, 'a'), 3)).error_message(),
+            "text is 64 tokens with the begin token; allowed: at most 63, so that the model's "
+            "context holds a new token too");
+  v1::GenerateRequest request = Greedy("mha", "x", 3);
+  request.mutable_sampling()->set_temperature(100.00001f);
+  EXPECT_EQ(GenerateStatus(server, request).error_message(),
+            "sampling.temperature is 100.00001; allowed: 0 to 100");
+  request = Greedy("mha", "x", 3);
+  (*request.mutable_sampling()->mutable_logit_bias())[65] = 1001;
+  EXPECT_EQ(GenerateStatus(server, request).error_message(),
+            "sampling.logit_bias[65] is 1001; allowed: -1000 to 1000");
+}
+
 TEST(GenerateTest, TakesTheEndsOfEveryRange) {
   const TestServer server;
   v1::GenerateRequest request = Greedy("mha", "x", 3);
@@ -421,6 +444,8 @@ TEST(ScoreTest, RefusesWhatIsOutOfRange) {
   EXPECT_TRUE(RefusesField(score(), "tokens.ids[0]"));
   request.set_text(std::string(64, 'a'));
   EXPECT_TRUE(RefusesField(score(), "text"));
+  EXPECT_EQ(score().error_message(),
+            "text is 65 tokens with the begin token; allowed: at most 64, the model's context");
   request.set_text(std::string(63, 'a'));  // fills the context
   EXPECT_TRUE(score().ok());
   EXPECT_EQ(response.scored_tokens(), 63);

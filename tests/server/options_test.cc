@@ -402,6 +402,17 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--nonsense"}, "--nonsense"},
       {{"--model", model, "extra"}, "extra"},
       {{"--model", model, "--listen"}, "--listen"},
+      {{"--model", model, "--listen", "127.0.0.1:65536"},
+       "--listen: \"127.0.0.1:65536\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with "
+       "ports "
+       "from 0 to 65535"},
+      {{"--model", model, "--listen", "localhost"}, "--listen: \"localhost\""},
+      {{"--model", model, "--listen", "localhost:"}, "--listen: \"localhost:\""},
+      {{"--model", model, "--listen", "localhost:-1"}, "--listen: \"localhost:-1\""},
+      {{"--model", model, "--listen", "localhost:https"}, "--listen: \"localhost:https\""},
+      {{"--model", model, "--listen", ":50051"}, "--listen: \":50051\""},
+      {{"--model", model, "--listen", "::1:50051"}, "--listen: \"::1:50051\""},
+      {{"--model", model, "--listen", "[::1]"}, "--listen: \"[::1]\""},
       {{"--model", model, "--kv-cache-bytes", "x"}, "--kv-cache-bytes"},
       {{"--model", model, "--kv-cache-bytes", "-1"}, "--kv-cache-bytes"},
       {{"--model", model + ",kv-cache-bytes=2GiB"}, "--kv-cache-bytes"},
@@ -427,8 +438,10 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--drain-timeout", "inf"}, "--drain-timeout"},
       {{"--model", model, "--log-level", "loud"}, "--log-level"},
       {{"--model", model, "--log-format", "xml"}, "--log-format"},
-      {{"--model", model, "--config", path_ + "/none.toml"}, "none.toml"},
-      {{"--config", path_ + "/unknown.toml"}, "lissten"},
+      {{"--model", model, "--config", path_ + "/none.toml"},
+       "--config " + path_ + "/none.toml: cannot be read"},
+      {{"--config", path_ + "/unknown.toml"}, "--config " + path_ + "/unknown.toml: "},
+      {{"--config", path_ + "/unknown.toml"}, "lissten; allowed: options as in --help"},
       {{"--config", path_ + "/bad.toml"}, "threads"},
   };
   for (const Case& c : cases) {

@@ -1,6 +1,6 @@
 // triptych-server run as a process, and the triptych program against it.
 
-#include "tests/client/process.h"
+#include "tests/support/process.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -18,7 +18,6 @@
 namespace triptych {
 namespace {
 
-using client::Process;
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -53,6 +52,9 @@ class ServerProcess {
     }
     return "";
   }
+
+  // The reader of the log goes away.
+  void CloseLog() { log_.close(); }
 
   void Signal(int signal) { process_->Signal(signal); }
 
@@ -191,6 +193,30 @@ TEST_F(ServerProcessTest, ASignalLetsLiveStreamsEnd) {
     EXPECT_EQ(server.Wait(), 0);
     EXPECT_THAT(server.lines().back(), HasSubstr("drained; bye"));
     EXPECT_THAT(server.err(), IsEmpty());
+  }
+}
+
+TEST_F(ServerProcessTest, DrainsThoughNobodyReadsTheLog) {
+  ServerProcess server(Models({"mla"}));
+  server.CloseLog();
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+// A config that is a pipe keeps it loading for as long as nothing is written.
+TEST_F(ServerProcessTest, ASignalEndsTheLoadingOfModels) {
+  const std::filesystem::path config = directory_.path() / "mla" / "config.json";
+  std::filesystem::remove(config);
+  ASSERT_EQ(mkfifo(config.c_str(), 0600), 0);
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Args argv = {TRIPTYCH_SERVER_PROGRAM};
+    for (const std::string& argument : Models({"mla"})) argv.push_back(argument);
+    Process server(argv, {});
+    const std::ofstream writer(config);  // once it reads
+    server.Signal(signal);
+    const Process::Result result = server.Wait();
+    EXPECT_EQ(result.exit_code, 128 + signal);
+    EXPECT_EQ(result.err, "");
   }
 }
 

@@ -13,7 +13,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"
-#include "tests/client/process.h"
+#include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -121,8 +121,8 @@ TEST_F(TrainTest, AKilledRunContinuesWithTheSameResult) {
                                     "--save-every",
                                     "1"};
   };
-  EXPECT_EQ(client::Process(command("whole"), {}).Wait().exit_code, 0);
-  client::Process killed(command("killed"), {});
+  EXPECT_EQ(Process(command("whole"), {}).Wait().exit_code, 0);
+  Process killed(command("killed"), {});
   const auto state = dir_.path() / "killed/training_state.safetensors";
   const auto finished = dir_.path() / "killed/model.safetensors";
   while (!std::filesystem::exists(state) && !std::filesystem::exists(finished)) {
@@ -130,7 +130,7 @@ TEST_F(TrainTest, AKilledRunContinuesWithTheSameResult) {
   }
   killed.Signal(SIGKILL);
   killed.Wait();
-  const client::Process::Result continued = client::Process(command("killed"), {}).Wait();
+  const Process::Result continued = Process(command("killed"), {}).Wait();
   EXPECT_EQ(continued.exit_code, 0) << continued.err;
   EXPECT_THAT(continued.err, testing::HasSubstr("continuing at step"));
   EXPECT_TRUE(SameWeights("killed", "whole"));
@@ -236,8 +236,27 @@ TEST_F(TrainTest, RefusesAModelThatHasNotEveryByte) {
 }
 
 TEST_F(TrainTest, RefusesATextShorterThanAContext) {
-  WriteFile(text_, "short");
-  EXPECT_THROW(Train(Options("out")), std::runtime_error);
+  for (const char* text : {"", "short"}) {
+    WriteFile(text_, text);
+    EXPECT_THROW(Train(Options("out")), std::runtime_error);
+    EXPECT_FALSE(std::filesystem::exists(dir_.path() / "out"));
+  }
+}
+
+TEST_F(TrainTest, KeepsTheModelThatIsThere) {
+  const TrainOptions options = Options("out");
+  Train(options);
+  const std::string weights = ReadFile(options.output / "model.safetensors");
+  TrainOptions other = options;
+  other.seed = 2;
+  try {
+    Train(other);
+    ADD_FAILURE() << "trained";
+  } catch (const std::runtime_error& e) {
+    EXPECT_EQ(e.what(), "--output " + options.output.string() +
+                            ": holds a model already; allowed: a directory without one");
+  }
+  EXPECT_EQ(ReadFile(options.output / "model.safetensors"), weights);
 }
 
 // 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.

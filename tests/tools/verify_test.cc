@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "engine/model/conversion.h"
+#include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -55,6 +57,17 @@ TEST(VerifyReduction, HoldsAtOddSizesAndForUnlikeSequences) {
 TEST(VerifyReduction, RefusesADeviceThatIsNotThere) {
   if (at::hasCUDA()) GTEST_SKIP() << "CUDA is here";
   EXPECT_THAT(Refusal([] { VerifyReduction({.device = at::kCUDA}); }), HasSubstr("--device cuda"));
+}
+
+// LibTorch's own errors come with pages of backtrace.
+TEST(VerifyReduction, SaysInOneLineThatTheMemoryIsTooSmall) {
+  const Process::Result result = Process({TRIPTYCH_MODEL_PROGRAM, "verify", "reduction", "--heads",
+                                          "1048576", "--head-dim", "1048576"},
+                                         {})
+                                     .Wait();
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, testing::StartsWith("triptych-model: "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
 }
 
 TEST(VerifyGqaToMla, HoldsForRandomMatricesOfAnyShape) {

@@ -1,16 +1,17 @@
-#include "tests/client/process.h"
+#include "tests/support/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <stdexcept>
 
-namespace triptych::client {
+namespace triptych {
 namespace {
 
 int Checked(int result, const char* what) {
@@ -26,10 +27,13 @@ std::array<int, 2> MakePipe() {
 }
 
 // The controlling and the terminal's end.
-std::array<int, 2> MakeTerminal() {
+std::array<int, 2> MakeTerminal(int columns) {
   const int controller = Checked(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), "posix_openpt");
   Checked(grantpt(controller), "grantpt");
   Checked(unlockpt(controller), "unlockpt");
+  winsize size{};
+  size.ws_col = static_cast<unsigned short>(columns);
+  Checked(ioctl(controller, TIOCSWINSZ, &size), "TIOCSWINSZ");
   std::array<char, 128> name;
   if (ptsname_r(controller, name.data(), name.size()) != 0) throw std::runtime_error("ptsname_r");
   return {controller, Checked(open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC), name.data())};
@@ -88,7 +92,7 @@ std::string OutputReader::ReadToEnd() {
 
 Process::Process(const std::vector<std::string>& argv, const Options& options) {
   const auto [err_read, err_write] = MakePipe();
-  const auto [out_read, out_write] = options.terminal ? MakeTerminal() : MakePipe();
+  const auto [out_read, out_write] = options.terminal ? MakeTerminal(options.columns) : MakePipe();
   const int input = options.terminal ? dup(out_write) : MakeInput(options.input);
 
   posix_spawn_file_actions_t files;
@@ -139,4 +143,4 @@ Process::Result Process::Wait() {
   return {exit_code, out_->ReadToEnd(), err_->ReadToEnd()};
 }
 
-}  // namespace triptych::client
+}  // namespace triptych

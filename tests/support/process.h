@@ -1,5 +1,5 @@
-#ifndef TRIPTYCH_TESTS_CLIENT_PROCESS_H_
-#define TRIPTYCH_TESTS_CLIENT_PROCESS_H_
+#ifndef TRIPTYCH_TESTS_SUPPORT_PROCESS_H_
+#define TRIPTYCH_TESTS_SUPPORT_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace triptych::client {
+namespace triptych {
 
 // Gathers what can be read from a file descriptor, in a thread of its own, until its end.
 class OutputReader {
@@ -41,6 +41,7 @@ class Process {
     std::string input = {};                     // Standard input.
     std::vector<std::string> environment = {};  // "NAME=VALUE", beside this process's own.
     bool terminal = false;                      // Standard input and output are a terminal.
+    int columns = 0;                            // Of the terminal; 0 if it has no size.
   };
   struct Result {
     int exit_code;  // 128 and the signal's number, if a signal ended it.
@@ -62,6 +63,6 @@ class Process {
   std::unique_ptr<OutputReader> err_;
 };
 
-}  // namespace triptych::client
+}  // namespace triptych
 
-#endif  // TRIPTYCH_TESTS_CLIENT_PROCESS_H_
+#endif  // TRIPTYCH_TESTS_SUPPORT_PROCESS_H_
