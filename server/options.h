@@ -26,8 +26,8 @@ struct ModelOptions {
 };
 
 struct ServerOptions {
-  std::string listen =
-      "127.0.0.1:50051";  // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose
+  // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
+  std::string listen = "127.0.0.1:50051";
   std::vector<ModelOptions> models;
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<DType> dtype;

@@ -453,7 +453,7 @@ class Attention {
     thread_local std::vector<Row> gathered;
     q.resize(kQueries * layout_.key_width);
     scores.resize(kQueries * kSplit);
-    sums.resize(piece.groups * layout_.value_width * kPanel);
+    sums.resize(kFewQueries * layout_.value_width * kPanel);
     // Earlier queries may see nothing of a later split.
     const int64_t begin = split * kSplit;
     int64_t skipped = 0;

@@ -35,6 +35,13 @@ struct Candidate {
   double score;  // a logit, later a probability up to a common factor
 };
 
+void TakeAll(std::span<const float> logits, std::vector<Candidate>& candidates) {
+  candidates.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    candidates[i] = {static_cast<int32_t>(i), Usable(logits[i])};
+  }
+}
+
 // A total order, so that what is kept never depends on the library's algorithms.
 bool MoreLikely(const Candidate& a, const Candidate& b) {
   return a.score != b.score ? a.score > b.score : a.token < b.token;
@@ -97,8 +104,7 @@ TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
   if (top <= 0) return result;
 
   thread_local std::vector<Candidate> order;
-  order.resize(logits.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = {static_cast<int32_t>(i), Usable(logits[i])};
+  TakeAll(logits, order);
   const auto end = order.begin() + std::min<int64_t>(top, std::ssize(order));
   std::partial_sort(order.begin(), end, order.end(), MoreLikely);
   std::transform(order.begin(), end, std::back_inserter(result.top),
@@ -124,10 +130,7 @@ int32_t Sampler::Sample(std::span<const float> logits) {
 
 int32_t Sampler::Choose(std::span<const float> logits) {
   thread_local std::vector<Candidate> candidates;  // a step takes nothing from the heap
-  candidates.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    candidates[i] = {static_cast<int32_t>(i), Usable(logits[i])};
-  }
+  TakeAll(logits, candidates);
   // Ids come from clients: those without a logit have no effect.
   const auto known = [&](int32_t token) { return token >= 0 && token < std::ssize(logits); };
   for (const auto& [token, bias] : params_.logit_bias) {

@@ -5,28 +5,20 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "engine/model/checkpoint.h"
 #include "engine/model/decoder.h"
 #include "engine/serving/hosted_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/temp_dir.h"
 
 namespace triptych {
 namespace {
 
 constexpr const char* kPrompt = "ROMEO:\n";
 constexpr int64_t kNewTokens = 120;
-
-std::string ReadFile(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 class ShippedModelTest : public testing::TestWithParam<std::string> {
  protected:

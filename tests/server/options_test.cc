@@ -404,8 +404,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--listen"}, "--listen"},
       {{"--model", model, "--listen", "127.0.0.1:65536"},
        "--listen: \"127.0.0.1:65536\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with "
-       "ports "
-       "from 0 to 65535"},
+       "ports from 0 to 65535"},
       {{"--model", model, "--listen", "localhost"}, "--listen: \"localhost\""},
       {{"--model", model, "--listen", "localhost:"}, "--listen: \"localhost:\""},
       {{"--model", model, "--listen", "localhost:-1"}, "--listen: \"localhost:-1\""},

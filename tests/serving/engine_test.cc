@@ -169,7 +169,13 @@ void ExpectSameRun(const RecordingSink& actual, const RecordingSink& reference) 
   EXPECT_EQ(actual.text, reference.text);
   ASSERT_EQ(actual.logprobs.size(), reference.logprobs.size());
   for (size_t i = 0; i < reference.logprobs.size(); ++i) {
-    EXPECT_EQ(actual.logprobs[i].chosen.logprob, reference.logprobs[i].chosen.logprob) << i;
+    const TokenLogprobs &one = actual.logprobs[i], &other = reference.logprobs[i];
+    EXPECT_EQ(one.chosen.logprob, other.chosen.logprob) << i;
+    ASSERT_EQ(one.top.size(), other.top.size());
+    for (size_t t = 0; t < other.top.size(); ++t) {
+      EXPECT_EQ(one.top[t].token, other.top[t].token) << i;
+      EXPECT_EQ(one.top[t].logprob, other.top[t].logprob) << i;
+    }
   }
 }
 
