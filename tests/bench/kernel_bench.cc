@@ -80,7 +80,16 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
   state.SetLabel(median_least > work.flops / work.peak ? "memory" : "arithmetic");
 }
 
-// A linear layer whose weights come from memory: one layer of many after another.
+// Of a linear layer of state's outputs, inputs and rows, whose weights come from memory.
+Work LinearWork(const benchmark::State& state, const Machine& machine, DType dtype) {
+  const int64_t weights = state.range(0) * state.range(1);
+  return {.bytes = static_cast<double>(weights * ElementBytes(dtype)),
+          .flops = 2.0 * static_cast<double>(weights * state.range(2)),
+          .peak = dtype == DType::kFloat32 ? machine.limits.float32_flops
+                                           : machine.limits.bfloat16_flops};
+}
+
+// One layer of many after another.
 void LinearProduct(benchmark::State& state, const Machine& machine, DType dtype) {
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
   const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
@@ -100,14 +109,29 @@ void LinearProduct(benchmark::State& state, const Machine& machine, DType dtype)
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
   size_t layer = 0;
-  const Work work{.bytes = static_cast<double>(bytes),
-                  .flops = 2.0 * static_cast<double>(outputs * inputs * rows),
-                  .peak = dtype == DType::kFloat32 ? machine.limits.float32_flops
-                                                   : machine.limits.bfloat16_flops};
-  Measure(state, machine, work, [&] {
+  Measure(state, machine, LinearWork(state, machine, dtype), [&] {
     layers[layer].Apply(x.data(), rows, y.data(), ComputePool());
     layer = (layer + 1) % layers.size();
   });
+}
+
+// The same by LibTorch, which may sum in another order for every number of rows and of threads.
+void LibraryProduct(benchmark::State& state, const Machine& machine, DType dtype) {
+  const at::TensorOptions options = dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
+  const int64_t outputs = state.range(0), inputs = state.range(1);
+  std::vector<at::Tensor> layers;
+  for (int64_t i = 0; i < CopiesBeyondCaches(outputs * inputs * ElementBytes(dtype)); ++i) {
+    layers.push_back(at::randn({outputs, inputs}, options));
+  }
+  const at::Tensor x = at::randn({state.range(2), inputs}, options);
+  size_t layer = 0;
+  const int threads = ComputePool().threads();
+  SetComputeThreads(threads);
+  Measure(state, machine, LinearWork(state, machine, dtype), [&] {
+    at::linear(x, layers[layer]);
+    layer = (layer + 1) % layers.size();
+  });
+  SetServingThreads(threads);
 }
 
 // One query at the end of a context.
@@ -172,11 +196,16 @@ void RegisterAll(const Machine& machine) {
       {"gqa8", GroupedLayout(32, 8, 32)},
       {"mla64", LatentRowLayout(32, 64, 0)},
   };
+  const std::vector<std::string> sizes = {"out", "in", "rows"};
+  const std::vector<std::vector<int64_t>> products = {
+      {2048, 8192, 1}, {2048, 8192, 8}, {2048, 8192, 32}, {2048, 8192, 240}};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    Register("linear/" + std::string(Name(dtype)),
-             [=](benchmark::State& state) { LinearProduct(state, machine, dtype); },
-             {"out", "in", "rows"},
-             {{2048, 8192, 1}, {2048, 8192, 8}, {2048, 8192, 32}, {2048, 8192, 240}});
+    Register(
+        "linear/" + std::string(Name(dtype)),
+        [=](benchmark::State& state) { LinearProduct(state, machine, dtype); }, sizes, products);
+    Register(
+        "library_linear/" + std::string(Name(dtype)),
+        [=](benchmark::State& state) { LibraryProduct(state, machine, dtype); }, sizes, products);
     for (const auto& [kind, layout] : kinds) {
       const PagedRowLayout row = layout;
       Register("attention/" + kind + '/' + std::string(Name(dtype)),
