@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/hosting/hosted_model.h"
 #include "engine/serving/engine_loop.h"
-#include "engine/serving/hosted_model.h"
 
 namespace triptych {
 

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/decoder/conversion.h"
+#include "engine/hosting/hosted_model.h"
 #include "engine/model/config.h"
-#include "engine/model/conversion.h"
 #include "engine/serving/engine.h"
-#include "engine/serving/hosted_model.h"
 #include "server/logging.h"
 #include "server/resources.h"
 

@@ -4,7 +4,7 @@
 
 #include <grpcpp/support/status.h>
 
-#include "engine/serving/hosted_model.h"
+#include "engine/hosting/hosted_model.h"
 #include "engine/serving/request.h"
 #include "triptych/v1/inference.pb.h"
 

@@ -2,8 +2,8 @@
 #ifndef TRIPTYCH_SERVER_WIRE_H_
 #define TRIPTYCH_SERVER_WIRE_H_
 
+#include "engine/hosting/hosted_model.h"
 #include "engine/serving/engine.h"
-#include "engine/serving/hosted_model.h"
 #include "engine/serving/request.h"
 #include "triptych/v1/inference.pb.h"
 #include "triptych/v1/kv_cache.pb.h"

@@ -4,7 +4,7 @@
 
 #include "engine/attention/dense.h"
 #include "engine/attention/linear.h"
-#include "engine/kernels/ceil_div.h"
+#include "engine/base/ceil_div.h"
 #include "engine/kernels/threads.h"
 
 namespace triptych {

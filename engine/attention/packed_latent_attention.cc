@@ -6,7 +6,7 @@
 
 #include "engine/attention/cost_model.h"
 #include "engine/attention/latent_attention.h"
-#include "engine/kernels/ceil_div.h"
+#include "engine/base/ceil_div.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/threads.h"
 

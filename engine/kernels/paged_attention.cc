@@ -14,7 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "engine/kernels/ceil_div.h"
+#include "engine/base/ceil_div.h"
 #include "engine/kernels/load-inl.h"
 #include "engine/kernels/prefetch.h"
 

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/model/file.h"
+#include "engine/base/file.h"
 
 namespace triptych {
 namespace {

@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/base/error.h"
 
 namespace triptych {
 
@@ -32,13 +33,6 @@ const Names<DType>& DTypeNames();              // "float32", "bfloat16"
 std::string_view Name(AttentionKind kind);
 std::string_view Name(DType dtype);
 int64_t ElementBytes(DType dtype);
-
-// A file that cannot be served: the message names the file, the field or tensor, the value and
-// what is allowed.
-class LoadError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // The fields of config.json by their names there; beside them it may hold model_type, "triptych".
 // Required are the sizes from vocab_size to max_position_embeddings but head_dim and, unless under

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/decoder/decoder.h"
 #include "engine/kernels/workspace.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/kv_cache/storage.h"
-#include "engine/model/decoder.h"
 #include "engine/serving/request.h"
 #include "engine/serving/scheduler.h"
 #include "engine/text/tokenizer.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/kv_cache/geometry.h"
-#include "engine/model/sampler.h"
+#include "engine/serving/sampler.h"
 
 namespace triptych {
 

@@ -9,7 +9,7 @@
 #include <queue>
 #include <random>
 
-#include "engine/serving/hosted_model.h"
+#include "engine/hosting/hosted_model.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tools/evaluate.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/conversion.h"
-#include "engine/model/decoder.h"
+#include "engine/decoder/conversion.h"
+#include "engine/decoder/decoder.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych {

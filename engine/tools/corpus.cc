@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "engine/model/file.h"
+#include "engine/base/file.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "engine/serving/hosted_model.h"
+#include "engine/hosting/hosted_model.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "engine/model/decoder.h"
+#include "engine/decoder/decoder.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych {

@@ -4,8 +4,8 @@
 #include <sstream>
 #include <string>
 
-#include "engine/model/checkpoint.h"
-#include "engine/model/decoder.h"
+#include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
 
 namespace triptych {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/conversion.h"
-#include "engine/serving/hosted_model.h"
+#include "engine/decoder/conversion.h"
+#include "engine/hosting/hosted_model.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"

@@ -16,12 +16,12 @@
 #include <string>
 #include <thread>
 
+#include "engine/checkpoint/safetensors.h"
+#include "engine/decoder/decoder.h"
+#include "engine/decoder/dropout.h"
+#include "engine/decoder/weights.h"
+#include "engine/hosting/hosted_model.h"
 #include "engine/kernels/threads.h"
-#include "engine/model/checkpoint.h"
-#include "engine/model/decoder.h"
-#include "engine/model/dropout.h"
-#include "engine/model/safetensors.h"
-#include "engine/serving/hosted_model.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tools/corpus.h"
 

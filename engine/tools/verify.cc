@@ -15,9 +15,9 @@
 #include "engine/attention/algebra.h"
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
-#include "engine/model/checkpoint.h"
-#include "engine/model/decoder.h"
-#include "engine/serving/hosted_model.h"
+#include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
+#include "engine/hosting/hosted_model.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tools/evaluate.h"
 

@@ -15,7 +15,7 @@
 
 #include "engine/attention/cost_model.h"
 #include "engine/attention/latent_attention.h"
-#include "engine/kernels/ceil_div.h"
+#include "engine/base/ceil_div.h"
 #include "engine/kernels/threads.h"
 #include "engine/kv_cache/storage.h"
 

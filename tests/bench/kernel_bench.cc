@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/attention/latent_attention.h"
-#include "engine/kernels/ceil_div.h"
+#include "engine/base/ceil_div.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/threads.h"

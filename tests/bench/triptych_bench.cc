@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/kernels/ceil_div.h"
+#include "engine/base/ceil_div.h"
+#include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
 #include "engine/kernels/threads.h"
-#include "engine/model/checkpoint.h"
-#include "engine/model/decoder.h"
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
 #include "tests/bench/median.h"

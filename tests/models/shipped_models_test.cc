@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "engine/model/checkpoint.h"
-#include "engine/model/decoder.h"
-#include "engine/serving/hosted_model.h"
+#include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
+#include "engine/hosting/hosted_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/temp_dir.h"
 

@@ -11,7 +11,7 @@
 #include <regex>
 
 #include "client/client.h"
-#include "engine/model/conversion.h"
+#include "engine/decoder/conversion.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
 

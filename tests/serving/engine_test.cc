@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/serving/hosted_model.h"
+#include "engine/hosting/hosted_model.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"

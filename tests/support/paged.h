@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
+#include "engine/decoder/decoder.h"
 #include "engine/kernels/workspace.h"
 #include "engine/kv_cache/storage.h"
-#include "engine/model/decoder.h"
 
 namespace triptych {
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/checkpoint.h"
+#include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
 #include "engine/model/config.h"
-#include "engine/model/decoder.h"
 #include "tests/support/oracle.h"
 
 namespace triptych {

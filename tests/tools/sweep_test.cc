@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/conversion.h"
+#include "engine/decoder/conversion.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"

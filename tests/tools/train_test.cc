@@ -7,9 +7,9 @@
 #include <string>
 #include <thread>
 
+#include "engine/decoder/dropout.h"
+#include "engine/decoder/weights.h"
 #include "engine/kernels/threads.h"
-#include "engine/model/checkpoint.h"
-#include "engine/model/dropout.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"

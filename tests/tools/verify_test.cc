@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/model/conversion.h"
+#include "engine/decoder/conversion.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"

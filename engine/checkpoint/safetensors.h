@@ -1,7 +1,7 @@
 // The safetensors container: named tensors behind a JSON header. Torch-free.
 // Format: https://huggingface.co/docs/safetensors
-#ifndef TRIPTYCH_ENGINE_MODEL_SAFETENSORS_H_
-#define TRIPTYCH_ENGINE_MODEL_SAFETENSORS_H_
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_SAFETENSORS_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_SAFETENSORS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -63,4 +63,4 @@ void WriteSafetensors(const std::filesystem::path& path,
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_MODEL_SAFETENSORS_H_
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_SAFETENSORS_H_

@@ -1,6 +1,6 @@
 // Rounding up.
-#ifndef TRIPTYCH_ENGINE_KERNELS_CEIL_DIV_H_
-#define TRIPTYCH_ENGINE_KERNELS_CEIL_DIV_H_
+#ifndef TRIPTYCH_ENGINE_BASE_CEIL_DIV_H_
+#define TRIPTYCH_ENGINE_BASE_CEIL_DIV_H_
 
 #include <cstdint>
 
@@ -11,4 +11,4 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_KERNELS_CEIL_DIV_H_
+#endif  // TRIPTYCH_ENGINE_BASE_CEIL_DIV_H_

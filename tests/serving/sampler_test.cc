@@ -1,4 +1,4 @@
-#include "engine/model/sampler.h"
+#include "engine/serving/sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // A checkpoint of one attention kind made out of one of another: definitions, section 5.
-#ifndef TRIPTYCH_ENGINE_MODEL_CONVERSION_H_
-#define TRIPTYCH_ENGINE_MODEL_CONVERSION_H_
+#ifndef TRIPTYCH_ENGINE_DECODER_CONVERSION_H_
+#define TRIPTYCH_ENGINE_DECODER_CONVERSION_H_
 
 #include <string>
 #include <vector>
 
 #include "engine/attention/algebra.h"
-#include "engine/model/checkpoint.h"
+#include "engine/decoder/weights.h"
 
 namespace triptych {
 
@@ -51,4 +51,4 @@ at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer);
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_MODEL_CONVERSION_H_
+#endif  // TRIPTYCH_ENGINE_DECODER_CONVERSION_H_

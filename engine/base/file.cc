@@ -1,4 +1,4 @@
-#include "engine/model/file.h"
+#include "engine/base/file.h"
 
 #include <array>
 #include <cerrno>
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "engine/model/config.h"
+#include "engine/base/error.h"
 
 namespace triptych {
 

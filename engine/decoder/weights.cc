@@ -1,11 +1,11 @@
-#include "engine/model/checkpoint.h"
+#include "engine/decoder/weights.h"
 
 #include <cstring>
 #include <sstream>
 #include <utility>
 
-#include "engine/model/file.h"
-#include "engine/model/safetensors.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/safetensors.h"
 
 namespace triptych {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/model/conversion.h"
+#include "engine/decoder/conversion.h"
 
 #include <algorithm>
 

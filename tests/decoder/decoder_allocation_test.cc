@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/decoder/decoder.h"
 #include "engine/kernels/threads.h"
-#include "engine/model/decoder.h"
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/allocation_meter.h"

@@ -1,6 +1,6 @@
 // Files that are read and written whole. Torch-free.
-#ifndef TRIPTYCH_ENGINE_MODEL_FILE_H_
-#define TRIPTYCH_ENGINE_MODEL_FILE_H_
+#ifndef TRIPTYCH_ENGINE_BASE_FILE_H_
+#define TRIPTYCH_ENGINE_BASE_FILE_H_
 
 #include <filesystem>
 #include <functional>
@@ -19,4 +19,4 @@ void ReplaceFile(const std::filesystem::path& path,
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_MODEL_FILE_H_
+#endif  // TRIPTYCH_ENGINE_BASE_FILE_H_

@@ -1,4 +1,4 @@
-#include "engine/model/decoder.h"
+#include "engine/decoder/decoder.h"
 
 #include <ATen/core/grad_mode.h>
 

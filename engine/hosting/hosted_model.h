@@ -1,6 +1,6 @@
 // A checkpoint loaded and ready to serve.
-#ifndef TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_
-#define TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_
+#ifndef TRIPTYCH_ENGINE_HOSTING_HOSTED_MODEL_H_
+#define TRIPTYCH_ENGINE_HOSTING_HOSTED_MODEL_H_
 
 #include <ATen/ATen.h>
 
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/attention/latent_attention.h"
+#include "engine/decoder/conversion.h"
 #include "engine/model/config.h"
-#include "engine/model/conversion.h"
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
 
@@ -58,4 +58,4 @@ HostedModel LoadHostedModel(const HostOptions& options);
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_SERVING_HOSTED_MODEL_H_
+#endif  // TRIPTYCH_ENGINE_HOSTING_HOSTED_MODEL_H_

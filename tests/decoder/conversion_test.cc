@@ -1,4 +1,4 @@
-#include "engine/model/conversion.h"
+#include "engine/decoder/conversion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/attention/algebra.h"
-#include "engine/model/decoder.h"
-#include "engine/serving/hosted_model.h"
+#include "engine/decoder/decoder.h"
+#include "engine/hosting/hosted_model.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "engine/model/dropout.h"
+#include "engine/decoder/dropout.h"
 
 #include <algorithm>
 #include <cmath>

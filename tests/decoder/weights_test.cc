@@ -1,4 +1,4 @@
-#include "engine/model/checkpoint.h"
+#include "engine/decoder/weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/safetensors.h"
+#include "engine/checkpoint/safetensors.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"

@@ -1,7 +1,7 @@
 // Chooses the next token from logits. Torch-free, not thread-safe: one sampler per sequence.
 // Throughout, a NaN counts as -inf, which has no probability, and +inf as the largest float.
-#ifndef TRIPTYCH_ENGINE_MODEL_SAMPLER_H_
-#define TRIPTYCH_ENGINE_MODEL_SAMPLER_H_
+#ifndef TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
+#define TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 
 #include <cstdint>
 #include <random>
@@ -63,4 +63,4 @@ class Sampler {
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_MODEL_SAMPLER_H_
+#endif  // TRIPTYCH_ENGINE_SERVING_SAMPLER_H_

@@ -1,4 +1,4 @@
-#include "engine/model/safetensors.h"
+#include "engine/checkpoint/safetensors.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,8 +12,8 @@
 #include <set>
 #include <utility>
 
+#include "engine/base/file.h"
 #include "engine/model/config.h"
-#include "engine/model/file.h"
 
 namespace triptych {
 namespace {

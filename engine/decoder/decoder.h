@@ -1,6 +1,6 @@
 // The decoder: embedding, pre-norm residual blocks, output matrix (definitions, section 9).
-#ifndef TRIPTYCH_ENGINE_MODEL_DECODER_H_
-#define TRIPTYCH_ENGINE_MODEL_DECODER_H_
+#ifndef TRIPTYCH_ENGINE_DECODER_DECODER_H_
+#define TRIPTYCH_ENGINE_DECODER_DECODER_H_
 
 #include <ATen/ATen.h>
 
@@ -14,11 +14,11 @@
 #include "engine/attention/cost_model.h"
 #include "engine/attention/linear.h"
 #include "engine/attention/rotary.h"
+#include "engine/decoder/dropout.h"
+#include "engine/decoder/weights.h"
 #include "engine/kernels/workspace.h"
 #include "engine/kv_cache/storage.h"
-#include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
-#include "engine/model/dropout.h"
 
 namespace triptych {
 
@@ -131,4 +131,4 @@ int64_t ParameterCount(const ModelConfig& config);
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_MODEL_DECODER_H_
+#endif  // TRIPTYCH_ENGINE_DECODER_DECODER_H_

@@ -1,6 +1,6 @@
 // A model's weights on disk: `config.json` beside `model.safetensors`.
-#ifndef TRIPTYCH_ENGINE_MODEL_CHECKPOINT_H_
-#define TRIPTYCH_ENGINE_MODEL_CHECKPOINT_H_
+#ifndef TRIPTYCH_ENGINE_DECODER_WEIGHTS_H_
+#define TRIPTYCH_ENGINE_DECODER_WEIGHTS_H_
 
 #include <ATen/ATen.h>
 
@@ -50,4 +50,4 @@ void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& c
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_MODEL_CHECKPOINT_H_
+#endif  // TRIPTYCH_ENGINE_DECODER_WEIGHTS_H_

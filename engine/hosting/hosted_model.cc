@@ -1,12 +1,12 @@
-#include "engine/serving/hosted_model.h"
+#include "engine/hosting/hosted_model.h"
 
 #include <torch/cuda.h>
 
 #include <stdexcept>
 #include <utility>
 
-#include "engine/model/checkpoint.h"
-#include "engine/model/decoder.h"
+#include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
 
 namespace triptych {
 

@@ -1,4 +1,4 @@
-#include "engine/model/decoder.h"
+#include "engine/decoder/decoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/decoder/dropout.h"
 #include "engine/kernels/threads.h"
-#include "engine/model/dropout.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
 #include "tests/support/paged.h"

@@ -1,0 +1,18 @@
+// What loading throws. Torch-free.
+#ifndef TRIPTYCH_ENGINE_BASE_ERROR_H_
+#define TRIPTYCH_ENGINE_BASE_ERROR_H_
+
+#include <stdexcept>
+
+namespace triptych {
+
+// A file that cannot be served: the message names the file, the field or tensor, the value and
+// what is allowed.
+class LoadError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BASE_ERROR_H_
