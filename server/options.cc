@@ -133,7 +133,7 @@ void ParseSettings(const std::string& text, int64_t memory_bytes, ModelOptions* 
   }
 
   Conversion conversion;
-  const Names<AttentionKind>& kinds = AttentionNames();
+  const auto& kinds = Names<AttentionKind>();
   const auto attention = values.find("attention");
   if (attention != values.end()) {
     const auto kind = kinds.find(attention->second);
@@ -295,14 +295,15 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
                  "--device cuda); split equally among models that name none of their own")
       ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
-  const auto add_dtype = [&](const std::string& flag, std::optional<DType>& value,
-                             const std::string& help) {
+  const auto add_format = [&]<typename Format>(const std::string& flag,
+                                               std::optional<Format>& value,
+                                               const std::string& help) {
     app.add_option_function<std::string>(
-           flag, [&](const std::string& name) { value = DTypeNames().at(name); }, help)
-        ->check(CLI::IsMember(DTypeNames()));
+           flag, [&](const std::string& name) { value = Names<Format>().at(name); }, help)
+        ->check(CLI::IsMember(Names<Format>()));
   };
-  add_dtype("--dtype", options->dtype, "of the weights [the checkpoint's]");
-  add_dtype("--kv-dtype", options->kv_dtype, "of the cache [the weights']");
+  add_format("--dtype", options->weight_format, "of the weights [the checkpoint's]");
+  add_format("--kv-dtype", options->cache_format, "of the cache [the weights']");
   app.add_option_function<std::string>(
          "--device", [&](const std::string& name) { options->device = ParseDevice(name); },
          "of weights, cache and compute: cpu, cuda or cuda:N [cpu]")

@@ -30,11 +30,11 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:50051";
   std::vector<ModelOptions> models;
   int64_t kv_cache_bytes = 0;  // of all models together
-  std::optional<DType> dtype;
-  std::optional<DType> kv_dtype;
+  std::optional<WeightFormat> weight_format;
+  std::optional<CacheFormat> cache_format;
   at::Device device = at::kCPU;         // of all models
   std::optional<int64_t> vanilla_from;  // of all models, as Decoder::PrepareToServe takes it
-  EngineOptions engine;                 // kv_cache_bytes and kv_dtype there are set for each model
+  EngineOptions engine;  // kv_cache_bytes and cache_format there are set for each model
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
   std::string log_level = "info";

@@ -45,8 +45,8 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
                      .directory = options.models[i].directory,
-                     .dtype = options.dtype,
-                     .kv_dtype = options.kv_dtype,
+                     .weight_format = options.weight_format,
+                     .cache_format = options.cache_format,
                      .engine = options.engine,
                      .conversion = options.models[i].conversion,
                      .device = options.device,
@@ -59,8 +59,8 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
     }
     spdlog::info(
         "model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
-        model.name, attention, model.parameters, Name(model.weight_dtype),
-        model.engine->geometry().BytesPerPosition(), Name(model.kv_dtype),
+        model.name, attention, model.parameters, Name(model.weight_format),
+        model.engine->geometry().BytesPerPosition(), Name(model.cache_format),
         model.engine->pool_positions(), HowLatentAttends(model));
   }
   return models;

@@ -14,6 +14,16 @@ constexpr const char* kConfigFile = "config.json";
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kCardFile = "README.md";
 
+const char* SafetensorsName(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return "F32";
+    case WeightFormat::kBFloat16:
+      return "BF16";
+  }
+  return "";
+}
+
 std::string ShapeText(const std::vector<int64_t>& shape) {
   std::ostringstream text;
   text << '[';
@@ -23,7 +33,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 }
 
 at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& source,
-                      const TensorSpec& spec, DType dtype) {
+                      const TensorSpec& spec, WeightFormat format) {
   const auto found = file.entries().find(spec.name);
   if (found == file.entries().end()) {
     throw LoadError(source + ": tensor " + spec.name + " is missing");
@@ -47,7 +57,7 @@ at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& source,
   at::Tensor tensor = at::empty(entry.shape, stored);
   const auto bytes = file.Data(entry);
   std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  return tensor.to(ToScalarType(dtype));
+  return tensor.to(ToScalarType(format));
 }
 
 // Rows (i, i + d/2) of each head become rows (2i, 2i+1). rows: [heads * d, ...].
@@ -118,7 +128,7 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
     const at::Tensor& tensor = kept.emplace_back(
         weights.at(spec.name).detach().to(ToScalarType(config.torch_dtype)).contiguous());
     tensors.push_back({spec.name,
-                       config.torch_dtype == DType::kFloat32 ? "F32" : "BF16",
+                       SafetensorsName(config.torch_dtype),
                        spec.shape,
                        {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
   }
@@ -129,8 +139,36 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
 
 }  // namespace
 
-at::ScalarType ToScalarType(DType dtype) {
-  return dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
+at::ScalarType ToScalarType(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return at::kFloat;
+    case WeightFormat::kBFloat16:
+      return at::kBFloat16;
+  }
+  return {};
+}
+
+at::ScalarType ToScalarType(CacheFormat format) {
+  switch (format) {
+    case CacheFormat::kFloat32:
+      return at::kFloat;
+    case CacheFormat::kBFloat16:
+      return at::kBFloat16;
+  }
+  return {};
+}
+
+at::ScalarType ToScalarType(ComputeType type) {
+  switch (type) {
+    case ComputeType::kFloat32:
+      return at::kFloat;
+    case ComputeType::kBFloat16:
+      return at::kBFloat16;
+    case ComputeType::kFloat64:
+      return at::kDouble;
+  }
+  return {};
 }
 
 std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
@@ -184,14 +222,14 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   return specs;
 }
 
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype) {
+Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format) {
   Checkpoint checkpoint{.config = ReadModelConfig(directory / kConfigFile), .weights = {}};
   ModelConfig& config = checkpoint.config;
   const std::string source = (directory / kWeightsFile).string();
   const SafetensorsFile file(directory / kWeightsFile);
 
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    checkpoint.weights.emplace(spec.name, ReadTensor(file, source, spec, dtype));
+    checkpoint.weights.emplace(spec.name, ReadTensor(file, source, spec, format));
   }
   for (const auto& [name, entry] : file.entries()) {
     if (!checkpoint.weights.contains(name)) {

@@ -21,7 +21,9 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-at::ScalarType ToScalarType(DType dtype);
+at::ScalarType ToScalarType(WeightFormat format);
+at::ScalarType ToScalarType(CacheFormat format);
+at::ScalarType ToScalarType(ComputeType type);
 
 // What the names of a layer's tensors begin with: "model.layers.N.".
 std::string LayerPrefix(int64_t layer);
@@ -35,8 +37,8 @@ struct Checkpoint {
   Weights weights;
 };
 
-// Reads and checks a checkpoint, with its weights converted to `dtype`. Throws LoadError.
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, DType dtype);
+// Reads and checks a checkpoint, with its weights converted to `format`. Throws LoadError.
+Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format);
 
 // Whether `model.safetensors` is there.
 bool HoldsModel(const std::filesystem::path& directory);

@@ -37,26 +37,26 @@ HostedModel LoadHostedModel(const HostOptions& options) {
 
   HostedModel model;
   model.name = options.name;
-  model.weight_dtype = options.dtype.value_or(stored.torch_dtype);
-  model.kv_dtype = options.kv_dtype.value_or(model.weight_dtype);
+  model.weight_format = options.weight_format.value_or(stored.torch_dtype);
+  model.cache_format = options.cache_format.value_or(DefaultCacheFormat(model.weight_format));
   // What a conversion computes is rounded to the weights' dtype once, at its end.
-  Checkpoint checkpoint =
-      LoadCheckpoint(options.directory, options.conversion ? DType::kFloat32 : model.weight_dtype);
+  Checkpoint checkpoint = LoadCheckpoint(
+      options.directory, options.conversion ? WeightFormat::kFloat32 : model.weight_format);
   if (options.conversion) {
     model.converted_from = checkpoint.config.attention;
     checkpoint = Convert(checkpoint, *options.conversion, options.directory.string());
     for (auto& [name, tensor] : checkpoint.weights) {
-      tensor = tensor.to(ToScalarType(model.weight_dtype));
+      tensor = tensor.to(ToScalarType(model.weight_format));
     }
   }
   model.config = checkpoint.config;
   model.parameters = ParameterCount(model.config);
-  model.parameter_bytes = model.parameters * ElementBytes(model.weight_dtype);
+  model.parameter_bytes = WeightBytes(model.weight_format, model.parameters);
   model.tokenizer = std::move(tokenizer);
 
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(options.device);
   auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
-                                           ToScalarType(model.weight_dtype));
+                                           ToScalarType(model.weight_format));
   decoder->PrepareToServe(options.vanilla_from);
   decoder->DropDense();
   model.latent_forms = decoder->reduced_forms();
@@ -64,7 +64,7 @@ HostedModel LoadHostedModel(const HostOptions& options) {
     model.vanilla_from = decoder->vanilla_from();
   }
   EngineOptions engine = options.engine;
-  engine.kv_dtype = model.kv_dtype;
+  engine.cache_format = model.cache_format;
   model.engine = std::make_unique<Engine>(std::move(decoder), model.tokenizer, engine);
   return model;
 }

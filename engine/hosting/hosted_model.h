@@ -22,10 +22,10 @@ struct HostedModel {
   std::string name;
   ModelConfig config;                           // as it is served
   std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
-  DType weight_dtype = DType::kFloat32;
-  DType kv_dtype = DType::kFloat32;
+  WeightFormat weight_format = WeightFormat::kFloat32;
+  CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
-  int64_t parameter_bytes = 0;            // in weight_dtype
+  int64_t parameter_bytes = 0;            // in weight_format
   std::vector<ReducedForm> latent_forms;  // of each layer; empty unless MLA
   // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
   std::optional<int64_t> vanilla_from;
@@ -36,9 +36,9 @@ struct HostedModel {
 struct HostOptions {
   std::string name;
   std::filesystem::path directory;
-  std::optional<DType> dtype;                 // of the weights; the checkpoint's own if absent
-  std::optional<DType> kv_dtype;              // of the cache; the weights' if absent
-  EngineOptions engine;                       // kv_dtype there is ignored
+  std::optional<WeightFormat> weight_format;  // of the weights; the checkpoint's own if absent
+  std::optional<CacheFormat> cache_format;    // of the cache; the weights' if absent
+  EngineOptions engine;                       // cache_format there is ignored
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
   at::Device device = at::kCPU;               // of weights and cache
   std::optional<int64_t> vanilla_from = {};   // as Decoder::PrepareToServe takes it

@@ -13,42 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Names<PositionEmbedding>& PositionNames() {
-  static const Names<PositionEmbedding> names = {{"learned", PositionEmbedding::kLearned},
-                                                 {"sinusoidal", PositionEmbedding::kSinusoidal},
-                                                 {"rope", PositionEmbedding::kRope},
-                                                 {"none", PositionEmbedding::kNone}};
-  return names;
-}
-const Names<NormKind>& NormNames() {
-  static const Names<NormKind> names = {{"rms_norm", NormKind::kRmsNorm},
-                                        {"layer_norm", NormKind::kLayerNorm}};
-  return names;
-}
-const Names<MlpKind>& MlpNames() {
-  static const Names<MlpKind> names = {{"gelu", MlpKind::kGelu}, {"swiglu", MlpKind::kSwiglu}};
-  return names;
-}
-const Names<HiddenAct>& ActNames() {
-  static const Names<HiddenAct> names = {{"gelu", HiddenAct::kGelu},
-                                         {"gelu_exact", HiddenAct::kGeluExact},
-                                         {"silu", HiddenAct::kSilu}};
-  return names;
-}
-const Names<HeadGrouping>& GroupingNames() {
-  static const Names<HeadGrouping> names = {{"modular", HeadGrouping::kModular},
-                                            {"contiguous", HeadGrouping::kContiguous}};
-  return names;
-}
-
-template <typename Enum>
-std::string_view NameIn(const Names<Enum>& names, Enum value) {
-  for (const auto& [name, named] : names) {
-    if (named == value) return name;
-  }
-  return "";
-}
-
 // Takes fields out of a JSON object one by one, so that what is left over is unknown.
 class Fields {
  public:
@@ -108,10 +72,10 @@ class Fields {
   }
 
   template <typename Enum>
-  Enum Choice(const std::string& field, const Names<Enum>& names, const Json& fallback = nullptr) {
+  Enum Choice(const std::string& field, const Json& fallback = nullptr) {
     const Json value = Take(field, fallback);
     std::string allowed = "allowed:";
-    for (const auto& [name, named] : names) {
+    for (const auto& [name, named] : Names<Enum>()) {
       if (value.is_string() && value.get_ref<const std::string&>() == name) return named;
       allowed += (allowed.back() == ':' ? " \"" : ", \"") + name + '"';
     }
@@ -135,7 +99,7 @@ constexpr int kMaxDepth = 16;  // printing a value recurses as deep as it is nes
 
 // The fields whose meaning depends on the attention kind.
 void TakeAttention(Fields& fields, ModelConfig& config) {
-  config.attention = fields.Choice("attention", AttentionNames());
+  config.attention = fields.Choice<AttentionKind>("attention");
   const int64_t heads = config.num_attention_heads;
   const bool mla = config.attention == AttentionKind::kMla;
 
@@ -154,7 +118,7 @@ void TakeAttention(Fields& fields, ModelConfig& config) {
     }
   }
 
-  config.head_grouping = fields.Choice("head_grouping", GroupingNames(), "modular");
+  config.head_grouping = fields.Choice<HeadGrouping>("head_grouping", "modular");
 
   for (const char* field : {"kv_lora_rank", "qk_rope_head_dim", "kv_a_layernorm"}) {
     if (!mla && fields.Has(field)) {
@@ -184,7 +148,7 @@ void TakeAttention(Fields& fields, ModelConfig& config) {
 }
 
 void TakePositions(Fields& fields, ModelConfig& config) {
-  config.position_embedding = fields.Choice("position_embedding", PositionNames());
+  config.position_embedding = fields.Choice<PositionEmbedding>("position_embedding");
   const bool mla = config.attention == AttentionKind::kMla;
   const bool rope = config.position_embedding == PositionEmbedding::kRope;
   for (const char* field : {"rope_theta", "rope_interleave"}) {
@@ -217,19 +181,73 @@ void TakePositions(Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Names<AttentionKind>& AttentionNames() {
-  static const Names<AttentionKind> names = {
-      {"mha", AttentionKind::kMha}, {"gqa", AttentionKind::kGqa}, {"mla", AttentionKind::kMla}};
-  return names;
-}
-const Names<DType>& DTypeNames() {
-  static const Names<DType> names = {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}};
-  return names;
+std::string_view Name(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kMha:
+      return "mha";
+    case AttentionKind::kGqa:
+      return "gqa";
+    case AttentionKind::kMla:
+      return "mla";
+  }
+  return {};
 }
 
-std::string_view Name(AttentionKind kind) { return NameIn(AttentionNames(), kind); }
-std::string_view Name(DType dtype) { return NameIn(DTypeNames(), dtype); }
-int64_t ElementBytes(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
+std::string_view Name(PositionEmbedding positions) {
+  switch (positions) {
+    case PositionEmbedding::kLearned:
+      return "learned";
+    case PositionEmbedding::kSinusoidal:
+      return "sinusoidal";
+    case PositionEmbedding::kRope:
+      return "rope";
+    case PositionEmbedding::kNone:
+      return "none";
+  }
+  return {};
+}
+
+std::string_view Name(NormKind norm) {
+  switch (norm) {
+    case NormKind::kRmsNorm:
+      return "rms_norm";
+    case NormKind::kLayerNorm:
+      return "layer_norm";
+  }
+  return {};
+}
+
+std::string_view Name(MlpKind mlp) {
+  switch (mlp) {
+    case MlpKind::kGelu:
+      return "gelu";
+    case MlpKind::kSwiglu:
+      return "swiglu";
+  }
+  return {};
+}
+
+std::string_view Name(HiddenAct act) {
+  switch (act) {
+    case HiddenAct::kGelu:
+      return "gelu";
+    case HiddenAct::kGeluExact:
+      return "gelu_exact";
+    case HiddenAct::kSilu:
+      return "silu";
+  }
+  return {};
+}
+
+std::string_view Name(HeadGrouping grouping) {
+  switch (grouping) {
+    case HeadGrouping::kModular:
+      return "modular";
+    case HeadGrouping::kContiguous:
+      return "contiguous";
+  }
+  return {};
+}
 
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
@@ -268,24 +286,24 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
   TakeAttention(fields, config);
   TakePositions(fields, config);
 
-  config.norm = fields.Choice("norm", NormNames());
+  config.norm = fields.Choice<NormKind>("norm");
   config.norm_eps = fields.PositiveNumber("norm_eps", 1.0, 1e-5);
   config.norm_bias = fields.Bool("norm_bias", false);
   if (config.norm_bias && config.norm != NormKind::kLayerNorm) {
     fields.Refuse("norm_bias", "true", "allowed only with norm \"layer_norm\"");
   }
-  config.mlp = fields.Choice("mlp", MlpNames());
+  config.mlp = fields.Choice<MlpKind>("mlp");
   const bool swiglu = config.mlp == MlpKind::kSwiglu;
-  config.hidden_act = fields.Choice("hidden_act", ActNames(), swiglu ? "silu" : "gelu");
+  config.hidden_act = fields.Choice<HiddenAct>("hidden_act", swiglu ? "silu" : "gelu");
   if (swiglu != (config.hidden_act == HiddenAct::kSilu)) {
     fields.Refuse(
-        "hidden_act", '"' + std::string(NameIn(ActNames(), config.hidden_act)) + '"',
+        "hidden_act", '"' + std::string(Name(config.hidden_act)) + '"',
         swiglu ? "mlp \"swiglu\" allows \"silu\"" : "mlp \"gelu\" allows \"gelu\", \"gelu_exact\"");
   }
   config.mlp_bias = fields.Bool("mlp_bias", false);
   config.attention_bias = fields.Bool("attention_bias", false);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
-  config.torch_dtype = fields.Choice("torch_dtype", DTypeNames());
+  config.torch_dtype = fields.Choice<WeightFormat>("torch_dtype");
   fields.RefuseLeftOver();
   return config;
 }
@@ -303,7 +321,7 @@ std::string ToJson(const ModelConfig& config) {
   json["num_attention_heads"] = config.num_attention_heads;
   json["num_key_value_heads"] = config.num_key_value_heads;
   json["head_dim"] = config.head_dim;
-  json["head_grouping"] = NameIn(GroupingNames(), config.head_grouping);
+  json["head_grouping"] = Name(config.head_grouping);
   if (config.attention == AttentionKind::kMla) {
     const auto& ranks = config.kv_lora_rank;
     if (std::equal(ranks.begin() + 1, ranks.end(), ranks.begin())) {
@@ -317,16 +335,16 @@ std::string ToJson(const ModelConfig& config) {
   json["intermediate_size"] = config.intermediate_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["vocab_size"] = config.vocab_size;
-  json["position_embedding"] = NameIn(PositionNames(), config.position_embedding);
+  json["position_embedding"] = Name(config.position_embedding);
   if (config.position_embedding == PositionEmbedding::kRope) {
     json["rope_theta"] = config.rope_theta;
     json["rope_interleave"] = config.rope_interleave;
   }
-  json["norm"] = NameIn(NormNames(), config.norm);
+  json["norm"] = Name(config.norm);
   json["norm_eps"] = config.norm_eps;
   json["norm_bias"] = config.norm_bias;
-  json["mlp"] = NameIn(MlpNames(), config.mlp);
-  json["hidden_act"] = NameIn(ActNames(), config.hidden_act);
+  json["mlp"] = Name(config.mlp);
+  json["hidden_act"] = Name(config.hidden_act);
   json["mlp_bias"] = config.mlp_bias;
   json["attention_bias"] = config.attention_bias;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
@@ -354,8 +372,8 @@ int64_t ElementsPerPosition(const ModelConfig& config) {
   return std::accumulate(elements.begin(), elements.end(), int64_t{0});
 }
 
-int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, DType kv_dtype) {
-  return CacheRowElements(config, layer) * ElementBytes(kv_dtype);
+int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format) {
+  return RowBytes(format, CacheRowElements(config, layer));
 }
 
 int64_t MhaRowElements(const ModelConfig& config) {

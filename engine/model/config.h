@@ -5,12 +5,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/formats.h"
 
 namespace triptych {
 
@@ -22,17 +22,14 @@ enum class HiddenAct { kGelu, kGeluExact, kSilu };
 // Which key/value head g query head h reads: modular, g = h mod G; contiguous, g = h / (H/G).
 // Contiguous checkpoints are permuted to modular at load.
 enum class HeadGrouping { kModular, kContiguous };
-enum class DType { kFloat32, kBFloat16 };
 
-// The values of a choice by the names they have in files and flags.
-template <typename Enum>
-using Names = std::map<std::string, Enum>;
-const Names<AttentionKind>& AttentionNames();  // "mha", "gqa", "mla"
-const Names<DType>& DTypeNames();              // "float32", "bfloat16"
-
+// The names that these choices have in config.json and in flags.
 std::string_view Name(AttentionKind kind);
-std::string_view Name(DType dtype);
-int64_t ElementBytes(DType dtype);
+std::string_view Name(PositionEmbedding positions);
+std::string_view Name(NormKind norm);
+std::string_view Name(MlpKind mlp);
+std::string_view Name(HiddenAct act);
+std::string_view Name(HeadGrouping grouping);
 
 // The fields of config.json by their names there; beside them it may hold model_type, "triptych".
 // Required are the sizes from vocab_size to max_position_embeddings but head_dim and, unless under
@@ -69,7 +66,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool attention_bias = false;  // q, k, v and o; under MLA q and o
   bool tie_word_embeddings = false;
-  DType torch_dtype = DType::kFloat32;  // float32, bfloat16
+  WeightFormat torch_dtype = WeightFormat::kFloat32;  // float32, bfloat16
 
   // Elements of one query or key: head_dim, plus d_R under MLA.
   int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }
@@ -91,8 +88,8 @@ int64_t CacheRowElements(const ModelConfig& config, int64_t layer);
 std::vector<int64_t> CacheRowElements(const ModelConfig& config);
 // The sum over the layers.
 int64_t ElementsPerPosition(const ModelConfig& config);
-// Bytes of one cache row of a layer, stored in `kv_dtype`.
-int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, DType kv_dtype);
+// Bytes of one cache row of a layer.
+int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format);
 // Elements of the row that MHA with as many heads would need: H*(d_qk + d_R) + H*d_v.
 int64_t MhaRowElements(const ModelConfig& config);
 

@@ -28,14 +28,14 @@ SchedulerLimits Limits(const EngineOptions& options, const ModelConfig& config) 
 
 }  // namespace
 
-CacheGeometry MakeCacheGeometry(const ModelConfig& config, DType kv_dtype,
+CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,
                                 int64_t block_positions) {
   CacheGeometry geometry{.block_positions = block_positions,
                          .row_bytes = {},
-                         .mha_bytes_per_position = config.num_hidden_layers *
-                                                   MhaRowElements(config) * ElementBytes(kv_dtype)};
+                         .mha_bytes_per_position =
+                             config.num_hidden_layers * RowBytes(format, MhaRowElements(config))};
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    geometry.row_bytes.push_back(CacheRowBytes(config, layer, kv_dtype));
+    geometry.row_bytes.push_back(CacheRowBytes(config, layer, format));
   }
   return geometry;
 }
@@ -44,10 +44,11 @@ Engine::Engine(std::unique_ptr<const Decoder> decoder, std::shared_ptr<const Tok
                const EngineOptions& options)
     : decoder_(std::move(decoder)),
       tokenizer_(std::move(tokenizer)),
-      geometry_(MakeCacheGeometry(decoder_->config(), options.kv_dtype, options.block_positions)),
+      geometry_(
+          MakeCacheGeometry(decoder_->config(), options.cache_format, options.block_positions)),
       pool_(PoolBlocks(geometry_, options.kv_cache_bytes)),
       storage_(pool_.total(), options.block_positions, CacheRowElements(decoder_->config()),
-               at::device(decoder_->device()).dtype(ToScalarType(options.kv_dtype))),
+               at::device(decoder_->device()).dtype(ToScalarType(options.cache_format))),
       scheduler_(Limits(options, decoder_->config()), pool_, options.block_positions) {}
 
 void Engine::Submit(Request request, std::shared_ptr<RequestSink> sink) {

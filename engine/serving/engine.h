@@ -21,7 +21,7 @@ namespace triptych {
 
 struct EngineOptions {
   int64_t kv_cache_bytes = 0;  // the pool takes as many whole blocks as fit
-  DType kv_dtype = DType::kFloat32;
+  CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t block_positions = 16;
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
@@ -118,7 +118,8 @@ class Engine {
 };
 
 // The bytes that a model's positions take, by layer.
-CacheGeometry MakeCacheGeometry(const ModelConfig& config, DType kv_dtype, int64_t block_positions);
+CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,
+                                int64_t block_positions);
 
 }  // namespace triptych
 

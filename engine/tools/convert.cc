@@ -69,7 +69,7 @@ void CheckOptions(const ConvertOptions& options) {
 
 // Throws unless a position can cost so little: one element in each layer.
 void CheckBudget(const ConvertOptions& options, const ModelConfig& config) {
-  const int64_t element = ElementBytes(config.torch_dtype);
+  const int64_t element = RowBytes(DefaultCacheFormat(config.torch_dtype), 1);
   if (options.bytes_per_position.value_or(config.num_hidden_layers * element) >=
       config.num_hidden_layers * element) {
     return;
@@ -145,8 +145,9 @@ std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint
     return RanksForLoss(from, svds, weights, *calibration,
                         *loss_before + *options.max_loss_increase);
   }
-  return AllocateRanks(svds, weights,
-                       *options.bytes_per_position / ElementBytes(from.config.torch_dtype));
+  return AllocateRanks(
+      svds, weights,
+      *options.bytes_per_position / RowBytes(DefaultCacheFormat(from.config.torch_dtype), 1));
 }
 
 // As Markdown, aligned to be read as it is.
@@ -178,12 +179,12 @@ std::vector<LayerReport> ReportLayers(const Checkpoint& from, const Checkpoint& 
 }
 
 std::string CostText(const ModelConfig& from, const ModelConfig& to) {
-  const int64_t element = ElementBytes(to.torch_dtype);
+  const CacheFormat format = DefaultCacheFormat(to.torch_dtype);
   const int64_t before = ElementsPerPosition(from), after = ElementsPerPosition(to);
   return Format("Cache per position: %lld to %lld elements (%lld to %lld bytes in %s).\n",
                 static_cast<long long>(before), static_cast<long long>(after),
-                static_cast<long long>(before * element), static_cast<long long>(after * element),
-                std::string(Name(to.torch_dtype)).c_str());
+                static_cast<long long>(RowBytes(format, before)),
+                static_cast<long long>(RowBytes(format, after)), std::string(Name(format)).c_str());
 }
 
 std::string KindText(const ModelConfig& config) {
@@ -274,7 +275,7 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
-  Checkpoint from = LoadCheckpoint(options.from, DType::kFloat32);
+  Checkpoint from = LoadCheckpoint(options.from, WeightFormat::kFloat32);
   const Conversion conversion{.attention = options.attention,
                               .groups = options.groups.value_or(0),
                               .rank = options.rank.value_or(0)};

@@ -32,7 +32,7 @@ struct ConvertOptions {
   std::optional<FactorMethod> method;  // activation if there is a text, else weight
   std::filesystem::path calibrate;     // text, or empty
   double held_out = 0.1;               // fraction of the text's end: losses are measured on it
-  std::optional<DType> dtype;          // to store; the source's if absent
+  std::optional<WeightFormat> dtype;   // to store; the source's if absent
 };
 
 // What a conversion did to one layer.

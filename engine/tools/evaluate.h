@@ -23,7 +23,7 @@ struct EvaluateOptions {
   std::filesystem::path model;
   std::filesystem::path text;
   double held_out = 0.1;
-  DType dtype = DType::kFloat32;
+  WeightFormat dtype = WeightFormat::kFloat32;
 };
 
 // Prints the held-out loss. Throws LoadError or std::runtime_error.

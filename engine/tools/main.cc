@@ -119,7 +119,7 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   CLI::App* command = app.add_subcommand("evaluate", "Held-out loss in nats per token (byte)");
   AddModel(*command, "--model", evaluate.model);
   AddText(*command, evaluate.text, evaluate.held_out);
-  CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, DTypeNames(),
+  CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, Names<WeightFormat>(),
                                  "dtype of weights and products [float32]");
   CLI::Option* csv =
       command
@@ -165,7 +165,8 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       app.add_subcommand("convert", "Make a checkpoint of another attention kind out of one");
   AddModel(*command, "--from", convert.from);
   command->add_option("--to", convert.to, "directory of the new checkpoint")->required();
-  AddChoice(*command, "--attention", convert.attention, AttentionNames(), "of the new checkpoint")
+  AddChoice(*command, "--attention", convert.attention, Names<AttentionKind>(),
+            "of the new checkpoint")
       ->required();
   command->add_option("--groups", convert.groups, "gqa: key/value heads");
   command->add_option("--rank", convert.rank,
@@ -182,7 +183,7 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       command->add_option("--calibrate", convert.calibrate, "text to take inputs from, and losses")
           ->check(CLI::ExistingFile);
   AddHeldOut(*command, convert.held_out)->needs(calibrate);
-  AddChoice(*command, "--dtype", convert.dtype, DTypeNames(), "to store [the source's]");
+  AddChoice(*command, "--dtype", convert.dtype, Names<WeightFormat>(), "to store [the source's]");
   command->callback([&] {
     action = [&] {
       ConvertModel(convert);

@@ -85,13 +85,13 @@ Checkpoint Heal(const Checkpoint& model, const SweepOptions& options) {
          .batch_size = 4,
          .learning_rate = 5e-4,
          .warmup_steps = options.heal_steps / 10});
-  return LoadCheckpoint(work.path() / "healed", DType::kFloat32);
+  return LoadCheckpoint(work.path() / "healed", WeightFormat::kFloat32);
 }
 
 }  // namespace
 
 void Sweep(const SweepOptions& options) {
-  const Checkpoint from = LoadCheckpoint(options.model, DType::kFloat32);
+  const Checkpoint from = LoadCheckpoint(options.model, WeightFormat::kFloat32);
   if (from.config.attention != AttentionKind::kMha) {
     throw LoadError(options.model.string() + ": attention is \"" +
                     std::string(Name(from.config.attention)) + "\"; a sweep starts from \"mha\"");
@@ -110,7 +110,7 @@ void Sweep(const SweepOptions& options) {
         << (mla ? "" : std::to_string(config.num_key_value_heads)) << ','
         << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ','
         << ElementsPerPosition(config) << ','
-        << ElementsPerPosition(config) * ElementBytes(config.torch_dtype) << ','
+        << RowBytes(DefaultCacheFormat(config.torch_dtype), ElementsPerPosition(config)) << ','
         << HeldOutLoss(AsStored(model), corpus) << ',' << std::flush;
     if (options.heal_steps > 0) csv << HeldOutLoss(Heal(model, options), corpus);
     csv << '\n' << std::flush;

@@ -152,7 +152,7 @@ class Worker {
 // The teacher that the options name, fit for a student with this config. Throws LoadError.
 std::optional<Decoder> LoadTeacher(const TrainOptions& options, const ModelConfig& student) {
   if (options.teacher.empty()) return std::nullopt;
-  const Checkpoint teacher = LoadCheckpoint(options.teacher, DType::kBFloat16);
+  const Checkpoint teacher = LoadCheckpoint(options.teacher, WeightFormat::kBFloat16);
   const auto refuse = [&](const std::string& what) {
     throw LoadError(options.teacher.string() + ": " + what);
   };
@@ -277,7 +277,7 @@ void Train(const TrainOptions& options) {
   const int all_threads = at::get_num_threads();
   const int64_t threads = std::min<int64_t>(all_threads, options.batch_size);
   std::optional<Checkpoint> from;
-  if (!options.from.empty()) from = LoadCheckpoint(options.from, DType::kFloat32);
+  if (!options.from.empty()) from = LoadCheckpoint(options.from, WeightFormat::kFloat32);
   ModelConfig config = from ? from->config : ReadModelConfig(options.config);
   // What is trained is in the engine's own order, whatever order the file would load from.
   config.head_grouping = HeadGrouping::kModular;

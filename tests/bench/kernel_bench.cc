@@ -81,26 +81,26 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
 }
 
 // Of a linear layer of state's outputs, inputs and rows, whose weights come from memory.
-Work LinearWork(const benchmark::State& state, const Machine& machine, DType dtype) {
+Work LinearWork(const benchmark::State& state, const Machine& machine, WeightFormat format) {
   const int64_t weights = state.range(0) * state.range(1);
-  return {.bytes = static_cast<double>(weights * ElementBytes(dtype)),
+  return {.bytes = static_cast<double>(WeightBytes(format, weights)),
           .flops = 2.0 * static_cast<double>(weights * state.range(2)),
-          .peak = dtype == DType::kFloat32 ? machine.limits.float32_flops
-                                           : machine.limits.bfloat16_flops};
+          .peak = format == WeightFormat::kFloat32 ? machine.limits.float32_flops
+                                                   : machine.limits.bfloat16_flops};
 }
 
 // One layer of many after another.
-void LinearProduct(benchmark::State& state, const Machine& machine, DType dtype) {
+void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
   const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
-  const int64_t bytes = outputs * inputs * ElementBytes(dtype);
+  const int64_t bytes = WeightBytes(format, outputs * inputs);
   const std::vector<float> numbers = RandomNumbers(outputs * inputs);
   std::vector<uint16_t> halves(numbers.size());
   std::transform(numbers.begin(), numbers.end(), halves.begin(),
                  [](float number) { return at::BFloat16(number).x; });
   std::vector<PackedLinear> layers;
   for (int64_t i = 0; i < CopiesBeyondCaches(bytes); ++i) {
-    if (dtype == DType::kFloat32) {
+    if (format == WeightFormat::kFloat32) {
       layers.emplace_back(shape, numbers.data(), nullptr);
     } else {
       layers.emplace_back(shape, halves.data(), nullptr);
@@ -109,25 +109,25 @@ void LinearProduct(benchmark::State& state, const Machine& machine, DType dtype)
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
   size_t layer = 0;
-  Measure(state, machine, LinearWork(state, machine, dtype), [&] {
+  Measure(state, machine, LinearWork(state, machine, format), [&] {
     layers[layer].Apply(x.data(), rows, y.data(), ComputePool());
     layer = (layer + 1) % layers.size();
   });
 }
 
 // The same by LibTorch, which may sum in another order for every number of rows and of threads.
-void LibraryProduct(benchmark::State& state, const Machine& machine, DType dtype) {
-  const at::TensorOptions options = dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
+void LibraryProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
+  const at::TensorOptions options = format == WeightFormat::kFloat32 ? at::kFloat : at::kBFloat16;
   const int64_t outputs = state.range(0), inputs = state.range(1);
   std::vector<at::Tensor> layers;
-  for (int64_t i = 0; i < CopiesBeyondCaches(outputs * inputs * ElementBytes(dtype)); ++i) {
+  for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, outputs * inputs)); ++i) {
     layers.push_back(at::randn({outputs, inputs}, options));
   }
   const at::Tensor x = at::randn({state.range(2), inputs}, options);
   size_t layer = 0;
   const int threads = ComputePool().threads();
   SetComputeThreads(threads);
-  Measure(state, machine, LinearWork(state, machine, dtype), [&] {
+  Measure(state, machine, LinearWork(state, machine, format), [&] {
     at::linear(x, layers[layer]);
     layer = (layer + 1) % layers.size();
   });
@@ -146,20 +146,20 @@ void Attend(const std::vector<float>& q, const at::Tensor& cache, const PagedRow
 // One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
 // another, so that none is in a cache. Arithmetic is float32 for every dtype of the rows.
 void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayout& layout,
-            DType dtype) {
+            CacheFormat format) {
   const int64_t context = state.range(0);
   const int64_t blocks = CeilDiv(context, kBlockPositions);
-  const int64_t bytes = context * layout.row_width * ElementBytes(dtype);
+  const int64_t bytes = context * RowBytes(format, layout.row_width);
   const int64_t sequences = CopiesBeyondCaches(bytes);
   KvCacheStorage cache(sequences * blocks, kBlockPositions, {layout.row_width},
-                       dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16);
+                       format == CacheFormat::kFloat32 ? at::kFloat : at::kBFloat16);
   FillRandom(cache);
   std::vector<int32_t> table(sequences * blocks);
   std::iota(table.begin(), table.end(), 0);
   std::shuffle(table.begin(), table.end(), std::mt19937(1));
   const std::vector<float> q = RandomNumbers(layout.heads * layout.key_width);
   std::vector<float> out(layout.heads * layout.value_width);
-  const auto attend = dtype == DType::kFloat32 ? Attend<float> : Attend<uint16_t>;
+  const auto attend = format == CacheFormat::kFloat32 ? Attend<float> : Attend<uint16_t>;
   int64_t sequence = 0;
   const int64_t widths = layout.key_width + layout.value_width;
   const Work work{.bytes = static_cast<double>(bytes),
@@ -199,18 +199,19 @@ void RegisterAll(const Machine& machine) {
   const std::vector<std::string> sizes = {"out", "in", "rows"};
   const std::vector<std::vector<int64_t>> products = {
       {2048, 8192, 1}, {2048, 8192, 8}, {2048, 8192, 32}, {2048, 8192, 240}};
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+  for (const WeightFormat format : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
     Register(
-        "linear/" + std::string(Name(dtype)),
-        [=](benchmark::State& state) { LinearProduct(state, machine, dtype); }, sizes, products);
+        "linear/" + std::string(Name(format)),
+        [=](benchmark::State& state) { LinearProduct(state, machine, format); }, sizes, products);
     Register(
-        "library_linear/" + std::string(Name(dtype)),
-        [=](benchmark::State& state) { LibraryProduct(state, machine, dtype); }, sizes, products);
+        "library_linear/" + std::string(Name(format)),
+        [=](benchmark::State& state) { LibraryProduct(state, machine, format); }, sizes, products);
     for (const auto& [kind, layout] : kinds) {
       const PagedRowLayout row = layout;
-      Register("attention/" + kind + '/' + std::string(Name(dtype)),
-               [=](benchmark::State& state) { Decode(state, machine, row, dtype); }, {"context"},
-               {{1 << 14}, {1 << 16}});
+      Register(
+          "attention/" + kind + '/' + std::string(Name(format)),
+          [=](benchmark::State& state) { Decode(state, machine, row, DefaultCacheFormat(format)); },
+          {"context"}, {{1 << 14}, {1 << 16}});
     }
   }
 }

@@ -190,8 +190,11 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
 }
 
 void Measure(const Options& options) {
-  HostOptions host{
-      .name = "model", .directory = options.model, .dtype = {}, .kv_dtype = {}, .engine = {}};
+  HostOptions host{.name = "model",
+                   .directory = options.model,
+                   .weight_format = {},
+                   .cache_format = {},
+                   .engine = {}};
   const ModelConfig config = ReadModelConfig(host.directory / "config.json");
   const int64_t positions = 1 + options.context + options.generate;
   if (positions > config.max_position_embeddings) {
@@ -199,8 +202,8 @@ void Measure(const Options& options) {
                              " positions; allowed: at most " +
                              std::to_string(config.max_position_embeddings));
   }
-  const CacheGeometry geometry =
-      MakeCacheGeometry(config, config.torch_dtype, host.engine.block_positions);
+  const CacheGeometry geometry = MakeCacheGeometry(config, DefaultCacheFormat(config.torch_dtype),
+                                                   host.engine.block_positions);
   host.engine.kv_cache_bytes =
       options.streams * geometry.BlocksFor(positions) * geometry.BlockBytes();
   host.engine.max_running = options.streams;

@@ -94,10 +94,6 @@ std::string InFlags(std::string message) {
 
 // --- The model --------------------------------------------------------------------------------
 
-DType ToDType(const std::string& name) {
-  return name == Name(DType::kFloat32) ? DType::kFloat32 : DType::kBFloat16;
-}
-
 // Steps that compute the prompts of a batch, in each of which those before decode one token.
 int64_t FillSteps(const Options& options) {
   return CeilDiv(options.batch * options.context,
@@ -114,7 +110,7 @@ int64_t PositionsNeeded(const Options& options) {
 Checkpoint RandomCheckpoint(const Options& options) {
   Json json = options.fields;
   json["max_position_embeddings"] = PositionsNeeded(options);
-  json["torch_dtype"] = options.dtype.empty() ? Name(DType::kFloat32) : options.dtype;
+  json["torch_dtype"] = options.dtype.empty() ? Name(WeightFormat::kFloat32) : options.dtype;
   Checkpoint checkpoint;
   try {
     checkpoint.config = ParseModelConfig(json.dump(), "flags");
@@ -128,9 +124,10 @@ Checkpoint RandomCheckpoint(const Options& options) {
 
 Checkpoint MakeCheckpoint(const Options& options) {
   if (options.model.empty()) return RandomCheckpoint(options);
-  const DType stored =
+  const WeightFormat stored =
       ReadModelConfig(std::filesystem::path(options.model) / "config.json").torch_dtype;
-  const DType dtype = options.dtype.empty() ? stored : ToDType(options.dtype);
+  const WeightFormat dtype =
+      options.dtype.empty() ? stored : Names<WeightFormat>().at(options.dtype);
   Checkpoint checkpoint = LoadCheckpoint(options.model, dtype);
   checkpoint.config.torch_dtype = dtype;
   if (PositionsNeeded(options) > checkpoint.config.max_position_embeddings) {
@@ -169,7 +166,8 @@ class Bench {
   Bench(const Options& options, const Checkpoint& checkpoint)
       : options_(options),
         config_(checkpoint.config),
-        kv_dtype_(options.kv_dtype.empty() ? config_.torch_dtype : ToDType(options.kv_dtype)),
+        cache_format_(options.kv_dtype.empty() ? DefaultCacheFormat(config_.torch_dtype)
+                                               : Names<CacheFormat>().at(options.kv_dtype)),
         decoder_(MakeDecoder(checkpoint)),
         generator_(options.seed) {}
 
@@ -196,14 +194,16 @@ class Bench {
   Json Model() const {
     const int64_t parameters = ParameterCount(config_);
     return {{"config", Json::parse(ToJson(config_))},
-            {"kv_dtype", Name(kv_dtype_)},
+            {"kv_dtype", Name(cache_format_)},
             {"threads", options_.threads},
             {"parameters", parameters},
-            {"weight_bytes", parameters * ElementBytes(config_.torch_dtype)},
+            {"weight_bytes", WeightBytes(config_.torch_dtype, parameters)},
             {"cache_bytes_per_position", Geometry().BytesPerPosition()}};
   }
 
-  CacheGeometry Geometry() const { return MakeCacheGeometry(config_, kv_dtype_, kBlockPositions); }
+  CacheGeometry Geometry() const {
+    return MakeCacheGeometry(config_, cache_format_, kBlockPositions);
+  }
 
   // The decoder becomes the engine's.
   void MakeEngine() {
@@ -215,7 +215,7 @@ class Bench {
     engine_ =
         std::make_unique<Engine>(std::move(decoder_), std::make_shared<ByteTokenizer>(),
                                  EngineOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
-                                               .kv_dtype = kv_dtype_,
+                                               .cache_format = cache_format_,
                                                .block_positions = kBlockPositions,
                                                .max_batch_tokens = options_.chunk,
                                                .max_running = options_.batch,
@@ -302,7 +302,7 @@ class Bench {
     const CacheGeometry geometry = Geometry();
     const int64_t blocks = geometry.BlocksFor(options_.context + options_.generate);
     KvCacheStorage cache(options_.batch * blocks, kBlockPositions, CacheRowElements(config_),
-                         ToScalarType(kv_dtype_));
+                         ToScalarType(cache_format_));
     FillRandom(cache);
     std::vector<int32_t> table(options_.batch * blocks);
     for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
@@ -341,7 +341,7 @@ class Bench {
 
   const Options& options_;
   const ModelConfig config_;
-  const DType kv_dtype_;
+  const CacheFormat cache_format_;
   std::unique_ptr<const Decoder> decoder_;
   std::unique_ptr<Engine> engine_;
   Workspace workspace_;

@@ -526,7 +526,7 @@ TEST(DecoderImport, FileLayoutsAreComputedAsTheyMean) {
     const Weights weights = Cast(RandomWeights(config, 18), at::kFloat);
     const TempDir directory;
     SaveCheckpoint(directory.path(), config, weights);
-    const Checkpoint loaded = LoadCheckpoint(directory.path(), DType::kFloat32);
+    const Checkpoint loaded = LoadCheckpoint(directory.path(), WeightFormat::kFloat32);
     EXPECT_EQ(loaded.config.head_grouping, HeadGrouping::kModular);
     EXPECT_TRUE(loaded.config.rope_interleave);
 
@@ -668,7 +668,7 @@ TEST(DecoderImport, Stories260KDecodesAsPublished) {
   const auto [config, weights] = ReadLlama2c(data / "stories260K.bin");
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, weights);
-  const Checkpoint loaded = LoadCheckpoint(directory.path(), DType::kFloat32);
+  const Checkpoint loaded = LoadCheckpoint(directory.path(), WeightFormat::kFloat32);
   const auto decoder = ServingDecoder(loaded.config, loaded.weights);
 
   constexpr int64_t kBegin = 1;

@@ -26,7 +26,8 @@ using ::testing::UnorderedElementsAre;
 
 constexpr char kQuery[] = "model.layers.1.self_attn.q_proj.weight";
 
-std::string Refusal(const std::filesystem::path& directory, DType dtype = DType::kFloat32) {
+std::string Refusal(const std::filesystem::path& directory,
+                    WeightFormat dtype = WeightFormat::kFloat32) {
   try {
     LoadCheckpoint(directory, dtype);
   } catch (const LoadError& e) {
@@ -66,7 +67,7 @@ class CheckpointTest : public testing::Test {
 
 TEST(Checkpoint, SaveAndLoadGiveTheSameModel) {
   for (NamedConfig named : EveryOption()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const WeightFormat dtype : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
       SCOPED_TRACE(named.name);
       named.config.torch_dtype = dtype;
       const Weights weights = Cast(RandomWeights(named.config, 2), ToScalarType(dtype));
@@ -84,7 +85,7 @@ TEST(Checkpoint, SaveAndLoadGiveTheSameModel) {
 }
 
 TEST_F(CheckpointTest, LoadsInTheDtypeThatIsAskedFor) {
-  const Checkpoint loaded = LoadCheckpoint(directory_.path(), DType::kBFloat16);
+  const Checkpoint loaded = LoadCheckpoint(directory_.path(), WeightFormat::kBFloat16);
   for (const auto& [name, tensor] : weights_) {
     EXPECT_TRUE(at::equal(loaded.weights.at(name), tensor.to(at::kBFloat16))) << name;
   }
@@ -93,15 +94,16 @@ TEST_F(CheckpointTest, LoadsInTheDtypeThatIsAskedFor) {
 TEST_F(CheckpointTest, ReadsHalfPrecision) {
   weights_[kQuery] = weights_[kQuery].to(at::kHalf);
   WriteTensors(weights_file(), weights_);
-  const Checkpoint loaded = LoadCheckpoint(directory_.path(), DType::kFloat32);
+  const Checkpoint loaded = LoadCheckpoint(directory_.path(), WeightFormat::kFloat32);
   EXPECT_TRUE(at::equal(loaded.weights.at(kQuery), weights_[kQuery].to(at::kFloat)));
 }
 
 TEST_F(CheckpointTest, SavingAgainReplacesBothFiles) {
   const Weights other = Cast(RandomWeights(config_, 3), at::kFloat);
   SaveCheckpoint(directory_.path(), config_, other);
-  EXPECT_TRUE(at::equal(LoadCheckpoint(directory_.path(), DType::kFloat32).weights.at(kQuery),
-                        other.at(kQuery)));
+  EXPECT_TRUE(
+      at::equal(LoadCheckpoint(directory_.path(), WeightFormat::kFloat32).weights.at(kQuery),
+                other.at(kQuery)));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 2);
 }
 
@@ -120,7 +122,7 @@ TEST_F(CheckpointTest, TheCardIsKeptBesideTheModel) {
     EXPECT_THAT(Names(directory),
                 UnorderedElementsAre("config.json", "model.safetensors", "README.md"));
     EXPECT_EQ(ReadFile(directory / "README.md"), "# A card\n");
-    LoadCheckpoint(directory, DType::kFloat32);
+    LoadCheckpoint(directory, WeightFormat::kFloat32);
     SaveCheckpoint(directory, config_, weights_, "# Another\n");
     EXPECT_EQ(ReadFile(directory / "README.md"), "# Another\n");
   }
@@ -268,7 +270,7 @@ TEST_F(CheckpointTest, RandomDamageNeverCrashes) {
   int accepted = 0, refused = 0;
   const auto load = [&] {
     try {
-      const Checkpoint loaded = LoadCheckpoint(directory_.path(), DType::kFloat32);
+      const Checkpoint loaded = LoadCheckpoint(directory_.path(), WeightFormat::kFloat32);
       for (const TensorSpec& spec : ExpectedTensors(loaded.config)) {
         ASSERT_EQ(loaded.weights.at(spec.name).sizes(), spec.shape);
       }

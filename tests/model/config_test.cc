@@ -85,7 +85,7 @@ TEST(ModelConfigTest, FillsInDefaults) {
   EXPECT_FALSE(config.norm_bias || config.mlp_bias || config.attention_bias ||
                config.tie_word_embeddings || config.kv_a_layernorm);
   EXPECT_THAT(config.kv_lora_rank, IsEmpty());
-  EXPECT_EQ(config.torch_dtype, DType::kBFloat16);
+  EXPECT_EQ(config.torch_dtype, WeightFormat::kBFloat16);
 }
 
 TEST(ModelConfigTest, TakesOneRankOrOnePerLayer) {
@@ -104,10 +104,10 @@ TEST(ModelConfigTest, NamesAreThoseOfTheFile) {
   EXPECT_EQ(Name(AttentionKind::kMha), "mha");
   EXPECT_EQ(Name(AttentionKind::kGqa), "gqa");
   EXPECT_EQ(Name(AttentionKind::kMla), "mla");
-  EXPECT_EQ(Name(DType::kFloat32), "float32");
-  EXPECT_EQ(Name(DType::kBFloat16), "bfloat16");
-  EXPECT_EQ(ElementBytes(DType::kFloat32), 4);
-  EXPECT_EQ(ElementBytes(DType::kBFloat16), 2);
+  EXPECT_EQ(Name(WeightFormat::kFloat32), "float32");
+  EXPECT_EQ(Name(WeightFormat::kBFloat16), "bfloat16");
+  EXPECT_EQ(WeightBytes(WeightFormat::kFloat32, 1), 4);
+  EXPECT_EQ(WeightBytes(WeightFormat::kBFloat16, 1), 2);
 }
 
 TEST(ModelConfigTest, WritesWhatItReadsBack) {
@@ -314,8 +314,8 @@ TEST(CacheRowTest, LatentRowsHoldTheLatentOnce) {
 
 TEST(CacheRowTest, BytesFollowTheCacheTypeNotTheWeights) {
   const ModelConfig config = Parse(With(Mla(), {{"kv_lora_rank", {64, 48, 32, 17}}}));
-  EXPECT_EQ(CacheRowBytes(config, 3, DType::kFloat32), 4 * 17);
-  EXPECT_EQ(CacheRowBytes(config, 3, DType::kBFloat16), 2 * 17);
+  EXPECT_EQ(CacheRowBytes(config, 3, CacheFormat::kFloat32), 4 * 17);
+  EXPECT_EQ(CacheRowBytes(config, 3, CacheFormat::kBFloat16), 2 * 17);
 }
 
 TEST(CacheRowTest, ComparesWithMhaOfAsManyHeads) {

@@ -49,8 +49,8 @@ TEST_P(ShippedModelTest, CostsWhatTheDefinitionsSay) {
 TEST_P(ShippedModelTest, WritesTheGoldenText) {
   const HostedModel model = LoadHostedModel({.name = GetParam(),
                                              .directory = Directory(),
-                                             .dtype = DType::kFloat32,
-                                             .kv_dtype = DType::kFloat32,
+                                             .weight_format = WeightFormat::kFloat32,
+                                             .cache_format = CacheFormat::kFloat32,
                                              .engine = {.kv_cache_bytes = int64_t{1} << 24}});
   Request request;
   request.id = "1";
@@ -70,7 +70,7 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
   ASSERT_TRUE(sink->completion);
   EXPECT_EQ(sink->completion->usage.kv_cache.positions, std::ssize(prompt) + kNewTokens - 1);
 
-  Checkpoint checkpoint = LoadCheckpoint(Directory(), DType::kFloat32);
+  Checkpoint checkpoint = LoadCheckpoint(Directory(), WeightFormat::kFloat32);
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(at::kDouble);
   const Decoder decoder(checkpoint.config, checkpoint.weights, at::kDouble);
   std::vector<int64_t> ids(prompt.begin(), prompt.end());

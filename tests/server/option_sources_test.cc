@@ -114,8 +114,8 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(1 * kMiB, 3 * kMiB));
   EXPECT_EQ(options.listen, "0.0.0.0:7");
-  EXPECT_EQ(options.dtype, DType::kBFloat16);
-  EXPECT_EQ(options.kv_dtype, DType::kFloat32);
+  EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
+  EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.vanilla_from, 12);
   EXPECT_EQ(options.engine.block_positions, 32);
   EXPECT_EQ(options.engine.max_batch_tokens, 128);

@@ -278,8 +278,8 @@ TEST_F(ServerOptionsTest, Defaults) {
   const ServerOptions& options = parsed.options;
   EXPECT_EQ(options.listen, "127.0.0.1:50051");
   EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
-  EXPECT_EQ(options.dtype, std::nullopt);
-  EXPECT_EQ(options.kv_dtype, std::nullopt);
+  EXPECT_EQ(options.weight_format, std::nullopt);
+  EXPECT_EQ(options.cache_format, std::nullopt);
   EXPECT_TRUE(options.device.is_cpu());
   EXPECT_EQ(options.vanilla_from, std::nullopt);
   EXPECT_GE(options.threads, 1);
@@ -328,8 +328,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
   EXPECT_EQ(options.listen, "[::1]:0");
-  EXPECT_EQ(options.dtype, DType::kBFloat16);
-  EXPECT_EQ(options.kv_dtype, DType::kFloat32);
+  EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
+  EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.vanilla_from, 0);
   EXPECT_EQ(options.engine.block_positions, 32);
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
@@ -365,7 +365,7 @@ TEST_F(ServerOptionsTest, ConfigFile) {
   EXPECT_EQ(parsed.options.listen, "127.0.0.1:8");
   EXPECT_EQ(parsed.options.engine.max_running, 5);
   EXPECT_EQ(parsed.options.drain_timeout, std::chrono::milliseconds(1500));
-  EXPECT_EQ(parsed.options.dtype, DType::kBFloat16);
+  EXPECT_EQ(parsed.options.weight_format, WeightFormat::kBFloat16);
 }
 
 TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {

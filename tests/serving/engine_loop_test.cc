@@ -33,8 +33,8 @@ std::unique_ptr<Engine> MakeEngine(AttentionKind kind) {
   config.max_position_embeddings = 2 * kEndless;
   EngineOptions options;
   options.kv_cache_bytes =
-      MakeCacheGeometry(config, options.kv_dtype, options.block_positions).BytesPerPosition() * 2 *
-      kEndless;
+      MakeCacheGeometry(config, options.cache_format, options.block_positions).BytesPerPosition() *
+      2 * kEndless;
   return std::make_unique<Engine>(ServingDecoder(config, RandomWeights(config, 1)),
                                   std::make_shared<const ByteTokenizer>(), options);
 }

@@ -121,7 +121,7 @@ class EngineFixture {
     EngineOptions options;
     options.block_positions = kBlockPositions;
     options.kv_cache_bytes =
-        blocks * MakeCacheGeometry(config_, options.kv_dtype, kBlockPositions).BlockBytes();
+        blocks * MakeCacheGeometry(config_, options.cache_format, kBlockPositions).BlockBytes();
     return options;
   }
   std::unique_ptr<Engine> Make(const EngineOptions& options) const {
@@ -231,7 +231,7 @@ int64_t RowElementsByDefinition(const ModelConfig& config, int64_t layer) {
 
 TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
   for (const NamedConfig& named : EveryOption()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
       SCOPED_TRACE(named.name);
       const ModelConfig& config = named.config;
       const CacheGeometry geometry = MakeCacheGeometry(config, dtype, 5);
@@ -258,12 +258,12 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
 
 TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
   for (const NamedConfig& named : EveryOption()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
       SCOPED_TRACE(named.name);
       auto decoder = ServingDecoder(named.config, RandomWeights(named.config, 2));
       EngineOptions options;
       options.kv_cache_bytes = 1'000'000;
-      options.kv_dtype = dtype;
+      options.cache_format = format;
       options.block_positions = 5;
       const AllocationMeter meter;
       const Engine engine(std::move(decoder), std::make_shared<const ByteTokenizer>(), options);
@@ -274,7 +274,7 @@ TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
       EXPECT_GT(stats.pool_bytes, options.kv_cache_bytes - stats.block_bytes);
       int64_t per_position = 0;
       for (int64_t i = 0; i < named.config.num_hidden_layers; ++i) {
-        per_position += RowElementsByDefinition(named.config, i) * ElementBytes(dtype);
+        per_position += RowBytes(format, RowElementsByDefinition(named.config, i));
       }
       EXPECT_EQ(stats.bytes_per_position, per_position);
     }
@@ -784,27 +784,30 @@ INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(EachKind()),
 
 TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   ModelConfig config = SmallModel(AttentionKind::kMla);
-  config.torch_dtype = DType::kBFloat16;
+  config.torch_dtype = WeightFormat::kBFloat16;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
-  HostOptions options{
-      .name = "small", .directory = directory.path(), .dtype = {}, .kv_dtype = {}, .engine = {}};
+  HostOptions options{.name = "small",
+                      .directory = directory.path(),
+                      .weight_format = {},
+                      .cache_format = {},
+                      .engine = {}};
   options.engine.kv_cache_bytes = 100'000;
-  const auto check = [&](DType weights, DType cache) {
+  const auto check = [&](WeightFormat weights, CacheFormat cache) {
     const HostedModel model = LoadHostedModel(options);
     EXPECT_EQ(model.name, "small");
-    EXPECT_EQ(model.weight_dtype, weights);
-    EXPECT_EQ(model.kv_dtype, cache);
+    EXPECT_EQ(model.weight_format, weights);
+    EXPECT_EQ(model.cache_format, cache);
     EXPECT_EQ(model.parameters, ParameterCount(config));
-    EXPECT_EQ(model.parameter_bytes, model.parameters * ElementBytes(weights));
-    EXPECT_EQ(model.engine->Stats().bytes_per_position, 2 * 7 * ElementBytes(cache));
+    EXPECT_EQ(model.parameter_bytes, WeightBytes(weights, model.parameters));
+    EXPECT_EQ(model.engine->Stats().bytes_per_position, 2 * RowBytes(cache, 7));
     EXPECT_EQ(RunOne(*model.engine, Greedy("r", Prompt(5, 23), 6))->tokens.size(), 6u);
   };
-  check(DType::kBFloat16, DType::kBFloat16);
-  options.dtype = DType::kFloat32;
-  check(DType::kFloat32, DType::kFloat32);
-  options.kv_dtype = DType::kBFloat16;
-  check(DType::kFloat32, DType::kBFloat16);
+  check(WeightFormat::kBFloat16, CacheFormat::kBFloat16);
+  options.weight_format = WeightFormat::kFloat32;
+  check(WeightFormat::kFloat32, CacheFormat::kFloat32);
+  options.cache_format = CacheFormat::kBFloat16;
+  check(WeightFormat::kFloat32, CacheFormat::kBFloat16);
 }
 
 TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
@@ -812,8 +815,11 @@ TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
   config.vocab_size = 257;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 3));
-  HostOptions options{
-      .name = "small", .directory = directory.path(), .dtype = {}, .kv_dtype = {}, .engine = {}};
+  HostOptions options{.name = "small",
+                      .directory = directory.path(),
+                      .weight_format = {},
+                      .cache_format = {},
+                      .engine = {}};
   options.engine.kv_cache_bytes = 100'000;
   try {
     LoadHostedModel(options);

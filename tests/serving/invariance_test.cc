@@ -80,13 +80,14 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
                               at::ScalarType dtype, int64_t* preemptions) {
     SetServingThreads(conduct.threads);
     EngineOptions options;
-    options.kv_dtype = dtype == at::kFloat ? DType::kFloat32 : DType::kBFloat16;
+    options.cache_format = dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
     options.max_batch_tokens = conduct.max_batch_tokens;
     options.max_running = conduct.max_running;
     options.max_waiting = kRequests;
     options.kv_cache_bytes =
         conduct.pool_positions *
-        MakeCacheGeometry(config_, options.kv_dtype, options.block_positions).BytesPerPosition();
+        MakeCacheGeometry(config_, options.cache_format, options.block_positions)
+            .BytesPerPosition();
     auto decoder = std::make_unique<Decoder>(config_, Cast(weights_, dtype), dtype);
     decoder->PrepareToServe(kVanillaFrom);
     EXPECT_EQ(decoder->vanilla_from() == kVanillaFrom, GetParam().name == "MlaVanilla");

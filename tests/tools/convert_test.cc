@@ -110,10 +110,10 @@ class ConvertTest : public testing::Test {
   Checkpoint Converted(const ConvertOptions& options) const {
     std::filesystem::remove_all(options.to);
     ConvertModel(options);
-    return LoadCheckpoint(options.to, DType::kFloat32);
+    return LoadCheckpoint(options.to, WeightFormat::kFloat32);
   }
   static Checkpoint Loaded(const std::filesystem::path& directory) {
-    return LoadCheckpoint(directory, DType::kFloat32);
+    return LoadCheckpoint(directory, WeightFormat::kFloat32);
   }
   static Decoder MakeDecoder(const Checkpoint& checkpoint) {
     return Decoder(checkpoint.config, checkpoint.weights, at::kFloat);
@@ -228,7 +228,7 @@ TEST_F(ConvertTest, TheCardOfPooledHeads) {
 
 // The losses are those of the model that is stored, rounded as it is.
 TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+  for (const WeightFormat dtype : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
     ConvertOptions options = Calibrated();
     options.rank = 3;
     options.dtype = dtype;
@@ -257,14 +257,14 @@ TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
 
 TEST_F(ConvertTest, StoresInTheSourcesDtypeUnlessAskedForAnother) {
   Checkpoint half = Source(AttentionKind::kMha);
-  half.config.torch_dtype = DType::kBFloat16;
+  half.config.torch_dtype = WeightFormat::kBFloat16;
   SaveCheckpoint(dir_.path() / "half", half.config, half.weights);
   ConvertOptions options = ToMla();
   options.from = dir_.path() / "half";
-  EXPECT_EQ(Converted(options).config.torch_dtype, DType::kBFloat16);
+  EXPECT_EQ(Converted(options).config.torch_dtype, WeightFormat::kBFloat16);
   EXPECT_THAT(Card(), HasSubstr("96 to 48 elements (192 to 96 bytes in bfloat16)"));
-  options.dtype = DType::kFloat32;
-  EXPECT_EQ(Converted(options).config.torch_dtype, DType::kFloat32);
+  options.dtype = WeightFormat::kFloat32;
+  EXPECT_EQ(Converted(options).config.torch_dtype, WeightFormat::kFloat32);
 }
 
 TEST_F(ConvertTest, TheNameOfADirectoryMayEndInASlash) {
@@ -294,7 +294,7 @@ TEST_F(ConvertTest, OneRankInEveryLayer) {
 
 TEST_F(ConvertTest, BytesPerPositionAreNotExceededAndGoWhereTheyCount) {
   for (const bool calibrated : {false, true}) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const WeightFormat dtype : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
       for (const int64_t bytes : {8, 67, 100, 1000}) {
         ConvertOptions options = calibrated ? Calibrated() : ToMla();
         options.bytes_per_position = bytes;
@@ -302,8 +302,10 @@ TEST_F(ConvertTest, BytesPerPositionAreNotExceededAndGoWhereTheyCount) {
         const ModelConfig config = Converted(options).config;
         const std::vector<int64_t>& ranks = config.kv_lora_rank;
         // Nothing is left over that would buy another rank.
-        EXPECT_EQ(Sum(ranks), std::min<int64_t>(bytes / ElementBytes(dtype), 48));
-        EXPECT_LE(CacheRowBytes(config, 0, dtype) + CacheRowBytes(config, 1, dtype), bytes);
+        EXPECT_EQ(Sum(ranks),
+                  std::min<int64_t>(bytes / RowBytes(DefaultCacheFormat(dtype), 1), 48));
+        const CacheFormat format = DefaultCacheFormat(dtype);
+        EXPECT_LE(CacheRowBytes(config, 0, format) + CacheRowBytes(config, 1, format), bytes);
         EXPECT_THAT(ranks, Each(Ge(1)));
         // The first layer is nearly of rank 4.
         if (bytes == 67) {
@@ -341,7 +343,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
 // What rounding to bfloat16 does to the loss, up or down, counts as well.
 TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
   ConvertOptions options = Calibrated();
-  options.dtype = DType::kBFloat16;
+  options.dtype = WeightFormat::kBFloat16;
   const double full = Loss(Converted(options)) - Loss(Loaded(options.from));
   std::filesystem::remove_all(options.to);
   options.max_loss_increase = full - 10 * kLossRounding;

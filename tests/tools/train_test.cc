@@ -64,7 +64,7 @@ class TrainTest : public testing::Test {
 TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
   const TrainOptions options = Options("out");
   Train(options);
-  const Checkpoint checkpoint = LoadCheckpoint(options.output, DType::kFloat32);
+  const Checkpoint checkpoint = LoadCheckpoint(options.output, WeightFormat::kFloat32);
   const Decoder decoder(checkpoint.config, checkpoint.weights, at::kFloat);
   // An untrained model's loss is log(258) = 5.55; the letters' frequencies alone give about 2.6.
   EXPECT_LT(HeldOutLoss(decoder, Corpus(text_, 0.1)), 2.6);
@@ -94,8 +94,8 @@ TEST_F(TrainTest, GoesOnFromACheckpoint) {
   more.steps = 1;
   Train(more);
   // One step at next to no learning rate: the model it started from, but for the last bits.
-  const Checkpoint start = LoadCheckpoint(dir_.path() / "start", DType::kFloat32);
-  const Checkpoint end = LoadCheckpoint(dir_.path() / "more", DType::kFloat32);
+  const Checkpoint start = LoadCheckpoint(dir_.path() / "start", WeightFormat::kFloat32);
+  const Checkpoint end = LoadCheckpoint(dir_.path() / "more", WeightFormat::kFloat32);
   for (const auto& [name, tensor] : start.weights) {
     EXPECT_LT(LargestDifference(end.weights.at(name), tensor), 1e-7) << name;
   }
@@ -187,7 +187,7 @@ TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
   taught.teacher = dir_.path() / "teacher";
   taught.teacher_weight = 1;
   const auto logits = [&](const std::string& name) {
-    const Checkpoint model = LoadCheckpoint(dir_.path() / name, DType::kFloat32);
+    const Checkpoint model = LoadCheckpoint(dir_.path() / name, WeightFormat::kFloat32);
     const Corpus corpus(text_, 0.1);
     return Decoder(model.config, model.weights, at::kFloat)
         .Forward(corpus.HeldOutWindows(8, model.config.max_position_embeddings)[0].inputs)
