@@ -7,6 +7,7 @@
 
 #include "engine/attention/dense.h"
 #include "engine/attention/rms_norm.h"
+#include "engine/model/row_layout.h"
 
 namespace triptych {
 namespace {
@@ -40,14 +41,6 @@ at::Tensor PerHead(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 }  // namespace
-
-double LatentShape::reduced_scale() const {
-  return 1.0 / std::sqrt(static_cast<double>(rank + d_rope));
-}
-
-const char* Name(ReducedForm form) {
-  return form == ReducedForm::kFactored ? "factored" : "premultiplied";
-}
 
 ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, ReducedForm form) {
   const at::NoGradGuard no_grad;
@@ -96,21 +89,6 @@ ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, Re
   return reduced;
 }
 
-ReducedForm SmallerForm(const LatentShape& shape, int64_t width) {
-  const int64_t premultiplied = 2 * shape.heads * shape.rank * width;
-  const int64_t factored = shape.heads * (shape.d_qk + shape.d_v) * (width + shape.rank);
-  return premultiplied <= factored ? ReducedForm::kPremultiplied : ReducedForm::kFactored;
-}
-
-PagedRowLayout LatentRowLayout(int64_t heads, int64_t rank, int64_t d_rope) {
-  return {.heads = heads,
-          .groups = 1,
-          .key_width = rank + d_rope,
-          .value_offset = 0,
-          .value_width = rank,
-          .row_width = rank + d_rope};
-}
-
 ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape, ReducedWeights weights,
                                                Rotary rotary)
     : shape_(shape), weights_(std::move(weights)), rotary_(std::move(rotary)) {}
@@ -136,12 +114,14 @@ at::Tensor ReducedLatentAttention::Output(const at::Tensor& latents) const {
           .flatten(-2));
 }
 
+PagedRowLayout ReducedLatentAttention::layout() const {
+  return LatentRowLayout(shape_.heads, shape_.rank, shape_.d_rope);
+}
+
 at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& y,
                                          bool causal) const {
-  const at::Tensor q =
-      Queries(x, at::arange(x.size(1), x.options().dtype(at::kLong)));  // [batch, L1, H, r + d_R]
-  const at::Tensor key = Rows(y, at::arange(y.size(1), y.options().dtype(at::kLong)))
-                             .unsqueeze(2);  // [batch, L2, 1, r + d_R]
+  const at::Tensor q = Queries(x, PositionsOf(x));                 // [batch, L1, H, r + d_R]
+  const at::Tensor key = Rows(y, PositionsOf(y)).unsqueeze(2);  // [batch, L2, 1, r + d_R]
   return Output(AttendDense(q, key, key.narrow(-1, 0, shape_.rank), scale(), causal));
 }
 
@@ -150,12 +130,10 @@ LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights
 
 at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const {
   const int64_t heads = shape_.heads, d_qk = shape_.d_qk, d_v = shape_.d_v, d_rope = shape_.d_rope;
-  const at::Tensor q = RotateTail(
-      shape_, rotary_, weights_.q(x).unflatten(-1, {heads, -1}), d_qk,
-      at::arange(x.size(1), x.options().dtype(at::kLong)));  // [batch, L1, H, d_qk + d_R]
-  const at::Tensor rows =
-      LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_,
-                 at::arange(y.size(1), y.options().dtype(at::kLong)));  // [batch, L2, r + d_R]
+  const at::Tensor q = RotateTail(shape_, rotary_, weights_.q(x).unflatten(-1, {heads, -1}), d_qk,
+                                  PositionsOf(x));  // [batch, L1, H, d_qk + d_R]
+  const at::Tensor rows = LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_,
+                                     PositionsOf(y));  // [batch, L2, r + d_R]
   const at::Tensor latent = rows.narrow(-1, 0, shape_.rank);
   const at::Tensor kv = Linear{weights_.kv_b, {}}(latent).unflatten(-1, {heads, d_qk + d_v});
   at::Tensor k = kv.narrow(-1, 0, d_qk);  // [batch, L2, H, d_qk]
@@ -165,32 +143,6 @@ at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool
   }
   const double scale = 1.0 / std::sqrt(static_cast<double>(d_qk + d_rope));
   return weights_.o(AttendDense(q, k, kv.narrow(-1, d_qk, d_v), scale, causal));
-}
-
-ReducedLatentAttention LatentAttention::Reduce(ReducedForm form) const {
-  return ReducedLatentAttention(shape_, triptych::Reduce(shape_, weights_, form), rotary_);
-}
-
-void LatentAttention::PrepareToServe(bool vanilla) {
-  const ReducedForm form = SmallerForm(shape_, weights_.q.weight.size(1));
-  if (ServesOnKernels(weights_.q.weight)) {
-    packed_ = std::make_unique<PackedLatentAttention>(
-        shape_, triptych::Reduce(shape_, weights_, form), rotary_, vanilla);
-  } else {
-    reduced_ = std::make_unique<ReducedLatentAttention>(Reduce(form));
-  }
-}
-
-void LatentAttention::Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
-                            Workspace& workspace, float* y) const {
-  packed_->Attend(x, step, cache, workspace, y);
-}
-
-at::Tensor LatentAttention::Paged(const at::Tensor& x, const TensorStep& step,
-                                  const at::Tensor& cache) const {
-  return reduced_->Output(WriteAndAttend(
-      reduced_->Queries(x, step.positions), reduced_->Rows(x, step.positions),
-      LatentRowLayout(shape_.heads, shape_.rank, shape_.d_rope), reduced_->scale(), step, cache));
 }
 
 }  // namespace triptych

@@ -4,11 +4,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdint>
-#include <vector>
-
-#include "engine/kernels/packed_linear.h"
-
 namespace triptych {
 
 struct Linear {
@@ -25,31 +20,6 @@ struct Linear {
         bias.defined() ? c10::optional<at::Tensor>(bias.to(x.scalar_type())) : c10::nullopt);
   }
 };
-
-// Whether layers of such weights serve on kernels, float32 and bfloat16 in the CPU's memory, or on
-// LibTorch's operations.
-inline bool ServesOnKernels(const at::Tensor& weight) {
-  return weight.is_cpu() &&
-         (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
-}
-
-// Calls run with the elements of a contiguous float32 or bfloat16 tensor, the latter as their bits.
-template <typename Run>
-auto WithElements(const at::Tensor& tensor, const Run& run) {
-  if (tensor.scalar_type() == at::kFloat) return run(tensor.data_ptr<float>());
-  return run(reinterpret_cast<uint16_t*>(tensor.data_ptr<at::BFloat16>()));
-}
-
-// For serving: linear layers that read the same input as one, whose outputs follow one another.
-// Weights are all float32 or all bfloat16; those not defined are left out.
-PackedLinear Pack(const std::vector<Linear>& layers);
-
-// For serving: a product per head.
-//   weight: [heads, out, in] float32 or bfloat16
-PackedLinear PackHeads(const at::Tensor& weight);
-
-// For serving: a tensor's elements in float32; none if it is undefined.
-std::vector<float> ToFloats(const at::Tensor& tensor);
 
 }  // namespace triptych
 

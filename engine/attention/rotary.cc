@@ -1,7 +1,5 @@
 #include "engine/attention/rotary.h"
 
-#include "engine/kernels/threads.h"
-
 namespace triptych {
 
 Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device) {
@@ -11,10 +9,10 @@ Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device devi
       at::arange(max_positions, at::kDouble).unsqueeze(1) * frequencies;  // [positions, dim / 2]
   cos_ = angles.cos().to(device);
   sin_ = angles.sin().to(device);
-  table_ = at::stack({cos_, sin_}, 1).to(at::kFloat);
 }
 
 at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const {
+  if (!defined()) return x;
   const at::ScalarType dtype = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor pairs = x.to(dtype).unflatten(-1, {-1, 2});  // [..., length, heads, dim / 2, 2]
   // [length, 1, dim / 2], the same for every head.
@@ -27,10 +25,8 @@ at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const
       .to(x.scalar_type());
 }
 
-void Rotary::Apply(const RotatedHeads& where, const std::vector<int64_t>& positions,
-                   float* x) const {
-  Rotate(table_.data_ptr<float>(), positions.data(), std::ssize(positions), where, x,
-         ComputePool());
+at::Tensor Rotary::Table() const {
+  return defined() ? at::stack({cos_, sin_}, 1).to(at::kFloat).cpu() : at::Tensor();
 }
 
 }  // namespace triptych

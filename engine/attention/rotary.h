@@ -5,9 +5,6 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <vector>
-
-#include "engine/kernels/rotation.h"
 
 namespace triptych {
 
@@ -20,18 +17,17 @@ class Rotary {
 
   bool defined() const { return cos_.defined(); }
 
-  // x: [..., length, heads, dim], positions: [length] int64 -> the same shape, rotated.
-  // Differentiable; computed in float32 or wider.
+  // x: [..., length, heads, dim], positions: [length] int64 -> the same shape, rotated; x itself if
+  // this is undefined. Differentiable; computed in float32 or wider.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& positions) const;
 
-  // For serving on kernels: in place, on the calling thread's ComputePool(). `where.dim` is this
-  // one's.
-  void Apply(const RotatedHeads& where, const std::vector<int64_t>& positions, float* x) const;
+  // What kernels read: the cosines of each position's angles, then their sines.
+  //   returns [max_positions, 2, dim / 2] float32 in the CPU's memory; undefined if this is
+  at::Tensor Table() const;
 
  private:
-  at::Tensor cos_;    // [max_positions, dim / 2] float64
-  at::Tensor sin_;    // [max_positions, dim / 2] float64
-  at::Tensor table_;  // [max_positions, 2, dim / 2] float32: for kernels
+  at::Tensor cos_;  // [max_positions, dim / 2] float64
+  at::Tensor sin_;  // [max_positions, dim / 2] float64
 };
 
 }  // namespace triptych

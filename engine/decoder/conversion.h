@@ -7,15 +7,9 @@
 
 #include "engine/attention/algebra.h"
 #include "engine/decoder/weights.h"
+#include "engine/model/conversion.h"
 
 namespace triptych {
-
-// What to make of a checkpoint.
-struct Conversion {
-  AttentionKind attention = AttentionKind::kMla;
-  int64_t groups = 0;  // GQA: G
-  int64_t rank = 0;    // MLA: r, the same in every layer; 0 for the full rank, which loses nothing
-};
 
 // min(2*G*d, D): the rank at which a latent loses nothing.
 int64_t FullRank(const ModelConfig& config);

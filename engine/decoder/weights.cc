@@ -1,6 +1,8 @@
 #include "engine/decoder/weights.h"
 
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -220,6 +222,14 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   add_norm("model.norm");
   if (!config.tie_word_embeddings) add("lm_head.weight", {config.vocab_size, width});
   return specs;
+}
+
+int64_t ParameterCount(const ModelConfig& config) {
+  int64_t count = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    count += std::accumulate(spec.shape.begin(), spec.shape.end(), int64_t{1}, std::multiplies<>());
+  }
+  return count;
 }
 
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format) {

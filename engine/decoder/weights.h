@@ -31,6 +31,9 @@ std::string LayerPrefix(int64_t layer);
 // Every tensor of a model with this config, in the order of the forward pass.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
 
+// The number of elements of all weights.
+int64_t ParameterCount(const ModelConfig& config);
+
 struct Checkpoint {
   // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
   ModelConfig config;

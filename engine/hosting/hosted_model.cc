@@ -5,17 +5,14 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/decoder/decoder.h"
+#include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/tensors/tensor_model.h"
+#include "engine/decoder/compute_threads.h"
+#include "engine/decoder/conversion.h"
 #include "engine/decoder/weights.h"
 
 namespace triptych {
-
-void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
-                     const std::string& source) {
-  if (config.vocab_size >= tokenizer.vocab_size()) return;
-  throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
-                  "; the byte tokenizer needs at least " + std::to_string(tokenizer.vocab_size()));
-}
+namespace {
 
 at::Device ParseDevice(const std::string& name) {
   if (name == "cpu") return at::kCPU;
@@ -29,7 +26,22 @@ at::Device ParseDevice(const std::string& name) {
   throw std::invalid_argument(name + " is not available in this LibTorch; allowed: " + allowed);
 }
 
-HostedModel LoadHostedModel(const HostOptions& options) {
+// The one place that chooses what a model is served on.
+std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightFormat format,
+                                               at::Device device, const BackendOptions& options,
+                                               std::shared_ptr<KernelContext> context) {
+  if (device.is_cpu()) {
+    CpuWeights weights =
+        PackWeights(checkpoint.config, std::move(checkpoint.weights), options.expand_from);
+    return std::make_unique<CpuModel>(checkpoint.config, std::move(weights), options,
+                                      std::move(context));
+  }
+  for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(device);
+  return std::make_unique<TensorModel>(checkpoint.config, checkpoint.weights,
+                                       ToScalarType(DefaultComputeType(format)), options);
+}
+
+HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
   const std::filesystem::path config_file = options.directory / "config.json";
   const ModelConfig stored = ReadModelConfig(config_file);
   auto tokenizer = std::make_shared<const ByteTokenizer>();
@@ -39,11 +51,12 @@ HostedModel LoadHostedModel(const HostOptions& options) {
   model.name = options.name;
   model.weight_format = options.weight_format.value_or(stored.torch_dtype);
   model.cache_format = options.cache_format.value_or(DefaultCacheFormat(model.weight_format));
-  // What a conversion computes is rounded to the weights' dtype once, at its end.
+  // What a conversion computes is rounded to the weights' format once, at its end.
   Checkpoint checkpoint = LoadCheckpoint(
       options.directory, options.conversion ? WeightFormat::kFloat32 : model.weight_format);
   if (options.conversion) {
     model.converted_from = checkpoint.config.attention;
+    SetComputeThreads(context->pool.threads());  // of this thread: conversions compute
     checkpoint = Convert(checkpoint, *options.conversion, options.directory.string());
     for (auto& [name, tensor] : checkpoint.weights) {
       tensor = tensor.to(ToScalarType(model.weight_format));
@@ -52,21 +65,36 @@ HostedModel LoadHostedModel(const HostOptions& options) {
   model.config = checkpoint.config;
   model.parameters = ParameterCount(model.config);
   model.parameter_bytes = WeightBytes(model.weight_format, model.parameters);
+  model.latent_forms = ReducedForms(model.config);
   model.tokenizer = std::move(tokenizer);
 
-  for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(options.device);
-  auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
-                                           ToScalarType(model.weight_format));
-  decoder->PrepareToServe(options.vanilla_from);
-  decoder->DropDense();
-  model.latent_forms = decoder->reduced_forms();
-  if (decoder->vanilla_from() < model.config.max_position_embeddings) {
-    model.vanilla_from = decoder->vanilla_from();
-  }
-  EngineOptions engine = options.engine;
-  engine.cache_format = model.cache_format;
-  model.engine = std::make_unique<Engine>(std::move(decoder), model.tokenizer, engine);
+  BackendOptions backend = options.backend;
+  backend.cache_format = model.cache_format;
+  std::unique_ptr<ServingModel> serving =
+      MakeServingModel(std::move(checkpoint), model.weight_format, ParseDevice(options.device),
+                       backend, std::move(context));
+  model.info = serving->info();
+  model.engine = std::make_unique<Engine>(std::move(serving), model.tokenizer, options.engine);
   return model;
+}
+
+}  // namespace
+
+void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
+                     const std::string& source) {
+  if (config.vocab_size >= tokenizer.vocab_size()) return;
+  throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
+                  "; the byte tokenizer needs at least " + std::to_string(tokenizer.vocab_size()));
+}
+
+void CheckDevice(const std::string& name) { ParseDevice(name); }
+
+HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context) {
+  try {
+    return Load(options, std::move(context));
+  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+    throw LoadError(options.directory.string() + ": " + e.what_without_backtrace());
+  }
 }
 
 }  // namespace triptych

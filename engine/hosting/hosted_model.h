@@ -1,18 +1,20 @@
-// A checkpoint loaded and ready to serve.
+// A checkpoint loaded and ready to serve. Torch-free.
 #ifndef TRIPTYCH_ENGINE_HOSTING_HOSTED_MODEL_H_
 #define TRIPTYCH_ENGINE_HOSTING_HOSTED_MODEL_H_
 
-#include <ATen/ATen.h>
-
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/attention/latent_attention.h"
-#include "engine/decoder/conversion.h"
+#include "engine/backend/serving_model.h"
+#include "engine/base/formats.h"
+#include "engine/kernels/context.h"
 #include "engine/model/config.h"
+#include "engine/model/conversion.h"
+#include "engine/model/latent_shape.h"
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
 
@@ -27,8 +29,7 @@ struct HostedModel {
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;            // in weight_format
   std::vector<ReducedForm> latent_forms;  // of each layer; empty unless MLA
-  // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
-  std::optional<int64_t> vanilla_from;
+  ServingModelInfo info;                  // the engine's: for any thread to read
   std::shared_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<Engine> engine;
 };
@@ -36,25 +37,27 @@ struct HostedModel {
 struct HostOptions {
   std::string name;
   std::filesystem::path directory;
-  std::optional<WeightFormat> weight_format;  // of the weights; the checkpoint's own if absent
-  std::optional<CacheFormat> cache_format;    // of the cache; the weights' if absent
-  EngineOptions engine;                       // cache_format there is ignored
+  std::optional<WeightFormat> weight_format = {};  // the checkpoint's own if absent
+  std::optional<CacheFormat> cache_format = {};    // the weights' if absent
+  BackendOptions backend = {};                     // cache_format there is ignored
+  EngineOptions engine = {};
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
-  at::Device device = at::kCPU;               // of weights and cache
-  std::optional<int64_t> vanilla_from = {};   // as Decoder::PrepareToServe takes it
+  std::string device = "cpu";                 // of weights, cache and compute
 };
 
-// "cpu", "cuda" or "cuda:N". Throws std::invalid_argument with one clear line if LibTorch has no
-// such device.
-at::Device ParseDevice(const std::string& name);
+// Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N"
+// and LibTorch has that device.
+void CheckDevice(const std::string& name);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
 // for messages.
 void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
                      const std::string& source);
 
-// Loads a checkpoint, and converts it if asked to. Throws LoadError.
-HostedModel LoadHostedModel(const HostOptions& options);
+// Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on: kernels
+// on the CPU, LibTorch's operations on any other device. `context` is what kernels compute with; the
+// models of one engine loop share it. What LibTorch throws becomes a LoadError. Throws LoadError.
+HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context);
 
 }  // namespace triptych
 

@@ -1,6 +1,9 @@
 #include "engine/kv_cache/geometry.h"
 
 #include <numeric>
+#include <string>
+
+#include "engine/base/error.h"
 
 namespace triptych {
 
@@ -15,6 +18,16 @@ KvCacheUsage CacheGeometry::Usage(int64_t positions, int64_t blocks, int64_t pea
           .reserved_bytes = blocks * BlockBytes(),
           .peak_reserved_bytes = peak_blocks * BlockBytes(),
           .mha_used_bytes = positions * mha_bytes_per_position};
+}
+
+int64_t BlocksIn(const CacheGeometry& geometry, int64_t cache_bytes) {
+  const int64_t blocks = cache_bytes / geometry.BlockBytes();
+  if (blocks < 1 || blocks > INT32_MAX) {
+    throw LoadError("a key/value cache of " + std::to_string(cache_bytes) + " bytes holds " +
+                    std::to_string(blocks) + " blocks of " + std::to_string(geometry.BlockBytes()) +
+                    " bytes; allowed: 1 to " + std::to_string(INT32_MAX));
+  }
+  return blocks;
 }
 
 }  // namespace triptych

@@ -25,12 +25,13 @@ struct CacheGeometry {
 
   int64_t BytesPerPosition() const;
   int64_t BlockBytes() const { return block_positions * BytesPerPosition(); }
-  int64_t BlocksFor(int64_t positions) const {
-    return (positions + block_positions - 1) / block_positions;
-  }
   // `peak_blocks` is the most blocks the sequence ever held.
   KvCacheUsage Usage(int64_t positions, int64_t blocks, int64_t peak_blocks) const;
 };
+
+// The whole blocks that a cache of so many bytes holds. Throws LoadError if they are none, or more
+// than an int32 counts.
+int64_t BlocksIn(const CacheGeometry& geometry, int64_t cache_bytes);
 
 }  // namespace triptych
 

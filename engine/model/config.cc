@@ -380,4 +380,16 @@ int64_t MhaRowElements(const ModelConfig& config) {
   return config.num_attention_heads * (config.QueryDim() + config.head_dim);
 }
 
+CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,
+                                int64_t block_positions) {
+  CacheGeometry geometry{.block_positions = block_positions,
+                         .row_bytes = {},
+                         .mha_bytes_per_position =
+                             config.num_hidden_layers * RowBytes(format, MhaRowElements(config))};
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    geometry.row_bytes.push_back(CacheRowBytes(config, layer, format));
+  }
+  return geometry;
+}
+
 }  // namespace triptych

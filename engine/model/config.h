@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/formats.h"
+#include "engine/kv_cache/geometry.h"
 
 namespace triptych {
 
@@ -92,6 +93,9 @@ int64_t ElementsPerPosition(const ModelConfig& config);
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format);
 // Elements of the row that MHA with as many heads would need: H*(d_qk + d_R) + H*d_v.
 int64_t MhaRowElements(const ModelConfig& config);
+// The bytes that a model's positions take, by layer.
+CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,
+                                int64_t block_positions);
 
 }  // namespace triptych
 

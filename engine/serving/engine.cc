@@ -9,47 +9,21 @@
 namespace triptych {
 namespace {
 
-int64_t PoolBlocks(const CacheGeometry& geometry, int64_t bytes) {
-  const int64_t blocks = bytes / geometry.BlockBytes();
-  if (blocks < 1 || blocks > INT32_MAX) {
-    throw LoadError("a key/value cache of " + std::to_string(bytes) + " bytes holds " +
-                    std::to_string(blocks) + " blocks of " + std::to_string(geometry.BlockBytes()) +
-                    " bytes; allowed: 1 to " + std::to_string(INT32_MAX));
-  }
-  return blocks;
-}
-
-SchedulerLimits Limits(const EngineOptions& options, const ModelConfig& config) {
+SchedulerLimits Limits(const EngineOptions& options, const ServingModelInfo& info) {
   return {.max_batch_tokens = options.max_batch_tokens,
           .max_running = options.max_running,
           .max_waiting = options.max_waiting,
-          .max_positions = config.max_position_embeddings};
+          .max_positions = info.max_positions};
 }
 
 }  // namespace
 
-CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,
-                                int64_t block_positions) {
-  CacheGeometry geometry{.block_positions = block_positions,
-                         .row_bytes = {},
-                         .mha_bytes_per_position =
-                             config.num_hidden_layers * RowBytes(format, MhaRowElements(config))};
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    geometry.row_bytes.push_back(CacheRowBytes(config, layer, format));
-  }
-  return geometry;
-}
-
-Engine::Engine(std::unique_ptr<const Decoder> decoder, std::shared_ptr<const Tokenizer> tokenizer,
+Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokenizer> tokenizer,
                const EngineOptions& options)
-    : decoder_(std::move(decoder)),
+    : model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
-      geometry_(
-          MakeCacheGeometry(decoder_->config(), options.cache_format, options.block_positions)),
-      pool_(PoolBlocks(geometry_, options.kv_cache_bytes)),
-      storage_(pool_.total(), options.block_positions, CacheRowElements(decoder_->config()),
-               at::device(decoder_->device()).dtype(ToScalarType(options.cache_format))),
-      scheduler_(Limits(options, decoder_->config()), pool_, options.block_positions) {}
+      pool_(info().blocks),
+      scheduler_(Limits(options, info()), pool_, info().geometry.block_positions) {}
 
 void Engine::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   const SubmitStatus status =
@@ -70,19 +44,15 @@ bool Engine::Step() {
   const std::vector<Chunk>& chunks = scheduler_.Schedule();
   if (chunks.empty()) return false;
 
-  const Workspace::Scope scope(workspace_);
   std::span<const float> logits;
   try {
     logits = Compute(chunks);
-  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
-    Fail(chunks, e.what_without_backtrace());
-    return true;
   } catch (const std::exception& e) {
     Fail(chunks, e.what());
     return true;
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const int64_t count = batch_.chunk_logits[i] * decoder_->config().vocab_size;
+    const int64_t count = chunk_logits_[i] * info().vocab_size;
     Commit(chunks[i], logits.first(count));
     logits = logits.subspan(count);
   }
@@ -93,46 +63,31 @@ void Engine::Fail(const std::vector<Chunk>& chunks, const std::string& error) {
   for (const Chunk& chunk : chunks) Finish(*chunk.sequence, FinishReason::kFailed, error);
 }
 
-void Engine::AddToStep(const Sequence& sequence, int64_t begin, int64_t end) {
-  const auto prompt = static_cast<int64_t>(sequence.request.prompt.size());
-  const int64_t vanilla_begin = std::clamp(decoder_->vanilla_from(), begin, end);
-  const int64_t vanilla_end = std::clamp(prompt, vanilla_begin, end);
-  const auto add = [&](int64_t from, int64_t to, bool vanilla) {
-    if (from == to) return;
-    batch_.step.sequences.push_back({sequence.blocks.blocks().data(), from, to - from});
-    batch_.step.vanilla.push_back(vanilla);
-  };
-  add(begin, vanilla_begin, false);
-  add(vanilla_begin, vanilla_end, true);
-  add(vanilla_end, end, false);
-}
-
 std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   const auto now = Sequence::Clock::now();
-  batch_.ids.clear();
-  batch_.step.positions.clear();
-  batch_.step.sequences.clear();
-  batch_.step.vanilla.clear();
-  batch_.logit_rows.clear();
-  batch_.chunk_logits.clear();
+  step_.ids.clear();
+  step_.sequences.clear();
+  step_.logit_rows.clear();
+  chunk_logits_.clear();
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
     if (!sequence.first_scheduled) sequence.first_scheduled = now;
-    AddToStep(sequence, chunk.start, chunk.start + chunk.count);
-    batch_.chunk_logits.push_back(0);
-    for (int64_t p = chunk.start; p < chunk.start + chunk.count; ++p) {
-      const bool scores =
-          sequence.request.score_prompt && p + 1 < std::ssize(sequence.request.prompt);
-      const bool samples = chunk.samples && p + 1 == chunk.start + chunk.count;
+    const auto prompt = std::ssize(sequence.request.prompt);
+    const int64_t end = chunk.start + chunk.count;
+    step_.sequences.push_back(
+        {sequence.blocks.blocks().data(), chunk.start, chunk.count, prompt});
+    chunk_logits_.push_back(0);
+    for (int64_t p = chunk.start; p < end; ++p) {
+      const bool scores = sequence.request.score_prompt && p + 1 < prompt;
+      const bool samples = chunk.samples && p + 1 == end;
       if (scores || samples) {
-        batch_.logit_rows.push_back(std::ssize(batch_.ids));
-        ++batch_.chunk_logits.back();
+        step_.logit_rows.push_back(std::ssize(step_.ids));
+        ++chunk_logits_.back();
       }
-      batch_.ids.push_back(sequence.tokens[p]);
-      batch_.step.positions.push_back(p);
+      step_.ids.push_back(sequence.tokens[p]);
     }
   }
-  return decoder_->Step(batch_.ids, batch_.step, batch_.logit_rows, storage_, workspace_);
+  return model_->Step(step_);
 }
 
 void Engine::Commit(const Chunk& chunk, std::span<const float> logits) {
@@ -149,7 +104,7 @@ void Engine::Commit(const Chunk& chunk, std::span<const float> logits) {
       Finish(sequence, FinishReason::kFailed, "the model gave no finite log-probability");
     }
   } else {
-    Generate(sequence, logits.last(decoder_->config().vocab_size));
+    Generate(sequence, logits.last(info().vocab_size));
   }
 }
 
@@ -157,7 +112,7 @@ void Engine::RecordPromptLogprobs(const Chunk& chunk, std::span<const float> log
   Sequence& sequence = *chunk.sequence;
   const std::vector<int32_t>& prompt = sequence.request.prompt;
   sequence.prompt_logprobs.resize(prompt.size() - 1);
-  const int64_t vocab = decoder_->config().vocab_size;
+  const int64_t vocab = info().vocab_size;
   for (int64_t p = chunk.start; !logits.empty() && p + 1 < std::ssize(prompt); ++p) {
     sequence.prompt_logprobs[p] = Logprobs(logits.first(vocab), prompt[p + 1], 0).chosen.logprob;
     logits = logits.subspan(vocab);
@@ -182,7 +137,7 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
 
   const bool ended = token == tokenizer_->end_token() && !request.ignore_eos;
   const bool full = sequence.generated() == request.max_new_tokens ||
-                    std::ssize(sequence.tokens) == decoder_->config().max_position_embeddings;
+                    std::ssize(sequence.tokens) == info().max_positions;
   if (ended || full) {
     delta.text += sequence.stops.Push(sequence.utf8.Flush());
     delta.text += sequence.stops.Flush();  // may decide for a match
@@ -215,15 +170,16 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, std::string error) 
 }
 
 KvCacheUsage Engine::Usage(const Sequence& sequence) const {
-  return geometry_.Usage(sequence.cached, sequence.blocks.size(), sequence.blocks.peak_size());
+  return info().geometry.Usage(sequence.cached, sequence.blocks.size(), sequence.blocks.peak_size());
 }
 
 KvCacheStats Engine::Stats() const {
+  const CacheGeometry& geometry = info().geometry;
   KvCacheStats stats;
-  stats.pool_bytes = storage_.bytes();
-  stats.block_positions = geometry_.block_positions;
-  stats.block_bytes = geometry_.BlockBytes();
-  stats.bytes_per_position = geometry_.BytesPerPosition();
+  stats.pool_bytes = info().cache_bytes;
+  stats.block_positions = geometry.block_positions;
+  stats.block_bytes = geometry.BlockBytes();
+  stats.bytes_per_position = geometry.BytesPerPosition();
   stats.total_blocks = pool_.total();
   stats.free_blocks = pool_.free();
   stats.reserved_bytes = pool_.used() * stats.block_bytes;
@@ -231,7 +187,7 @@ KvCacheStats Engine::Stats() const {
   stats.peak_reserved_bytes = pool_.peak_used() * stats.block_bytes;
   for (const Sequence* sequence : scheduler_.Sequences()) stats.positions += sequence->cached;
   stats.used_bytes = stats.positions * stats.bytes_per_position;
-  stats.mha_used_bytes = stats.positions * geometry_.mha_bytes_per_position;
+  stats.mha_used_bytes = stats.positions * geometry.mha_bytes_per_position;
   stats.running = scheduler_.running();
   stats.waiting = scheduler_.waiting();
   stats.preemptions = scheduler_.preemptions();

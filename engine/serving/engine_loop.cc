@@ -2,15 +2,10 @@
 
 #include <utility>
 
-#include "engine/kernels/threads.h"
-
 namespace triptych {
 
-EngineLoop::EngineLoop(std::vector<Engine*> engines, int threads)
-    : engines_(std::move(engines)), thread_([this, threads] {
-        SetServingThreads(threads);
-        Run();
-      }) {}
+EngineLoop::EngineLoop(std::vector<Engine*> engines)
+    : engines_(std::move(engines)), thread_([this] { Run(); }) {}
 
 EngineLoop::~EngineLoop() {
   {

@@ -1,4 +1,4 @@
-// The thread that runs the engines.
+// The thread that runs the engines. Torch-free.
 #ifndef TRIPTYCH_ENGINE_SERVING_ENGINE_LOOP_H_
 #define TRIPTYCH_ENGINE_SERVING_ENGINE_LOOP_H_
 
@@ -17,8 +17,8 @@ namespace triptych {
 // how requests, cancellations and questions reach an engine. Thread-safe.
 class EngineLoop {
  public:
-  // The engines must outlive the loop. `threads` compute threads serve all of them.
-  EngineLoop(std::vector<Engine*> engines, int threads);
+  // The engines must outlive the loop.
+  explicit EngineLoop(std::vector<Engine*> engines);
   // Runs the tasks posted so far, then cancels what is live and ends the thread.
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;

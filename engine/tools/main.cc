@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/kernels/threads.h"
+#include "engine/decoder/compute_threads.h"
 #include "engine/model/config.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"

@@ -120,11 +120,11 @@ Results Vanilla(const LatentProblem& p) {
 
 Results Reduced(const LatentProblem& p, ReducedForm form) {
   Results results;
-  const ReducedLatentAttention attention = LatentAttention(p.shape, p.weights).Reduce(form);
+  const ReducedLatentAttention attention = LatentAttention(p.shape, p.weights).Reduced(form);
   results.outputs =
       Timed(p.x, results.seconds, [&] { return attention.Dense(p.x, p.y, /*causal=*/false); });
   results.heads =
-      LatentAttention(p.shape, WithoutOutput(p)).Reduce(form).Dense(p.x, p.y, /*causal=*/false);
+      LatentAttention(p.shape, WithoutOutput(p)).Reduced(form).Dense(p.x, p.y, /*causal=*/false);
   const at::Tensor q = attention.Queries(p.x, {});               // [B, L1, H, r]
   const at::Tensor rows = attention.Rows(p.y, {}).unsqueeze(1);  // [B, 1, L2, r]
   results.scores = at::matmul(q.transpose(1, 2), rows.transpose(2, 3)) * attention.scale();

@@ -12,7 +12,6 @@
 #include "tests/support/allocation_meter.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
-#include "tests/support/paged.h"
 #include "tests/support/tensors.h"
 
 namespace triptych {
@@ -36,13 +35,13 @@ struct Shape {
 // Prints as its name.
 void PrintTo(const Shape& shape, std::ostream* os) { *os << shape.name; }
 
-GroupedAttention::Weights RandomWeights(const Shape& s, uint64_t seed, bool scaled = true) {
+GroupedWeights RandomWeights(const Shape& s, uint64_t seed, bool scaled = true) {
   Normal normal(seed);
   const auto linear = [&](int64_t out, int64_t in) {
     return Linear{normal.Weight(out, in, scaled),
                   s.bias ? normal.Tensor({out}, 0.5) : at::Tensor()};
   };
-  GroupedAttention::Weights weights;
+  GroupedWeights weights;
   weights.q = linear(s.heads * s.d_qk, s.d1);
   weights.k = linear(s.groups * s.d_qk, s.d2);
   weights.v = linear(s.groups * s.d_v, s.d2);
@@ -54,7 +53,7 @@ Linear Cast(const Linear& linear, at::ScalarType dtype) {
   return {linear.weight.to(dtype), linear.bias.defined() ? linear.bias.to(dtype) : at::Tensor()};
 }
 
-GroupedAttention Make(const Shape& s, const GroupedAttention::Weights& w,
+GroupedAttention Make(const Shape& s, const GroupedWeights& w,
                       at::ScalarType dtype = at::kDouble) {
   return GroupedAttention(
       s.heads, s.groups, {Cast(w.q, dtype), Cast(w.k, dtype), Cast(w.v, dtype), Cast(w.o, dtype)},
@@ -65,7 +64,7 @@ oracle::Linear ToOracle(const Linear& linear) {
   return {ToMatrix(linear.weight), ToMatrix(linear.bias)};
 }
 
-oracle::GroupedAttention MakeOracle(const Shape& s, const GroupedAttention::Weights& w) {
+oracle::GroupedAttention MakeOracle(const Shape& s, const GroupedWeights& w) {
   return {.heads = s.heads,
           .groups = s.groups,
           .q = ToOracle(w.q),
@@ -92,7 +91,7 @@ class GroupedAttentionTest : public testing::TestWithParam<Shape> {};
 TEST_P(GroupedAttentionTest, DenseEqualsTheDefinition) {
   const Shape& s = GetParam();
   for (const bool scaled : {true, false}) {
-    const GroupedAttention::Weights weights = RandomWeights(s, 1, scaled);
+    const GroupedWeights weights = RandomWeights(s, 1, scaled);
     const Inputs in = RandomInputs(s, 2);
     const at::Tensor expected = ForBatch(MakeOracle(s, weights), in.x, in.y);
     const at::Tensor actual = Make(s, weights).Dense(in.x, in.y, s.causal);
@@ -103,7 +102,7 @@ TEST_P(GroupedAttentionTest, DenseEqualsTheDefinition) {
 
 TEST_P(GroupedAttentionTest, DenseInFloat32) {
   const Shape& s = GetParam();
-  const GroupedAttention::Weights weights = RandomWeights(s, 3);
+  const GroupedWeights weights = RandomWeights(s, 3);
   const Inputs in = RandomInputs(s, 4);
   const at::Tensor expected = ForBatch(MakeOracle(s, weights), in.x, in.y);
   const at::Tensor actual =
@@ -150,7 +149,7 @@ TEST(GroupedAttention, AsManyGroupsAsHeadsIsMultiHead) {
   const Shape gqa{"", 2, 6, 8, 9, 15, 6, 3, 5, 7, true};
   Shape mha = gqa;
   mha.groups = mha.heads;
-  GroupedAttention::Weights weights = RandomWeights(gqa, 5);
+  GroupedWeights weights = RandomWeights(gqa, 5);
   const Inputs in = RandomInputs(gqa, 6);
   const at::Tensor expected = Make(gqa, weights).Dense(in.x, in.y, false);
   for (Linear* linear : {&weights.k, &weights.v}) {
@@ -166,7 +165,7 @@ TEST(GroupedAttentionControl, ContiguousGroupingIsDetected) {
   const std::vector<std::pair<int64_t, int64_t>> cases = {{12, 4}, {15, 5}, {6, 3}, {4, 2}};
   for (const auto& [heads, groups] : cases) {
     const Shape s{"", 2, 5, 7, 9, 8, heads, groups, 3, 4};
-    const GroupedAttention::Weights weights = RandomWeights(s, 7);
+    const GroupedWeights weights = RandomWeights(s, 7);
     const Inputs in = RandomInputs(s, 8);
     oracle::GroupedAttention wrong = MakeOracle(s, weights);
     wrong.contiguous = true;
@@ -177,7 +176,7 @@ TEST(GroupedAttentionControl, ContiguousGroupingIsDetected) {
 
 TEST(GroupedAttentionControl, MaskOffByOneIsDetected) {
   const Shape s{"", 2, 9, 9, 8, 8, 4, 2, 3, 4, false, true};
-  const GroupedAttention::Weights weights = RandomWeights(s, 9);
+  const GroupedWeights weights = RandomWeights(s, 9);
   const Inputs in = RandomInputs(s, 10);
   const at::Tensor actual = Make(s, weights).Dense(in.x, in.y, true);
   for (const int64_t shift : {-1, 1}) {
@@ -191,7 +190,7 @@ TEST(GroupedAttentionControl, MaskOffByOneIsDetected) {
 
 TEST(GroupedAttentionControl, WrongScaleIsDetected) {
   const Shape s{"", 2, 5, 7, 9, 8, 4, 2, 3, 4};
-  const GroupedAttention::Weights weights = RandomWeights(s, 11);
+  const GroupedWeights weights = RandomWeights(s, 11);
   const Inputs in = RandomInputs(s, 12);
   oracle::GroupedAttention wrong = MakeOracle(s, weights);
   wrong.score_factor = std::sqrt(3.0);  // 1/sqrt(d_qk) left out
@@ -231,25 +230,10 @@ TEST(GroupedAttention, MemoryOfKeysAndValuesDoesNotGrowWithQueryHeads) {
   EXPECT_LE(many - few, 62 * (2 * scores_of_a_head + 8 * queries_of_a_head));
 }
 
-TEST(GroupedAttention, PagedMakesNoTensors) {
-  const Shape s{"", 1, 1, 1, 16, 16, 8, 2, 4, 4};
-  GroupedAttention attention = Make(s, RandomWeights(s, 17), at::kFloat);
-  attention.PrepareToServe(/*vanilla=*/false);
-  const int64_t context = 4096;
-  const at::Tensor cache = at::zeros({context / 16, 16, 16}, at::kFloat);
-  std::vector<int32_t> blocks(context / 16);
-  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
-  const at::Tensor x = Normal(18).Tensor({1, 16}).to(at::kFloat);
-  const PagedStep step{.positions = {context - 1}, .sequences = {{blocks.data(), context - 1, 1}}};
-  const AllocationMeter meter;
-  RunPaged(attention, x, step, cache);
-  EXPECT_EQ(meter.total(), 16 * 4);  // the result
-}
-
 TEST(GroupedAttention, DenseIsDifferentiable) {
   for (const int64_t groups : {4, 2, 1}) {
     const Shape s{"", 2, 3, 3, 5, 5, 4, groups, 2, 3, true, true, 100};
-    GroupedAttention::Weights weights = RandomWeights(s, 19);
+    GroupedWeights weights = RandomWeights(s, 19);
     Inputs in = RandomInputs(s, 20);
     Normal normal(21);
     const at::Tensor direction = normal.Tensor(in.x.sizes());
@@ -262,7 +246,7 @@ TEST(GroupedAttention, DenseIsDifferentiable) {
 
 TEST(GroupedAttention, CrossAttentionIsDifferentiable) {
   const Shape s{"", 2, 3, 4, 5, 6, 4, 2, 2, 3};
-  const GroupedAttention::Weights weights = RandomWeights(s, 22);
+  const GroupedWeights weights = RandomWeights(s, 22);
   const Inputs in = RandomInputs(s, 23);
   Normal normal(24);
   const at::Tensor direction = normal.Tensor(in.x.sizes());

@@ -11,7 +11,6 @@
 #include "tests/support/allocation_meter.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
-#include "tests/support/paged.h"
 #include "tests/support/tensors.h"
 
 namespace triptych {
@@ -119,7 +118,7 @@ TEST_P(LatentAttentionTest, VanillaAndReducedEqualTheDefinition) {
     ASSERT_EQ(vanilla.sizes(), expected.sizes());
     EXPECT_LE(RelativeError(vanilla, expected), kExact) << "scaled: " << scaled;
     for (const ReducedForm form : kForms) {
-      const at::Tensor reduced = attention.Reduce(form).Dense(in.x, in.y, s.causal);
+      const at::Tensor reduced = attention.Reduced(form).Dense(in.x, in.y, s.causal);
       ASSERT_EQ(reduced.sizes(), vanilla.sizes());
       EXPECT_LE(RelativeError(reduced, vanilla), kExact) << "scaled: " << scaled;
     }
@@ -135,7 +134,7 @@ TEST_P(LatentAttentionTest, Float32AgainstFloat64InEveryRow) {
   const at::Tensor x = in.x.to(at::kFloat), y = in.y.to(at::kFloat);
   EXPECT_LE(WorstRowError(attention.Dense(x, y, s.causal), expected), kSingle);
   for (const ReducedForm form : kForms) {
-    const at::Tensor reduced = attention.Reduce(form).Dense(x, y, s.causal);
+    const at::Tensor reduced = attention.Reduced(form).Dense(x, y, s.causal);
     EXPECT_EQ(reduced.scalar_type(), at::kFloat);
     EXPECT_LE(WorstRowError(reduced, expected), kSingle);
   }
@@ -171,7 +170,7 @@ TEST(LatentAttention, UnscaledExperimentInFloat32) {
   const LatentAttention attention = Make(s, weights, at::kFloat);
   const at::Tensor vanilla = attention.Dense(x, y, false);
   for (const ReducedForm form : kForms) {
-    EXPECT_LE(RelativeError(attention.Reduce(form).Dense(x, y, false), vanilla), kSingleUnscaled);
+    EXPECT_LE(RelativeError(attention.Reduced(form).Dense(x, y, false), vanilla), kSingleUnscaled);
   }
 }
 
@@ -183,7 +182,7 @@ TEST(LatentAttention, ScaledExperimentInFloat32AgainstFloat64) {
   const LatentAttention attention = Make(s, weights, at::kFloat);
   for (const ReducedForm form : kForms) {
     const at::Tensor reduced =
-        attention.Reduce(form).Dense(in.x.to(at::kFloat), in.y.to(at::kFloat), false);
+        attention.Reduced(form).Dense(in.x.to(at::kFloat), in.y.to(at::kFloat), false);
     EXPECT_LE(WorstRowError(reduced, expected), kSingle);
   }
 }
@@ -195,7 +194,7 @@ TEST(LatentAttention, UnscaledExperimentInFloat64) {
   const LatentAttention attention = Make(s, weights);
   const at::Tensor vanilla = attention.Dense(in.x, in.y, false);
   for (const ReducedForm form : kForms) {
-    EXPECT_LE(RelativeError(attention.Reduce(form).Dense(in.x, in.y, false), vanilla), kExact);
+    EXPECT_LE(RelativeError(attention.Reduced(form).Dense(in.x, in.y, false), vanilla), kExact);
   }
 }
 
@@ -221,7 +220,7 @@ TEST(LatentAttention, ReducedPartsAreThoseOfTheDefinition) {
   output += w.o.bias;
   const LatentAttention attention = Make(s, w);
   for (const ReducedForm form : kForms) {
-    const ReducedLatentAttention reduced = attention.Reduce(form);
+    const ReducedLatentAttention reduced = attention.Reduced(form);
     EXPECT_DOUBLE_EQ(reduced.scale(), 1 / std::sqrt(6.0));
     EXPECT_LE(RelativeError(reduced.Queries(in.x[0], positions), at::stack(queries, 1)), kExact);
     EXPECT_LE(RelativeError(reduced.Rows(in.y[0], at::arange(4, at::kLong)),
@@ -249,7 +248,7 @@ TEST(LatentAttentionControl, ScaleLeftOutIsDetected) {
       wrong.score_factor = mistake;
       const at::Tensor expected = ForBatch(wrong, in.x, in.y);
       for (const ReducedForm form : kForms) {
-        const at::Tensor reduced = Make(s, weights).Reduce(form).Dense(in.x, in.y, false);
+        const at::Tensor reduced = Make(s, weights).Reduced(form).Dense(in.x, in.y, false);
         EXPECT_GE(RelativeError(reduced, expected), kWrong);
       }
     }
@@ -267,7 +266,7 @@ TEST(LatentAttentionControl, MaskOffByOneIsDetected) {
     const at::Tensor expected = ForBatch(wrong, in.x, in.y).slice(1, 1);
     EXPECT_GE(RelativeError(attention.Dense(in.x, in.y, true).slice(1, 1), expected), kWrong);
     for (const ReducedForm form : kForms) {
-      const at::Tensor reduced = attention.Reduce(form).Dense(in.x, in.y, true);
+      const at::Tensor reduced = attention.Reduced(form).Dense(in.x, in.y, true);
       EXPECT_GE(RelativeError(reduced.slice(1, 1), expected), kWrong);
     }
   }
@@ -281,7 +280,7 @@ TEST(LatentAttentionControl, RotaryBetweenQueriesAndKeysWouldBreakTheReduction) 
   oracle::LatentAttention wrong = MakeOracle(s, weights);
   wrong.rotation.theta = 0;
   EXPECT_GE(
-      RelativeError(Make(s, weights).Reduce(ReducedForm::kPremultiplied).Dense(in.x, in.y, true),
+      RelativeError(Make(s, weights).Reduced(ReducedForm::kPremultiplied).Dense(in.x, in.y, true),
                     ForBatch(wrong, in.x, in.y)),
       kWrong);
 }
@@ -298,44 +297,10 @@ TEST(LatentAttention, ReducedMakesNoKeysOrValuesOfHeads) {
     EXPECT_GE(meter.largest(), 2 * keys_of_heads);  // vanilla expands keys and values
   }
   for (const ReducedForm form : kForms) {
-    const ReducedLatentAttention reduced = attention.Reduce(form);
+    const ReducedLatentAttention reduced = attention.Reduced(form);
     const AllocationMeter meter;
     reduced.Dense(in.x, in.y, false);
     EXPECT_LE(meter.total(), keys_of_heads / 8);
-  }
-}
-
-TEST(LatentAttention, PagedMakesNoTensors) {
-  const Shape s{"", 1, 4096, 4096, 16, 16, 4, 4, 4, 16};
-  LatentAttention attention = Make(s, RandomWeights(s, 22), at::kFloat);
-  attention.PrepareToServe(/*vanilla=*/false);
-  const int64_t last = s.l2 - 1;
-  const at::Tensor cache = at::zeros({s.l2 / 16, 16, 16}, at::kFloat);
-  std::vector<int32_t> blocks(s.l2 / 16);
-  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
-  const at::Tensor x = Normal(23).Tensor({1, 16}).to(at::kFloat);
-  const PagedStep step{.positions = {last}, .sequences = {{blocks.data(), last, 1}}};
-  const AllocationMeter meter;
-  RunPaged(attention, x, step, cache);
-  EXPECT_EQ(meter.total(), 16 * 4);  // the result
-}
-
-// Both forms serve: the paged path against the vanilla definition for a rank where each is chosen.
-TEST(LatentAttention, PagedIsVanillaForEitherForm) {
-  for (const int64_t rank : {3, 40}) {
-    const Shape s{"", 1, 21, 21, 16, 16, 4, 4, 4, rank, true, true, 4, true};
-    const LatentWeights weights = RandomWeights(s, 24);
-    const at::Tensor x = Normal(25).Tensor({1, s.l1, s.d1});
-    const at::Tensor expected = ForBatch(MakeOracle(s, weights), x, x)[0];
-    LatentAttention attention = Make(s, weights, at::kFloat);
-    attention.PrepareToServe(/*vanilla=*/false);
-    const at::Tensor cache = at::full({4, rank + s.d_rope, 8}, std::nan(""), at::kFloat);
-    const std::vector<int32_t> blocks = {2, 0, 3};
-    std::vector<int64_t> positions(s.l1);
-    std::iota(positions.begin(), positions.end(), 0);
-    const PagedStep step{.positions = positions, .sequences = {{blocks.data(), 0, s.l1}}};
-    EXPECT_LE(WorstRowError(RunPaged(attention, x[0].to(at::kFloat), step, cache), expected),
-              kSingle);
   }
 }
 

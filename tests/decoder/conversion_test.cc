@@ -300,9 +300,9 @@ std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint) {
   SaveCheckpoint(directory.path() / "model", checkpoint.config, checkpoint.weights);
   HostOptions options;
   options.directory = directory.path() / "model";
-  options.engine.kv_cache_bytes = 1 << 20;
-  options.engine.block_positions = 4;
-  const HostedModel model = LoadHostedModel(options);
+  options.backend.kv_cache_bytes = 1 << 20;
+  options.backend.block_positions = 4;
+  const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(1));
   Request request;
   request.id = "r";
   request.prompt = {ByteTokenizer::kBegin, 't', 'h', 'e', ' ', 'c', 'a', 't'};

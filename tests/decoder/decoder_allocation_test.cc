@@ -10,19 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "engine/decoder/decoder.h"
-#include "engine/kernels/threads.h"
+#include "engine/backend/cpu/cache_memory.h"
 #include "engine/serving/engine.h"
-#include "engine/text/tokenizer.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
+#include "tests/support/serving.h"
 
 namespace {
 
 std::atomic<int64_t> allocations = 0;
+std::atomic<int64_t> bytes_taken = 0;
 
 void* Allocate(size_t bytes, size_t alignment) {
   ++allocations;
+  bytes_taken += static_cast<int64_t>(bytes);
   void* const memory = std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -58,47 +59,49 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
   std::vector<int32_t> blocks(2 * kSequences);  // two of each
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const auto decoder = ServingDecoder(config, RandomWeights(config, 1), dtype);
-    KvCacheStorage cache(std::ssize(blocks), 16, CacheRowElements(config), dtype);
-    Workspace workspace;
-    // What a step takes.
-    const auto measure = [&](int64_t position) {
-      PagedStep step;
-      for (int64_t s = 0; s < kSequences; ++s) {
-        step.positions.push_back(position);
-        step.sequences.push_back({&blocks[2 * s], position, 1});
-      }
-      const AllocationMeter tensors;
-      const int64_t before = allocations;
-      {
-        const Workspace::Scope scope(workspace);
-        decoder->Step(ids, step, logit_rows, cache, workspace);
-      }
-      const int64_t after = allocations;
-      EXPECT_EQ(tensors.total(), 0);
-      return after - before;
-    };
-
-    SetServingThreads(1);
-    EXPECT_GT(measure(0), 0);  // what the steps keep
-    for (int64_t position = 1; position <= kLast; ++position) measure(position);
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(measure(kLast), 0);
-
-    // Other threads keep scratch memory of their own, from when they first have a task of each
-    // sort.
-    constexpr int kThreads = 3;
-    SetServingThreads(kThreads);
-    for (int i = 0; i < 100; ++i) measure(kLast);
-    int64_t taken = 0;
-    for (int i = 0; i < 100; ++i) taken += measure(kLast);
-    EXPECT_LE(taken, 4 * (kThreads - 1));
+    const CacheFormat format =
+        dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
+    BackendOptions options{.cache_format = format};
+    options.kv_cache_bytes =
+        std::ssize(blocks) *
+        MakeCacheGeometry(config, format, options.block_positions).BlockBytes();
+    for (const int threads : {1, 3}) {
+      const auto model = MakeServingModel(config, RandomWeights(config, 1), options, dtype, threads);
+      StepInput step;
+      // What a step takes.
+      const auto measure = [&](int64_t position) {
+        step.ids = ids;
+        step.logit_rows = logit_rows;
+        step.sequences.clear();
+        for (int64_t s = 0; s < kSequences; ++s) {
+          step.sequences.push_back({&blocks[2 * s], position, 1, 0});
+        }
+        const AllocationMeter tensors;
+        const int64_t before = allocations;
+        model->Step(step);
+        const int64_t after = allocations;
+        EXPECT_EQ(tensors.total(), 0);
+        return after - before;
+      };
+      EXPECT_GT(measure(0), 0);  // what the steps keep
+      for (int64_t position = 1; position <= kLast; ++position) measure(position);
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(measure(kLast), 0) << threads << " threads";
+    }
   }
+}
+
+// The CPU's cache takes from the heap what it says, and no more than a table besides.
+TEST(CacheMemoryAllocation, TakesTheBytesItReports) {
+  const int64_t before = bytes_taken;
+  const CacheMemory memory(1000, 16, {64, 100, 7}, CacheFormat::kBFloat16);
+  EXPECT_EQ(memory.bytes(), 1000 * 16 * 2 * (64 + 100 + 7));
+  EXPECT_GE(bytes_taken - before, memory.bytes());
+  EXPECT_LE(bytes_taken - before, memory.bytes() + 4096);
 }
 
 // Nor does what the engine does around the decoder, but for the lists of a sequence's tokens and
 // blocks, which double now and then.
 TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
-  SetServingThreads(1);
   ModelConfig config = EveryOption().front().config;
   config.max_position_embeddings = 64;
   constexpr int kSteps = 48;
@@ -109,8 +112,10 @@ TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
     void OnFinish(Completion) override { FAIL(); }
     int64_t tokens = 0;
   };
-  Engine engine(ServingDecoder(config, RandomWeights(config, 1), at::kFloat),
-                std::make_shared<ByteTokenizer>(), {.kv_cache_bytes = 1 << 20});
+  EngineSetup setup;
+  setup.kv_cache_bytes = 1 << 20;
+  const auto made = MakeEngine(config, RandomWeights(config, 1), setup, at::kFloat, 1);
+  Engine& engine = *made;
   const auto sink = std::make_shared<Sink>();
   const std::vector<SamplingParams> all = {{.temperature = 0}, {.top_k = 20, .top_p = 0.9f}};
   for (size_t i = 0; i < all.size(); ++i) {

@@ -13,16 +13,15 @@
 #include <random>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/backend/cpu/pack_weights.h"
 #include "engine/decoder/dropout.h"
-#include "engine/kernels/threads.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
-#include "tests/support/paged.h"
 #include "tests/support/random_model.h"
+#include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
@@ -48,79 +47,10 @@ at::Tensor OracleLogits(const ModelConfig& config, const Weights& weights,
   return ToTensor(oracle::Logits(config, ToArrays(weights), ids));
 }
 
-// New tokens of one sequence.
-struct Piece {
-  int64_t sequence;
-  std::vector<int64_t> ids;
-  bool vanilla = false;
-};
-
-// Runs sequences through Decoder::Step over a cache of scattered blocks that is NaN where nothing
-// was written.
-class PagedRunner {
- public:
-  // `kv`: the dtype and the device of the cache.
-  PagedRunner(const Decoder& decoder, int64_t sequences, const at::TensorOptions& kv = at::kFloat,
-              int64_t block_positions = 16)
-      : decoder_(decoder),
-        block_positions_(block_positions),
-        cache_(sequences * BlocksOfSequence() + 2, block_positions,
-               CacheRowElements(decoder.config()), kv),
-        blocks_(sequences),
-        lengths_(sequences) {
-    std::vector<int32_t> order(sequences * BlocksOfSequence() + 2);
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), std::mt19937_64(99));
-    for (std::vector<int32_t>& blocks : blocks_) {
-      blocks.assign(order.end() - BlocksOfSequence(), order.end());
-      order.resize(order.size() - BlocksOfSequence());
-    }
-    for (int64_t i = 0; i < cache_.layers(); ++i) cache_.layer(i).fill_(std::nan(""));
-  }
-
-  // Logits of every new token [tokens, vocab].
-  at::Tensor Step(const std::vector<Piece>& pieces) {
-    std::vector<int64_t> ids;
-    PagedStep step;
-    for (const Piece& piece : pieces) {
-      int64_t& length = lengths_[piece.sequence];
-      const auto count = static_cast<int64_t>(piece.ids.size());
-      step.sequences.push_back({blocks_[piece.sequence].data(), length, count});
-      step.vanilla.push_back(piece.vanilla);
-      for (const int64_t id : piece.ids) {
-        ids.push_back(id);
-        step.positions.push_back(length++);
-      }
-    }
-    std::vector<int64_t> every(ids.size());
-    std::iota(every.begin(), every.end(), 0);
-    return RunStep(decoder_, ids, step, every, cache_);
-  }
-
-  // What a layer's cache holds for a position: [row_elements].
-  at::Tensor CacheRow(int64_t layer, int64_t sequence, int64_t position) {
-    const int32_t block = blocks_[sequence][position / block_positions_];
-    return cache_.layer(layer)[block].select(1, position % block_positions_);
-  }
-  int64_t layers() const { return cache_.layers(); }
-
- private:
-  int64_t BlocksOfSequence() const {
-    return (decoder_.config().max_position_embeddings + block_positions_ - 1) / block_positions_;
-  }
-
-  const Decoder& decoder_;
-  const int64_t block_positions_;
-  KvCacheStorage cache_;
-  std::vector<std::vector<int32_t>> blocks_;
-  std::vector<int64_t> lengths_;
-};
-
 // Logits of one sequence [length, vocab], fed in pieces of the given sizes, the last one repeated.
-at::Tensor InPieces(const Decoder& decoder, const std::vector<int64_t>& ids,
-                    const std::vector<int64_t>& sizes, const at::TensorOptions& kv = at::kFloat,
-                    int64_t block_positions = 16) {
-  PagedRunner runner(decoder, 1, kv, block_positions);
+at::Tensor InPieces(const Served& served, const std::vector<int64_t>& ids,
+                    const std::vector<int64_t>& sizes) {
+  StepRunner runner(served, 1);
   std::vector<at::Tensor> logits;
   auto next = ids.begin();
   for (size_t i = 0; next != ids.end(); ++i) {
@@ -138,17 +68,17 @@ std::vector<std::vector<int64_t>> Cuts(const std::vector<int64_t>& ids) {
 
 // The largest difference between sequences of several lengths stepped together and each alone.
 // Each step feeds a third of every sequence, so kinds of work mix.
-double BatchDifference(const Decoder& decoder, const at::TensorOptions& kv) {
+double BatchDifference(const Served& served) {
   const std::vector<int64_t> lengths = {9, 1, 30, 4, 16};
   const int64_t rounds = 3;
-  PagedRunner together(decoder, std::ssize(lengths), kv);
+  StepRunner together(served, std::ssize(lengths));
   std::vector<std::vector<int64_t>> ids;
   std::vector<std::vector<at::Tensor>> logits(lengths.size());
   for (size_t s = 0; s < lengths.size(); ++s) {
-    ids.push_back(RandomIds(decoder.config(), lengths[s], 7 + s));
+    ids.push_back(RandomIds(served.config, lengths[s], 7 + s));
   }
   for (int64_t round = 0; round < rounds; ++round) {
-    std::vector<Piece> pieces;
+    std::vector<NewTokens> pieces;
     for (int64_t s = 0; s < std::ssize(lengths); ++s) {
       const int64_t first = lengths[s] * round / rounds;
       const int64_t last = lengths[s] * (round + 1) / rounds;
@@ -156,14 +86,14 @@ double BatchDifference(const Decoder& decoder, const at::TensorOptions& kv) {
     }
     const at::Tensor step = together.Step(pieces);
     int64_t row = 0;
-    for (const Piece& piece : pieces) {
+    for (const NewTokens& piece : pieces) {
       logits[piece.sequence].push_back(step.narrow(0, row, std::ssize(piece.ids)));
       row += std::ssize(piece.ids);
     }
   }
   double largest = 0;
   for (size_t s = 0; s < lengths.size(); ++s) {
-    const at::Tensor alone = InPieces(decoder, ids[s], {lengths[s]}, kv);
+    const at::Tensor alone = InPieces(served, ids[s], {lengths[s]});
     largest = std::max(largest, LargestDifference(at::cat(logits[s]), alone));
   }
   return largest;
@@ -172,6 +102,20 @@ double BatchDifference(const Decoder& decoder, const at::TensorOptions& kv) {
 class DecoderTest : public testing::TestWithParam<NamedConfig> {
  protected:
   const ModelConfig& config() const { return GetParam().config; }
+  // The model on a backend; its cache is of the same dtype.
+  Served Serving(at::ScalarType dtype = at::kFloat) const {
+    return {.config = config(),
+            .weights = weights_,
+            .dtype = dtype,
+            .cache_format =
+                dtype == at::kBFloat16 ? CacheFormat::kBFloat16 : CacheFormat::kFloat32};
+  }
+  // The logits of one sequence as the decoder trains and evaluates: [length, vocab].
+  at::Tensor Dense(at::ScalarType dtype, const std::vector<int64_t>& ids) const {
+    const Decoder decoder(config(), Cast(weights_, dtype), dtype);
+    return decoder.Forward(ToTensor(ids).unsqueeze(0))[0];
+  }
+
   const Weights weights_ = RandomWeights(GetParam().config, 1);
 };
 
@@ -196,87 +140,80 @@ TEST_P(DecoderTest, ForwardInFloat32) {
 }
 
 TEST_P(DecoderTest, PagedEqualsDenseHoweverThePromptIsCut) {
-  const auto decoder = ServingDecoder(config(), weights_);
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
-  const at::Tensor dense = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
+  const at::Tensor dense = Dense(at::kFloat, ids);
   for (const std::vector<int64_t>& sizes : Cuts(ids)) {
-    const at::Tensor paged = InPieces(*decoder, ids, sizes);
+    const at::Tensor paged = InPieces(Serving(), ids, sizes);
     EXPECT_EQ(paged.scalar_type(), at::kFloat);
     EXPECT_LE(LargestDifference(paged, dense), kLogits) << "first piece " << sizes[0];
   }
-  EXPECT_LE(LargestDifference(InPieces(*decoder, ids, {7}), OracleLogits(config(), weights_, ids)),
+  EXPECT_LE(LargestDifference(InPieces(Serving(), ids, {7}), OracleLogits(config(), weights_, ids)),
             kLogits);
 }
 
 TEST_P(DecoderTest, PagedSequenceOfOneToken) {
-  const auto decoder = ServingDecoder(config(), weights_);
   const std::vector<int64_t> ids = RandomIds(config(), 1, 6);
-  EXPECT_LE(LargestDifference(InPieces(*decoder, ids, {1}), OracleLogits(config(), weights_, ids)),
+  EXPECT_LE(LargestDifference(InPieces(Serving(), ids, {1}), OracleLogits(config(), weights_, ids)),
             kLogits);
 }
 
 TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) {
-  EXPECT_EQ(BatchDifference(*ServingDecoder(config(), weights_), at::kFloat), 0);
+  EXPECT_EQ(BatchDifference(Serving()), 0);
 }
 
 TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
-  const auto decoder = ServingDecoder(config(), weights_, at::kDouble);
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
-  const at::Tensor dense = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
+  const at::Tensor dense = Dense(at::kDouble, ids);
   for (const std::vector<int64_t>& sizes : Cuts(ids)) {
-    const at::Tensor paged = InPieces(*decoder, ids, sizes, at::kDouble);
+    const at::Tensor paged = InPieces(Serving(at::kDouble), ids, sizes);
     EXPECT_EQ(paged.scalar_type(), at::kDouble);
     EXPECT_LE(RelativeError(paged, dense), kExact) << "first piece " << sizes[0];
   }
-  EXPECT_LE(BatchDifference(*decoder, at::kDouble), kExact);
+  EXPECT_LE(BatchDifference(Serving(at::kDouble)), kExact);
 }
 
 TEST_P(DecoderTest, ServesOnCudaWhatTheCpuComputes) {
   if (!at::hasCUDA()) GTEST_SKIP() << "this LibTorch has no CUDA";
   Weights on_device = Cast(weights_, at::kFloat);
   for (auto& [name, tensor] : on_device) tensor = tensor.to(at::kCUDA);
-  const auto decoder = ServingDecoder(config(), on_device);
-  const at::TensorOptions kv = at::device(at::kCUDA).dtype(at::kFloat);
+  const Served on_cuda{.config = config(), .weights = on_device};
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
-  const at::Tensor expected = InPieces(*ServingDecoder(config(), weights_), ids, {1});
+  const at::Tensor expected = InPieces(Serving(), ids, {1});
   for (const std::vector<int64_t>& sizes : Cuts(ids)) {
-    EXPECT_LE(RelativeError(InPieces(*decoder, ids, sizes, kv), expected), 1e-4);
+    EXPECT_LE(RelativeError(InPieces(on_cuda, ids, sizes), expected), 1e-4);
   }
-  EXPECT_LE(BatchDifference(*decoder, kv), 1e-4);
+  EXPECT_LE(BatchDifference(on_cuda), 1e-4);
 }
 
 // A sequence's logits, bit for bit: alone in one step, token by token, in pieces, and among others,
 // each on one thread and on more.
 TEST_P(DecoderTest, LogitsAreTheSameBitsInEveryBatch) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const auto decoder = ServingDecoder(config(), weights_, dtype);
     const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 30);
     const std::vector<int64_t> other = RandomIds(config(), 31, 31);
-    // SetComputeThreads is of the thread that calls it.
     at::Tensor expected;
     for (const int threads : {1, 2, 3}) {
-      std::thread([&] {
-        SetComputeThreads(threads);
-        const at::Tensor whole = InPieces(*decoder, ids, {std::ssize(ids)}, dtype);
-        if (!expected.defined()) expected = whole;
-        EXPECT_TRUE(at::equal(whole, expected)) << threads << " threads";
-        for (const std::vector<int64_t>& sizes :
-             {std::vector<int64_t>{1}, {5, 4, 3}, {13, 1}, {9, 17}}) {
-          EXPECT_TRUE(at::equal(InPieces(*decoder, ids, sizes, dtype), expected))
-              << threads << " threads, first piece " << sizes[0];
-        }
+      Served served = Serving(dtype);
+      served.threads = threads;
+      const at::Tensor whole = InPieces(served, ids, {std::ssize(ids)});
+      if (!expected.defined()) expected = whole;
+      EXPECT_TRUE(at::equal(whole, expected)) << threads << " threads";
+      for (const std::vector<int64_t>& sizes :
+           {std::vector<int64_t>{1}, {5, 4, 3}, {13, 1}, {9, 17}}) {
+        EXPECT_TRUE(at::equal(InPieces(served, ids, sizes), expected))
+            << threads << " threads, first piece " << sizes[0];
+      }
 
-        PagedRunner runner(*decoder, 4, dtype);
-        runner.Step({{1, other}});
-        std::vector<at::Tensor> logits;
-        const std::vector<int64_t> head(ids.begin(), ids.begin() + 11);
-        logits.push_back(runner.Step({{0, {4, 2}}, {2, head}, {1, {other[0]}}}).narrow(0, 2, 11));
-        for (size_t i = head.size(); i < ids.size(); ++i) {
-          const at::Tensor step = runner.Step({{2, {ids[i]}}, {3, {other[i % 31]}}});
-          logits.push_back(step.narrow(0, 0, 1));
-        }
-        EXPECT_TRUE(at::equal(at::cat(logits), expected)) << threads << " threads, among others";
-      }).join();
+      StepRunner runner(served, 4);
+      runner.Step({{1, other}});
+      std::vector<at::Tensor> logits;
+      const std::vector<int64_t> head(ids.begin(), ids.begin() + 11);
+      logits.push_back(runner.Step({{0, {4, 2}}, {2, head}, {1, {other[0]}}}).narrow(0, 2, 11));
+      for (size_t i = head.size(); i < ids.size(); ++i) {
+        const at::Tensor step = runner.Step({{2, {ids[i]}}, {3, {other[i % 31]}}});
+        logits.push_back(step.narrow(0, 0, 1));
+      }
+      EXPECT_TRUE(at::equal(at::cat(logits), expected)) << threads << " threads, among others";
     }
   }
 }
@@ -284,12 +221,12 @@ TEST_P(DecoderTest, LogitsAreTheSameBitsInEveryBatch) {
 // Whether panels of positions lie within blocks or straddle them.
 TEST_P(DecoderTest, LogitsAreTheSameBitsInBlocksOfEverySize) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const auto decoder = ServingDecoder(config(), weights_, dtype);
+    Served served = Serving(dtype);
     const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 32);
-    const at::Tensor expected = InPieces(*decoder, ids, {9, 1}, dtype, 16);
+    const at::Tensor expected = InPieces(served, ids, {9, 1});
     for (const int64_t block_positions : {1, 4, 5, 32}) {
-      EXPECT_TRUE(at::equal(InPieces(*decoder, ids, {9, 1}, dtype, block_positions), expected))
-          << block_positions;
+      served.block_positions = block_positions;
+      EXPECT_TRUE(at::equal(InPieces(served, ids, {9, 1}), expected)) << block_positions;
     }
   }
 }
@@ -298,33 +235,29 @@ TEST_P(DecoderTest, LogitsAreTheSameBitsInBlocksOfEverySize) {
 // value, at random, which adds up to about a hundredth.
 TEST_P(DecoderTest, BFloat16IsNearFloat64) {
   const Weights rounded = Cast(weights_, at::kBFloat16);
-  const auto decoder = ServingDecoder(config(), rounded, at::kBFloat16);
   const std::vector<int64_t> ids = RandomIds(config(), 24, 8);
   const at::Tensor expected = OracleLogits(config(), rounded, ids);
-  const at::Tensor paged = InPieces(*decoder, ids, {9, 1}, at::kBFloat16);
+  const at::Tensor paged = InPieces(Serving(at::kBFloat16), ids, {9, 1});
   EXPECT_EQ(paged.scalar_type(), at::kFloat);
   EXPECT_LE(RelativeError(paged, expected), 0.03);
-  EXPECT_LE(RelativeError(decoder->Forward(ToTensor(ids).unsqueeze(0))[0], expected), 0.03);
+  EXPECT_LE(RelativeError(Dense(at::kBFloat16, ids), expected), 0.03);
 }
 
 // Only the cache rounds here, once per element.
 TEST_P(DecoderTest, BFloat16CacheUnderFloat32Weights) {
-  const auto decoder = ServingDecoder(config(), weights_);
+  Served served = Serving();
+  served.cache_format = CacheFormat::kBFloat16;
   const std::vector<int64_t> ids = RandomIds(config(), 24, 9);
-  const double error = RelativeError(InPieces(*decoder, ids, {9, 1}, at::kBFloat16),
+  const double error = RelativeError(InPieces(served, ids, {9, 1}),
                                      OracleLogits(config(), weights_, ids));
   EXPECT_LE(error, 0.01);
   EXPECT_GE(error, 1e-5);  // it does round
 }
 
 TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {
-  const auto decoder = ServingDecoder(config(), weights_);
   const std::vector<int64_t> ids = RandomIds(config(), 3, 10);
-  KvCacheStorage cache(1, 4, CacheRowElements(config()), at::kFloat);
-  const std::vector<int32_t> blocks = {0};
-  const PagedStep step{.positions = {0, 1, 2}, .sequences = {{blocks.data(), 0, 3}}};
   const auto rows = [&](const std::vector<int64_t>& wanted) {
-    return RunStep(*decoder, ids, step, wanted, cache);
+    return StepRunner(Serving(), 1).Step({{0, ids}}, wanted);
   };
   const at::Tensor all = rows({0, 1, 2});
   EXPECT_EQ(rows({}).sizes(), (std::vector<int64_t>{0, config().vocab_size}));
@@ -334,24 +267,23 @@ TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {
 // Controls: a cache row that is stale, or shared by two positions, shows in the logits.
 
 TEST_P(DecoderTest, StaleOrSharedCacheRowIsDetected) {
-  const auto decoder = ServingDecoder(config(), weights_);
   const std::vector<int64_t> ids = RandomIds(config(), 12, 11);
-  const at::Tensor dense = decoder->Forward(ToTensor(ids).unsqueeze(0))[0];
+  const at::Tensor dense = Dense(at::kFloat, ids);
   const std::vector<int64_t> prompt(ids.begin(), ids.end() - 1);
   const auto last = [&](const auto& damage) {
-    PagedRunner runner(*decoder, 1);
+    StepRunner runner(Serving(), 1);
     runner.Step({{0, prompt}});
-    for (int64_t layer = 0; layer < runner.layers(); ++layer) {
+    for (int64_t layer = 0; layer < config().num_hidden_layers; ++layer) {
       damage(runner, layer);
     }
     return LargestDifference(runner.Step({{0, {ids.back()}}})[0], dense[11]);
   };
-  EXPECT_LE(last([](PagedRunner&, int64_t) {}), kLogits);
-  EXPECT_GE(last([](PagedRunner& runner, int64_t layer) {
+  EXPECT_LE(last([](StepRunner&, int64_t) {}), kLogits);
+  EXPECT_GE(last([](StepRunner& runner, int64_t layer) {
               runner.CacheRow(layer, 0, 3).copy_(runner.CacheRow(layer, 0, 7));
             }),
             1e-4);
-  EXPECT_GE(last([](PagedRunner& runner, int64_t layer) { runner.CacheRow(layer, 0, 5).zero_(); }),
+  EXPECT_GE(last([](StepRunner& runner, int64_t layer) { runner.CacheRow(layer, 0, 5).zero_(); }),
             1e-4);
 }
 
@@ -359,7 +291,8 @@ INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption
                          testing::PrintToStringParamName());
 
 // Some tokens of a step by vanilla attention, others reduced, whose caches are the same.
-TEST(Decoder, VanillaTokensOfAStepAreTheDefinition) {
+TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
+  constexpr int64_t kExpandFrom = 5, kPrompt = 20;
   ModelConfig config = SmallModel(AttentionKind::kMla);
   config.kv_lora_rank = {19, 40};
   for (const auto& [decoupled, dtype] :
@@ -369,10 +302,16 @@ TEST(Decoder, VanillaTokensOfAStepAreTheDefinition) {
       config.qk_rope_head_dim = 6;
       config.kv_a_layernorm = true;
     }
+    ASSERT_THAT(ReducedForms(config), testing::Each(ReducedForm::kFactored));
     const Weights weights = Cast(RandomWeights(config, 21), dtype);
-    const auto decoder = ServingDecoder(config, weights, dtype, 0);
+    const Served reduced{.config = config,
+                         .weights = weights,
+                         .dtype = dtype,
+                         .cache_format = dtype == at::kFloat ? CacheFormat::kFloat32
+                                                             : CacheFormat::kBFloat16};
+    Served expanding = reduced;
+    expanding.expand_from = kExpandFrom;
     const Decoder exact(config, Cast(weights, at::kDouble), at::kDouble);
-    ASSERT_THAT(decoder->reduced_forms(), testing::Each(ReducedForm::kFactored));
     const std::vector<int64_t> one = RandomIds(config, 30, 22), two = RandomIds(config, 9, 23);
     const auto part = [](const std::vector<int64_t>& ids, int64_t begin, int64_t end) {
       return std::vector<int64_t>(ids.begin() + begin, ids.begin() + end);
@@ -387,46 +326,47 @@ TEST(Decoder, VanillaTokensOfAStepAreTheDefinition) {
         EXPECT_LE(RelativeError(logits, expected), 0.03);  // as BFloat16IsNearFloat64
       }
     };
-    PagedRunner runner(*decoder, 2, dtype);
-    at::Tensor logits = runner.Step({{0, part(one, 0, 5)}, {0, part(one, 5, 11), true}});
-    expect_near(logits, one, 0, 11);
-    const at::Tensor reduced = PagedRunner(*decoder, 1, dtype).Step({{0, part(one, 0, 11)}});
-    EXPECT_TRUE(at::equal(logits.narrow(0, 0, 5), reduced.narrow(0, 0, 5)));
-    EXPECT_FALSE(at::equal(logits, reduced));  // vanilla rounds elsewhere
-    logits = runner.Step({{1, part(two, 0, 3)},
-                          {0, part(one, 11, 20), true},
-                          {0, part(one, 20, 22)},
-                          {1, part(two, 3, 4)},
-                          {1, part(two, 4, 8), true}});
-    expect_near(logits.narrow(0, 0, 3), two, 0, 3);
-    expect_near(logits.narrow(0, 3, 11), one, 11, 22);
-    expect_near(logits.narrow(0, 14, 5), two, 3, 8);
+    StepRunner runner(expanding, 2, kPrompt);
+    const at::Tensor first = runner.Step({{0, part(one, 0, 11)}});
+    expect_near(first, one, 0, 11);
+    const at::Tensor alike = StepRunner(reduced, 1).Step({{0, part(one, 0, 11)}});
+    EXPECT_TRUE(at::equal(first.narrow(0, 0, kExpandFrom), alike.narrow(0, 0, kExpandFrom)));
+    EXPECT_FALSE(at::equal(first, alike));  // vanilla rounds elsewhere
+    const at::Tensor second = runner.Step({{1, part(two, 0, 3)},
+                                           {0, part(one, 11, 22)},
+                                           {1, part(two, 3, 8)}});
+    expect_near(second.narrow(0, 0, 3), two, 0, 3);
+    expect_near(second.narrow(0, 3, 11), one, 11, 22);
+    expect_near(second.narrow(0, 14, 5), two, 3, 8);
 
-    // The same bits one token at a time.
-    PagedRunner slow(*decoder, 2, dtype);
-    slow.Step({{0, part(one, 0, 5)}});
-    for (int64_t p = 5; p < 20; ++p) {
-      const at::Tensor row = slow.Step({{0, part(one, p, p + 1), true}})[0];
-      if (p < 11) continue;
-      EXPECT_TRUE(at::equal(row, logits[p - 8])) << p;
+    // The same bits one token at a time: a function of the position alone.
+    StepRunner slow(expanding, 1, kPrompt);
+    for (int64_t p = 0; p < 22; ++p) {
+      const at::Tensor row = slow.Step({{0, part(one, p, p + 1)}})[0];
+      EXPECT_TRUE(at::equal(row, p < 11 ? first[p] : second[p - 8])) << p;
     }
+    // What was generated attends reduced, wherever it is.
+    StepRunner generated(expanding, 1, /*prompt=*/0);
+    EXPECT_TRUE(at::equal(generated.Step({{0, part(one, 0, 11)}}), alike));
   }
 }
 
-TEST(Decoder, VanillaIsForLayersThatGainByIt) {
+TEST(CpuModel, ExpandsWhereLayersGainByIt) {
   ModelConfig config = SmallModel(AttentionKind::kMla);
-  const auto vanilla_from = [&](std::vector<int64_t> ranks, std::optional<int64_t> asked) {
+  config.max_position_embeddings = 1 << 14;
+  config.position_embedding = PositionEmbedding::kNone;
+  const auto expand_from = [&](std::vector<int64_t> ranks, std::optional<int64_t> asked) {
     config.kv_lora_rank = std::move(ranks);
-    Decoder decoder(config, Cast(RandomWeights(config, 24), at::kFloat), at::kFloat);
-    decoder.PrepareToServe(asked);
-    return decoder.vanilla_from();
+    return PackWeights(config, Cast(RandomWeights(config, 24), at::kFloat), asked).expand_from;
   };
-  EXPECT_EQ(vanilla_from({1, 2}, {}), kNeverVanilla);  // premultiplied
-  EXPECT_EQ(vanilla_from({1, 2}, 5), kNeverVanilla);
-  EXPECT_EQ(vanilla_from({1, 40}, 5), 5);
-  EXPECT_EQ(vanilla_from({1, 40}, kNeverVanilla), kNeverVanilla);
-  EXPECT_LT(vanilla_from({40, 40}, {}), kNeverVanilla);
-  EXPECT_LE(vanilla_from({80, 80}, {}), vanilla_from({40, 40}, {}));
+  EXPECT_EQ(expand_from({1, 2}, {}), std::nullopt);  // premultiplied
+  EXPECT_EQ(expand_from({1, 2}, 5), std::nullopt);
+  EXPECT_EQ(expand_from({1, 40}, 5), 5);
+  EXPECT_EQ(expand_from({1, 40}, kNeverExpand), std::nullopt);
+  EXPECT_EQ(expand_from({1, 40}, config.max_position_embeddings), std::nullopt);
+  ASSERT_NE(expand_from({40, 40}, {}), std::nullopt);
+  ASSERT_NE(expand_from({80, 80}, {}), std::nullopt);
+  EXPECT_LE(*expand_from({80, 80}, {}), *expand_from({40, 40}, {}));
 }
 
 TEST(Decoder, ForwardIsDifferentiableInEveryWeight) {
@@ -534,8 +474,8 @@ TEST(DecoderImport, FileLayoutsAreComputedAsTheyMean) {
     const at::Tensor expected = OracleLogits(config, weights, ids);
     const Decoder decoder(loaded.config, loaded.weights, at::kDouble);
     EXPECT_LE(RelativeError(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], expected), kExact);
-    const auto serving = ServingDecoder(loaded.config, loaded.weights);
-    EXPECT_LE(LargestDifference(InPieces(*serving, ids, {8, 1}), expected), kLogits);
+    const Served served{.config = loaded.config, .weights = loaded.weights};
+    EXPECT_LE(LargestDifference(InPieces(served, ids, {8, 1}), expected), kLogits);
 
     // Control: read without the permutation, the same numbers are another model. With one group
     // both groupings are the same.
@@ -669,10 +609,9 @@ TEST(DecoderImport, Stories260KDecodesAsPublished) {
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, weights);
   const Checkpoint loaded = LoadCheckpoint(directory.path(), WeightFormat::kFloat32);
-  const auto decoder = ServingDecoder(loaded.config, loaded.weights);
 
   constexpr int64_t kBegin = 1;
-  PagedRunner runner(*decoder, 1);
+  StepRunner runner({.config = loaded.config, .weights = loaded.weights}, 1);
   std::vector<int64_t> tokens = {kBegin};
   for (int step = 0; step < 256; ++step) {
     tokens.push_back(runner.Step({{0, {tokens.back()}}})[0].argmax().item<int64_t>());
@@ -683,7 +622,8 @@ TEST(DecoderImport, Stories260KDecodesAsPublished) {
 
   // The dense forward chooses the same at every position.
   const std::vector<int64_t> inputs(tokens.begin(), tokens.end() - 1);
-  const at::Tensor dense = decoder->Forward(ToTensor(inputs).unsqueeze(0))[0];
+  const Decoder decoder(loaded.config, loaded.weights, at::kFloat);
+  const at::Tensor dense = decoder.Forward(ToTensor(inputs).unsqueeze(0))[0];
   EXPECT_TRUE(at::equal(dense.argmax(-1), ToTensor(generated)));
 }
 

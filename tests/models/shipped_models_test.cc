@@ -51,7 +51,8 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
                                              .directory = Directory(),
                                              .weight_format = WeightFormat::kFloat32,
                                              .cache_format = CacheFormat::kFloat32,
-                                             .engine = {.kv_cache_bytes = int64_t{1} << 24}});
+                                             .backend = {.kv_cache_bytes = int64_t{1} << 24}},
+                                            std::make_shared<KernelContext>(2));
   Request request;
   request.id = "1";
   request.prompt = {model.tokenizer->begin_token()};

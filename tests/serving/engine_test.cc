@@ -17,6 +17,7 @@
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
@@ -117,16 +118,16 @@ class EngineFixture {
   EngineFixture(const ModelConfig& config, Weights weights)
       : config_(config), weights_(std::move(weights)) {}
 
-  EngineOptions Options(int64_t blocks = 200) const {
-    EngineOptions options;
+  EngineSetup Options(int64_t blocks = 200) const {
+    EngineSetup options;
     options.block_positions = kBlockPositions;
     options.kv_cache_bytes =
         blocks * MakeCacheGeometry(config_, options.cache_format, kBlockPositions).BlockBytes();
     return options;
   }
-  std::unique_ptr<Engine> Make(const EngineOptions& options) const {
-    return std::make_unique<Engine>(ServingDecoder(config_, weights_),
-                                    std::make_shared<const ByteTokenizer>(), options);
+  std::unique_ptr<Engine> Make(const EngineSetup& options,
+                               at::ScalarType dtype = at::kFloat) const {
+    return MakeEngine(config_, weights_, options, dtype);
   }
 
   // float64 log-probabilities of the next token after each of `tokens`: [tokens, vocab].
@@ -234,56 +235,68 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
     for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
       SCOPED_TRACE(named.name);
       const ModelConfig& config = named.config;
-      const CacheGeometry geometry = MakeCacheGeometry(config, dtype, 5);
+      const CacheGeometry geometry = MakeCacheGeometry(config, format, 5);
       const std::vector<int64_t> elements = CacheRowElements(config);
+      const CacheMemory memory(7, 5, elements, format);
+      const TensorModel tensors(config, RandomWeights(config, 2), at::kDouble,
+                                {.kv_cache_bytes = 7 * geometry.BlockBytes(),
+                                 .block_positions = 5,
+                                 .cache_format = format});
+      int64_t bytes = 0;
       for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
         EXPECT_EQ(elements.at(i), RowElementsByDefinition(config, i));
+        EXPECT_EQ(memory.layer(i).row_width, elements.at(i));
+        EXPECT_EQ(RowBytes(format, elements[i]), CacheRowBytes(config, i, format));
+        EXPECT_EQ(RowBytes(format, elements[i]), geometry.row_bytes[i]);
+        bytes += 7 * 5 * geometry.row_bytes[i];
       }
-      KvCacheStorage storage(7, 5, elements, ToScalarType(dtype));
-      ASSERT_EQ(storage.layers(), config.num_hidden_layers);
-      int64_t bytes = 0;
-      for (int64_t i = 0; i < storage.layers(); ++i) {
-        const at::Tensor& layer = storage.layer(i);
-        const auto row_bytes = layer.size(1) * static_cast<int64_t>(layer.element_size());
-        EXPECT_EQ(row_bytes, CacheRowBytes(config, i, dtype));
-        EXPECT_EQ(row_bytes, geometry.row_bytes[i]);
-        EXPECT_EQ(layer.stride(0), 5 * layer.size(1));
-        bytes += static_cast<int64_t>(layer.nbytes());
-      }
-      EXPECT_EQ(storage.bytes(), bytes);
       EXPECT_EQ(bytes, 7 * geometry.BlockBytes());
+      EXPECT_EQ(memory.bytes(), bytes);
+      EXPECT_EQ(tensors.info().cache_bytes, bytes);
+      EXPECT_EQ(tensors.info().blocks, 7);
     }
   }
 }
 
+// What the tensor backend really takes, by LibTorch's own count; allocation_test counts the CPU's.
 TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
   for (const NamedConfig& named : EveryOption()) {
     for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
       SCOPED_TRACE(named.name);
-      auto decoder = ServingDecoder(named.config, RandomWeights(named.config, 2));
-      EngineOptions options;
+      EngineSetup options;
       options.kv_cache_bytes = 1'000'000;
       options.cache_format = format;
       options.block_positions = 5;
-      const AllocationMeter meter;
-      const Engine engine(std::move(decoder), std::make_shared<const ByteTokenizer>(), options);
-      const KvCacheStats stats = engine.Stats();
-      EXPECT_EQ(stats.pool_bytes, meter.total());
-      EXPECT_EQ(engine.pool_positions(), stats.total_blocks * 5);
-      EXPECT_LE(stats.pool_bytes, options.kv_cache_bytes);
-      EXPECT_GT(stats.pool_bytes, options.kv_cache_bytes - stats.block_bytes);
-      int64_t per_position = 0;
-      for (int64_t i = 0; i < named.config.num_hidden_layers; ++i) {
-        per_position += RowBytes(format, RowElementsByDefinition(named.config, i));
+      const Weights weights = RandomWeights(named.config, 2);
+      int64_t least = 0, more = 0;  // what the weights need besides
+      for (int64_t* taken : {&least, &more}) {
+        EngineSetup smaller = options;
+        smaller.kv_cache_bytes = MakeCacheGeometry(named.config, format, 5).BlockBytes();
+        const AllocationMeter meter;
+        const auto engine =
+            MakeEngine(named.config, weights, taken == &least ? smaller : options, at::kDouble);
+        *taken = meter.total() - engine->Stats().pool_bytes;
       }
-      EXPECT_EQ(stats.bytes_per_position, per_position);
+      EXPECT_EQ(least, more);
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+        const auto engine = MakeEngine(named.config, weights, options, dtype);
+        const KvCacheStats stats = engine->Stats();
+        EXPECT_EQ(engine->info().pool_positions(), stats.total_blocks * 5);
+        EXPECT_LE(stats.pool_bytes, options.kv_cache_bytes);
+        EXPECT_GT(stats.pool_bytes, options.kv_cache_bytes - stats.block_bytes);
+        int64_t per_position = 0;
+        for (int64_t i = 0; i < named.config.num_hidden_layers; ++i) {
+          per_position += RowBytes(format, RowElementsByDefinition(named.config, i));
+        }
+        EXPECT_EQ(stats.bytes_per_position, per_position);
+      }
     }
   }
 }
 
 TEST(EngineAccounting, PoolThatHoldsNoBlockIsRefused) {
   const EngineFixture model(SmallModel(AttentionKind::kGqa));
-  EngineOptions options = model.Options(1);
+  EngineSetup options = model.Options(1);
   EXPECT_EQ(model.Make(options)->Stats().total_blocks, 1);
   --options.kv_cache_bytes;
   EXPECT_THROW(model.Make(options), LoadError);
@@ -291,7 +304,7 @@ TEST(EngineAccounting, PoolThatHoldsNoBlockIsRefused) {
 
 TEST_P(EngineTest, FinishedRequestHoldsPromptAndGeneratedLessOne) {
   const auto engine = model_.Make(model_.Options());
-  const int64_t per_position = engine->geometry().BytesPerPosition();
+  const int64_t per_position = engine->info().geometry.BytesPerPosition();
   const int64_t layers = model_.config().num_hidden_layers;
   for (const auto& [prompt, generated] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 1}, {4, 1}, {7, 12}, {1, 40}}) {
@@ -318,7 +331,7 @@ TEST_P(EngineTest, FinishedRequestHoldsPromptAndGeneratedLessOne) {
 }
 
 TEST_P(EngineTest, LiveSequencesAreReported) {
-  EngineOptions options = model_.Options();
+  EngineSetup options = model_.Options();
   options.max_batch_tokens = 8;
   options.max_running = 2;
   const auto engine = model_.Make(options);
@@ -408,7 +421,7 @@ TEST_P(EngineTest, PreemptedSequenceHoldsNothingAndKeepsItsPeak) {
   EXPECT_EQ(live[1].preemptions, 1);
   EXPECT_EQ(live[1].kv_cache.used_bytes, 0);
   EXPECT_EQ(live[1].kv_cache.reserved_bytes, 0);
-  EXPECT_EQ(live[1].kv_cache.peak_reserved_bytes, 3 * engine->geometry().BlockBytes());
+  EXPECT_EQ(live[1].kv_cache.peak_reserved_bytes, 3 * engine->info().geometry.BlockBytes());
   EXPECT_GT(live[1].generated_tokens, 0);
   while (engine->Step()) ExpectConsistent(*engine);
   EXPECT_EQ(second->completion->usage.preemptions, 1);
@@ -418,7 +431,7 @@ TEST_P(EngineTest, PreemptedSequenceHoldsNothingAndKeepsItsPeak) {
 TEST_P(EngineTest, ScoresEqualDense) {
   const std::vector<int64_t> lengths = {1, 2, 17, 64, 33};
   for (const int64_t max_batch_tokens : {512, 6, 1}) {
-    EngineOptions options = model_.Options();
+    EngineSetup options = model_.Options();
     options.max_batch_tokens = max_batch_tokens;
     const auto engine = model_.Make(options);
     std::vector<Request> requests;
@@ -445,7 +458,7 @@ TEST_P(EngineTest, ScoresEqualDense) {
 TEST_P(EngineTest, ScoringAndGeneratingTogetherSurvivesPreemption) {
   std::vector<Request> requests = Mixture(15);
   for (Request& request : requests) request.score_prompt = true;
-  EngineOptions options = model_.Options(12);
+  EngineSetup options = model_.Options(12);
   options.max_batch_tokens = 11;
   const auto engine = model_.Make(options);
   const auto sinks = RunAll(*engine, requests);
@@ -586,7 +599,7 @@ TEST_P(EngineTest, RefusesWhatThePoolNeverHolds) {
 }
 
 TEST_P(EngineTest, RefusesBeyondTheQueue) {
-  EngineOptions options = model_.Options();
+  EngineSetup options = model_.Options();
   options.max_waiting = 2;
   const auto engine = model_.Make(options);
   EXPECT_EQ(Rejection(*engine, Greedy("1", Prompt(3, 16), 4)), std::nullopt);
@@ -634,16 +647,15 @@ TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
 }
 
 TEST_P(EngineTest, ServesOnLibTorchsOperationsInFloat64) {
-  Engine engine(ServingDecoder(model_.config(), model_.weights(), at::kDouble),
-                std::make_shared<const ByteTokenizer>(), model_.Options());
+  const auto engine = model_.Make(model_.Options(), at::kDouble);
   const std::vector<Request> requests = Mixture(8);
-  const auto sinks = RunAll(engine, requests);
+  const auto sinks = RunAll(*engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) model_.ExpectGreedy(requests[i], *sinks[i]);
 }
 
 // A token that the embedding does not have makes the step throw.
 TEST_P(EngineTest, ThrowingStepFailsItsOwnRequestsOnly) {
-  EngineOptions options = model_.Options();
+  EngineSetup options = model_.Options();
   options.max_running = 2;
   const auto engine = model_.Make(options);
   std::vector<int32_t> bad = Prompt(6, 19);
@@ -661,7 +673,7 @@ TEST_P(EngineTest, ThrowingStepFailsItsOwnRequestsOnly) {
 }
 
 TEST_P(EngineTest, RequestsThatWaitOutliveAThrowingStep) {
-  EngineOptions options = model_.Options();
+  EngineSetup options = model_.Options();
   options.max_running = 1;
   const auto engine = model_.Make(options);
   std::vector<int32_t> bad = Prompt(6, 19);
@@ -690,7 +702,7 @@ TEST_P(EngineTest, NaNStaysWithItsRequest) {
   }
   for (const int64_t block_positions : {kBlockPositions, int64_t{16}}) {
     SCOPED_TRACE(block_positions);
-    EngineOptions few = poisoned.Options(20);  // so that blocks are used again
+    EngineSetup few = poisoned.Options(20);  // so that blocks are used again
     few.block_positions = block_positions;
     const auto sinks = RunAll(*poisoned.Make(few), requests);
     for (int i = 0; i < 12; ++i) {
@@ -714,7 +726,7 @@ TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     std::mt19937_64 generator(seed);
     const auto below = [&](uint64_t limit) { return static_cast<int64_t>(generator() % limit); };
-    EngineOptions options = model_.Options(10 + below(10));
+    EngineSetup options = model_.Options(10 + below(10));
     options.max_batch_tokens = 1 + below(24);
     options.max_running = 1 + below(6);
     options.max_waiting = 1 + below(12);
@@ -766,7 +778,7 @@ TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
                   std::ssize(requests[i].prompt) + std::max<int64_t>(usage.generated_tokens, 1) - 1)
             << i;
         EXPECT_EQ(usage.kv_cache.used_bytes,
-                  usage.kv_cache.positions * engine->geometry().BytesPerPosition());
+                  usage.kv_cache.positions * engine->info().geometry.BytesPerPosition());
       }
     }
     preemptions += engine->Stats().preemptions;
@@ -787,14 +799,10 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   config.torch_dtype = WeightFormat::kBFloat16;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
-  HostOptions options{.name = "small",
-                      .directory = directory.path(),
-                      .weight_format = {},
-                      .cache_format = {},
-                      .engine = {}};
-  options.engine.kv_cache_bytes = 100'000;
+  HostOptions options{.name = "small", .directory = directory.path()};
+  options.backend.kv_cache_bytes = 100'000;
   const auto check = [&](WeightFormat weights, CacheFormat cache) {
-    const HostedModel model = LoadHostedModel(options);
+    const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
     EXPECT_EQ(model.name, "small");
     EXPECT_EQ(model.weight_format, weights);
     EXPECT_EQ(model.cache_format, cache);
@@ -815,14 +823,10 @@ TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
   config.vocab_size = 257;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 3));
-  HostOptions options{.name = "small",
-                      .directory = directory.path(),
-                      .weight_format = {},
-                      .cache_format = {},
-                      .engine = {}};
-  options.engine.kv_cache_bytes = 100'000;
+  HostOptions options{.name = "small", .directory = directory.path()};
+  options.backend.kv_cache_bytes = 100'000;
   try {
-    LoadHostedModel(options);
+    LoadHostedModel(options, std::make_shared<KernelContext>(2));
     ADD_FAILURE() << "accepted";
   } catch (const LoadError& e) {
     EXPECT_THAT(e.what(), HasSubstr("vocab_size is 257"));

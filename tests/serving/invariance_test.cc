@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/kernels/threads.h"
 #include "engine/serving/engine.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/serving.h"
 
 namespace triptych {
 namespace {
@@ -66,7 +66,7 @@ std::vector<NamedConfig> Models() {
   models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
   return models;
 }
-constexpr int64_t kVanillaFrom = 13;
+constexpr int64_t kExpandFrom = 13;
 
 class InvarianceTest : public testing::TestWithParam<NamedConfig> {
  protected:
@@ -78,8 +78,8 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
   // The answers to `requests`, and how often one was preempted.
   std::vector<Answer> Answers(const std::vector<Request>& requests, const Conduct& conduct,
                               at::ScalarType dtype, int64_t* preemptions) {
-    SetServingThreads(conduct.threads);
-    EngineOptions options;
+    EngineSetup options;
+    options.expand_from = kExpandFrom;
     options.cache_format = dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
     options.max_batch_tokens = conduct.max_batch_tokens;
     options.max_running = conduct.max_running;
@@ -88,10 +88,9 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
         conduct.pool_positions *
         MakeCacheGeometry(config_, options.cache_format, options.block_positions)
             .BytesPerPosition();
-    auto decoder = std::make_unique<Decoder>(config_, Cast(weights_, dtype), dtype);
-    decoder->PrepareToServe(kVanillaFrom);
-    EXPECT_EQ(decoder->vanilla_from() == kVanillaFrom, GetParam().name == "MlaVanilla");
-    Engine engine(std::move(decoder), std::make_shared<const ByteTokenizer>(), options);
+    const auto made = MakeEngine(config_, weights_, options, dtype, conduct.threads);
+    Engine& engine = *made;
+    EXPECT_EQ(engine.info().expand_from == kExpandFrom, GetParam().name == "MlaVanilla");
     std::vector<size_t> order(requests.size());
     std::iota(order.begin(), order.end(), 0);
     if (!conduct.one_by_one) std::shuffle(order.begin(), order.end(), std::mt19937_64(7));
@@ -110,7 +109,6 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     while (engine.Step()) {
     }
     *preemptions = engine.Stats().preemptions;
-    SetServingThreads(1);
 
     std::vector<Answer> answers;
     for (const auto& sink : sinks) {

@@ -169,12 +169,4 @@ oracle::Arrays ToArrays(const Weights& weights) {
   return arrays;
 }
 
-std::unique_ptr<const Decoder> ServingDecoder(const ModelConfig& config, const Weights& weights,
-                                              at::ScalarType compute_dtype,
-                                              std::optional<int64_t> vanilla_from) {
-  auto decoder = std::make_unique<Decoder>(config, Cast(weights, compute_dtype), compute_dtype);
-  decoder->PrepareToServe(vanilla_from);
-  return decoder;
-}
-
 }  // namespace triptych

@@ -6,13 +6,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/model/config.h"
 #include "tests/support/oracle.h"
@@ -53,11 +50,6 @@ ModelConfig SmallModel(const HeadShape& shape);
 Weights RandomWeights(const ModelConfig& config, uint64_t seed);
 Weights Cast(const Weights& weights, at::ScalarType dtype);
 oracle::Arrays ToArrays(const Weights& weights);
-
-// A decoder ready to serve; `vanilla_from` as Decoder::PrepareToServe takes it.
-std::unique_ptr<const Decoder> ServingDecoder(const ModelConfig& config, const Weights& weights,
-                                              at::ScalarType compute_dtype = at::kFloat,
-                                              std::optional<int64_t> vanilla_from = {});
 
 }  // namespace triptych
 

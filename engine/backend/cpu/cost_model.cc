@@ -1,4 +1,4 @@
-#include "engine/attention/cost_model.h"
+#include "engine/backend/cpu/cost_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansio
     expanded += heads * static_cast<double>(s.d_qk + s.d_rope + s.d_v);
     saved += heads * static_cast<double>(2 * s.rank - s.d_qk - s.d_v);
   }
-  if (saved <= 0) return kNeverVanilla;
+  if (saved <= 0) return kNeverExpand;
   // expansion_cost * expanded * S <= saved * S * (S + 1) / 2
   return static_cast<int64_t>(std::ceil(std::max(1.0, 2 * expansion_cost * expanded / saved - 1)));
 }

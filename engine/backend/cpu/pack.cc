@@ -1,16 +1,26 @@
-#include "engine/attention/linear.h"
+#include "engine/backend/cpu/pack.h"
+
+#include <stdexcept>
+
+#include "engine/decoder/weights.h"
 
 namespace triptych {
 namespace {
+
+WeightFormat FormatOf(const at::Tensor& weight) {
+  for (const auto& [name, format] : Names<WeightFormat>()) {
+    if (weight.scalar_type() == ToScalarType(format)) return format;
+  }
+  throw std::invalid_argument("weights that are neither float32 nor bfloat16 cannot be packed");
+}
 
 // weight: [groups, outputs, inputs], bias: [groups, outputs] or undefined
 PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias) {
   const at::Tensor rows = weight.contiguous();
   const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat).contiguous() : at::Tensor();
   const PackedLinear::Shape shape{rows.size(0), rows.size(1), rows.size(2)};
-  const float* bias_data = bias.defined() ? wide_bias.data_ptr<float>() : nullptr;
-  return WithElements(
-      rows, [&](const auto* elements) { return PackedLinear(shape, elements, bias_data); });
+  return PackedLinear(shape, FormatOf(rows), rows.data_ptr(),
+                      bias.defined() ? wide_bias.data_ptr<float>() : nullptr);
 }
 
 }  // namespace

@@ -1,16 +1,14 @@
 // Which way MLA attends the tokens of a prompt: definitions, section 7.
-#ifndef TRIPTYCH_ENGINE_ATTENTION_COST_MODEL_H_
-#define TRIPTYCH_ENGINE_ATTENTION_COST_MODEL_H_
+#ifndef TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_
+#define TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
-#include "engine/attention/latent_attention.h"
+#include "engine/backend/serving_model.h"
+#include "engine/model/latent_shape.h"
 
 namespace triptych {
-
-inline constexpr int64_t kNeverVanilla = std::numeric_limits<int64_t>::max();
 
 // What it costs to expand one element of a head's key or value and to lay it out for the kernel, in
 // the multiply-adds that it can save: what makes VanillaCrossover come near to where
@@ -37,4 +35,4 @@ int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansio
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_ATTENTION_COST_MODEL_H_
+#endif  // TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_

@@ -1,4 +1,4 @@
-#include "engine/attention/cost_model.h"
+#include "engine/backend/cpu/cost_model.h"
 
 #include <gtest/gtest.h>
 
@@ -41,8 +41,8 @@ TEST(CostModel, CrossoverIsWhereVanillaCostsNoMore) {
 }
 
 TEST(CostModel, NeverWhereTheReducedCoreIsNoLarger) {
-  EXPECT_EQ(VanillaCrossover({Shape(8, 32, 32)}, 1), kNeverVanilla);
-  EXPECT_EQ(VanillaCrossover({}, 1), kNeverVanilla);
+  EXPECT_EQ(VanillaCrossover({Shape(8, 32, 32)}, 1), kNeverExpand);
+  EXPECT_EQ(VanillaCrossover({}, 1), kNeverExpand);
   EXPECT_FALSE(VanillaCanPay(Shape(8, 32, 32, 16)));
   EXPECT_TRUE(VanillaCanPay(Shape(8, 32, 33)));
   // A layer that stays reduced does not count.

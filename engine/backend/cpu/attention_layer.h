@@ -1,0 +1,37 @@
+// An attention layer on kernels. Torch-free.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CPU_ATTENTION_LAYER_H_
+#define TRIPTYCH_ENGINE_BACKEND_CPU_ATTENTION_LAYER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kernels/context.h"
+#include "engine/kernels/paged_attention.h"
+
+namespace triptych {
+
+// The new tokens of a step, cut into runs that are attended in one way.
+struct LayerStep {
+  std::vector<int64_t> positions;  // [tokens], of each token in its sequence
+  std::vector<TokenRun> runs;      // in the order of their tokens
+  std::vector<bool> expand;        // [runs]: whether MLA attends the run by vanilla attention
+
+  int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
+};
+
+// Const methods are safe to call from several threads, each with a context of its own.
+class AttentionLayer {
+ public:
+  virtual ~AttentionLayer() = default;
+
+  // Causal self-attention of new tokens over the paged cache, their own rows included: writes the
+  // tokens' rows, then attends. A token's result is the same bits whatever else is in the step, and
+  // on any number of threads.
+  //   x: [tokens, D]   y: [tokens, D], not overlapping x
+  virtual void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
+                      KernelContext& context, float* y) const = 0;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CPU_ATTENTION_LAYER_H_

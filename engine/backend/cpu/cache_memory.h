@@ -1,0 +1,53 @@
+// The memory of a paged cache that kernels read.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CPU_CACHE_MEMORY_H_
+#define TRIPTYCH_ENGINE_BACKEND_CPU_CACHE_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "engine/base/formats.h"
+#include "engine/kernels/large_pages.h"
+#include "engine/kernels/paged_attention.h"
+
+namespace triptych {
+
+// Opaque rows for each layer, of any value until they are written. Only the attention that wrote a
+// row interprets it.
+class CacheMemory {
+ public:
+  // `row_widths`: of each layer. Throws std::bad_alloc.
+  CacheMemory(int64_t blocks, int64_t block_positions, const std::vector<int64_t>& row_widths,
+              CacheFormat format) {
+    for (const int64_t width : row_widths) {
+      const int64_t bytes = blocks * block_positions * RowBytes(format, width);
+      std::byte* const memory = static_cast<std::byte*>(::operator new (bytes, kAlignment));
+      memory_.emplace_back(memory);
+      AdviseLargePages(memory, bytes);
+      layers_.push_back({.elements = memory,
+                         .format = format,
+                         .row_width = width,
+                         .block_positions = block_positions});
+      bytes_ += bytes;
+    }
+  }
+
+  const PagedCache& layer(int64_t index) const { return layers_.at(index); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete (memory, kAlignment); }
+  };
+
+  std::vector<std::unique_ptr<std::byte, Free>> memory_;
+  std::vector<PagedCache> layers_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CPU_CACHE_MEMORY_H_

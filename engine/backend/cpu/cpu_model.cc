@@ -1,0 +1,120 @@
+#include "engine/backend/cpu/cpu_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/kernels/activation.h"
+#include "engine/kernels/norm.h"
+#include "engine/kernels/residual_stream.h"
+
+namespace triptych {
+
+CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendOptions& options,
+                   std::shared_ptr<KernelContext> context)
+    : config_(config),
+      weights_(std::move(weights)),
+      context_(std::move(context)),
+      info_(MakeInfo(config, options, weights_.expand_from)),
+      cache_(info_.blocks, options.block_positions, CacheRowElements(config),
+             options.cache_format) {
+  info_.cache_bytes = cache_.bytes();
+}
+
+std::span<const float> CpuModel::Step(const StepInput& step) {
+  CheckStep(step, info_);
+  CutIntoRuns(step);
+  const int64_t tokens = step_.tokens(), rows = std::ssize(step.logit_rows);
+  const int64_t width = config_.hidden_size, vocab = config_.vocab_size;
+  if (std::ssize(logits_) < rows * vocab) logits_.resize(rows * vocab);
+
+  KernelContext& context = *context_;
+  const Workspace::Scope scope(context.workspace);
+  float* const x = context.workspace.Floats(tokens * width);
+  float* const normal = context.workspace.Floats(std::max(tokens, rows) * width);
+  float* const branch = context.workspace.Floats(std::max(tokens, rows) * width);
+  Embed(step, x);
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    const CpuWeights::Layer& layer = weights_.layers[i];
+    Normalize(layer.attention_norm, x, tokens, normal);
+    layer.attention->Attend(normal, step_, cache_.layer(i), context, branch);
+    Add(branch, tokens * width, x, context);
+    Normalize(layer.mlp_norm, x, tokens, normal);
+    Mlp(layer, normal, tokens, branch);
+    Add(branch, tokens * width, x, context);
+  }
+  float* const wanted = branch;  // [rows, D]
+  CopyRows(WeightFormat::kFloat32, x, step.logit_rows.data(), rows, width, wanted, context);
+  Normalize(weights_.final_norm, wanted, rows, normal);
+  weights_.output.Apply(normal, rows, logits_.data(), context);
+  return {logits_.data(), static_cast<size_t>(rows * vocab)};
+}
+
+void CpuModel::CutIntoRuns(const StepInput& step) {
+  step_.positions.clear();
+  step_.runs.clear();
+  step_.expand.clear();
+  for (const StepInput::Sequence& sequence : step.sequences) {
+    const int64_t begin = sequence.start, end = sequence.start + sequence.count;
+    const int64_t expand_begin = std::clamp(info_.expand_from.value_or(end), begin, end);
+    const int64_t expand_end = std::clamp(sequence.prompt, expand_begin, end);
+    const auto add = [&](int64_t from, int64_t to, bool expand) {
+      if (from == to) return;
+      step_.runs.push_back({sequence.blocks, from, to - from});
+      step_.expand.push_back(expand);
+    };
+    add(begin, expand_begin, false);
+    add(expand_begin, expand_end, true);
+    add(expand_end, end, false);
+    for (int64_t position = begin; position < end; ++position) {
+      step_.positions.push_back(position);
+    }
+  }
+}
+
+void CpuModel::Embed(const StepInput& step, float* y) {
+  const int64_t tokens = step_.tokens(), width = config_.hidden_size;
+  const PackedLinear& embedding = weights_.embedding ? *weights_.embedding : weights_.output;
+  embedding.CopyWeights(step.ids.data(), tokens, y, *context_);
+  if (weights_.positions.empty()) return;
+  AddRows(WeightFormat::kFloat32, weights_.positions.data(), step_.positions.data(), tokens, width, y, *context_);
+}
+
+void CpuModel::Normalize(const CpuWeights::Norm& norm, const float* x, int64_t rows, float* y) {
+  const int64_t width = config_.hidden_size;
+  const auto eps = static_cast<float>(config_.norm_eps);
+  switch (config_.norm) {
+    case NormKind::kRmsNorm:
+      RmsNormRows(x, width, rows, width, norm.weight.data(), eps, y, width, *context_);
+      break;
+    case NormKind::kLayerNorm: {
+      const float* const bias = norm.bias.empty() ? nullptr : norm.bias.data();
+      LayerNormRows(x, width, rows, width, norm.weight.data(), bias, eps, y, width, *context_);
+      break;
+    }
+  }
+}
+
+void CpuModel::Mlp(const CpuWeights::Layer& layer, const float* x, int64_t rows, float* y) {
+  const Workspace::Scope scope(context_->workspace);
+  const int64_t width = config_.intermediate_size;
+  // [rows, gate, then up]
+  float* h = context_->workspace.Floats(rows * layer.mlp_in.shape().outputs);
+  layer.mlp_in.Apply(x, rows, h, *context_);
+  switch (config_.hidden_act) {
+    case HiddenAct::kSilu: {
+      float* const gated = context_->workspace.Floats(rows * width);
+      GatedSilu(h, rows, width, gated, *context_);
+      h = gated;
+      break;
+    }
+    case HiddenAct::kGelu:
+      GeluTanh(h, rows, width, *context_);
+      break;
+    case HiddenAct::kGeluExact:
+      Gelu(h, rows, width, *context_);
+      break;
+  }
+  layer.mlp_down.Apply(h, rows, y, *context_);
+}
+
+}  // namespace triptych

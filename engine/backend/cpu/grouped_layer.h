@@ -1,0 +1,37 @@
+// Multi-head, grouped-query and multi-query attention on kernels. Torch-free.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CPU_GROUPED_LAYER_H_
+#define TRIPTYCH_ENGINE_BACKEND_CPU_GROUPED_LAYER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cpu/attention_layer.h"
+#include "engine/kernels/packed_linear.h"
+#include "engine/kernels/paged_attention.h"
+
+namespace triptych {
+
+class GroupedLayer final : public AttentionLayer {
+ public:
+  struct Weights {
+    PackedLinear qkv;  // [H * d_qk + G * d_qk + G * d_v, D]
+    PackedLinear o;    // [D, H * d_v]
+    // [max_positions, 2, d_qk / 2]: cosines, then sines; null unless queries and keys are rotated.
+    std::shared_ptr<const std::vector<float>> rotation;
+  };
+
+  GroupedLayer(const PagedRowLayout& layout, Weights weights);
+
+  void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
+              KernelContext& context, float* y) const override;
+
+ private:
+  PagedRowLayout layout_;
+  float scale_;  // 1 / sqrt(d_qk)
+  Weights weights_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CPU_GROUPED_LAYER_H_

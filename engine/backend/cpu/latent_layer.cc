@@ -1,0 +1,142 @@
+#include "engine/backend/cpu/latent_layer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "engine/base/ceil_div.h"
+#include "engine/kernels/norm.h"
+#include "engine/kernels/rotation.h"
+#include "engine/model/row_layout.h"
+
+namespace triptych {
+
+LatentLayer::LatentLayer(const LatentShape& shape, Weights weights)
+    : shape_(shape),
+      layout_(LatentRowLayout(shape.heads, shape.rank, shape.d_rope)),
+      scale_(static_cast<float>(shape.reduced_scale())),
+      weights_(std::move(weights)) {}
+
+void LatentLayer::Attend(const float* x, const LayerStep& step, const PagedCache& cache,
+                         KernelContext& context, float* y) const {
+  const Workspace::Scope scope(context.workspace);
+  const int64_t tokens = step.tokens(), stride = in_width();
+  // [tokens, query_width + r + d_R]
+  float* const projected = context.workspace.Floats(tokens * stride);
+  weights_.in.Apply(x, tokens, projected, context);
+  NormAndRotate(step, projected, context);
+  WritePagedRows(projected + query_width(), stride, step.runs, cache, context);
+
+  // [tokens, H, d_v], or of premultiplied weights [tokens, H, r]
+  const int64_t width = shape_.heads * (weights_.factors ? shape_.d_v : shape_.rank);
+  float* const attended = context.workspace.Floats(tokens * width);
+  if (weights_.factors) {
+    AttendFactored(step, projected, cache, context, attended);
+  } else {
+    PagedAttention(projected, stride, cache, layout_, scale_, step.runs, attended, width, context);
+  }
+  weights_.o.Apply(attended, tokens, y, context);
+}
+
+void LatentLayer::NormAndRotate(const LayerStep& step, float* projected,
+                                KernelContext& context) const {
+  const int64_t tokens = step.tokens(), stride = in_width(), d_rope = shape_.d_rope;
+  float* const rows = projected + query_width();
+  if (!weights_.latent_norm.empty()) {
+    RmsNormRows(rows, stride, tokens, shape_.rank, weights_.latent_norm.data(),
+            static_cast<float>(shape_.norm_eps), rows, stride, context);
+  }
+  if (d_rope == 0) return;
+  const float* const table = weights_.rotation->data();
+  const int64_t head = query_width() / shape_.heads;
+  RotateHeads(table, step.positions.data(), tokens,
+         {.heads = 1, .dim = d_rope, .head_stride = 0, .row_stride = stride}, rows + shape_.rank,
+         context);
+  RotateHeads(table, step.positions.data(), tokens,
+         {.heads = shape_.heads, .dim = d_rope, .head_stride = head, .row_stride = stride},
+         projected + head - d_rope, context);
+}
+
+void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
+                                 const PagedCache& cache, KernelContext& context,
+                                 float* values) const {
+  const std::span<const TokenRun> runs = step.runs;
+  int64_t token = 0;
+  for (size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
+    // Runs that attend reduced go together; one that expands goes alone.
+    const bool expand = weights_.factors->expand_keys && step.expand[begin];
+    for (end = begin + 1; !expand && end < runs.size(); ++end) {
+      if (weights_.factors->expand_keys && step.expand[end]) break;
+    }
+    int64_t count = 0;
+    for (size_t i = begin; i < end; ++i) count += runs[i].count;
+    const Span span{.runs = runs.subspan(begin, end - begin),
+                    .tokens = count,
+                    .queries = projected + token * in_width(),
+                    .values = values + token * shape_.heads * shape_.d_v};
+    if (expand) {
+      AttendVanilla(span, cache, context);
+    } else {
+      AttendReduced(span, cache, context);
+    }
+    token += count;
+  }
+}
+
+void LatentLayer::AttendReduced(const Span& span, const PagedCache& cache,
+                                KernelContext& context) const {
+  const Workspace::Scope scope(context.workspace);
+  const int64_t heads = shape_.heads, rank = shape_.rank, d_rope = shape_.d_rope;
+  const int64_t head = shape_.d_qk + d_rope, reduced_head = rank + d_rope;
+  const int64_t width = heads * reduced_head;
+  float* const queries = context.workspace.Floats(span.tokens * width);  // [tokens, H, r + d_R]
+  weights_.factors->uk.Apply(span.queries, {in_width(), head}, span.tokens, queries,
+                             {width, reduced_head}, context);
+  for (int64_t t = 0; t < span.tokens && d_rope > 0; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      std::copy_n(span.queries + t * in_width() + h * head + shape_.d_qk, d_rope,
+                  queries + t * width + h * reduced_head + rank);
+    }
+  }
+  float* const latents = context.workspace.Floats(span.tokens * heads * rank);  // [tokens, H, r]
+  PagedAttention(queries, width, cache, layout_, scale_, span.runs, latents, heads * rank, context);
+  weights_.factors->uv.Apply(latents, span.tokens, span.values, context);
+}
+
+void LatentLayer::AttendVanilla(const Span& span, const PagedCache& cache,
+                                KernelContext& context) const {
+  constexpr int64_t kBlockPositions = 16;
+  const Workspace::Scope scope(context.workspace);
+  const TokenRun& run = span.runs.front();
+  const int64_t length = run.start + run.count, rank = shape_.rank, d_rope = shape_.d_rope;
+  const int64_t key_width = shape_.d_qk + d_rope, width = key_width + shape_.d_v;
+  float* const rows = context.workspace.Floats(length * row_width());  // [length, r + d_R]
+  ReadPagedRows(cache, run.blocks, length, rows);
+  // A cache of one head: a row is its key, then its value.
+  const int64_t blocks = CeilDiv(length, kBlockPositions);
+  float* const expanded = context.workspace.Floats(length * width);  // [length, d_qk + d_R + d_v]
+  const PagedCache head_cache{
+      .elements = context.workspace.Floats(blocks * kBlockPositions * width),
+      .format = CacheFormat::kFloat32,
+      .row_width = width,
+      .block_positions = kBlockPositions};
+  std::vector<int32_t> table(blocks);
+  std::iota(table.begin(), table.end(), 0);
+  const TokenRun whole{table.data(), 0, length}, queries{table.data(), run.start, run.count};
+  const PagedRowLayout layout = GroupedRowLayout(1, 1, key_width, shape_.d_v);
+  for (int64_t h = 0; h < shape_.heads; ++h) {
+    weights_.factors->expand_keys->ApplyGroup(h, rows, row_width(), length, expanded, width,
+                                              context);
+    for (int64_t p = 0; p < length && d_rope > 0; ++p) {
+      std::copy_n(rows + p * row_width() + rank, d_rope, expanded + p * width + shape_.d_qk);
+    }
+    weights_.factors->uv.ApplyGroup(h, rows, row_width(), length, expanded + key_width, width,
+                                    context);
+    WritePagedRows(expanded, width, {&whole, 1}, head_cache, context);
+    PagedAttention(span.queries + h * key_width, in_width(), head_cache, layout, scale_,
+                   {&queries, 1}, span.values + h * shape_.d_v, shape_.heads * shape_.d_v, context);
+  }
+}
+
+}  // namespace triptych

@@ -1,0 +1,77 @@
+// Multi-head latent attention on kernels (definitions, section 4). Torch-free.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CPU_LATENT_LAYER_H_
+#define TRIPTYCH_ENGINE_BACKEND_CPU_LATENT_LAYER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/backend/cpu/attention_layer.h"
+#include "engine/kernels/packed_linear.h"
+#include "engine/kernels/paged_attention.h"
+#include "engine/model/latent_shape.h"
+
+namespace triptych {
+
+// Attends reduced; and those runs of a step that ask for it by vanilla attention, if the weights
+// are factored and expansion was prepared.
+class LatentLayer final : public AttentionLayer {
+ public:
+  struct Weights {
+    // The reduced queries, W_Q (factored) or W^_Q (premultiplied), then kv_a.
+    PackedLinear in;
+    PackedLinear o;                  // W_O or W^_O
+    std::vector<float> latent_norm;  // [r], or empty
+    // [max_positions, 2, d_R / 2]: cosines, then sines; null where d_R is 0.
+    std::shared_ptr<const std::vector<float>> rotation;
+    // Factored weights alone have these.
+    struct Factors {
+      PackedLinear uk;  // per head W_UK[h]^T: [r, d_qk]
+      PackedLinear uv;  // per head W_UV[h]: [d_v, r]
+      // Per head W_UK[h]: [d_qk, r]. The one weight that is held twice: a product reads its inputs
+      // along the other side. Absent if no run asks for vanilla attention.
+      std::optional<PackedLinear> expand_keys;
+    };
+    std::optional<Factors> factors;
+  };
+
+  LatentLayer(const LatentShape& shape, Weights weights);
+
+  void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
+              KernelContext& context, float* y) const override;
+
+ private:
+  // Consecutive runs of a step that are attended in one way.
+  struct Span {
+    std::span<const TokenRun> runs;
+    int64_t tokens;
+    const float* queries;  // of token t [H, d_qk + d_R], at t * in_width(); factored
+    float* values;         // [tokens, H, d_v]
+  };
+
+  int64_t in_width() const { return weights_.in.shape().outputs; }
+  int64_t row_width() const { return shape_.rank + shape_.d_rope; }
+  // Elements of all heads' queries as `in` gives them.
+  int64_t query_width() const { return in_width() - row_width(); }
+
+  // `projected`: what `in` gives, [tokens, in_width()]: norms the latents and rotates queries and
+  // decoupled keys in place.
+  void NormAndRotate(const LayerStep& step, float* projected, KernelContext& context) const;
+  // The values of factored weights for every run, each in its way: [tokens, H, d_v].
+  void AttendFactored(const LayerStep& step, const float* projected, const PagedCache& cache,
+                      KernelContext& context, float* values) const;
+  void AttendReduced(const Span& span, const PagedCache& cache, KernelContext& context) const;
+  // One run. Keys and values are expanded for one head at a time.
+  void AttendVanilla(const Span& span, const PagedCache& cache, KernelContext& context) const;
+
+  LatentShape shape_;
+  PagedRowLayout layout_;
+  float scale_;  // 1 / sqrt(r + d_R)
+  Weights weights_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CPU_LATENT_LAYER_H_

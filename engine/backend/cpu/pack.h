@@ -1,0 +1,27 @@
+// Weights as kernels read them.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CPU_PACK_H_
+#define TRIPTYCH_ENGINE_BACKEND_CPU_PACK_H_
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "engine/attention/linear.h"
+#include "engine/kernels/packed_linear.h"
+
+namespace triptych {
+
+// Linear layers that read the same input as one, whose outputs follow one another. Weights are all
+// float32 or all bfloat16; those not defined are left out.
+PackedLinear Pack(const std::vector<Linear>& layers);
+
+// A product per head.
+//   weight: [heads, out, in] float32 or bfloat16
+PackedLinear PackHeads(const at::Tensor& weight);
+
+// A tensor's elements in float32; none if it is undefined.
+std::vector<float> ToFloats(const at::Tensor& tensor);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CPU_PACK_H_

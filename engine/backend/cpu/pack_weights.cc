@@ -1,0 +1,107 @@
+#include "engine/backend/cpu/pack_weights.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/cpu/cost_model.h"
+#include "engine/backend/cpu/grouped_layer.h"
+#include "engine/backend/cpu/latent_layer.h"
+#include "engine/backend/cpu/pack.h"
+#include "engine/decoder/layer_weights.h"
+#include "engine/model/row_layout.h"
+
+namespace triptych {
+namespace {
+
+using RotationTable = std::shared_ptr<const std::vector<float>>;
+
+// The position of a prompt from which on factored layers expand keys and values; absent if that is
+// beyond the context or no layer can gain by it.
+std::optional<int64_t> ExpandFrom(const ModelConfig& config, std::optional<int64_t> asked) {
+  std::vector<LatentShape> factored;
+  const std::vector<ReducedForm> forms = ReducedForms(config);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (forms[i] == ReducedForm::kFactored) {
+      factored.push_back(LatentShapeOf(config, static_cast<int64_t>(i)));
+    }
+  }
+  const int64_t crossover = VanillaCrossover(factored, kExpansionCost);
+  if (crossover == kNeverExpand) return std::nullopt;
+  const int64_t from = asked.value_or(crossover);
+  if (from >= config.max_position_embeddings) return std::nullopt;
+  return from;
+}
+
+CpuWeights::Norm PackNorm(const NormWeights& norm) {
+  return {.weight = ToFloats(norm.weight), .bias = ToFloats(norm.bias)};
+}
+
+std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config,
+                                                  const GroupedWeights& weights,
+                                                  const RotationTable& rotation) {
+  return std::make_unique<GroupedLayer>(
+      GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads, config.head_dim,
+                       config.head_dim),
+      GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}),
+                            .o = Pack({weights.o}),
+                            .rotation = rotation});
+}
+
+}  // namespace
+
+std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
+                                                 const ReducedWeights& weights,
+                                                 const RotationTable& rotation, bool expand) {
+  LatentLayer::Weights packed{.in = Pack({weights.q, weights.kv_a}),
+                              .o = Pack({weights.o}),
+                              .latent_norm = ToFloats(weights.latent_norm),
+                              .rotation = rotation,
+                              .factors = {}};
+  if (weights.form == ReducedForm::kFactored) {
+    packed.factors = {.uk = PackHeads(weights.uk.transpose(1, 2)),
+                      .uv = PackHeads(weights.uv),
+                      .expand_keys = {}};
+    if (expand && VanillaCanPay(shape)) packed.factors->expand_keys = PackHeads(weights.uk);
+  }
+  return std::make_unique<LatentLayer>(shape, std::move(packed));
+}
+
+CpuWeights PackWeights(const ModelConfig& config, Weights weights,
+                       std::optional<int64_t> expand_from) {
+  CpuWeights packed;
+  if (config.attention == AttentionKind::kMla) packed.expand_from = ExpandFrom(config, expand_from);
+  packed.output = Pack({{FindOutputMatrix(config, weights), {}}});
+  if (!config.tie_word_embeddings) {
+    packed.embedding = Pack({{weights.at("model.embed_tokens.weight"), {}}});
+  }
+  packed.positions = ToFloats(PositionTable(config, weights));
+  packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
+  RotationTable rotation;
+  if (const at::Tensor table = MakeRotary(config, at::kCPU).Table(); table.defined()) {
+    rotation = std::make_shared<const std::vector<float>>(ToFloats(table));
+  }
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    CpuWeights::Layer& layer = packed.layers.emplace_back();
+    layer.attention_norm = PackNorm(FindNorm(weights, AttentionNormName(i)));
+    layer.mlp_norm = PackNorm(FindNorm(weights, MlpNormName(i)));
+    if (config.attention == AttentionKind::kMla) {
+      const LatentShape shape = LatentShapeOf(config, i);
+      layer.attention = PackLatent(
+          shape, Reduce(shape, FindLatent(weights, i), SmallerForm(shape, config.hidden_size)),
+          rotation, packed.expand_from.has_value());
+    } else {
+      layer.attention = PackGrouped(config, FindGrouped(weights, i), rotation);
+    }
+    const MlpWeights mlp = FindMlp(weights, i);
+    layer.mlp_in = Pack({mlp.gate, mlp.up});
+    layer.mlp_down = Pack({mlp.down});
+    std::erase_if(weights, [&, prefix = LayerPrefix(i)](const auto& tensor) {
+      return tensor.first.starts_with(prefix);
+    });
+  }
+  return packed;
+}
+
+}  // namespace triptych

@@ -1,0 +1,38 @@
+#include "engine/backend/serving_model.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace triptych {
+namespace {
+
+void Check(int64_t index, int64_t size, const char* what) {
+  if (index >= 0 && index < size) return;
+  throw std::out_of_range(std::string(what) + " " + std::to_string(index) + "; allowed: 0 to " +
+                          std::to_string(size - 1));
+}
+
+}  // namespace
+
+void CheckStep(const StepInput& step, const ServingModelInfo& info) {
+  for (const int64_t id : step.ids) Check(id, info.vocab_size, "token id");
+  for (const StepInput::Sequence& sequence : step.sequences) {
+    Check(sequence.start, info.max_positions, "position");
+    Check(sequence.start + sequence.count - 1, info.max_positions, "position");
+  }
+}
+
+ServingModelInfo MakeInfo(const ModelConfig& config, const BackendOptions& options,
+                          std::optional<int64_t> expand_from) {
+  ServingModelInfo info{.vocab_size = config.vocab_size,
+                        .max_positions = config.max_position_embeddings,
+                        .geometry = MakeCacheGeometry(config, options.cache_format,
+                                                      options.block_positions),
+                        .blocks = 0,
+                        .cache_bytes = 0,
+                        .expand_from = expand_from};
+  info.blocks = BlocksIn(info.geometry, options.kv_cache_bytes);
+  return info;
+}
+
+}  // namespace triptych

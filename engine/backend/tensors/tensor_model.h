@@ -1,0 +1,58 @@
+// A decoder that serves on LibTorch's operations, in any dtype and on any device.
+#ifndef TRIPTYCH_ENGINE_BACKEND_TENSORS_TENSOR_MODEL_H_
+#define TRIPTYCH_ENGINE_BACKEND_TENSORS_TENSOR_MODEL_H_
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/attention/attention.h"
+#include "engine/backend/serving_model.h"
+#include "engine/decoder/frame.h"
+#include "engine/decoder/weights.h"
+#include "engine/model/config.h"
+
+namespace triptych {
+
+// Sequences are attended one after another; MLA reduced, always. Results may round differently in
+// another batch.
+class TensorModel final : public ServingModel {
+ public:
+  // Serves on the weights' device, where the cache is too, and shares their tensors. `cache_dtype`:
+  // of the cache's elements. Throws LoadError if the cache would hold no block.
+  TensorModel(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype,
+              const BackendOptions& options);
+
+  // What LibTorch throws becomes a std::runtime_error of one line.
+  std::span<const float> Step(const StepInput& step) override;
+  const ServingModelInfo& info() const override { return info_; }
+
+  // A step's logits [rows, vocab_size] in float32 or wider, on the device.
+  at::Tensor Logits(const StepInput& step);
+
+  // A layer's cache [blocks, row_width, block_positions], for those who look into it or fill it.
+  at::Tensor& cache(int64_t layer) { return cache_.at(layer); }
+
+ private:
+  // A step's numbers as tensors on the device.
+  struct TensorStep;
+
+  // Writes the rows of new tokens into a layer's cache.
+  //   rows: [tokens, row_width]
+  void WriteRows(const at::Tensor& rows, const TensorStep& step, int64_t layer);
+  // q: [tokens, H, key_width] -> [tokens, H * value_width]
+  at::Tensor Attend(const at::Tensor& q, const TensorStep& step, int64_t layer) const;
+
+  DecoderFrame frame_;
+  std::vector<std::unique_ptr<const CachedAttention>> attention_;  // of each layer
+  ServingModelInfo info_;
+  std::vector<at::Tensor> cache_;  // of each layer
+  at::Tensor logits_;              // of the last step, in the CPU's memory
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_TENSORS_TENSOR_MODEL_H_

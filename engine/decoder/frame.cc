@@ -1,0 +1,54 @@
+#include "engine/decoder/frame.h"
+
+#include "engine/attention/rms_norm.h"
+
+namespace triptych {
+
+DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights,
+                           at::ScalarType compute_dtype)
+    : config_(config),
+      compute_dtype_(compute_dtype),
+      residual_dtype_(compute_dtype == at::kDouble ? at::kDouble : at::kFloat),
+      token_embedding_(weights.at("model.embed_tokens.weight")),
+      position_table_(PositionTable(config, weights)),
+      final_norm_(FindNorm(weights, kFinalNormName)),
+      output_{FindOutputMatrix(config, weights), {}} {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    layers_.push_back({.attention_norm = FindNorm(weights, AttentionNormName(layer)),
+                       .mlp_norm = FindNorm(weights, MlpNormName(layer)),
+                       .mlp = FindMlp(weights, layer)});
+  }
+}
+
+at::Tensor DecoderFrame::Embed(const at::Tensor& ids, const at::Tensor& positions) const {
+  const at::Tensor tokens = at::embedding(token_embedding_, ids).to(residual_dtype_);
+  if (!position_table_.defined()) return tokens;
+  return tokens + at::embedding(position_table_, positions).to(residual_dtype_);
+}
+
+at::Tensor DecoderFrame::Normalize(const NormWeights& norm, const at::Tensor& x) const {
+  switch (config_.norm) {
+    case NormKind::kRmsNorm:
+      return RmsNorm(x, norm.weight, config_.norm_eps);
+    case NormKind::kLayerNorm: {
+      const at::Tensor bias = norm.bias.defined() ? norm.bias.to(x.scalar_type()) : at::Tensor();
+      return at::layer_norm(x, {x.size(-1)}, norm.weight.to(x.scalar_type()), bias,
+                            config_.norm_eps);
+    }
+  }
+  return {};
+}
+
+at::Tensor DecoderFrame::Mlp(const MlpWeights& mlp, const at::Tensor& x) const {
+  switch (config_.hidden_act) {
+    case HiddenAct::kSilu:
+      return mlp.down(at::silu(mlp.gate(x)) * mlp.up(x));
+    case HiddenAct::kGelu:
+      return mlp.down(at::gelu(mlp.up(x), "tanh"));
+    case HiddenAct::kGeluExact:
+      return mlp.down(at::gelu(mlp.up(x), "none"));
+  }
+  return {};
+}
+
+}  // namespace triptych

@@ -1,0 +1,76 @@
+// The decoder around its attention (definitions, section 9), on LibTorch's operations: embedding,
+// pre-norm residual blocks, output matrix.
+#ifndef TRIPTYCH_ENGINE_DECODER_FRAME_H_
+#define TRIPTYCH_ENGINE_DECODER_FRAME_H_
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/attention/linear.h"
+#include "engine/decoder/layer_weights.h"
+#include "engine/decoder/weights.h"
+#include "engine/model/config.h"
+
+namespace triptych {
+
+// Const methods are safe to call from several threads.
+class DecoderFrame {
+ public:
+  // `weights` holds what ExpectedTensors(config) lists; tensors are shared, not copied, and those
+  // of attention are not kept. Linear layers compute in `compute_dtype`; the residual stream and
+  // the logits in float32, or in float64 if that is the compute dtype.
+  DecoderFrame(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype);
+
+  // The residual stream after all blocks. attend(layer, normal) is what attention adds to it and
+  // add(x, branch) adds.
+  //   ids: [..., length] int64   positions: [length] int64
+  //   normal: [..., length, D] in the compute dtype
+  //   returns [..., length, D]
+  template <typename Attend, typename Add>
+  at::Tensor Hidden(const at::Tensor& ids, const at::Tensor& positions, const Attend& attend,
+                    const Add& add) const {
+    at::Tensor x = Embed(ids, positions);
+    for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+      const Layer& layer = layers_[i];
+      x = add(x, attend(i, Normalize(layer.attention_norm, x).to(compute_dtype_)));
+      x = add(x, Mlp(layer.mlp, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
+    }
+    return x;
+  }
+  // hidden: [..., D] -> logits [..., vocab_size]
+  at::Tensor Logits(const at::Tensor& hidden) const {
+    return output_(Normalize(final_norm_, hidden));
+  }
+
+  const ModelConfig& config() const { return config_; }
+  at::Device device() const { return token_embedding_.device(); }
+
+ private:
+  struct Layer {
+    NormWeights attention_norm;
+    NormWeights mlp_norm;
+    MlpWeights mlp;
+  };
+
+  // ids: [...], positions: broadcastable to ids -> [..., D]
+  at::Tensor Embed(const at::Tensor& ids, const at::Tensor& positions) const;
+  // x: [..., D] -> [..., D] in x's dtype.
+  at::Tensor Normalize(const NormWeights& norm, const at::Tensor& x) const;
+  // x: [..., D] in the compute dtype -> [..., D].
+  at::Tensor Mlp(const MlpWeights& mlp, const at::Tensor& x) const;
+
+  ModelConfig config_;
+  at::ScalarType compute_dtype_;
+  at::ScalarType residual_dtype_;
+  at::Tensor token_embedding_;  // [vocab, D]
+  at::Tensor position_table_;   // [max_positions, D], or undefined
+  std::vector<Layer> layers_;
+  NormWeights final_norm_;
+  Linear output_;  // [vocab, D]
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_DECODER_FRAME_H_

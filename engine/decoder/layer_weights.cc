@@ -1,0 +1,83 @@
+#include "engine/decoder/layer_weights.h"
+
+namespace triptych {
+namespace {
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+at::Tensor Find(const Weights& weights, const std::string& name) {
+  const auto found = weights.find(name);
+  return found == weights.end() ? at::Tensor() : found->second;
+}
+
+Linear FindLinear(const Weights& weights, const std::string& name) {
+  return {.weight = Find(weights, name + ".weight"), .bias = Find(weights, name + ".bias")};
+}
+
+// sin(p / 10000^(2i/D)) at 2i, cos at 2i+1 (Vaswani et al. 2017, arXiv:1706.03762).
+at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
+  const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
+  const at::Tensor angles = at::arange(positions, at::kDouble).unsqueeze(1) *
+                            at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
+  return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);  // [positions, D]
+}
+
+}  // namespace
+
+NormWeights FindNorm(const Weights& weights, const std::string& name) {
+  return {.weight = Find(weights, name + ".weight"), .bias = Find(weights, name + ".bias")};
+}
+
+MlpWeights FindMlp(const Weights& weights, int64_t layer) {
+  const std::string mlp = LayerPrefix(layer) + "mlp.";
+  return {.gate = FindLinear(weights, mlp + "gate_proj"),
+          .up = FindLinear(weights, mlp + "up_proj"),
+          .down = FindLinear(weights, mlp + "down_proj")};
+}
+
+GroupedWeights FindGrouped(const Weights& weights, int64_t layer) {
+  const std::string attention = LayerPrefix(layer) + "self_attn.";
+  return {.q = FindLinear(weights, attention + "q_proj"),
+          .k = FindLinear(weights, attention + "k_proj"),
+          .v = FindLinear(weights, attention + "v_proj"),
+          .o = FindLinear(weights, attention + "o_proj")};
+}
+
+LatentWeights FindLatent(const Weights& weights, int64_t layer) {
+  const std::string attention = LayerPrefix(layer) + "self_attn.";
+  return {.q = FindLinear(weights, attention + "q_proj"),
+          .kv_a = FindLinear(weights, attention + "kv_a_proj_with_mqa"),
+          .latent_norm = Find(weights, attention + "kv_a_layernorm.weight"),
+          .kv_b = weights.at(attention + "kv_b_proj.weight"),
+          .o = FindLinear(weights, attention + "o_proj")};
+}
+
+std::string AttentionNormName(int64_t layer) { return LayerPrefix(layer) + "input_layernorm"; }
+std::string MlpNormName(int64_t layer) { return LayerPrefix(layer) + "post_attention_layernorm"; }
+
+at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights) {
+  return weights.at(config.tie_word_embeddings ? kEmbedding : "lm_head.weight");
+}
+
+at::Tensor PositionTable(const ModelConfig& config, const Weights& weights) {
+  switch (config.position_embedding) {
+    case PositionEmbedding::kLearned:
+      return weights.at("model.embed_positions.weight");
+    case PositionEmbedding::kSinusoidal:
+      return SinusoidalPositions(config.max_position_embeddings, config.hidden_size)
+          .to(weights.at(kEmbedding).device());
+    case PositionEmbedding::kRope:
+    case PositionEmbedding::kNone:
+      return {};
+  }
+  return {};
+}
+
+Rotary MakeRotary(const ModelConfig& config, at::Device device) {
+  if (config.position_embedding != PositionEmbedding::kRope) return {};
+  const bool mla = config.attention == AttentionKind::kMla;
+  return Rotary(config.max_position_embeddings, mla ? config.qk_rope_head_dim : config.head_dim,
+                config.rope_theta, device);
+}
+
+}  // namespace triptych

@@ -1,0 +1,55 @@
+// The weights of a decoder's layers, found by the names that checkpoints give them.
+#ifndef TRIPTYCH_ENGINE_DECODER_LAYER_WEIGHTS_H_
+#define TRIPTYCH_ENGINE_DECODER_LAYER_WEIGHTS_H_
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <string>
+
+#include "engine/attention/grouped_attention.h"
+#include "engine/attention/latent_attention.h"
+#include "engine/attention/linear.h"
+#include "engine/attention/rotary.h"
+#include "engine/decoder/weights.h"
+#include "engine/model/config.h"
+
+namespace triptych {
+
+struct NormWeights {
+  at::Tensor weight;  // [D]
+  at::Tensor bias;    // [D], or undefined
+};
+
+struct MlpWeights {
+  Linear gate;  // [intermediate, D]; undefined under GELU
+  Linear up;    // [intermediate, D]
+  Linear down;  // [D, intermediate]
+};
+
+// Every function below shares the tensors and copies nothing. What a config does not have is
+// undefined.
+
+NormWeights FindNorm(const Weights& weights, const std::string& name);
+MlpWeights FindMlp(const Weights& weights, int64_t layer);
+GroupedWeights FindGrouped(const Weights& weights, int64_t layer);
+LatentWeights FindLatent(const Weights& weights, int64_t layer);
+
+// The norms before a layer's attention and before its MLP, and the one after all layers.
+std::string AttentionNormName(int64_t layer);
+std::string MlpNormName(int64_t layer);
+inline constexpr const char* kFinalNormName = "model.norm";
+
+// The embedding itself if the two are tied.
+at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights);
+
+// What is added to the embedding: learned or sinusoidal positions [max_positions, D], or undefined.
+at::Tensor PositionTable(const ModelConfig& config, const Weights& weights);
+
+// Of queries and keys, or of decoupled keys under MLA; undefined unless positions are rotary. The
+// layers share it.
+Rotary MakeRotary(const ModelConfig& config, at::Device device);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_DECODER_LAYER_WEIGHTS_H_

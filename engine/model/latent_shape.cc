@@ -1,0 +1,45 @@
+#include "engine/model/latent_shape.h"
+
+#include <cmath>
+
+namespace triptych {
+
+double LatentShape::reduced_scale() const {
+  return 1.0 / std::sqrt(static_cast<double>(rank + d_rope));
+}
+
+LatentShape LatentShapeOf(const ModelConfig& config, int64_t layer) {
+  return {.heads = config.num_attention_heads,
+          .d_qk = config.head_dim,
+          .d_v = config.head_dim,
+          .rank = config.kv_lora_rank.at(layer),
+          .d_rope = config.qk_rope_head_dim,
+          .norm_eps = config.norm_eps};
+}
+
+std::string_view Name(ReducedForm form) {
+  switch (form) {
+    case ReducedForm::kFactored:
+      return "factored";
+    case ReducedForm::kPremultiplied:
+      return "premultiplied";
+  }
+  return {};
+}
+
+ReducedForm SmallerForm(const LatentShape& shape, int64_t width) {
+  const int64_t premultiplied = 2 * shape.heads * shape.rank * width;
+  const int64_t factored = shape.heads * (shape.d_qk + shape.d_v) * (width + shape.rank);
+  return premultiplied <= factored ? ReducedForm::kPremultiplied : ReducedForm::kFactored;
+}
+
+std::vector<ReducedForm> ReducedForms(const ModelConfig& config) {
+  std::vector<ReducedForm> forms;
+  if (config.attention != AttentionKind::kMla) return forms;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    forms.push_back(SmallerForm(LatentShapeOf(config, layer), config.hidden_size));
+  }
+  return forms;
+}
+
+}  // namespace triptych

@@ -1,0 +1,44 @@
+// The widths of a latent attention layer, and the forms that its reduced weights can take
+// (definitions, section 4). Torch-free.
+#ifndef TRIPTYCH_ENGINE_MODEL_LATENT_SHAPE_H_
+#define TRIPTYCH_ENGINE_MODEL_LATENT_SHAPE_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/config.h"
+
+namespace triptych {
+
+struct LatentShape {
+  int64_t heads;        // H
+  int64_t d_qk;         // content width of a query or key vector
+  int64_t d_v;          // width of a value vector
+  int64_t rank;         // r
+  int64_t d_rope = 0;   // d_R
+  double norm_eps = 0;  // of the latent norm
+
+  double reduced_scale() const;  // 1 / sqrt(r + d_R)
+};
+
+// The shape of one layer. REQUIRES: the attention is MLA.
+LatentShape LatentShapeOf(const ModelConfig& config, int64_t layer);
+
+// The two forms that the reduced weights can take; results are equal.
+enum class ReducedForm {
+  kFactored,       // W_Q then W_UK^T; W_UV then W_O: 2D^2 + 3rD elements in the decoder
+  kPremultiplied,  // W^_Q and W^_O: (2H + 1)rD elements
+};
+
+std::string_view Name(ReducedForm form);
+
+// The form that has fewer elements to read, for queries of D1 = `width`.
+ReducedForm SmallerForm(const LatentShape& shape, int64_t width);
+
+// The smaller form of every layer; empty unless the attention is MLA.
+std::vector<ReducedForm> ReducedForms(const ModelConfig& config);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_MODEL_LATENT_SHAPE_H_

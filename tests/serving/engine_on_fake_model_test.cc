@@ -1,0 +1,205 @@
+// The engine on a model without weights: what it asks for, in which order, and what it gives back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/serving/engine.h"
+#include "engine/text/tokenizer.h"
+#include "tests/support/fake_model.h"
+#include "tests/support/recording_sink.h"
+
+namespace triptych {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// An engine and the model behind it.
+class FakeEngine {
+ public:
+  explicit FakeEngine(const FakeModel::Shape& shape = {}, const EngineOptions& options = {})
+      : shape_(shape) {
+    auto owned = std::make_unique<FakeModel>(shape);
+    model = owned.get();
+    engine = std::make_unique<Engine>(std::move(owned), std::make_shared<const ByteTokenizer>(),
+                                      options);
+  }
+
+  std::shared_ptr<RecordingSink> Submit(const Request& request) {
+    const auto sink = std::make_shared<RecordingSink>();
+    engine->Submit(request, sink);
+    return sink;
+  }
+  void Run() {
+    while (engine->Step()) {
+    }
+  }
+  // What a greedy request that ran to its end must have got.
+  void ExpectGreedy(const Request& request, const RecordingSink& sink) const {
+    ASSERT_TRUE(sink.completion.has_value());
+    EXPECT_EQ(sink.completion->reason, FinishReason::kLength) << sink.completion->error;
+    std::vector<int32_t> tokens = request.prompt;
+    for (const int32_t token : sink.tokens) {
+      ASSERT_EQ(token, FakeModel::Next(tokens, shape_.vocab_size)) << "request " << request.id;
+      tokens.push_back(token);
+    }
+  }
+
+  FakeModel* model;
+  std::unique_ptr<Engine> engine;
+
+ private:
+  FakeModel::Shape shape_;
+};
+
+Request Greedy(const std::string& id, int64_t prompt, int64_t max_new_tokens) {
+  Request request;
+  request.id = id;
+  std::mt19937 generator(static_cast<uint32_t>(std::hash<std::string>()(id)));
+  for (int64_t i = 0; i < prompt; ++i) {
+    request.prompt.push_back(static_cast<int32_t>(generator() % 256));
+  }
+  request.max_new_tokens = max_new_tokens;
+  request.sampling.temperature = 0;
+  request.ignore_eos = true;
+  return request;
+}
+
+TEST(EngineOnFakeModel, SequencesGetTheirOwnTokensHoweverTheyAreBatched) {
+  for (const int64_t max_batch_tokens : {1, 3, 7, 64}) {
+    for (const int64_t blocks : {13, 40}) {
+      EngineOptions options;
+      options.max_batch_tokens = max_batch_tokens;
+      options.max_running = std::min<int64_t>(max_batch_tokens, 5);
+      FakeEngine fake({.blocks = blocks}, options);
+      std::vector<Request> requests;
+      std::vector<std::shared_ptr<RecordingSink>> sinks;
+      for (int i = 0; i < 12; ++i) {
+        requests.push_back(Greedy(std::to_string(i), 1 + i * 5 % 31, 1 + i * 7 % 23));
+        sinks.push_back(fake.Submit(requests.back()));
+      }
+      fake.Run();
+      for (int i = 0; i < 12; ++i) {
+        fake.ExpectGreedy(requests[i], *sinks[i]);
+        EXPECT_EQ(std::ssize(sinks[i]->tokens), requests[i].max_new_tokens);
+      }
+      EXPECT_EQ(fake.engine->Stats().free_blocks, blocks);
+    }
+  }
+}
+
+TEST(EngineOnFakeModel, AsksForTheRowsOfAStepAndNoOthers) {
+  EngineOptions options;
+  options.max_batch_tokens = 8;
+  FakeEngine fake({}, options);
+  std::vector<std::string> steps;
+  fake.model->before_step = [&](const StepInput& step) {
+    std::string text;
+    for (const auto& s : step.sequences) {
+      text += std::to_string(s.start) + "+" + std::to_string(s.count) + "/" +
+              std::to_string(s.prompt) + " ";
+    }
+    steps.push_back(text + "-> " + std::to_string(step.logit_rows.size()));
+  };
+  fake.Submit(Greedy("a", 11, 3));
+  fake.Run();
+  // A prompt in chunks, whose last row samples; then a token at a time.
+  EXPECT_THAT(steps, testing::ElementsAre("0+8/11 -> 0", "8+3/11 -> 1", "11+1/11 -> 1",
+                                          "12+1/11 -> 1"));
+}
+
+TEST(EngineOnFakeModel, AThrowingStepFailsItsOwnRequestsAndFreesTheirBlocks) {
+  EngineOptions options;
+  options.max_running = 2;
+  FakeEngine fake({}, options);
+  fake.model->before_step = [&](const StepInput&) {
+    if (fake.model->steps == 3) throw std::runtime_error("no such luck");
+  };
+  const std::vector<Request> requests = {Greedy("a", 6, 9), Greedy("b", 4, 9), Greedy("c", 5, 9)};
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (const Request& request : requests) sinks.push_back(fake.Submit(request));
+  fake.Run();
+  for (int i : {0, 1}) {
+    EXPECT_EQ(sinks[i]->completion->reason, FinishReason::kFailed);
+    EXPECT_EQ(sinks[i]->completion->error, "no such luck");
+    EXPECT_EQ(sinks[i]->tokens.size(), 2u);
+  }
+  fake.ExpectGreedy(requests[2], *sinks[2]);
+  EXPECT_EQ(fake.engine->Stats().reserved_bytes, 0);
+}
+
+TEST(EngineOnFakeModel, IdsThatTheModelHasNotFailTheirStep) {
+  FakeEngine fake;
+  Request request = Greedy("a", 4, 3);
+  request.prompt[1] = 258;
+  const auto sink = fake.Submit(request);
+  fake.Run();
+  EXPECT_EQ(sink->completion->reason, FinishReason::kFailed);
+  EXPECT_THAT(sink->completion->error, HasSubstr("token id 258; allowed: 0 to 257"));
+}
+
+// Bursts, cancellations, failing steps and a pool that is always too small.
+TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
+  std::set<FinishReason> reasons;
+  int64_t preemptions = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 generator(seed);
+    const auto below = [&](uint64_t limit) { return static_cast<int64_t>(generator() % limit); };
+    EngineOptions options;
+    options.max_batch_tokens = 1 + below(24);
+    options.max_running = 1 + below(options.max_batch_tokens);
+    options.max_waiting = 1 + below(12);
+    FakeEngine fake({.blocks = 13 + below(10)}, options);
+    fake.model->before_step = [&](const StepInput&) {
+      if (below(50) == 0) throw std::runtime_error("a failing step");
+    };
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    while (requests.size() < 60 || !fake.engine->idle()) {
+      const int64_t action = below(10);
+      if (action < 4 && requests.size() < 60) {
+        requests.push_back(Greedy(std::to_string(requests.size()), 1 + below(30), 1 + below(30)));
+        sinks.push_back(fake.Submit(requests.back()));
+      } else if (action == 4 && !requests.empty()) {
+        fake.engine->Cancel(std::to_string(below(requests.size())));
+      } else {
+        fake.engine->Step();
+      }
+      const KvCacheStats stats = fake.engine->Stats();
+      ASSERT_EQ(stats.reserved_bytes + stats.free_bytes, stats.pool_bytes);
+      int64_t reserved = 0;
+      for (const SequenceStats& live : fake.engine->Sequences()) {
+        reserved += live.kv_cache.reserved_bytes;
+      }
+      ASSERT_EQ(reserved, stats.reserved_bytes);
+    }
+    EXPECT_EQ(fake.engine->Stats().reserved_bytes, 0);
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      ASSERT_EQ(sinks[i]->final_calls, 1) << i;
+      ASSERT_EQ(sinks[i]->late_deltas, 0) << i;
+      if (!sinks[i]->completion) continue;
+      reasons.insert(sinks[i]->completion->reason);
+      if (sinks[i]->completion->reason == FinishReason::kLength) {
+        fake.ExpectGreedy(requests[i], *sinks[i]);
+      }
+    }
+    preemptions += fake.engine->Stats().preemptions;
+  }
+  EXPECT_THAT(reasons, testing::ElementsAre(FinishReason::kLength, FinishReason::kCancelled,
+                                            FinishReason::kFailed));
+  EXPECT_GT(preemptions, 0);
+}
+
+}  // namespace
+}  // namespace triptych

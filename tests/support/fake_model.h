@@ -1,0 +1,102 @@
+// A serving model without weights: its next token is a function of the sequence so far, read back
+// out of its cache, so that a wrong block, a stale row or a mixed-up sequence shows in what it says.
+#ifndef TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
+#define TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/serving_model.h"
+
+namespace triptych {
+
+class FakeModel final : public ServingModel {
+ public:
+  struct Shape {
+    int64_t vocab_size = 258;
+    int64_t max_positions = 64;
+    int64_t blocks = 200;
+    int64_t block_positions = 5;
+  };
+
+  explicit FakeModel(const Shape& shape) {
+    info_ = {.vocab_size = shape.vocab_size,
+             .max_positions = shape.max_positions,
+             .geometry = {.block_positions = shape.block_positions,
+                          .row_bytes = {24, 8},
+                          .mha_bytes_per_position = 128},
+             .blocks = shape.blocks,
+             .cache_bytes = 0,
+             .expand_from = {}};
+    info_.cache_bytes = info_.blocks * info_.geometry.BlockBytes();
+    cache_.assign(info_.blocks * shape.block_positions, -1);
+  }
+
+  // The token that follows `tokens`: what a greedy request must get.
+  static int32_t Next(std::span<const int32_t> tokens, int64_t vocab_size) {
+    uint64_t hash = tokens.size();
+    const size_t seen = std::min<size_t>(tokens.size(), kSeen);
+    for (const int32_t token : tokens.last(seen)) hash = Mix(hash, token);
+    return static_cast<int32_t>(hash % vocab_size);
+  }
+
+  std::span<const float> Step(const StepInput& step) override {
+    CheckStep(step, info_);
+    ++steps;
+    if (before_step) before_step(step);
+    logits_.assign(step.logit_rows.size() * info_.vocab_size, 0.0f);
+    size_t token = 0, row = 0;
+    for (const StepInput::Sequence& sequence : step.sequences) {
+      for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p, ++token) {
+        At(sequence, p) = step.ids[token];
+        if (row == step.logit_rows.size() ||
+            step.logit_rows[row] != static_cast<int64_t>(token)) {
+          continue;
+        }
+        uint64_t hash = p + 1;
+        for (int64_t q = std::max<int64_t>(p + 1 - kSeen, 0); q <= p; ++q) {
+          const int64_t id = At(sequence, q);
+          if (id < 0) throw std::logic_error("a row is read that was never written");
+          hash = Mix(hash, id);
+        }
+        logits_[row++ * info_.vocab_size + hash % info_.vocab_size] = 20.0f;
+      }
+    }
+    if (token != step.ids.size() || row != step.logit_rows.size()) {
+      throw std::logic_error("the step's tokens and rows do not add up");
+    }
+    return logits_;
+  }
+
+  const ServingModelInfo& info() const override { return info_; }
+
+  int64_t steps = 0;
+  // Called in every step; what it throws, the step throws.
+  std::function<void(const StepInput&)> before_step;
+
+ private:
+  static constexpr int64_t kSeen = 64;  // last positions that a token depends on
+
+  static uint64_t Mix(uint64_t hash, int64_t token) {
+    hash = (hash ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15;
+    return hash ^ (hash >> 29);
+  }
+
+  int64_t& At(const StepInput::Sequence& sequence, int64_t position) {
+    const int64_t size = info_.geometry.block_positions;
+    return cache_.at(sequence.blocks[position / size] * size + position % size);
+  }
+
+  ServingModelInfo info_;
+  std::vector<int64_t> cache_;  // the token of each position
+  std::vector<float> logits_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_

@@ -1,0 +1,107 @@
+#include "tests/support/serving.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/tensors/tensor_model.h"
+#include "engine/text/tokenizer.h"
+#include "tests/support/random_model.h"
+
+namespace triptych {
+
+std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+                                               const BackendOptions& options, at::ScalarType dtype,
+                                               int threads) {
+  const Weights cast = Cast(weights, dtype);
+  if (dtype == at::kDouble || !cast.begin()->second.is_cpu()) {
+    return std::make_unique<TensorModel>(config, cast, dtype, options);
+  }
+  return std::make_unique<CpuModel>(config, PackWeights(config, cast, options.expand_from), options,
+                                    std::make_shared<KernelContext>(threads));
+}
+
+std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                   const EngineSetup& setup, at::ScalarType dtype, int threads) {
+  return std::make_unique<Engine>(MakeServingModel(config, weights, setup, dtype, threads),
+                                  std::make_shared<const ByteTokenizer>(), setup);
+}
+
+StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
+    : config_(served.config),
+      dtype_(served.dtype),
+      block_positions_(served.block_positions),
+      prompt_(prompt),
+      blocks_(sequences),
+      lengths_(sequences) {
+  const int64_t of_sequence =
+      (config_.max_position_embeddings + block_positions_ - 1) / block_positions_;
+  const int64_t count = sequences * of_sequence + 2;
+  BackendOptions options{.block_positions = block_positions_,
+                         .cache_format = served.cache_format,
+                         .expand_from = served.expand_from};
+  options.kv_cache_bytes =
+      count * MakeCacheGeometry(config_, options.cache_format, block_positions_).BlockBytes();
+  model_ = MakeServingModel(config_, served.weights, options, dtype_, served.threads);
+
+  std::vector<int32_t> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(99));
+  for (std::vector<int32_t>& blocks : blocks_) {
+    blocks.assign(order.end() - of_sequence, order.end());
+    order.resize(order.size() - of_sequence);
+  }
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    auto* const tensors = dynamic_cast<TensorModel*>(model_.get());
+    if (tensors != nullptr && dtype_ == at::kDouble) {
+      tensors->cache(layer) = tensors->cache(layer).to(at::kDouble);
+    }
+    Cache(layer).fill_(std::nan(""));
+  }
+}
+
+at::Tensor StepRunner::Step(const std::vector<NewTokens>& all) {
+  size_t tokens = 0;
+  for (const NewTokens& tokens_of_one : all) tokens += tokens_of_one.ids.size();
+  std::vector<int64_t> every(tokens);
+  std::iota(every.begin(), every.end(), 0);
+  return Step(all, every);
+}
+
+at::Tensor StepRunner::Step(const std::vector<NewTokens>& all,
+                            const std::vector<int64_t>& logit_rows) {
+  StepInput step;
+  for (const NewTokens& tokens : all) {
+    int64_t& length = lengths_[tokens.sequence];
+    const int64_t count = std::ssize(tokens.ids);
+    step.sequences.push_back({blocks_[tokens.sequence].data(), length, count, prompt_});
+    step.ids.insert(step.ids.end(), tokens.ids.begin(), tokens.ids.end());
+    length += count;
+  }
+  step.logit_rows = logit_rows;
+  if (auto* const tensors = dynamic_cast<TensorModel*>(model_.get())) {
+    return tensors->Logits(step).cpu();
+  }
+  const std::span<const float> logits = model_->Step(step);
+  at::Tensor copy = at::empty({std::ssize(logit_rows), config_.vocab_size}, at::kFloat);
+  std::copy(logits.begin(), logits.end(), copy.data_ptr<float>());
+  return copy;
+}
+
+at::Tensor StepRunner::CacheRow(int64_t layer, int64_t sequence, int64_t position) {
+  const int32_t block = blocks_[sequence][position / block_positions_];
+  return Cache(layer)[block].select(1, position % block_positions_);
+}
+
+at::Tensor StepRunner::Cache(int64_t layer) {
+  if (auto* const tensors = dynamic_cast<TensorModel*>(model_.get())) return tensors->cache(layer);
+  const PagedCache& cache = dynamic_cast<CpuModel&>(*model_).cache(layer);
+  return at::from_blob(cache.elements,
+                       {model_->info().blocks, cache.row_width, cache.block_positions},
+                       ToScalarType(cache.format));
+}
+
+}  // namespace triptych

@@ -1,0 +1,81 @@
+// Models ready to serve, on kernels or on LibTorch's operations.
+#ifndef TRIPTYCH_TESTS_SUPPORT_SERVING_H_
+#define TRIPTYCH_TESTS_SUPPORT_SERVING_H_
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/backend/serving_model.h"
+#include "engine/decoder/weights.h"
+#include "engine/model/config.h"
+#include "engine/serving/engine.h"
+
+namespace triptych {
+
+// What an engine and its model are made with.
+struct EngineSetup : BackendOptions, EngineOptions {};
+
+// Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on another
+// device, on LibTorch's operations. Weights are cast to `dtype`.
+std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+                                               const BackendOptions& options,
+                                               at::ScalarType dtype = at::kFloat, int threads = 2);
+
+// The same in an engine, with the byte tokenizer.
+std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                   const EngineSetup& setup, at::ScalarType dtype = at::kFloat,
+                                   int threads = 2);
+
+// How a model is served by a StepRunner.
+struct Served {
+  const ModelConfig& config;
+  const Weights& weights;
+  at::ScalarType dtype = at::kFloat;  // of the weights, and of what is computed
+  CacheFormat cache_format = CacheFormat::kFloat32;  // under a dtype of float64 the cache has it too
+  int64_t block_positions = 16;
+  std::optional<int64_t> expand_from = kNeverExpand;
+  int threads = 2;
+};
+
+// New tokens of one sequence.
+struct NewTokens {
+  int64_t sequence;
+  std::vector<int64_t> ids;
+};
+
+// Steps sequences over a cache of scattered blocks that is NaN where nothing was written.
+class StepRunner {
+ public:
+  // `prompt`: how many of each sequence's first tokens are its prompt.
+  StepRunner(const Served& served, int64_t sequences, int64_t prompt = 0);
+
+  // Logits of every new token [tokens, vocab]: float32, or float64 if that is the dtype.
+  at::Tensor Step(const std::vector<NewTokens>& all);
+  // Logits of the tokens that are wanted [rows, vocab].
+  at::Tensor Step(const std::vector<NewTokens>& all, const std::vector<int64_t>& logit_rows);
+
+  // What a layer's cache holds for a position, to look at and to change: [row_elements].
+  at::Tensor CacheRow(int64_t layer, int64_t sequence, int64_t position);
+
+  ServingModel& model() { return *model_; }
+
+ private:
+  // [blocks, row_elements, block_positions]
+  at::Tensor Cache(int64_t layer);
+
+  const ModelConfig config_;
+  const at::ScalarType dtype_;
+  const int64_t block_positions_;
+  const int64_t prompt_;
+  std::unique_ptr<ServingModel> model_;
+  std::vector<std::vector<int32_t>> blocks_;  // of each sequence
+  std::vector<int64_t> lengths_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_SERVING_H_
