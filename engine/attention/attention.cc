@@ -10,6 +10,14 @@
 namespace triptych {
 namespace {
 
+PagedCache CacheOf(const at::Tensor& cache) {
+  return {
+      .elements = cache.data_ptr(),
+      .format = cache.scalar_type() == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16,
+      .row_width = cache.size(1),
+      .block_positions = cache.size(2)};
+}
+
 // A view of a cache as [blocks, block_positions, row_width].
 at::Tensor AsRows(const at::Tensor& cache) { return cache.transpose(1, 2); }
 
@@ -30,7 +38,7 @@ TensorStep::TensorStep(const PagedStep& step, int64_t block_positions, at::Devic
     return at::tensor(at::ArrayRef(values), at::kLong).to(device);
   };
   std::vector<int64_t> row_blocks, row_offsets;
-  for (const PagedSequence& sequence : step.sequences) {
+  for (const TokenRun& sequence : step.sequences) {
     const int64_t length = sequence.start + sequence.count;
     for (int64_t p = sequence.start; p < length; ++p) {
       row_blocks.push_back(sequence.blocks[p / block_positions]);
@@ -66,26 +74,19 @@ at::Tensor Attention::WriteAndAttend(const at::Tensor& q, const at::Tensor& rows
   return at::cat(out);
 }
 
-void WriteRows(const float* rows, int64_t rows_stride, int64_t row_width,
-               const std::vector<PagedSequence>& sequences, const at::Tensor& cache) {
-  WithElements(cache, [&](auto* elements) {
-    WritePagedRows(rows, rows_stride, row_width, cache.size(2), sequences, elements, ComputePool());
-  });
+void WriteRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
+               const at::Tensor& cache) {
+  WritePagedRows(rows, rows_stride, runs, CacheOf(cache), ComputeContext());
 }
 
 void Attend(const float* q, int64_t q_stride, const at::Tensor& cache, const PagedRowLayout& layout,
-            float scale, const std::vector<PagedSequence>& sequences, float* out,
-            int64_t out_stride) {
-  WithElements(cache, [&]<typename Row>(const Row* elements) {
-    PagedAttention(q, q_stride, elements, cache.size(2), layout, scale, sequences, out, out_stride,
-                   ComputePool());
-  });
+            float scale, std::span<const TokenRun> runs, float* out, int64_t out_stride) {
+  PagedAttention(q, q_stride, CacheOf(cache), layout, scale, runs, out, out_stride,
+                 ComputeContext());
 }
 
 void ReadRows(const at::Tensor& cache, const int32_t* blocks, int64_t length, float* rows) {
-  WithElements(cache, [&]<typename Row>(const Row* elements) {
-    ReadPagedRows(elements, cache.size(1), cache.size(2), blocks, length, rows);
-  });
+  ReadPagedRows(CacheOf(cache), blocks, length, rows);
 }
 
 }  // namespace triptych

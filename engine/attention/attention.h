@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/kernels/paged_attention.h"
@@ -14,8 +15,8 @@ namespace triptych {
 
 // The new tokens of one step: of several sequences, one after another.
 struct PagedStep {
-  std::vector<int64_t> positions;        // of each token in its sequence
-  std::vector<PagedSequence> sequences;  // in the order of their tokens
+  std::vector<int64_t> positions;   // of each token in its sequence
+  std::vector<TokenRun> sequences;  // in the order of their tokens
   // Of each of them: whether MLA is to attend its tokens by vanilla attention. Empty: none is.
   std::vector<bool> vanilla = {};
 
@@ -80,13 +81,12 @@ class Attention {
                                    const TensorStep& step, const at::Tensor& cache);
 };
 
-// WritePagedRows, PagedAttention and ReadPagedRows over a layer's cache, on ComputePool().
+// WritePagedRows, PagedAttention and ReadPagedRows over a layer's cache, on ComputeContext().
 //   cache: [blocks, row_width, block_positions] float32 or bfloat16
-void WriteRows(const float* rows, int64_t rows_stride, int64_t row_width,
-               const std::vector<PagedSequence>& sequences, const at::Tensor& cache);
+void WriteRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
+               const at::Tensor& cache);
 void Attend(const float* q, int64_t q_stride, const at::Tensor& cache, const PagedRowLayout& layout,
-            float scale, const std::vector<PagedSequence>& sequences, float* out,
-            int64_t out_stride);
+            float scale, std::span<const TokenRun> runs, float* out, int64_t out_stride);
 void ReadRows(const at::Tensor& cache, const int32_t* blocks, int64_t length, float* rows);
 
 }  // namespace triptych

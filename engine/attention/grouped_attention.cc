@@ -48,8 +48,7 @@ PagedRowLayout GroupedAttention::RowLayout() const {
           .groups = groups_,
           .key_width = d_qk_,
           .value_offset = groups_ * d_qk_,
-          .value_width = d_v_,
-          .row_width = groups_ * (d_qk_ + d_v_)};
+          .value_width = d_v_};
 }
 
 void GroupedAttention::Paged(const float* x, const PagedStep& step, const at::Tensor& cache,
@@ -58,7 +57,7 @@ void GroupedAttention::Paged(const float* x, const PagedStep& step, const at::Te
   const int64_t tokens = step.tokens(), width = packed_qkv_.shape().outputs;
   const int64_t q_width = heads_ * d_qk_;
   float* const qkv = workspace.Floats(tokens * width);  // [tokens, H * d_qk + G * d_qk + G * d_v]
-  packed_qkv_.Apply(x, tokens, qkv, ComputePool());
+  packed_qkv_.Apply(x, tokens, qkv, ComputeContext());
   if (rotary_.defined()) {  // keys follow queries
     rotary_.Apply(
         {.heads = heads_ + groups_, .dim = d_qk_, .head_stride = d_qk_, .row_stride = width},
@@ -66,9 +65,9 @@ void GroupedAttention::Paged(const float* x, const PagedStep& step, const at::Te
   }
   float* const out = workspace.Floats(tokens * heads_ * d_v_);  // [tokens, H, d_v]
   const PagedRowLayout layout = RowLayout();
-  WriteRows(qkv + q_width, width, layout.row_width, step.sequences, cache);
+  WriteRows(qkv + q_width, width, step.sequences, cache);
   Attend(qkv, width, cache, layout, static_cast<float>(scale_), step.sequences, out, heads_ * d_v_);
-  packed_o_.Apply(out, tokens, y, ComputePool());
+  packed_o_.Apply(out, tokens, y, ComputeContext());
 }
 
 at::Tensor GroupedAttention::Paged(const at::Tensor& x, const TensorStep& step,

@@ -107,8 +107,7 @@ PagedRowLayout LatentRowLayout(int64_t heads, int64_t rank, int64_t d_rope) {
           .groups = 1,
           .key_width = rank + d_rope,
           .value_offset = 0,
-          .value_width = rank,
-          .row_width = rank + d_rope};
+          .value_width = rank};
 }
 
 ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape, ReducedWeights weights,

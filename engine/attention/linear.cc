@@ -9,8 +9,9 @@ PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias) {
   const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat).contiguous() : at::Tensor();
   const PackedLinear::Shape shape{rows.size(0), rows.size(1), rows.size(2)};
   const float* bias_data = bias.defined() ? wide_bias.data_ptr<float>() : nullptr;
-  return WithElements(
-      rows, [&](const auto* elements) { return PackedLinear(shape, elements, bias_data); });
+  const WeightFormat format =
+      rows.scalar_type() == at::kFloat ? WeightFormat::kFloat32 : WeightFormat::kBFloat16;
+  return {shape, format, rows.data_ptr(), bias_data};
 }
 
 }  // namespace

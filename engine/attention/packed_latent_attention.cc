@@ -33,6 +33,9 @@ PackedLatentAttention::PackedLatentAttention(const LatentShape& shape,
   packed_uv_ = PackHeads(weights.uv);
   if (!vanilla || !VanillaCanPay(shape)) return;
   const at::Tensor gap = at::zeros({d_rope_, rank_}, weights.uk.options());
+  const PagedCache head_rows{head_cache, CacheFormat::kFloat32, width, kBlockPositions};
+  const TokenRun all{table.data(), 0, length};
+  const TokenRun some{table.data(), sequence.start, sequence.count};
   for (int64_t h = 0; h < heads_; ++h) {
     packed_kv_.push_back(Pack({{at::cat({weights.uk[h], gap, weights.uv[h]}), {}}}));
   }
@@ -43,11 +46,11 @@ void PackedLatentAttention::Attend(const float* x, const PagedStep& step, const 
   const Workspace::Scope scope(workspace);
   const int64_t tokens = step.tokens(), stride = in_width(), row_width = rank_ + d_rope_;
   float* const projected = workspace.Floats(tokens * stride);  // [tokens, q_width + r + d_R]
-  packed_in_.Apply(x, tokens, projected, ComputePool());
+  packed_in_.Apply(x, tokens, projected, ComputeContext());
   float* const rows = projected + q_width_;
   if (!latent_norm_.empty()) {
-    RmsNorm(rows, stride, tokens, rank_, latent_norm_.data(), norm_eps_, rows, stride,
-            ComputePool());
+    RmsNormRows(rows, stride, tokens, rank_, latent_norm_.data(), norm_eps_, rows, stride,
+                ComputeContext());
   }
   if (d_rope_ > 0) {
     const int64_t head = q_width_ / heads_;
@@ -56,14 +59,14 @@ void PackedLatentAttention::Attend(const float* x, const PagedStep& step, const 
     rotary_.Apply({.heads = heads_, .dim = d_rope_, .head_stride = head, .row_stride = stride},
                   step.positions, projected + head - d_rope_);
   }
-  WriteRows(rows, stride, row_width, step.sequences, cache);
+  WriteRows(rows, stride, step.sequences, cache);
 
   if (!factored_) {
     const int64_t width = heads_ * rank_;
     float* const latents = workspace.Floats(tokens * width);  // [tokens, H, r]
     triptych::Attend(projected, stride, cache, LatentRowLayout(heads_, rank_, d_rope_), scale_,
                      step.sequences, latents, width);
-    packed_o_.Apply(latents, tokens, y, ComputePool());
+    packed_o_.Apply(latents, tokens, y, ComputeContext());
     return;
   }
   float* const values = workspace.Floats(tokens * heads_ * d_v_);  // [tokens, H, d_v]
@@ -73,13 +76,13 @@ void PackedLatentAttention::Attend(const float* x, const PagedStep& step, const 
     AttendReduced({step.sequences, tokens, projected, values}, cache, workspace);
   } else {
     int64_t token = 0;
-    std::vector<PagedSequence> together;
+    std::vector<TokenRun> together;
     for (size_t i = 0; i < step.sequences.size(); ++i) {
       together.push_back(step.sequences[i]);
       const bool vanilla = step.vanilla[i];
       if (!vanilla && i + 1 < step.sequences.size() && !step.vanilla[i + 1]) continue;
       int64_t count = 0;
-      for (const PagedSequence& sequence : together) count += sequence.count;
+      for (const TokenRun& sequence : together) count += sequence.count;
       const Tokens some{together, count, projected + token * stride,
                         values + token * heads_ * d_v_};
       if (vanilla) {
@@ -91,7 +94,7 @@ void PackedLatentAttention::Attend(const float* x, const PagedStep& step, const 
       together.clear();
     }
   }
-  packed_o_.Apply(values, tokens, y, ComputePool());
+  packed_o_.Apply(values, tokens, y, ComputeContext());
 }
 
 void PackedLatentAttention::AttendReduced(const Tokens& tokens, const at::Tensor& cache,
@@ -101,7 +104,7 @@ void PackedLatentAttention::AttendReduced(const Tokens& tokens, const at::Tensor
   const int64_t width = heads_ * reduced_head;
   float* const queries = workspace.Floats(tokens.count * width);  // [tokens, H, r + d_R]
   packed_uk_.Apply(tokens.queries, {in_width(), head}, tokens.count, queries, {width, reduced_head},
-                   ComputePool());
+                   ComputeContext());
   for (int64_t t = 0; t < tokens.count && d_rope_ > 0; ++t) {
     for (int64_t h = 0; h < heads_; ++h) {
       std::copy_n(tokens.queries + t * in_width() + h * head + d_qk_, d_rope_,
@@ -111,14 +114,14 @@ void PackedLatentAttention::AttendReduced(const Tokens& tokens, const at::Tensor
   float* const latents = workspace.Floats(tokens.count * heads_ * rank_);  // [tokens, H, r]
   triptych::Attend(queries, width, cache, LatentRowLayout(heads_, rank_, d_rope_), scale_,
                    tokens.sequences, latents, heads_ * rank_);
-  packed_uv_.Apply(latents, tokens.count, tokens.values, ComputePool());
+  packed_uv_.Apply(latents, tokens.count, tokens.values, ComputeContext());
 }
 
 void PackedLatentAttention::AttendVanilla(const Tokens& tokens, const at::Tensor& cache,
                                           Workspace& workspace) const {
   constexpr int64_t kBlockPositions = 16;
   const Workspace::Scope scope(workspace);
-  const PagedSequence& sequence = tokens.sequences.front();
+  const TokenRun& sequence = tokens.sequences.front();
   const int64_t length = sequence.start + sequence.count;
   const int64_t row_width = rank_ + d_rope_, width = d_qk_ + d_rope_ + d_v_;
   float* const rows = workspace.Floats(length * row_width);  // [length, r + d_R]
@@ -133,18 +136,18 @@ void PackedLatentAttention::AttendVanilla(const Tokens& tokens, const at::Tensor
                               .groups = 1,
                               .key_width = d_qk_ + d_rope_,
                               .value_offset = d_qk_ + d_rope_,
-                              .value_width = d_v_,
-                              .row_width = width};
+                              .value_width = d_v_};
+  const PagedCache head_rows{head_cache, CacheFormat::kFloat32, width, kBlockPositions};
+  const TokenRun all{table.data(), 0, length};
+  const TokenRun some{table.data(), sequence.start, sequence.count};
   for (int64_t h = 0; h < heads_; ++h) {
-    packed_kv_[h].Apply(rows, {row_width, 0}, length, expanded, {width, 0}, ComputePool());
+    packed_kv_[h].Apply(rows, {row_width, 0}, length, expanded, {width, 0}, ComputeContext());
     for (int64_t p = 0; p < length && d_rope_ > 0; ++p) {
       std::copy_n(rows + p * row_width + rank_, d_rope_, expanded + p * width + d_qk_);
     }
-    WritePagedRows(expanded, width, width, kBlockPositions, {{table.data(), 0, length}}, head_cache,
-                   ComputePool());
-    PagedAttention(tokens.queries + h * (d_qk_ + d_rope_), in_width(), head_cache, kBlockPositions,
-                   layout, scale_, {{table.data(), sequence.start, sequence.count}},
-                   tokens.values + h * d_v_, heads_ * d_v_, ComputePool());
+    WritePagedRows(expanded, width, {&all, 1}, head_rows, ComputeContext());
+    PagedAttention(tokens.queries + h * (d_qk_ + d_rope_), in_width(), head_rows, layout, scale_,
+                   {&some, 1}, tokens.values + h * d_v_, heads_ * d_v_, ComputeContext());
   }
 }
 

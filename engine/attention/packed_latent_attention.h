@@ -31,7 +31,7 @@ class PackedLatentAttention {
  private:
   // Consecutive tokens of a step.
   struct Tokens {
-    const std::vector<PagedSequence>& sequences;
+    const std::vector<TokenRun>& sequences;
     int64_t count;
     const float* queries;  // of token t [H, d_qk + d_R], at t * in_width(); factored
     float* values;         // [count, H, d_v]

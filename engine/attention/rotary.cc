@@ -29,8 +29,8 @@ at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const
 
 void Rotary::Apply(const RotatedHeads& where, const std::vector<int64_t>& positions,
                    float* x) const {
-  Rotate(table_.data_ptr<float>(), positions.data(), std::ssize(positions), where, x,
-         ComputePool());
+  RotateHeads(table_.data_ptr<float>(), positions.data(), std::ssize(positions), where, x,
+              ComputeContext());
 }
 
 }  // namespace triptych

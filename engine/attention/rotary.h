@@ -24,7 +24,7 @@ class Rotary {
   // Differentiable; computed in float32 or wider.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& positions) const;
 
-  // For serving on kernels: in place, on the calling thread's ComputePool(). `where.dim` is this
+  // For serving on kernels: in place, on the calling thread's ComputeContext(). `where.dim` is this
   // one's.
   void Apply(const RotatedHeads& where, const std::vector<int64_t>& positions, float* x) const;
 

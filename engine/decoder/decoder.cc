@@ -217,22 +217,25 @@ void Decoder::CheckStep(std::span<const int64_t> ids, const PagedStep& step) con
 
 void Decoder::PackedEmbed(std::span<const int64_t> ids, const std::vector<int64_t>& positions,
                           float* y) const {
-  WithElements(token_embedding_, [&](const auto* table) {
-    CopyRows(table, ids.data(), std::ssize(ids), config_.hidden_size, y, ComputePool());
-  });
+  const WeightFormat format = token_embedding_.scalar_type() == at::kFloat
+                                  ? WeightFormat::kFloat32
+                                  : WeightFormat::kBFloat16;
+  CopyRows(format, token_embedding_.data_ptr(), ids.data(), std::ssize(ids), config_.hidden_size, y,
+           ComputeContext());
   if (packed_positions_.empty()) return;
-  AddRows(packed_positions_.data(), positions.data(), std::ssize(positions), config_.hidden_size, y,
-          ComputePool());
+  AddRows(WeightFormat::kFloat32, packed_positions_.data(), positions.data(), std::ssize(positions),
+          config_.hidden_size, y, ComputeContext());
 }
 
 void Decoder::PackedNormalize(const Norm& norm, const float* x, int64_t rows, float* y) const {
   const int64_t width = config_.hidden_size;
   const auto eps = static_cast<float>(config_.norm_eps);
   if (config_.norm == NormKind::kRmsNorm) {
-    RmsNorm(x, width, rows, width, norm.packed_weight.data(), eps, y, width, ComputePool());
+    RmsNormRows(x, width, rows, width, norm.packed_weight.data(), eps, y, width, ComputeContext());
   } else {
     const float* bias = norm.packed_bias.empty() ? nullptr : norm.packed_bias.data();
-    LayerNorm(x, width, rows, width, norm.packed_weight.data(), bias, eps, y, width, ComputePool());
+    LayerNormRows(x, width, rows, width, norm.packed_weight.data(), bias, eps, y, width,
+                  ComputeContext());
   }
 }
 
@@ -241,22 +244,22 @@ void Decoder::PackedMlp(const Layer& layer, const float* x, int64_t rows, Worksp
   const Workspace::Scope scope(workspace);
   const int64_t width = config_.intermediate_size;
   float* h = workspace.Floats(rows * layer.packed_in.shape().outputs);  // [rows, gate, then up]
-  layer.packed_in.Apply(x, rows, h, ComputePool());
+  layer.packed_in.Apply(x, rows, h, ComputeContext());
   switch (config_.hidden_act) {
     case HiddenAct::kSilu: {
       float* const gated = workspace.Floats(rows * width);
-      GatedSilu(h, rows, width, gated, ComputePool());
+      GatedSilu(h, rows, width, gated, ComputeContext());
       h = gated;
       break;
     }
     case HiddenAct::kGelu:
-      GeluTanh(h, rows, width, ComputePool());
+      GeluTanh(h, rows, width, ComputeContext());
       break;
     case HiddenAct::kGeluExact:
-      Gelu(h, rows, width, ComputePool());
+      Gelu(h, rows, width, ComputeContext());
       break;
   }
-  layer.packed_down.Apply(h, rows, y, ComputePool());
+  layer.packed_down.Apply(h, rows, y, ComputeContext());
 }
 
 std::span<const float> Decoder::Step(std::span<const int64_t> ids, const PagedStep& step,
@@ -282,15 +285,15 @@ std::span<const float> Decoder::Step(std::span<const int64_t> ids, const PagedSt
     const Layer& layer = layers_[i];
     PackedNormalize(layer.attention_norm, x, tokens, normal);
     layer.attention->Paged(normal, step, cache.layer(i), workspace, branch);
-    Add(branch, tokens * width, x, ComputePool());
+    Add(branch, tokens * width, x, ComputeContext());
     PackedNormalize(layer.mlp_norm, x, tokens, normal);
     PackedMlp(layer, normal, tokens, workspace, branch);
-    Add(branch, tokens * width, x, ComputePool());
+    Add(branch, tokens * width, x, ComputeContext());
   }
   float* const wanted = branch;  // [rows, D]
-  CopyRows(x, logit_rows.data(), rows, width, wanted, ComputePool());
+  CopyRows(WeightFormat::kFloat32, x, logit_rows.data(), rows, width, wanted, ComputeContext());
   PackedNormalize(final_norm_, wanted, rows, normal);
-  packed_lm_head_.Apply(normal, rows, logits.data(), ComputePool());
+  packed_lm_head_.Apply(normal, rows, logits.data(), ComputeContext());
   return logits;
 }
 

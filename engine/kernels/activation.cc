@@ -32,7 +32,7 @@ HWY_INLINE FloatVec TimesSigmoid(FloatVec g, FloatVec s) {
   return hn::IfThenElse(hn::Gt(power, limit), hn::Zero(d), product);
 }
 
-// One vector: of the gate and of what it gates; or of x.
+// The next two functions compute one vector of elements.
 HWY_INLINE FloatVec GatedSiluOf(FloatVec gate, FloatVec up) {
   return hn::Mul(TimesSigmoid(gate, gate), up);
 }
@@ -88,27 +88,28 @@ namespace {
 HWY_EXPORT(GatedSiluRow);
 HWY_EXPORT(GeluTanhRow);
 
-// An element costs about as much as so many multiply-adds.
+// One element costs about as much as this many multiply-adds.
 constexpr int64_t kElementWork = 32;
 
 }  // namespace
 
-void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, ThreadPool& pool) {
-  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
+void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y,
+               KernelContext& context) {
+  context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     const float* gate = gate_up + row * 2 * width;
     HWY_DYNAMIC_DISPATCH(GatedSiluRow)(gate, gate + width, width, y + row * width);
   });
 }
 
-void GeluTanh(float* x, int64_t rows, int64_t width, ThreadPool& pool) {
-  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
+void GeluTanh(float* x, int64_t rows, int64_t width, KernelContext& context) {
+  context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     HWY_DYNAMIC_DISPATCH(GeluTanhRow)(x + row * width, width);
   });
 }
 
-void Gelu(float* x, int64_t rows, int64_t width, ThreadPool& pool) {
+void Gelu(float* x, int64_t rows, int64_t width, KernelContext& context) {
   constexpr float kScale = 1 / std::numbers::sqrt2_v<float>;
-  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
+  context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     for (float& g : std::span(x + row * width, width)) g = g / 2 * (1 + std::erf(g * kScale));
   });
 }

@@ -4,21 +4,23 @@
 
 #include <cstdint>
 
-#include "engine/kernels/thread_pool.h"
+#include "engine/kernels/context.h"
 
 namespace triptych {
 
-// An element's result depends on nothing but the element: not on its place, nor on the batch.
+// All three functions: an element's result depends on nothing but the element, not on its place,
+// nor on the batch.
 
 // silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
 //   gate_up: [rows, 2 * width], gate first   y: [rows, width]
-void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, ThreadPool& pool);
+void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, KernelContext& context);
 
-// In place, on [rows, width]: g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))).
-void GeluTanh(float* x, int64_t rows, int64_t width, ThreadPool& pool);
+// Replaces each element g of x [rows, width] by g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715
+// g^3))).
+void GeluTanh(float* x, int64_t rows, int64_t width, KernelContext& context);
 
-// In place, on [rows, width]: g / 2 * (1 + erf(g / sqrt(2))).
-void Gelu(float* x, int64_t rows, int64_t width, ThreadPool& pool);
+// Replaces each element g of x [rows, width] by g / 2 * (1 + erf(g / sqrt(2))).
+void Gelu(float* x, int64_t rows, int64_t width, KernelContext& context);
 
 }  // namespace triptych
 

@@ -1,5 +1,5 @@
-// Loads of float32, and of bfloat16 as its bits, for kernels that compute in float32. Included by
-// each of them once for each instruction set.
+// Loads of float32, and of bfloat16 as its bits, for kernels that compute in float32. Every kernel
+// includes this file once for each instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_
@@ -9,14 +9,13 @@
 
 #include <hwy/highway.h>
 
-#include <bit>
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
 namespace triptych {
 namespace HWY_NAMESPACE {
 
-// A vector; `d` is its float32 tag.
+// Loads a vector; `d` is its float32 tag.
 template <class D>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> LoadFloats(D d, const float* x) {
   return hwy::HWY_NAMESPACE::LoadU(d, x);
@@ -27,12 +26,6 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> LoadFloats(D d, const uint16_t* x) {
   const hn::Rebind<uint16_t, D> narrow;
   const hn::RebindToUnsigned<D> wide;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, x))));
-}
-
-// One number.
-HWY_INLINE float LoadFloat(const float* x) { return *x; }
-HWY_INLINE float LoadFloat(const uint16_t* x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(*x) << 16);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -87,21 +87,22 @@ namespace {
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(LayerNormRow);
 
-// An element costs about as much as so many multiply-adds.
+// One element costs about as much as this many multiply-adds.
 constexpr int64_t kElementWork = 2;
 
 }  // namespace
 
-void RmsNorm(const float* x, int64_t x_stride, int64_t rows, int64_t width, const float* weight,
-             float eps, float* y, int64_t y_stride, ThreadPool& pool) {
-  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
+void RmsNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width, const float* weight,
+                 float eps, float* y, int64_t y_stride, KernelContext& context) {
+  context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     HWY_DYNAMIC_DISPATCH(RmsNormRow)(x + row * x_stride, width, weight, eps, y + row * y_stride);
   });
 }
 
-void LayerNorm(const float* x, int64_t x_stride, int64_t rows, int64_t width, const float* weight,
-               const float* bias, float eps, float* y, int64_t y_stride, ThreadPool& pool) {
-  pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
+void LayerNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width,
+                   const float* weight, const float* bias, float eps, float* y, int64_t y_stride,
+                   KernelContext& context) {
+  context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     HWY_DYNAMIC_DISPATCH(LayerNormRow)
     (x + row * x_stride, width, weight, bias, eps, y + row * y_stride);
   });

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <cstring>
-#include <iterator>
-#include <vector>
 
 // Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
 // of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
@@ -17,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "engine/base/ceil_div.h"
+#include "engine/kernels/elements.h"
 #include "engine/kernels/prefetch.h"
 
 #ifndef TRIPTYCH_PACKED_LINEAR_ONCE
@@ -217,12 +215,12 @@ void Multiply(const Product& p) {
   const int64_t panels = CeilDiv(p.outputs, kPanel);
   const int64_t tiles = CeilDiv(p.rows, kMaxRows);
   // Weights that several tiles read are read while they are in a cache.
-  const int64_t together = tiles == 1 ? panels : 2;
-  for (int64_t panel = 0; panel < panels; panel += together) {
+  const int64_t span = tiles == 1 ? panels : 2;
+  for (int64_t panel = 0; panel < panels; panel += span) {
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t row = p.rows * i / tiles;
       TileRows<Kind, kMaxRows>(p, row, p.rows * (i + 1) / tiles - row, panel,
-                               std::min(panel + together, panels));
+                               std::min(panel + span, panels));
     }
   }
 }
@@ -236,32 +234,12 @@ void MultiplyBFloat16(const Product& p) {
 }
 #undef TRIPTYCH_BFLOAT16_DOT
 
-// The nearest bfloat16, ties to even, in pairs; a zero follows an odd last one.
+// Rounds to bfloat16, in pairs; a zero follows an odd last one.
 //   x: [count]   pairs: [(count + 1) / 2]
 void RoundToBFloat16(const float* x, int64_t count, void* pairs) {
-  constexpr int64_t kLanes = kPanel / kVectors;
-  const FloatTag d;
-  const BitsTag bits_tag;
-  const hn::Rebind<uint16_t, FloatTag> half_tag;
-  const auto round = [&](FloatVec value) {
-    const BitsVec bits = hn::BitCast(bits_tag, value);
-    const BitsVec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(bits_tag, 1u));
-    const BitsVec rounded =
-        hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(bits_tag, 0x7fffu)), odd));
-    const auto is_nan = hn::RebindMask(bits_tag, hn::IsNaN(value));
-    return hn::TruncateTo(half_tag, hn::IfThenElse(is_nan, hn::Set(bits_tag, 0x7fc0u), rounded));
-  };
-  auto* out = static_cast<uint16_t*>(pairs);
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(round(hn::LoadU(d, x + i)), half_tag, out + i);
-  }
-  if (i == count && count % 2 == 0) return;
-  float last[kLanes] = {};
-  uint16_t halves[kLanes];
-  std::copy_n(x + i, count - i, last);
-  hn::StoreU(round(hn::LoadU(d, last)), half_tag, halves);
-  std::memcpy(out + i, halves, (CeilDiv(count, 2) * 2 - i) * sizeof(uint16_t));
+  auto* const rounded = static_cast<uint16_t*>(pairs);
+  for (int64_t i = 0; i < count; ++i) rounded[i] = ToBFloat16(x[i]);
+  if (count % 2 != 0) rounded[count] = 0;
 }
 
 }  // namespace
@@ -279,33 +257,66 @@ HWY_EXPORT(RoundToBFloat16);
 
 // Rows that keep the cost of reading weights small.
 constexpr int64_t kTaskRows = 48;
-// Bytes of a layer's weights from which on fetching them ahead pays: most come from memory then.
+// Bytes of the weights from which on fetching them ahead pays: most come from memory then.
 constexpr int64_t kPrefetchBytes = int64_t{1} << 20;
+// Copying one weight costs about as much as this many multiply-adds.
+constexpr int64_t kCopyWork = 16;
 
-// 32-bit elements of an input row.
-template <typename Element>
-int64_t Steps(int64_t inputs) {
-  return CeilDiv(inputs * static_cast<int64_t>(sizeof(Element)), sizeof(float));
+auto MultiplyFunction(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
+    case WeightFormat::kBFloat16:
+      return HWY_DYNAMIC_DISPATCH(MultiplyBFloat16);
+  }
+  __builtin_unreachable();
 }
+
+// How a product is cut into tasks: each is a part of a group's panels, for a part of the rows.
+struct Cut {
+  Cut(int64_t wanted, int64_t groups, int64_t panels_in, int64_t rows_in)
+      : panels(panels_in), rows(rows_in) {
+    panel_parts = std::min(CeilDiv(wanted, groups), panels);
+    row_parts = std::clamp<int64_t>(wanted / (groups * panel_parts), 1, CeilDiv(rows, kTaskRows));
+  }
+
+  int64_t group(int64_t task) const { return task / (panel_parts * row_parts); }
+  int64_t first_panel(int64_t task) const { return PartBegin(task / row_parts % panel_parts); }
+  int64_t panel_end(int64_t task) const { return PartBegin(task / row_parts % panel_parts + 1); }
+  int64_t first_row(int64_t task) const { return rows * (task % row_parts) / row_parts; }
+  int64_t row_end(int64_t task) const { return rows * (task % row_parts + 1) / row_parts; }
+
+  // One row reads four panels at a time: no part ends amid them if there are enough.
+  int64_t PartBegin(int64_t part) const {
+    const int64_t unit = panels >= 4 * panel_parts ? 4 : 1;
+    return std::min(CeilDiv(panels, unit) * part / panel_parts * unit, panels);
+  }
+
+  int64_t panels;  // of a group
+  int64_t rows;
+  int64_t panel_parts;
+  int64_t row_parts;
+};
 
 }  // namespace
 
-PackedLinear::PackedLinear(const Shape& shape, const float* weight, const float* bias)
-    : shape_(shape) {
-  Pack(weight, bias);
+PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, const void* weight,
+                           const float* bias)
+    : shape_(shape), format_(format) {
+  VisitElements(format, weight, [&](const auto* elements) { Pack(elements, bias); });
 }
 
-PackedLinear::PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias)
-    : shape_(shape), bfloat16_(true) {
-  Pack(weight, bias);
+int64_t PackedLinear::panels() const { return CeilDiv(shape_.outputs, kPanel); }
+
+int64_t PackedLinear::steps() const {
+  return CeilDiv(WeightBytes(format_, shape_.inputs), sizeof(float));
 }
 
 template <typename Element>
 void PackedLinear::Pack(const Element* weight, const float* bias) {
   static_assert(std::endian::native == std::endian::little);  // the order of a pair
   constexpr int64_t kPair = sizeof(float) / sizeof(Element);
-  const int64_t panels = CeilDiv(shape_.outputs, kPanel);  // of a group
-  const int64_t steps = Steps<Element>(shape_.inputs);
+  const int64_t panels = this->panels(), steps = this->steps();
   const size_t bytes = shape_.groups * panels * (steps + 1) * kPanel * sizeof(float);
   packed_ = LargePages(bytes);
   auto* panel = reinterpret_cast<Element*>(packed_.data());
@@ -324,77 +335,98 @@ void PackedLinear::Pack(const Element* weight, const float* bias) {
   }
 }
 
-void PackedLinear::Apply(const float* x, int64_t rows, float* y, ThreadPool& pool) const {
+void PackedLinear::Apply(const float* x, int64_t rows, float* y, KernelContext& context) const {
   Apply(x, {shape_.groups * shape_.inputs, shape_.inputs}, rows, y,
-        {shape_.groups * shape_.outputs, shape_.outputs}, pool);
+        {shape_.groups * shape_.outputs, shape_.outputs}, context);
 }
 
-void PackedLinear::Apply(const float* x, Strides x_strides, int64_t rows, float* y,
-                         const Strides& y_strides, ThreadPool& pool) const {
-  if (rows == 0) return;
-  const int64_t groups = shape_.groups, outputs = shape_.outputs, inputs = shape_.inputs;
-  const int64_t steps = bfloat16_ ? Steps<uint16_t>(inputs) : inputs;
-  // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
-  const bool apart = rows > 2 && (bfloat16_ ? groups * steps : x_strides.row) % 1024 == 0;
-  thread_local std::vector<float> copy;  // [rows, groups, steps], rows apart if need be
-  if (bfloat16_ || apart) {
-    const Strides copy_strides{groups * steps + (apart ? 16 : 0), steps};
-    if (std::ssize(copy) < rows * copy_strides.row) copy.resize(rows * copy_strides.row);
-    float* const copied = copy.data();  // this thread's, for all of the pool's
-    pool.ForEach(rows, rows * groups * inputs, [&](int64_t row) {
-      for (int64_t group = 0; group < groups; ++group) {
-        const float* from = x + row * x_strides.row + group * x_strides.group;
-        float* to = copied + row * copy_strides.row + group * copy_strides.group;
-        if (bfloat16_) {
-          HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
-        } else {
-          std::copy_n(from, inputs, to);
-        }
-      }
-    });
-    x = copied;
-    x_strides = copy_strides;
-  }
-  const auto multiply =
-      bfloat16_ ? HWY_DYNAMIC_DISPATCH(MultiplyBFloat16) : HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
+void PackedLinear::Apply(const float* x, const Strides& x_strides, int64_t rows, float* y,
+                         const Strides& y_strides, KernelContext& context) const {
+  ApplyGroups({0, shape_.groups}, x, x_strides, rows, y, y_strides, context);
+}
 
-  // A task is a part of a group's panels, for a part of the rows.
-  const int64_t panels = CeilDiv(outputs, kPanel);
-  const int64_t wanted = pool.TasksWorth(rows * groups * panels * kPanel * inputs);
-  const int64_t panel_parts = std::min(CeilDiv(wanted, groups), panels);
-  // One row reads four panels at a time: no part ends amid them if there are enough.
-  const int64_t unit = panels >= 4 * panel_parts ? 4 : 1;
-  const auto begin_of = [&](int64_t part) {
-    return std::min(CeilDiv(panels, unit) * part / panel_parts * unit, panels);
-  };
-  const int64_t row_parts =
-      std::clamp<int64_t>(wanted / (groups * panel_parts), 1, CeilDiv(rows, kTaskRows));
+void PackedLinear::ApplyGroup(int64_t group, const float* x, int64_t x_stride, int64_t rows,
+                              float* y, int64_t y_stride, KernelContext& context) const {
+  ApplyGroups({group, 1}, x, {x_stride, 0}, rows, y, {y_stride, 0}, context);
+}
+
+void PackedLinear::ApplyGroups(const Groups& groups, const float* x, const Strides& x_strides,
+                               int64_t rows, float* y, const Strides& y_strides,
+                               KernelContext& context) const {
+  if (rows == 0) return;
+  const bool round = format_ == WeightFormat::kBFloat16;
+  const int64_t inputs = shape_.inputs, width = groups.count * steps();
+  // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
+  const bool apart = rows > 2 && (round ? width : x_strides.row) % 1024 == 0;
+  if (!round && !apart) return Multiply(groups, x, x_strides, rows, y, y_strides, context);
+  const Strides strides{width + (apart ? 16 : 0), steps()};
+  const Workspace::Scope scope(context.workspace);
+  float* const copy = context.workspace.Floats(rows * strides.row);  // [rows, groups, steps]
+  context.pool.ForEach(rows, rows * groups.count * inputs, [&](int64_t row) {
+    for (int64_t group = 0; group < groups.count; ++group) {
+      const float* from = x + row * x_strides.row + group * x_strides.group;
+      float* to = copy + row * strides.row + group * strides.group;
+      if (round) {
+        HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
+      } else {
+        std::copy_n(from, inputs, to);
+      }
+    }
+  });
+  Multiply(groups, copy, strides, rows, y, y_strides, context);
+}
+
+void PackedLinear::Multiply(const Groups& groups, const float* x, const Strides& x_strides,
+                            int64_t rows, float* y, const Strides& y_strides,
+                            KernelContext& context) const {
+  const int64_t panels = this->panels(), steps = this->steps();
+  const int64_t group_elements = panels * steps * kPanel;  // 32-bit ones
   const auto* weights = reinterpret_cast<const float*>(packed_.data());
-  const float* bias = weights + groups * panels * steps * kPanel;
+  const float* bias = weights + shape_.groups * group_elements;
+  const auto multiply = MultiplyFunction(format_);
   const bool prefetch =
-      groups * panels * steps * kPanel * static_cast<int64_t>(sizeof(float)) >= kPrefetchBytes;
+      groups.count * group_elements * static_cast<int64_t>(sizeof(float)) >= kPrefetchBytes;
+  const int64_t wanted =
+      context.pool.TaskCount(rows * groups.count * panels * kPanel * shape_.inputs);
+  const Cut cut(wanted, groups.count, panels, rows);
   const auto run = [&](int64_t task) {
-    const int64_t group = task / (panel_parts * row_parts);
-    const int64_t panel_part = task / row_parts % panel_parts, row_part = task % row_parts;
-    const int64_t panel = begin_of(panel_part), panel_end = begin_of(panel_part + 1);
-    const int64_t row = rows * row_part / row_parts;
+    const int64_t group = cut.group(task), row = cut.first_row(task);
+    const int64_t panel = cut.first_panel(task);
+    const int64_t packed_panel = (groups.first + group) * panels + panel;
+    const int64_t outputs = std::min(shape_.outputs, cut.panel_end(task) * kPanel) - panel * kPanel;
     multiply({.x = x + row * x_strides.row + group * x_strides.group,
-              .weights = weights + (group * panels + panel) * steps * kPanel,
-              .bias = bias + (group * panels + panel) * kPanel,
+              .weights = weights + packed_panel * steps * kPanel,
+              .bias = bias + packed_panel * kPanel,
               .y = y + row * y_strides.row + group * y_strides.group + panel * kPanel,
               .x_stride = x_strides.row,
               .y_stride = y_strides.row,
-              .rows = rows * (row_part + 1) / row_parts - row,
+              .rows = cut.row_end(task) - row,
               .steps = steps,
-              .outputs = std::min(outputs, panel_end * kPanel) - panel * kPanel,
+              .outputs = outputs,
               .prefetch = prefetch});
   };
-  const int64_t tasks = groups * panel_parts * row_parts;
+  const int64_t tasks = groups.count * cut.panel_parts * cut.row_parts;
   if (wanted == 1) {
     for (int64_t task = 0; task < tasks; ++task) run(task);
   } else {
-    pool.Run(tasks, run);
+    context.pool.Run(tasks, run);
   }
+}
+
+void PackedLinear::CopyWeights(const int64_t* outputs, int64_t rows, float* y,
+                               KernelContext& context) const {
+  VisitElements(format_, packed_.data(), [&]<typename Element>(const Element* packed) {
+    constexpr int64_t kPair = sizeof(float) / sizeof(Element);
+    const int64_t inputs = shape_.inputs, panel_elements = steps() * kPanel * kPair;
+    context.pool.ForEach(rows, rows * inputs * kCopyWork, [&](int64_t row) {
+      const int64_t panel = outputs[row] / kPanel, column = outputs[row] % kPanel;
+      const Element* from = packed + panel * panel_elements + column * kPair;
+      float* to = y + row * inputs;
+      for (int64_t k = 0; k < inputs; ++k) {
+        to[k] = ToFloat(from[k / kPair * kPanel * kPair + k % kPair]);
+      }
+    });
+  });
 }
 
 }  // namespace triptych

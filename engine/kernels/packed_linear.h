@@ -4,8 +4,9 @@
 
 #include <cstdint>
 
+#include "engine/base/formats.h"
+#include "engine/kernels/context.h"
 #include "engine/kernels/large_pages.h"
-#include "engine/kernels/thread_pool.h"
 
 namespace triptych {
 
@@ -20,40 +21,67 @@ namespace triptych {
 // Holds a copy of the weights. Immutable: safe to use from several threads.
 class PackedLinear {
  public:
-  // Of one group.
+  // `outputs` and `inputs` are those of one group.
   struct Shape {
     int64_t groups = 1;
     int64_t outputs = 0;
     int64_t inputs = 0;
   };
 
-  // Of shape {0, 0, 0}; not to be applied.
+  // A layer without outputs; not to be applied.
   PackedLinear() = default;
-  //   weight: [groups, outputs, inputs] float32, or bfloat16 as its bits
+  //   weight: [groups, outputs, inputs] of this format
   //   bias: [groups, outputs], or null
-  PackedLinear(const Shape& shape, const float* weight, const float* bias);
-  PackedLinear(const Shape& shape, const uint16_t* weight, const float* bias);
+  PackedLinear(const Shape& shape, WeightFormat format, const void* weight, const float* bias);
 
   const Shape& shape() const { return shape_; }
+  WeightFormat format() const { return format_; }
 
   //   x: [rows, groups, inputs]   y: [rows, groups, outputs], not overlapping x
-  void Apply(const float* x, int64_t rows, float* y, ThreadPool& pool) const;
+  void Apply(const float* x, int64_t rows, float* y, KernelContext& context) const;
 
   // Elements from one row, and from one group, to the next.
   struct Strides {
     int64_t row;
     int64_t group;
   };
-  // The same, of x and y that are parts of something wider.
-  void Apply(const float* x, Strides x_strides, int64_t rows, float* y, const Strides& y_strides,
-             ThreadPool& pool) const;
+  // Applies the layer to an x and a y that are parts of something wider.
+  void Apply(const float* x, const Strides& x_strides, int64_t rows, float* y,
+             const Strides& y_strides, KernelContext& context) const;
+
+  // The product of one group alone, the same bits as Apply gives that group.
+  //   x: [rows, inputs], x_stride elements from one row to the next
+  //   y: [rows, outputs], y_stride elements from one row to the next, not overlapping x
+  void ApplyGroup(int64_t group, const float* x, int64_t x_stride, int64_t rows, float* y,
+                  int64_t y_stride, KernelContext& context) const;
+
+  // Row i of y becomes the weights of output outputs[i], in float32: reads an embedding out of an
+  // output matrix that is tied to it. REQUIRES: one group.
+  //   y: [rows, inputs]
+  void CopyWeights(const int64_t* outputs, int64_t rows, float* y, KernelContext& context) const;
 
  private:
+  // Consecutive groups.
+  struct Groups {
+    int64_t first;
+    int64_t count;
+  };
+
   template <typename Element>
   void Pack(const Element* weight, const float* bias);
+  // Applies these groups; x and y are those of the first one.
+  void ApplyGroups(const Groups& groups, const float* x, const Strides& x_strides, int64_t rows,
+                   float* y, const Strides& y_strides, KernelContext& context) const;
+  // Multiplies inputs as the kernels read them.
+  //   x: [rows, groups, steps]
+  void Multiply(const Groups& groups, const float* x, const Strides& x_strides, int64_t rows,
+                float* y, const Strides& y_strides, KernelContext& context) const;
+
+  int64_t panels() const;  // of a group
+  int64_t steps() const;   // 32-bit elements of a group's inputs
 
   Shape shape_;
-  bool bfloat16_ = false;
+  WeightFormat format_ = WeightFormat::kFloat32;
   // Panels of 32 outputs, each [inputs, 32] or, in bfloat16, [inputs / 2, 32, 2]; past the last
   // output, and past an odd last input of bfloat16, zeros. Then the bias, [panels, 32].
   LargePages packed_;

@@ -1,558 +1,247 @@
 #include "engine/kernels/paged_attention.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numbers>
-#include <vector>
-
-// Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
-// of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "engine/kernels/paged_attention.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
 
 #include "engine/base/ceil_div.h"
-#include "engine/kernels/load-inl.h"
-#include "engine/kernels/prefetch.h"
+#include "engine/kernels/attention_tiles.h"
+#include "engine/kernels/elements.h"
 
-#ifndef TRIPTYCH_PAGED_ATTENTION_ONCE
-#define TRIPTYCH_PAGED_ATTENTION_ONCE
 namespace triptych {
 namespace {
 
-constexpr int64_t kPanel = 16;   // positions that are read together
-constexpr int64_t kPanels = 16;  // of a split
-constexpr int64_t kSplit = kPanel * kPanels;
-constexpr int64_t kQueries = 32;  // that read a split together
 // Groups are read together while they have no more queries.
 constexpr int64_t kFewQueries = 16;
-// Where one query reads a group, reading from memory takes longer than computing: values too are
-// read in a few long streams, through the panels of many groups, and sums wait in between.
-constexpr int64_t kStreams = 8;
 
-// Some queries of consecutive groups against the positions of one split.
-template <typename Row>
-struct Split {
-  int64_t groups;
-  int64_t queries;         // of each group; groups * queries <= kQueries
-  const float* q;          // [groups, queries, key_width], scaled, by log2(e) too
-  const int64_t* visible;  // [queries]: how many of the positions each sees, 1 to kSplit
-  int64_t panels;          // as many as any query sees
-  const Row* const* keys;  // [panels] -> [groups, key_width, stride], of which kPanel are read
-  // [panels] -> [groups, value_width, stride]. In memory they follow keys, and are followed by
-  // `ahead` panels that are read next.
-  const Row* const* values;
-  int64_t ahead;  // fetched so many panels before they are read; 0: not
-  int64_t stride;
-  int64_t key_width;
-  int64_t value_width;
-  float* scores;      // [groups, queries, kSplit], scratch
-  float* sums;        // [groups, value_width, kPanel], scratch where a group has one query
-  float* max;         // [groups, queries]: the largest score
-  float* sum;         // [groups, queries]: of 2^(score - max)
-  float* const* out;  // [groups, queries] -> [value_width]: sum of 2^(score - max) value
-};
-
-}  // namespace
-}  // namespace triptych
-#endif  // TRIPTYCH_PAGED_ATTENTION_ONCE
-
-HWY_BEFORE_NAMESPACE();
-namespace triptych {
-namespace HWY_NAMESPACE {
-namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using FloatTag = hn::CappedTag<float, kPanel>;
-using FloatVec = hn::Vec<FloatTag>;
-
-constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
-constexpr int kVectors = static_cast<int>(kPanel / kLanes);  // of a panel
-// Sums that registers hold, next to what is multiplied.
-constexpr int kSums = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 8 : 16;
-
-// Of how many elements one lies at the start of a line of the cache: a power of two, for where a
-// stride is none, there are too many for one line.
-template <typename Row>
-HWY_INLINE int64_t ElementsOfLine(int64_t stride) {
-  return std::max<int64_t>(kLineBytes / (stride * static_cast<int64_t>(sizeof(Row))), 1);
-}
-
-// Panels from begin to end.
-struct Panels {
-  int64_t begin;
-  int64_t end;
-};
-
-// Scores of kRows queries from `query` on at kColumns panels from `panel` on.
-template <bool kPrefetch, int kRows, int kColumns, typename Row>
-void ScoreTile(const Split<Row>& s, int64_t group, int64_t query, int64_t panel) {
-  const FloatTag d;
-  const int64_t row = group * s.queries + query;
-  const float* q = s.q + row * s.key_width;
-  constexpr auto kRowBytes = static_cast<int64_t>(sizeof(Row));
-  const Row* keys[kColumns];
-  [[maybe_unused]] const Row* ahead[kColumns];
-  [[maybe_unused]] const int64_t every = ElementsOfLine<Row>(s.stride);
-  for (int c = 0; c < kColumns; ++c) {
-    keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
-    if constexpr (kPrefetch) {
-      ahead[c] = s.keys[panel + c + s.ahead];
-    }
-  }
-  FloatVec sums[kRows][kColumns][kVectors];
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      HWY_UNROLL(16)
-      for (int v = 0; v < kVectors; ++v) sums[r][c][v] = hn::Zero(d);
-    }
-  }
-  for (int64_t k = 0; k < s.key_width; ++k) {
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      if constexpr (kPrefetch) {
-        if ((k & (every - 1)) == 0) {
-          Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kRowBytes);
-        }
-      }
-      HWY_UNROLL(16)
-      for (int v = 0; v < kVectors; ++v) {
-        const FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
-        HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) {
-          sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
-        }
-      }
-    }
-  }
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    float* scores = s.scores + (row + r) * kSplit + panel * kPanel;
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      HWY_UNROLL(16)
-      for (int v = 0; v < kVectors; ++v) {
-        hn::StoreU(sums[r][c][v], d, scores + c * kPanel + v * kLanes);
-      }
-    }
-  }
-}
-
-// The next smaller tile of queries.
-constexpr int Fewer(int rows) { return rows > 4 ? rows / 2 : rows - 1; }
-
-// kColumns panels at a time and then fewer.
-template <bool kPrefetch, int kRows, int kColumns, typename Row>
-HWY_INLINE void ScorePanels(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
-  for (; panels.begin + kColumns <= panels.end; panels.begin += kColumns) {
-    ScoreTile<kPrefetch, kRows, kColumns>(s, group, query, panels.begin);
-  }
-  if constexpr (kColumns > 1) ScorePanels<kPrefetch, kRows, kColumns / 2>(s, panels, group, query);
-}
-
-// kRows queries at a time and then fewer.
-template <bool kPrefetch, int kRows, typename Row>
-HWY_INLINE void ScoreQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query) {
-  constexpr unsigned kFit = std::clamp<int>(kSums / (kRows * kVectors), 1, kStreams);
-  constexpr int kColumns = std::bit_floor(kFit);
-  for (; query + kRows <= s.queries; query += kRows) {
-    if (query == 0) {  // the others find what it fetched
-      ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
-    } else {
-      ScorePanels<false, kRows, kColumns>(s, panels, group, query);
-    }
-  }
-  if constexpr (kRows > 1) ScoreQueries<kPrefetch, Fewer(kRows)>(s, panels, group, query);
-}
-
-// 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
-HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
-  const FloatTag d;
-  // Beside so large a number a sum has no fraction: its last bits are the nearest whole number plus
-  // 127, the bias of an exponent.
-  const FloatVec shift = hn::Set(d, 0x1.8p23f + 127);
-  const FloatVec shifted = hn::Add(x, shift);
-  const FloatVec f = hn::Sub(x, hn::Sub(shifted, shift));  // -1/2 to 1/2
-  // Interpolates 2^f at the seven Chebyshev nodes: a relative error of 3e-9, before rounding.
-  FloatVec power = hn::Set(d, 1.5461444699e-4f);
-  power = hn::MulAdd(power, f, hn::Set(d, 1.3400428178e-3f));
-  power = hn::MulAdd(power, f, hn::Set(d, 9.6180566785e-3f));
-  power = hn::MulAdd(power, f, hn::Set(d, 5.5503272267e-2f));
-  power = hn::MulAdd(power, f, hn::Set(d, 2.4022650922e-1f));
-  power = hn::MulAdd(power, f, hn::Set(d, 6.9314720670e-1f));
-  power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
-  const hn::RebindToUnsigned<FloatTag> bits;
-  const FloatVec scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), hn::Mul(power, scale));
-}
-
-// scores: [panels * kPanel], of which `visible` become 2^(score - max) and the others zero.
-HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, float* max,
-                             float* sum) {
-  const FloatTag d;
-  const auto load = [&](int64_t i, float beyond) {
-    const FloatVec x = hn::LoadU(d, scores + i);
-    if (i + kLanes <= visible) return x;
-    return hn::IfThenElse(hn::FirstN(d, std::max<int64_t>(visible - i, 0)), x, hn::Set(d, beyond));
-  };
-  FloatVec largest = load(0, -INFINITY);
-  for (int64_t i = kLanes; i < visible; i += kLanes) largest = hn::Max(largest, load(i, -INFINITY));
-  largest = hn::MaxOfLanes(d, largest);
-  FloatVec total = hn::Zero(d);
-  int64_t i = 0;
-  for (; i < visible; i += kLanes) {
-    FloatVec power = PowerOfTwo(hn::Sub(hn::LoadU(d, scores + i), largest));
-    if (i + kLanes > visible) power = hn::IfThenElseZero(hn::FirstN(d, visible - i), power);
-    total = hn::Add(total, power);
-    hn::StoreU(power, d, scores + i);
-  }
-  for (; i < panels * kPanel; i += kLanes) hn::StoreU(hn::Zero(d), d, scores + i);
-  *max = hn::GetLane(largest);
-  *sum = hn::GetLane(hn::SumOfLanes(d, total));
-}
-
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float* out) {
-  const FloatVec sums[] = {a, b, c, e};
-  for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(sums[i]);
-}
-#else
-template <class D>
-HWY_INLINE void StoreSums(D d, hn::Vec<D> sums, float* out) {
-  if constexpr (hn::MaxLanes(d) > 4) {
-    const hn::Half<D> half;
-    StoreSums(half, hn::Add(hn::LowerHalf(half, sums), hn::UpperHalf(half, sums)), out);
-  } else {
-    hn::StoreU(sums, d, out);
-  }
-}
-// The sums of the lanes of four vectors.
-HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float* out) {
-  const FloatTag d;
-  const hn::Repartition<uint64_t, FloatTag> pairs;
-  const FloatVec ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  const FloatVec ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
-  const auto ab_pairs = hn::BitCast(pairs, ab), ce_pairs = hn::BitCast(pairs, ce);
-  const auto lower = hn::InterleaveLower(pairs, ab_pairs, ce_pairs);
-  const auto upper = hn::InterleaveUpper(pairs, ab_pairs, ce_pairs);
-  StoreSums(d, hn::Add(hn::BitCast(d, lower), hn::BitCast(d, upper)), out);
-}
-#endif
-
-// kColumns elements of the values from `column` on, weighted for kRows queries from `query` on.
-template <bool kPrefetch, int kRows, int kColumns, typename Row>
-void ValueTile(const Split<Row>& s, Panels panels, int64_t group, int64_t query, int64_t column) {
-  const FloatTag d;
-  const int64_t row = group * s.queries + query;
-  const float* weights = s.scores + row * kSplit;
-  constexpr auto kRowBytes = static_cast<int64_t>(sizeof(Row));
-  [[maybe_unused]] const int64_t every = ElementsOfLine<Row>(s.stride);
-  FloatVec sums[kRows][kColumns];
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    const float* sofar =
-        panels.begin == 0 ? nullptr : s.sums + ((row + r) * s.value_width + column) * kLanes;
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = panels.begin == 0 ? hn::Zero(d) : hn::LoadU(d, sofar + c * kLanes);
-    }
-  }
-  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    const int64_t first = (group * s.value_width + column) * s.stride;
-    const Row* values = s.values[panel] + first;
-    [[maybe_unused]] const Row* ahead = kPrefetch ? s.values[panel + s.ahead] : nullptr;
-    HWY_UNROLL(16)
-    for (int v = 0; v < kVectors; ++v) {
-      FloatVec w[kRows];
-      HWY_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) {
-        w[r] = hn::LoadU(d, weights + r * kSplit + panel * kPanel + v * kLanes);
-      }
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; ++c) {
-        const Row* from = values + c * s.stride + v * kLanes;
-        if constexpr (kPrefetch) {
-          if (v == 0 && (c & (every - 1)) == 0) {
-            Prefetch(ahead, (first + c * s.stride) * kRowBytes);
-          }
-        }
-        const FloatVec value = LoadFloats(d, from);
-        HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], value, sums[r][c]);
-      }
-    }
-  }
-  if (panels.end < s.panels) {
-    HWY_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
-      float* sofar = s.sums + ((row + r) * s.value_width + column) * kLanes;
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[r][c], d, sofar + c * kLanes);
-    }
-    return;
-  }
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    float* out = s.out[row + r] + column;
-    if constexpr (kColumns == 1) {
-      *out = hn::GetLane(hn::SumOfLanes(d, sums[r][0]));
-    } else {
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; c += 4) {
-        StoreSums(sums[r][c], sums[r][c + 1], sums[r][c + 2], sums[r][c + 3], out + c);
-      }
-    }
-  }
-}
-
-template <bool kPrefetch, int kRows, int kColumns, typename Row>
-HWY_INLINE void ValueQueries(const Split<Row>& s, Panels panels, int64_t group, int64_t query,
-                             int64_t column) {
-  for (; query + kRows <= s.queries; query += kRows) {
-    if (query == 0) {
-      ValueTile<kPrefetch, kRows, kColumns>(s, panels, group, query, column);
-    } else {
-      ValueTile<false, kRows, kColumns>(s, panels, group, query, column);
-    }
-  }
-  if constexpr (kRows > 1)
-    ValueQueries<kPrefetch, Fewer(kRows), kColumns>(s, panels, group, query, column);
-}
-
-// All queries, kColumns elements at a time and then fewer: 4 of them at least, or one.
-template <bool kPrefetch, int kRows, int kColumns, typename Row>
-HWY_INLINE void ValueColumns(const Split<Row>& s, Panels panels, int64_t group, int64_t column) {
-  for (; column + kColumns <= s.value_width; column += kColumns) {
-    ValueQueries<kPrefetch, kRows, kColumns>(s, panels, group, 0, column);
-  }
-  if constexpr (kColumns > 4) {
-    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column);
-  } else if constexpr (kColumns > 1) {
-    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column);
-  }
-}
-
-template <bool kPrefetch, typename Row>
-void AttendSplit(const Split<Row>& s) {
-  // Every query reads a few panels while a near cache holds them.
-  constexpr int kRows = std::max(kSums / 2 / kVectors, 1);
-  for (int64_t begin = 0; begin < s.panels; begin += kStreams) {
-    for (int64_t group = 0; group < s.groups; ++group) {
-      ScoreQueries<kPrefetch, kRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group, 0);
-    }
-  }
-  for (int64_t row = 0; row < s.groups * s.queries; ++row) {
-    Exponentiate(s.scores + row * kSplit, s.visible[row % s.queries], s.panels, &s.max[row],
-                 &s.sum[row]);
-  }
-  const int64_t streams = s.queries == 1 ? kStreams : s.panels;
-  for (int64_t begin = 0; begin < s.panels; begin += streams) {
-    const Panels panels{begin, std::min(begin + streams, s.panels)};
-    for (int64_t group = 0; group < s.groups; ++group) {
-      if (s.queries == 1) {
-        // Not more elements at a time: memory is read fastest in short turns of many streams.
-        ValueColumns<kPrefetch, 1, 4>(s, panels, group, 0);
-      } else if (s.queries < 4) {
-        ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);
-      } else {
-        ValueColumns<kPrefetch, kSums / 4, 4>(s, panels, group, 0);
-      }
-    }
-  }
-}
-
-template <typename Row>
-void AttendSplit(const Split<Row>& s) {
-  if (s.ahead > 0) {
-    AttendSplit<true>(s);
-  } else {
-    AttendSplit<false>(s);
-  }
-}
-
-void AttendSplitFloat(const Split<float>& s) { AttendSplit(s); }
-void AttendSplitBFloat16(const Split<uint16_t>& s) { AttendSplit(s); }
-
-}  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace triptych
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace triptych {
-namespace {
-
-HWY_EXPORT(AttendSplitFloat);
-HWY_EXPORT(AttendSplitBFloat16);
-
-auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(AttendSplitFloat); }
-auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16); }
-
-// Writing an element costs about as much as so many multiply-adds.
-constexpr int64_t kElementWork = 32;
-
-float RoundTo(const float*, float x) { return x; }
-uint16_t RoundTo(const uint16_t*, float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (x != x) return 0x7fc0;
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// Up to kQueries queries of one sequence. Of its queries that read a group, token by token, these
-// are from `first` on, for each of the groups.
-struct Piece {
-  const PagedSequence* sequence;
-  int64_t token;  // the sequence's first, in q and out
-  int64_t group;
+// Up to kSplitQueries queries that are attended together: of a run's queries that read one group,
+// counted token by token, those from `first` on, for each of the groups.
+struct QueryBundle {
+  const TokenRun* run;
+  int64_t token;   // index in q and out of the run's first token
+  int64_t shared;  // heads that read one group
+  int64_t group;   // the first one
   int64_t groups;
   int64_t first;
   int64_t queries;      // of each group
   int64_t splits;       // as many as the last query needs
-  int64_t first_split;  // the sum of the splits of all pieces before
-  int64_t first_row;    // the sum of their rows times splits
+  int64_t first_split;  // the sum of `splits` over all bundles before
+  int64_t first_row;    // the sum of rows() * splits over all bundles before
 
+  // Rows are the queries of the first group, then those of the next one.
   int64_t rows() const { return groups * queries; }
+  // How many positions a row attends.
+  int64_t Length(int64_t row) const { return run->start + (first + row % queries) / shared + 1; }
 };
 
-// What a split gave a piece's rows: those of its first group, then of the next.
-struct Partial {
+// How one call is cut.
+struct Plan {
+  std::span<const QueryBundle> bundles;
+  int64_t splits = 0;  // of all bundles
+  int64_t rows = 0;    // of all bundles, each as often as it has splits
+  int64_t tasks = 1;   // as many as the work is worth
+
+  int64_t count() const { return std::ssize(bundles); }
+  // Index of the bundle that split i of all belongs to.
+  int64_t Find(int64_t i) const {
+    return std::partition_point(
+               bundles.begin(), bundles.end(),
+               [&](const QueryBundle& bundle) { return bundle.first_split + bundle.splits <= i; }) -
+           bundles.begin();
+  }
+};
+
+// The bundles lie in the workspace.
+Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
+              KernelContext& context) {
+  const int64_t shared = layout.heads / layout.groups;
+  int64_t work = 0, group_splits = 0;  // multiply-adds; splits, for one group
+  for (const TokenRun& run : runs) {
+    const int64_t end = run.start + run.count;
+    work += (end * (end + 1) - run.start * (run.start + 1)) / 2 * layout.heads *
+            (layout.key_width + layout.value_width);
+    group_splits += CeilDiv(end, kSplitPositions) * CeilDiv(run.count * shared, kSplitQueries);
+  }
+  Plan plan;
+  plan.tasks = context.pool.TaskCount(work);
+  // Groups that are read together: as many as leave enough to share.
+  const int64_t most_groups = std::max<int64_t>(layout.groups * group_splits / plan.tasks, 1);
+  const auto groups_together = [&](const TokenRun& run) {
+    return std::clamp<int64_t>(kFewQueries / (run.count * shared), 1, most_groups);
+  };
+
+  int64_t count = 0;
+  for (const TokenRun& run : runs) {
+    count +=
+        CeilDiv(layout.groups, groups_together(run)) * CeilDiv(run.count * shared, kSplitQueries);
+  }
+  auto* const bundles = context.workspace.Take<QueryBundle>(count);
+  plan.bundles = {bundles, static_cast<size_t>(count)};
+  QueryBundle* bundle = bundles;
+  int64_t token = 0;
+  for (const TokenRun& run : runs) {
+    const int64_t queries = run.count * shared, groups = groups_together(run);
+    for (int64_t group = 0; group < layout.groups; group += groups) {
+      for (int64_t first = 0; first < queries; first += kSplitQueries, ++bundle) {
+        *bundle = {.run = &run,
+                   .token = token,
+                   .shared = shared,
+                   .group = group,
+                   .groups = std::min(groups, layout.groups - group),
+                   .first = first,
+                   .queries = std::min(kSplitQueries, queries - first),
+                   .splits = 0,
+                   .first_split = plan.splits,
+                   .first_row = plan.rows};
+        bundle->splits = CeilDiv(bundle->Length(bundle->queries - 1), kSplitPositions);
+        plan.splits += bundle->splits;
+        plan.rows += bundle->rows() * bundle->splits;
+      }
+    }
+    token += run.count;
+  }
+  return plan;
+}
+
+// What a split gave the rows of a bundle.
+struct SplitResults {
   float* max;  // [rows]
   float* sum;  // [rows]
-  float* out;  // [rows, value_width]; of the first split, in their place instead
+  float* out;  // [rows, value_width]; the first split's are where the call's results go instead
 };
 
-template <typename Row>
-class Attention {
+// Results of `rows` rows, in the workspace.
+SplitResults TakeResults(int64_t rows, int64_t value_width, Workspace& workspace) {
+  float* const floats = workspace.Floats(rows * (value_width + 2));
+  return {floats, floats + rows, floats + rows * 2};
+}
+
+// The results of all rows from `row` on.
+SplitResults From(const SplitResults& all, int64_t row, int64_t value_width) {
+  return {all.max + row, all.sum + row, all.out + row * value_width};
+}
+
+// What one thread attends splits in.
+template <typename Element>
+struct Scratch {
+  float* q;              // [kSplitQueries, key_width]
+  float* scores;         // [kSplitQueries, kSplitPositions]
+  float* sums;           // [kFewQueries, value_width, kPanelPositions]
+  Element* gathered;     // [kSplitPanels, keys, then values, kPanelPositions] if panels straddle
+  SplitResults results;  // of 2 * kSplitQueries rows
+};
+
+// Scratch for each thread of the pool: [threads].
+template <typename Element>
+const Scratch<Element>* TakeScratch(const Plan& plan, const PagedRowLayout& layout,
+                                    const PagedCache& cache, KernelContext& context) {
+  Workspace& workspace = context.workspace;
+  const int64_t threads = context.pool.threads();
+  int64_t gathered = 0;
+  if (cache.block_positions % kPanelPositions != 0) {
+    for (const QueryBundle& bundle : plan.bundles) gathered = std::max(gathered, bundle.groups);
+    gathered *= (layout.key_width + layout.value_width) * kSplitPositions;
+  }
+  auto* const all = workspace.Take<Scratch<Element>>(threads);
+  for (int64_t i = 0; i < threads; ++i) {
+    all[i] = {.q = workspace.Floats(kSplitQueries * layout.key_width),
+              .scores = workspace.Floats(kSplitQueries * kSplitPositions),
+              .sums = workspace.Floats(kFewQueries * layout.value_width * kPanelPositions),
+              .gathered = workspace.Take<Element>(gathered),
+              .results = TakeResults(2 * kSplitQueries, layout.value_width, workspace)};
+  }
+  return all;
+}
+
+// The arguments of one call, and what is computed of a bundle.
+template <typename Element>
+class BundleAttention {
  public:
-  Attention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
-            const PagedRowLayout& layout, float scale, float* out, int64_t out_stride)
+  BundleAttention(const float* q, int64_t q_stride, const PagedCache& cache,
+                  const Element* elements, const PagedRowLayout& layout, float scale, float* out,
+                  int64_t out_stride)
       : q_(q),
         q_stride_(q_stride),
         cache_(cache),
-        block_positions_(block_positions),
+        elements_(elements),
         layout_(layout),
         scale_(scale * std::numbers::log2e_v<float>),
         out_(out),
-        out_stride_(out_stride),
-        shared_(layout.heads / layout.groups) {}
+        out_stride_(out_stride) {}
 
-  int64_t shared() const { return shared_; }
-  // How many positions a row of a piece attends.
-  int64_t Length(const Piece& piece, int64_t row) const {
-    return piece.sequence->start + (piece.first + row % piece.queries) / shared_ + 1;
-  }
+  int64_t value_width() const { return layout_.value_width; }
 
-  // One split of a piece.
-  void AttendOne(const Piece& piece, int64_t split, const Partial& partial) const {
-    thread_local std::vector<float> q, scores, sums;
-    thread_local std::vector<Row> gathered;
-    q.resize(kQueries * layout_.key_width);
-    scores.resize(kQueries * kSplit);
-    sums.resize(kFewQueries * layout_.value_width * kPanel);
+  // Attends one split.
+  void AttendOne(const QueryBundle& bundle, int64_t split, const SplitResults& results,
+                 const Scratch<Element>& scratch) const {
     // Earlier queries may see nothing of a later split.
-    const int64_t begin = split * kSplit;
+    const int64_t begin = split * kSplitPositions;
     int64_t skipped = 0;
-    while (Length(piece, skipped) <= begin) ++skipped;
-    const int64_t queries = piece.queries - skipped;
-    int64_t visible[kQueries];
-    float* out[kQueries];
+    while (bundle.Length(skipped) <= begin) ++skipped;
+    const int64_t queries = bundle.queries - skipped;
+    int64_t visible[kSplitQueries];
     for (int64_t i = 0; i < queries; ++i) {
-      visible[i] = std::min(Length(piece, skipped + i) - begin, kSplit);
+      visible[i] = std::min(bundle.Length(skipped + i) - begin, kSplitPositions);
     }
-    for (int64_t i = 0; i < piece.groups * queries; ++i) {
-      const int64_t row = i / queries * piece.queries + skipped + i % queries;
-      const auto [token, head] = TokenAndHead(piece, row);
-      const float* from = q_ + token * q_stride_ + head * layout_.key_width;
-      float* to = &q[i * layout_.key_width];
-      for (int64_t k = 0; k < layout_.key_width; ++k) to[k] = scale_ * from[k];
-      out[i] = split == 0 ? Out(piece, row) : partial.out + row * layout_.value_width;
+    // The bundle's row of row i of those that see something.
+    const auto row_of = [&](int64_t i) {
+      return i / queries * bundle.queries + skipped + i % queries;
+    };
+    const int64_t rows = bundle.groups * queries;
+    float* out[kSplitQueries];
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = row_of(i);
+      CopyQuery(bundle, row, scratch.q + i * layout_.key_width);
+      out[i] = split == 0 ? Out(bundle, row) : results.out + row * layout_.value_width;
     }
-    float max[kQueries], sum[kQueries];
-    const int64_t panels = CeilDiv(visible[queries - 1], kPanel);
-    // What several queries of a group read comes a whole phase ahead: the values while the keys are
-    // read, the next keys while the values are. One query reads too much for that, and a latent's
-    // values are its keys.
-    const int64_t ahead = layout_.groups > 1 && piece.queries > 1 ? panels : kStreams;
-    const Row* keys[3 * kPanels];
-    const Row** values = keys + panels;
-    Split<Row> s{.groups = piece.groups,
-                 .queries = queries,
-                 .q = q.data(),
-                 .visible = visible,
-                 .panels = panels,
-                 .keys = keys,
-                 .values = values,
-                 .ahead = ahead,
-                 .stride = block_positions_,
-                 .key_width = layout_.key_width,
-                 .value_width = layout_.value_width,
-                 .scores = scores.data(),
-                 .sums = sums.data(),
-                 .max = max,
-                 .sum = sum,
-                 .out = out};
-    const int64_t key = piece.group * layout_.key_width;
-    const int64_t value = layout_.value_offset + piece.group * layout_.value_width;
-    if (block_positions_ % kPanel == 0) {
-      for (int64_t i = 0; i < s.panels; ++i) {
-        const Row* panel = At(piece, begin + i * kPanel);
-        keys[i] = panel + key * s.stride;
-        values[i] = panel + value * s.stride;
-      }
-      for (int64_t i = 0; i < ahead; ++i) {
-        const int64_t next = begin + kSplit + i * kPanel;
-        values[panels + i] =
-            next < Length(piece, piece.rows() - 1) ? At(piece, next) + key * s.stride : keys[0];
-      }
-    } else {  // panels straddle blocks
-      s.stride = kPanel;
-      s.ahead = 0;
-      const int64_t key_elements = piece.groups * layout_.key_width;
-      const int64_t elements = key_elements + piece.groups * layout_.value_width;
-      gathered.resize(s.panels * elements * kPanel);
-      std::fill(gathered.end() - elements * kPanel, gathered.end(),
-                Row{0});  // the last panel's end
-      for (int64_t i = 0; i < s.panels; ++i) {
-        keys[i] = &gathered[i * elements * kPanel];
-        values[i] = keys[i] + key_elements * kPanel;
-      }
-      for (int64_t p = 0; p < visible[queries - 1]; ++p) {
-        const Row* column = At(piece, begin + p);
-        Row* to = &gathered[p / kPanel * elements * kPanel + p % kPanel];
-        for (int64_t e = 0; e < elements; ++e, to += kPanel) {
-          *to = column[(e < key_elements ? key + e : value + e - key_elements) * block_positions_];
-        }
-      }
+    float max[kSplitQueries], sum[kSplitQueries];
+    const Element* panels[3 * kSplitPanels];  // of keys, of values, and those ahead
+    AttentionSplit<Element> s{.groups = bundle.groups,
+                              .queries = queries,
+                              .q = scratch.q,
+                              .visible = visible,
+                              .panels = CeilDiv(visible[queries - 1], kPanelPositions),
+                              .keys = panels,
+                              .values = nullptr,
+                              .ahead = 0,
+                              .stride = kPanelPositions,
+                              .key_width = layout_.key_width,
+                              .value_width = layout_.value_width,
+                              .scores = scratch.scores,
+                              .sums = scratch.sums,
+                              .max = max,
+                              .sum = sum,
+                              .out = out};
+    s.values = panels + s.panels;
+    if (cache_.block_positions % kPanelPositions == 0) {
+      PointAtPanels(bundle, begin, panels, s);
+    } else {
+      GatherPanels(bundle, begin, scratch.gathered, panels, s);
     }
-    Dispatch(cache_)(s);
-    for (int64_t i = 0; i < piece.groups * queries; ++i) {
-      const int64_t row = i / queries * piece.queries + skipped + i % queries;
-      partial.max[row] = max[i];
-      partial.sum[row] = sum[i];
+    AttendSplit(s);
+    for (int64_t i = 0; i < rows; ++i) {
+      results.max[row_of(i)] = max[i];
+      results.sum[row_of(i)] = sum[i];
     }
   }
 
   // Adds to a row what a later split gave it. In one place only, so that the compiler rounds alike
   // wherever splits are merged.
-  [[gnu::noinline]] void Merge(const Piece& piece, int64_t row, const Partial& later,
-                               const Partial& sofar) const {
+  [[gnu::noinline]] void Merge(const QueryBundle& bundle, int64_t row, const SplitResults& later,
+                               const SplitResults& sofar) const {
     const float max = std::max(sofar.max[row], later.max[row]);
     const float keep = std::exp2(sofar.max[row] - max), add = std::exp2(later.max[row] - max);
     const float* from = later.out + row * layout_.value_width;
-    float* to = Out(piece, row);
+    float* to = Out(bundle, row);
     for (int64_t c = 0; c < layout_.value_width; ++c) to[c] = to[c] * keep + from[c] * add;
     sofar.sum[row] = sofar.sum[row] * keep + later.sum[row] * add;
     sofar.max[row] = max;
   }
 
-  void Normalize(const Piece& piece, int64_t row, const Partial& sofar) const {
+  // Ends a row whose splits are merged.
+  void Normalize(const QueryBundle& bundle, int64_t row, const SplitResults& sofar) const {
     const float inverse = 1 / sofar.sum[row];
-    float* out = Out(piece, row);
+    float* out = Out(bundle, row);
     for (int64_t c = 0; c < layout_.value_width; ++c) out[c] *= inverse;
   }
 
@@ -562,220 +251,173 @@ class Attention {
     int64_t head;
   };
   // Head h = j * G + group.
-  TokenHead TokenAndHead(const Piece& piece, int64_t row) const {
-    const int64_t query = piece.first + row % piece.queries;
-    const int64_t group = piece.group + row / piece.queries;
-    return {piece.token + query / shared_, query % shared_ * layout_.groups + group};
+  TokenHead TokenAndHead(const QueryBundle& bundle, int64_t row) const {
+    const int64_t query = bundle.first + row % bundle.queries;
+    const int64_t group = bundle.group + row / bundle.queries;
+    return {bundle.token + query / bundle.shared, query % bundle.shared * layout_.groups + group};
   }
-  float* Out(const Piece& piece, int64_t row) const {
-    const auto [token, head] = TokenAndHead(piece, row);
+  float* Out(const QueryBundle& bundle, int64_t row) const {
+    const auto [token, head] = TokenAndHead(bundle, row);
     return out_ + token * out_stride_ + head * layout_.value_width;
   }
   // The first element of a position's row.
-  const Row* At(const Piece& piece, int64_t position) const {
-    return cache_ +
-           piece.sequence->blocks[position / block_positions_] * block_positions_ *
-               layout_.row_width +
-           position % block_positions_;
+  const Element* At(const QueryBundle& bundle, int64_t position) const {
+    const int64_t block = bundle.run->blocks[position / cache_.block_positions];
+    return elements_ + block * cache_.block_positions * cache_.row_width +
+           position % cache_.block_positions;
+  }
+  // Elements of a row that lie before the bundle's keys, and before its values.
+  int64_t KeyOffset(const QueryBundle& bundle) const { return bundle.group * layout_.key_width; }
+  int64_t ValueOffset(const QueryBundle& bundle) const {
+    return layout_.value_offset + bundle.group * layout_.value_width;
+  }
+
+  // Copies a row's query, scaled.
+  void CopyQuery(const QueryBundle& bundle, int64_t row, float* to) const {
+    const auto [token, head] = TokenAndHead(bundle, row);
+    const float* from = q_ + token * q_stride_ + head * layout_.key_width;
+    for (int64_t k = 0; k < layout_.key_width; ++k) to[k] = scale_ * from[k];
+  }
+
+  // Has a split read panels where they lie.
+  void PointAtPanels(const QueryBundle& bundle, int64_t begin, const Element** panels,
+                     AttentionSplit<Element>& s) const {
+    s.stride = cache_.block_positions;
+    // What several queries of a group read comes a whole phase ahead: the values while the keys are
+    // read, the next keys while the values are. One query reads too much for that, and a latent's
+    // values are its keys.
+    s.ahead = layout_.groups > 1 && bundle.queries > 1 ? s.panels : kStreams;
+    const int64_t key = KeyOffset(bundle) * s.stride, value = ValueOffset(bundle) * s.stride;
+    const Element** const values = panels + s.panels;
+    for (int64_t i = 0; i < s.panels; ++i) {
+      const Element* panel = At(bundle, begin + i * kPanelPositions);
+      panels[i] = panel + key;
+      values[i] = panel + value;
+    }
+    const int64_t length = bundle.Length(bundle.rows() - 1);
+    for (int64_t i = 0; i < s.ahead; ++i) {
+      const int64_t next = begin + kSplitPositions + i * kPanelPositions;
+      values[s.panels + i] = next < length ? At(bundle, next) + key : panels[0];
+    }
+  }
+
+  // Has a split read copies of panels that straddle blocks.
+  void GatherPanels(const QueryBundle& bundle, int64_t begin, Element* gathered,
+                    const Element** panels, AttentionSplit<Element>& s) const {
+    const int64_t key = KeyOffset(bundle), value = ValueOffset(bundle);
+    const int64_t key_elements = bundle.groups * layout_.key_width;
+    const int64_t elements = key_elements + bundle.groups * layout_.value_width;
+    const int64_t panel_elements = elements * kPanelPositions;
+    for (int64_t i = 0; i < s.panels; ++i) {
+      panels[i] = gathered + i * panel_elements;
+      panels[s.panels + i] = panels[i] + key_elements * kPanelPositions;
+    }
+    // The last panel may have an end that nothing is copied to.
+    std::fill_n(gathered + (s.panels - 1) * panel_elements, panel_elements, Element{0});
+    for (int64_t p = 0; p < s.visible[s.queries - 1]; ++p) {
+      const Element* column = At(bundle, begin + p);
+      Element* to = gathered + p / kPanelPositions * panel_elements + p % kPanelPositions;
+      for (int64_t e = 0; e < elements; ++e, to += kPanelPositions) {
+        const int64_t element = e < key_elements ? key + e : value + e - key_elements;
+        *to = column[element * cache_.block_positions];
+      }
+    }
   }
 
   const float* q_;
   int64_t q_stride_;
-  const Row* cache_;
-  int64_t block_positions_;
+  const PagedCache& cache_;
+  const Element* elements_;  // of the cache
   const PagedRowLayout& layout_;
   float scale_;  // of scores, whose base is 2
   float* out_;
   int64_t out_stride_;
-  int64_t shared_;  // heads that read one group
 };
 
-// Results of `rows` rows. Grows, and never shrinks: a step as large as one before allocates
-// nothing.
-Partial Reserve(std::vector<float>& memory, int64_t rows, int64_t value_width) {
-  const auto size = static_cast<size_t>(rows * (value_width + 2));
-  if (memory.size() < size) memory.resize(size);
-  return {memory.data(), memory.data() + rows, memory.data() + rows * 2};
-}
-
-// Those from a row on.
-Partial From(const Partial& all, int64_t row, int64_t value_width) {
-  return {all.max + row, all.sum + row, all.out + row * value_width};
-}
-
-// The splits of a piece in order, each merged at once.
-template <typename Row>
-void AttendWhole(const Attention<Row>& attention, const Piece& piece, int64_t value_width) {
-  thread_local std::vector<float> memory;
-  const Partial sofar = Reserve(memory, 2 * kQueries, value_width);
-  const Partial later = From(sofar, kQueries, value_width);
-  for (int64_t split = 0; split < piece.splits; ++split) {
-    attention.AttendOne(piece, split, split == 0 ? sofar : later);
+// Attends the splits of a bundle in order, each merged at once.
+template <typename Element>
+void AttendWhole(const BundleAttention<Element>& attention, const QueryBundle& bundle,
+                 const Scratch<Element>& scratch) {
+  const SplitResults sofar = scratch.results;
+  const SplitResults later = From(sofar, kSplitQueries, attention.value_width());
+  for (int64_t split = 0; split < bundle.splits; ++split) {
+    attention.AttendOne(bundle, split, split == 0 ? sofar : later, scratch);
     if (split == 0) continue;
-    for (int64_t row = 0; row < piece.rows(); ++row) {
-      if (attention.Length(piece, row) > split * kSplit) attention.Merge(piece, row, later, sofar);
+    for (int64_t row = 0; row < bundle.rows(); ++row) {
+      if (bundle.Length(row) > split * kSplitPositions) attention.Merge(bundle, row, later, sofar);
     }
   }
-  for (int64_t row = 0; row < piece.rows(); ++row) attention.Normalize(piece, row, sofar);
+  for (int64_t row = 0; row < bundle.rows(); ++row) attention.Normalize(bundle, row, sofar);
+}
+
+// Each bundle is attended by one thread.
+template <typename Element>
+void RunWhole(const BundleAttention<Element>& attention, const Plan& plan,
+              const Scratch<Element>* scratch, KernelContext& context) {
+  const int64_t tasks = std::min(plan.tasks, plan.count());
+  context.pool.Run(tasks, [&](int64_t task, int thread) {
+    // The bundles that begin in this part of all splits.
+    const int64_t begin = plan.splits * task / tasks, end = plan.splits * (task + 1) / tasks;
+    int64_t i = plan.Find(begin);
+    if (plan.bundles[i].first_split < begin) ++i;
+    for (; i < plan.count() && plan.bundles[i].first_split < end; ++i) {
+      AttendWhole(attention, plan.bundles[i], scratch[thread]);
+    }
+  });
+}
+
+// Bundles are so few that threads share them: their splits are attended apart and merged then.
+template <typename Element>
+void RunShared(const BundleAttention<Element>& attention, const Plan& plan,
+               const Scratch<Element>* scratch, KernelContext& context) {
+  const int64_t value_width = attention.value_width();
+  const SplitResults all = TakeResults(plan.rows, value_width, context.workspace);
+  const auto results = [&](const QueryBundle& bundle, int64_t split) {
+    return From(all, bundle.first_row + split * bundle.rows(), value_width);
+  };
+  const int64_t tasks = std::min(plan.tasks, plan.splits);
+  context.pool.Run(tasks, [&](int64_t task, int thread) {
+    for (int64_t i = plan.splits * task / tasks; i < plan.splits * (task + 1) / tasks; ++i) {
+      const QueryBundle& bundle = plan.bundles[plan.Find(i)];
+      const int64_t split = i - bundle.first_split;
+      attention.AttendOne(bundle, split, results(bundle, split), scratch[thread]);
+    }
+  });
+  const int64_t rows = plan.count() * kSplitQueries;
+  const int64_t merge_tasks =
+      std::min(rows, context.pool.TaskCount(plan.splits * kSplitQueries * value_width));
+  context.pool.Run(merge_tasks, [&](int64_t task) {
+    for (int64_t i = rows * task / merge_tasks; i < rows * (task + 1) / merge_tasks; ++i) {
+      const QueryBundle& bundle = plan.bundles[i / kSplitQueries];
+      const int64_t row = i % kSplitQueries;
+      if (row >= bundle.rows()) continue;
+      const SplitResults sofar = results(bundle, 0);
+      for (int64_t split = 1; split < CeilDiv(bundle.Length(row), kSplitPositions); ++split) {
+        attention.Merge(bundle, row, results(bundle, split), sofar);
+      }
+      attention.Normalize(bundle, row, sofar);
+    }
+  });
 }
 
 }  // namespace
 
-template <typename Row>
-void WritePagedRows(const float* rows, int64_t rows_stride, int64_t row_width,
-                    int64_t block_positions, const std::vector<PagedSequence>& sequences,
-                    Row* cache, ThreadPool& pool) {
-  int64_t tokens = 0;
-  for (const PagedSequence& sequence : sequences) tokens += sequence.count;
-  // A task writes some elements of every row.
-  const int64_t tasks = std::min(row_width, pool.TasksWorth(tokens * row_width * kElementWork));
-  pool.Run(tasks, [&](int64_t task) {
-    const int64_t begin = row_width * task / tasks, end = row_width * (task + 1) / tasks;
-    const float* from = rows;
-    for (const PagedSequence& sequence : sequences) {
-      const int64_t last = sequence.start + sequence.count - 1;
-      for (int64_t p = sequence.start; p <= last;) {
-        // The rest of a panel, or of what is new of it. What its later positions will overwrite is
-        // read until then, with weight zero.
-        const int64_t column = p % block_positions;
-        const int64_t panel_end = std::min(column / kPanel * kPanel + kPanel, block_positions);
-        const int64_t count = std::min(panel_end - column, last + 1 - p);
-        const int64_t written = column % kPanel == 0 ? panel_end - column : count;
-        Row* to = cache +
-                  (sequence.blocks[p / block_positions] * row_width + begin) * block_positions +
-                  column;
-        for (int64_t c = begin; c < end; ++c, to += block_positions) {
-          for (int64_t i = 0; i < count; ++i) to[i] = RoundTo(to, from[i * rows_stride + c]);
-          for (int64_t i = count; i < written; ++i) to[i] = Row{0};
-        }
-        from += count * rows_stride;
-        p += count;
-      }
+void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
+                    const PagedRowLayout& layout, float scale, std::span<const TokenRun> runs,
+                    float* out, int64_t out_stride, KernelContext& context) {
+  if (runs.empty()) return;
+  const Workspace::Scope scope(context.workspace);
+  const Plan plan = MakePlan(layout, runs, context);
+  VisitElements(cache.format, cache.elements, [&]<typename Element>(Element* elements) {
+    const BundleAttention<Element> attention(q, q_stride, cache, elements, layout, scale, out,
+                                             out_stride);
+    const Scratch<Element>* scratch = TakeScratch<Element>(plan, layout, cache, context);
+    if (plan.tasks == 1 || plan.count() >= 4 * context.pool.threads()) {
+      RunWhole(attention, plan, scratch, context);
+    } else {
+      RunShared(attention, plan, scratch, context);
     }
   });
 }
-
-template <typename Row>
-void ReadPagedRows(const Row* cache, int64_t row_width, int64_t block_positions,
-                   const int32_t* blocks, int64_t length, float* rows) {
-  for (int64_t first = 0; first < length; first += block_positions) {
-    const Row* from = cache + blocks[first / block_positions] * block_positions * row_width;
-    const int64_t count = std::min(block_positions, length - first);
-    for (int64_t c = 0; c < row_width; ++c, from += block_positions) {
-      for (int64_t i = 0; i < count; ++i)
-        rows[(first + i) * row_width + c] = HWY_NAMESPACE::LoadFloat(from + i);
-    }
-  }
-}
-
-template <typename Row>
-void PagedAttention(const float* q, int64_t q_stride, const Row* cache, int64_t block_positions,
-                    const PagedRowLayout& layout, float scale,
-                    const std::vector<PagedSequence>& sequences, float* out, int64_t out_stride,
-                    ThreadPool& pool) {
-  const Attention<Row> attention(q, q_stride, cache, block_positions, layout, scale, out,
-                                 out_stride);
-  const int64_t shared = attention.shared();
-  int64_t work = 0, group_splits = 0;  // multiply-adds; splits, for one group
-  for (const PagedSequence& sequence : sequences) {
-    const int64_t end = sequence.start + sequence.count;
-    work += (end * (end + 1) - sequence.start * (sequence.start + 1)) / 2 * layout.heads *
-            (layout.key_width + layout.value_width);
-    group_splits += CeilDiv(end, kSplit) * CeilDiv(sequence.count * shared, kQueries);
-  }
-  const int64_t wanted = pool.TasksWorth(work);
-  // Groups that are read together: as many as leave enough to share.
-  const int64_t together = std::max<int64_t>(layout.groups * group_splits / wanted, 1);
-
-  thread_local std::vector<Piece> all_pieces;
-  all_pieces.clear();
-  int64_t token = 0, splits = 0, rows = 0;
-  for (const PagedSequence& sequence : sequences) {
-    const int64_t queries = sequence.count * shared;
-    const int64_t groups = std::clamp<int64_t>(kFewQueries / queries, 1, together);
-    for (int64_t group = 0; group < layout.groups; group += groups) {
-      for (int64_t first = 0; first < queries; first += kQueries) {
-        Piece piece{.sequence = &sequence,
-                    .token = token,
-                    .group = group,
-                    .groups = std::min(groups, layout.groups - group),
-                    .first = first,
-                    .queries = std::min(kQueries, queries - first),
-                    .splits = 0,
-                    .first_split = splits,
-                    .first_row = rows};
-        piece.splits = CeilDiv(attention.Length(piece, piece.queries - 1), kSplit);
-        splits += piece.splits;
-        rows += piece.rows() * piece.splits;
-        all_pieces.push_back(piece);
-      }
-    }
-    token += sequence.count;
-  }
-  const std::vector<Piece>& pieces = all_pieces;  // this thread's, for all of the pool's
-  const auto count = static_cast<int64_t>(pieces.size());
-  // The piece that split i of all belongs to.
-  const auto find = [&](int64_t i) {
-    return std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-      return piece.first_split + piece.splits <= i;
-    });
-  };
-  if (wanted == 1 || count >= 4 * pool.threads()) {
-    const int64_t tasks = std::min(wanted, count);
-    pool.Run(tasks, [&](int64_t task) {
-      // The pieces that begin in this part of all splits.
-      auto piece = find(splits * task / tasks);
-      if (piece->first_split < splits * task / tasks) ++piece;
-      for (; piece != pieces.end() && piece->first_split < splits * (task + 1) / tasks; ++piece) {
-        AttendWhole(attention, *piece, layout.value_width);
-      }
-    });
-    return;
-  }
-
-  // So few that a piece is shared between threads.
-  thread_local std::vector<float> memory;
-  const Partial partials = Reserve(memory, rows, layout.value_width);
-  const auto partial = [&](const Piece& piece, int64_t split) {
-    return From(partials, piece.first_row + split * piece.rows(), layout.value_width);
-  };
-  const int64_t tasks = std::min(wanted, splits);
-  pool.Run(tasks, [&](int64_t task) {
-    for (int64_t i = splits * task / tasks; i < splits * (task + 1) / tasks; ++i) {
-      const auto piece = find(i);
-      const int64_t split = i - piece->first_split;
-      attention.AttendOne(*piece, split, partial(*piece, split));
-    }
-  });
-  const int64_t merges = count * kQueries;
-  const int64_t merge_tasks =
-      std::min(merges, pool.TasksWorth(splits * kQueries * layout.value_width));
-  pool.Run(merge_tasks, [&](int64_t task) {
-    for (int64_t m = merges * task / merge_tasks; m < merges * (task + 1) / merge_tasks; ++m) {
-      const Piece& piece = pieces[m / kQueries];
-      const int64_t row = m % kQueries;
-      if (row >= piece.rows()) continue;
-      const Partial sofar = partial(piece, 0);
-      for (int64_t split = 1; split < CeilDiv(attention.Length(piece, row), kSplit); ++split) {
-        attention.Merge(piece, row, partial(piece, split), sofar);
-      }
-      attention.Normalize(piece, row, sofar);
-    }
-  });
-}
-
-template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
-                             const std::vector<PagedSequence>&, float*, ThreadPool&);
-template void WritePagedRows(const float*, int64_t, int64_t, int64_t,
-                             const std::vector<PagedSequence>&, uint16_t*, ThreadPool&);
-template void ReadPagedRows(const float*, int64_t, int64_t, const int32_t*, int64_t, float*);
-template void ReadPagedRows(const uint16_t*, int64_t, int64_t, const int32_t*, int64_t, float*);
-template void PagedAttention(const float*, int64_t, const float*, int64_t, const PagedRowLayout&,
-                             float, const std::vector<PagedSequence>&, float*, int64_t,
-                             ThreadPool&);
-template void PagedAttention(const float*, int64_t, const uint16_t*, int64_t, const PagedRowLayout&,
-                             float, const std::vector<PagedSequence>&, float*, int64_t,
-                             ThreadPool&);
 
 }  // namespace triptych
-#endif  // HWY_ONCE

@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/kernels/elements.h"
 #include "engine/kernels/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,8 +17,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 
-template <typename Row>
-void CopyOrAdd(const Row* x, int64_t count, bool add, float* y) {
+template <typename Element>
+void CopyOrAdd(const Element* x, int64_t count, bool add, float* y) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
@@ -25,7 +26,7 @@ void CopyOrAdd(const Row* x, int64_t count, bool add, float* y) {
     hn::StoreU(add ? hn::Add(hn::LoadU(d, y + i), LoadFloats(d, x + i)) : LoadFloats(d, x + i), d,
                y + i);
   }
-  for (; i < count; ++i) y[i] = add ? y[i] + LoadFloat(x + i) : LoadFloat(x + i);
+  for (; i < count; ++i) y[i] = add ? y[i] + ToFloat(x[i]) : ToFloat(x[i]);
 }
 
 void CopyOrAddFloat(const float* x, int64_t count, bool add, float* y) {
@@ -50,42 +51,36 @@ HWY_EXPORT(CopyOrAddBFloat16);
 auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(CopyOrAddFloat); }
 auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(CopyOrAddBFloat16); }
 
-template <typename Row>
-void CopyOrAddRows(const Row* table, const int64_t* indices, int64_t rows, int64_t width, bool add,
-                   float* y, ThreadPool& pool) {
-  const auto copy_or_add = Dispatch(table);
-  pool.ForEach(rows, rows * width, [&](int64_t row) {
-    copy_or_add(table + indices[row] * width, width, add, y + row * width);
+void CopyOrAddRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+                   int64_t width, bool add, float* y, KernelContext& context) {
+  VisitElements(format, table, [&](const auto* elements) {
+    const auto copy_or_add = Dispatch(elements);
+    context.pool.ForEach(rows, rows * width, [&](int64_t row) {
+      copy_or_add(elements + indices[row] * width, width, add, y + row * width);
+    });
   });
 }
 
 }  // namespace
 
-template <typename Row>
-void CopyRows(const Row* table, const int64_t* indices, int64_t rows, int64_t width, float* y,
-              ThreadPool& pool) {
-  CopyOrAddRows(table, indices, rows, width, /*add=*/false, y, pool);
+void CopyRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+              int64_t width, float* y, KernelContext& context) {
+  CopyOrAddRows(format, table, indices, rows, width, /*add=*/false, y, context);
 }
 
-template <typename Row>
-void AddRows(const Row* table, const int64_t* indices, int64_t rows, int64_t width, float* y,
-             ThreadPool& pool) {
-  CopyOrAddRows(table, indices, rows, width, /*add=*/true, y, pool);
+void AddRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+             int64_t width, float* y, KernelContext& context) {
+  CopyOrAddRows(format, table, indices, rows, width, /*add=*/true, y, context);
 }
 
-void Add(const float* x, int64_t count, float* y, ThreadPool& pool) {
+void Add(const float* x, int64_t count, float* y, KernelContext& context) {
   const auto add = HWY_DYNAMIC_DISPATCH(CopyOrAddFloat);
-  const int64_t tasks = pool.TasksWorth(count);
-  pool.Run(tasks, [&](int64_t task) {
+  const int64_t tasks = context.pool.TaskCount(count);
+  context.pool.Run(tasks, [&](int64_t task) {
     const int64_t first = count * task / tasks;
     add(x + first, count * (task + 1) / tasks - first, /*add=*/true, y + first);
   });
 }
-
-template void CopyRows(const float*, const int64_t*, int64_t, int64_t, float*, ThreadPool&);
-template void CopyRows(const uint16_t*, const int64_t*, int64_t, int64_t, float*, ThreadPool&);
-template void AddRows(const float*, const int64_t*, int64_t, int64_t, float*, ThreadPool&);
-template void AddRows(const uint16_t*, const int64_t*, int64_t, int64_t, float*, ThreadPool&);
 
 }  // namespace triptych
 #endif  // HWY_ONCE

@@ -4,23 +4,23 @@
 
 #include <cstdint>
 
-#include "engine/kernels/thread_pool.h"
+#include "engine/base/formats.h"
+#include "engine/kernels/context.h"
 
 namespace triptych {
 
-// Row i of y becomes row indices[i] of the table. `Row` is float or a 16-bit bfloat16.
-//   table: [..., width]   indices: [rows]   y: [rows, width]
-template <typename Row>
-void CopyRows(const Row* table, const int64_t* indices, int64_t rows, int64_t width, float* y,
-              ThreadPool& pool);
+// Row i of y becomes row indices[i] of the table.
+//   table: [..., width] of this format   indices: [rows]   y: [rows, width]
+void CopyRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+              int64_t width, float* y, KernelContext& context);
 
-// The same, added to y.
-template <typename Row>
-void AddRows(const Row* table, const int64_t* indices, int64_t rows, int64_t width, float* y,
-             ThreadPool& pool);
+// Adds row indices[i] of the table to row i of y.
+//   table: [..., width] of this format   indices: [rows]   y: [rows, width]
+void AddRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+             int64_t width, float* y, KernelContext& context);
 
 // y += x, both [count].
-void Add(const float* x, int64_t count, float* y, ThreadPool& pool);
+void Add(const float* x, int64_t count, float* y, KernelContext& context);
 
 }  // namespace triptych
 

@@ -17,7 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::CappedTag<float, 8>;
 using FloatVec = hn::Vec<FloatTag>;
 
-// A vector of pairs.
+// Turns one vector of pairs.
 HWY_INLINE void RotatePairs(const float* cosines, const float* sines, float* x) {
   const FloatTag d;
   const FloatVec cosine = hn::LoadU(d, cosines), sine = hn::LoadU(d, sines);
@@ -27,7 +27,8 @@ HWY_INLINE void RotatePairs(const float* cosines, const float* sines, float* x) 
                         hn::MulAdd(odd, cosine, hn::Mul(even, sine)), d, x);
 }
 
-// One row: x: [heads, 2 * pairs], heads head_stride apart.
+// Turns one row.
+//   x: [heads, 2 * pairs], head_stride elements from one head to the next
 void RotateRow(const float* cosines, const float* sines, int64_t heads, int64_t pairs,
                int64_t head_stride, float* x) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
@@ -58,10 +59,10 @@ HWY_EXPORT(RotateRow);
 
 }  // namespace
 
-void Rotate(const float* table, const int64_t* positions, int64_t rows, const RotatedHeads& where,
-            float* x, ThreadPool& pool) {
+void RotateHeads(const float* table, const int64_t* positions, int64_t rows,
+                 const RotatedHeads& where, float* x, KernelContext& context) {
   const int64_t pairs = where.dim / 2;
-  pool.ForEach(rows, rows * where.heads * where.dim, [&](int64_t row) {
+  context.pool.ForEach(rows, rows * where.heads * where.dim, [&](int64_t row) {
     const float* cosines = table + positions[row] * 2 * pairs;
     HWY_DYNAMIC_DISPATCH(RotateRow)
     (cosines, cosines + pairs, where.heads, pairs, where.head_stride, x + row * where.row_stride);

@@ -4,24 +4,24 @@
 
 #include <cstdint>
 
-#include "engine/kernels/thread_pool.h"
+#include "engine/kernels/context.h"
 
 namespace triptych {
 
-// Where the elements are that turn: `dim` of them, pairs (2i, 2i+1), in each head of each row.
+// Where the elements lie that turn: in each head of each row `dim` of them, in pairs (2i, 2i+1).
 struct RotatedHeads {
   int64_t heads;
   int64_t dim;          // even
   int64_t head_stride;  // elements from one head to the next
-  int64_t row_stride;   // and from one row to the next
+  int64_t row_stride;   // elements from one row to the next
 };
 
 // Turns row i by the angles of positions[i]. On one instruction set an element's result depends on
 // nothing but its pair and its angle.
 //   table: [positions, 2, dim / 2]: the cosines of the pairs' angles, then their sines
 //   x: the first rotated element of the first row
-void Rotate(const float* table, const int64_t* positions, int64_t rows, const RotatedHeads& where,
-            float* x, ThreadPool& pool);
+void RotateHeads(const float* table, const int64_t* positions, int64_t rows,
+                 const RotatedHeads& where, float* x, KernelContext& context);
 
 }  // namespace triptych
 

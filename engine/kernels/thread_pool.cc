@@ -39,7 +39,7 @@ void Await(const std::atomic<int>& value, int old, bool spin) {
 ThreadPool::ThreadPool(int threads)
     : spin_(threads <= static_cast<int>(std::thread::hardware_concurrency())) {
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { Work(i); });
   } catch (...) {  // the system has no more threads
     Stop();
     throw;
@@ -54,14 +54,14 @@ void ThreadPool::Stop() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::RunShared(int64_t tasks, Call call, const void* context) {
+void ThreadPool::RunShared(int64_t tasks, Call call, const void* task) {
   // Nobody reads these before a task is there to claim, nor after the last one has finished.
   call_ = call;
-  context_ = context;
+  task_ = task;
   unfinished_.store(static_cast<int>(tasks), std::memory_order_relaxed);
   unclaimed_.store(static_cast<int>(tasks));  // sequential, so that the notice is not missed
   unclaimed_.notify_all();
-  while (RunOne()) {
+  while (RunOne(/*thread=*/0)) {
   }
   for (int left; (left = unfinished_.load(std::memory_order_acquire)) != 0;) {
     Await(unfinished_, left, spin_);
@@ -72,14 +72,14 @@ void ThreadPool::RunShared(int64_t tasks, Call call, const void* context) {
   }
 }
 
-bool ThreadPool::RunOne() {
+bool ThreadPool::RunOne(int thread) {
   int left = unclaimed_.load(std::memory_order_relaxed);
   do {
     if (left <= 0) return false;
   } while (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acquire,
                                              std::memory_order_relaxed));
   try {
-    call_(context_, left - 1);
+    call_(task_, left - 1, thread);
   } catch (...) {
     if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
   }
@@ -87,9 +87,9 @@ bool ThreadPool::RunOne() {
   return true;
 }
 
-void ThreadPool::Work() {
+void ThreadPool::Work(int thread) {
   while (unclaimed_.load(std::memory_order_acquire) != kStop) {
-    if (!RunOne()) Await(unclaimed_, 0, spin_);
+    if (!RunOne(thread)) Await(unclaimed_, 0, spin_);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace triptych {
@@ -25,29 +26,29 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Into how many tasks `multiply_adds` of work are best cut: one if it is too little to share.
-  int64_t TasksWorth(int64_t multiply_adds) const {
+  int64_t TaskCount(int64_t multiply_adds) const {
     return std::clamp<int64_t>(multiply_adds / kTaskWork, 1, workers_.empty() ? 1 : 4 * threads());
   }
 
-  // Calls task(i) once for each i from 0 to tasks - 1, in no particular order, and returns when all
-  // have ended. If one throws, that is thrown from here, once no task is running; whether tasks
-  // that had not begun by then were run is not said. Tasks must not call Run.
+  // Calls task(i), or task(i, thread) if it takes two arguments, once for each i from 0 to
+  // tasks - 1, in no particular order, and returns when all have ended. `thread` is the index of
+  // the thread that runs the task, 0 to threads() - 1: 0 is the calling one. If a task throws, that
+  // is thrown from here, once no task is running; whether tasks that had not begun by then were run
+  // is not said. Tasks must not call Run.
   template <typename Task>
   void Run(int64_t tasks, const Task& task) {
     if (tasks <= 1 || workers_.empty()) {
-      for (int64_t i = 0; i < tasks; ++i) task(i);
+      for (int64_t i = 0; i < tasks; ++i) Invoke<Task>(&task, i, /*thread=*/0);
       return;
     }
-    RunShared(
-        tasks, [](const void* context, int64_t i) { (*static_cast<const Task*>(context))(i); },
-        &task);
+    RunShared(tasks, Invoke<Task>, &task);
   }
 
   // Calls visit(i) once for each i from 0 to count - 1, in as many tasks as the whole work is
   // worth.
   template <typename Visit>
   void ForEach(int64_t count, int64_t multiply_adds, const Visit& visit) {
-    const int64_t tasks = std::min(count, TasksWorth(multiply_adds));
+    const int64_t tasks = std::min(count, TaskCount(multiply_adds));
     Run(tasks, [&](int64_t task) {
       const int64_t end = count * (task + 1) / tasks;
       for (int64_t i = count * task / tasks; i < end; ++i) visit(i);
@@ -58,17 +59,26 @@ class ThreadPool {
   // Takes about as long as handing a task to another thread.
   static constexpr int64_t kTaskWork = 1 << 15;
 
-  using Call = void (*)(const void* context, int64_t i);
+  using Call = void (*)(const void* task, int64_t i, int thread);
+
+  template <typename Task>
+  static void Invoke(const void* task, int64_t i, int thread) {
+    if constexpr (std::is_invocable_v<const Task&, int64_t, int>) {
+      (*static_cast<const Task*>(task))(i, thread);
+    } else {
+      (*static_cast<const Task*>(task))(i);
+    }
+  }
 
   // Ends the workers.
   void Stop();
-  void RunShared(int64_t tasks, Call call, const void* context);
-  void Work();
+  void RunShared(int64_t tasks, Call call, const void* task);
+  void Work(int thread);
   // Runs one task, if any is unclaimed.
-  bool RunOne();
+  bool RunOne(int thread);
 
-  Call call_ = nullptr;  // with context_, of the tasks that unclaimed_ counts
-  const void* context_ = nullptr;
+  Call call_ = nullptr;         // runs the tasks that unclaimed_ counts
+  const void* task_ = nullptr;  // what call_ is called with
   std::exception_ptr failure_;  // written by the one that sets failed_
   std::atomic<bool> failed_ = false;
   bool spin_;                                    // whether there is a CPU for every thread

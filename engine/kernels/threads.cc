@@ -13,7 +13,7 @@ namespace triptych {
 namespace {
 
 thread_local int compute_threads = 0;  // 0: not set
-thread_local std::unique_ptr<ThreadPool> pool;
+thread_local std::unique_ptr<KernelContext> context;
 
 }  // namespace
 
@@ -25,16 +25,16 @@ void SetComputeThreads(int threads) {
 
 void SetServingThreads(int threads) {
   at::set_num_threads(1);
-  if (threads != compute_threads) pool.reset();
+  if (threads != compute_threads) context.reset();
   compute_threads = threads;
 }
 
-ThreadPool& ComputePool() {
-  if (pool == nullptr) {
+KernelContext& ComputeContext() {
+  if (context == nullptr) {
     const int cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    pool = std::make_unique<ThreadPool>(compute_threads > 0 ? compute_threads : cpus);
+    context = std::make_unique<KernelContext>(compute_threads > 0 ? compute_threads : cpus);
   }
-  return *pool;
+  return *context;
 }
 
 }  // namespace triptych

@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_KERNELS_THREADS_H_
 #define TRIPTYCH_ENGINE_KERNELS_THREADS_H_
 
-#include "engine/kernels/thread_pool.h"
+#include "engine/kernels/context.h"
 
 namespace triptych {
 
@@ -10,14 +10,14 @@ namespace triptych {
 // library (a setting of the whole process) included. `threads` >= 1.
 void SetComputeThreads(int threads);
 
-// The same for a thread that serves: LibTorch's operations run on that thread alone, for its
-// threads burn their CPUs between operations, which a busy machine does not forgive; ComputePool()
-// has `threads`.
+// Kernels that the calling thread runs use this many threads, and LibTorch's operations that thread
+// alone: LibTorch's threads burn their CPUs between operations, which a busy machine does not
+// forgive. For a thread that serves.
 void SetServingThreads(int threads);
 
-// The calling thread's own pool, of as many threads as it set; as many as there are CPUs if it set
-// none. Made when first asked for, and anew when the number changes.
-ThreadPool& ComputePool();
+// The calling thread's own context, of as many threads as it set; as many as there are CPUs if it
+// set none. Made when first asked for, and anew when the number changes.
+KernelContext& ComputeContext();
 
 }  // namespace triptych
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/base/ceil_div.h"
+
 namespace triptych {
 
 // What one sequence's cache costs. A position is a row written in every layer.
@@ -25,9 +27,7 @@ struct CacheGeometry {
 
   int64_t BytesPerPosition() const;
   int64_t BlockBytes() const { return block_positions * BytesPerPosition(); }
-  int64_t BlocksFor(int64_t positions) const {
-    return (positions + block_positions - 1) / block_positions;
-  }
+  int64_t BlocksFor(int64_t positions) const { return CeilDiv(positions, block_positions); }
   // `peak_blocks` is the most blocks the sequence ever held.
   KvCacheUsage Usage(int64_t positions, int64_t blocks, int64_t peak_blocks) const;
 };

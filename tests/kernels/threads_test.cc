@@ -7,22 +7,22 @@
 namespace triptych {
 namespace {
 
-TEST(ComputePool, IsOfTheThreadThatAsks) {
+TEST(ComputeContext, IsOfTheThreadThatAsks) {
   std::thread([] {
     SetComputeThreads(3);
-    EXPECT_EQ(ComputePool().threads(), 3);
-    ThreadPool* const mine = &ComputePool();
-    EXPECT_EQ(&ComputePool(), mine);
+    EXPECT_EQ(ComputeContext().pool.threads(), 3);
+    KernelContext* const mine = &ComputeContext();
+    EXPECT_EQ(&ComputeContext(), mine);
     std::thread([&] {
       SetComputeThreads(1);
-      EXPECT_NE(&ComputePool(), mine);
-      EXPECT_EQ(ComputePool().threads(), 1);
+      EXPECT_NE(&ComputeContext(), mine);
+      EXPECT_EQ(ComputeContext().pool.threads(), 1);
     }).join();
-    EXPECT_EQ(ComputePool().threads(), 3);
+    EXPECT_EQ(ComputeContext().pool.threads(), 3);
     SetComputeThreads(2);
-    EXPECT_EQ(ComputePool().threads(), 2);
+    EXPECT_EQ(ComputeContext().pool.threads(), 2);
   }).join();
-  std::thread([] { EXPECT_GE(ComputePool().threads(), 1); }).join();
+  std::thread([] { EXPECT_GE(ComputeContext().pool.threads(), 1); }).join();
 }
 
 }  // namespace

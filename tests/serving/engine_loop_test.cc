@@ -70,7 +70,7 @@ TEST_F(EngineLoopTest, RunsTasksInOrderOnOneThread) {
   {
     EngineLoop loop({engine_.get()}, 3);
     loop.Post([&] {
-      compute_threads = ComputePool().threads();
+      compute_threads = ComputeContext().pool.threads();
       torch_threads = at::get_num_threads();
     });
     for (int i = 0; i < 1000; ++i) {

@@ -1,0 +1,363 @@
+#include "engine/kernels/attention_tiles.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+// Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
+// of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/kernels/attention_tiles.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "engine/kernels/load-inl.h"
+#include "engine/kernels/prefetch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace triptych {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using FloatTag = hn::CappedTag<float, kPanelPositions>;
+using FloatVec = hn::Vec<FloatTag>;
+
+constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
+constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a panel
+// Sums that registers hold, next to what is multiplied.
+constexpr int kSums = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 8 : 16;
+
+// Of how many elements one lies at the start of a line of the cache: a power of two, for where a
+// stride is none, there are too many for one line.
+template <typename Element>
+HWY_INLINE int64_t ElementsOfLine(int64_t stride) {
+  return std::max<int64_t>(kLineBytes / (stride * static_cast<int64_t>(sizeof(Element))), 1);
+}
+
+// Panels from begin to end.
+struct Panels {
+  int64_t begin;
+  int64_t end;
+};
+
+// Scores of kRows queries from `query` on at kColumns panels from `panel` on.
+template <bool kPrefetch, int kRows, int kColumns, typename Element>
+void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, int64_t panel) {
+  const FloatTag d;
+  const int64_t row = group * s.queries + query;
+  const float* q = s.q + row * s.key_width;
+  constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
+  const Element* keys[kColumns];
+  [[maybe_unused]] const Element* ahead[kColumns];
+  [[maybe_unused]] const int64_t every = ElementsOfLine<Element>(s.stride);
+  for (int c = 0; c < kColumns; ++c) {
+    keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
+    if constexpr (kPrefetch) {
+      ahead[c] = s.keys[panel + c + s.ahead];
+    }
+  }
+  FloatVec sums[kRows][kColumns][kVectors];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      HWY_UNROLL(16)
+      for (int v = 0; v < kVectors; ++v) sums[r][c][v] = hn::Zero(d);
+    }
+  }
+  for (int64_t k = 0; k < s.key_width; ++k) {
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      if constexpr (kPrefetch) {
+        if ((k & (every - 1)) == 0) {
+          Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kElementBytes);
+        }
+      }
+      HWY_UNROLL(16)
+      for (int v = 0; v < kVectors; ++v) {
+        const FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
+        }
+      }
+    }
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    float* scores = s.scores + (row + r) * kSplitPositions + panel * kPanelPositions;
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      HWY_UNROLL(16)
+      for (int v = 0; v < kVectors; ++v) {
+        hn::StoreU(sums[r][c][v], d, scores + c * kPanelPositions + v * kLanes);
+      }
+    }
+  }
+}
+
+// The next smaller tile of queries.
+constexpr int Fewer(int rows) { return rows > 4 ? rows / 2 : rows - 1; }
+
+// kColumns panels at a time and then fewer.
+template <bool kPrefetch, int kRows, int kColumns, typename Element>
+HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int64_t group,
+                            int64_t query) {
+  for (; panels.begin + kColumns <= panels.end; panels.begin += kColumns) {
+    ScoreTile<kPrefetch, kRows, kColumns>(s, group, query, panels.begin);
+  }
+  if constexpr (kColumns > 1) ScorePanels<kPrefetch, kRows, kColumns / 2>(s, panels, group, query);
+}
+
+// kRows queries at a time and then fewer.
+template <bool kPrefetch, int kRows, typename Element>
+HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
+                             int64_t query) {
+  constexpr unsigned kFit = std::clamp<int>(kSums / (kRows * kVectors), 1, kStreams);
+  constexpr int kColumns = std::bit_floor(kFit);
+  for (; query + kRows <= s.queries; query += kRows) {
+    if (query == 0) {  // the others find what it fetched
+      ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
+    } else {
+      ScorePanels<false, kRows, kColumns>(s, panels, group, query);
+    }
+  }
+  if constexpr (kRows > 1) ScoreQueries<kPrefetch, Fewer(kRows)>(s, panels, group, query);
+}
+
+// 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
+HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
+  const FloatTag d;
+  // Beside so large a number a sum has no fraction: its last bits are the nearest whole number plus
+  // 127, the bias of an exponent.
+  const FloatVec shift = hn::Set(d, 0x1.8p23f + 127);
+  const FloatVec shifted = hn::Add(x, shift);
+  const FloatVec f = hn::Sub(x, hn::Sub(shifted, shift));  // -1/2 to 1/2
+  // Interpolates 2^f at the seven Chebyshev nodes: a relative error of 3e-9, before rounding.
+  FloatVec power = hn::Set(d, 1.5461444699e-4f);
+  power = hn::MulAdd(power, f, hn::Set(d, 1.3400428178e-3f));
+  power = hn::MulAdd(power, f, hn::Set(d, 9.6180566785e-3f));
+  power = hn::MulAdd(power, f, hn::Set(d, 5.5503272267e-2f));
+  power = hn::MulAdd(power, f, hn::Set(d, 2.4022650922e-1f));
+  power = hn::MulAdd(power, f, hn::Set(d, 6.9314720670e-1f));
+  power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
+  const hn::RebindToUnsigned<FloatTag> bits;
+  const FloatVec scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), hn::Mul(power, scale));
+}
+
+// scores: [panels * kPanelPositions], of which `visible` become 2^(score - max) and the others
+// zero.
+HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, float* max,
+                             float* sum) {
+  const FloatTag d;
+  const auto load = [&](int64_t i, float beyond) {
+    const FloatVec x = hn::LoadU(d, scores + i);
+    if (i + kLanes <= visible) return x;
+    return hn::IfThenElse(hn::FirstN(d, std::max<int64_t>(visible - i, 0)), x, hn::Set(d, beyond));
+  };
+  FloatVec largest = load(0, -INFINITY);
+  for (int64_t i = kLanes; i < visible; i += kLanes) largest = hn::Max(largest, load(i, -INFINITY));
+  largest = hn::MaxOfLanes(d, largest);
+  FloatVec total = hn::Zero(d);
+  int64_t i = 0;
+  for (; i < visible; i += kLanes) {
+    FloatVec power = PowerOfTwo(hn::Sub(hn::LoadU(d, scores + i), largest));
+    if (i + kLanes > visible) power = hn::IfThenElseZero(hn::FirstN(d, visible - i), power);
+    total = hn::Add(total, power);
+    hn::StoreU(power, d, scores + i);
+  }
+  for (; i < panels * kPanelPositions; i += kLanes) hn::StoreU(hn::Zero(d), d, scores + i);
+  *max = hn::GetLane(largest);
+  *sum = hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float* out) {
+  const FloatVec sums[] = {a, b, c, e};
+  for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(sums[i]);
+}
+#else
+template <class D>
+HWY_INLINE void StoreSums(D d, hn::Vec<D> sums, float* out) {
+  if constexpr (hn::MaxLanes(d) > 4) {
+    const hn::Half<D> half;
+    StoreSums(half, hn::Add(hn::LowerHalf(half, sums), hn::UpperHalf(half, sums)), out);
+  } else {
+    hn::StoreU(sums, d, out);
+  }
+}
+// The sums of the lanes of four vectors.
+HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float* out) {
+  const FloatTag d;
+  const hn::Repartition<uint64_t, FloatTag> pairs;
+  const FloatVec ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const FloatVec ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto ab_pairs = hn::BitCast(pairs, ab), ce_pairs = hn::BitCast(pairs, ce);
+  const auto lower = hn::InterleaveLower(pairs, ab_pairs, ce_pairs);
+  const auto upper = hn::InterleaveUpper(pairs, ab_pairs, ce_pairs);
+  StoreSums(d, hn::Add(hn::BitCast(d, lower), hn::BitCast(d, upper)), out);
+}
+#endif
+
+// kColumns elements of the values from `column` on, weighted for kRows queries from `query` on.
+template <bool kPrefetch, int kRows, int kColumns, typename Element>
+void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, int64_t query,
+               int64_t column) {
+  const FloatTag d;
+  const int64_t row = group * s.queries + query;
+  const float* weights = s.scores + row * kSplitPositions;
+  constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
+  [[maybe_unused]] const int64_t every = ElementsOfLine<Element>(s.stride);
+  FloatVec sums[kRows][kColumns];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    const float* sofar =
+        panels.begin == 0 ? nullptr : s.sums + ((row + r) * s.value_width + column) * kLanes;
+    HWY_UNROLL(16)
+    for (int c = 0; c < kColumns; ++c) {
+      sums[r][c] = panels.begin == 0 ? hn::Zero(d) : hn::LoadU(d, sofar + c * kLanes);
+    }
+  }
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const int64_t first = (group * s.value_width + column) * s.stride;
+    const Element* values = s.values[panel] + first;
+    [[maybe_unused]] const Element* ahead = kPrefetch ? s.values[panel + s.ahead] : nullptr;
+    HWY_UNROLL(16)
+    for (int v = 0; v < kVectors; ++v) {
+      FloatVec w[kRows];
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        w[r] = hn::LoadU(d, weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
+      }
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) {
+        const Element* from = values + c * s.stride + v * kLanes;
+        if constexpr (kPrefetch) {
+          if (v == 0 && (c & (every - 1)) == 0) {
+            Prefetch(ahead, (first + c * s.stride) * kElementBytes);
+          }
+        }
+        const FloatVec value = LoadFloats(d, from);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], value, sums[r][c]);
+      }
+    }
+  }
+  if (panels.end < s.panels) {
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      float* sofar = s.sums + ((row + r) * s.value_width + column) * kLanes;
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[r][c], d, sofar + c * kLanes);
+    }
+    return;
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    float* out = s.out[row + r] + column;
+    if constexpr (kColumns == 1) {
+      *out = hn::GetLane(hn::SumOfLanes(d, sums[r][0]));
+    } else {
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; c += 4) {
+        StoreSums(sums[r][c], sums[r][c + 1], sums[r][c + 2], sums[r][c + 3], out + c);
+      }
+    }
+  }
+}
+
+template <bool kPrefetch, int kRows, int kColumns, typename Element>
+HWY_INLINE void ValueQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
+                             int64_t query, int64_t column) {
+  for (; query + kRows <= s.queries; query += kRows) {
+    if (query == 0) {
+      ValueTile<kPrefetch, kRows, kColumns>(s, panels, group, query, column);
+    } else {
+      ValueTile<false, kRows, kColumns>(s, panels, group, query, column);
+    }
+  }
+  if constexpr (kRows > 1)
+    ValueQueries<kPrefetch, Fewer(kRows), kColumns>(s, panels, group, query, column);
+}
+
+// All queries, kColumns elements at a time and then fewer: 4 of them at least, or one.
+template <bool kPrefetch, int kRows, int kColumns, typename Element>
+HWY_INLINE void ValueColumns(const AttentionSplit<Element>& s, Panels panels, int64_t group,
+                             int64_t column) {
+  for (; column + kColumns <= s.value_width; column += kColumns) {
+    ValueQueries<kPrefetch, kRows, kColumns>(s, panels, group, 0, column);
+  }
+  if constexpr (kColumns > 4) {
+    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column);
+  } else if constexpr (kColumns > 1) {
+    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column);
+  }
+}
+
+template <bool kPrefetch, typename Element>
+void AttendTiles(const AttentionSplit<Element>& s) {
+  // Every query reads a few panels while a near cache holds them.
+  constexpr int kRows = std::max(kSums / 2 / kVectors, 1);
+  for (int64_t begin = 0; begin < s.panels; begin += kStreams) {
+    for (int64_t group = 0; group < s.groups; ++group) {
+      ScoreQueries<kPrefetch, kRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group, 0);
+    }
+  }
+  for (int64_t row = 0; row < s.groups * s.queries; ++row) {
+    Exponentiate(s.scores + row * kSplitPositions, s.visible[row % s.queries], s.panels,
+                 &s.max[row], &s.sum[row]);
+  }
+  const int64_t streams = s.queries == 1 ? kStreams : s.panels;
+  for (int64_t begin = 0; begin < s.panels; begin += streams) {
+    const Panels panels{begin, std::min(begin + streams, s.panels)};
+    for (int64_t group = 0; group < s.groups; ++group) {
+      if (s.queries == 1) {
+        // Not more elements at a time: memory is read fastest in short turns of many streams.
+        ValueColumns<kPrefetch, 1, 4>(s, panels, group, 0);
+      } else if (s.queries < 4) {
+        ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);
+      } else {
+        ValueColumns<kPrefetch, kSums / 4, 4>(s, panels, group, 0);
+      }
+    }
+  }
+}
+
+template <typename Element>
+void AttendTiles(const AttentionSplit<Element>& s) {
+  if (s.ahead > 0) {
+    AttendTiles<true>(s);
+  } else {
+    AttendTiles<false>(s);
+  }
+}
+
+void AttendSplitFloat(const AttentionSplit<float>& s) { AttendTiles(s); }
+void AttendSplitBFloat16(const AttentionSplit<uint16_t>& s) { AttendTiles(s); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace triptych
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace triptych {
+namespace {
+
+HWY_EXPORT(AttendSplitFloat);
+HWY_EXPORT(AttendSplitBFloat16);
+
+}  // namespace
+
+void AttendSplit(const AttentionSplit<float>& split) {
+  HWY_DYNAMIC_DISPATCH(AttendSplitFloat)(split);
+}
+void AttendSplit(const AttentionSplit<uint16_t>& split) {
+  HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16)(split);
+}
+
+}  // namespace triptych
+#endif  // HWY_ONCE

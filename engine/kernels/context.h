@@ -1,0 +1,22 @@
+// What kernels compute with.
+#ifndef TRIPTYCH_ENGINE_KERNELS_CONTEXT_H_
+#define TRIPTYCH_ENGINE_KERNELS_CONTEXT_H_
+
+#include "engine/kernels/thread_pool.h"
+#include "engine/kernels/workspace.h"
+
+namespace triptych {
+
+// Handed down by whoever runs a model. For one thread at a time. A kernel gives back the scratch
+// memory that it takes.
+struct KernelContext {
+  // `threads` >= 1 counts the thread that calls the kernels.
+  explicit KernelContext(int threads) : pool(threads) {}
+
+  ThreadPool pool;
+  Workspace workspace;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_CONTEXT_H_

@@ -1,0 +1,50 @@
+// Elements as kernels hold weights and cache rows: float32, or bfloat16 as its bits. This is the
+// one place where a format becomes a type.
+#ifndef TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
+#define TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
+
+#include <concepts>
+#include <cstdint>
+
+#include "engine/base/bfloat16.h"
+#include "engine/base/formats.h"
+
+namespace triptych {
+
+// The element nearest to a number.
+template <std::same_as<float> Element>
+constexpr Element FromFloat(float value) {
+  return value;
+}
+template <std::same_as<uint16_t> Element>
+constexpr Element FromFloat(float value) {
+  return ToBFloat16(value);
+}
+
+// The number that an element is.
+constexpr float ToFloat(float element) { return element; }
+constexpr float ToFloat(uint16_t element) { return FromBFloat16(element); }
+
+// Calls visit with a pointer to the elements of this format.
+template <typename Visit>
+void VisitElements(WeightFormat format, const void* elements, const Visit& visit) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return visit(static_cast<const float*>(elements));
+    case WeightFormat::kBFloat16:
+      return visit(static_cast<const uint16_t*>(elements));
+  }
+}
+template <typename Visit>
+void VisitElements(CacheFormat format, void* elements, const Visit& visit) {
+  switch (format) {
+    case CacheFormat::kFloat32:
+      return visit(static_cast<float*>(elements));
+    case CacheFormat::kBFloat16:
+      return visit(static_cast<uint16_t*>(elements));
+  }
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_

@@ -1,0 +1,49 @@
+// A layer's part of a paged cache: rows are written into its blocks and read back.
+#ifndef TRIPTYCH_ENGINE_KERNELS_PAGED_ROWS_H_
+#define TRIPTYCH_ENGINE_KERNELS_PAGED_ROWS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "engine/base/formats.h"
+#include "engine/kernels/context.h"
+
+namespace triptych {
+
+// Positions that attention reads together, side by side in a block: its panels. Attention is
+// fastest where block_positions is a multiple of them.
+inline constexpr int64_t kPanelPositions = 16;
+
+// One layer's cache: [blocks, row_width, block_positions]. Within a block, element c of all its
+// positions' rows lie side by side, so that one vector holds one element of many positions, as a
+// key and as a value. Arithmetic is float32 in every format.
+struct PagedCache {
+  void* elements;
+  CacheFormat format;
+  int64_t row_width;  // elements of a row
+  int64_t block_positions;
+};
+
+// Consecutive new tokens of one sequence, one or more: those at positions start to
+// start + count - 1. A sequence may have several runs in one step.
+struct TokenRun {
+  // Position p of the sequence lives in column p % block_positions of block
+  // blocks[p / block_positions].
+  const int32_t* blocks;
+  int64_t start;
+  int64_t count;
+};
+
+// Writes the rows of the runs' tokens, rounding to nearest, ties to even. A sequence's positions
+// are written in order, from 0 on.
+//   rows: [tokens, row_width], rows_stride elements from one to the next
+void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
+                    const PagedCache& cache, KernelContext& context);
+
+// Reads the rows of positions 0 to length - 1 of the sequence that has these blocks.
+//   rows: [length, row_width]
+void ReadPagedRows(const PagedCache& cache, const int32_t* blocks, int64_t length, float* rows);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_PAGED_ROWS_H_
