@@ -33,9 +33,6 @@ PackedLatentAttention::PackedLatentAttention(const LatentShape& shape,
   packed_uv_ = PackHeads(weights.uv);
   if (!vanilla || !VanillaCanPay(shape)) return;
   const at::Tensor gap = at::zeros({d_rope_, rank_}, weights.uk.options());
-  const PagedCache head_rows{head_cache, CacheFormat::kFloat32, width, kBlockPositions};
-  const TokenRun all{table.data(), 0, length};
-  const TokenRun some{table.data(), sequence.start, sequence.count};
   for (int64_t h = 0; h < heads_; ++h) {
     packed_kv_.push_back(Pack({{at::cat({weights.uk[h], gap, weights.uv[h]}), {}}}));
   }
@@ -139,7 +136,7 @@ void PackedLatentAttention::AttendVanilla(const Tokens& tokens, const at::Tensor
                               .value_width = d_v_};
   const PagedCache head_rows{head_cache, CacheFormat::kFloat32, width, kBlockPositions};
   const TokenRun all{table.data(), 0, length};
-  const TokenRun some{table.data(), sequence.start, sequence.count};
+  const TokenRun added{table.data(), sequence.start, sequence.count};
   for (int64_t h = 0; h < heads_; ++h) {
     packed_kv_[h].Apply(rows, {row_width, 0}, length, expanded, {width, 0}, ComputeContext());
     for (int64_t p = 0; p < length && d_rope_ > 0; ++p) {
@@ -147,7 +144,7 @@ void PackedLatentAttention::AttendVanilla(const Tokens& tokens, const at::Tensor
     }
     WritePagedRows(expanded, width, {&all, 1}, head_rows, ComputeContext());
     PagedAttention(tokens.queries + h * (d_qk_ + d_rope_), in_width(), head_rows, layout, scale_,
-                   {&some, 1}, tokens.values + h * d_v_, heads_ * d_v_, ComputeContext());
+                   {&added, 1}, tokens.values + h * d_v_, heads_ * d_v_, ComputeContext());
   }
 }
 
