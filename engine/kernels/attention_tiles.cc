@@ -26,23 +26,23 @@ using FloatVec = hn::Vec<FloatTag>;
 
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a panel
-// Sums that registers hold, next to what is multiplied.
+// Vectors of sums that fit into registers, next to what is multiplied.
 constexpr int kSums = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 8 : 16;
 
-// Of how many elements one lies at the start of a line of the cache: a power of two, for where a
-// stride is none, there are too many for one line.
+// One of this many consecutive elements begins a line of the cache. It is a power of two: a stride
+// that is none is longer than a line.
 template <typename Element>
 HWY_INLINE int64_t ElementsOfLine(int64_t stride) {
   return std::max<int64_t>(kLineBytes / (stride * static_cast<int64_t>(sizeof(Element))), 1);
 }
 
-// Panels from begin to end.
+// Panels begin to end - 1 of a split.
 struct Panels {
   int64_t begin;
   int64_t end;
 };
 
-// Scores of kRows queries from `query` on at kColumns panels from `panel` on.
+// Computes the scores of kRows queries, from `query` on, at kColumns panels, from `panel` on.
 template <bool kPrefetch, int kRows, int kColumns, typename Element>
 void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, int64_t panel) {
   const FloatTag d;
@@ -98,10 +98,10 @@ void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, i
   }
 }
 
-// The next smaller tile of queries.
+// How many queries the next smaller tile has.
 constexpr int Fewer(int rows) { return rows > 4 ? rows / 2 : rows - 1; }
 
-// kColumns panels at a time and then fewer.
+// Computes scores at all these panels, kColumns at a time and then fewer.
 template <bool kPrefetch, int kRows, int kColumns, typename Element>
 HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                             int64_t query) {
@@ -111,14 +111,14 @@ HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int
   if constexpr (kColumns > 1) ScorePanels<kPrefetch, kRows, kColumns / 2>(s, panels, group, query);
 }
 
-// kRows queries at a time and then fewer.
+// Computes the scores of all queries from `query` on, kRows at a time and then fewer.
 template <bool kPrefetch, int kRows, typename Element>
 HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                              int64_t query) {
   constexpr unsigned kFit = std::clamp<int>(kSums / (kRows * kVectors), 1, kStreams);
   constexpr int kColumns = std::bit_floor(kFit);
   for (; query + kRows <= s.queries; query += kRows) {
-    if (query == 0) {  // the others find what it fetched
+    if (query == 0) {  // later queries find what the first ones fetched
       ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
     } else {
       ScorePanels<false, kRows, kColumns>(s, panels, group, query);
@@ -127,11 +127,11 @@ HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, in
   if constexpr (kRows > 1) ScoreQueries<kPrefetch, Fewer(kRows)>(s, panels, group, query);
 }
 
-// 2^x for x <= 0, zero where that is no normal number; NaN of NaN.
+// Returns 2^x for x <= 0: zero where that is no normal number, NaN where x is NaN.
 HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
   const FloatTag d;
-  // Beside so large a number a sum has no fraction: its last bits are the nearest whole number plus
-  // 127, the bias of an exponent.
+  // Beside a number this large a sum has no fraction: its last bits are the nearest whole number
+  // plus 127, the bias of an exponent.
   const FloatVec shift = hn::Set(d, 0x1.8p23f + 127);
   const FloatVec shifted = hn::Add(x, shift);
   const FloatVec f = hn::Sub(x, hn::Sub(shifted, shift));  // -1/2 to 1/2
@@ -148,8 +148,8 @@ HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), hn::Mul(power, scale));
 }
 
-// scores: [panels * kPanelPositions], of which `visible` become 2^(score - max) and the others
-// zero.
+// Turns the first `visible` scores into 2^(score - max), and the others into zero.
+//   scores: [panels * kPanelPositions]
 HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, float* max,
                              float* sum) {
   const FloatTag d;
@@ -189,7 +189,7 @@ HWY_INLINE void StoreSums(D d, hn::Vec<D> sums, float* out) {
     hn::StoreU(sums, d, out);
   }
 }
-// The sums of the lanes of four vectors.
+// Stores the sums of the lanes of each of four vectors.
 HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float* out) {
   const FloatTag d;
   const hn::Repartition<uint64_t, FloatTag> pairs;
@@ -202,7 +202,8 @@ HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float*
 }
 #endif
 
-// kColumns elements of the values from `column` on, weighted for kRows queries from `query` on.
+// Adds up kColumns elements of the values, from `column` on, weighted for kRows queries, from
+// `query` on.
 template <bool kPrefetch, int kRows, int kColumns, typename Element>
 void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, int64_t query,
                int64_t column) {
@@ -269,6 +270,8 @@ void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, i
   }
 }
 
+// Adds up kColumns elements of the values for all queries from `query` on, kRows of them at a time
+// and then fewer.
 template <bool kPrefetch, int kRows, int kColumns, typename Element>
 HWY_INLINE void ValueQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                              int64_t query, int64_t column) {
@@ -283,7 +286,8 @@ HWY_INLINE void ValueQueries(const AttentionSplit<Element>& s, Panels panels, in
     ValueQueries<kPrefetch, Fewer(kRows), kColumns>(s, panels, group, query, column);
 }
 
-// All queries, kColumns elements at a time and then fewer: 4 of them at least, or one.
+// Adds up all elements of the values from `column` on for all queries, kColumns elements at a time
+// and then fewer: at least 4, or one.
 template <bool kPrefetch, int kRows, int kColumns, typename Element>
 HWY_INLINE void ValueColumns(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                              int64_t column) {
@@ -315,7 +319,7 @@ void AttendTiles(const AttentionSplit<Element>& s) {
     const Panels panels{begin, std::min(begin + streams, s.panels)};
     for (int64_t group = 0; group < s.groups; ++group) {
       if (s.queries == 1) {
-        // Not more elements at a time: memory is read fastest in short turns of many streams.
+        // Few elements at a time: memory is read fastest in short turns of many streams.
         ValueColumns<kPrefetch, 1, 4>(s, panels, group, 0);
       } else if (s.queries < 4) {
         ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);

@@ -22,7 +22,7 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kPanel = 32;  // outputs
+constexpr int64_t kPanel = 32;  // outputs that are computed together
 
 // Rows of x against consecutive panels of one group.
 struct Product {
@@ -54,7 +54,7 @@ using FloatVec = hn::Vec<FloatTag>;
 using BitsVec = hn::Vec<BitsTag>;
 
 constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
-// Sums that registers hold, next to weights and inputs.
+// Vectors of sums that fit into registers, next to weights and inputs.
 #if !HWY_ARCH_X86
 constexpr int kSums = 24;
 #elif HWY_TARGET <= HWY_AVX3
@@ -64,7 +64,7 @@ constexpr int kSums = 12;
 #endif
 constexpr int kMaxRows = std::max(1, kSums / kVectors);
 
-// What one 32-bit element of weights and one of x contribute to a sum.
+// The next three types say what one 32-bit element of weights and one of x contribute to a sum.
 struct Float32 {
   using Element = float;
   static constexpr int kParts = 1;
@@ -78,7 +78,7 @@ struct Float32 {
   }
 };
 
-// The first of a pair is in the lower half.
+// An element is a pair, the first of which is in the lower half.
 struct BFloat16 {
   using Element = uint32_t;
   static constexpr int kParts = 2;
@@ -100,7 +100,7 @@ struct BFloat16 {
 
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
 #define TRIPTYCH_BFLOAT16_DOT 1
-// Not every processor of these sets has it, so the compiler must not know the instruction.
+// Not every processor of these sets has the instruction, so the compiler must not know it.
 struct BFloat16Dot {
   using Element = uint32_t;
   static constexpr int kParts = 1;
@@ -119,12 +119,12 @@ struct BFloat16Dot {
 #define TRIPTYCH_BFLOAT16_DOT 0
 #endif
 
-// How far ahead, in bytes, weights are fetched where few rows leave a processor waiting for them:
-// in each panel, so that several panels keep as many lines on their way as a core can.
+// Where few rows leave a processor waiting for weights, they are fetched so many bytes ahead: in
+// each panel, so that several panels keep as many lines on their way as a core can.
 constexpr int64_t kAhead = 1024;
 constexpr int kFewRows = 4;
 
-// sums += part kPart of one step.
+// Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
 HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
                         const typename Kind::Element* const (&weights)[kColumns], int64_t step,
@@ -142,7 +142,7 @@ HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
   }
 }
 
-// kRows rows from `row` on against kPanels panels from `panel` on.
+// Multiplies kRows rows, from `row` on, by kPanels panels, from `panel` on.
 template <class Kind, bool kPrefetch, int kRows, int kPanels>
 void Tile(const Product& p, int64_t row, int64_t panel) {
   using Element = typename Kind::Element;
@@ -187,7 +187,7 @@ void Tile(const Product& p, int64_t row, int64_t panel) {
   }
 }
 
-// kRows rows against the panels from `panel` to `end`, kPanels at a time and then fewer: several
+// Multiplies kRows rows by panels `panel` to `end` - 1, kPanels at a time and then fewer: several
 // panels are what keeps a processor busy when the rows are few.
 template <class Kind, bool kPrefetch, int kRows, int kPanels>
 HWY_INLINE void TilePanels(const Product& p, int64_t row, int64_t panel, int64_t end) {
@@ -197,7 +197,7 @@ HWY_INLINE void TilePanels(const Product& p, int64_t row, int64_t panel, int64_t
   if constexpr (kPanels > 1) TilePanels<Kind, kPrefetch, kRows, kPanels - 1>(p, row, panel, end);
 }
 
-// 1 <= rows <= kRows.
+// Multiplies `rows` rows, 1 to kRows of them, by panels `panel` to `end` - 1.
 template <class Kind, int kRows>
 HWY_INLINE void TileRows(const Product& p, int64_t row, int64_t rows, int64_t panel, int64_t end) {
   if constexpr (kRows > 1) {

@@ -6,7 +6,7 @@
 
 namespace triptych {
 
-inline constexpr int64_t kLineBytes = 64;  // of a cache
+inline constexpr int64_t kLineBytes = 64;  // bytes of a cache line
 
 // Fetches the line that lies `bytes` beyond p, which may be outside of any object, into a core's
 // second cache: the first one is too small for what is read later.

@@ -25,7 +25,7 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Into how many tasks `multiply_adds` of work are best cut: one if it is too little to share.
+  // How many tasks `multiply_adds` of work are best cut into: one if it is too little to share.
   int64_t TaskCount(int64_t multiply_adds) const {
     return std::clamp<int64_t>(multiply_adds / kTaskWork, 1, workers_.empty() ? 1 : 4 * threads());
   }
@@ -56,7 +56,7 @@ class ThreadPool {
   }
 
  private:
-  // Takes about as long as handing a task to another thread.
+  // So many multiply-adds take about as long as handing a task to another thread.
   static constexpr int64_t kTaskWork = 1 << 15;
 
   using Call = void (*)(const void* task, int64_t i, int thread);

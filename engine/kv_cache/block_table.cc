@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "engine/base/ceil_div.h"
+
 namespace triptych {
 
 bool BlockTable::Reserve(int64_t positions) {
-  const int64_t missing = (positions + block_positions_ - 1) / block_positions_ - size();
+  const int64_t missing = CeilDiv(positions, block_positions_) - size();
   if (missing > 0 && !pool_->Take(missing, blocks_)) return false;
   peak_size_ = std::max(peak_size_, size());
   return true;

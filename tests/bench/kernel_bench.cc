@@ -100,17 +100,15 @@ void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat
                  [](float number) { return at::BFloat16(number).x; });
   std::vector<PackedLinear> layers;
   for (int64_t i = 0; i < CopiesBeyondCaches(bytes); ++i) {
-    if (format == WeightFormat::kFloat32) {
-      layers.emplace_back(shape, numbers.data(), nullptr);
-    } else {
-      layers.emplace_back(shape, halves.data(), nullptr);
-    }
+    const void* weight = numbers.data();
+    if (format == WeightFormat::kBFloat16) weight = halves.data();
+    layers.emplace_back(shape, format, weight, nullptr);
   }
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
   size_t layer = 0;
   Measure(state, machine, LinearWork(state, machine, format), [&] {
-    layers[layer].Apply(x.data(), rows, y.data(), ComputePool());
+    layers[layer].Apply(x.data(), rows, y.data(), ComputeContext());
     layer = (layer + 1) % layers.size();
   });
 }
@@ -125,7 +123,7 @@ void LibraryProduct(benchmark::State& state, const Machine& machine, WeightForma
   }
   const at::Tensor x = at::randn({state.range(2), inputs}, options);
   size_t layer = 0;
-  const int threads = ComputePool().threads();
+  const int threads = ComputeContext().pool.threads();
   SetComputeThreads(threads);
   Measure(state, machine, LinearWork(state, machine, format), [&] {
     at::linear(x, layers[layer]);
@@ -134,24 +132,15 @@ void LibraryProduct(benchmark::State& state, const Machine& machine, WeightForma
   SetServingThreads(threads);
 }
 
-// One query at the end of a context.
-template <typename Row>
-void Attend(const std::vector<float>& q, const at::Tensor& cache, const PagedRowLayout& layout,
-            const PagedSequence& sequence, std::vector<float>& out) {
-  PagedAttention(q.data(), std::ssize(q), static_cast<const Row*>(cache.data_ptr()),
-                 kBlockPositions, layout, /*scale=*/0.1f, {sequence}, out.data(), std::ssize(out),
-                 ComputePool());
-}
-
 // One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
 // another, so that none is in a cache. Arithmetic is float32 for every dtype of the rows.
 void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayout& layout,
-            CacheFormat format) {
+            int64_t row_width, CacheFormat format) {
   const int64_t context = state.range(0);
   const int64_t blocks = CeilDiv(context, kBlockPositions);
-  const int64_t bytes = context * RowBytes(format, layout.row_width);
+  const int64_t bytes = context * RowBytes(format, row_width);
   const int64_t sequences = CopiesBeyondCaches(bytes);
-  KvCacheStorage cache(sequences * blocks, kBlockPositions, {layout.row_width},
+  KvCacheStorage cache(sequences * blocks, kBlockPositions, {row_width},
                        format == CacheFormat::kFloat32 ? at::kFloat : at::kBFloat16);
   FillRandom(cache);
   std::vector<int32_t> table(sequences * blocks);
@@ -159,14 +148,16 @@ void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayou
   std::shuffle(table.begin(), table.end(), std::mt19937(1));
   const std::vector<float> q = RandomNumbers(layout.heads * layout.key_width);
   std::vector<float> out(layout.heads * layout.value_width);
-  const auto attend = format == CacheFormat::kFloat32 ? Attend<float> : Attend<uint16_t>;
+  const PagedCache rows{cache.layer(0).data_ptr(), format, row_width, kBlockPositions};
   int64_t sequence = 0;
   const int64_t widths = layout.key_width + layout.value_width;
   const Work work{.bytes = static_cast<double>(bytes),
                   .flops = 2.0 * static_cast<double>(context * layout.heads * widths),
                   .peak = machine.limits.float32_flops};
   Measure(state, machine, work, [&] {
-    attend(q, cache.layer(0), layout, {&table[sequence * blocks], context - 1, 1}, out);
+    const TokenRun run{&table[sequence * blocks], context - 1, 1};  // one query, at the end
+    PagedAttention(q.data(), std::ssize(q), rows, layout, /*scale=*/0.1f, {&run, 1}, out.data(),
+                   std::ssize(out), ComputeContext());
     sequence = (sequence + 1) % sequences;
   });
 }
@@ -176,8 +167,7 @@ PagedRowLayout GroupedLayout(int64_t heads, int64_t groups, int64_t d) {
           .groups = groups,
           .key_width = d,
           .value_offset = groups * d,
-          .value_width = d,
-          .row_width = 2 * groups * d};
+          .value_width = d};
 }
 
 template <typename Run>
@@ -191,10 +181,15 @@ void Register(const std::string& name, const Run& run,
 
 void RegisterAll(const Machine& machine) {
   // D = 1024, H = 32.
-  const std::vector<std::pair<std::string, PagedRowLayout>> kinds = {
-      {"mha", GroupedLayout(32, 32, 32)},
-      {"gqa8", GroupedLayout(32, 8, 32)},
-      {"mla64", LatentRowLayout(32, 64, 0)},
+  struct Kind {
+    std::string name;
+    PagedRowLayout layout;
+    int64_t row_width;
+  };
+  const std::vector<Kind> kinds = {
+      {"mha", GroupedLayout(32, 32, 32), 2 * 32 * 32},
+      {"gqa8", GroupedLayout(32, 8, 32), 2 * 8 * 32},
+      {"mla64", LatentRowLayout(32, 64, 0), 64},
   };
   const std::vector<std::string> sizes = {"out", "in", "rows"};
   const std::vector<std::vector<int64_t>> products = {
@@ -206,12 +201,12 @@ void RegisterAll(const Machine& machine) {
     Register(
         "library_linear/" + std::string(Name(format)),
         [=](benchmark::State& state) { LibraryProduct(state, machine, format); }, sizes, products);
-    for (const auto& [kind, layout] : kinds) {
-      const PagedRowLayout row = layout;
-      Register(
-          "attention/" + kind + '/' + std::string(Name(format)),
-          [=](benchmark::State& state) { Decode(state, machine, row, DefaultCacheFormat(format)); },
-          {"context"}, {{1 << 14}, {1 << 16}});
+    for (const Kind& kind : kinds) {
+      Register("attention/" + kind.name + '/' + std::string(Name(format)),
+               [=](benchmark::State& state) {
+                 Decode(state, machine, kind.layout, kind.row_width, DefaultCacheFormat(format));
+               },
+               {"context"}, {{1 << 14}, {1 << 16}});
     }
   }
 }
@@ -233,7 +228,7 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   triptych::SetServingThreads(threads);
-  const triptych::Limits limits = triptych::MeasureLimits(triptych::ComputePool());
+  const triptych::Limits limits = triptych::MeasureLimits(triptych::ComputeContext().pool);
   triptych::ThreadPool alone(1);
   benchmark::AddCustomContext("threads", std::to_string(threads));
   triptych::AddContext(limits, "");
@@ -242,7 +237,7 @@ int main(int argc, char** argv) {
     benchmark::AddCustomContext("round trip ns between threads",
                                 std::to_string(1e9 * triptych::RoundTripSeconds()));
   }
-  triptych::ReadProbe probe(triptych::ComputePool());
+  triptych::ReadProbe probe(triptych::ComputeContext().pool);
   triptych::RegisterAll({limits, probe});
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -39,12 +39,12 @@ std::vector<float> Inputs(int64_t count) {
 using ActivationTest = InstructionSetTest;
 
 TEST_P(ActivationTest, GatedSilu) {
-  ThreadPool pool(3);
+  KernelContext context(3);
   for (const int64_t width : {1, 3, 8, 17, 64, 203}) {
     const int64_t rows = 5;
     const std::vector<float> x = Inputs(rows * 2 * width);
     std::vector<float> y(rows * width + 1, 12345.0f);
-    GatedSilu(x.data(), rows, width, y.data(), pool);
+    GatedSilu(x.data(), rows, width, y.data(), context);
     EXPECT_EQ(y.back(), 12345.0f);
     for (int64_t i = 0; i < rows * width; ++i) {
       const float* gate = &x[i / width * 2 * width + i % width];
@@ -56,14 +56,14 @@ TEST_P(ActivationTest, GatedSilu) {
 }
 
 TEST_P(ActivationTest, Gelu) {
-  ThreadPool pool(3);
+  KernelContext context(3);
   for (const int64_t width : {1, 3, 8, 17, 64, 203}) {
     const int64_t rows = 5;
     const std::vector<float> x = Inputs(rows * width);
     std::vector<float> tanh = x, exact = x;
     tanh.push_back(12345.0f);
-    GeluTanh(tanh.data(), rows, width, pool);
-    Gelu(exact.data(), rows, width, pool);
+    GeluTanh(tanh.data(), rows, width, context);
+    Gelu(exact.data(), rows, width, context);
     EXPECT_EQ(tanh.back(), 12345.0f);
     for (int64_t i = 0; i < rows * width; ++i) {
       // 1 + tanh and 1 + erf lose what their sum does not hold: relative to g.
@@ -76,7 +76,7 @@ TEST_P(ActivationTest, Gelu) {
 
 // Wherever an element stands, and however many threads compute.
 TEST_P(ActivationTest, AnElementIsTheSameBitsEverywhere) {
-  ThreadPool one(1), three(3);
+  KernelContext one(1), three(3);
   const int64_t width = 203;
   const std::vector<float> x = Inputs(2 * width);
   const std::vector<float> gelu_in(x.begin(), x.begin() + width);
@@ -112,13 +112,13 @@ TEST_P(ActivationTest, AnElementIsTheSameBitsEverywhere) {
 }
 
 TEST_P(ActivationTest, NanStaysNan) {
-  ThreadPool pool(1);
+  KernelContext context(1);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const int64_t width : {1, 40}) {
     std::vector<float> x(2 * width, nan), y(width);
-    GatedSilu(x.data(), 1, width, y.data(), pool);
-    GeluTanh(x.data(), 1, width, pool);
-    Gelu(x.data() + width, 1, width, pool);
+    GatedSilu(x.data(), 1, width, y.data(), context);
+    GeluTanh(x.data(), 1, width, context);
+    Gelu(x.data() + width, 1, width, context);
     for (const float value : y) EXPECT_TRUE(std::isnan(value));
     for (const float value : x) EXPECT_TRUE(std::isnan(value));
   }

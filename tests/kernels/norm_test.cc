@@ -56,7 +56,7 @@ struct Rows {
 using NormTest = InstructionSetTest;
 
 TEST_P(NormTest, EqualsTheDefinition) {
-  ThreadPool pool(3);
+  KernelContext context(3);
   for (const int64_t width : {1, 2, 3, 7, 8, 15, 16, 17, 31, 64, 203, 1000}) {
     const Rows in(5, width);
     const int64_t stride = width + 2;
@@ -79,27 +79,28 @@ TEST_P(NormTest, EqualsTheDefinition) {
       }
     };
     check({}, /*centred=*/false, [&](const float* x, float* y, int64_t y_stride) {
-      RmsNorm(x, in.stride(), in.rows, width, in.weight.data(), kEps, y, y_stride, pool);
+      RmsNormRows(x, in.stride(), in.rows, width, in.weight.data(), kEps, y, y_stride, context);
     });
     check({}, /*centred=*/true, [&](const float* x, float* y, int64_t y_stride) {
-      LayerNorm(x, in.stride(), in.rows, width, in.weight.data(), nullptr, kEps, y, y_stride, pool);
+      LayerNormRows(x, in.stride(), in.rows, width, in.weight.data(), nullptr, kEps, y, y_stride,
+                    context);
     });
     check(in.bias, /*centred=*/true, [&](const float* x, float* y, int64_t y_stride) {
-      LayerNorm(x, in.stride(), in.rows, width, in.weight.data(), in.bias.data(), kEps, y, y_stride,
-                pool);
+      LayerNormRows(x, in.stride(), in.rows, width, in.weight.data(), in.bias.data(), kEps, y,
+                    y_stride, context);
     });
   }
 }
 
 // Far from zero, squares of the values themselves would lose the variance.
 TEST_P(NormTest, LayerNormOfValuesFarFromZero) {
-  ThreadPool pool(1);
+  KernelContext context(1);
   constexpr int64_t kWidth = 64;
   Rows in(1, kWidth);
   for (float& value : in.x) value += 4096;
   std::vector<float> y(kWidth);
-  LayerNorm(in.x.data(), kWidth, 1, kWidth, in.weight.data(), nullptr, kEps, y.data(), kWidth,
-            pool);
+  LayerNormRows(in.x.data(), kWidth, 1, kWidth, in.weight.data(), nullptr, kEps, y.data(), kWidth,
+                context);
   const std::vector<double> expected = Expected(in.x.data(), kWidth, in.weight, {}, true);
   for (int64_t i = 0; i < kWidth; ++i) EXPECT_NEAR(y[i], expected[i], 5e-3);
 }
@@ -108,33 +109,34 @@ TEST_P(NormTest, LayerNormOfValuesFarFromZero) {
 TEST_P(NormTest, ARowIsTheSameBitsInEveryBatch) {
   constexpr int64_t kWidth = 203, kRows = 400;
   const Rows in(kRows, kWidth);
-  ThreadPool one(1), three(3);
+  KernelContext one(1), three(3);
   std::vector<float> rms(kRows * kWidth), layer(kRows * kWidth), alone(kWidth);
-  RmsNorm(in.x.data(), in.stride(), kRows, kWidth, in.weight.data(), kEps, rms.data(), kWidth,
-          three);
-  LayerNorm(in.x.data(), in.stride(), kRows, kWidth, in.weight.data(), in.bias.data(), kEps,
-            layer.data(), kWidth, three);
+  RmsNormRows(in.x.data(), in.stride(), kRows, kWidth, in.weight.data(), kEps, rms.data(), kWidth,
+              three);
+  LayerNormRows(in.x.data(), in.stride(), kRows, kWidth, in.weight.data(), in.bias.data(), kEps,
+                layer.data(), kWidth, three);
   for (int64_t row = 0; row < kRows; ++row) {
     // At another alignment.
     std::vector<float> x(kWidth + 1);
     std::copy_n(&in.x[row * in.stride()], kWidth, x.begin() + 1);
-    RmsNorm(&x[1], kWidth, 1, kWidth, in.weight.data(), kEps, alone.data(), kWidth, one);
+    RmsNormRows(&x[1], kWidth, 1, kWidth, in.weight.data(), kEps, alone.data(), kWidth, one);
     for (int64_t i = 0; i < kWidth; ++i) ASSERT_EQ(alone[i], rms[row * kWidth + i]);
-    LayerNorm(&x[1], kWidth, 1, kWidth, in.weight.data(), in.bias.data(), kEps, alone.data(),
-              kWidth, one);
+    LayerNormRows(&x[1], kWidth, 1, kWidth, in.weight.data(), in.bias.data(), kEps, alone.data(),
+                  kWidth, one);
     for (int64_t i = 0; i < kWidth; ++i) ASSERT_EQ(alone[i], layer[row * kWidth + i]);
   }
 }
 
 TEST_P(NormTest, NanStaysInItsRow) {
-  ThreadPool pool(1);
+  KernelContext context(1);
   constexpr int64_t kWidth = 37;
   Rows in(3, kWidth);
   in.x[in.stride() + 36] = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> rms(3 * kWidth), layer(3 * kWidth);
-  RmsNorm(in.x.data(), in.stride(), 3, kWidth, in.weight.data(), kEps, rms.data(), kWidth, pool);
-  LayerNorm(in.x.data(), in.stride(), 3, kWidth, in.weight.data(), nullptr, kEps, layer.data(),
-            kWidth, pool);
+  RmsNormRows(in.x.data(), in.stride(), 3, kWidth, in.weight.data(), kEps, rms.data(), kWidth,
+              context);
+  LayerNormRows(in.x.data(), in.stride(), 3, kWidth, in.weight.data(), nullptr, kEps, layer.data(),
+                kWidth, context);
   for (int64_t i = 0; i < 3 * kWidth; ++i) {
     EXPECT_EQ(std::isnan(rms[i]), i / kWidth == 1);
     EXPECT_EQ(std::isnan(layer[i]), i / kWidth == 1);

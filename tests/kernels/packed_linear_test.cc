@@ -6,9 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
-#include "tests/support/elements.h"
+#include "engine/kernels/elements.h"
 #include "tests/support/instruction_sets.h"
 
 namespace triptych {
@@ -19,6 +20,10 @@ struct Case {
   int64_t rows;
   bool bias = false;
 };
+
+template <typename Element>
+constexpr WeightFormat kFormat =
+    std::is_same_v<Element, float> ? WeightFormat::kFloat32 : WeightFormat::kBFloat16;
 
 // A layer and rows of inputs; what lies before and behind them is NaN.
 template <typename Element>
@@ -39,26 +44,31 @@ class Layer {
     for (size_t i = kGuard; i + kGuard < x_.size(); ++i) x_[i] = normal(generator);
     if (c.bias) bias_.resize(groups * outputs);
     for (float& value : bias_) value = normal(generator);
-    packed_ = PackedLinear(c.shape, weight_.data() + kGuard, c.bias ? bias_.data() : nullptr);
+    packed_ = PackedLinear(c.shape, kFormat<Element>, weight_.data() + kGuard,
+                           c.bias ? bias_.data() : nullptr);
   }
 
   float* x(int64_t row) {
     return x_.data() + kGuard + row * case_.shape.groups * case_.shape.inputs;
   }
   const PackedLinear& packed() const { return packed_; }
+  // Weight k of an output, all groups' outputs counted.
+  float weight(int64_t output, int64_t k) const {
+    return ToFloat(weight_[kGuard + output * case_.shape.inputs + k]);
+  }
 
   // Rows first to first + rows - 1, in one call.
-  std::vector<float> Apply(int64_t first, int64_t rows, ThreadPool& pool) {
+  std::vector<float> Apply(int64_t first, int64_t rows, KernelContext& context) {
     const int64_t size = rows * case_.shape.groups * case_.shape.outputs;
     std::vector<float> y(size + 2 * kGuard, 12345.0f);
-    packed_.Apply(x(first), rows, y.data() + kGuard, pool);
+    packed_.Apply(x(first), rows, y.data() + kGuard, context);
     for (int64_t i = 0; i < kGuard; ++i) {
       EXPECT_EQ(y[i], 12345.0f);
       EXPECT_EQ(y[kGuard + size + i], 12345.0f);
     }
     return {y.begin() + kGuard, y.begin() + kGuard + size};
   }
-  std::vector<float> Apply(ThreadPool& pool) { return Apply(0, case_.rows, pool); }
+  std::vector<float> Apply(KernelContext& context) { return Apply(0, case_.rows, context); }
 
   // The definition in float64, and the sum of the sizes of what it adds.
   void ExpectNear(const std::vector<float>& y) {
@@ -71,8 +81,8 @@ class Layer {
           double sum = case_.bias ? bias_[output] : 0, size = std::abs(sum);
           for (int64_t k = 0; k < inputs; ++k) {
             const float value = x(row)[g * inputs + k];
-            const double in = sizeof(Element) == sizeof(float) ? value : ToFloat(ToBFloat16(value));
-            const double product = in * ToFloat(weight_[kGuard + output * inputs + k]);
+            const double in = ToFloat(FromFloat<Element>(value));
+            const double product = in * weight(output, k);
             sum += product;
             size += std::abs(product);
           }
@@ -128,12 +138,12 @@ std::vector<Case> Cases() {
 
 template <typename Element>
 void ExpectDefinition() {
-  ThreadPool pool(3);
+  KernelContext context(3);
   for (const Case& c : Cases()) {
     SCOPED_TRACE(testing::Message() << c.shape.groups << " groups of " << c.shape.outputs << " x "
                                     << c.shape.inputs << ", rows " << c.rows);
     Layer<Element> layer(c);
-    layer.ExpectNear(layer.Apply(pool));
+    layer.ExpectNear(layer.Apply(context));
     if (testing::Test::HasFatalFailure()) return;
   }
 }
@@ -148,16 +158,16 @@ void ExpectInvariance() {
        {PackedLinear::Shape{1, 161, 301}, {1, 515, 1024}, {3, 37, 129}}) {
     constexpr int64_t kRows = 101;
     Layer<Element> layer(Case{shape, kRows, true});
-    ThreadPool one(1);
+    KernelContext one(1);
     const std::vector<float> all = layer.Apply(one);
     const int64_t width = shape.groups * shape.outputs;
     for (const int threads : {1, 2, 3, 5}) {
-      ThreadPool pool(threads);
-      EXPECT_EQ(layer.Apply(pool), all) << threads << " threads";
+      KernelContext context(threads);
+      EXPECT_EQ(layer.Apply(context), all) << threads << " threads";
       for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 33, 100}) {
         const int64_t first = kRows - rows;
         const std::vector<float> expected(all.begin() + first * width, all.end());
-        EXPECT_EQ(layer.Apply(first, rows, pool), expected) << rows << " rows";
+        EXPECT_EQ(layer.Apply(first, rows, context), expected) << rows << " rows";
       }
     }
   }
@@ -169,12 +179,12 @@ TEST_P(PackedLinearTest, BFloat16RowsAreTheSameInEveryBatch) { ExpectInvariance<
 // Parts of something wider: the same bits as alone.
 template <typename Element>
 void ExpectStrides() {
-  ThreadPool pool(3);
+  KernelContext context(3);
   for (const int64_t rows : {1, 5, 40}) {
     for (const int64_t gap : {3, 1024 - 2 * 20}) {  // the second one: rows are 4 KiB apart
       const PackedLinear::Shape shape{2, 37, 17};
       Layer<Element> layer(Case{shape, rows, true});
-      const std::vector<float> expected = layer.Apply(pool);
+      const std::vector<float> expected = layer.Apply(context);
       const PackedLinear::Strides in{2 * 20 + gap, 20}, out{2 * 41 + 1, 41};
       std::vector<float> x(rows * in.row, std::numeric_limits<float>::quiet_NaN());
       std::vector<float> y(rows * out.row, 12345.0f);
@@ -183,7 +193,7 @@ void ExpectStrides() {
           x[row * in.row + i / 17 * in.group + i % 17] = layer.x(row)[i];
         }
       }
-      layer.packed().Apply(x.data(), in, rows, y.data(), out, pool);
+      layer.packed().Apply(x.data(), in, rows, y.data(), out, context);
       for (int64_t row = 0; row < rows; ++row) {
         for (int64_t i = 0; i < out.row; ++i) {
           const int64_t group = i / 41, output = i % 41;
@@ -199,6 +209,41 @@ void ExpectStrides() {
 TEST_P(PackedLinearTest, Float32Strides) { ExpectStrides<float>(); }
 TEST_P(PackedLinearTest, BFloat16Strides) { ExpectStrides<uint16_t>(); }
 
+// One group's product alone is the same bits as within all of them, whatever the batch.
+template <typename Element>
+void ExpectGroups() {
+  for (const PackedLinear::Shape& shape :
+       {PackedLinear::Shape{1, 70, 33}, {4, 37, 17}, {3, 200, 1024}}) {
+    constexpr int64_t kRows = 40;
+    Layer<Element> layer(Case{shape, kRows, true});
+    const auto [groups, outputs, inputs] = shape;
+    for (const int threads : {1, 3}) {
+      KernelContext context(threads);
+      const std::vector<float> all = layer.Apply(context);
+      for (int64_t group = 0; group < groups; ++group) {
+        for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{7}, kRows}) {
+          const int64_t x_stride = inputs + 3, y_stride = outputs + 5;
+          std::vector<float> x(rows * x_stride + 1, std::numeric_limits<float>::quiet_NaN());
+          std::vector<float> y(rows * y_stride + 1, 12345.0f);
+          for (int64_t row = 0; row < rows; ++row) {
+            std::copy_n(layer.x(row) + group * inputs, inputs, &x[row * x_stride]);
+          }
+          layer.packed().ApplyGroup(group, x.data(), x_stride, rows, y.data(), y_stride, context);
+          for (int64_t i = 0; i < std::ssize(y); ++i) {
+            const int64_t row = i / y_stride, output = i % y_stride;
+            const bool inside = row < rows && output < outputs;
+            ASSERT_EQ(y[i], inside ? all[(row * groups + group) * outputs + output] : 12345.0f)
+                << "group " << group << " of " << groups << ", rows " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, Float32GroupsAlone) { ExpectGroups<float>(); }
+TEST_P(PackedLinearTest, BFloat16GroupsAlone) { ExpectGroups<uint16_t>(); }
+
 // Inputs are rounded to nearest, ties to even: seen through the identity.
 TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
   const std::vector<float> inputs = {1.0f,
@@ -213,14 +258,14 @@ TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
   const auto n = std::ssize(inputs);
   // One group of one input each, so that nothing is multiplied by infinity.
   const std::vector<uint16_t> ones(n, ToBFloat16(1));
-  const PackedLinear identity({n, 1, 1}, ones.data(), nullptr);
+  const PackedLinear identity({n, 1, 1}, WeightFormat::kBFloat16, ones.data(), nullptr);
   std::vector<float> y(n);
-  ThreadPool pool(1);
-  identity.Apply(inputs.data(), 1, y.data(), pool);
+  KernelContext context(1);
+  identity.Apply(inputs.data(), 1, y.data(), context);
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << inputs[i];
 }
 
-// The same of a row longer than a vector.
+// Rows longer than a vector are rounded so too.
 TEST_P(PackedLinearTest, BFloat16RoundsLongRows) {
   constexpr int64_t kInputs = 67;
   std::vector<float> inputs(kInputs);
@@ -229,10 +274,11 @@ TEST_P(PackedLinearTest, BFloat16RoundsLongRows) {
   }
   std::vector<uint16_t> identity(kInputs * kInputs, ToBFloat16(0));
   for (int64_t i = 0; i < kInputs; ++i) identity[i * kInputs + i] = ToBFloat16(1);
-  const PackedLinear layer({1, kInputs, kInputs}, identity.data(), nullptr);
+  const PackedLinear layer({1, kInputs, kInputs}, WeightFormat::kBFloat16, identity.data(),
+                           nullptr);
   std::vector<float> y(kInputs);
-  ThreadPool pool(1);
-  layer.Apply(inputs.data(), 1, y.data(), pool);
+  KernelContext context(1);
+  layer.Apply(inputs.data(), 1, y.data(), context);
   for (int64_t i = 0; i < kInputs; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << i;
 }
 
@@ -240,10 +286,10 @@ TEST_P(PackedLinearTest, NanStaysInItsRow) {
   for (const float nan : {std::numeric_limits<float>::quiet_NaN(),
                           std::bit_cast<float>(0x7fffffffu), std::bit_cast<float>(0xff800001u)}) {
     const auto check = [&](auto layer) {
-      ThreadPool pool(2);
-      const std::vector<float> clean = layer.Apply(pool);
+      KernelContext context(2);
+      const std::vector<float> clean = layer.Apply(context);
       layer.x(4)[3] = nan;
-      const std::vector<float> y = layer.Apply(pool);
+      const std::vector<float> y = layer.Apply(context);
       for (int64_t i = 0; i < std::ssize(y); ++i) {
         if (i / 50 == 4) {
           EXPECT_TRUE(std::isnan(y[i]));
@@ -260,10 +306,43 @@ TEST_P(PackedLinearTest, NanStaysInItsRow) {
 INSTANTIATE_TEST_SUITE_P(Targets, PackedLinearTest, testing::ValuesIn(InstructionSets()),
                          InstructionSetName);
 
+template <typename Element>
+void ExpectWeights() {
+  for (const PackedLinear::Shape& shape :
+       {PackedLinear::Shape{1, 1, 1}, {1, 33, 7}, {1, 64, 16}, {1, 301, 129}}) {
+    const Layer<Element> layer(Case{shape, 0, true});
+    for (const int threads : {1, 3}) {
+      KernelContext context(threads);
+      for (const int64_t rows : {0, 1, 5, 600}) {  // outputs more than once, too
+        std::vector<int64_t> outputs(rows);
+        for (int64_t row = 0; row < rows; ++row) outputs[row] = (row * 97 + 32) % shape.outputs;
+        std::vector<float> y(rows * shape.inputs + 1, 12345.0f);
+        layer.packed().CopyWeights(outputs.data(), rows, y.data(), context);
+        EXPECT_EQ(y.back(), 12345.0f);
+        for (int64_t i = 0; i < rows * shape.inputs; ++i) {
+          ASSERT_EQ(y[i], layer.weight(outputs[i / shape.inputs], i % shape.inputs));
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedLinear, CopiesFloat32Weights) { ExpectWeights<float>(); }
+TEST(PackedLinear, CopiesBFloat16Weights) { ExpectWeights<uint16_t>(); }
+
+TEST(PackedLinear, KeepsItsShapeAndFormat) {
+  const std::vector<uint16_t> weight(6);
+  const PackedLinear layer({1, 2, 3}, WeightFormat::kBFloat16, weight.data(), nullptr);
+  EXPECT_EQ(layer.shape().outputs, 2);
+  EXPECT_EQ(layer.shape().inputs, 3);
+  EXPECT_EQ(layer.format(), WeightFormat::kBFloat16);
+  EXPECT_EQ(PackedLinear().shape().outputs, 0);
+}
+
 TEST(PackedLinear, NoRowsIsNothing) {
   Layer<float> layer(Case{{1, 5, 3}, 0});
-  ThreadPool pool(2);
-  EXPECT_TRUE(layer.Apply(pool).empty());
+  KernelContext context(2);
+  EXPECT_TRUE(layer.Apply(context).empty());
 }
 
 }  // namespace

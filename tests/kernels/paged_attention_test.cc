@@ -8,10 +8,12 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "tests/support/elements.h"
+#include "engine/base/ceil_div.h"
+#include "engine/kernels/elements.h"
 #include "tests/support/instruction_sets.h"
 
 namespace triptych {
@@ -29,14 +31,20 @@ struct Shape {
 void PrintTo(const Shape& shape, std::ostream* os) { *os << shape.name; }
 
 PagedRowLayout Layout(const Shape& s) {
-  const int64_t keys = s.groups * s.key_width;
   return {.heads = s.heads,
           .groups = s.groups,
           .key_width = s.key_width,
-          .value_offset = s.latent ? 0 : keys,
-          .value_width = s.value_width,
-          .row_width = keys + (s.latent ? 0 : s.groups * s.value_width) + s.padding};
+          .value_offset = s.latent ? 0 : s.groups * s.key_width,
+          .value_width = s.value_width};
 }
+
+int64_t RowWidth(const Shape& s) {
+  return s.groups * (s.key_width + (s.latent ? 0 : s.value_width)) + s.padding;
+}
+
+template <typename Element>
+constexpr CacheFormat kFormat =
+    std::is_same_v<Element, float> ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
 
 // New tokens of a sequence whose whole length is start + count.
 struct Span {
@@ -46,22 +54,25 @@ struct Span {
 
 // A cache of scattered blocks in which every row that no sequence owns is NaN, and the queries of
 // one batch.
-template <typename Row>
+template <typename Element>
 class Batch {
  public:
   Batch(const Shape& shape, const std::vector<Span>& spans, uint64_t seed)
-      : layout_(Layout(shape)), block_positions_(shape.block_positions), spans_(spans) {
+      : layout_(Layout(shape)),
+        row_width_(RowWidth(shape)),
+        block_positions_(shape.block_positions),
+        spans_(spans) {
     std::mt19937_64 generator(seed);
     std::normal_distribution<float> normal;
-    ThreadPool pool(2);
+    KernelContext context(2);
     int64_t block_count = 3;  // held by nobody
     for (const Span& span : spans) block_count += Blocks(span);
     std::vector<int32_t> free(block_count);
     for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
     std::shuffle(free.begin(), free.end(), generator);
 
-    const Row poison = FromFloat<Row>(std::numeric_limits<float>::quiet_NaN());
-    cache_.assign(block_count * block_positions_ * layout_.row_width, poison);
+    const Element poison = FromFloat<Element>(std::numeric_limits<float>::quiet_NaN());
+    cache_.assign(block_count * block_positions_ * row_width_, poison);
     for (const Span& span : spans) {
       std::vector<int32_t>& blocks = blocks_.emplace_back();
       for (int64_t i = 0; i < Blocks(span); ++i) {
@@ -69,16 +80,10 @@ class Batch {
         free.pop_back();
       }
       const int64_t positions = span.start + span.count;
-      std::vector<float> rows(positions * (layout_.row_width + 1));  // and a gap after each
+      std::vector<float> rows(positions * (row_width_ + 1));  // and a gap after each
       for (float& value : rows) value = normal(generator);
-      WritePagedRows(rows.data(), layout_.row_width + 1, layout_.row_width, block_positions_,
-                     {{blocks.data(), 0, positions}}, cache_.data(), pool);
-      for (int64_t p = 0; p < positions; ++p) {
-        for (int64_t c = 0; c < layout_.row_width; ++c) {
-          const float written = rows[p * (layout_.row_width + 1) + c];
-          EXPECT_EQ(At(blocks, p, c), FromFloat<Row>(written));
-        }
-      }
+      const TokenRun run{blocks.data(), 0, positions};
+      WritePagedRows(rows.data(), row_width_ + 1, {&run, 1}, View(), context);
     }
     for (const Span& span : spans) tokens_ += span.count;
     q_.resize(tokens_ * layout_.heads * layout_.key_width);
@@ -86,23 +91,23 @@ class Batch {
   }
 
   // Element c of the row of position p.
-  const Row& At(const std::vector<int32_t>& blocks, int64_t p, int64_t c) const {
-    return cache_[(blocks[p / block_positions_] * layout_.row_width + c) * block_positions_ +
+  const Element& At(const std::vector<int32_t>& blocks, int64_t p, int64_t c) const {
+    return cache_[(blocks[p / block_positions_] * row_width_ + c) * block_positions_ +
                   p % block_positions_];
   }
-  Row& At(int64_t sequence, int64_t p, int64_t c) {
-    return const_cast<Row&>(std::as_const(*this).At(blocks_[sequence], p, c));
+  Element& At(int64_t sequence, int64_t p, int64_t c) {
+    return const_cast<Element&>(std::as_const(*this).At(blocks_[sequence], p, c));
   }
 
   std::vector<float>& q() { return q_; }
 
   // [tokens, heads, value_width]
   std::vector<float> Run(int threads = 3) const {
-    std::vector<PagedSequence> sequences;
+    std::vector<TokenRun> runs;
     for (size_t i = 0; i < spans_.size(); ++i) {
-      sequences.push_back({blocks_[i].data(), spans_[i].start, spans_[i].count});
+      runs.push_back({blocks_[i].data(), spans_[i].start, spans_[i].count});
     }
-    return Run(q_.data(), tokens_, sequences, threads);
+    return Run(q_.data(), tokens_, runs, threads);
   }
 
   // Each new token in a call of its own.
@@ -135,18 +140,18 @@ class Batch {
 
  private:
   int64_t Blocks(const Span& span) const {
-    return (span.start + span.count + block_positions_ - 1) / block_positions_;
+    return CeilDiv(span.start + span.count, block_positions_);
   }
 
-  std::vector<float> Run(const float* q, int64_t tokens,
-                         const std::vector<PagedSequence>& sequences, int threads) const {
+  std::vector<float> Run(const float* q, int64_t tokens, const std::vector<TokenRun>& runs,
+                         int threads) const {
     // Beyond the end is a guard that must survive.
     const int64_t size = tokens * layout_.heads * layout_.value_width;
     std::vector<float> out(size + 64, 12345.0f);
-    ThreadPool pool(threads);
+    KernelContext context(threads);
     const int64_t q_width = layout_.heads * layout_.key_width;
-    PagedAttention(q, q_width, cache_.data(), block_positions_, layout_, Scale(), sequences,
-                   out.data(), layout_.heads * layout_.value_width, pool);
+    PagedAttention(q, q_width, View(), layout_, Scale(), runs, out.data(),
+                   layout_.heads * layout_.value_width, context);
     for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
     out.resize(size);
     return out;
@@ -175,12 +180,16 @@ class Batch {
     }
   }
 
+  PagedCache View() const {
+    return {const_cast<Element*>(cache_.data()), kFormat<Element>, row_width_, block_positions_};
+  }
   float Scale() const { return 1 / std::sqrt(static_cast<float>(layout_.key_width)); }
 
   PagedRowLayout layout_;
+  int64_t row_width_;
   int64_t block_positions_;
   std::vector<Span> spans_;
-  std::vector<Row> cache_;
+  std::vector<Element> cache_;
   std::vector<std::vector<int32_t>> blocks_;  // of each sequence
   int64_t tokens_ = 0;
   std::vector<float> q_;
@@ -205,9 +214,9 @@ const std::vector<Span>& Spans() {
 
 class PagedAttentionTest : public testing::TestWithParam<Shape> {
  protected:
-  template <typename Row>
+  template <typename Element>
   void Check() {
-    const Batch<Row> batch(GetParam(), Spans(), 1);
+    const Batch<Element> batch(GetParam(), Spans(), 1);
     const std::vector<float> out = batch.Run();
     ExpectNear(out, batch.Expected());
     // Independent of what else is in the batch, bit for bit.
@@ -294,16 +303,12 @@ TEST(PagedAttention, EqualScoresGiveTheMean) {
   ExpectNear(batch.Run(), batch.Expected());
 }
 
-TEST(PagedAttention, NoSequencesIsNothing) {
-  ThreadPool pool(2);
-  PagedAttention<float>(nullptr, 0, nullptr, 4,
-                        {.heads = 1,
-                         .groups = 1,
-                         .key_width = 1,
-                         .value_offset = 1,
-                         .value_width = 1,
-                         .row_width = 2},
-                        1, {}, nullptr, 0, pool);
+TEST(PagedAttention, NoRunsIsNothing) {
+  KernelContext context(2);
+  const PagedCache cache{nullptr, CacheFormat::kFloat32, /*row_width=*/2, /*block_positions=*/4};
+  const PagedRowLayout layout{
+      .heads = 1, .groups = 1, .key_width = 1, .value_offset = 1, .value_width = 1};
+  PagedAttention(nullptr, 0, cache, layout, 1, {}, nullptr, 0, context);
 }
 
 // Controls: a row that was not written, or belongs to another position, shows.
@@ -321,7 +326,7 @@ TEST(PagedAttentionControl, StaleRowIsDetected) {
 
 class PagedAttentionNaN : public InstructionSetTest {};
 
-// Of the last position's key alone, of its value alone, and of a query.
+// NaN in the last position's key alone, in its value alone, and in a query.
 TEST_P(PagedAttentionNaN, IsSeenInTheOutput) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float sign : {1.0f, -1.0f}) {
@@ -353,27 +358,24 @@ TEST_P(PagedAttentionWeights, AreExactOverTheWholeRange) {
   const auto value = [&](int64_t p) {
     return static_cast<float>(std::exp2(-std::max(score(p), kZeroBelow)));
   };
-  const PagedRowLayout layout{.heads = 1,
-                              .groups = 1,
-                              .key_width = 1,
-                              .value_offset = 1,
-                              .value_width = kPositions,
-                              .row_width = 1 + kPositions};
-  std::vector<float> rows(kPositions * layout.row_width, 0.0f);
+  const PagedRowLayout layout{
+      .heads = 1, .groups = 1, .key_width = 1, .value_offset = 1, .value_width = kPositions};
+  constexpr int64_t kRowWidth = 1 + kPositions;
+  std::vector<float> rows(kPositions * kRowWidth, 0.0f);
   double sum = 0;
   for (int64_t p = 0; p < kPositions; ++p) {
-    rows[p * layout.row_width] = static_cast<float>(score(p));
-    rows[p * layout.row_width + 1 + p] = value(p);
+    rows[p * kRowWidth] = static_cast<float>(score(p));
+    rows[p * kRowWidth + 1 + p] = value(p);
     sum += std::exp2(score(p));
   }
-  std::vector<int32_t> blocks((kPositions + kBlock - 1) / kBlock);
+  std::vector<int32_t> blocks(CeilDiv(kPositions, kBlock));
   std::iota(blocks.begin(), blocks.end(), 0);
-  std::vector<float> cache(std::ssize(blocks) * kBlock * layout.row_width), out(kPositions);
-  ThreadPool pool(1);
-  WritePagedRows(rows.data(), layout.row_width, layout.row_width, kBlock,
-                 {{blocks.data(), 0, kPositions}}, cache.data(), pool);
-  PagedAttention(&q, 1, cache.data(), kBlock, layout, scale, {{blocks.data(), kPositions - 1, 1}},
-                 out.data(), kPositions, pool);
+  std::vector<float> cache(std::ssize(blocks) * kBlock * kRowWidth), out(kPositions);
+  KernelContext context(1);
+  const PagedCache view{cache.data(), CacheFormat::kFloat32, kRowWidth, kBlock};
+  const TokenRun all{blocks.data(), 0, kPositions}, last{blocks.data(), kPositions - 1, 1};
+  WritePagedRows(rows.data(), kRowWidth, {&all, 1}, view, context);
+  PagedAttention(&q, 1, view, layout, scale, {&last, 1}, out.data(), kPositions, context);
   for (int64_t p = 0; p < kPositions; ++p) {
     const double weight = score(p) < kZeroBelow ? 0 : std::exp2(score(p)) * value(p) / sum;
     EXPECT_NEAR(out[p], weight, weight * std::exp2(-20)) << p;  // a few roundings

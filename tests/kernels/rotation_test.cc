@@ -44,7 +44,7 @@ using RotationTest = InstructionSetTest;
 
 // The rotated part of a head lies between others, which stay as they are.
 TEST_P(RotationTest, TurnsPairsAndNothingElse) {
-  ThreadPool pool(3);
+  KernelContext context(3);
   constexpr int64_t kRows = 6, kHeads = 3, kBefore = 5, kAfter = 2;
   const std::vector<int64_t> positions = {0, 299, 7, 7, 1, 150};
   for (const int64_t dim : {2, 4, 6, 10, 14, 16, 18, 32, 64, 70}) {
@@ -55,7 +55,7 @@ TEST_P(RotationTest, TurnsPairsAndNothingElse) {
                              .row_stride = kHeads * (kBefore + dim + kAfter) + 1};
     const std::vector<float> x = Inputs(kRows * where.row_stride);
     std::vector<float> y = x;
-    Rotate(table.data(), positions.data(), kRows, where, y.data() + kBefore, pool);
+    RotateHeads(table.data(), positions.data(), kRows, where, y.data() + kBefore, context);
 
     std::vector<double> expected(x.begin(), x.end());
     for (int64_t row = 0; row < kRows; ++row) {
@@ -77,22 +77,22 @@ TEST_P(RotationTest, TurnsPairsAndNothingElse) {
 
 // Wherever the pair stands, and on any number of threads.
 TEST_P(RotationTest, APairIsTheSameBitsEverywhere) {
-  ThreadPool one(1), three(3);
+  KernelContext one(1), three(3);
   constexpr int64_t kDim = 38, kRows = 4000;  // work for several threads
   const std::vector<float> table = Table(kDim), x = Inputs(kRows * kDim);
   std::vector<int64_t> positions(kRows);
   for (int64_t row = 0; row < kRows; ++row) positions[row] = row % kPositions;
   std::vector<float> y = x;
-  Rotate(table.data(), positions.data(), kRows,
-         {.heads = 1, .dim = kDim, .head_stride = 0, .row_stride = kDim}, y.data(), three);
+  RotateHeads(table.data(), positions.data(), kRows,
+              {.heads = 1, .dim = kDim, .head_stride = 0, .row_stride = kDim}, y.data(), three);
   for (int64_t row = 0; row < kRows; ++row) {
     const float* cosines = &table[positions[row] * kDim];
     for (int64_t i = 0; i < kDim; i += 2) {
       const float alone[] = {cosines[i / 2], cosines[kDim / 2 + i / 2]};
       float pair[] = {x[row * kDim + i], x[row * kDim + i + 1]};
       const int64_t first = 0;
-      Rotate(alone, &first, 1, {.heads = 1, .dim = 2, .head_stride = 0, .row_stride = 0}, pair,
-             one);
+      RotateHeads(alone, &first, 1, {.heads = 1, .dim = 2, .head_stride = 0, .row_stride = 0}, pair,
+                  one);
       ASSERT_EQ(pair[0], y[row * kDim + i]);
       ASSERT_EQ(pair[1], y[row * kDim + i + 1]);
     }

@@ -1,0 +1,144 @@
+#include "engine/kernels/paged_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "engine/base/ceil_div.h"
+#include "engine/kernels/elements.h"
+
+namespace triptych {
+namespace {
+
+// Sequences whose rows are written in several runs, over scattered blocks. Elements of blocks that
+// nobody holds, and of positions that were not written, are NaN at first.
+template <typename Element>
+class Cache {
+ public:
+  static constexpr int64_t kWidth = 11;
+  static constexpr int64_t kStride = kWidth + 2;  // between rows that are written
+
+  explicit Cache(int64_t block_positions, int64_t sequences, int64_t positions)
+      : block_positions_(block_positions), positions_(positions) {
+    std::mt19937_64 generator(1);
+    const int64_t blocks = CeilDiv(positions, block_positions);
+    std::vector<int32_t> all(sequences * blocks + 2);
+    std::iota(all.begin(), all.end(), 0);
+    std::shuffle(all.begin(), all.end(), generator);
+    for (int64_t i = 0; i < sequences; ++i) {
+      blocks_.emplace_back(all.begin() + i * blocks, all.begin() + (i + 1) * blocks);
+    }
+    elements_.assign(std::ssize(all) * kWidth * block_positions,
+                     FromFloat<Element>(std::numeric_limits<float>::quiet_NaN()));
+    std::normal_distribution<float> normal;
+    rows_.resize(sequences * positions * kStride);
+    for (float& value : rows_) value = normal(generator);
+  }
+
+  // What is written of a position.
+  const float* row(int64_t sequence, int64_t position) const {
+    return &rows_[(sequence * positions_ + position) * kStride];
+  }
+  Element At(int64_t sequence, int64_t position, int64_t element) const {
+    const int64_t block = blocks_[sequence][position / block_positions_];
+    return elements_[(block * kWidth + element) * block_positions_ + position % block_positions_];
+  }
+  TokenRun Run(int64_t sequence, int64_t start, int64_t count) const {
+    return {blocks_[sequence].data(), start, count};
+  }
+  PagedCache View() {
+    const bool narrow = std::is_same_v<Element, uint16_t>;
+    return {elements_.data(), narrow ? CacheFormat::kBFloat16 : CacheFormat::kFloat32, kWidth,
+            block_positions_};
+  }
+  const std::vector<Element>& elements() const { return elements_; }
+
+ private:
+  int64_t block_positions_;
+  int64_t positions_;
+  std::vector<std::vector<int32_t>> blocks_;  // of each sequence
+  std::vector<Element> elements_;
+  std::vector<float> rows_;  // [sequences, positions, kStride]
+};
+
+template <typename Element>
+void ExpectWhatWasWritten() {
+  constexpr int64_t kSequences = 3, kPositions = 75, kWidth = Cache<Element>::kWidth;
+  for (const int64_t block_positions : {1, 4, 5, 16, 24, 32}) {
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(testing::Message()
+                   << block_positions << " positions, " << threads << " threads");
+      KernelContext context(threads);
+      Cache<Element> cache(block_positions, kSequences, kPositions);
+      // Each step has up to three runs, two of them of one sequence.
+      for (const auto& [start, count] : std::vector<std::pair<int64_t, int64_t>>{
+               {0, 1}, {1, 6}, {7, 9}, {16, 1}, {17, 40}, {57, 18}}) {
+        std::vector<TokenRun> runs;
+        std::vector<float> rows;
+        const auto add = [&](int64_t sequence, int64_t from, int64_t tokens) {
+          if (tokens == 0) return;
+          runs.push_back(cache.Run(sequence, from, tokens));
+          rows.insert(rows.end(), cache.row(sequence, from),
+                      cache.row(sequence, from) + tokens * Cache<Element>::kStride);
+        };
+        add(0, start, count / 2);
+        add(0, start + count / 2, count - count / 2);
+        add(2, start, count);
+        WritePagedRows(rows.data(), Cache<Element>::kStride, runs, cache.View(), context);
+      }
+      for (const int64_t sequence : {0, 2}) {
+        std::vector<float> read(kPositions * kWidth + 1, 12345.0f);
+        ReadPagedRows(cache.View(), cache.Run(sequence, 0, 0).blocks, kPositions, read.data());
+        EXPECT_EQ(read.back(), 12345.0f);
+        for (int64_t i = 0; i < kPositions * kWidth; ++i) {
+          const auto expected = FromFloat<Element>(cache.row(sequence, i / kWidth)[i % kWidth]);
+          ASSERT_EQ(cache.At(sequence, i / kWidth, i % kWidth), expected);
+          ASSERT_EQ(read[i], ToFloat(expected));
+        }
+      }
+      // Fewer than all of them.
+      std::vector<float> few(7 * kWidth + 1, 12345.0f);
+      ReadPagedRows(cache.View(), cache.Run(2, 0, 0).blocks, 7, few.data());
+      EXPECT_EQ(few.back(), 12345.0f);
+      for (int64_t i = 0; i < 7 * kWidth; ++i) {
+        ASSERT_EQ(few[i], ToFloat(FromFloat<Element>(cache.row(2, i / kWidth)[i % kWidth])));
+      }
+      // The sequence that was not written to is as it was.
+      for (int64_t p = 0; p < kPositions; ++p) {
+        for (int64_t c = 0; c < kWidth; ++c) {
+          ASSERT_TRUE(std::isnan(ToFloat(cache.At(1, p, c))));
+        }
+      }
+    }
+  }
+}
+
+TEST(PagedRows, Float32RowsAreWhatWasWritten) { ExpectWhatWasWritten<float>(); }
+TEST(PagedRows, BFloat16RowsAreWhatWasWritten) { ExpectWhatWasWritten<uint16_t>(); }
+
+// What attention reads beside the last position is zero, so that it adds nothing.
+TEST(PagedRows, TheRestOfAPanelIsZero) {
+  KernelContext context(2);
+  Cache<float> cache(/*block_positions=*/32, /*sequences=*/1, /*positions=*/32);
+  const TokenRun run = cache.Run(0, 0, 18);
+  WritePagedRows(cache.row(0, 0), Cache<float>::kStride, {&run, 1}, cache.View(), context);
+  for (int64_t p = 18; p < 32; ++p) {
+    for (int64_t c = 0; c < Cache<float>::kWidth; ++c) EXPECT_EQ(cache.At(0, p, c), 0);
+  }
+}
+
+TEST(PagedRows, NoRunsIsNothing) {
+  KernelContext context(2);
+  Cache<float> cache(16, 1, 16);
+  WritePagedRows(nullptr, 0, {}, cache.View(), context);
+  for (const float element : cache.elements()) EXPECT_TRUE(std::isnan(element));
+}
+
+}  // namespace
+}  // namespace triptych
