@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/base/error.h"
+
 namespace triptych {
 namespace {
 
@@ -13,11 +15,13 @@ TEST(CacheGeometryTest, SumsLayersOfDifferentWidth) {
   EXPECT_EQ(kGeometry.BlockBytes(), 3200);
 }
 
-TEST(CacheGeometryTest, RoundsPositionsUpToBlocks) {
-  EXPECT_EQ(kGeometry.BlocksFor(0), 0);
-  EXPECT_EQ(kGeometry.BlocksFor(1), 1);
-  EXPECT_EQ(kGeometry.BlocksFor(16), 1);
-  EXPECT_EQ(kGeometry.BlocksFor(17), 2);
+TEST(CacheGeometryTest, ACacheHoldsWholeBlocksAndAtLeastOne) {
+  EXPECT_EQ(BlocksIn(kGeometry, 3200), 1);
+  EXPECT_EQ(BlocksIn(kGeometry, 6399), 1);
+  EXPECT_EQ(BlocksIn(kGeometry, 6400), 2);
+  for (const int64_t bytes : {int64_t{0}, int64_t{3199}, int64_t{3200} << 31}) {
+    EXPECT_THROW(BlocksIn(kGeometry, bytes), LoadError) << bytes;
+  }
 }
 
 TEST(CacheGeometryTest, ReportsUsedAndReservedApart) {
