@@ -1,4 +1,5 @@
-// The decoder: embedding, pre-norm residual blocks, output matrix (definitions, section 9).
+// The decoder: embedding, pre-norm residual blocks, output matrix
+// (engine/definitions.md#the-decoder).
 #ifndef TRIPTYCH_ENGINE_DECODER_DECODER_H_
 #define TRIPTYCH_ENGINE_DECODER_DECODER_H_
 
