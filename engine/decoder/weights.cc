@@ -98,7 +98,8 @@ void InterleaveRotary(const ModelConfig& config, Weights& weights) {
   }
 }
 
-// Contiguous head g * (H/G) + j becomes modular head j * G + g (definitions, section 3).
+// Contiguous head g * (H/G) + j becomes modular head j * G + g
+// (engine/definitions.md#contiguous-grouping).
 void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
   const int64_t groups = config.num_key_value_heads;
   const int64_t shared = config.num_attention_heads / groups;

@@ -81,7 +81,7 @@ ModelConfig ReadModelConfig(const std::filesystem::path& file);
 std::string ToJson(const ModelConfig& config);
 
 // --- What a position costs in the cache -----------------------------------------------------
-// The one source of every byte reported (definitions, section 6).
+// The one source of every byte reported (engine/definitions.md#cache-bytes).
 
 // Elements of one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA.
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer);

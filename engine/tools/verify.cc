@@ -24,7 +24,7 @@
 namespace triptych {
 namespace {
 
-// Section 8's bounds.
+// The bounds of engine/definitions.md#tolerances.
 constexpr double kProof = 1e-11;               // float64
 constexpr double kSingleScaledRow = 1e-5;      // float32, every row, against float64
 constexpr double kSingleUnscaledWhole = 1e-3;  // float32 over the whole

@@ -176,7 +176,7 @@ TEST(Conversion, ToMlaAtFullRankIsExact) {
   }
 }
 
-// Section 6: 2D elements in a row become r = D.
+// engine/definitions.md#cache-bytes: 2D elements in a row become r = D.
 TEST(Conversion, MhaToMlaHalvesTheCacheAndLosesNothing) {
   for (const HeadShape& shape :
        {HeadShape{24, 4, 4, 6}, HeadShape{15, 5, 5, 3}, HeadShape{7, 1, 1, 7}}) {

@@ -30,7 +30,8 @@ namespace {
 
 // float64 against float64: rounding only.
 constexpr double kExact = 1e-11;
-// Logits in float32 with scaled weights (section 8); they are of the order of 1.
+// Logits in float32 with scaled weights, which are of the order of 1
+// (engine/definitions.md#tolerances).
 constexpr double kLogits = 1e-5;
 // What a mistake must exceed by far to count as detected.
 constexpr double kWrong = 1e-2;

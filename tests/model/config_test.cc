@@ -294,7 +294,7 @@ TEST(ModelConfigTest, ReadsAFile) {
   }
 }
 
-// --- Section 6 of the definitions ---------------------------------------------------------------
+// --- engine/definitions.md#cache-bytes ---------------------------------------------------------
 
 TEST(CacheRowTest, GroupedRowsHoldKeysAndValuesOfEveryGroup) {
   EXPECT_EQ(CacheRowElements(Parse(Mha()), 0), 2 * 256);

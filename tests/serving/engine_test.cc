@@ -29,9 +29,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A log-probability is a logit less the logarithm of a sum: each may be off by section 8's 1e-5.
+// A log-probability is a logit less the logarithm of a sum: each may be off by 1e-5
+// (engine/definitions.md#order-of-summation).
 constexpr double kLogprobs = 2e-5;
-// A choice between two tokens whose logits are nearer than this is open (section 8).
+// A choice between two tokens whose logits are nearer than this is open
+// (engine/definitions.md#order-of-summation).
 constexpr double kOpenGap = 1e-3;
 
 constexpr int64_t kBlockPositions = 4;
@@ -217,7 +219,7 @@ class EngineTest : public testing::TestWithParam<NamedConfig> {
 
 // ---- Accounting ----------------------------------------------------------------------------
 
-// Section 6, by hand.
+// engine/definitions.md#cache-bytes, by hand.
 int64_t RowElementsByDefinition(const ModelConfig& config, int64_t layer) {
   switch (config.attention) {
     case AttentionKind::kMha:

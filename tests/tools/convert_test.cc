@@ -29,7 +29,8 @@ using testing::Ge;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// How far float32 products may move a mean loss: each logit is off by 1e-5 at most (section 8).
+// How far float32 products may move a mean loss: each logit is off by 1e-5 at most
+// (engine/definitions.md#tolerances).
 constexpr double kLossRounding = 1e-5;
 // Half of the last of the four decimals that a loss is printed with.
 constexpr double kPrinted = 0.5e-4;
