@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/commands.h"
+#include "client/exit_status.h"
 #include "client/flags.h"
 #include "client/format.h"
 #include "client/output.h"
