@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/kernels/threads.h"
+#include "engine/serving/engine.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 
