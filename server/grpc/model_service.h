@@ -1,16 +1,16 @@
 // triptych.v1.ModelService.
-#ifndef TRIPTYCH_SERVER_MODEL_SERVICE_H_
-#define TRIPTYCH_SERVER_MODEL_SERVICE_H_
+#ifndef TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
+#define TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
 
-#include "server/model_registry.h"
+#include "server/core/model_host.h"
 #include "triptych/v1/model.grpc.pb.h"
 
 namespace triptych {
 
-// Thread-safe. The registry must outlive the service and its calls.
+// Thread-safe. The host must outlive the service and its calls.
 class ModelService final : public v1::ModelService::CallbackService {
  public:
-  explicit ModelService(const ModelRegistry& registry) : registry_(registry) {}
+  explicit ModelService(const ModelHost& host) : host_(host) {}
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* message,
@@ -20,9 +20,9 @@ class ModelService final : public v1::ModelService::CallbackService {
                                      v1::GetModelResponse* response) override;
 
  private:
-  const ModelRegistry& registry_;
+  const ModelHost& host_;
 };
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_MODEL_SERVICE_H_
+#endif  // TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_

@@ -1,6 +1,6 @@
 // A unary call that ends at once.
-#ifndef TRIPTYCH_SERVER_UNARY_H_
-#define TRIPTYCH_SERVER_UNARY_H_
+#ifndef TRIPTYCH_SERVER_GRPC_UNARY_H_
+#define TRIPTYCH_SERVER_GRPC_UNARY_H_
 
 #include <grpcpp/support/server_callback.h>
 
@@ -15,4 +15,4 @@ inline grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* contex
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_UNARY_H_
+#endif  // TRIPTYCH_SERVER_GRPC_UNARY_H_

@@ -1,19 +1,16 @@
 // triptych.v1.InferenceService.
-#ifndef TRIPTYCH_SERVER_INFERENCE_SERVICE_H_
-#define TRIPTYCH_SERVER_INFERENCE_SERVICE_H_
+#ifndef TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
+#define TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 
-#include <atomic>
-#include <string>
-
-#include "server/model_registry.h"
+#include "server/core/model_host.h"
 #include "triptych/v1/inference.grpc.pb.h"
 
 namespace triptych {
 
-// Thread-safe. The registry must outlive the service and its calls.
+// Thread-safe. The host must outlive the service and its calls.
 class InferenceService final : public v1::InferenceService::CallbackService {
  public:
-  explicit InferenceService(ModelRegistry& registry) : registry_(registry) {}
+  explicit InferenceService(ModelHost& host) : host_(host) {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* message) override;
@@ -28,12 +25,9 @@ class InferenceService final : public v1::InferenceService::CallbackService {
                                        v1::DetokenizeResponse* response) override;
 
  private:
-  std::string NextRequestId();
-
-  ModelRegistry& registry_;
-  std::atomic<uint64_t> requests_ = 0;
+  ModelHost& host_;
 };
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_INFERENCE_SERVICE_H_
+#endif  // TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_

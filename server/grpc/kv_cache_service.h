@@ -1,17 +1,16 @@
 // triptych.v1.KvCacheService: what the caches hold and cost.
-#ifndef TRIPTYCH_SERVER_KV_CACHE_SERVICE_H_
-#define TRIPTYCH_SERVER_KV_CACHE_SERVICE_H_
+#ifndef TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
+#define TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 
-#include "server/model_registry.h"
+#include "server/core/model_host.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 
 namespace triptych {
 
-// Answers are taken between two steps, so that figures of one answer agree. Thread-safe. The
-// registry must outlive the service and its calls.
+// Thread-safe. The host must outlive the service and its calls.
 class KvCacheService final : public v1::KvCacheService::CallbackService {
  public:
-  explicit KvCacheService(ModelRegistry& registry) : registry_(registry) {}
+  explicit KvCacheService(ModelHost& host) : host_(host) {}
 
   grpc::ServerUnaryReactor* GetKvCacheStats(grpc::CallbackServerContext* context,
                                             const v1::GetKvCacheStatsRequest* message,
@@ -23,9 +22,9 @@ class KvCacheService final : public v1::KvCacheService::CallbackService {
       grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* message) override;
 
  private:
-  ModelRegistry& registry_;
+  ModelHost& host_;
 };
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_KV_CACHE_SERVICE_H_
+#endif  // TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_

@@ -1,6 +1,6 @@
 // A server stream that ends before its first message.
-#ifndef TRIPTYCH_SERVER_REFUSED_STREAM_H_
-#define TRIPTYCH_SERVER_REFUSED_STREAM_H_
+#ifndef TRIPTYCH_SERVER_GRPC_REFUSED_STREAM_H_
+#define TRIPTYCH_SERVER_GRPC_REFUSED_STREAM_H_
 
 #include <grpcpp/support/server_callback.h>
 
@@ -16,4 +16,4 @@ class RefusedStream final : public grpc::ServerWriteReactor<Response> {
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_REFUSED_STREAM_H_
+#endif  // TRIPTYCH_SERVER_GRPC_REFUSED_STREAM_H_
