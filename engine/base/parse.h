@@ -1,26 +1,35 @@
-// Numbers from text. Torch-free.
+// Numbers that are written in text. Torch-free.
 #ifndef TRIPTYCH_ENGINE_BASE_PARSE_H_
 #define TRIPTYCH_ENGINE_BASE_PARSE_H_
 
 #include <charconv>
-#include <cstdint>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 
 namespace triptych {
 
-// The number that all of `text` is, in decimal; nothing if it is none or does not fit the type.
+// All of `text` as a number: decimal, without blanks or a plus sign. Neither NaN nor an infinity is
+// a number.
 template <typename Number>
 std::optional<Number> ParseNumber(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  Number value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || after != end) return std::nullopt;
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (!std::isfinite(value)) return std::nullopt;
+  }
   return value;
 }
 
-inline std::optional<int64_t> ParseInteger(std::string_view text) {
-  return ParseNumber<int64_t>(text);
+// All of `text` as a number from `low` to `high`.
+template <typename Number>
+std::optional<Number> ParseNumber(std::string_view text, Number low, Number high) {
+  const std::optional<Number> value = ParseNumber<Number>(text);
+  return value && *value >= low && *value <= high ? value : std::nullopt;
 }
 
 }  // namespace triptych

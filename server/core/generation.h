@@ -55,8 +55,7 @@ struct GenerationEnd {
 //   void OnReady() { Advance(); }
 //   void OnDelivered(bool ok) { generation->ChunkDone(ok); Advance(); }
 //   void Advance() {
-//     GenerationEvent event = generation->Take();
-//     if a chunk, send it; if the end, end the call; if neither, return
+//     take; if it is a chunk, send it; if it is the end, end the call
 //   }
 class Generation final : public RequestSink, public std::enable_shared_from_this<Generation> {
  public:
