@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/kernels/rotation.h"
 #include "tests/support/oracle.h"
 #include "tests/support/tensors.h"
 
@@ -46,8 +47,11 @@ TEST(RotaryTest, InPlaceIsTheSame) {
     const Rotary rotary(501, dim, 10000);
     const at::Tensor x = Normal(7).Tensor({4, 3, dim}).to(at::kFloat);
     const at::Tensor expected = rotary.Apply(x, ToTensor(positions));
-    rotary.Apply({.heads = 3, .dim = dim, .head_stride = dim, .row_stride = 3 * dim}, positions,
-                 x.data_ptr<float>());
+    const at::Tensor table = rotary.Table().contiguous();
+    KernelContext context(1);
+    RotateHeads(table.data_ptr<float>(), positions.data(), std::ssize(positions),
+                {.heads = 3, .dim = dim, .head_stride = dim, .row_stride = 3 * dim},
+                x.data_ptr<float>(), context);
     EXPECT_LE(LargestDifference(x, expected), 1e-6);
   }
 }

@@ -511,6 +511,8 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
            {{"generate", "--tokens", "-1"}, "--tokens: "},
            {{"models", "--timeout", "0"}, "--timeout: must be a number, 0.001 to 1000000"},
            {{"models", "--server", "localhost"}, "--server: "},
+           {{"models", "--server", "::1:50051"}, "--server: must be HOST:PORT"},
+           {{"models", "--server", "localhost:0"}, "--server: must be HOST:PORT"},
            {{"models", "x"}, "not expected: x"},
            {{"kv", "--model", "\xff"}, "--model: must be valid UTF-8"},
            {{"kv", "--interval", "1"}, "--interval requires --watch"},

@@ -152,7 +152,7 @@ std::vector<grpc::Status> CallEverything(const TestServer& server, const std::st
   call(server.inference(), &Inference::Tokenize, v1::TokenizeRequest(), v1::TokenizeResponse());
   call(server.inference(), &Inference::Detokenize, v1::DetokenizeRequest(),
        v1::DetokenizeResponse());
-  Generation generation(server.inference(), Greedy(model, "a", 1));
+  GenerateCall generation(server.inference(), Greedy(model, "a", 1));
   statuses.push_back(generation.Finish());
   if (!empty_is_all) {
     call(server.kv_cache(), &KvCache::GetKvCacheStats, v1::GetKvCacheStatsRequest(),
@@ -252,9 +252,9 @@ TEST(KvCacheServiceTest, ListsLiveSequencesInPages) {
   EXPECT_EQ(all.sequences_size(), 0);
   EXPECT_EQ(all.next_page_token(), "");
 
-  std::vector<std::unique_ptr<Generation>> streams;
+  std::vector<std::unique_ptr<GenerateCall>> streams;
   for (int i = 0; i < 5; ++i) {
-    streams.push_back(std::make_unique<Generation>(
+    streams.push_back(std::make_unique<GenerateCall>(
         server.inference(), Greedy("endless", std::string(i, 'a'), kEndlessPositions - 10)));
     if (i < 2) {
       ASSERT_TRUE(streams.back()->Read());

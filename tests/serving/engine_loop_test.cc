@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/recording_sink.h"
