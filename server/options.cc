@@ -1,5 +1,7 @@
 #include "server/options.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -174,9 +176,10 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
   if (options.kv_cache_bytes > available.memory_bytes - kServerBytes) {
     throw CLI::ValidationError(
         "--kv-cache-bytes",
-        texts.kv_cache_bytes + " (" + std::to_string(options.kv_cache_bytes) +
-            " bytes) does not fit: there are " + std::to_string(available.memory_bytes) +
-            " bytes of memory, of which the server itself needs " + std::to_string(kServerBytes));
+        fmt::format("{} ({} bytes) does not fit: there are {} bytes of memory, of which the server "
+                    "itself needs {}",
+                    texts.kv_cache_bytes, options.kv_cache_bytes, available.memory_bytes,
+                    kServerBytes));
   }
 }
 
@@ -188,11 +191,10 @@ void CheckTogether(const ServerOptions& options) {
     throw CLI::ValidationError(e.what());
   }
   if (options.engine.max_running > options.engine.max_batch_tokens) {
-    throw CLI::ValidationError("--max-running",
-                               std::to_string(options.engine.max_running) +
-                                   " exceeds --max-batch-tokens " +
-                                   std::to_string(options.engine.max_batch_tokens) +
-                                   ", in which every running sequence needs a row");
+    throw CLI::ValidationError(
+        "--max-running",
+        fmt::format("{} exceeds --max-batch-tokens {}, in which every running sequence needs a row",
+                    options.engine.max_running, options.engine.max_batch_tokens));
   }
 }
 
@@ -207,9 +209,10 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
     if (!model.kv_cache_bytes) ++sharing;
   }
   if (rest < sharing) {
-    throw std::invalid_argument("--kv-cache-bytes " + std::to_string(options.kv_cache_bytes) +
-                                " is less than the models' own kv-cache-bytes and a share for " +
-                                std::to_string(sharing) + " others");
+    throw std::invalid_argument(
+        fmt::format("--kv-cache-bytes {} is less than the models' own kv-cache-bytes and a share "
+                    "for {} others",
+                    options.kv_cache_bytes, sharing));
   }
   std::vector<int64_t> bytes;
   for (const ModelOptions& model : options.models) {

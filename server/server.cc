@@ -26,11 +26,11 @@ HostedModel Load(const HostOptions& options) {
   }
 }
 
-// The end of a model's log line; empty unless MLA.
-std::string HowLatentAttends(const HostedModel& model) {
-  const std::vector<ReducedForm>& forms = model.latent_forms;
+// How MLA attends, for the end of a model's log line; empty for other kinds.
+std::string HowLatentAttends(const ServedModel& model) {
+  const std::vector<std::string>& forms = model.latent_forms;
   if (forms.empty()) return "";
-  const auto factored = std::count(forms.begin(), forms.end(), ReducedForm::kFactored);
+  const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
   const std::string prompts =
       model.vanilla_from ? fmt::format("vanilla attention from position {} on", *model.vanilla_from)
                          : "reduced attention alone";
@@ -38,6 +38,18 @@ std::string HowLatentAttends(const HostedModel& model) {
                      std::ssize(forms) - factored, prompts);
 }
 
+void LogModel(const ServedModel& model) {
+  std::string attention(Name(model.config.attention));
+  if (model.converted_from) {
+    attention += fmt::format(" (converted from {})", Name(*model.converted_from));
+  }
+  spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
+               model.name, attention, model.parameters, Name(model.weight_format),
+               model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
+               HowLatentAttends(model));
+}
+
+// Logs each model when it is loaded.
 std::vector<HostedModel> LoadModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   SetComputeThreads(options.threads);  // of this thread: conversions compute
@@ -52,16 +64,7 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
                      .device = options.device,
                      .vanilla_from = options.vanilla_from};
     host.engine.kv_cache_bytes = kv_cache_bytes[i];
-    const HostedModel& model = models.emplace_back(Load(host));
-    std::string attention(Name(model.config.attention));
-    if (model.converted_from) {
-      attention += fmt::format(" (converted from {})", Name(*model.converted_from));
-    }
-    spdlog::info(
-        "model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
-        model.name, attention, model.parameters, Name(model.weight_format),
-        model.engine->geometry().BytesPerPosition(), Name(model.cache_format),
-        model.engine->pool_positions(), HowLatentAttends(model));
+    LogModel(Describe(models.emplace_back(Load(host))));
   }
   return models;
 }

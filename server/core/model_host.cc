@@ -21,10 +21,12 @@ std::string NameList(const std::vector<ServedModel>& models) {
   return names;
 }
 
-// The only reader of an engine outside of the loop's thread, before that runs.
+}  // namespace
+
 ServedModel Describe(const HostedModel& hosted) {
   ServedModel model{.name = hosted.name,
                     .config = hosted.config,
+                    .converted_from = hosted.converted_from,
                     .weight_format = hosted.weight_format,
                     .cache_format = hosted.cache_format,
                     .parameters = hosted.parameters,
@@ -37,8 +39,6 @@ ServedModel Describe(const HostedModel& hosted) {
   for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
   return model;
 }
-
-}  // namespace
 
 // An engine, behind the inbox of the loop that runs it.
 class ModelHost::LoopHandle final : public EngineHandle {

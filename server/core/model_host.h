@@ -25,6 +25,9 @@ class Engine;
 class EngineLoop;
 struct HostedModel;
 
+// What a model is, before a host runs its engine.
+ServedModel Describe(const HostedModel& hosted);
+
 // Which models' statistics are watched, and how often.
 struct StatsWatch {
   std::vector<size_t> models;  // of ModelHost::models()

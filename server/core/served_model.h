@@ -19,7 +19,8 @@ namespace triptych {
 // is its own thread's alone.
 struct ServedModel {
   std::string name;
-  ModelConfig config;  // as it is served
+  ModelConfig config;                           // as it is served
+  std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
   WeightFormat weight_format = WeightFormat::kFloat32;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;

@@ -13,6 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/cpu/cache_memory.h"
+#include "engine/backend/tensors/tensor_model.h"
+#include "engine/decoder/decoder.h"
 #include "engine/hosting/hosted_model.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
@@ -381,16 +384,16 @@ TEST_P(EngineTest, BatchChunksAndPreemptionChangeNothing) {
     alone.push_back(RunOne(*model_.Make(model_.Options()), request));
   }
 
-  EngineOptions together = model_.Options();
-  EngineOptions chunked = model_.Options();
+  EngineSetup together = model_.Options();
+  EngineSetup chunked = model_.Options();
   chunked.max_batch_tokens = 5;
-  EngineOptions single_rows = model_.Options();
+  EngineSetup single_rows = model_.Options();
   single_rows.max_batch_tokens = 1;
   // The longest takes 13 blocks in the end, all together 54.
-  EngineOptions preempted = model_.Options(14);
-  EngineOptions preempted_chunked = model_.Options(15);
+  EngineSetup preempted = model_.Options(14);
+  EngineSetup preempted_chunked = model_.Options(15);
   preempted_chunked.max_batch_tokens = 7;
-  for (const EngineOptions& options :
+  for (const EngineSetup& options :
        {together, chunked, single_rows, preempted, preempted_chunked}) {
     SCOPED_TRACE("tokens " + std::to_string(options.max_batch_tokens) + ", bytes " +
                  std::to_string(options.kv_cache_bytes));

@@ -9,7 +9,7 @@
 
 #include "engine/decoder/dropout.h"
 #include "engine/decoder/weights.h"
-#include "engine/kernels/threads.h"
+#include "engine/decoder/compute_threads.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"

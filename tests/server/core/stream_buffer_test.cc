@@ -9,7 +9,9 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-Delta Token(int32_t token, const std::string& text) { return {.token = token, .text = text}; }
+Delta Token(int32_t token, const std::string& text) {
+  return {.token = token, .logprobs = {}, .text = text};
+}
 
 TEST(StreamBufferTest, MergesInOrder) {
   StreamBuffer buffer(1000);
