@@ -12,6 +12,7 @@
 #include "engine/tools/evaluate.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -70,7 +71,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   Sweep(options_);
   const auto rows = Rows();
   const ModelConfig& config = mha.config;
-  const Corpus corpus(options_.text, options_.held_out);
+  const Corpus corpus(options_.text, *TestTokenizer(), options_.held_out);
   // H = 4, D = 24: the model, two poolings, and sixteenths of 24 twice.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
