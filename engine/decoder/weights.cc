@@ -142,10 +142,15 @@ void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
   }
 }
 
-// All files are whole on the disk before the first takes its place. A config that is there already
-// goes first, so that it never describes the new weights.
+// The weights and the config are whole on the disk before the first takes its place. A config that
+// is there already goes before, so that it never describes the new weights.
 void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
                 const Weights& weights, const std::string& card) {
+  for (const char* file : {kWeightsFile, kConfigFile}) {
+    if (std::filesystem::is_directory(directory / file)) {
+      throw std::runtime_error((directory / file).string() + ": cannot be written: Is a directory");
+    }
+  }
   std::vector<at::Tensor> kept;  // what `tensors` points into
   std::vector<SafetensorsTensor> tensors;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
@@ -163,11 +168,6 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
   config_file.Write(ToJson(config));
   config_file.Sync();
   if (!card.empty()) ReplaceFile(directory / kCardFile, card);
-  for (const char* file : {kWeightsFile, kConfigFile}) {
-    if (std::filesystem::is_directory(directory / file)) {
-      throw std::runtime_error((directory / file).string() + ": cannot be written: Is a directory");
-    }
-  }
   std::filesystem::remove(directory / kConfigFile);
   weights_file.Commit();
   config_file.Commit();

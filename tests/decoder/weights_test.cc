@@ -194,20 +194,29 @@ TEST(Checkpoint, IsWrittenInsideADirectoryThatIsThere) {
   EXPECT_THAT(Names(directory.path()), UnorderedElementsAre("empty", "link", "dot"));
 }
 
-// A config that describes other weights would be worse than none.
-TEST_F(CheckpointTest, TheConfigComesLast) {
-  std::filesystem::create_directories(weights_file() += ".moved");
-  std::filesystem::remove(weights_file());
-  std::filesystem::rename(weights_file() += ".moved", weights_file());
+// A config that describes other weights would be worse than none. A directory in a file's place is
+// what cannot be replaced.
+TEST_F(CheckpointTest, WithoutAllItsFilesThereIsNoNewModel) {
   const std::string config = ReadFile(config_file());
-  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_));
-  EXPECT_EQ(ReadFile(config_file()), config);  // nothing was changed
+  std::filesystem::remove(weights_file());
+  std::filesystem::create_directory(weights_file());
+  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_, "card"));
+  EXPECT_EQ(ReadFile(config_file()), config);
+  EXPECT_THAT(Names(directory_.path()), UnorderedElementsAre("config.json", "model.safetensors"));
 
   std::filesystem::remove(weights_file());
   std::filesystem::remove(config_file());
   std::filesystem::create_directory(config_file());
-  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_));
-  EXPECT_FALSE(std::filesystem::exists(weights_file()));
+  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_, "card"));
+  EXPECT_THAT(Names(directory_.path()), UnorderedElementsAre("config.json"));
+}
+
+// The card is the last that can fail: were the config there by then, this would be a model.
+TEST_F(CheckpointTest, TheConfigComesLast) {
+  std::filesystem::remove(config_file());
+  std::filesystem::create_directory(directory_.path() / "README.md");
+  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_, "card"));
+  EXPECT_FALSE(std::filesystem::exists(config_file()));
 }
 
 // They would pass every other check, and answer no request.

@@ -569,6 +569,26 @@ TEST_F(ConvertTest, APlaceThatIsTakenIsRefused) {
   }
 }
 
+TEST_F(ConvertTest, WritesInsideADirectoryThatIsThere) {
+  ConvertOptions options = ToMla();
+  std::filesystem::create_directory(dir_.path() / "volume");
+  std::filesystem::create_directory_symlink(dir_.path() / "volume", options.to);
+  // What a run that was killed left does not fill it.
+  WriteFile(dir_.path() / "volume" / "model.safetensors.partial-0123abcd", "half");
+  ConvertModel(options);
+  EXPECT_TRUE(std::filesystem::is_symlink(options.to));
+  EXPECT_EQ(Loaded(dir_.path() / "volume").config.attention, AttentionKind::kMla);
+}
+
+// Before the source is read, and so before hours of calibration.
+TEST_F(ConvertTest, APlaceThatCannotBeMadeIsRefusedFirst) {
+  ConvertOptions options = ToMla();
+  options.from = dir_.path() / "none";
+  std::filesystem::create_directory_symlink(dir_.path() / "nowhere", options.to);
+  EXPECT_EQ(Refusal(options),
+            options.to.string() + ": cannot be written: No such file or directory");
+}
+
 TEST_F(ConvertTest, UnusableSourcesAreRefused) {
   ConvertOptions options = ToMla();
   options.from = dir_.path() / "none";

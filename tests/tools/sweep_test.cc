@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -106,7 +107,21 @@ TEST_F(SweepTest, HealingLowersTheLossAndLeavesNothingElse) {
   for (const auto& [key, cells] : rows) {
     EXPECT_LT(std::stod(cells[7]), std::stod(cells[6])) << key;  // an untrained model learns fast
   }
-  EXPECT_FALSE(std::filesystem::exists(options_.csv.string() + ".work"));
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+    names.insert(entry.path().filename());
+  }
+  EXPECT_THAT(names, testing::ElementsAre("mha", "sweep.csv", "text.txt"));
+}
+
+TEST_F(SweepTest, WhatIsBesideItStays) {
+  Save(AttentionKind::kMha);
+  const std::filesystem::path mine = options_.csv.string() + ".work";
+  std::filesystem::create_directory(mine);
+  WriteFile(mine / "kept", "mine");
+  options_.heal_steps = 1;
+  Sweep(options_);
+  EXPECT_EQ(ReadFile(mine / "kept"), "mine");
 }
 
 TEST_F(SweepTest, AnOldSweepStaysIfThereCanBeNoNewOne) {

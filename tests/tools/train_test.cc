@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/dropout.h"
@@ -258,6 +261,84 @@ TEST_F(TrainTest, KeepsTheModelThatIsThere) {
                             ": holds a model already; allowed: a directory without one");
   }
   EXPECT_EQ(ReadFile(options.output / "model.safetensors"), weights);
+}
+
+// The usual volume of a container is an empty directory that nothing can be renamed onto.
+TEST_F(TrainTest, WritesInsideADirectoryThatIsThere) {
+  std::filesystem::create_directory(dir_.path() / "volume");
+  std::filesystem::create_directory_symlink(dir_.path() / "volume", dir_.path() / "link");
+  const TrainOptions options = Options("link");
+  Train(options);
+  EXPECT_TRUE(std::filesystem::is_symlink(options.output));
+  LoadCheckpoint(dir_.path() / "volume", WeightFormat::kFloat32);
+}
+
+TEST_F(TrainTest, NeverSavesWhatIsNotFinite) {
+  TrainOptions options = Options("out");
+  options.learning_rate = std::nan("");
+  options.save_every = 1;
+  for (const int64_t steps : {1, 30}) {
+    options.steps = steps;
+    try {
+      Train(options);
+      ADD_FAILURE() << "trained";
+    } catch (const std::runtime_error& e) {
+      EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("step 1"),
+                                           testing::HasSubstr("is not finite; a lower")));
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(options.output));
+  }
+}
+
+// A model that diverges says so at the step where its loss does, not at the end.
+TEST_F(TrainTest, StopsWhenTheLossIsNotFinite) {
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.max_position_embeddings = 32;
+  Checkpoint huge{.config = config, .weights = RandomWeights(config, 1)};
+  for (auto& [name, tensor] : huge.weights) tensor = at::full_like(tensor, 3e38);
+  SaveCheckpoint(dir_.path() / "huge", huge.config, huge.weights);
+  TrainOptions options = Options("out");
+  options.config.clear();
+  options.from = dir_.path() / "huge";
+  try {
+    Train(options);
+    ADD_FAILURE() << "trained";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "step 1: the loss is not finite; a lower --learning-rate may help");
+  }
+}
+
+TEST_F(TrainTest, NumbersOfFlagsAreNumbers) {
+  const std::string config = config_, text = text_, output = dir_.path() / "out",
+                    model = dir_.path();
+  const std::vector<std::string> train = {"train", "--config", config, "--text",
+                                          text,    "--output", output};
+  const std::vector<std::string> evaluate = {"evaluate", "--model", model, "--text", text};
+  const std::vector<std::string> convert = {"convert", "--from",      model, "--to",
+                                            output,    "--attention", "mla"};
+  const std::vector<std::string> verify = {"verify", "model", "--a",    model,
+                                           "--b",    model,   "--text", text};
+  for (const auto& [command, flags] :
+       std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+           {train,
+            {"--held-out", "--learning-rate", "--weight-decay", "--dropout", "--clip",
+             "--teacher-weight"}},
+           {evaluate, {"--held-out"}},
+           {convert, {"--held-out", "--max-loss-increase"}},
+           {verify, {"--held-out", "--tolerance"}}}) {
+    for (const std::string& flag : flags) {
+      for (const char* value : {"nan", "-nan", "inf", "x", "-1"}) {
+        std::vector<std::string> argv = command;
+        argv.insert(argv.begin(), TRIPTYCH_MODEL_PROGRAM);
+        argv.insert(argv.end(), {flag + "=" + value});
+        const Process::Result result = Process(argv, {}).Wait();
+        EXPECT_EQ(result.exit_code, 2) << flag << " " << value;
+        EXPECT_THAT(result.err, testing::AllOf(testing::HasSubstr(flag + ": \"" + value +
+                                                                  "\" is not a number that is"),
+                                               testing::HasSubstr("allowed: ")));
+      }
+    }
+  }
 }
 
 // 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.
