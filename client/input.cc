@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "client/flags.h"
-#include "client/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace triptych::client {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "engine/attention/cost_model.h"
+#include "engine/backend/serving_model.h"
 #include "engine/base/address.h"
 #include "engine/base/parse.h"
 
@@ -153,9 +153,9 @@ int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
   return static_cast<int64_t>(bytes);
 }
 
-std::optional<int64_t> ParseVanillaFrom(const std::string& text) {
+std::optional<int64_t> ParseExpandFrom(const std::string& text) {
   if (text == "auto") return std::nullopt;
-  if (text == "never") return kNeverVanilla;
+  if (text == "never") return kNeverExpand;
   const std::optional<int64_t> position = ParseNumber<int64_t>(text);
   if (!position || *position < 0) {
     Refuse("\"{}\" is not a position; allowed: auto, never, integers from 0 to {}", text,

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/decoder/conversion.h"
+#include "engine/model/conversion.h"
 #include "server/resources.h"
 
 namespace triptych {
@@ -31,7 +31,7 @@ ModelOptions ParseModelOptions(const std::string& text,
 int64_t ParseByteSize(const std::string& text, int64_t memory_bytes);
 
 // "auto", which is absent, "never" or a position, as Decoder::PrepareToServe takes it.
-std::optional<int64_t> ParseVanillaFrom(const std::string& text);
+std::optional<int64_t> ParseExpandFrom(const std::string& text);
 
 // Throws unless it is HOST:PORT or [IPV6]:PORT.
 void CheckAddress(const std::string& text);

@@ -99,24 +99,25 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
   add_format("--dtype", options.weight_format, "of the weights [the checkpoint's]");
   add_format("--kv-dtype", options.cache_format, "of the cache [the weights']");
   app.add_option_function<std::string>(
-         "--device", [&options](const std::string& name) { options.device = ParseDevice(name); },
+         "--device", options.device,
          "of weights, cache and compute: cpu, cuda or cuda:N [cpu]")
-      ->check(Parses("DEVICE", ParseDevice));
+      ->check(Parses("DEVICE", CheckDevice));
   app.add_option_function<std::string>(
-         "--vanilla-from",
-         [&options](const std::string& text) { options.vanilla_from = ParseVanillaFrom(text); },
+         "--expand-from",
+         [&options](const std::string& text) { options.backend.expand_from = ParseExpandFrom(text); },
          "MLA: position of a prompt from which on it is attended by vanilla attention; auto, where "
          "that pays, or never [auto]")
-      ->check(Parses("POSITION", ParseVanillaFrom));
+      ->check(Parses("POSITION", ParseExpandFrom));
 }
 
 // What steps and queues of every model hold.
-void DeclareScheduling(CLI::App& app, EngineOptions& engine) {
+void DeclareScheduling(CLI::App& app, ServerOptions& options) {
+  EngineOptions& engine = options.engine;
   const auto add_count = [&](const std::string& flag, int64_t& value, int64_t max,
                              const std::string& help) {
     app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, max))->capture_default_str();
   };
-  add_count("--block-positions", engine.block_positions, 4096, "positions in one cache block");
+  add_count("--block-positions", options.backend.block_positions, 4096, "positions in one cache block");
   add_count("--max-batch-tokens", engine.max_batch_tokens, 1 << 20,
             "token rows computed in one step");
   add_count("--max-running", engine.max_running, 1 << 16,
@@ -237,7 +238,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   Texts texts;
   DeclareHosting(app, available, *options, texts);
   DeclareCompute(app, *options);
-  DeclareScheduling(app, options->engine);
+  DeclareScheduling(app, *options);
   DeclareProcess(app, available, *options, texts);
 
   const auto refuse = [](const std::string& error) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/serving_model.h"
 #include "engine/base/formats.h"
-#include "engine/hosting/hosted_model.h"
 #include "engine/serving/engine.h"
 #include "server/logging.h"
 #include "server/option_values.h"
@@ -23,9 +23,9 @@ struct ServerOptions {
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<WeightFormat> weight_format;
   std::optional<CacheFormat> cache_format;
-  at::Device device = at::kCPU;         // of all models
-  std::optional<int64_t> vanilla_from;  // of all models, as Decoder::PrepareToServe takes it
-  EngineOptions engine;  // kv_cache_bytes and cache_format there are set for each model
+  std::string device = "cpu";  // of all models
+  BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model
+  EngineOptions engine;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
   std::string log_level = "info";

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/hosting/hosted_model.h"
-#include "engine/kernels/threads.h"
+#include "engine/kernels/context.h"
 #include "server/core/model_host.h"
 #include "server/grpc/grpc_server.h"
 
@@ -18,9 +18,9 @@ namespace {
 constexpr std::chrono::seconds kCloseTimeout{1};
 
 // LoadHostedModel, but what is wrong with the cache names the model too.
-HostedModel Load(const HostOptions& options) {
+HostedModel Load(const HostOptions& options, const std::shared_ptr<KernelContext>& context) {
   try {
-    return LoadHostedModel(options);
+    return LoadHostedModel(options, context);
   } catch (const LoadError& e) {
     throw LoadError("model " + options.name + ": " + e.what());
   }
@@ -32,7 +32,7 @@ std::string HowLatentAttends(const ServedModel& model) {
   if (forms.empty()) return "";
   const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
   const std::string prompts =
-      model.vanilla_from ? fmt::format("vanilla attention from position {} on", *model.vanilla_from)
+      model.expand_from ? fmt::format("vanilla attention from position {} on", *model.expand_from)
                          : "reduced attention alone";
   return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
                      std::ssize(forms) - factored, prompts);
@@ -52,19 +52,19 @@ void LogModel(const ServedModel& model) {
 // Logs each model when it is loaded.
 std::vector<HostedModel> LoadModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
-  SetComputeThreads(options.threads);  // of this thread: conversions compute
+  const auto context = std::make_shared<KernelContext>(options.threads);
   std::vector<HostedModel> models;
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
                      .directory = options.models[i].directory,
                      .weight_format = options.weight_format,
                      .cache_format = options.cache_format,
+                     .backend = options.backend,
                      .engine = options.engine,
                      .conversion = options.models[i].conversion,
-                     .device = options.device,
-                     .vanilla_from = options.vanilla_from};
-    host.engine.kv_cache_bytes = kv_cache_bytes[i];
-    LogModel(Describe(models.emplace_back(Load(host))));
+                     .device = options.device};
+    host.backend.kv_cache_bytes = kv_cache_bytes[i];
+    LogModel(Describe(models.emplace_back(Load(host, context))));
   }
   return models;
 }
@@ -72,7 +72,7 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
 }  // namespace
 
 Server::Server(const ServerOptions& options)
-    : host_(std::make_unique<ModelHost>(LoadModels(options), options.threads)),
+    : host_(std::make_unique<ModelHost>(LoadModels(options))),
       grpc_server_(std::make_unique<GrpcServer>(*host_, options.listen)),
       address_(grpc_server_->address()) {}
 

@@ -32,9 +32,9 @@ ServedModel Describe(const HostedModel& hosted) {
                     .parameters = hosted.parameters,
                     .parameter_bytes = hosted.parameter_bytes,
                     .latent_forms = {},
-                    .vanilla_from = hosted.vanilla_from,
-                    .geometry = hosted.engine->geometry(),
-                    .pool_positions = hosted.engine->pool_positions(),
+                    .expand_from = hosted.info.expand_from,
+                    .geometry = hosted.info.geometry,
+                    .pool_positions = hosted.info.pool_positions(),
                     .tokenizer = hosted.tokenizer};
   for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
   return model;
@@ -59,14 +59,14 @@ class ModelHost::LoopHandle final : public EngineHandle {
   Engine& engine_;
 };
 
-ModelHost::ModelHost(std::vector<HostedModel> models, int threads) {
+ModelHost::ModelHost(std::vector<HostedModel> models) {
   std::vector<Engine*> engines;
   for (HostedModel& model : models) {
     models_.push_back(Describe(model));
     engines_.push_back(std::move(model.engine));
     engines.push_back(engines_.back().get());
   }
-  loop_ = std::make_unique<EngineLoop>(engines, threads);
+  loop_ = std::make_unique<EngineLoop>(engines);
   for (Engine* engine : engines) handles_.push_back(std::make_unique<LoopHandle>(*loop_, *engine));
 }
 

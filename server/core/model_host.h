@@ -39,8 +39,7 @@ struct StatsWatch {
 // at once; they must not block. The host outlives its generations.
 class ModelHost {
  public:
-  // `threads` compute threads serve all models.
-  ModelHost(std::vector<HostedModel> models, int threads);
+  explicit ModelHost(std::vector<HostedModel> models);
   // Cancels what is live.
   ~ModelHost();
   ModelHost(const ModelHost&) = delete;

@@ -27,7 +27,7 @@ struct ServedModel {
   int64_t parameter_bytes = 0;            // in weight_format
   std::vector<std::string> latent_forms;  // the name of each layer's; empty unless MLA
   // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
-  std::optional<int64_t> vanilla_from;
+  std::optional<int64_t> expand_from;
   CacheGeometry geometry;
   int64_t pool_positions = 0;  // that its whole cache holds
   std::shared_ptr<const Tokenizer> tokenizer;

@@ -238,7 +238,7 @@ v1::Model ToProto(const ServedModel& model) {
   message.set_max_positions(static_cast<int32_t>(config.max_position_embeddings));
   message.set_pool_positions(model.pool_positions);
   for (const std::string& form : model.latent_forms) message.add_latent_forms(form);
-  if (model.vanilla_from) message.set_vanilla_from(*model.vanilla_from);
+  if (model.expand_from) message.set_expand_from(*model.expand_from);
   return message;
 }
 

@@ -98,7 +98,7 @@ v1::Model MakeModel(const std::string& name, v1::AttentionKind attention, int ti
   model.set_pool_positions(87381 * times);
   if (attention == v1::ATTENTION_KIND_MLA) {
     model.add_latent_forms("factored");
-    model.set_vanilla_from(0);
+    model.set_expand_from(0);
   }
   return model;
 }

@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "client/client.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/conversion.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
@@ -129,7 +130,7 @@ class ServerProcessTest : public testing::Test {
 
 TEST_F(ServerProcessTest, LogsOneLinePerModel) {
   ServerProcess server(
-      Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB", "--vanilla-from", "12"}));
+      Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB", "--expand-from", "12"}));
   ASSERT_NE(server.address(), "");
   ASSERT_THAT(server.lines(), SizeIs(4));
   const std::vector<TestModel> models = OneOfEachKind();

@@ -22,7 +22,7 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
   options.engine.max_batch_tokens = test.max_batch_tokens;
   options.engine.max_running = test.max_running;
   options.engine.max_waiting = test.max_waiting;
-  options.vanilla_from = test.vanilla_from;
+  options.backend.expand_from = test.expand_from;
   return options;
 }
 

@@ -59,7 +59,7 @@ struct TestServerOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
   int64_t max_waiting = 1024;
-  std::optional<int64_t> vanilla_from = {};
+  std::optional<int64_t> expand_from = {};
 };
 
 class TestServer {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "engine/serving/engine.h"
-#include "engine/text/tokenizer.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -31,8 +31,7 @@ class FakeEngine {
       : shape_(shape) {
     auto owned = std::make_unique<FakeModel>(shape);
     model = owned.get();
-    engine = std::make_unique<Engine>(std::move(owned), std::make_shared<const ByteTokenizer>(),
-                                      options);
+    engine = std::make_unique<Engine>(std::move(owned), TestTokenizer(), options);
   }
 
   std::shared_ptr<RecordingSink> Submit(const Request& request) {

@@ -23,6 +23,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -45,7 +46,7 @@ std::vector<int32_t> Prompt(int64_t length, uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::vector<int32_t> prompt(length);
   for (int32_t& token : prompt) token = static_cast<int32_t>(generator() % 256);
-  prompt[0] = ByteTokenizer::kBegin;
+  prompt[0] = kBeginToken;
   return prompt;
 }
 
@@ -486,18 +487,18 @@ TEST_P(EngineTest, ScoringAndGeneratingTogetherSurvivesPreemption) {
 TEST_P(EngineTest, EndTokenStopsUnlessIgnored) {
   const auto engine = model_.Make(model_.Options());
   Request request = Greedy("r", Prompt(5, 8), 6);
-  request.sampling.logit_bias = {{ByteTokenizer::kEnd, 1000.0f}};
+  request.sampling.logit_bias = {{kEndToken, 1000.0f}};
   request.ignore_eos = false;
   const auto stopped = RunOne(*engine, request);
   EXPECT_EQ(stopped->completion->reason, FinishReason::kStop);
   EXPECT_EQ(stopped->completion->stop, std::nullopt);
-  EXPECT_THAT(stopped->tokens, ElementsAre(ByteTokenizer::kEnd));
+  EXPECT_THAT(stopped->tokens, ElementsAre(kEndToken));
   EXPECT_EQ(stopped->text, "");
   request.ignore_eos = true;
   const auto ignored = RunOne(*engine, request);
   EXPECT_EQ(ignored->completion->reason, FinishReason::kLength);
   EXPECT_EQ(ignored->tokens.size(), 6u);
-  EXPECT_THAT(ignored->tokens, Each(ByteTokenizer::kEnd));
+  EXPECT_THAT(ignored->tokens, Each(kEndToken));
 }
 
 TEST_P(EngineTest, StopStringsEndTheTextBeforeThem) {

@@ -12,10 +12,10 @@ namespace triptych {
 inline ServedModel SmallServedModel() {
   ServedModel model;
   model.name = "small";
-  model.config.vocab_size = ByteTokenizer::kVocabSize;
+  model.config.vocab_size = TestTokenizer()->vocab_size();
   model.config.max_position_embeddings = 64;
   model.pool_positions = 32;
-  model.tokenizer = std::make_shared<const ByteTokenizer>();
+  model.tokenizer = TestTokenizer();
   return model;
 }
 

@@ -39,7 +39,7 @@ TEST(ValidateGenerateTest, WhatIsAbsentIsTheEnginesDefault) {
   const Result<ValidRequest> valid = Validate(Text("ab"), SmallServedModel());
   ASSERT_TRUE(valid.ok());
   const Request& request = valid.value().request;
-  EXPECT_THAT(request.prompt, ElementsAre(ByteTokenizer::kBegin, 'a', 'b'));
+  EXPECT_THAT(request.prompt, ElementsAre(kBeginToken, 'a', 'b'));
   EXPECT_EQ(valid.value().prompt_field, "text");
   EXPECT_EQ(request.max_new_tokens, 32 + 1 - 3) << "as many as the cache holds";
   EXPECT_EQ(request.sampling.temperature, SamplingParams().temperature);
@@ -79,7 +79,7 @@ TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
   ASSERT_TRUE(valid.ok());
   const Request& request = valid.value().request;
   EXPECT_EQ(valid.value().prompt_field, "tokens");
-  EXPECT_THAT(request.prompt, ElementsAre(ByteTokenizer::kBegin, 1, 257));
+  EXPECT_THAT(request.prompt, ElementsAre(kBeginToken, 1, 257));
   EXPECT_EQ(request.max_new_tokens, 9);
   EXPECT_EQ(request.sampling.temperature, 0.5f);
   EXPECT_EQ(request.sampling.top_k, 3);

@@ -1,4 +1,4 @@
-#include "engine/text/tokenizer.h"
+#include "engine/text/byte_tokenizer.h"
 
 namespace triptych {
 

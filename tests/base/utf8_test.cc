@@ -1,10 +1,10 @@
-#include "client/utf8.h"
+#include "engine/base/utf8.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace triptych::client {
+namespace triptych {
 namespace {
 
 using std::string_literals::operator""s;
@@ -28,4 +28,4 @@ TEST(Utf8Test, FindsTheFirstMalformedByte) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych
