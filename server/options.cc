@@ -98,13 +98,14 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
   };
   add_format("--dtype", options.weight_format, "of the weights [the checkpoint's]");
   add_format("--kv-dtype", options.cache_format, "of the cache [the weights']");
-  app.add_option_function<std::string>(
-         "--device", options.device,
-         "of weights, cache and compute: cpu, cuda or cuda:N [cpu]")
-      ->check(Parses("DEVICE", CheckDevice));
+  app.add_option("--device", options.device, "of weights, cache and compute: cpu, cuda or cuda:N")
+      ->check(Parses("DEVICE", CheckDevice))
+      ->capture_default_str();
   app.add_option_function<std::string>(
          "--expand-from",
-         [&options](const std::string& text) { options.backend.expand_from = ParseExpandFrom(text); },
+         [&options](const std::string& text) {
+           options.backend.expand_from = ParseExpandFrom(text);
+         },
          "MLA: position of a prompt from which on it is attended by vanilla attention; auto, where "
          "that pays, or never [auto]")
       ->check(Parses("POSITION", ParseExpandFrom));
@@ -117,7 +118,8 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
                              const std::string& help) {
     app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, max))->capture_default_str();
   };
-  add_count("--block-positions", options.backend.block_positions, 4096, "positions in one cache block");
+  add_count("--block-positions", options.backend.block_positions, 4096,
+            "positions in one cache block");
   add_count("--max-batch-tokens", engine.max_batch_tokens, 1 << 20,
             "token rows computed in one step");
   add_count("--max-running", engine.max_running, 1 << 16,

@@ -33,7 +33,7 @@ std::string HowLatentAttends(const ServedModel& model) {
   const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
   const std::string prompts =
       model.expand_from ? fmt::format("vanilla attention from position {} on", *model.expand_from)
-                         : "reduced attention alone";
+                        : "reduced attention alone";
   return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
                      std::ssize(forms) - factored, prompts);
 }

@@ -16,7 +16,6 @@
 namespace triptych {
 namespace {
 
-
 at::Device ParseDevice(const std::string& name) {
   if (name == "cpu") return at::kCPU;
   if (name == "cuda" && torch::cuda::is_available()) return at::Device(at::kCUDA, 0);

@@ -49,9 +49,10 @@ struct HostOptions {
 // and LibTorch has that device.
 void CheckDevice(const std::string& name);
 
-// Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on: kernels
-// on the CPU, LibTorch's operations on any other device. `context` is what kernels compute with; the
-// models of one engine loop share it. What LibTorch throws becomes a LoadError. Throws LoadError.
+// Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on:
+// kernels on the CPU, LibTorch's operations on any other device. `context` is what kernels compute
+// with; the models of one engine loop share it. What LibTorch throws becomes a LoadError. Throws
+// LoadError.
 HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context);
 
 }  // namespace triptych

@@ -20,10 +20,10 @@
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/decoder/compute_threads.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/dropout.h"
 #include "engine/decoder/weights.h"
-#include "engine/decoder/compute_threads.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych {

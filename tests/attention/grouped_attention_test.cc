@@ -53,8 +53,7 @@ Linear Cast(const Linear& linear, at::ScalarType dtype) {
   return {linear.weight.to(dtype), linear.bias.defined() ? linear.bias.to(dtype) : at::Tensor()};
 }
 
-GroupedAttention Make(const Shape& s, const GroupedWeights& w,
-                      at::ScalarType dtype = at::kDouble) {
+GroupedAttention Make(const Shape& s, const GroupedWeights& w, at::ScalarType dtype = at::kDouble) {
   return GroupedAttention(
       s.heads, s.groups, {Cast(w.q, dtype), Cast(w.k, dtype), Cast(w.v, dtype), Cast(w.o, dtype)},
       s.rope_theta > 0 ? Rotary(std::max(s.l1, s.l2), s.d_qk, s.rope_theta) : Rotary());

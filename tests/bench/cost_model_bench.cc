@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/backend/cpu/cost_model.h"
 #include "engine/attention/latent_attention.h"
+#include "engine/backend/cpu/cost_model.h"
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/threads.h"
 #include "engine/kv_cache/storage.h"

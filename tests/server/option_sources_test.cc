@@ -117,7 +117,7 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 12);
-  EXPECT_EQ(options.engine.block_positions, 32);
+  EXPECT_EQ(options.backend.block_positions, 32);
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 5);
   EXPECT_EQ(options.engine.max_waiting, 6);

@@ -331,7 +331,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 0);
-  EXPECT_EQ(options.engine.block_positions, 32);
+  EXPECT_EQ(options.backend.block_positions, 32);
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 8);
   EXPECT_EQ(options.engine.max_waiting, 9);

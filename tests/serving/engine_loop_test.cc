@@ -29,9 +29,8 @@ constexpr int64_t kEndless = 100'000;
 
 std::unique_ptr<Engine> MakeEngine() {
   return std::make_unique<Engine>(
-      std::make_unique<FakeModel>(FakeModel::Shape{.max_positions = 2 * kEndless,
-                                                   .blocks = 2 * kEndless / 16,
-                                                   .block_positions = 16}),
+      std::make_unique<FakeModel>(FakeModel::Shape{
+          .max_positions = 2 * kEndless, .blocks = 2 * kEndless / 16, .block_positions = 16}),
       TestTokenizer(), EngineOptions{});
 }
 

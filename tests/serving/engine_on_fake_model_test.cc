@@ -113,8 +113,8 @@ TEST(EngineOnFakeModel, AsksForTheRowsOfAStepAndNoOthers) {
   fake.Submit(Greedy("a", 11, 3));
   fake.Run();
   // A prompt in chunks, whose last row samples; then a token at a time.
-  EXPECT_THAT(steps, testing::ElementsAre("0+8/11 -> 0", "8+3/11 -> 1", "11+1/11 -> 1",
-                                          "12+1/11 -> 1"));
+  EXPECT_THAT(steps,
+              testing::ElementsAre("0+8/11 -> 0", "8+3/11 -> 1", "11+1/11 -> 1", "12+1/11 -> 1"));
 }
 
 TEST(EngineOnFakeModel, AThrowingStepFailsItsOwnRequestsAndFreesTheirBlocks) {

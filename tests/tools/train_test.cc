@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "engine/checkpoint/config_file.h"
+#include "engine/decoder/compute_threads.h"
 #include "engine/decoder/dropout.h"
 #include "engine/decoder/weights.h"
-#include "engine/decoder/compute_threads.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/process.h"
