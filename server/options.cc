@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "engine/base/environment.h"
+#include "engine/hosting/hosted_model.h"
 
 namespace triptych {
 namespace {
