@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/engine_loop.h"
@@ -26,6 +27,7 @@ std::string NameList(const std::vector<ServedModel>& models) {
 ServedModel Describe(const HostedModel& hosted) {
   ServedModel model{.name = hosted.name,
                     .config = hosted.config,
+                    .config_json = ToJson(hosted.config),
                     .converted_from = hosted.converted_from,
                     .weight_format = hosted.weight_format,
                     .cache_format = hosted.cache_format,

@@ -20,6 +20,7 @@ namespace triptych {
 struct ServedModel {
   std::string name;
   ModelConfig config;                           // as it is served
+  std::string config_json;                      // the same, as config.json has it
   std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
   WeightFormat weight_format = WeightFormat::kFloat32;
   CacheFormat cache_format = CacheFormat::kFloat32;

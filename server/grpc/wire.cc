@@ -224,7 +224,7 @@ v1::Model ToProto(const ServedModel& model) {
   v1::Model message;
   message.set_name(model.name);
   message.set_attention(ToProto(config.attention));
-  message.set_config_json(ToJson(config));
+  message.set_config_json(model.config_json);
   message.set_parameters(model.parameters);
   message.set_parameter_bytes(model.parameter_bytes);
   message.set_weight_dtype(std::string(Name(model.weight_format)));
