@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "server/core/served_model.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 
