@@ -14,10 +14,15 @@
 #include <vector>
 
 #include "engine/attention/latent_attention.h"
+#include "engine/attention/rotary.h"
+#include "engine/backend/cpu/attention_layer.h"
+#include "engine/backend/cpu/cache_memory.h"
 #include "engine/backend/cpu/cost_model.h"
+#include "engine/backend/cpu/pack.h"
+#include "engine/backend/cpu/pack_weights.h"
 #include "engine/base/ceil_div.h"
-#include "engine/kernels/threads.h"
-#include "engine/kv_cache/storage.h"
+#include "engine/kernels/context.h"
+#include "engine/model/latent_shape.h"
 
 namespace triptych {
 namespace {
@@ -27,43 +32,42 @@ constexpr int64_t kBlockPositions = 16;
 // MLA of random weights.
 class Prompt {
  public:
-  Prompt(const LatentShape& shape, int64_t width)
-      : width_(width), row_width_(shape.rank + shape.d_rope) {
+  Prompt(const LatentShape& shape, int64_t width, KernelContext& context)
+      : width_(width), row_width_(shape.rank + shape.d_rope), context_(context) {
     const auto weight = [](int64_t out, int64_t in) { return at::randn({out, in}) * 0.05; };
     const int64_t heads = shape.heads;
-    Rotary rotary;
-    if (shape.d_rope > 0) rotary = Rotary(1 << 12, shape.d_rope, 1e4);
-    attention_ = std::make_unique<LatentAttention>(
-        shape,
-        LatentWeights{.q = {weight(heads * (shape.d_qk + shape.d_rope), width), {}},
-                      .kv_a = {weight(row_width_, width), {}},
-                      .latent_norm = {},
-                      .kv_b = weight(heads * (shape.d_qk + shape.d_v), shape.rank),
-                      .o = {weight(width, heads * shape.d_v), {}}},
-        rotary);
-    attention_->PrepareToServe(/*vanilla=*/true);
+    const LatentWeights weights{.q = {weight(heads * (shape.d_qk + shape.d_rope), width), {}},
+                                .kv_a = {weight(row_width_, width), {}},
+                                .latent_norm = {},
+                                .kv_b = weight(heads * (shape.d_qk + shape.d_v), shape.rank),
+                                .o = {weight(width, heads * shape.d_v), {}}};
+    std::shared_ptr<const std::vector<float>> rotation;
+    if (shape.d_rope > 0) {
+      rotation = std::make_shared<const std::vector<float>>(
+          ToFloats(Rotary(1 << 12, shape.d_rope, 1e4).Table()));
+    }
+    attention_ = PackLatent(shape, Reduce(shape, weights, SmallerForm(shape, width)), rotation,
+                            /*expand=*/true);
   }
 
   // The least seconds that attending a fresh prompt took.
   double Seconds(int64_t length, bool vanilla) const {
     using Clock = std::chrono::steady_clock;
     const int64_t blocks = CeilDiv(length, kBlockPositions);
-    KvCacheStorage cache(blocks, kBlockPositions, {row_width_}, at::kFloat);
+    const CacheMemory cache(blocks, kBlockPositions, {row_width_}, CacheFormat::kFloat32);
     std::vector<int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);
-    PagedStep step;
-    step.positions.resize(length);
+    LayerStep step{.positions = std::vector<int64_t>(length),
+                   .runs = {{table.data(), 0, length}},
+                   .expand = {vanilla}};
     std::iota(step.positions.begin(), step.positions.end(), 0);
-    step.sequences = {{table.data(), 0, length}};
-    step.vanilla = {vanilla};
     const at::Tensor x = at::randn({length, width_});
     at::Tensor y = at::empty_like(x);
-    Workspace workspace;
     double least = std::numeric_limits<double>::infinity();
     const auto end = Clock::now() + std::chrono::milliseconds(150);
     do {
       const auto start = Clock::now();
-      attention_->Paged(x.data_ptr<float>(), step, cache.layer(0), workspace, y.data_ptr<float>());
+      attention_->Attend(x.data_ptr<float>(), step, cache.layer(0), context_, y.data_ptr<float>());
       least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
     } while (Clock::now() < end);
     return least;
@@ -72,7 +76,8 @@ class Prompt {
  private:
   int64_t width_;      // D
   int64_t row_width_;  // r + d_R
-  std::unique_ptr<LatentAttention> attention_;
+  KernelContext& context_;
+  std::unique_ptr<const AttentionLayer> attention_;
 };
 
 // Where vanilla stays ahead, between measured lengths; 0 if it does not.
@@ -92,8 +97,8 @@ double MeasuredCrossover(const Prompt& prompt) {
   return after_length;
 }
 
-void Run(const LatentShape& s, int64_t width) {
-  const Prompt prompt(s, width);
+void Run(const LatentShape& s, int64_t width, KernelContext& context) {
+  const Prompt prompt(s, width, context);
   const int64_t stored = VanillaCrossover({s}, kExpansionCost);
   const double measured = MeasuredCrossover(prompt);  // 0 and no cost: vanilla never stays ahead
   // The cost that would have given it.
@@ -113,7 +118,7 @@ void Run(const LatentShape& s, int64_t width) {
 
 int main() {
   using triptych::LatentShape;
-  triptych::SetServingThreads(static_cast<int>(std::thread::hardware_concurrency()));
+  triptych::KernelContext context(static_cast<int>(std::thread::hardware_concurrency()));
   const int64_t supported = hwy::SupportedTargets();
   const int64_t emulated = HWY_EMU128 | HWY_SCALAR;  // no machine serves on them
   std::printf("stored cost %.0f\n", triptych::kExpansionCost);
@@ -124,9 +129,9 @@ int main() {
     std::printf("%s\n  %-24s %9s %10s %10s %10s %10s\n", hwy::TargetName(set),
                 "crossover; vanilla / reduced", "stored", "measured", "its cost", "there",
                 "at 2048");
-    triptych::Run({.heads = 8, .d_qk = 32, .d_v = 32, .rank = 64}, 256);
-    triptych::Run({.heads = 12, .d_qk = 64, .d_v = 64, .rank = 128, .d_rope = 32}, 768);
-    triptych::Run({.heads = 16, .d_qk = 128, .d_v = 128, .rank = 512, .d_rope = 64}, 2048);
+    triptych::Run({.heads = 8, .d_qk = 32, .d_v = 32, .rank = 64}, 256, context);
+    triptych::Run({.heads = 12, .d_qk = 64, .d_v = 64, .rank = 128, .d_rope = 32}, 768, context);
+    triptych::Run({.heads = 16, .d_qk = 128, .d_v = 128, .rank = 512, .d_rope = 64}, 2048, context);
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }

@@ -12,13 +12,15 @@
 #include <thread>
 #include <vector>
 
-#include "engine/attention/latent_attention.h"
+#include "engine/backend/cpu/cache_memory.h"
 #include "engine/base/ceil_div.h"
+#include "engine/base/formats.h"
+#include "engine/decoder/compute_threads.h"
+#include "engine/decoder/weights.h"
+#include "engine/kernels/context.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
-#include "engine/kernels/threads.h"
-#include "engine/kv_cache/storage.h"
-#include "engine/model/config.h"
+#include "engine/model/row_layout.h"
 #include "tests/bench/limits.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
@@ -46,10 +48,12 @@ struct Work {
   double peak;  // FLOP a second, one of the limits
 };
 
-// The machine: limits measured when the program starts, and a probe of the one that changes.
+// The machine: limits measured when the program starts, a probe of the one that changes, and what
+// kernels compute with.
 struct Machine {
   Limits limits;
   ReadProbe& probe;
+  KernelContext& context;
 };
 
 // Times `iterate`, each time beside the read bandwidth of that moment, and reports the medians of
@@ -80,56 +84,58 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
   state.SetLabel(median_least > work.flops / work.peak ? "memory" : "arithmetic");
 }
 
+// Of products with such weights.
+double PeakFlops(const Limits& limits, WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return limits.float32_flops;
+    case WeightFormat::kBFloat16:
+      return limits.bfloat16_flops;
+  }
+  return 0;
+}
+
 // Of a linear layer of state's outputs, inputs and rows, whose weights come from memory.
 Work LinearWork(const benchmark::State& state, const Machine& machine, WeightFormat format) {
   const int64_t weights = state.range(0) * state.range(1);
   return {.bytes = static_cast<double>(WeightBytes(format, weights)),
           .flops = 2.0 * static_cast<double>(weights * state.range(2)),
-          .peak = format == WeightFormat::kFloat32 ? machine.limits.float32_flops
-                                                   : machine.limits.bfloat16_flops};
+          .peak = PeakFlops(machine.limits, format)};
 }
 
 // One layer of many after another.
 void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
   const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
-  const int64_t bytes = WeightBytes(format, outputs * inputs);
-  const std::vector<float> numbers = RandomNumbers(outputs * inputs);
-  std::vector<uint16_t> halves(numbers.size());
-  std::transform(numbers.begin(), numbers.end(), halves.begin(),
-                 [](float number) { return at::BFloat16(number).x; });
+  const at::Tensor weight = at::randn({outputs, inputs}, ToScalarType(format));
   std::vector<PackedLinear> layers;
-  for (int64_t i = 0; i < CopiesBeyondCaches(bytes); ++i) {
-    const void* weight = numbers.data();
-    if (format == WeightFormat::kBFloat16) weight = halves.data();
-    layers.emplace_back(shape, format, weight, nullptr);
+  for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, outputs * inputs)); ++i) {
+    layers.emplace_back(shape, format, weight.data_ptr(), nullptr);
   }
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
   size_t layer = 0;
   Measure(state, machine, LinearWork(state, machine, format), [&] {
-    layers[layer].Apply(x.data(), rows, y.data(), ComputeContext());
+    layers[layer].Apply(x.data(), rows, y.data(), machine.context);
     layer = (layer + 1) % layers.size();
   });
 }
 
 // The same by LibTorch, which may sum in another order for every number of rows and of threads.
 void LibraryProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
-  const at::TensorOptions options = format == WeightFormat::kFloat32 ? at::kFloat : at::kBFloat16;
+  const at::ScalarType dtype = ToScalarType(format);
   const int64_t outputs = state.range(0), inputs = state.range(1);
   std::vector<at::Tensor> layers;
   for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, outputs * inputs)); ++i) {
-    layers.push_back(at::randn({outputs, inputs}, options));
+    layers.push_back(at::randn({outputs, inputs}, dtype));
   }
-  const at::Tensor x = at::randn({state.range(2), inputs}, options);
+  const at::Tensor x = at::randn({state.range(2), inputs}, dtype);
   size_t layer = 0;
-  const int threads = ComputeContext().pool.threads();
-  SetComputeThreads(threads);
+  SetComputeThreads(machine.context.pool.threads());
   Measure(state, machine, LinearWork(state, machine, format), [&] {
     at::linear(x, layers[layer]);
     layer = (layer + 1) % layers.size();
   });
-  SetServingThreads(threads);
 }
 
 // One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
@@ -140,15 +146,13 @@ void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayou
   const int64_t blocks = CeilDiv(context, kBlockPositions);
   const int64_t bytes = context * RowBytes(format, row_width);
   const int64_t sequences = CopiesBeyondCaches(bytes);
-  KvCacheStorage cache(sequences * blocks, kBlockPositions, {row_width},
-                       format == CacheFormat::kFloat32 ? at::kFloat : at::kBFloat16);
-  FillRandom(cache);
+  const CacheMemory cache(sequences * blocks, kBlockPositions, {row_width}, format);
+  FillRandom(cache.layer(0), sequences * blocks);
   std::vector<int32_t> table(sequences * blocks);
   std::iota(table.begin(), table.end(), 0);
   std::shuffle(table.begin(), table.end(), std::mt19937(1));
   const std::vector<float> q = RandomNumbers(layout.heads * layout.key_width);
   std::vector<float> out(layout.heads * layout.value_width);
-  const PagedCache rows{cache.layer(0).data_ptr(), format, row_width, kBlockPositions};
   int64_t sequence = 0;
   const int64_t widths = layout.key_width + layout.value_width;
   const Work work{.bytes = static_cast<double>(bytes),
@@ -156,18 +160,10 @@ void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayou
                   .peak = machine.limits.float32_flops};
   Measure(state, machine, work, [&] {
     const TokenRun run{&table[sequence * blocks], context - 1, 1};  // one query, at the end
-    PagedAttention(q.data(), std::ssize(q), rows, layout, /*scale=*/0.1f, {&run, 1}, out.data(),
-                   std::ssize(out), ComputeContext());
+    PagedAttention(q.data(), std::ssize(q), cache.layer(0), layout, /*scale=*/0.1f, {&run, 1},
+                   out.data(), std::ssize(out), machine.context);
     sequence = (sequence + 1) % sequences;
   });
-}
-
-PagedRowLayout GroupedLayout(int64_t heads, int64_t groups, int64_t d) {
-  return {.heads = heads,
-          .groups = groups,
-          .key_width = d,
-          .value_offset = groups * d,
-          .value_width = d};
 }
 
 template <typename Run>
@@ -187,8 +183,8 @@ void RegisterAll(const Machine& machine) {
     int64_t row_width;
   };
   const std::vector<Kind> kinds = {
-      {"mha", GroupedLayout(32, 32, 32), 2 * 32 * 32},
-      {"gqa8", GroupedLayout(32, 8, 32), 2 * 8 * 32},
+      {"mha", GroupedRowLayout(32, 32, 32, 32), 2 * 32 * 32},
+      {"gqa8", GroupedRowLayout(32, 8, 32, 32), 2 * 8 * 32},
       {"mla64", LatentRowLayout(32, 64, 0), 64},
   };
   const std::vector<std::string> sizes = {"out", "in", "rows"};
@@ -227,8 +223,8 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  triptych::SetServingThreads(threads);
-  const triptych::Limits limits = triptych::MeasureLimits(triptych::ComputeContext().pool);
+  triptych::KernelContext context(threads);
+  const triptych::Limits limits = triptych::MeasureLimits(context.pool);
   triptych::ThreadPool alone(1);
   benchmark::AddCustomContext("threads", std::to_string(threads));
   triptych::AddContext(limits, "");
@@ -237,8 +233,8 @@ int main(int argc, char** argv) {
     benchmark::AddCustomContext("round trip ns between threads",
                                 std::to_string(1e9 * triptych::RoundTripSeconds()));
   }
-  triptych::ReadProbe probe(triptych::ComputeContext().pool);
-  triptych::RegisterAll({limits, probe});
+  triptych::ReadProbe probe(context.pool);
+  triptych::RegisterAll({limits, probe, context});
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

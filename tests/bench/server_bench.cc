@@ -18,8 +18,10 @@
 #include <vector>
 
 #include "client/client.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/kernels/threads.h"
+#include "engine/base/ceil_div.h"
+#include "engine/hosting/hosted_model.h"
+#include "engine/kernels/context.h"
+#include "engine/model/config.h"
 #include "server/server.h"
 #include "tests/bench/median.h"
 
@@ -191,11 +193,7 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
 }
 
 void Measure(const Options& options) {
-  HostOptions host{.name = "model",
-                   .directory = options.model,
-                   .weight_format = {},
-                   .cache_format = {},
-                   .engine = {}};
+  HostOptions host{.name = "model", .directory = options.model};
   const ModelConfig config = ReadModelConfig(host.directory / "config.json");
   const int64_t positions = 1 + options.context + options.generate;
   if (positions > config.max_position_embeddings) {
@@ -204,22 +202,21 @@ void Measure(const Options& options) {
                              std::to_string(config.max_position_embeddings));
   }
   const CacheGeometry geometry = MakeCacheGeometry(config, DefaultCacheFormat(config.torch_dtype),
-                                                   host.engine.block_positions);
-  host.engine.kv_cache_bytes =
-      options.streams * geometry.BlocksFor(positions) * geometry.BlockBytes();
+                                                   host.backend.block_positions);
+  host.backend.kv_cache_bytes =
+      options.streams * CeilDiv(positions, geometry.block_positions) * geometry.BlockBytes();
   host.engine.max_running = options.streams;
   host.engine.max_batch_tokens = std::max(host.engine.max_batch_tokens, options.streams);
 
   ServerOptions served;
   served.listen = "127.0.0.1:0";
   served.models = {{.name = host.name, .directory = host.directory, .kv_cache_bytes = {}}};
-  served.kv_cache_bytes = host.engine.kv_cache_bytes;
+  served.kv_cache_bytes = host.backend.kv_cache_bytes;
   served.engine = host.engine;
   served.threads = options.threads;
   SetUpLogging(LogFormat::kText, "warning");
   Server server(served);
-  SetServingThreads(options.threads);
-  const HostedModel model = LoadHostedModel(host);
+  const HostedModel model = LoadHostedModel(host, std::make_shared<KernelContext>(options.threads));
 
   const std::vector<std::shared_ptr<grpc::Channel>> one = {client::Connect(server.address())};
   std::vector<std::shared_ptr<grpc::Channel>> own;

@@ -15,23 +15,25 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/backend/cpu/cpu_model.h"
+#include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/serving_model.h"
 #include "engine/base/ceil_div.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
-#include "engine/kernels/threads.h"
+#include "engine/kernels/context.h"
+#include "engine/model/config.h"
 #include "engine/serving/engine.h"
+#include "tests/support/tokenizer.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
-#include "tests/support/tensors.h"
-#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -139,12 +141,29 @@ Checkpoint MakeCheckpoint(const Options& options) {
   return checkpoint;
 }
 
-std::unique_ptr<const Decoder> MakeDecoder(const Checkpoint& checkpoint) {
-  auto decoder = std::make_unique<Decoder>(checkpoint.config, checkpoint.weights,
-                                           ToScalarType(checkpoint.config.torch_dtype));
-  decoder->PrepareToServe();
-  decoder->DropDense();
-  return decoder;
+CacheFormat CacheFormatOf(const Options& options, const ModelConfig& config) {
+  return options.kv_dtype.empty() ? DefaultCacheFormat(config.torch_dtype)
+                                  : Names<CacheFormat>().at(options.kv_dtype);
+}
+
+int64_t BlocksFor(int64_t positions) { return CeilDiv(positions, kBlockPositions); }
+
+// Its cache holds what is measured.
+std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoint) {
+  const CacheFormat cache_format = CacheFormatOf(options, checkpoint.config);
+  const int64_t positions =
+      options.random_cache ? options.context + options.generate : PositionsNeeded(options);
+  const int64_t blocks =
+      std::max(options.batch * BlocksFor(positions), BlocksFor(options.prompt + 1));
+  const CacheGeometry geometry =
+      MakeCacheGeometry(checkpoint.config, cache_format, kBlockPositions);
+  CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights), {});
+  return std::make_unique<CpuModel>(
+      checkpoint.config, std::move(weights),
+      BackendOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
+                     .block_positions = kBlockPositions,
+                     .cache_format = cache_format},
+      std::make_shared<KernelContext>(static_cast<int>(options.threads)));
 }
 
 // --- What is measured -------------------------------------------------------------------------
@@ -164,12 +183,10 @@ struct Decoded {
 
 class Bench {
  public:
-  Bench(const Options& options, const Checkpoint& checkpoint)
+  Bench(const Options& options, Checkpoint checkpoint)
       : options_(options),
         config_(checkpoint.config),
-        cache_format_(options.kv_dtype.empty() ? DefaultCacheFormat(config_.torch_dtype)
-                                               : Names<CacheFormat>().at(options.kv_dtype)),
-        decoder_(MakeDecoder(checkpoint)),
+        model_(MakeModel(options, std::move(checkpoint))),
         generator_(options.seed) {}
 
   Json Run() {
@@ -195,30 +212,18 @@ class Bench {
   Json Model() const {
     const int64_t parameters = ParameterCount(config_);
     return {{"config", Json::parse(ToJson(config_))},
-            {"kv_dtype", Name(cache_format_)},
+            {"kv_dtype", Name(CacheFormatOf(options_, config_))},
             {"threads", options_.threads},
             {"parameters", parameters},
             {"weight_bytes", WeightBytes(config_.torch_dtype, parameters)},
-            {"cache_bytes_per_position", Geometry().BytesPerPosition()}};
+            {"cache_bytes_per_position", model_->info().geometry.BytesPerPosition()}};
   }
 
-  CacheGeometry Geometry() const {
-    return MakeCacheGeometry(config_, cache_format_, kBlockPositions);
-  }
-
-  // The decoder becomes the engine's.
+  // The model becomes the engine's.
   void MakeEngine() {
-    const CacheGeometry geometry = Geometry();
-    int64_t blocks = geometry.BlocksFor(options_.prompt + 1);
-    if (!options_.random_cache) {
-      blocks = std::max(blocks, options_.batch * geometry.BlocksFor(PositionsNeeded(options_)));
-    }
     engine_ =
-        std::make_unique<Engine>(std::move(decoder_), TestTokenizer(),
-                                 EngineOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
-                                               .cache_format = cache_format_,
-                                               .block_positions = kBlockPositions,
-                                               .max_batch_tokens = options_.chunk,
+        std::make_unique<Engine>(std::move(model_), TestTokenizer(),
+                                 EngineOptions{.max_batch_tokens = options_.chunk,
                                                .max_running = options_.batch,
                                                .max_waiting = options_.batch + options_.waiting});
   }
@@ -297,31 +302,34 @@ class Bench {
     return decoded;
   }
 
-  // Steps of the decoder alone, for contexts that take long to compute: random numbers fill the
+  // Steps of the model alone, for contexts that take long to compute: random numbers fill the
   // cache, and the tokens are random.
   Decoded DecodeOverRandomCache() {
-    const CacheGeometry geometry = Geometry();
-    const int64_t blocks = geometry.BlocksFor(options_.context + options_.generate);
-    KvCacheStorage cache(options_.batch * blocks, kBlockPositions, CacheRowElements(config_),
-                         ToScalarType(cache_format_));
-    FillRandom(cache);
+    const int64_t blocks = BlocksFor(options_.context + options_.generate);
+    for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+      FillRandom(model_->cache(i), options_.batch * blocks);
+    }
     std::vector<int32_t> table(options_.batch * blocks);
-    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+    std::iota(table.begin(), table.end(), 0);
 
     Decoded decoded;
     decoded.context = static_cast<double>(options_.context);
     for (int64_t i = 0; i < options_.repetitions; ++i) {
       double total = 0;
       for (int64_t step = -1; step < options_.generate; ++step) {  // the first one warms up
-        PagedStep paged;
+        const int64_t position = options_.context + std::max<int64_t>(step, 0);
+        StepInput input;  // one token of each sequence, and its logits
         for (int64_t s = 0; s < options_.batch; ++s) {
-          paged.positions.push_back(options_.context + std::max<int64_t>(step, 0));
-          paged.sequences.push_back({&table[s * blocks], paged.positions.back(), 1});
+          input.sequences.push_back({.blocks = &table[s * blocks],
+                                     .start = position,
+                                     .count = 1,
+                                     .prompt = options_.context});
+          input.logit_rows.push_back(s);
         }
         const std::vector<int32_t> random = RandomIds(options_.batch);
-        const std::vector<int64_t> ids(random.begin(), random.end());
+        input.ids.assign(random.begin(), random.end());
         const auto start = Clock::now();
-        StepDecoder(ids, paged, cache);
+        model_->Step(input);
         if (step < 0) continue;
         decoded.step_seconds.push_back(Seconds(Clock::now() - start));
         total += decoded.step_seconds.back();
@@ -332,20 +340,10 @@ class Bench {
     return decoded;
   }
 
-  // One token of each sequence, and its logits.
-  void StepDecoder(const std::vector<int64_t>& ids, const PagedStep& step, KvCacheStorage& cache) {
-    std::vector<int64_t> every(ids.size());
-    std::iota(every.begin(), every.end(), 0);
-    const Workspace::Scope scope(workspace_);
-    decoder_->Step(ids, step, every, cache, workspace_);
-  }
-
   const Options& options_;
   const ModelConfig config_;
-  const CacheFormat cache_format_;
-  std::unique_ptr<const Decoder> decoder_;
+  std::unique_ptr<CpuModel> model_;  // until the engine is made
   std::unique_ptr<Engine> engine_;
-  Workspace workspace_;
   std::mt19937_64 generator_;
   int64_t requests_ = 0;
 };
@@ -469,7 +467,6 @@ int Main(int argc, char** argv) {
           "--chunk is " + std::to_string(options.chunk) +
           "; a step needs a row for each sequence of --batch = " + std::to_string(options.batch));
     }
-    SetServingThreads(static_cast<int>(options.threads));
     Checkpoint checkpoint = MakeCheckpoint(options);
     for (const int32_t id : options.prompt_ids) {
       if (id < 0 || id >= checkpoint.config.vocab_size) {
@@ -480,8 +477,7 @@ int Main(int argc, char** argv) {
     if (!options.save.empty()) {
       SaveCheckpoint(options.save, checkpoint.config, checkpoint.weights);
     }
-    Bench bench(options, checkpoint);
-    checkpoint.weights.clear();
+    Bench bench(options, std::move(checkpoint));
     std::printf("%s\n", bench.Run().dump(2).c_str());
   } catch (const c10::Error& e) {  // whose what() is pages of backtrace
     std::fprintf(stderr, "triptych-bench: %s\n", e.what_without_backtrace());
