@@ -19,6 +19,7 @@
 
 #include "client/client.h"
 #include "engine/base/ceil_div.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
 #include "engine/model/config.h"

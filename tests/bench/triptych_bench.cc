@@ -25,15 +25,16 @@
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/serving_model.h"
 #include "engine/base/ceil_div.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/context.h"
 #include "engine/model/config.h"
 #include "engine/serving/engine.h"
-#include "tests/support/tokenizer.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
