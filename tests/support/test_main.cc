@@ -136,8 +136,8 @@ int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
   const bool everything = GTEST_FLAG_GET(filter) != "*";
-  listeners.Append(new Summary(
-      everything ? nullptr : listeners.Release(listeners.default_result_printer())));
+  listeners.Append(
+      new Summary(everything ? nullptr : listeners.Release(listeners.default_result_printer())));
   NameTestsOnCrashes();
   return RUN_ALL_TESTS();
 }
