@@ -7,12 +7,6 @@
 
 namespace triptych::client {
 
-// The exit statuses of `triptych`.
-constexpr int kExitOk = 0;
-constexpr int kExitFailed = 1;         // The call, or writing its answer.
-constexpr int kExitBadUsage = 2;       // A flag or an input.
-constexpr int kExitInterrupted = 130;  // Ctrl-C.
-
 // Each adds one command to `app`, which runs when parsing is done. Bad usage throws
 // CLI::ParseError, and what goes wrong afterwards Failure or Interrupted. `server` is read when
 // the command runs, and must outlive it.

@@ -1,6 +1,6 @@
 #include "client/flags.h"
 
-#include "client/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace triptych::client {
 namespace {

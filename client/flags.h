@@ -2,8 +2,6 @@
 #define TRIPTYCH_CLIENT_FLAGS_H_
 
 #include <CLI/CLI.hpp>
-#include <charconv>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -13,27 +11,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/base/parse.h"
+#include "engine/base/request_limits.h"
+
 namespace triptych::client {
-
-// The values a numeric flag takes: from `low` (or only above it) to `high`.
-template <typename T>
-struct Range {
-  T low;
-  T high;
-  bool above_low = false;
-
-  bool Contains(T value) const {
-    return (above_low ? value > low : value >= low) && value <= high;  // No NaN is.
-  }
-};
 
 // All of `text` as a number in `range`.
 template <typename T>
-std::optional<T> ParseNumber(std::string_view text, const Range<T>& range) {
-  T value;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return range.Contains(value) ? std::optional(value) : std::nullopt;
+std::optional<T> ParseInRange(std::string_view text, const Range<T>& range) {
+  const std::optional<T> value = ParseNumber<T>(text);
+  return value && range.Contains(*value) ? value : std::nullopt;
 }
 
 // "1 to 20".
@@ -57,10 +44,10 @@ CLI::Option* AddNumber(CLI::App* app, const std::string& name, const std::string
   const bool has_limit = range.high != std::numeric_limits<T>::max();
   return app
       ->add_option_function<std::string>(
-          name, [=](const std::string& text) { set(*ParseNumber(text, range)); },
+          name, [=](const std::string& text) { set(*ParseInRange(text, range)); },
           has_limit ? help + " (" + Describe(range) + ")" : help)
       ->check([=](const std::string& text) {
-        if (ParseNumber(text, range)) return std::string();
+        if (ParseInRange(text, range)) return std::string();
         return "must be a " + std::string(kIsWhole ? "whole number, " : "number, ") +
                Describe(range) + ", not '" + text + "'";
       })

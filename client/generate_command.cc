@@ -61,7 +61,7 @@ void AddGenerateCommand(CLI::App& app, const ServerFlags& server) {
   CLI::Option* json =
       command->add_flag("--json", flags->json, "Print each message of the stream as a JSON line");
   AddNumber<int32_t>(command, "--logprobs", "Log-probabilities, and of the N likeliest tokens too",
-                     {0, 20}, [flags](int32_t n) { flags->request.set_logprobs(n); })
+                     limits::kLogprobs, [flags](int32_t n) { flags->request.set_logprobs(n); })
       ->needs(json);
   command->add_flag("--quiet", flags->quiet, "Leave out the summary on standard error");
   SetFooter(command,

@@ -10,25 +10,24 @@
 
 #include "client/flags.h"
 #include "client/output.h"
+#include "engine/base/request_limits.h"
 
 namespace triptych::client {
 namespace {
-
-constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // "ID=VALUE".
 std::optional<std::pair<int32_t, float>> ParseLogitBias(std::string_view text) {
   const size_t equals = text.find('=');
   if (equals == text.npos) return std::nullopt;
-  const auto id = ParseNumber<int32_t>(text.substr(0, equals), {0, kMaxInt});
-  const auto value = ParseNumber<float>(text.substr(equals + 1), {-1000, 1000});
+  const auto id = ParseInRange<int32_t>(text.substr(0, equals), {0, limits::kInt32Max});
+  const auto value = ParseInRange(text.substr(equals + 1), limits::kLogitBias);
   if (!id || !value) return std::nullopt;
   return std::pair(*id, *value);
 }
 
 std::string CheckLogitBias(const std::string& text) {
-  return ParseLogitBias(text) ? ""
-                              : "must be ID=VALUE, VALUE from -1000 to 1000, not '" + text + "'";
+  if (ParseLogitBias(text)) return "";
+  return "must be ID=VALUE, VALUE from " + Describe(limits::kLogitBias) + ", not '" + text + "'";
 }
 
 }  // namespace
@@ -36,22 +35,25 @@ std::string CheckLogitBias(const std::string& text) {
 void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
   v1::SamplingParams& sampling = *request.mutable_sampling();
   AddNumber<int32_t>(app, "-n,--max-new-tokens",
-                     "Stop after so many tokens; otherwise at the end of the context", {1, kMaxInt},
-                     [&](int32_t n) { request.set_max_new_tokens(n); });
+                     "Stop after so many tokens; otherwise at the end of the context",
+                     limits::kNewTokens, [&](int32_t n) { request.set_max_new_tokens(n); });
   AddNumber<float>(app, "--temperature", "0 takes the most likely token (server's default: 1)",
-                   {0, 100}, [&](float value) { sampling.set_temperature(value); });
+                   limits::kTemperature, [&](float value) { sampling.set_temperature(value); });
   AddNumber<int32_t>(app, "--top-k", "Sample from the k most likely tokens (0: from all)",
-                     {0, kMaxInt}, [&](int32_t k) { sampling.set_top_k(k); });
-  AddNumber<float>(app, "--top-p", "Sample from the likeliest tokens that reach p", {0, 1, true},
+                     limits::kTopK, [&](int32_t k) { sampling.set_top_k(k); });
+  AddNumber<float>(app, "--top-p", "Sample from the likeliest tokens that reach p", limits::kTopP,
                    [&](float value) { sampling.set_top_p(value); });
-  AddNumber<float>(app, "--min-p", "Sample from tokens p times as likely as the likeliest", {0, 1},
-                   [&](float value) { sampling.set_min_p(value); });
+  AddNumber<float>(app, "--min-p", "Sample from tokens p times as likely as the likeliest",
+                   limits::kMinP, [&](float value) { sampling.set_min_p(value); });
   AddNumber<float>(app, "--repetition-penalty", "Above 1: repeat prompt and output less",
-                   {0, 100, true}, [&](float value) { sampling.set_repetition_penalty(value); });
+                   limits::kRepetitionPenalty,
+                   [&](float value) { sampling.set_repetition_penalty(value); });
   AddNumber<float>(app, "--presence-penalty", "Subtracted from the logits of tokens in the output",
-                   {-100, 100}, [&](float value) { sampling.set_presence_penalty(value); });
-  AddNumber<float>(app, "--frequency-penalty", "The same, once for each time they occur",
-                   {-100, 100}, [&](float value) { sampling.set_frequency_penalty(value); });
+                   limits::kPresencePenalty,
+                   [&](float value) { sampling.set_presence_penalty(value); });
+  AddNumber<float>(
+      app, "--frequency-penalty", "Subtracted once for each time that the output holds a token",
+      limits::kFrequencyPenalty, [&](float value) { sampling.set_frequency_penalty(value); });
   AddTexts(app, "--logit-bias", "Add VALUE to the logit of a token id; may be repeated",
            [&](const std::vector<std::string>& biases) {
              for (const std::string& bias : biases) {

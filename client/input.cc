@@ -6,12 +6,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <sstream>
 
 #include "client/flags.h"
-#include "client/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace triptych::client {
 namespace {
@@ -23,7 +22,7 @@ std::optional<v1::TokenIds> ParseTokens(const std::string& text) {
   v1::TokenIds tokens;
   std::istringstream stream(text);
   for (std::string id; std::getline(stream, id, ',');) {
-    const auto number = ParseNumber<int32_t>(id, {0, std::numeric_limits<int32_t>::max()});
+    const auto number = ParseInRange<int32_t>(id, {0, limits::kInt32Max});
     if (!number) return std::nullopt;
     tokens.add_ids(*number);
   }

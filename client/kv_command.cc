@@ -126,7 +126,7 @@ void AddKvCommand(CLI::App& app, const ServerFlags& server) {
   CLI::Option* watch =
       command->add_flag("--watch", flags->watch, "Keep showing them, until Ctrl-C");
   AddNumber<double>(command, "--interval", "Between two updates (server's default: 1)",
-                    {0.05, 3600},
+                    {limits::kWatchInterval.low / 1e3, limits::kWatchInterval.high / 1e3},
                     [flags](double seconds) {
                       using google::protobuf::util::TimeUtil;
                       *flags->request.mutable_interval() =

@@ -7,27 +7,26 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/commands.h"
+#include "client/exit_status.h"
 #include "client/flags.h"
 #include "client/format.h"
 #include "client/output.h"
+#include "engine/base/address.h"
+#include "engine/base/environment.h"
 
 namespace triptych::client {
 namespace {
 
 constexpr const char* kServerVariable = "TRIPTYCH_SERVER";
 
-// HOST:PORT, or [IPV6]:PORT.
-std::string CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon != 0 && colon != address.npos &&
-      ParseNumber<int>(address.substr(colon + 1), {1, 65535})) {
-    return "";
-  }
-  return "must be HOST:PORT, not '" + address + "'";
+std::string CheckAddress(const std::string& text) {
+  const std::optional<Address> address = ParseAddress(text);
+  return address && address->port != 0 ? "" : "must be HOST:PORT, not '" + text + "'";
 }
 
 void AddServerFlags(CLI::App& app, ServerFlags& server) {
@@ -71,16 +70,8 @@ int Main(int argc, char** argv) {
   AddKvCommand(app, server);
   AddHealthCommand(app, server);
 
-  // Given as a flag: CLI11's own reading of a variable ignores a bad value from version 2.4 on.
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  const char* variable = std::getenv(kServerVariable);
-  const auto gives = [](const std::string& argument) {
-    return argument == "--server" || argument.starts_with("--server=");
-  };
-  if (variable != nullptr && *variable != '\0' &&
-      std::none_of(arguments.begin(), arguments.end(), gives)) {
-    arguments.insert(arguments.begin(), std::string("--server=") + variable);
-  }
+  AddFlagFromEnvironment("--server", kServerVariable, arguments);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
 
   try {

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "client/commands.h"
+#include "client/exit_status.h"
 #include "client/status_text.h"
 
 namespace triptych::client {

@@ -3,27 +3,18 @@
 #define TRIPTYCH_SERVER_OPTIONS_H_
 
 #include <chrono>
-#include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "engine/decoder/conversion.h"
-#include "engine/hosting/hosted_model.h"
-#include "engine/model/config.h"
+#include "engine/backend/serving_model.h"
+#include "engine/base/formats.h"
 #include "engine/serving/engine.h"
 #include "server/logging.h"
+#include "server/option_values.h"
 #include "server/resources.h"
 
 namespace triptych {
-
-struct ModelOptions {
-  std::string name;
-  std::filesystem::path directory;
-  std::optional<int64_t> kv_cache_bytes;      // its own; a share of the rest if absent
-  std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
-};
 
 struct ServerOptions {
   // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
@@ -32,26 +23,14 @@ struct ServerOptions {
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<WeightFormat> weight_format;
   std::optional<CacheFormat> cache_format;
-  at::Device device = at::kCPU;         // of all models
-  std::optional<int64_t> vanilla_from;  // of all models, as Decoder::PrepareToServe takes it
-  EngineOptions engine;  // kv_cache_bytes and cache_format there are set for each model
+  std::string device = "cpu";  // of all models
+  BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model
+  EngineOptions engine;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;
 };
-
-// NAME=DIR[,SETTING=VALUE...]; DIR holds no comma. The settings, each at most once and in any
-// order:
-//   kv-cache-bytes=SIZE                             perhaps a percentage of `memory_bytes`
-//   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R]
-// Throws std::invalid_argument with one clear line.
-ModelOptions ParseModelOptions(const std::string& text,
-                               int64_t memory_bytes = AvailableResources().memory_bytes);
-
-// "1073741824", "512MiB", "1.5GiB", "1GB", or "25%" of `memory_bytes`. Throws
-// std::invalid_argument with one clear line.
-int64_t ParseByteSize(const std::string& text, int64_t memory_bytes);
 
 // The bytes of each model's pool: its own, or an equal share of what the others leave of the
 // total. Throws std::invalid_argument if they do not fit.

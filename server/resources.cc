@@ -1,16 +1,19 @@
 #include "server/resources.h"
 
+#ifdef __linux__
 #include <sched.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/base/parse.h"
 
 namespace triptych {
 namespace {
@@ -30,10 +33,8 @@ std::vector<std::string> ReadWords(const fs::path& file) {
 
 // A number above zero: "max" and -1, which stand for no limit, are none.
 std::optional<int64_t> ParsePositive(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value <= 0) return std::nullopt;
-  return value;
+  const std::optional<int64_t> value = ParseNumber<int64_t>(text);
+  return value && *value > 0 ? value : std::nullopt;
 }
 
 std::optional<int64_t> ReadPositive(const fs::path& file) {
@@ -46,17 +47,12 @@ std::optional<int64_t> CountCpus(const std::string& list) {
   std::istringstream ranges(list);
   int64_t count = 0;
   for (std::string range; std::getline(ranges, range, ',');) {
-    int64_t first = 0;
-    const char* end = range.data() + range.size();
-    const auto [after, error] = std::from_chars(range.data(), end, first);
-    int64_t last = first;
-    if (error != std::errc()) return std::nullopt;
-    if (after != end) {
-      const auto [rest, last_error] = std::from_chars(after + 1, end, last);
-      if (*after != '-' || last_error != std::errc() || rest != end) return std::nullopt;
-    }
-    if (first < 0 || last < first) return std::nullopt;
-    count += last - first + 1;
+    const size_t dash = range.find('-');
+    const std::optional<int64_t> first = ParseNumber<int64_t>(range.substr(0, dash));
+    const std::optional<int64_t> last =
+        dash == range.npos ? first : ParseNumber<int64_t>(range.substr(dash + 1));
+    if (!first || !last || *last < *first) return std::nullopt;
+    count += *last - *first + 1;
   }
   return count > 0 ? std::optional(count) : std::nullopt;
 }
@@ -89,11 +85,12 @@ void LowerToGroup(const fs::path& directory, Resources& resources) {
 
 Resources MachineResources() {
   Resources machine;
+  machine.cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+#ifdef __linux__
   cpu_set_t cpus;
   // Fails where the machine has more CPUs than cpu_set_t holds.
-  machine.cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0
-                     ? CPU_COUNT(&cpus)
-                     : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) machine.cpus = CPU_COUNT(&cpus);
+#endif
   machine.cpus = std::max(machine.cpus, 1);
   machine.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   return machine;

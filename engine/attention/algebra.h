@@ -1,4 +1,4 @@
-// From one kind of attention to another: definitions, sections 3 to 5.
+// From one kind of attention to another: engine/definitions.md#conversions.
 #ifndef TRIPTYCH_ENGINE_ATTENTION_ALGEBRA_H_
 #define TRIPTYCH_ENGINE_ATTENTION_ALGEBRA_H_
 
@@ -30,7 +30,8 @@ struct LatentFactors {
 // Without a covariance they are the best in the weights' own mean square. With C = E[y y^T] of what
 // the layer reads, they are the best in the mean square of the keys and values that it makes of
 // that, keys and values weighing alike: A = [W_K / s; W_V / t], s = |W_K C^(1/2)|,
-// t = |W_V C^(1/2)|, A C^(1/2) = U S V^T (definitions, section 5). C may be singular.
+// t = |W_V C^(1/2)|, A C^(1/2) = U S V^T (engine/definitions.md#whitening-by-what-a-layer-reads).
+// C may be singular.
 class KeyValueSvd {
  public:
   //   w_k: [G * d_qk, D]   w_v: [G * d_v, D]   covariance: [D, D], or undefined
@@ -52,7 +53,8 @@ class KeyValueSvd {
   double value_scale_ = 1;  // t
 };
 
-// |a - b| / |b| in the Frobenius norm and float64 (definitions, section 8); |a| where b is zero.
+// |a - b| / |b| in the Frobenius norm and float64; |a| where b is zero
+// (engine/definitions.md#numerics).
 double RelativeError(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace triptych

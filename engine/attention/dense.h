@@ -7,8 +7,8 @@
 namespace triptych {
 
 // Softmax attention of H query heads over G key/value heads, modular grouping: head h reads
-// g = h mod G (definitions, sections 2 and 3). K and V are never repeated for the
-// heads that share them.
+// g = h mod G (engine/definitions.md#modular-grouping). K and V are never repeated for the heads
+// that share them.
 //   q: [batch, L1, H, d_qk]   k: [batch, L2, G, d_qk]   v: [batch, L2, G, d_v]
 //   returns [batch, L1, H * d_v]
 // `causal`: the queries are at the last L1 of the L2 positions, and position i sees 0 to i.

@@ -1,5 +1,5 @@
-// Multi-head (G = H), grouped-query and multi-query (G = 1) attention: definitions, sections 2
-// and 3; Ainslie et al. 2023, arXiv:2305.13245.
+// Multi-head (G = H), grouped-query and multi-query (G = 1) attention:
+// engine/definitions.md#grouped-query-attention; Ainslie et al. 2023, arXiv:2305.13245.
 #ifndef TRIPTYCH_ENGINE_ATTENTION_GROUPED_ATTENTION_H_
 #define TRIPTYCH_ENGINE_ATTENTION_GROUPED_ATTENTION_H_
 

@@ -120,7 +120,7 @@ PagedRowLayout ReducedLatentAttention::layout() const {
 
 at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& y,
                                          bool causal) const {
-  const at::Tensor q = Queries(x, PositionsOf(x));                 // [batch, L1, H, r + d_R]
+  const at::Tensor q = Queries(x, PositionsOf(x));              // [batch, L1, H, r + d_R]
   const at::Tensor key = Rows(y, PositionsOf(y)).unsqueeze(2);  // [batch, L2, 1, r + d_R]
   return Output(AttendDense(q, key, key.narrow(-1, 0, shape_.rank), scale(), causal));
 }

@@ -1,5 +1,5 @@
-// Multi-head latent attention, vanilla and reduced: definitions, section 4; DeepSeek-V2,
-// arXiv:2405.04434.
+// Multi-head latent attention, vanilla and reduced:
+// engine/definitions.md#multi-head-latent-attention; DeepSeek-V2, arXiv:2405.04434.
 #ifndef TRIPTYCH_ENGINE_ATTENTION_LATENT_ATTENTION_H_
 #define TRIPTYCH_ENGINE_ATTENTION_LATENT_ATTENTION_H_
 

@@ -24,13 +24,13 @@ void CheckStep(const StepInput& step, const ServingModelInfo& info) {
 
 ServingModelInfo MakeInfo(const ModelConfig& config, const BackendOptions& options,
                           std::optional<int64_t> expand_from) {
-  ServingModelInfo info{.vocab_size = config.vocab_size,
-                        .max_positions = config.max_position_embeddings,
-                        .geometry = MakeCacheGeometry(config, options.cache_format,
-                                                      options.block_positions),
-                        .blocks = 0,
-                        .cache_bytes = 0,
-                        .expand_from = expand_from};
+  ServingModelInfo info{
+      .vocab_size = config.vocab_size,
+      .max_positions = config.max_position_embeddings,
+      .geometry = MakeCacheGeometry(config, options.cache_format, options.block_positions),
+      .blocks = 0,
+      .cache_bytes = 0,
+      .expand_from = expand_from};
   info.blocks = BlocksIn(info.geometry, options.kv_cache_bytes);
   return info;
 }

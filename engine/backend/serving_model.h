@@ -24,9 +24,9 @@ struct StepInput {
     int64_t prompt;  // how many of the sequence's first positions are its prompt's
   };
 
-  std::vector<int64_t> ids;           // [tokens]
-  std::vector<Sequence> sequences;    // in the order of their tokens
-  std::vector<int64_t> logit_rows;    // [rows], the tokens whose logits are wanted
+  std::vector<int64_t> ids;         // [tokens]
+  std::vector<Sequence> sequences;  // in the order of their tokens
+  std::vector<int64_t> logit_rows;  // [rows], the tokens whose logits are wanted
 };
 
 // What is known of a model before its first step. Never changes.
@@ -72,8 +72,8 @@ struct BackendOptions {
   std::optional<int64_t> expand_from = {};
 };
 
-// The info of a model of this config, whose cache_bytes are yet to be known. Throws LoadError if the
-// cache would hold no block.
+// The info of a model of this config, whose cache_bytes are yet to be known. Throws LoadError if
+// the cache would hold no block.
 ServingModelInfo MakeInfo(const ModelConfig& config, const BackendOptions& options,
                           std::optional<int64_t> expand_from);
 

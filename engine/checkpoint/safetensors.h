@@ -6,47 +6,55 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "engine/base/file.h"
+#include "engine/checkpoint/tensor_source.h"
 
 namespace triptych {
 
-struct SafetensorsEntry {
-  std::string dtype;           // as the file spells it: "F32", "BF16", ...
-  std::vector<int64_t> shape;  // each at least 0
-  // Of the tensor's bytes in the data section.
+struct SafetensorsEntry : StoredTensor {
+  // Of the tensor's bytes in the data section; end - begin are its `bytes`.
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// Reads the header of the file whose bytes are `file`: 8 bytes of the header's length, the header
-// as JSON, the data section. Entries are checked: known dtype, no overflow, byte size equal to
-// shape times element size, inside the file, neither overlapping nor leaving gaps. Throws
-// LoadError; `source` is the file's name for messages.
-std::map<std::string, SafetensorsEntry> ParseSafetensorsHeader(std::span<const std::byte> file,
-                                                               const std::string& source);
+struct SafetensorsHeader {
+  std::map<std::string, SafetensorsEntry> entries;
+  uint64_t data_begin = 0;  // of the data section in the file
+};
 
-// A memory-mapped file, checked when opened. Immutable and thread-safe.
-class SafetensorsFile {
+// Fills `bytes` with what stands at `offset` in a file.
+using ReadBytes = std::function<void(uint64_t offset, std::span<std::byte> bytes)>;
+
+// Reads the header of a file of `file_bytes`: 8 bytes of the header's length, the header as JSON,
+// the data section. Each of the first two is read once. Entries are checked: known dtype, no
+// overflow, byte size equal to shape times element size, inside the file, neither overlapping nor
+// leaving gaps. Throws LoadError; `source` is the file's name for messages.
+SafetensorsHeader ReadSafetensorsHeader(uint64_t file_bytes, const ReadBytes& read,
+                                        const std::string& source);
+
+// A file whose header was checked when it was opened. Tensors are read when they are asked for, so
+// that a file that changes meanwhile can give wrong numbers or LoadError, and nothing worse.
+class SafetensorsFile final : public TensorSource {
  public:
   // Throws LoadError.
   explicit SafetensorsFile(const std::filesystem::path& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
-  const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
-  // The tensor's bytes, little-endian, not necessarily aligned; valid as long as this object.
-  std::span<const std::byte> Data(const SafetensorsEntry& entry) const;
+  const std::map<std::string, SafetensorsEntry>& entries() const { return header_.entries; }
+
+  const std::string& name() const override { return file_.name(); }
+  std::vector<std::string> TensorNames() const override;
+  const StoredTensor* Find(const std::string& tensor) const override;
+  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
 
  private:
-  std::span<const std::byte> file_;
-  std::span<const std::byte> data_;
-  std::map<std::string, SafetensorsEntry> entries_;
+  InputFile file_;
+  SafetensorsHeader header_;
 };
 
 struct SafetensorsTensor {
@@ -56,7 +64,10 @@ struct SafetensorsTensor {
   std::span<const std::byte> data;
 };
 
-// Writes with ReplaceFile. Throws std::runtime_error.
+// Writes all of a file into `file`, which is not committed. Throws std::runtime_error.
+void WriteSafetensors(StagedFile& file, const std::vector<SafetensorsTensor>& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
+// Replaces the file at `path`. Throws std::runtime_error.
 void WriteSafetensors(const std::filesystem::path& path,
                       const std::vector<SafetensorsTensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});

@@ -1,4 +1,4 @@
-// A checkpoint of one attention kind made out of one of another: definitions, section 5.
+// A checkpoint of one attention kind made out of one of another: engine/definitions.md#conversions.
 #ifndef TRIPTYCH_ENGINE_DECODER_CONVERSION_H_
 #define TRIPTYCH_ENGINE_DECODER_CONVERSION_H_
 

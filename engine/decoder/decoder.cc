@@ -11,8 +11,8 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarTy
   const Rotary rotary = MakeRotary(config, frame_.device());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (config.attention == AttentionKind::kMla) {
-      attention_.push_back(std::make_unique<LatentAttention>(
-          LatentShapeOf(config, layer), FindLatent(weights, layer), rotary));
+      attention_.push_back(std::make_unique<LatentAttention>(LatentShapeOf(config, layer),
+                                                             FindLatent(weights, layer), rotary));
     } else {
       attention_.push_back(std::make_unique<GroupedAttention>(config.num_attention_heads,
                                                               config.num_key_value_heads,

@@ -1,4 +1,4 @@
-// A decoder that trains and evaluates (definitions, section 9).
+// A decoder that trains and evaluates (engine/definitions.md#the-decoder).
 #ifndef TRIPTYCH_ENGINE_DECODER_DECODER_H_
 #define TRIPTYCH_ENGINE_DECODER_DECODER_H_
 

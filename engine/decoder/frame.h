@@ -1,5 +1,5 @@
-// The decoder around its attention (definitions, section 9), on LibTorch's operations: embedding,
-// pre-norm residual blocks, output matrix.
+// The decoder around its attention (engine/definitions.md#the-decoder), on LibTorch's operations:
+// embedding, pre-norm residual blocks, output matrix.
 #ifndef TRIPTYCH_ENGINE_DECODER_FRAME_H_
 #define TRIPTYCH_ENGINE_DECODER_FRAME_H_
 

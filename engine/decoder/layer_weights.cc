@@ -1,5 +1,7 @@
 #include "engine/decoder/layer_weights.h"
 
+#include <algorithm>
+
 namespace triptych {
 namespace {
 
@@ -17,9 +19,16 @@ Linear FindLinear(const Weights& weights, const std::string& name) {
 // sin(p / 10000^(2i/D)) at 2i, cos at 2i+1 (Vaswani et al. 2017, arXiv:1706.03762).
 at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
   const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
-  const at::Tensor angles = at::arange(positions, at::kDouble).unsqueeze(1) *
-                            at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
-  return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);  // [positions, D]
+  const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
+  const at::Tensor table = at::empty({positions, width}, at::kDouble);
+  constexpr int64_t kSlice = 4096;  // the angles of one slice are all that is held beside the table
+  for (int64_t first = 0; first < positions; first += kSlice) {
+    const int64_t end = std::min(first + kSlice, positions);
+    const at::Tensor angles = at::arange(first, end, at::kDouble).unsqueeze(1) * frequencies;
+    table.narrow(0, first, end - first)
+        .copy_(at::stack({angles.sin(), angles.cos()}, -1).flatten(1));
+  }
+  return table;
 }
 
 }  // namespace
@@ -36,7 +45,7 @@ MlpWeights FindMlp(const Weights& weights, int64_t layer) {
 }
 
 GroupedWeights FindGrouped(const Weights& weights, int64_t layer) {
-  const std::string attention = LayerPrefix(layer) + "self_attn.";
+  const std::string attention = AttentionPrefix(layer);
   return {.q = FindLinear(weights, attention + "q_proj"),
           .k = FindLinear(weights, attention + "k_proj"),
           .v = FindLinear(weights, attention + "v_proj"),
@@ -44,7 +53,7 @@ GroupedWeights FindGrouped(const Weights& weights, int64_t layer) {
 }
 
 LatentWeights FindLatent(const Weights& weights, int64_t layer) {
-  const std::string attention = LayerPrefix(layer) + "self_attn.";
+  const std::string attention = AttentionPrefix(layer);
   return {.q = FindLinear(weights, attention + "q_proj"),
           .kv_a = FindLinear(weights, attention + "kv_a_proj_with_mqa"),
           .latent_norm = Find(weights, attention + "kv_a_layernorm.weight"),

@@ -7,6 +7,8 @@
 
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/decoder/conversion.h"
 #include "engine/decoder/weights.h"
@@ -42,9 +44,9 @@ std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightForm
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
-  const std::filesystem::path config_file = options.directory / "config.json";
+  const std::filesystem::path config_file = options.directory / kConfigFile;
   const ModelConfig stored = ReadModelConfig(config_file);
-  auto tokenizer = std::make_shared<const ByteTokenizer>();
+  std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.directory);
   CheckVocabulary(*tokenizer, stored, config_file.string());
 
   HostedModel model;
@@ -79,13 +81,6 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 }
 
 }  // namespace
-
-void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
-                     const std::string& source) {
-  if (config.vocab_size >= tokenizer.vocab_size()) return;
-  throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
-                  "; the byte tokenizer needs at least " + std::to_string(tokenizer.vocab_size()));
-}
 
 void CheckDevice(const std::string& name) { ParseDevice(name); }
 

@@ -49,14 +49,10 @@ struct HostOptions {
 // and LibTorch has that device.
 void CheckDevice(const std::string& name);
 
-// Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
-// for messages.
-void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
-                     const std::string& source);
-
-// Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on: kernels
-// on the CPU, LibTorch's operations on any other device. `context` is what kernels compute with; the
-// models of one engine loop share it. What LibTorch throws becomes a LoadError. Throws LoadError.
+// Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on:
+// kernels on the CPU, LibTorch's operations on any other device. `context` is what kernels compute
+// with; the models of one engine loop share it. What LibTorch throws becomes a LoadError. Throws
+// LoadError.
 HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context);
 
 }  // namespace triptych

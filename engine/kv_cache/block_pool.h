@@ -7,8 +7,8 @@
 
 namespace triptych {
 
-// Blocks are 0 to total - 1, taken lowest first from a fresh pool; then those given back last are
-// taken first.
+// Blocks are 0 to total - 1, allocated lowest first from a fresh pool; then those released last are
+// allocated first.
 //
 // Invariants: every block is free or held once; peak_used() never falls.
 class BlockPool {
@@ -18,9 +18,9 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
 
   // Appends `count` blocks to `out`, or changes nothing and returns false if fewer are free.
-  bool Take(int64_t count, std::vector<int32_t>& out);
-  // REQUIRES: every block was taken and not yet given back.
-  void Give(const std::vector<int32_t>& blocks);
+  bool Allocate(int64_t count, std::vector<int32_t>& out);
+  // REQUIRES: every block was allocated and not yet released.
+  void Release(const std::vector<int32_t>& blocks);
 
   int64_t total() const { return total_; }
   int64_t free() const { return static_cast<int64_t>(free_.size()); }

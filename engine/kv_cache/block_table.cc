@@ -8,13 +8,13 @@ namespace triptych {
 
 bool BlockTable::Reserve(int64_t positions) {
   const int64_t missing = CeilDiv(positions, block_positions_) - size();
-  if (missing > 0 && !pool_->Take(missing, blocks_)) return false;
+  if (missing > 0 && !pool_->Allocate(missing, blocks_)) return false;
   peak_size_ = std::max(peak_size_, size());
   return true;
 }
 
 void BlockTable::Release() {
-  pool_->Give(blocks_);
+  pool_->Release(blocks_);
   blocks_.clear();
 }
 

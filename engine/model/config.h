@@ -1,11 +1,9 @@
-// The shape of a decoder: what `config.json` says, checked, and the cache geometry it implies.
-// Torch-free. Field names and meanings are those of published configs where one exists.
+// The shape of a decoder and the cache geometry it implies. Torch-free. Field names and meanings
+// are those of published configs where one exists; engine/checkpoint/config_file.h reads them.
 #ifndef TRIPTYCH_ENGINE_MODEL_CONFIG_H_
 #define TRIPTYCH_ENGINE_MODEL_CONFIG_H_
 
 #include <cstdint>
-#include <filesystem>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,9 +30,9 @@ std::string_view Name(MlpKind mlp);
 std::string_view Name(HiddenAct act);
 std::string_view Name(HeadGrouping grouping);
 
-// The fields of config.json by their names there; beside them it may hold model_type, "triptych".
-// Required are the sizes from vocab_size to max_position_embeddings but head_dim and, unless under
-// GQA, num_key_value_heads; attention, position_embedding, norm, mlp, torch_dtype; under MLA
+// The fields of a config.json of model_type "triptych" by their names there. Required are the sizes
+// from vocab_size to max_position_embeddings but head_dim and, unless under GQA,
+// num_key_value_heads; attention, position_embedding, norm, mlp, torch_dtype; under MLA
 // kv_lora_rank. Beside a choice stands what it may be.
 struct ModelConfig {
   int64_t vocab_size = 0;
@@ -73,15 +71,8 @@ struct ModelConfig {
   int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }
 };
 
-// Reads and checks a config. `source` is the file's name for messages. Throws LoadError.
-ModelConfig ParseModelConfig(std::string_view json, const std::string& source);
-ModelConfig ReadModelConfig(const std::filesystem::path& file);
-
-// The config as JSON that ParseModelConfig reads back to the same value.
-std::string ToJson(const ModelConfig& config);
-
 // --- What a position costs in the cache -----------------------------------------------------
-// The one source of every byte reported (definitions, section 6).
+// The one source of every byte reported (engine/definitions.md#cache-bytes).
 
 // Elements of one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA.
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer);

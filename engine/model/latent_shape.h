@@ -1,5 +1,5 @@
 // The widths of a latent attention layer, and the forms that its reduced weights can take
-// (definitions, section 4). Torch-free.
+// (engine/definitions.md#multi-head-latent-attention). Torch-free.
 #ifndef TRIPTYCH_ENGINE_MODEL_LATENT_SHAPE_H_
 #define TRIPTYCH_ENGINE_MODEL_LATENT_SHAPE_H_
 

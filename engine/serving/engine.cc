@@ -74,8 +74,7 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
     if (!sequence.first_scheduled) sequence.first_scheduled = now;
     const auto prompt = std::ssize(sequence.request.prompt);
     const int64_t end = chunk.start + chunk.count;
-    step_.sequences.push_back(
-        {sequence.blocks.blocks().data(), chunk.start, chunk.count, prompt});
+    step_.sequences.push_back({sequence.blocks.blocks().data(), chunk.start, chunk.count, prompt});
     chunk_logits_.push_back(0);
     for (int64_t p = chunk.start; p < end; ++p) {
       const bool scores = sequence.request.score_prompt && p + 1 < prompt;
@@ -170,7 +169,8 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, std::string error) 
 }
 
 KvCacheUsage Engine::Usage(const Sequence& sequence) const {
-  return info().geometry.Usage(sequence.cached, sequence.blocks.size(), sequence.blocks.peak_size());
+  return info().geometry.Usage(sequence.cached, sequence.blocks.size(),
+                               sequence.blocks.peak_size());
 }
 
 KvCacheStats Engine::Stats() const {

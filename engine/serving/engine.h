@@ -13,6 +13,7 @@
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/request.h"
 #include "engine/serving/scheduler.h"
+#include "engine/serving/stats.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
@@ -21,35 +22,6 @@ struct EngineOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
   int64_t max_waiting = 1024;
-};
-
-// A model's pool, at one moment.
-struct KvCacheStats {
-  int64_t pool_bytes = 0;  // really allocated
-  int64_t used_bytes = 0;
-  int64_t reserved_bytes = 0;
-  int64_t free_bytes = 0;
-  int64_t peak_reserved_bytes = 0;
-  int64_t bytes_per_position = 0;
-  int64_t block_positions = 0;
-  int64_t block_bytes = 0;
-  int64_t total_blocks = 0;
-  int64_t free_blocks = 0;
-  int64_t positions = 0;
-  int64_t mha_used_bytes = 0;
-  int64_t running = 0;
-  int64_t waiting = 0;
-  int64_t preemptions = 0;  // since the engine was made
-};
-
-// A live sequence, at one moment.
-struct SequenceStats {
-  std::string id;
-  SequenceState state = SequenceState::kWaiting;
-  int64_t prompt_tokens = 0;
-  int64_t generated_tokens = 0;
-  int64_t preemptions = 0;
-  KvCacheUsage kv_cache;
 };
 
 // Not thread-safe: one thread calls everything (EngineLoop's, in a server). Sinks are called from

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/serving/engine.h"
+
 namespace triptych {
 
 EngineLoop::EngineLoop(std::vector<Engine*> engines)
@@ -9,29 +11,32 @@ EngineLoop::EngineLoop(std::vector<Engine*> engines)
 
 EngineLoop::~EngineLoop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 void EngineLoop::Post(std::function<void()> task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     inbox_.push_back(std::move(task));
     idle_ = false;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool EngineLoop::Drain(std::chrono::nanoseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   Post([this] {
     for (Engine* engine : engines_) engine->StopAccepting();
   });
   {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, timeout, [this] { return idle_; })) return true;
+    const MutexLock lock(mutex_);
+    while (!idle_ && changed_.WaitUntil(mutex_, deadline)) {
+    }
+    if (idle_) return true;
   }
   Post([this] {
     for (Engine* engine : engines_) engine->CancelAll();
@@ -45,11 +50,11 @@ void EngineLoop::Run() {
     std::vector<std::function<void()>> tasks;
     bool stop;
     {
-      std::unique_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!worked && inbox_.empty()) {
         idle_ = true;
-        changed_.notify_all();
-        changed_.wait(lock, [this] { return stopping_ || !inbox_.empty(); });
+        changed_.NotifyAll();
+        while (!stopping_ && inbox_.empty()) changed_.Wait(mutex_);
       }
       tasks.swap(inbox_);
       stop = stopping_;

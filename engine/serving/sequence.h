@@ -11,11 +11,10 @@
 
 #include "engine/kv_cache/block_table.h"
 #include "engine/serving/request.h"
+#include "engine/serving/stats.h"
 #include "engine/text/text_stream.h"
 
 namespace triptych {
-
-enum class SequenceState { kWaiting, kPrefill, kDecode };
 
 struct Sequence {
   using Clock = std::chrono::steady_clock;

@@ -3,38 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/utf8.h"
+
 namespace triptych {
-namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-struct Piece {
-  enum Kind { kCharacter, kIllFormed, kUnfinished } kind;
-  size_t length;
-};
-
-// The first character of `bytes`, or the maximal subpart that cannot become one, or all of `bytes`
-// if more of them may finish it (Unicode 15, table 3-7). REQUIRES: not empty.
-Piece FirstPiece(std::string_view bytes) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return {Piece::kCharacter, 1};
-  if (lead < 0xC2 || lead > 0xF4) return {Piece::kIllFormed, 1};
-  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
-  unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-  unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  for (size_t i = 1; i < length; ++i) {
-    if (i == bytes.size()) return {Piece::kUnfinished, i};
-    if (byte(i) < low || byte(i) > high) return {Piece::kIllFormed, i};
-    low = 0x80;
-    high = 0xBF;
-  }
-  return {Piece::kCharacter, length};
-}
-
-}  // namespace
-
 std::string ToValidUtf8(std::string_view bytes) {
   Utf8Stream stream;
   std::string text = stream.Push(bytes);
@@ -46,9 +17,10 @@ std::string Utf8Stream::Push(std::string_view bytes) {
   std::string text;
   std::string_view rest = pending_;
   while (!rest.empty()) {
-    const Piece piece = FirstPiece(rest);
-    if (piece.kind == Piece::kUnfinished) break;
-    text += piece.kind == Piece::kCharacter ? rest.substr(0, piece.length) : kReplacement;
+    const Utf8Piece piece = FirstUtf8Piece(rest);
+    if (piece.kind == Utf8Piece::kUnfinished) break;
+    text +=
+        piece.kind == Utf8Piece::kCharacter ? rest.substr(0, piece.length) : kReplacementCharacter;
     rest.remove_prefix(piece.length);
   }
   pending_.erase(0, pending_.size() - rest.size());
@@ -58,7 +30,7 @@ std::string Utf8Stream::Push(std::string_view bytes) {
 std::string Utf8Stream::Flush() {
   const bool unfinished = !pending_.empty();
   pending_.clear();
-  return std::string(unfinished ? kReplacement : "");
+  return std::string(unfinished ? kReplacementCharacter : "");
 }
 
 StopStrings::StopStrings(std::vector<std::string> stops) {

@@ -10,7 +10,7 @@
 namespace triptych {
 
 // Mean negative log-likelihood in nats per token over the whole held-out part, in windows of the
-// full context (definitions, section 9).
+// full context (engine/definitions.md#held-out-loss).
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
 // The same, computed in float32.
 double HeldOutLoss(const Checkpoint& model, const Corpus& corpus);

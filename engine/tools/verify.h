@@ -1,5 +1,5 @@
-// The claims of the definitions, put to the test with numbers. Each function prints what it finds
-// and returns whether the claim holds.
+// The claims of engine/definitions.md, put to the test with numbers. Each function prints what it
+// finds and returns whether the claim holds.
 #ifndef TRIPTYCH_ENGINE_TOOLS_VERIFY_H_
 #define TRIPTYCH_ENGINE_TOOLS_VERIFY_H_
 
@@ -11,7 +11,7 @@
 
 namespace triptych {
 
-// The experiment of section 8, with its sizes.
+// engine/definitions.md#the-experiment, with its sizes.
 struct VerifyReductionOptions {
   int64_t x_width = 1024;                    // D1
   int64_t y_width = 1024;                    // D2
@@ -31,8 +31,8 @@ struct VerifyReductionOptions {
 // bytes. Throws std::runtime_error if the device is not there.
 bool VerifyReduction(const VerifyReductionOptions& options);
 
-// Section 3 and the third row of section 5's table, on a random [rows, columns] matrix or on a
-// layer's.
+// engine/definitions.md#a-stack-of-copies and engine/definitions.md#a-low-rank-pair,
+// on a random [rows, columns] matrix or on a layer's.
 struct VerifyGqaToMlaOptions {
   int64_t rows = 4;      // G*d
   int64_t columns = 24;  // D
@@ -57,9 +57,10 @@ struct VerifyNotGqaOptions {
   uint64_t seed = 1;
 };
 
-// That MLA is not GQA with W_Q and W_O as they are (the counter-example of section 5, and the
-// smallest distance of random products to a stack of copies), and that with these free it is MQA
-// where r <= d. Throws std::runtime_error if the sizes do not go together.
+// That MLA is not GQA with W_Q and W_O as they are (by the counter-example of
+// engine/definitions.md#why-mla-is-not-gqa, and by the smallest distance of random products to a
+// stack of copies), and that with these free it is MQA where r <= d. Throws std::runtime_error if
+// the sizes do not go together.
 bool VerifyNotGqa(const VerifyNotGqaOptions& options);
 
 struct VerifyModelOptions {

@@ -60,8 +60,8 @@ at::Tensor Covariance(const at::Tensor& samples) {
   return at::mm(samples.t(), samples) / samples.size(0);
 }
 
-// What section 5 makes the least: the squared error of keys over their squares, and of values over
-// theirs.
+// What engine/definitions.md#whitening-by-what-a-layer-reads makes the least: the squared error of
+// keys over their squares, and of values over theirs.
 double BalancedError(const LatentFactors& factors, const KeyValue& kv, const at::Tensor& samples) {
   const auto share = [&](const at::Tensor& up, const at::Tensor& weight) {
     const at::Tensor exact = at::mm(samples, weight.t());
@@ -114,8 +114,8 @@ TEST(Heads, PoolingUndoesRepeating) {
   }
 }
 
-// Section 3: the singular values of H/G stacked copies are sqrt(H/G) times those of one, and the
-// rank does not grow.
+// engine/definitions.md#a-stack-of-copies: the singular values of H/G stacked copies are sqrt(H/G)
+// times those of one, and the rank does not grow.
 TEST(Heads, RepeatedHeadsKeepTheirRank) {
   Normal normal(3);
   const int64_t groups = 2, d = 3, heads = 8;
@@ -127,7 +127,8 @@ TEST(Heads, RepeatedHeadsKeepTheirRank) {
   EXPECT_EQ(at::linalg_matrix_rank(stacked).item<int64_t>(), groups * d);
 }
 
-// Section 5's counter-example: the rows of a product need not repeat, however low its rank.
+// The counter-example of engine/definitions.md#why-mla-is-not-gqa: the rows of a product need not
+// repeat, however low its rank.
 TEST(Heads, ALatentProductNeedNotBeAStackOfCopies) {
   const at::Tensor down = at::tensor({1.0, 2.0}, at::kDouble).view({1, 2});
   const at::Tensor up = at::tensor({3.0, 4.0}, at::kDouble).view({2, 1});
@@ -144,7 +145,8 @@ TEST(Heads, ALatentProductNeedNotBeAStackOfCopies) {
   }
 }
 
-// Section 5: with W_Q and W_O free, a latent no wider than a head is one key/value head for all.
+// engine/definitions.md#why-mla-is-not-gqa: with W_Q and W_O free, a latent no wider than a head is
+// one key/value head for all.
 TEST(Heads, NarrowLatentIsMultiQueryPaddedWithZeros) {
   const int64_t heads = 3, d = 4, d1 = 9, d2 = 8;
   for (const int64_t rank : {1, 3, 4}) {
@@ -280,7 +282,7 @@ TEST(KeyValueSvdTest, EnergyRisesToOneByEverSmallerSteps) {
   }
 }
 
-// Section 5 word for word, with the symmetric root of C.
+// engine/definitions.md#whitening-by-what-a-layer-reads, with the symmetric root of C.
 at::Tensor BalancedTruncation(const KeyValue& kv, const at::Tensor& covariance, int64_t rank) {
   const auto [values, q] = at::linalg_eigh(covariance);
   const at::Tensor root = at::mm(q * values.sqrt(), q.t());
@@ -294,7 +296,7 @@ at::Tensor BalancedTruncation(const KeyValue& kv, const at::Tensor& covariance, 
   return at::mm(up, at::mm(u.t(), a));
 }
 
-TEST(KeyValueSvdTest, ActivationsAreFactoredByTheFormulaOfSection5) {
+TEST(KeyValueSvdTest, ActivationsAreFactoredByTheDefinition) {
   for (const HeadShape& s : Shapes()) {
     const KeyValue kv(s, 17);
     const at::Tensor covariance = Covariance(Samples(4 * s.width, s.width, 18));

@@ -17,9 +17,9 @@
 namespace triptych {
 namespace {
 
-// float64 against float64: rounding only (section 8, item 1).
+// float64 against float64: rounding only (engine/definitions.md#tolerances, item 1).
 constexpr double kExact = 1e-11;
-// float32 against float64, scaled, in every row (section 8, item 2).
+// float32 against float64, scaled, in every row (engine/definitions.md#tolerances, item 2).
 constexpr double kSingle = 1e-5;
 // What a mistake must exceed by far to count as detected.
 constexpr double kWrong = 1e-2;
@@ -53,8 +53,7 @@ Linear Cast(const Linear& linear, at::ScalarType dtype) {
   return {linear.weight.to(dtype), linear.bias.defined() ? linear.bias.to(dtype) : at::Tensor()};
 }
 
-GroupedAttention Make(const Shape& s, const GroupedWeights& w,
-                      at::ScalarType dtype = at::kDouble) {
+GroupedAttention Make(const Shape& s, const GroupedWeights& w, at::ScalarType dtype = at::kDouble) {
   return GroupedAttention(
       s.heads, s.groups, {Cast(w.q, dtype), Cast(w.k, dtype), Cast(w.v, dtype), Cast(w.o, dtype)},
       s.rope_theta > 0 ? Rotary(std::max(s.l1, s.l2), s.d_qk, s.rope_theta) : Rotary());
@@ -145,7 +144,8 @@ TEST(AttendDense, CausalQueriesAreAtTheLastPositions) {
 }
 
 TEST(GroupedAttention, AsManyGroupsAsHeadsIsMultiHead) {
-  // GQA whose key/value heads are repeated by h mod G is MHA (section 5): same function.
+  // GQA whose key/value heads are repeated by h mod G is MHA, the same function
+  // (engine/definitions.md#repeating-heads).
   const Shape gqa{"", 2, 6, 8, 9, 15, 6, 3, 5, 7, true};
   Shape mha = gqa;
   mha.groups = mha.heads;

@@ -16,7 +16,7 @@
 namespace triptych {
 namespace {
 
-// Section 8, items 1, 2 and 3.
+// engine/definitions.md#tolerances, items 1, 2 and 3.
 constexpr double kExact = 1e-11;
 constexpr double kSingle = 1e-5;
 constexpr double kSingleUnscaled = 1e-3;
@@ -158,8 +158,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{"CausalLong", 1, 260, 260, 16, 16, 2, 8, 8, 5, false, true, 2}),
     testing::PrintToStringParamName());
 
-// The experiment of section 8 at its full widths. Its batch is 32; a smaller one takes less time
-// and has as many kinds of rows to go wrong in.
+// engine/definitions.md#the-experiment at its full widths. Its batch is 32; a smaller one takes
+// less time and has as many kinds of rows to go wrong in.
 Shape Experiment(int64_t batch) { return {"", batch, 100, 300, 1024, 1024, 32, 32, 32, 50}; }
 
 TEST(LatentAttention, UnscaledExperimentInFloat32) {
@@ -198,7 +198,7 @@ TEST(LatentAttention, UnscaledExperimentInFloat64) {
   }
 }
 
-// Reduced weights computed by hand from section 4, one head at a time.
+// Reduced weights computed by hand from engine/definitions.md#reduction, one head at a time.
 TEST(LatentAttention, ReducedPartsAreThoseOfTheDefinition) {
   const Shape s{"", 1, 3, 4, 9, 8, 3, 4, 5, 6, true};
   const LatentWeights w = RandomWeights(s, 11);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/kernels/rotation.h"
 #include "tests/support/oracle.h"
 #include "tests/support/tensors.h"
 
@@ -40,14 +41,30 @@ TEST(RotaryTest, EqualsTheDefinitionAtAnyPositions) {
   }
 }
 
+// Tables are made in slices of positions.
+TEST(RotaryTest, LongTablesAreTheDefinitionToo) {
+  const std::vector<int64_t> positions = {0, 4095, 4096, 8191, 8192, 9000};
+  const Rotary rotary(9001, 6, 10000);
+  const at::Tensor x = Normal(3).Tensor({6, 2, 6});
+  EXPECT_LE(LargestDifference(rotary.Apply(x, ToTensor(positions)), Expected(x, positions, 10000)),
+            1e-11);
+  const at::Tensor in_place = x.to(at::kFloat);
+  rotary.Apply({.heads = 2, .dim = 6, .head_stride = 6, .row_stride = 12}, positions,
+               in_place.data_ptr<float>());
+  EXPECT_LE(LargestDifference(in_place, Expected(x, positions, 10000)), 2e-6);
+}
+
 TEST(RotaryTest, InPlaceIsTheSame) {
   const std::vector<int64_t> positions = {0, 7, 500, 3};
   for (const int64_t dim : {2, 6, 34}) {
     const Rotary rotary(501, dim, 10000);
     const at::Tensor x = Normal(7).Tensor({4, 3, dim}).to(at::kFloat);
     const at::Tensor expected = rotary.Apply(x, ToTensor(positions));
-    rotary.Apply({.heads = 3, .dim = dim, .head_stride = dim, .row_stride = 3 * dim}, positions,
-                 x.data_ptr<float>());
+    const at::Tensor table = rotary.Table().contiguous();
+    KernelContext context(1);
+    RotateHeads(table.data_ptr<float>(), positions.data(), std::ssize(positions),
+                {.heads = 3, .dim = dim, .head_stride = dim, .row_stride = 3 * dim},
+                x.data_ptr<float>(), context);
     EXPECT_LE(LargestDifference(x, expected), 1e-6);
   }
 }

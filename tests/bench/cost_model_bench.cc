@@ -1,4 +1,4 @@
-// Measures kExpansionCost of engine/attention/cost_model.h: what expanding an element of a key or
+// Measures kExpansionCost of engine/backend/cpu/cost_model.h: what expanding an element of a key or
 // value costs, on every instruction set that this machine has, and where vanilla attention
 // overtakes reduced.
 #include <ATen/ATen.h>
@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/attention/cost_model.h"
 #include "engine/attention/latent_attention.h"
+#include "engine/backend/cpu/cost_model.h"
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/threads.h"
 #include "engine/kv_cache/storage.h"

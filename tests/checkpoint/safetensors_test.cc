@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <random>
@@ -16,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/config.h"
+#include "engine/base/error.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych {
@@ -41,11 +42,19 @@ std::string File(std::string_view header, size_t data_bytes) {
   return LittleEndian(header.size()) + std::string(header) + std::string(data_bytes, 'x');
 }
 
+// Reads the header of a file whose bytes are `file`.
+std::map<std::string, SafetensorsEntry> ReadEntries(const std::string& file,
+                                                    const std::string& source) {
+  const auto read = [&](uint64_t offset, std::span<std::byte> bytes) {
+    ASSERT_LE(offset + bytes.size(), file.size());
+    std::memcpy(bytes.data(), file.data() + offset, bytes.size());
+  };
+  return ReadSafetensorsHeader(file.size(), read, source).entries;
+}
+
 std::string Refusal(const std::string& file) {
-  // An allocation of the exact size, so that a sanitizer sees every byte read beyond it.
-  const std::vector<char> exact(file.begin(), file.end());
   try {
-    ParseSafetensorsHeader(Bytes({exact.data(), exact.size()}), "dir/model.safetensors");
+    ReadEntries(file, "dir/model.safetensors");
   } catch (const LoadError& e) {
     return e.what();
   }
@@ -58,7 +67,7 @@ constexpr std::string_view kGood = R"({"a":{"dtype":"F32","shape":[2,3],"data_of
 
 TEST(SafetensorsTest, ReadsAGoodHeader) {
   const std::string file = File(kGood, 28);
-  const auto entries = ParseSafetensorsHeader(Bytes(file), "f");
+  const auto entries = ReadEntries(file, "f");
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries.at("a").dtype, "F32");
   EXPECT_THAT(entries.at("a").shape, ElementsAre(2, 3));
@@ -273,9 +282,8 @@ TEST(SafetensorsTest, RandomDamageNeverReadsOutside) {
       file[generator() % file.size()] ^= static_cast<char>(1 << generator() % 8);
     }
     if (generator() % 4 == 0) file.resize(generator() % file.size());
-    const std::vector<char> exact(file.begin(), file.end());
     try {
-      const auto entries = ParseSafetensorsHeader(Bytes({exact.data(), exact.size()}), "f");
+      const auto entries = ReadEntries(file, "f");
       ++accepted;
       for (const auto& [name, entry] : entries) {
         ASSERT_LE(entry.begin, entry.end);
@@ -299,8 +307,9 @@ TEST(SafetensorsTest, WritesWhatItReads) {
   const SafetensorsFile file(path);
   ASSERT_EQ(file.entries().size(), 3u);
   const auto text = [&](const std::string& name) {
-    const auto data = file.Data(file.entries().at(name));
-    return std::string(reinterpret_cast<const char*>(data.data()), data.size());
+    std::string bytes(file.Find(name)->bytes, '\0');
+    file.Read(name, std::as_writable_bytes(std::span(bytes)));
+    return bytes;
   };
   EXPECT_EQ(text("second/first"), first);
   EXPECT_EQ(text("a \"quoted\" name"), second);
@@ -324,7 +333,7 @@ TEST(SafetensorsTest, RefusesWhatIsNoFile) {
     return "accepted";
   };
   const std::filesystem::path missing = directory.path() / "missing";
-  EXPECT_THAT(refusal(missing), AllOf(HasSubstr(missing.string()), HasSubstr("opened")));
+  EXPECT_THAT(refusal(missing), AllOf(HasSubstr(missing.string()), HasSubstr("cannot be read")));
   EXPECT_THAT(refusal(directory.path()), HasSubstr("regular file"));
   WriteFile(directory.path() / "empty", "");
   EXPECT_THAT(refusal(directory.path() / "empty"), HasSubstr("empty"));
@@ -340,13 +349,81 @@ TEST(SafetensorsTest, FailedWriteLeavesNothing) {
 
 TEST(SafetensorsTest, SaysWhyItCannotWrite) {
   const TempDir directory;
-  std::filesystem::create_directories(directory.path() / "file.tmp" / "kept");
+  std::filesystem::create_directories(directory.path() / "file" / "kept");
   try {
     WriteSafetensors(directory.path() / "file", {});
     ADD_FAILURE() << "written";
   } catch (const std::runtime_error& e) {
     EXPECT_EQ(e.what(),
-              (directory.path() / "file.tmp").string() + ": cannot be written: Is a directory");
+              (directory.path() / "file").string() + ": cannot be written: Is a directory");
+  }
+}
+
+// A second look at a length or a header that was checked could find another.
+TEST(SafetensorsTest, ReadsEachByteOfTheHeaderOnce) {
+  const std::string file = File(kGood, 28);
+  std::vector<int> times(file.size());
+  const auto read = [&](uint64_t offset, std::span<std::byte> bytes) {
+    for (size_t i = 0; i < bytes.size(); ++i) ++times.at(offset + i);
+    std::memcpy(bytes.data(), file.data() + offset, bytes.size());
+  };
+  const SafetensorsHeader header = ReadSafetensorsHeader(file.size(), read, "f");
+  EXPECT_EQ(header.data_begin, file.size() - 28);
+  for (size_t i = 0; i < file.size(); ++i) EXPECT_EQ(times[i], i < header.data_begin ? 1 : 0) << i;
+}
+
+// Of a mapping this would be SIGBUS.
+TEST(SafetensorsTest, AFileThatShrinksWhileItLoadsIsAnError) {
+  const TempDir directory;
+  const std::filesystem::path path = directory.path() / "t.safetensors";
+  const std::string data(1 << 20, 'x');
+  WriteSafetensors(path, {{"t", "U8", {1 << 20}, Bytes(data)}});
+  const SafetensorsFile file(path);
+  std::filesystem::resize_file(path, 4096);
+  std::vector<std::byte> bytes(file.Find("t")->bytes);
+  EXPECT_THROW(file.Read("t", bytes), LoadError);
+}
+
+TEST(SafetensorsTest, IsASourceOfTensors) {
+  const TempDir directory;
+  const std::string first = "0123456789ab";
+  WriteSafetensors(directory.path() / kWeightsFile,
+                   {{"b", "F32", {3}, Bytes(first)}, {"a", "U8", {0}, {}}});
+  const std::unique_ptr<const TensorSource> tensors = OpenTensors(directory.path());
+  EXPECT_EQ(tensors->name(), (directory.path() / kWeightsFile).string());
+  EXPECT_THAT(tensors->TensorNames(), testing::UnorderedElementsAre("a", "b"));
+  EXPECT_EQ(tensors->Find("c"), nullptr);
+  ASSERT_NE(tensors->Find("b"), nullptr);
+  EXPECT_EQ(tensors->Find("b")->dtype, "F32");
+  EXPECT_EQ(tensors->Find("b")->bytes, 12u);
+  std::vector<std::byte> bytes(11);
+  EXPECT_THROW(tensors->Read("b", bytes), std::out_of_range);
+}
+
+// Each took minutes when the time grew as the square of the length.
+TEST(SafetensorsTest, HeadersLoadInTimeThatGrowsAsTheirLength) {
+  std::string values, tensors;
+  for (int i = 0; i < 1'000'000; ++i) values += "{},";
+  for (int i = 0; i < 100'000; ++i) {
+    tensors += "\"t" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)";
+  }
+  EXPECT_THAT(Refusal(File("{\"__metadata__\":[" + values + "0]}", 0)), "accepted");
+  EXPECT_THAT(Refusal(File("{" + tensors + "\"__metadata__\":{}}", 0)), "accepted");
+}
+
+TEST(SafetensorsTest, NamesAndValuesInMessagesAreShortAndPrintable) {
+  std::string name;
+  for (int i = 0; i < 100'000; ++i) name += "\\u001b[2J\\n";
+  for (const std::string& header :
+       {"{\"" + name + "\":7}",
+        Tensor("\"dtype\":\"" + name + R"(","shape":[1],"data_offsets":[0,4])"),
+        Tensor(R"("dtype":"F32","shape":[")" + name + R"("],"data_offsets":[0,4])"),
+        Tensor(R"("dtype":"F32","shape":[1],"data_offsets":[")" + name + R"("])"),
+        "{\"" + name + R"(":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})"}) {
+    const std::string refusal = Refusal(File(header, 4));
+    EXPECT_THAT(refusal, HasSubstr("dir/model.safetensors: "));
+    EXPECT_LT(refusal.size(), 1000);
+    EXPECT_EQ(refusal.find_first_of("\x1b\n"), refusal.npos);
   }
 }
 

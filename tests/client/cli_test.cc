@@ -98,7 +98,7 @@ v1::Model MakeModel(const std::string& name, v1::AttentionKind attention, int ti
   model.set_pool_positions(87381 * times);
   if (attention == v1::ATTENTION_KIND_MLA) {
     model.add_latent_forms("factored");
-    model.set_vanilla_from(0);
+    model.set_expand_from(0);
   }
   return model;
 }
@@ -511,6 +511,8 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
            {{"generate", "--tokens", "-1"}, "--tokens: "},
            {{"models", "--timeout", "0"}, "--timeout: must be a number, 0.001 to 1000000"},
            {{"models", "--server", "localhost"}, "--server: "},
+           {{"models", "--server", "::1:50051"}, "--server: must be HOST:PORT"},
+           {{"models", "--server", "localhost:0"}, "--server: must be HOST:PORT"},
            {{"models", "x"}, "not expected: x"},
            {{"kv", "--model", "\xff"}, "--model: must be valid UTF-8"},
            {{"kv", "--interval", "1"}, "--interval requires --watch"},

@@ -59,14 +59,14 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
   std::vector<int32_t> blocks(2 * kSequences);  // two of each
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const CacheFormat format =
-        dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
+    const CacheFormat format = dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
     BackendOptions options{.cache_format = format};
     options.kv_cache_bytes =
         std::ssize(blocks) *
         MakeCacheGeometry(config, format, options.block_positions).BlockBytes();
     for (const int threads : {1, 3}) {
-      const auto model = MakeServingModel(config, RandomWeights(config, 1), options, dtype, threads);
+      const auto model =
+          MakeServingModel(config, RandomWeights(config, 1), options, dtype, threads);
       StepInput step;
       // What a step takes.
       const auto measure = [&](int64_t position) {

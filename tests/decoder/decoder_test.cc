@@ -30,7 +30,8 @@ namespace {
 
 // float64 against float64: rounding only.
 constexpr double kExact = 1e-11;
-// Logits in float32 with scaled weights (section 8); they are of the order of 1.
+// Logits in float32 with scaled weights, which are of the order of 1
+// (engine/definitions.md#tolerances).
 constexpr double kLogits = 1e-5;
 // What a mistake must exceed by far to count as detected.
 constexpr double kWrong = 1e-2;
@@ -104,11 +105,11 @@ class DecoderTest : public testing::TestWithParam<NamedConfig> {
   const ModelConfig& config() const { return GetParam().config; }
   // The model on a backend; its cache is of the same dtype.
   Served Serving(at::ScalarType dtype = at::kFloat) const {
-    return {.config = config(),
-            .weights = weights_,
-            .dtype = dtype,
-            .cache_format =
-                dtype == at::kBFloat16 ? CacheFormat::kBFloat16 : CacheFormat::kFloat32};
+    return {
+        .config = config(),
+        .weights = weights_,
+        .dtype = dtype,
+        .cache_format = dtype == at::kBFloat16 ? CacheFormat::kBFloat16 : CacheFormat::kFloat32};
   }
   // The logits of one sequence as the decoder trains and evaluates: [length, vocab].
   at::Tensor Dense(at::ScalarType dtype, const std::vector<int64_t>& ids) const {
@@ -157,9 +158,7 @@ TEST_P(DecoderTest, PagedSequenceOfOneToken) {
             kLogits);
 }
 
-TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) {
-  EXPECT_EQ(BatchDifference(Serving()), 0);
-}
+TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) { EXPECT_EQ(BatchDifference(Serving()), 0); }
 
 TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
@@ -248,8 +247,8 @@ TEST_P(DecoderTest, BFloat16CacheUnderFloat32Weights) {
   Served served = Serving();
   served.cache_format = CacheFormat::kBFloat16;
   const std::vector<int64_t> ids = RandomIds(config(), 24, 9);
-  const double error = RelativeError(InPieces(served, ids, {9, 1}),
-                                     OracleLogits(config(), weights_, ids));
+  const double error =
+      RelativeError(InPieces(served, ids, {9, 1}), OracleLogits(config(), weights_, ids));
   EXPECT_LE(error, 0.01);
   EXPECT_GE(error, 1e-5);  // it does round
 }
@@ -304,11 +303,11 @@ TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
     }
     ASSERT_THAT(ReducedForms(config), testing::Each(ReducedForm::kFactored));
     const Weights weights = Cast(RandomWeights(config, 21), dtype);
-    const Served reduced{.config = config,
-                         .weights = weights,
-                         .dtype = dtype,
-                         .cache_format = dtype == at::kFloat ? CacheFormat::kFloat32
-                                                             : CacheFormat::kBFloat16};
+    const Served reduced{
+        .config = config,
+        .weights = weights,
+        .dtype = dtype,
+        .cache_format = dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16};
     Served expanding = reduced;
     expanding.expand_from = kExpandFrom;
     const Decoder exact(config, Cast(weights, at::kDouble), at::kDouble);
@@ -332,9 +331,8 @@ TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
     const at::Tensor alike = StepRunner(reduced, 1).Step({{0, part(one, 0, 11)}});
     EXPECT_TRUE(at::equal(first.narrow(0, 0, kExpandFrom), alike.narrow(0, 0, kExpandFrom)));
     EXPECT_FALSE(at::equal(first, alike));  // vanilla rounds elsewhere
-    const at::Tensor second = runner.Step({{1, part(two, 0, 3)},
-                                           {0, part(one, 11, 22)},
-                                           {1, part(two, 3, 8)}});
+    const at::Tensor second =
+        runner.Step({{1, part(two, 0, 3)}, {0, part(one, 11, 22)}, {1, part(two, 3, 8)}});
     expect_near(second.narrow(0, 0, 3), two, 0, 3);
     expect_near(second.narrow(0, 3, 11), one, 11, 22);
     expect_near(second.narrow(0, 14, 5), two, 3, 8);

@@ -16,10 +16,10 @@ TEST(BlockPoolTest, CountsWhatIsTaken) {
   EXPECT_EQ(pool.total(), 4);
   EXPECT_EQ(pool.free(), 4);
   std::vector<int32_t> blocks;
-  ASSERT_TRUE(pool.Take(3, blocks));
+  ASSERT_TRUE(pool.Allocate(3, blocks));
   EXPECT_EQ(pool.used(), 3);
   EXPECT_EQ(pool.free(), 1);
-  pool.Give(blocks);
+  pool.Release(blocks);
   EXPECT_EQ(pool.used(), 0);
   EXPECT_EQ(pool.peak_used(), 3);
 }
@@ -27,35 +27,35 @@ TEST(BlockPoolTest, CountsWhatIsTaken) {
 TEST(BlockPoolTest, TakesAllOrNothing) {
   BlockPool pool(3);
   std::vector<int32_t> blocks;
-  ASSERT_TRUE(pool.Take(2, blocks));
+  ASSERT_TRUE(pool.Allocate(2, blocks));
   const std::vector<int32_t> before = blocks;
-  EXPECT_FALSE(pool.Take(2, blocks));
+  EXPECT_FALSE(pool.Allocate(2, blocks));
   EXPECT_EQ(blocks, before);
   EXPECT_EQ(pool.used(), 2);
   EXPECT_EQ(pool.peak_used(), 2);
-  EXPECT_TRUE(pool.Take(1, blocks));
-  EXPECT_TRUE(pool.Take(0, blocks));
+  EXPECT_TRUE(pool.Allocate(1, blocks));
+  EXPECT_TRUE(pool.Allocate(0, blocks));
 }
 
 TEST(BlockPoolTest, TakesLowestFirstThenLastGivenFirst) {
   BlockPool pool(6);
   std::vector<int32_t> a, b;
-  ASSERT_TRUE(pool.Take(2, a));
-  ASSERT_TRUE(pool.Take(2, b));
+  ASSERT_TRUE(pool.Allocate(2, a));
+  ASSERT_TRUE(pool.Allocate(2, b));
   EXPECT_THAT(a, ElementsAre(0, 1));
   EXPECT_THAT(b, ElementsAre(2, 3));
-  pool.Give(b);
-  pool.Give(a);
+  pool.Release(b);
+  pool.Release(a);
   std::vector<int32_t> all;
-  ASSERT_TRUE(pool.Take(6, all));
+  ASSERT_TRUE(pool.Allocate(6, all));
   EXPECT_THAT(all, ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
 TEST(BlockPoolTest, EmptyPoolHasNothing) {
   BlockPool pool(0);
   std::vector<int32_t> blocks;
-  EXPECT_FALSE(pool.Take(1, blocks));
-  EXPECT_TRUE(pool.Take(0, blocks));
+  EXPECT_FALSE(pool.Allocate(1, blocks));
+  EXPECT_TRUE(pool.Allocate(0, blocks));
 }
 
 TEST(BlockPoolTest, NeverHandsOutABlockTwice) {
@@ -66,10 +66,10 @@ TEST(BlockPoolTest, NeverHandsOutABlockTwice) {
   for (int i = 0; i < 5000; ++i) {
     if (random() % 2 == 0 || held.empty()) {
       std::vector<int32_t> blocks;
-      if (pool.Take(random() % 8, blocks)) held.push_back(blocks);
+      if (pool.Allocate(random() % 8, blocks)) held.push_back(blocks);
     } else {
       std::swap(held[random() % held.size()], held.back());
-      pool.Give(held.back());
+      pool.Release(held.back());
       held.pop_back();
     }
     std::vector<int32_t> all;

@@ -1,5 +1,5 @@
-// The models that come with the repository: that they load, cost what the definitions say, and
-// still write the same text.
+// The models that come with the repository: that they load, cost what
+// engine/definitions.md#cache-bytes says, and still write the same text.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/hosting/hosted_model.h"

@@ -32,7 +32,7 @@ std::string Detokenize(const TestServer& server, const std::string& model,
 }
 
 grpc::Status GenerateStatus(const TestServer& server, const v1::GenerateRequest& request) {
-  Generation generation(server.inference(), request);
+  GenerateCall generation(server.inference(), request);
   const grpc::Status status = generation.Finish();
   EXPECT_EQ(status.ok(), !generation.messages().empty());
   return status;
@@ -50,7 +50,7 @@ v1::GenerateRequest RandomChoice(const std::vector<int32_t>& tokens, int32_t max
 }
 
 // What every finished stream has in common.
-void CheckStream(const TestServer& server, const TestModel& model, const Generation& stream) {
+void CheckStream(const TestServer& server, const TestModel& model, const GenerateCall& stream) {
   for (const v1::GenerateResponse& message : stream.messages()) {
     EXPECT_EQ(message.has_completion(), &message == &stream.messages().back());
     EXPECT_EQ(ToValidUtf8(message.text()), message.text());
@@ -290,7 +290,7 @@ TEST(GenerateTest, ManyStreamsAtOnceOnThreeModels) {
   }
   TestServer server({.models = models});
   std::vector<std::thread> clients;
-  std::vector<std::unique_ptr<Generation>> streams(30);
+  std::vector<std::unique_ptr<GenerateCall>> streams(30);
   for (size_t i = 0; i < streams.size(); ++i) {
     clients.emplace_back([&, i] {
       v1::GenerateRequest request =

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/attention/cost_model.h"
+#include "engine/backend/serving_model.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
 
@@ -109,11 +109,11 @@ TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
   ModelConfig does_not = SmallModel(AttentionKind::kMla);
   does_not.kv_lora_rank = {1, 2};
   // What GetModel gives for the one that gains by vanilla attention.
-  const auto vanilla_from = [&](std::optional<int64_t> asked) -> std::optional<int64_t> {
+  const auto expand_from = [&](std::optional<int64_t> asked) -> std::optional<int64_t> {
     const TestServer server({.models = {{"gains", gains},
                                         {"does-not", does_not},
                                         {"mha", SmallModel(AttentionKind::kMha)}},
-                             .vanilla_from = asked});
+                             .expand_from = asked});
     std::map<std::string, v1::Model> models;
     for (const std::string name : {"gains", "does-not", "mha"}) {
       v1::GetModelRequest request;
@@ -124,17 +124,17 @@ TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
     }
     EXPECT_THAT(models["gains"].latent_forms(), ElementsAre("factored", "premultiplied"));
     EXPECT_THAT(models["does-not"].latent_forms(), ElementsAre("premultiplied", "premultiplied"));
-    EXPECT_FALSE(models["does-not"].has_vanilla_from());
+    EXPECT_FALSE(models["does-not"].has_expand_from());
     EXPECT_THAT(models["mha"].latent_forms(), IsEmpty());
-    EXPECT_FALSE(models["mha"].has_vanilla_from());
-    if (!models["gains"].has_vanilla_from()) return std::nullopt;
-    return models["gains"].vanilla_from();
+    EXPECT_FALSE(models["mha"].has_expand_from());
+    if (!models["gains"].has_expand_from()) return std::nullopt;
+    return models["gains"].expand_from();
   };
-  EXPECT_THAT(vanilla_from({}), Optional(AllOf(Ge(0), Lt(64))));
-  EXPECT_EQ(vanilla_from(0), 0);
-  EXPECT_EQ(vanilla_from(63), 63);
-  EXPECT_EQ(vanilla_from(64), std::nullopt);  // which no prompt reaches
-  EXPECT_EQ(vanilla_from(kNeverVanilla), std::nullopt);
+  EXPECT_THAT(expand_from({}), Optional(AllOf(Ge(0), Lt(64))));
+  EXPECT_EQ(expand_from(0), 0);
+  EXPECT_EQ(expand_from(63), 63);
+  EXPECT_EQ(expand_from(64), std::nullopt);  // which no prompt reaches
+  EXPECT_EQ(expand_from(kNeverExpand), std::nullopt);
 }
 
 // Calls every method that takes a model.
@@ -152,7 +152,7 @@ std::vector<grpc::Status> CallEverything(const TestServer& server, const std::st
   call(server.inference(), &Inference::Tokenize, v1::TokenizeRequest(), v1::TokenizeResponse());
   call(server.inference(), &Inference::Detokenize, v1::DetokenizeRequest(),
        v1::DetokenizeResponse());
-  Generation generation(server.inference(), Greedy(model, "a", 1));
+  GenerateCall generation(server.inference(), Greedy(model, "a", 1));
   statuses.push_back(generation.Finish());
   if (!empty_is_all) {
     call(server.kv_cache(), &KvCache::GetKvCacheStats, v1::GetKvCacheStatsRequest(),
@@ -252,9 +252,9 @@ TEST(KvCacheServiceTest, ListsLiveSequencesInPages) {
   EXPECT_EQ(all.sequences_size(), 0);
   EXPECT_EQ(all.next_page_token(), "");
 
-  std::vector<std::unique_ptr<Generation>> streams;
+  std::vector<std::unique_ptr<GenerateCall>> streams;
   for (int i = 0; i < 5; ++i) {
-    streams.push_back(std::make_unique<Generation>(
+    streams.push_back(std::make_unique<GenerateCall>(
         server.inference(), Greedy("endless", std::string(i, 'a'), kEndlessPositions - 10)));
     if (i < 2) {
       ASSERT_TRUE(streams.back()->Read());

@@ -92,7 +92,7 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   const std::string config = WriteConfig(
       "model = \"file=/none\"\nlisten = \"file:1\"\nkv-cache-bytes = \"none\"\n"
       "dtype = \"none\"\nkv-dtype = \"none\"\nblock-positions = 0\nmax-batch-tokens = 0\n"
-      "max-running = 0\nmax-waiting = 0\nvanilla-from = \"none\"\nthreads = 0\ndrain-timeout = -1\n"
+      "max-running = 0\nmax-waiting = 0\nexpand-from = \"none\"\nthreads = 0\ndrain-timeout = -1\n"
       "log-level = \"none\"\nlog-format = \"none\"\n");
   SetVariable("TRIPTYCH_CONFIG", config);
   SetVariable("TRIPTYCH_MODEL", "a=" + path_ + ",kv-cache-bytes=1MiB;b=" + path_);
@@ -104,7 +104,7 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   SetVariable("TRIPTYCH_MAX_BATCH_TOKENS", "128");
   SetVariable("TRIPTYCH_MAX_RUNNING", "5");
   SetVariable("TRIPTYCH_MAX_WAITING", "6");
-  SetVariable("TRIPTYCH_VANILLA_FROM", "12");
+  SetVariable("TRIPTYCH_EXPAND_FROM", "12");
   SetVariable("TRIPTYCH_THREADS", "3");
   SetVariable("TRIPTYCH_DRAIN_TIMEOUT", "1.5");
   SetVariable("TRIPTYCH_LOG_LEVEL", "error");
@@ -116,8 +116,8 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   EXPECT_EQ(options.listen, "0.0.0.0:7");
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
-  EXPECT_EQ(options.vanilla_from, 12);
-  EXPECT_EQ(options.engine.block_positions, 32);
+  EXPECT_EQ(options.backend.expand_from, 12);
+  EXPECT_EQ(options.backend.block_positions, 32);
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 5);
   EXPECT_EQ(options.engine.max_waiting, 6);

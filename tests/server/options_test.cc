@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/cost_model.h"
+#include "engine/backend/serving_model.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych {
@@ -280,8 +280,8 @@ TEST_F(ServerOptionsTest, Defaults) {
   EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
   EXPECT_EQ(options.weight_format, std::nullopt);
   EXPECT_EQ(options.cache_format, std::nullopt);
-  EXPECT_TRUE(options.device.is_cpu());
-  EXPECT_EQ(options.vanilla_from, std::nullopt);
+  EXPECT_EQ(options.device, "cpu");
+  EXPECT_EQ(options.backend.expand_from, std::nullopt);
   EXPECT_GE(options.threads, 1);
   EXPECT_EQ(options.drain_timeout, std::chrono::seconds(30));
   EXPECT_EQ(options.log_format, LogFormat::kText);
@@ -303,7 +303,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "float32",
                                "--device",
                                "cpu",
-                               "--vanilla-from",
+                               "--expand-from",
                                "0",
                                "--block-positions",
                                "32",
@@ -330,8 +330,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
-  EXPECT_EQ(options.vanilla_from, 0);
-  EXPECT_EQ(options.engine.block_positions, 32);
+  EXPECT_EQ(options.backend.expand_from, 0);
+  EXPECT_EQ(options.backend.block_positions, 32);
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 8);
   EXPECT_EQ(options.engine.max_waiting, 9);
@@ -342,12 +342,12 @@ TEST_F(ServerOptionsTest, EveryFlag) {
 }
 
 TEST_F(ServerOptionsTest, VanillaFrom) {
-  const auto vanilla_from = [&](const std::string& value) {
-    return Parse({"--model", "a=" + path_, "--vanilla-from", value}).options.vanilla_from;
+  const auto expand_from = [&](const std::string& value) {
+    return Parse({"--model", "a=" + path_, "--expand-from", value}).options.backend.expand_from;
   };
-  EXPECT_EQ(vanilla_from("auto"), std::nullopt);
-  EXPECT_EQ(vanilla_from("never"), kNeverVanilla);
-  EXPECT_EQ(vanilla_from("123"), 123);
+  EXPECT_EQ(expand_from("auto"), std::nullopt);
+  EXPECT_EQ(expand_from("never"), kNeverExpand);
+  EXPECT_EQ(expand_from("123"), 123);
 }
 
 TEST_F(ServerOptionsTest, ConfigFile) {
@@ -375,7 +375,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
   for (const std::string flag :
        {"--model", "--listen", "--kv-cache-bytes", "--dtype", "--kv-dtype", "--block-positions",
         "--max-batch-tokens", "--max-running", "--max-waiting", "--threads", "--drain-timeout",
-        "--device", "--vanilla-from", "--log-level", "--log-format", "--config"}) {
+        "--device", "--expand-from", "--log-level", "--log-format", "--config"}) {
     EXPECT_THAT(parsed.out, HasSubstr(flag));
   }
   for (const std::string settings : {"kv-cache-bytes=SIZE", "attention=mha",
@@ -420,12 +420,12 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--kv-dtype", "int8"}, "--kv-dtype"},
       {{"--model", model, "--device", "gpu"}, "--device: gpu is not available in this LibTorch"},
       {{"--model", model, "--device", "cuda:99"}, "--device: cuda:99 is not available"},
-      {{"--model", model, "--vanilla-from", "-1"},
-       "--vanilla-from: \"-1\" is not a position; allowed: auto, never, integers from 0 to "},
-      {{"--model", model, "--vanilla-from", "always"}, "--vanilla-from: \"always\""},
-      {{"--model", model, "--vanilla-from", "1.5"}, "--vanilla-from: \"1.5\""},
-      {{"--model", model, "--vanilla-from="}, "--vanilla-from"},
-      {{"--model", model, "--vanilla-from", "9223372036854775808"}, "--vanilla-from"},
+      {{"--model", model, "--expand-from", "-1"},
+       "--expand-from: \"-1\" is not a position; allowed: auto, never, integers from 0 to "},
+      {{"--model", model, "--expand-from", "always"}, "--expand-from: \"always\""},
+      {{"--model", model, "--expand-from", "1.5"}, "--expand-from: \"1.5\""},
+      {{"--model", model, "--expand-from="}, "--expand-from"},
+      {{"--model", model, "--expand-from", "9223372036854775808"}, "--expand-from"},
       {{"--model", model, "--block-positions", "0"}, "--block-positions"},
       {{"--model", model, "--max-batch-tokens", "-3"}, "--max-batch-tokens"},
       {{"--model", model, "--max-running", "1.5"}, "--max-running"},

@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "client/client.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/conversion.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
@@ -129,7 +130,7 @@ class ServerProcessTest : public testing::Test {
 
 TEST_F(ServerProcessTest, LogsOneLinePerModel) {
   ServerProcess server(
-      Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB", "--vanilla-from", "12"}));
+      Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB", "--expand-from", "12"}));
   ASSERT_NE(server.address(), "");
   ASSERT_THAT(server.lines(), SizeIs(4));
   const std::vector<TestModel> models = OneOfEachKind();
@@ -184,7 +185,7 @@ TEST_F(ServerProcessTest, ASignalLetsLiveStreamsEnd) {
     ServerProcess server(Models({"endless"}));
     const auto stub = server.Inference();
     constexpr int32_t kTokens = 2000;
-    Generation stream(*stub, Greedy("", "a", kTokens));
+    GenerateCall stream(*stub, Greedy("", "a", kTokens));
     ASSERT_TRUE(stream.Read());
     server.Signal(signal);
     const grpc::Status status = stream.Finish();
@@ -223,7 +224,7 @@ TEST_F(ServerProcessTest, ASignalEndsTheLoadingOfModels) {
 TEST_F(ServerProcessTest, AfterTheDrainTimeoutItEndsAllTheSame) {
   ServerProcess server(Models({"endless"}, {"--drain-timeout", "0.1"}));
   const auto stub = server.Inference();
-  Generation stream(*stub, Greedy("", "a", kEndlessPositions - 10));
+  GenerateCall stream(*stub, Greedy("", "a", kEndlessPositions - 10));
   ASSERT_TRUE(stream.Read());
   server.Signal(SIGTERM);
   EXPECT_THAT(stream.Finish().error_code(),
@@ -235,7 +236,7 @@ TEST_F(ServerProcessTest, AfterTheDrainTimeoutItEndsAllTheSame) {
 TEST_F(ServerProcessTest, ASecondSignalEndsItAtOnce) {
   ServerProcess server(Models({"endless"}, {"--drain-timeout", "3600"}));
   const auto stub = server.Inference();
-  Generation stream(*stub, Greedy("", "a", kEndlessPositions - 10));
+  GenerateCall stream(*stub, Greedy("", "a", kEndlessPositions - 10));
   ASSERT_TRUE(stream.Read());
   server.Signal(SIGTERM);
   ASSERT_NE(server.ReadUntil("draining"), "");
@@ -317,7 +318,7 @@ TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {
   const ServerProcess server(arguments);
   ASSERT_NE(server.address(), "");
   const auto models = v1::ModelService::NewStub(client::Connect(server.address()));
-  std::vector<std::unique_ptr<Generation>> generations;
+  std::vector<std::unique_ptr<GenerateCall>> generations;
   for (size_t i = 0; i < ways.size(); ++i) {
     const Way& way = ways[i];
     EXPECT_THAT(server.lines()[i], HasSubstr("model " + way.name + ": " + way.logged));

@@ -33,7 +33,7 @@ bool IsIdle(const v1::KvCacheStats& stats) {
 
 TEST(ServerTest, ACancelFreesTheBlocks) {
   const TestServer server(OneEndlessModel());
-  Generation stream(server.inference(), Endless());
+  GenerateCall stream(server.inference(), Endless());
   ASSERT_TRUE(stream.Read());
   EXPECT_GT(server.Stats("endless").used_bytes(), 0);
   stream.Cancel();
@@ -43,9 +43,9 @@ TEST(ServerTest, ACancelFreesTheBlocks) {
 
 TEST(ServerTest, ACancelWhileQueuedLeavesTheQueue) {
   const TestServer server({.models = {EndlessModel()}, .max_running = 1});
-  Generation running(server.inference(), Endless());
+  GenerateCall running(server.inference(), Endless());
   ASSERT_TRUE(running.Read());
-  Generation queued(server.inference(), Endless());
+  GenerateCall queued(server.inference(), Endless());
   ASSERT_TRUE(server.WaitForStats(
       "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 1; }));
   queued.Cancel();
@@ -58,7 +58,7 @@ TEST(ServerTest, ACancelWhileQueuedLeavesTheQueue) {
 TEST(ServerTest, CancelsAtAnyMomentLeaveNothing) {
   const TestServer server(OneEndlessModel());
   for (int i = 0; i < 50; ++i) {
-    Generation stream(server.inference(), Endless());
+    GenerateCall stream(server.inference(), Endless());
     for (int read = 0; read < i % 3; ++read) ASSERT_TRUE(stream.Read());
     stream.Cancel();
     EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
@@ -68,20 +68,20 @@ TEST(ServerTest, CancelsAtAnyMomentLeaveNothing) {
 
 TEST(ServerTest, ADeadlineFreesTheBlocks) {
   const TestServer server(OneEndlessModel());
-  Generation stream(server.inference(), Endless(), 200ms);
+  GenerateCall stream(server.inference(), Endless(), 200ms);
   EXPECT_EQ(stream.Finish().error_code(), StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
 }
 
 TEST(ServerTest, AFullQueueSaysWhenToTryAgain) {
   const TestServer server({.models = {EndlessModel()}, .max_running = 1, .max_waiting = 1});
-  Generation running(server.inference(), Endless());
+  GenerateCall running(server.inference(), Endless());
   ASSERT_TRUE(running.Read());
-  Generation queued(server.inference(), Endless());
+  GenerateCall queued(server.inference(), Endless());
   ASSERT_TRUE(server.WaitForStats(
       "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 1; }));
 
-  Generation refused(server.inference(), Endless());
+  GenerateCall refused(server.inference(), Endless());
   const grpc::Status status = refused.Finish();
   EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL"));
   const auto retry = GetDetail<google::rpc::RetryInfo>(status);
@@ -112,7 +112,7 @@ TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
   constexpr int32_t kTokens = 20'000;
   v1::GenerateRequest request = Greedy("", "a", kTokens);
   request.set_logprobs(20);
-  Generation slow(*stub, request);
+  GenerateCall slow(*stub, request);
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(Generate(server.inference(), Greedy("", "b", 100))->tokens(), SizeIs(100));
   }
@@ -125,9 +125,9 @@ TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
 TEST(ServerTest, DrainingLetsLiveStreamsEnd) {
   TestServer server(OneEndlessModel());
   constexpr int32_t kTokens = 2000;
-  std::vector<std::unique_ptr<Generation>> streams;
+  std::vector<std::unique_ptr<GenerateCall>> streams;
   for (int i = 0; i < 3; ++i) {
-    streams.push_back(std::make_unique<Generation>(server.inference(), Greedy("", "a", kTokens)));
+    streams.push_back(std::make_unique<GenerateCall>(server.inference(), Greedy("", "a", kTokens)));
     ASSERT_TRUE(streams.back()->Read());
   }
   std::future<bool> drained =
@@ -146,7 +146,7 @@ TEST(ServerTest, DrainingRefusesNewRequests) {
   for (const std::string service : {"", kServices[0], kServices[1], kServices[2]}) {
     EXPECT_EQ(server.Health(service), HealthCheckResponse::SERVING) << service;
   }
-  Generation live(server.inference(), Endless());
+  GenerateCall live(server.inference(), Endless());
   ASSERT_TRUE(live.Read());
   std::future<bool> drained =
       std::async(std::launch::async, [&] { return server.Shutdown(kForever); });
@@ -160,7 +160,7 @@ TEST(ServerTest, DrainingRefusesNewRequests) {
   // Said before the engine hears of it, so that a request may still slip in: it is a short one.
   grpc::Status status;
   do {
-    Generation refused(server.inference(), Greedy("", "a", 1));
+    GenerateCall refused(server.inference(), Greedy("", "a", 1));
     status = refused.Finish();
     ASSERT_LT(std::chrono::steady_clock::now(), end);
   } while (status.ok());
@@ -183,9 +183,9 @@ TEST(ServerTest, DrainingRefusesNewRequests) {
 
 TEST(ServerTest, AfterTheDrainTimeoutWhatIsLiveIsEnded) {
   TestServer server({.models = {EndlessModel()}, .max_running = 2});
-  std::vector<std::unique_ptr<Generation>> streams;
+  std::vector<std::unique_ptr<GenerateCall>> streams;
   for (int i = 0; i < 4; ++i) {  // two of them wait
-    streams.push_back(std::make_unique<Generation>(server.inference(), Endless()));
+    streams.push_back(std::make_unique<GenerateCall>(server.inference(), Endless()));
     if (i < 2) {
       ASSERT_TRUE(streams.back()->Read());
     }
@@ -197,13 +197,13 @@ TEST(ServerTest, AfterTheDrainTimeoutWhatIsLiveIsEnded) {
   }
   EXPECT_FALSE(drained.get());
 
-  Generation late(server.inference(), Endless());
+  GenerateCall late(server.inference(), Endless());
   EXPECT_EQ(late.Finish().error_code(), StatusCode::UNAVAILABLE);
 }
 
 TEST(ServerTest, EndsWithoutAShutdown) {
   auto server = std::make_unique<TestServer>(OneEndlessModel());
-  Generation stream(server->inference(), Endless());
+  GenerateCall stream(server->inference(), Endless());
   ASSERT_TRUE(stream.Read());
   server.reset();
   EXPECT_FALSE(stream.Finish().ok());

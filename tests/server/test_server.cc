@@ -22,7 +22,7 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
   options.engine.max_batch_tokens = test.max_batch_tokens;
   options.engine.max_running = test.max_running;
   options.engine.max_waiting = test.max_waiting;
-  options.vanilla_from = test.vanilla_from;
+  options.backend.expand_from = test.expand_from;
   return options;
 }
 
@@ -132,39 +132,39 @@ v1::GenerateRequest Greedy(const std::string& model, const std::string& text,
   return request;
 }
 
-Generation::Generation(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
-                       std::chrono::milliseconds deadline) {
+GenerateCall::GenerateCall(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
+                           std::chrono::milliseconds deadline) {
   context_.set_deadline(std::chrono::system_clock::now() + deadline);
   reader_ = stub.Generate(&context_, request);
 }
 
-Generation::~Generation() {
+GenerateCall::~GenerateCall() {
   if (status_) return;
   context_.TryCancel();
   Finish();
 }
 
-bool Generation::Read() {
+bool GenerateCall::Read() {
   v1::GenerateResponse message;
   if (!reader_->Read(&message)) return false;
   messages_.push_back(std::move(message));
   return true;
 }
 
-grpc::Status Generation::Finish() {
+grpc::Status GenerateCall::Finish() {
   while (Read()) {
   }
   status_ = reader_->Finish();
   return *status_;
 }
 
-std::string Generation::text() const {
+std::string GenerateCall::text() const {
   std::string text;
   for (const v1::GenerateResponse& message : messages_) text += message.text();
   return text;
 }
 
-std::vector<int32_t> Generation::tokens() const {
+std::vector<int32_t> GenerateCall::tokens() const {
   std::vector<int32_t> tokens;
   for (const v1::GenerateResponse& message : messages_) {
     tokens.insert(tokens.end(), message.token_ids().begin(), message.token_ids().end());
@@ -172,7 +172,7 @@ std::vector<int32_t> Generation::tokens() const {
   return tokens;
 }
 
-std::vector<v1::TokenLogprobs> Generation::logprobs() const {
+std::vector<v1::TokenLogprobs> GenerateCall::logprobs() const {
   std::vector<v1::TokenLogprobs> logprobs;
   for (const v1::GenerateResponse& message : messages_) {
     logprobs.insert(logprobs.end(), message.logprobs().begin(), message.logprobs().end());
@@ -180,15 +180,15 @@ std::vector<v1::TokenLogprobs> Generation::logprobs() const {
   return logprobs;
 }
 
-std::string Generation::Trailer(const std::string& name) const {
+std::string GenerateCall::Trailer(const std::string& name) const {
   const auto& trailers = context_.GetServerTrailingMetadata();
   const auto found = trailers.find(name);
   return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
-std::unique_ptr<Generation> Generate(v1::InferenceService::Stub& stub,
-                                     const v1::GenerateRequest& request) {
-  auto generation = std::make_unique<Generation>(stub, request);
+std::unique_ptr<GenerateCall> Generate(v1::InferenceService::Stub& stub,
+                                       const v1::GenerateRequest& request) {
+  auto generation = std::make_unique<GenerateCall>(stub, request);
   const grpc::Status status = generation->Finish();
   EXPECT_TRUE(status.ok()) << status.error_message();
   EXPECT_FALSE(generation->messages().empty());

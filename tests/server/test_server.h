@@ -59,7 +59,7 @@ struct TestServerOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
   int64_t max_waiting = 1024;
-  std::optional<int64_t> vanilla_from = {};
+  std::optional<int64_t> expand_from = {};
 };
 
 class TestServer {
@@ -100,11 +100,11 @@ v1::GenerateRequest Greedy(const std::string& model, const std::string& text,
                            int32_t max_new_tokens);
 
 // A Generate call in progress. Cancelled if it is destroyed before its end.
-class Generation {
+class GenerateCall {
  public:
-  Generation(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
-             std::chrono::milliseconds deadline = kForever);
-  ~Generation();
+  GenerateCall(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
+               std::chrono::milliseconds deadline = kForever);
+  ~GenerateCall();
 
   // Waits for one more message. False at the end.
   bool Read();
@@ -130,8 +130,8 @@ class Generation {
 };
 
 // Runs a call to its end, which is to be OK.
-std::unique_ptr<Generation> Generate(v1::InferenceService::Stub& stub,
-                                     const v1::GenerateRequest& request);
+std::unique_ptr<GenerateCall> Generate(v1::InferenceService::Stub& stub,
+                                       const v1::GenerateRequest& request);
 
 // Calls a unary method of a stub: Call(stub, &Stub::Method, request, &response).
 template <typename Stub, typename Request, typename Response>

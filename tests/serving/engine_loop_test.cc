@@ -11,9 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/text/tokenizer.h"
+#include "engine/serving/engine.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -28,16 +29,15 @@ constexpr int64_t kEndless = 100'000;
 
 std::unique_ptr<Engine> MakeEngine() {
   return std::make_unique<Engine>(
-      std::make_unique<FakeModel>(FakeModel::Shape{.max_positions = 2 * kEndless,
-                                                   .blocks = 2 * kEndless / 16,
-                                                   .block_positions = 16}),
-      std::make_shared<const ByteTokenizer>(), EngineOptions{});
+      std::make_unique<FakeModel>(FakeModel::Shape{
+          .max_positions = 2 * kEndless, .blocks = 2 * kEndless / 16, .block_positions = 16}),
+      TestTokenizer(), EngineOptions{});
 }
 
 Request Greedy(std::string id, int64_t max_new_tokens) {
   Request request;
   request.id = std::move(id);
-  request.prompt = {ByteTokenizer::kBegin, 1, 2, 3};
+  request.prompt = {kBeginToken, 1, 2, 3};
   request.max_new_tokens = max_new_tokens;
   request.sampling.temperature = 0;
   request.ignore_eos = true;

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "engine/serving/engine.h"
-#include "engine/text/tokenizer.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -31,8 +31,7 @@ class FakeEngine {
       : shape_(shape) {
     auto owned = std::make_unique<FakeModel>(shape);
     model = owned.get();
-    engine = std::make_unique<Engine>(std::move(owned), std::make_shared<const ByteTokenizer>(),
-                                      options);
+    engine = std::make_unique<Engine>(std::move(owned), TestTokenizer(), options);
   }
 
   std::shared_ptr<RecordingSink> Submit(const Request& request) {
@@ -114,8 +113,8 @@ TEST(EngineOnFakeModel, AsksForTheRowsOfAStepAndNoOthers) {
   fake.Submit(Greedy("a", 11, 3));
   fake.Run();
   // A prompt in chunks, whose last row samples; then a token at a time.
-  EXPECT_THAT(steps, testing::ElementsAre("0+8/11 -> 0", "8+3/11 -> 1", "11+1/11 -> 1",
-                                          "12+1/11 -> 1"));
+  EXPECT_THAT(steps,
+              testing::ElementsAre("0+8/11 -> 0", "8+3/11 -> 1", "11+1/11 -> 1", "12+1/11 -> 1"));
 }
 
 TEST(EngineOnFakeModel, AThrowingStepFailsItsOwnRequestsAndFreesTheirBlocks) {

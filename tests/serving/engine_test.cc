@@ -13,6 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/cpu/cache_memory.h"
+#include "engine/backend/tensors/tensor_model.h"
+#include "engine/decoder/decoder.h"
 #include "engine/hosting/hosted_model.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
@@ -20,6 +23,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -29,9 +33,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A log-probability is a logit less the logarithm of a sum: each may be off by section 8's 1e-5.
+// A log-probability is a logit less the logarithm of a sum: each may be off by 1e-5
+// (engine/definitions.md#order-of-summation).
 constexpr double kLogprobs = 2e-5;
-// A choice between two tokens whose logits are nearer than this is open (section 8).
+// A choice between two tokens whose logits are nearer than this is open
+// (engine/definitions.md#order-of-summation).
 constexpr double kOpenGap = 1e-3;
 
 constexpr int64_t kBlockPositions = 4;
@@ -40,7 +46,7 @@ std::vector<int32_t> Prompt(int64_t length, uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::vector<int32_t> prompt(length);
   for (int32_t& token : prompt) token = static_cast<int32_t>(generator() % 256);
-  prompt[0] = ByteTokenizer::kBegin;
+  prompt[0] = kBeginToken;
   return prompt;
 }
 
@@ -217,7 +223,7 @@ class EngineTest : public testing::TestWithParam<NamedConfig> {
 
 // ---- Accounting ----------------------------------------------------------------------------
 
-// Section 6, by hand.
+// engine/definitions.md#cache-bytes, by hand.
 int64_t RowElementsByDefinition(const ModelConfig& config, int64_t layer) {
   switch (config.attention) {
     case AttentionKind::kMha:
@@ -379,16 +385,16 @@ TEST_P(EngineTest, BatchChunksAndPreemptionChangeNothing) {
     alone.push_back(RunOne(*model_.Make(model_.Options()), request));
   }
 
-  EngineOptions together = model_.Options();
-  EngineOptions chunked = model_.Options();
+  EngineSetup together = model_.Options();
+  EngineSetup chunked = model_.Options();
   chunked.max_batch_tokens = 5;
-  EngineOptions single_rows = model_.Options();
+  EngineSetup single_rows = model_.Options();
   single_rows.max_batch_tokens = 1;
   // The longest takes 13 blocks in the end, all together 54.
-  EngineOptions preempted = model_.Options(14);
-  EngineOptions preempted_chunked = model_.Options(15);
+  EngineSetup preempted = model_.Options(14);
+  EngineSetup preempted_chunked = model_.Options(15);
   preempted_chunked.max_batch_tokens = 7;
-  for (const EngineOptions& options :
+  for (const EngineSetup& options :
        {together, chunked, single_rows, preempted, preempted_chunked}) {
     SCOPED_TRACE("tokens " + std::to_string(options.max_batch_tokens) + ", bytes " +
                  std::to_string(options.kv_cache_bytes));
@@ -481,18 +487,18 @@ TEST_P(EngineTest, ScoringAndGeneratingTogetherSurvivesPreemption) {
 TEST_P(EngineTest, EndTokenStopsUnlessIgnored) {
   const auto engine = model_.Make(model_.Options());
   Request request = Greedy("r", Prompt(5, 8), 6);
-  request.sampling.logit_bias = {{ByteTokenizer::kEnd, 1000.0f}};
+  request.sampling.logit_bias = {{kEndToken, 1000.0f}};
   request.ignore_eos = false;
   const auto stopped = RunOne(*engine, request);
   EXPECT_EQ(stopped->completion->reason, FinishReason::kStop);
   EXPECT_EQ(stopped->completion->stop, std::nullopt);
-  EXPECT_THAT(stopped->tokens, ElementsAre(ByteTokenizer::kEnd));
+  EXPECT_THAT(stopped->tokens, ElementsAre(kEndToken));
   EXPECT_EQ(stopped->text, "");
   request.ignore_eos = true;
   const auto ignored = RunOne(*engine, request);
   EXPECT_EQ(ignored->completion->reason, FinishReason::kLength);
   EXPECT_EQ(ignored->tokens.size(), 6u);
-  EXPECT_THAT(ignored->tokens, Each(ByteTokenizer::kEnd));
+  EXPECT_THAT(ignored->tokens, Each(kEndToken));
 }
 
 TEST_P(EngineTest, StopStringsEndTheTextBeforeThem) {

@@ -1,5 +1,6 @@
 // A serving model without weights: its next token is a function of the sequence so far, read back
-// out of its cache, so that a wrong block, a stale row or a mixed-up sequence shows in what it says.
+// out of its cache, so that a wrong block, a stale row or a mixed-up sequence shows in what it
+// says.
 #ifndef TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
 #define TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
 
@@ -54,8 +55,7 @@ class FakeModel final : public ServingModel {
     for (const StepInput::Sequence& sequence : step.sequences) {
       for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p, ++token) {
         At(sequence, p) = step.ids[token];
-        if (row == step.logit_rows.size() ||
-            step.logit_rows[row] != static_cast<int64_t>(token)) {
+        if (row == step.logit_rows.size() || step.logit_rows[row] != static_cast<int64_t>(token)) {
           continue;
         }
         uint64_t hash = p + 1;

@@ -1,6 +1,6 @@
-// What the definitions say, computed in float64 with plain loops. Independent of the engine: no
-// tensor library, no shared code but the config. Slow on purpose; everything is recomputed from the
-// inputs and no intermediate is reused.
+// What engine/definitions.md says, computed in float64 with plain loops. Independent of the engine:
+// no tensor library, no shared code but the config. Slow on purpose; everything is recomputed from
+// the inputs and no intermediate is reused.
 #ifndef TRIPTYCH_TESTS_SUPPORT_ORACLE_H_
 #define TRIPTYCH_TESTS_SUPPORT_ORACLE_H_
 
@@ -44,7 +44,7 @@ struct Masking {
   int64_t causal_shift = 0;  // anything but 0 is a mistake: i sees positions 0 to i + causal_shift
 };
 
-// Sections 2 and 3.
+// engine/definitions.md#multi-head-attention and engine/definitions.md#grouped-query-attention.
 struct GroupedAttention {
   int64_t heads = 0;
   int64_t groups = 0;
@@ -61,7 +61,7 @@ struct GroupedAttention {
   Matrix operator()(const Matrix& x, const Matrix& y) const;
 };
 
-// Section 4, vanilla: keys and values of every head are expanded from the latent.
+// engine/definitions.md#vanilla: keys and values of every head are expanded from the latent.
 struct LatentAttention {
   int64_t heads = 0;
   int64_t d_qk = 0;
@@ -89,7 +89,7 @@ void Rotate(const Rotation& rotation, int64_t position, double* x, int64_t dim);
 // grouping and rotary pairs are honoured here, not permuted away.
 using Arrays = std::map<std::string, Matrix>;
 
-// Section 9: logits [length, vocab_size] of a whole sequence.
+// engine/definitions.md#the-decoder: logits [length, vocab_size] of a whole sequence.
 Matrix Logits(const ModelConfig& config, const Arrays& weights, const std::vector<int64_t>& ids);
 
 }  // namespace triptych::oracle

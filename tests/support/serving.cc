@@ -8,8 +8,8 @@
 
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
-#include "engine/text/tokenizer.h"
 #include "tests/support/random_model.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 
@@ -27,7 +27,7 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
                                    const EngineSetup& setup, at::ScalarType dtype, int threads) {
   return std::make_unique<Engine>(MakeServingModel(config, weights, setup, dtype, threads),
-                                  std::make_shared<const ByteTokenizer>(), setup);
+                                  TestTokenizer(), setup);
 }
 
 StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)

@@ -25,7 +25,7 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
                                                const BackendOptions& options,
                                                at::ScalarType dtype = at::kFloat, int threads = 2);
 
-// The same in an engine, with the byte tokenizer.
+// The same in an engine, with TestTokenizer().
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
                                    const EngineSetup& setup, at::ScalarType dtype = at::kFloat,
                                    int threads = 2);
@@ -35,7 +35,8 @@ struct Served {
   const ModelConfig& config;
   const Weights& weights;
   at::ScalarType dtype = at::kFloat;  // of the weights, and of what is computed
-  CacheFormat cache_format = CacheFormat::kFloat32;  // under a dtype of float64 the cache has it too
+  CacheFormat cache_format =
+      CacheFormat::kFloat32;  // under a dtype of float64 the cache has it too
   int64_t block_positions = 16;
   std::optional<int64_t> expand_from = kNeverExpand;
   int threads = 2;

@@ -23,7 +23,7 @@ class CacheMemory {
               CacheFormat format) {
     for (const int64_t width : row_widths) {
       const int64_t bytes = blocks * block_positions * RowBytes(format, width);
-      std::byte* const memory = static_cast<std::byte*>(::operator new (bytes, kAlignment));
+      std::byte* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
       memory_.emplace_back(memory);
       AdviseLargePages(memory, bytes);
       layers_.push_back({.elements = memory,
@@ -40,7 +40,7 @@ class CacheMemory {
  private:
   static constexpr std::align_val_t kAlignment{64};
   struct Free {
-    void operator()(std::byte* memory) const { ::operator delete (memory, kAlignment); }
+    void operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
   };
 
   std::vector<std::unique_ptr<std::byte, Free>> memory_;

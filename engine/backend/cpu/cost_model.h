@@ -1,4 +1,4 @@
-// Which way MLA attends the tokens of a prompt: definitions, section 7.
+// Which way MLA attends the tokens of a prompt: engine/definitions.md#vanilla-or-reduced.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_
 

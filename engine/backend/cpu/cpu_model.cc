@@ -76,7 +76,8 @@ void CpuModel::Embed(const StepInput& step, float* y) {
   const PackedLinear& embedding = weights_.embedding ? *weights_.embedding : weights_.output;
   embedding.CopyWeights(step.ids.data(), tokens, y, *context_);
   if (weights_.positions.empty()) return;
-  AddRows(WeightFormat::kFloat32, weights_.positions.data(), step_.positions.data(), tokens, width, y, *context_);
+  AddRows(WeightFormat::kFloat32, weights_.positions.data(), step_.positions.data(), tokens, width,
+          y, *context_);
 }
 
 void CpuModel::Normalize(const CpuWeights::Norm& norm, const float* x, int64_t rows, float* y) {

@@ -21,9 +21,10 @@ void GroupedLayer::Attend(const float* x, const LayerStep& step, const PagedCach
   float* const qkv = context.workspace.Floats(tokens * width);
   weights_.qkv.Apply(x, tokens, qkv, context);
   if (weights_.rotation != nullptr) {  // keys follow queries
-    RotateHeads(weights_.rotation->data(), step.positions.data(), tokens,
-           {.heads = heads + layout_.groups, .dim = head, .head_stride = head, .row_stride = width},
-           qkv, context);
+    RotateHeads(
+        weights_.rotation->data(), step.positions.data(), tokens,
+        {.heads = heads + layout_.groups, .dim = head, .head_stride = head, .row_stride = width},
+        qkv, context);
   }
   WritePagedRows(qkv + heads * head, width, step.runs, cache, context);
   float* const out = context.workspace.Floats(tokens * heads * layout_.value_width);

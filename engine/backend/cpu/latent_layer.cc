@@ -45,17 +45,17 @@ void LatentLayer::NormAndRotate(const LayerStep& step, float* projected,
   float* const rows = projected + query_width();
   if (!weights_.latent_norm.empty()) {
     RmsNormRows(rows, stride, tokens, shape_.rank, weights_.latent_norm.data(),
-            static_cast<float>(shape_.norm_eps), rows, stride, context);
+                static_cast<float>(shape_.norm_eps), rows, stride, context);
   }
   if (d_rope == 0) return;
   const float* const table = weights_.rotation->data();
   const int64_t head = query_width() / shape_.heads;
   RotateHeads(table, step.positions.data(), tokens,
-         {.heads = 1, .dim = d_rope, .head_stride = 0, .row_stride = stride}, rows + shape_.rank,
-         context);
+              {.heads = 1, .dim = d_rope, .head_stride = 0, .row_stride = stride},
+              rows + shape_.rank, context);
   RotateHeads(table, step.positions.data(), tokens,
-         {.heads = shape_.heads, .dim = d_rope, .head_stride = head, .row_stride = stride},
-         projected + head - d_rope, context);
+              {.heads = shape_.heads, .dim = d_rope, .head_stride = head, .row_stride = stride},
+              projected + head - d_rope, context);
 }
 
 void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,

@@ -1,4 +1,4 @@
-// Multi-head latent attention on kernels (definitions, section 4). Torch-free.
+// Multi-head latent attention on kernels (engine/definitions.md#reduction). Torch-free.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_LATENT_LAYER_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_LATENT_LAYER_H_
 

@@ -14,14 +14,14 @@
 
 namespace triptych {
 
-// One latent layer. `expand`: whether runs may be attended by vanilla attention, where that can pay.
-// `rotation`: the cosines, then the sines [max_positions, 2, d_R / 2]; null where d_R is 0.
+// One latent layer. `expand`: whether runs may be attended by vanilla attention, where that can
+// pay. `rotation`: the cosines, then the sines [max_positions, 2, d_R / 2]; null where d_R is 0.
 std::unique_ptr<const AttentionLayer> PackLatent(
     const LatentShape& shape, const ReducedWeights& weights,
     const std::shared_ptr<const std::vector<float>>& rotation, bool expand);
 
-// Packs float32 or bfloat16 weights in the CPU's memory, and lets go of each tensor as it is packed.
-// `expand_from`: as BackendOptions has it.
+// Packs float32 or bfloat16 weights in the CPU's memory, and lets go of each tensor as it is
+// packed. `expand_from`: as BackendOptions has it.
 CpuWeights PackWeights(const ModelConfig& config, Weights weights,
                        std::optional<int64_t> expand_from);
 

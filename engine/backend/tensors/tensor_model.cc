@@ -91,8 +91,7 @@ TensorModel::TensorModel(const ModelConfig& config, const Weights& weights,
     if (config.attention == AttentionKind::kMla) {
       const LatentShape shape = LatentShapeOf(config, layer);
       attention_.push_back(std::make_unique<ReducedLatentAttention>(
-          shape,
-          Reduce(shape, FindLatent(weights, layer), SmallerForm(shape, config.hidden_size)),
+          shape, Reduce(shape, FindLatent(weights, layer), SmallerForm(shape, config.hidden_size)),
           rotary));
     } else {
       attention_.push_back(std::make_unique<GroupedAttention>(config.num_attention_heads,
@@ -145,7 +144,7 @@ at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int6
                                    .flatten(0, 1)
                                    .narrow(0, 0, sequence.length)
                                    .to(q.scalar_type())
-                                   .unsqueeze(0);  // [1, length, row_width]
+                                   .unsqueeze(0);            // [1, length, row_width]
     const auto heads = [&](int64_t offset, int64_t width) {  // [1, length, G, width]
       return context.narrow(2, offset, layout.groups * width).unflatten(2, {layout.groups, width});
     };

@@ -42,9 +42,9 @@ TEST(LatentLayer, IsVanillaForEitherFormAndForExpandedRuns) {
 
     ReducedWeights reduced = Reduce(shape, weights, SmallerForm(shape, kWidth));
     EXPECT_EQ(reduced.form, rank == 3 ? ReducedForm::kPremultiplied : ReducedForm::kFactored);
-    for (at::Tensor* tensor : {&reduced.q.weight, &reduced.q.bias, &reduced.kv_a.weight,
-                               &reduced.latent_norm, &reduced.uk, &reduced.uv, &reduced.o.weight,
-                               &reduced.o.bias}) {
+    for (at::Tensor* tensor :
+         {&reduced.q.weight, &reduced.q.bias, &reduced.kv_a.weight, &reduced.latent_norm,
+          &reduced.uk, &reduced.uv, &reduced.o.weight, &reduced.o.bias}) {
       if (tensor->defined()) *tensor = tensor->to(at::kFloat);
     }
     const at::Tensor table = rotary.Table().flatten().contiguous();
@@ -61,8 +61,7 @@ TEST(LatentLayer, IsVanillaForEitherFormAndForExpandedRuns) {
                      .expand = {expand}};
       std::iota(step.positions.begin(), step.positions.end(), 0);
       at::Tensor y = at::full({kTokens, kWidth}, std::nan(""), at::kFloat);
-      layer->Attend(narrow.data_ptr<float>(), step, cache.layer(0), context,
-                    y.data_ptr<float>());
+      layer->Attend(narrow.data_ptr<float>(), step, cache.layer(0), context, y.data_ptr<float>());
       EXPECT_LE(WorstRowError(y, expected), kSingle) << "rank " << rank << ", expand " << expand;
     }
   }

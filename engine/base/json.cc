@@ -1,0 +1,100 @@
+#include "engine/base/json.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/quoted.h"
+
+namespace triptych {
+namespace {
+
+constexpr size_t kMaxDepth = 16;
+constexpr size_t kMaxValues = size_t{1} << 20;
+constexpr size_t kShownErrorBytes = 240;  // of what the parser says, which may quote the document
+
+// Builds the document from the parser's events.
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(const std::string& source) : source_(source) {}
+
+  Json Take() { return std::move(root_); }
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(int64_t value) override { return Add(value); }
+  bool number_unsigned(uint64_t value) override { return Add(value); }
+  bool number_float(double value, const std::string&) override { return Add(value); }
+  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool binary(Json::binary_t&) override { return false; }  // JSON has none
+  bool start_object(size_t) override { return Open(Json::object()); }
+  bool end_object() override { return Close(); }
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_array() override { return Close(); }
+  bool key(std::string& name) override {
+    const auto [member, added] = open_.back()->get_ref<Json::object_t&>().emplace(name, nullptr);
+    if (!added) throw LoadError(source_ + ": names " + Quoted(name) + " twice");
+    member_ = &member->second;
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    throw LoadError(source_ + ": not valid JSON: " + Printable(error.what(), kShownErrorBytes));
+  }
+
+ private:
+  // Puts a value where the next one belongs.
+  bool Add(Json value) {
+    Place(std::move(value));
+    return true;
+  }
+
+  Json* Place(Json value) {
+    if (++values_ > kMaxValues) {
+      throw LoadError(source_ + ": holds more than " + std::to_string(kMaxValues) + " values");
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_object()) {
+      *member_ = std::move(value);
+      return member_;
+    }
+    return &open_.back()->get_ref<Json::array_t&>().emplace_back(std::move(value));
+  }
+
+  bool Open(Json container) {
+    if (open_.size() == kMaxDepth) throw LoadError(source_ + ": is nested too deeply");
+    open_.push_back(Place(std::move(container)));
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& source_;
+  Json root_;
+  // The objects and arrays that the next value is inside of; none moves while it is open, for
+  // nothing is added around it.
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;  // the member that was named last
+  size_t values_ = 0;
+};
+
+}  // namespace
+
+Json ParseJson(std::string_view text, const std::string& source) {
+  Builder builder(source);
+  Json::sax_parse(text, &builder);
+  return builder.Take();
+}
+
+std::string ShownJson(const Json& value) {
+  return Printable(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace triptych

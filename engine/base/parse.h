@@ -1,0 +1,37 @@
+// Numbers that are written in text. Torch-free.
+#ifndef TRIPTYCH_ENGINE_BASE_PARSE_H_
+#define TRIPTYCH_ENGINE_BASE_PARSE_H_
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+
+namespace triptych {
+
+// All of `text` as a number: decimal, without blanks or a plus sign. Neither NaN nor an infinity is
+// a number.
+template <typename Number>
+std::optional<Number> ParseNumber(std::string_view text) {
+  Number value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || after != end) return std::nullopt;
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (!std::isfinite(value)) return std::nullopt;
+  }
+  return value;
+}
+
+// All of `text` as a number from `low` to `high`.
+template <typename Number>
+std::optional<Number> ParseNumber(std::string_view text, Number low, Number high) {
+  const std::optional<Number> value = ParseNumber<Number>(text);
+  return value && *value >= low && *value <= high ? value : std::nullopt;
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BASE_PARSE_H_

@@ -1,0 +1,46 @@
+// The ranges of a request's fields, as the wire contract (proto/triptych/v1/inference.proto) states
+// them: the server validates by them, and the client's flags name them. Torch-free.
+#ifndef TRIPTYCH_ENGINE_BASE_REQUEST_LIMITS_H_
+#define TRIPTYCH_ENGINE_BASE_REQUEST_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace triptych {
+
+// The values from `low` (or only above it) to `high`.
+template <typename T>
+struct Range {
+  T low;
+  T high;
+  bool above_low = false;
+
+  constexpr bool Contains(T value) const {
+    return (above_low ? value > low : value >= low) && value <= high;  // NaN is in none
+  }
+};
+
+namespace limits {
+
+inline constexpr int32_t kInt32Max = std::numeric_limits<int32_t>::max();
+
+inline constexpr Range<int32_t> kNewTokens = {1, kInt32Max};
+inline constexpr Range<float> kTemperature = {0, 100};
+inline constexpr Range<int32_t> kTopK = {0, kInt32Max};
+inline constexpr Range<float> kTopP = {0, 1, /*above_low=*/true};
+inline constexpr Range<float> kMinP = {0, 1};
+inline constexpr Range<float> kRepetitionPenalty = {0, 100, /*above_low=*/true};
+inline constexpr Range<float> kPresencePenalty = {-100, 100};
+inline constexpr Range<float> kFrequencyPenalty = {-100, 100};
+inline constexpr Range<float> kLogitBias = {-1000, 1000};
+inline constexpr Range<int32_t> kLogprobs = {0, 20};
+inline constexpr size_t kMaxStops = 16;
+inline constexpr Range<size_t> kStopBytes = {1, 256};
+inline constexpr Range<int32_t> kPageSize = {0, 1000};             // 0: the default
+inline constexpr Range<int64_t> kWatchInterval = {50, 3'600'000};  // milliseconds
+
+}  // namespace limits
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BASE_REQUEST_LIMITS_H_

@@ -1,0 +1,76 @@
+#include "engine/checkpoint/json_fields.h"
+
+#include <sstream>
+
+#include "engine/base/quoted.h"
+
+namespace triptych {
+
+JsonFields::JsonFields(Json object, std::string source)
+    : object_(std::move(object)), source_(std::move(source)) {
+  if (!object_.is_object()) throw LoadError(source_ + ": must hold a JSON object");
+}
+
+void JsonFields::Refuse(const std::string& field, const std::string& value,
+                        const std::string& allowed) const {
+  throw LoadError(source_ + ": " + field + " is " + value + "; " + allowed);
+}
+
+void JsonFields::RefuseValue(const std::string& field, const Json& value,
+                             const std::string& allowed) const {
+  Refuse(field, ShownJson(value), allowed);
+}
+
+Json JsonFields::Take(const std::string& field, const Json& fallback) {
+  const auto it = object_.find(field);
+  if (it == object_.end()) {
+    if (fallback.is_null()) throw LoadError(source_ + ": " + field + " is missing");
+    return fallback;
+  }
+  Json value = std::move(*it);
+  object_.erase(it);
+  return value;
+}
+
+int64_t JsonFields::Int(const std::string& field, int64_t min, int64_t max, const Json& fallback) {
+  return CheckedInt(field, Take(field, fallback), min, max);
+}
+
+int64_t JsonFields::CheckedInt(const std::string& field, const Json& value, int64_t min,
+                               int64_t max) const {
+  const std::string allowed =
+      "allowed: an integer from " + std::to_string(min) + " to " + std::to_string(max);
+  if (!value.is_number_integer()) RefuseValue(field, value, allowed);
+  // Unsigned values beyond int64 would wrap.
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max)) {
+    RefuseValue(field, value, allowed);
+  }
+  const auto number = value.get<int64_t>();
+  if (number < min || number > max) RefuseValue(field, value, allowed);
+  return number;
+}
+
+double JsonFields::PositiveNumber(const std::string& field, double max, double fallback) {
+  const Json value = Take(field, fallback);
+  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > max) {
+    std::ostringstream allowed;
+    allowed << "allowed: a number above 0 and at most " << max;
+    RefuseValue(field, value, allowed.str());
+  }
+  return value.get<double>();
+}
+
+bool JsonFields::Bool(const std::string& field, bool fallback) {
+  const Json value = Take(field, fallback);
+  if (!value.is_boolean()) RefuseValue(field, value, "allowed: true, false");
+  return value.get<bool>();
+}
+
+void JsonFields::RefuseLeftOver() const {
+  for (const auto& [field, value] : object_.items()) {
+    throw LoadError(source_ + ": " + Printable(field) +
+                    " is not a field this decoder knows (value " + ShownJson(value) + ")");
+  }
+}
+
+}  // namespace triptych

@@ -1,0 +1,55 @@
+// The fields of a JSON object, checked one by one. Torch-free.
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_JSON_FIELDS_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_JSON_FIELDS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+#include "engine/base/names.h"
+
+namespace triptych {
+
+// Takes fields out of a JSON object one by one, so that what is left over is unknown. Every
+// function throws LoadError, naming the file, the field, its value and what is allowed.
+class JsonFields {
+ public:
+  // `source` is the file's name for messages. Throws LoadError unless `object` is one.
+  JsonFields(Json object, std::string source);
+
+  [[noreturn]] void Refuse(const std::string& field, const std::string& value,
+                           const std::string& allowed) const;
+  [[noreturn]] void RefuseValue(const std::string& field, const Json& value,
+                                const std::string& allowed) const;
+
+  bool Has(const std::string& field) const { return object_.contains(field); }
+
+  // Absent fields give `fallback`, or are refused where that is null.
+  Json Take(const std::string& field, const Json& fallback);
+  int64_t Int(const std::string& field, int64_t min, int64_t max, const Json& fallback = nullptr);
+  int64_t CheckedInt(const std::string& field, const Json& value, int64_t min, int64_t max) const;
+  double PositiveNumber(const std::string& field, double max, double fallback);
+  bool Bool(const std::string& field, bool fallback);
+  template <typename Enum>
+  Enum Choice(const std::string& field, const Json& fallback = nullptr) {
+    const Json value = Take(field, fallback);
+    std::string allowed = "allowed:";
+    for (const auto& [name, named] : Names<Enum>()) {
+      if (value.is_string() && value.get_ref<const std::string&>() == name) return named;
+      allowed += (allowed.back() == ':' ? " \"" : ", \"") + name + '"';
+    }
+    RefuseValue(field, value, allowed);
+  }
+
+  void RefuseLeftOver() const;
+
+ private:
+  Json object_;
+  std::string source_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_JSON_FIELDS_H_

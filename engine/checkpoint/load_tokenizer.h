@@ -1,0 +1,25 @@
+// Which tokenizer a checkpoint has. Torch-free.
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_LOAD_TOKENIZER_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_LOAD_TOKENIZER_H_
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engine/model/config.h"
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+
+// The tokenizer of the checkpoint in `directory`, by the files there: without any, which is all
+// there is today, every byte is a token. Throws LoadError.
+std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& directory);
+
+// Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
+// for messages.
+void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
+                     const std::string& source);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_LOAD_TOKENIZER_H_

@@ -1,0 +1,11 @@
+#include "engine/checkpoint/tensor_source.h"
+
+#include "engine/checkpoint/safetensors.h"
+
+namespace triptych {
+
+std::unique_ptr<const TensorSource> OpenTensors(const std::filesystem::path& directory) {
+  return std::make_unique<const SafetensorsFile>(directory / kWeightsFile);
+}
+
+}  // namespace triptych

@@ -1,0 +1,47 @@
+// Where the tensors of a checkpoint come from. Torch-free.
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSOR_SOURCE_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_TENSOR_SOURCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace triptych {
+
+// What is stored under a name.
+struct StoredTensor {
+  std::string dtype;           // by its name in safetensors: "F32", "BF16", "F16", ...
+  std::vector<int64_t> shape;  // each at least 0
+  uint64_t bytes = 0;          // of all elements
+};
+
+// The tensors of one checkpoint by their names, whatever files they are in. Immutable and
+// thread-safe.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+
+  // The file that holds them, or the directory, for messages.
+  virtual const std::string& name() const = 0;
+  // Every tensor's name, each once.
+  virtual std::vector<std::string> TensorNames() const = 0;
+  // Null if there is no such tensor. Valid as long as this object.
+  virtual const StoredTensor* Find(const std::string& tensor) const = 0;
+  // Fills `bytes`, as many as Find says, with the tensor's elements: little-endian, row by row.
+  // Throws LoadError, and std::out_of_range if there is no such tensor or it has another size.
+  virtual void Read(const std::string& tensor, std::span<std::byte> bytes) const = 0;
+};
+
+// The file that the tensors of a checkpoint are written to.
+inline constexpr const char* kWeightsFile = "model.safetensors";
+
+// The tensors of the checkpoint in `directory`. Throws LoadError.
+std::unique_ptr<const TensorSource> OpenTensors(const std::filesystem::path& directory);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_TENSOR_SOURCE_H_

@@ -1,0 +1,161 @@
+#include "engine/checkpoint/triptych_config.h"
+
+#include <string>
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kMaxWidth = 1 << 20;
+
+// The fields whose meaning depends on the attention kind.
+void TakeAttention(JsonFields& fields, ModelConfig& config) {
+  config.attention = fields.Choice<AttentionKind>("attention");
+  const int64_t heads = config.num_attention_heads;
+  const bool mla = config.attention == AttentionKind::kMla;
+
+  if (config.attention == AttentionKind::kGqa) {
+    config.num_key_value_heads = fields.Int("num_key_value_heads", 1, heads);
+    if (heads % config.num_key_value_heads != 0) {
+      fields.Refuse("num_key_value_heads", std::to_string(config.num_key_value_heads),
+                    "it must divide num_attention_heads = " + std::to_string(heads));
+    }
+  } else {
+    config.num_key_value_heads = fields.Int("num_key_value_heads", 1, kMaxWidth, heads);
+    if (config.num_key_value_heads != heads) {
+      fields.Refuse("num_key_value_heads", std::to_string(config.num_key_value_heads),
+                    "with attention \"" + std::string(Name(config.attention)) +
+                        "\" it must equal num_attention_heads = " + std::to_string(heads));
+    }
+  }
+
+  config.head_grouping = fields.Choice<HeadGrouping>("head_grouping", "modular");
+
+  for (const char* field : {"kv_lora_rank", "qk_rope_head_dim", "kv_a_layernorm"}) {
+    if (!mla && fields.Has(field)) {
+      fields.RefuseValue(field, fields.Take(field, nullptr),
+                         "allowed only with attention \"mla\", not \"" +
+                             std::string(Name(config.attention)) + "\"");
+    }
+  }
+  if (!mla) return;
+
+  const Json rank = fields.Take("kv_lora_rank", nullptr);
+  if (rank.is_array()) {
+    if (static_cast<int64_t>(rank.size()) != config.num_hidden_layers) {
+      fields.RefuseValue("kv_lora_rank", rank,
+                         "a list must hold one rank for each of num_hidden_layers = " +
+                             std::to_string(config.num_hidden_layers));
+    }
+    for (const Json& r : rank) {
+      config.kv_lora_rank.push_back(fields.CheckedInt("kv_lora_rank", r, 1, kMaxWidth));
+    }
+  } else {
+    config.kv_lora_rank.assign(config.num_hidden_layers,
+                               fields.CheckedInt("kv_lora_rank", rank, 1, kMaxWidth));
+  }
+  config.qk_rope_head_dim = fields.Int("qk_rope_head_dim", 0, kMaxWidth, 0);
+  config.kv_a_layernorm = fields.Bool("kv_a_layernorm", false);
+}
+
+void TakePositions(JsonFields& fields, ModelConfig& config) {
+  config.position_embedding = fields.Choice<PositionEmbedding>("position_embedding");
+  const bool mla = config.attention == AttentionKind::kMla;
+  const bool rope = config.position_embedding == PositionEmbedding::kRope;
+  for (const char* field : {"rope_theta", "rope_interleave"}) {
+    if (!rope && fields.Has(field)) {
+      fields.RefuseValue(field, fields.Take(field, nullptr),
+                         "allowed only with position_embedding \"rope\"");
+    }
+  }
+  config.rope_theta = fields.PositiveNumber("rope_theta", 1e12, 10000.0);
+  config.rope_interleave = fields.Bool("rope_interleave", true);
+  if (config.position_embedding == PositionEmbedding::kSinusoidal && config.hidden_size % 2 != 0) {
+    fields.Refuse("hidden_size", std::to_string(config.hidden_size),
+                  "it must be even with sinusoidal positions");
+  }
+  if (rope && !mla && config.head_dim % 2 != 0) {
+    fields.Refuse("head_dim", std::to_string(config.head_dim),
+                  "it must be even with rotary positions");
+  }
+  if (!mla) return;
+  const std::string width = std::to_string(config.qk_rope_head_dim);
+  if (rope && (config.qk_rope_head_dim == 0 || config.qk_rope_head_dim % 2 != 0)) {
+    fields.Refuse("qk_rope_head_dim", width,
+                  "with attention \"mla\" rotary positions need decoupled keys of an even width of "
+                  "at least 2, because rotating the keys themselves would break the reduction");
+  }
+  if (!rope && config.qk_rope_head_dim != 0) {
+    fields.Refuse("qk_rope_head_dim", width, "it must be 0 unless position_embedding is \"rope\"");
+  }
+}
+
+// Positions that no file holds are tables that loading makes: what they take grows with two numbers
+// that anybody can write.
+void CheckPositionTables(const JsonFields& fields, const ModelConfig& config) {
+  constexpr int64_t kMaxElements = int64_t{1} << 25;  // 2^18 positions of 128, 1 GB at the most
+  int64_t width = 0;
+  switch (config.position_embedding) {
+    case PositionEmbedding::kSinusoidal:
+      width = config.hidden_size;
+      break;
+    case PositionEmbedding::kRope:
+      width = config.attention == AttentionKind::kMla ? config.qk_rope_head_dim : config.head_dim;
+      break;
+    case PositionEmbedding::kLearned:
+    case PositionEmbedding::kNone:
+      return;
+  }
+  const int64_t most = kMaxElements / width;
+  if (config.max_position_embeddings <= most) return;
+  fields.Refuse("max_position_embeddings", std::to_string(config.max_position_embeddings),
+                "with " + std::string(Name(config.position_embedding)) + " positions of width " +
+                    std::to_string(width) + " allowed: an integer from 2 to " +
+                    std::to_string(most));
+}
+
+}  // namespace
+
+ModelConfig ParseTriptychConfig(JsonFields& fields) {
+  ModelConfig config;
+  config.vocab_size = fields.Int("vocab_size", 1, 1 << 24);
+  config.hidden_size = fields.Int("hidden_size", 1, kMaxWidth);
+  config.intermediate_size = fields.Int("intermediate_size", 1, kMaxWidth);
+  config.num_hidden_layers = fields.Int("num_hidden_layers", 1, 1024);
+  config.num_attention_heads = fields.Int("num_attention_heads", 1, kMaxWidth);
+  config.max_position_embeddings = fields.Int("max_position_embeddings", 2, 1 << 24);
+  if (fields.Has("head_dim")) {
+    config.head_dim = fields.Int("head_dim", 1, kMaxWidth);
+  } else if (config.hidden_size % config.num_attention_heads == 0) {
+    config.head_dim = config.hidden_size / config.num_attention_heads;
+  } else {
+    fields.Refuse("num_attention_heads", std::to_string(config.num_attention_heads),
+                  "it must divide hidden_size = " + std::to_string(config.hidden_size) +
+                      " unless head_dim is given");
+  }
+
+  TakeAttention(fields, config);
+  TakePositions(fields, config);
+  CheckPositionTables(fields, config);
+
+  config.norm = fields.Choice<NormKind>("norm");
+  config.norm_eps = fields.PositiveNumber("norm_eps", 1.0, 1e-5);
+  config.norm_bias = fields.Bool("norm_bias", false);
+  if (config.norm_bias && config.norm != NormKind::kLayerNorm) {
+    fields.Refuse("norm_bias", "true", "allowed only with norm \"layer_norm\"");
+  }
+  config.mlp = fields.Choice<MlpKind>("mlp");
+  const bool swiglu = config.mlp == MlpKind::kSwiglu;
+  config.hidden_act = fields.Choice<HiddenAct>("hidden_act", swiglu ? "silu" : "gelu");
+  if (swiglu != (config.hidden_act == HiddenAct::kSilu)) {
+    fields.Refuse(
+        "hidden_act", '"' + std::string(Name(config.hidden_act)) + '"',
+        swiglu ? "mlp \"swiglu\" allows \"silu\"" : "mlp \"gelu\" allows \"gelu\", \"gelu_exact\"");
+  }
+  config.mlp_bias = fields.Bool("mlp_bias", false);
+  config.attention_bias = fields.Bool("attention_bias", false);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
+  config.torch_dtype = fields.Choice<WeightFormat>("torch_dtype");
+  return config;
+}
+
+}  // namespace triptych

@@ -1,0 +1,79 @@
+// Errors of a request as values: what a client is told, in no transport's terms.
+#ifndef TRIPTYCH_SERVER_CORE_ERROR_H_
+#define TRIPTYCH_SERVER_CORE_ERROR_H_
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace triptych {
+
+enum class ErrorCode {
+  kInvalidArgument,    // a field of the request
+  kNotFound,           // what it names is not here
+  kResourceExhausted,  // the queue, or the client's own buffer
+  kUnavailable,        // the server is shutting down
+  kInternal,           // the model could not be computed
+  kCancelled,          // the client is gone
+};
+
+// Copyable and immutable by convention; made by the functions below.
+struct Error {
+  ErrorCode code = ErrorCode::kInternal;
+  // What is wrong, in one line; of an invalid argument without the field's name before it.
+  std::string description;
+  // kInvalidArgument: the field's path, such as "sampling.top_p" or "stop[1]". Empty otherwise.
+  std::string field = {};
+  // For programs, such as QUEUE_FULL; empty where the code says everything.
+  std::string reason = {};
+  std::map<std::string, std::string> metadata = {};  // of the reason
+  // After which the same request may succeed.
+  std::optional<std::chrono::milliseconds> retry_delay = {};
+
+  // The whole line.
+  std::string Message() const { return field.empty() ? description : field + " " + description; }
+};
+
+// `description` goes on from the field's name: "is 3; allowed: 0 to 2".
+Error InvalidArgument(std::string field, std::string description);
+// `loaded` lists the models that there are.
+Error ModelNotFound(const std::string& name, const std::string& loaded);
+Error QueueFull();
+Error SlowReader(size_t unread_bytes);
+Error ShuttingDown();
+Error Cancelled();
+Error Internal(std::string description);
+
+// What a client sent, between quotation marks, as it may stand in a message: cut to a length that
+// fits into a header with everything else, and valid UTF-8.
+std::string Quote(std::string_view text);
+
+// A value, or why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : content_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit
+  Result(Error error) : content_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit
+
+  bool ok() const { return content_.index() == 0; }
+
+  // REQUIRES: ok(), which std::get checks.
+  const T& value() const& { return std::get<0>(content_); }
+  T& value() & { return std::get<0>(content_); }
+  T&& value() && { return std::get<0>(std::move(content_)); }
+
+  // REQUIRES: !ok(), which std::get checks.
+  const Error& error() const { return std::get<1>(content_); }
+
+ private:
+  std::variant<T, Error> content_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_CORE_ERROR_H_

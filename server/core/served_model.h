@@ -1,0 +1,38 @@
+// What is known of a hosted model once it is loaded.
+#ifndef TRIPTYCH_SERVER_CORE_SERVED_MODEL_H_
+#define TRIPTYCH_SERVER_CORE_SERVED_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/formats.h"
+#include "engine/kv_cache/geometry.h"
+#include "engine/model/config.h"
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+
+// Copied when the model was loaded and never changed, so that every thread may read it: an Engine
+// is its own thread's alone.
+struct ServedModel {
+  std::string name;
+  ModelConfig config;                           // as it is served
+  std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
+  WeightFormat weight_format = WeightFormat::kFloat32;
+  CacheFormat cache_format = CacheFormat::kFloat32;
+  int64_t parameters = 0;
+  int64_t parameter_bytes = 0;            // in weight_format
+  std::vector<std::string> latent_forms;  // the name of each layer's; empty unless MLA
+  // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
+  std::optional<int64_t> expand_from;
+  CacheGeometry geometry;
+  int64_t pool_positions = 0;  // that its whole cache holds
+  std::shared_ptr<const Tokenizer> tokenizer;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_CORE_SERVED_MODEL_H_

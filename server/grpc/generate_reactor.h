@@ -1,0 +1,45 @@
+// The server's side of one Generate stream.
+#ifndef TRIPTYCH_SERVER_GRPC_GENERATE_REACTOR_H_
+#define TRIPTYCH_SERVER_GRPC_GENERATE_REACTOR_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+
+#include "server/core/generation.h"
+#include "triptych/v1/inference.pb.h"
+
+namespace triptych {
+
+// Writes a generation's chunks to the stream. Lives until both gRPC and the engine are done with
+// it. Thread-safe.
+class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
+                              public GenerationListener {
+ public:
+  // Starts the generation and the stream.
+  static GenerateReactor* Start(std::shared_ptr<Generation> generation,
+                                grpc::CallbackServerContext& context);
+
+  void OnReady() override { Advance(); }
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override { generation_->Cancel(); }
+  void OnDone() override { self_.reset(); }
+
+ private:
+  GenerateReactor(std::shared_ptr<Generation> generation, grpc::CallbackServerContext& context)
+      : generation_(std::move(generation)), context_(context) {}
+
+  // Starts the write or the finish that is due, if any.
+  void Advance();
+
+  const std::shared_ptr<Generation> generation_;
+  grpc::CallbackServerContext& context_;
+  std::shared_ptr<GenerateReactor> self_;  // until OnDone
+  v1::GenerateResponse message_;           // belongs to the one chunk in flight
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_GRPC_GENERATE_REACTOR_H_

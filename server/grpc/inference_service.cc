@@ -1,0 +1,52 @@
+#include "server/grpc/inference_service.h"
+
+#include <string>
+#include <vector>
+
+#include "server/grpc/generate_reactor.h"
+#include "server/grpc/refused_stream.h"
+#include "server/grpc/score_reactor.h"
+#include "server/grpc/status.h"
+#include "server/grpc/unary.h"
+#include "server/grpc/wire.h"
+
+namespace triptych {
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {
+  const auto generation = host_.Generate(FromProto(*message));
+  if (!generation.ok()) {
+    return new RefusedStream<v1::GenerateResponse>(ToStatus(generation.error(), *context));
+  }
+  return GenerateReactor::Start(generation.value(), *context);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,
+                                                  const v1::ScoreRequest* message,
+                                                  v1::ScoreResponse* response) {
+  const auto generation = host_.Score(FromProto(*message));
+  if (generation.ok()) return ScoreReactor::Start(generation.value(), *context, response);
+  return FinishUnary(context, ToStatus(generation.error(), *context));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const v1::TokenizeRequest* message,
+                                                     v1::TokenizeResponse* response) {
+  const auto tokens = host_.Tokenize(message->model(), message->text());
+  if (!tokens.ok()) return FinishUnary(context, ToStatus(tokens.error(), *context));
+  response->mutable_token_ids()->Add(tokens.value().begin(), tokens.value().end());
+  return FinishUnary(context, grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const v1::DetokenizeRequest* message,
+                                                       v1::DetokenizeResponse* response) {
+  const auto& ids = message->token_ids();
+  const auto text =
+      host_.Detokenize(message->model(), {ids.data(), static_cast<size_t>(ids.size())});
+  if (!text.ok()) return FinishUnary(context, ToStatus(text.error(), *context));
+  response->set_text(text.value());
+  return FinishUnary(context, grpc::Status::OK);
+}
+
+}  // namespace triptych

@@ -1,0 +1,30 @@
+// triptych.v1.KvCacheService: what the caches hold and cost.
+#ifndef TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
+#define TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
+
+#include "server/core/model_host.h"
+#include "triptych/v1/kv_cache.grpc.pb.h"
+
+namespace triptych {
+
+// Thread-safe. The host must outlive the service and its calls.
+class KvCacheService final : public v1::KvCacheService::CallbackService {
+ public:
+  explicit KvCacheService(ModelHost& host) : host_(host) {}
+
+  grpc::ServerUnaryReactor* GetKvCacheStats(grpc::CallbackServerContext* context,
+                                            const v1::GetKvCacheStatsRequest* message,
+                                            v1::GetKvCacheStatsResponse* response) override;
+  grpc::ServerUnaryReactor* ListSequences(grpc::CallbackServerContext* context,
+                                          const v1::ListSequencesRequest* message,
+                                          v1::ListSequencesResponse* response) override;
+  grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* WatchKvCacheStats(
+      grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* message) override;
+
+ private:
+  ModelHost& host_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_

@@ -1,0 +1,25 @@
+#include "server/grpc/model_service.h"
+
+#include "server/grpc/status.h"
+#include "server/grpc/unary.h"
+#include "server/grpc/wire.h"
+
+namespace triptych {
+
+grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* context,
+                                                   const v1::ListModelsRequest*,
+                                                   v1::ListModelsResponse* response) {
+  for (const ServedModel& model : host_.models()) *response->add_models() = ToProto(model);
+  return FinishUnary(context, grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* context,
+                                                 const v1::GetModelRequest* message,
+                                                 v1::GetModelResponse* response) {
+  const auto model = host_.Find(message->model());
+  if (!model.ok()) return FinishUnary(context, ToStatus(model.error(), *context));
+  *response->mutable_model() = ToProto(*model.value());
+  return FinishUnary(context, grpc::Status::OK);
+}
+
+}  // namespace triptych

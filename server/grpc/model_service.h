@@ -1,0 +1,28 @@
+// triptych.v1.ModelService.
+#ifndef TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
+#define TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
+
+#include "server/core/model_host.h"
+#include "triptych/v1/model.grpc.pb.h"
+
+namespace triptych {
+
+// Thread-safe. The host must outlive the service and its calls.
+class ModelService final : public v1::ModelService::CallbackService {
+ public:
+  explicit ModelService(const ModelHost& host) : host_(host) {}
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* message,
+                                       v1::ListModelsResponse* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* message,
+                                     v1::GetModelResponse* response) override;
+
+ private:
+  const ModelHost& host_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_

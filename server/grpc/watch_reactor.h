@@ -1,0 +1,44 @@
+// The server's side of one WatchKvCacheStats stream.
+#ifndef TRIPTYCH_SERVER_GRPC_WATCH_REACTOR_H_
+#define TRIPTYCH_SERVER_GRPC_WATCH_REACTOR_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "engine/base/mutex.h"
+#include "server/core/model_host.h"
+#include "triptych/v1/kv_cache.pb.h"
+
+namespace triptych {
+
+// Collects, writes, waits for the interval, and so on until the call ends. Deletes itself.
+// Thread-safe.
+//
+// Whoever is not waiting for the engine, gRPC or the alarm goes on, so that there is one owner of
+// the stream at any time: the one that starts the write, sets the alarm or finishes.
+class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse> {
+ public:
+  // The host must outlive the call.
+  WatchReactor(ModelHost& host, const StatsWatch& watch);
+
+  void OnWriteDone(bool ok) override TRIPTYCH_EXCLUDES(mutex_);
+  void OnCancel() override TRIPTYCH_EXCLUDES(mutex_);
+  void OnDone() override { delete this; }
+
+ private:
+  void Collect();
+  void OnAlarm() TRIPTYCH_EXCLUDES(mutex_);
+
+  ModelHost& host_;
+  const StatsWatch watch_;
+  v1::WatchKvCacheStatsResponse message_;  // gRPC's while a write is in flight
+
+  Mutex mutex_;
+  bool cancelled_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  bool waiting_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // the alarm is set
+  grpc::Alarm alarm_ TRIPTYCH_GUARDED_BY(mutex_);
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_GRPC_WATCH_REACTOR_H_

@@ -1,0 +1,245 @@
+#include "server/grpc/wire.h"
+
+#include <google/protobuf/util/time_util.h>
+
+#include <chrono>
+#include <numeric>
+#include <span>
+
+namespace triptych {
+namespace {
+
+google::protobuf::Duration ToProto(std::chrono::nanoseconds duration) {
+  return google::protobuf::util::TimeUtil::NanosecondsToDuration(duration.count());
+}
+
+v1::SequenceState ToProto(SequenceState state) {
+  switch (state) {
+    case SequenceState::kWaiting:
+      return v1::SEQUENCE_STATE_WAITING;
+    case SequenceState::kPrefill:
+      return v1::SEQUENCE_STATE_PREFILL;
+    case SequenceState::kDecode:
+      return v1::SEQUENCE_STATE_DECODE;
+  }
+  return v1::SEQUENCE_STATE_UNSPECIFIED;
+}
+
+v1::AttentionKind ToProto(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kMha:
+      return v1::ATTENTION_KIND_MHA;
+    case AttentionKind::kGqa:
+      return v1::ATTENTION_KIND_GQA;
+    case AttentionKind::kMla:
+      return v1::ATTENTION_KIND_MLA;
+  }
+  return v1::ATTENTION_KIND_UNSPECIFIED;
+}
+
+v1::TokenLogprob ToProto(const TokenLogprob& logprob) {
+  v1::TokenLogprob message;
+  message.set_token_id(logprob.token);
+  message.set_logprob(logprob.logprob);
+  return message;
+}
+
+v1::KvCacheUsage ToProto(const KvCacheUsage& usage) {
+  v1::KvCacheUsage message;
+  message.set_positions(usage.positions);
+  message.set_bytes_per_position(usage.bytes_per_position);
+  message.set_used_bytes(usage.used_bytes);
+  message.set_reserved_bytes(usage.reserved_bytes);
+  message.set_peak_reserved_bytes(usage.peak_reserved_bytes);
+  message.set_mha_used_bytes(usage.mha_used_bytes);
+  return message;
+}
+
+v1::Usage ToProto(const RequestUsage& usage) {
+  v1::Usage message;
+  message.set_prompt_tokens(static_cast<int32_t>(usage.prompt_tokens));
+  message.set_generated_tokens(static_cast<int32_t>(usage.generated_tokens));
+  *message.mutable_queue_time() = ToProto(usage.queue_time);
+  *message.mutable_prefill_time() = ToProto(usage.prefill_time);
+  *message.mutable_decode_time() = ToProto(usage.decode_time);
+  message.set_preemptions(static_cast<int32_t>(usage.preemptions));
+  *message.mutable_kv_cache() = ToProto(usage.kv_cache);
+  return message;
+}
+
+v1::TokenLogprobs ToProto(const TokenLogprobs& logprobs) {
+  v1::TokenLogprobs message;
+  *message.mutable_chosen() = ToProto(logprobs.chosen);
+  for (const TokenLogprob& top : logprobs.top) *message.add_top() = ToProto(top);
+  return message;
+}
+
+v1::KvCacheStats ToProto(const std::string& model, const KvCacheStats& stats) {
+  v1::KvCacheStats message;
+  message.set_model(model);
+  message.set_pool_bytes(stats.pool_bytes);
+  message.set_used_bytes(stats.used_bytes);
+  message.set_reserved_bytes(stats.reserved_bytes);
+  message.set_free_bytes(stats.free_bytes);
+  message.set_peak_reserved_bytes(stats.peak_reserved_bytes);
+  message.set_bytes_per_position(stats.bytes_per_position);
+  message.set_block_positions(static_cast<int32_t>(stats.block_positions));
+  message.set_block_bytes(stats.block_bytes);
+  message.set_total_blocks(stats.total_blocks);
+  message.set_free_blocks(stats.free_blocks);
+  message.set_positions(stats.positions);
+  message.set_mha_used_bytes(stats.mha_used_bytes);
+  message.set_running_sequences(static_cast<int32_t>(stats.running));
+  message.set_waiting_sequences(static_cast<int32_t>(stats.waiting));
+  message.set_preemptions(stats.preemptions);
+  return message;
+}
+
+v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
+  v1::Sequence message;
+  message.set_request_id(sequence.id);
+  message.set_model(model);
+  message.set_state(ToProto(sequence.state));
+  message.set_prompt_tokens(static_cast<int32_t>(sequence.prompt_tokens));
+  message.set_generated_tokens(static_cast<int32_t>(sequence.generated_tokens));
+  *message.mutable_kv_cache() = ToProto(sequence.kv_cache);
+  message.set_preemptions(static_cast<int32_t>(sequence.preemptions));
+  return message;
+}
+
+v1::Completion ToProto(const Completion& completion) {
+  v1::Completion message;
+  message.set_finish_reason(completion.reason == FinishReason::kStop ? v1::FINISH_REASON_STOP
+                                                                     : v1::FINISH_REASON_LENGTH);
+  *message.mutable_usage() = ToProto(completion.usage);
+  message.set_stop(completion.stop.value_or(""));
+  return message;
+}
+
+// Of either message, whose prompt is in `text` or in `tokens`.
+template <typename Message>
+Prompt ReadPrompt(const Message& message) {
+  if (message.has_text()) return std::string_view(message.text());
+  if (!message.has_tokens()) return {};
+  const auto& ids = message.tokens().ids();
+  return std::span<const int32_t>(ids.data(), ids.size());
+}
+
+SamplingFields FromProto(const v1::SamplingParams& message) {
+  SamplingFields fields;
+  if (message.has_temperature()) fields.temperature = message.temperature();
+  fields.top_k = message.top_k();
+  if (message.has_top_p()) fields.top_p = message.top_p();
+  fields.min_p = message.min_p();
+  if (message.has_repetition_penalty()) fields.repetition_penalty = message.repetition_penalty();
+  fields.presence_penalty = message.presence_penalty();
+  fields.frequency_penalty = message.frequency_penalty();
+  fields.logit_bias.assign(message.logit_bias().begin(), message.logit_bias().end());
+  if (message.has_seed()) fields.seed = message.seed();
+  return fields;
+}
+
+}  // namespace
+
+GenerateParams FromProto(const v1::GenerateRequest& message) {
+  GenerateParams params;
+  params.model = message.model();
+  params.prompt = ReadPrompt(message);
+  if (message.has_max_new_tokens()) params.max_new_tokens = message.max_new_tokens();
+  params.sampling = FromProto(message.sampling());
+  params.stop.assign(message.stop().begin(), message.stop().end());
+  if (message.has_logprobs()) params.logprobs = message.logprobs();
+  params.ignore_eos = message.ignore_eos();
+  return params;
+}
+
+ScoreParams FromProto(const v1::ScoreRequest& message) {
+  return {.model = message.model(), .input = ReadPrompt(message)};
+}
+
+ListSequencesParams FromProto(const v1::ListSequencesRequest& message) {
+  return {.model = message.model(),
+          .page_size = message.page_size(),
+          .page_token = message.page_token()};
+}
+
+WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message) {
+  WatchStatsParams params;
+  params.model = message.model();
+  if (message.has_interval()) {
+    params.interval = {.seconds = message.interval().seconds(),
+                       .nanos = message.interval().nanos()};
+  }
+  return params;
+}
+
+v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id,
+                             uint64_t seed) {
+  v1::GenerateResponse message;
+  message.set_text(chunk.text);
+  message.mutable_token_ids()->Add(chunk.tokens.begin(), chunk.tokens.end());
+  for (const TokenLogprobs& logprobs : chunk.logprobs) *message.add_logprobs() = ToProto(logprobs);
+  if (chunk.completion) {
+    v1::Completion& completion = *message.mutable_completion();
+    completion = ToProto(*chunk.completion);
+    completion.set_request_id(request_id);
+    completion.set_seed(seed);
+  }
+  return message;
+}
+
+v1::ScoreResponse ToScoreResponse(const StreamChunk& chunk) {
+  const std::vector<float>& logprobs = chunk.completion->prompt_logprobs;
+  v1::ScoreResponse message;
+  message.set_log_likelihood(std::accumulate(logprobs.begin(), logprobs.end(), 0.0));
+  message.set_scored_tokens(static_cast<int32_t>(logprobs.size()));
+  message.mutable_token_logprobs()->Add(logprobs.begin(), logprobs.end());
+  *message.mutable_usage() = ToProto(chunk.completion->usage);
+  return message;
+}
+
+v1::GetKvCacheStatsResponse ToProto(const HostStats& stats) {
+  v1::GetKvCacheStatsResponse message;
+  for (const ModelStats& model : stats.models) {
+    *message.add_models() = ToProto(model.model, model.kv_cache);
+  }
+  message.set_total_pool_bytes(stats.pool_bytes);
+  message.set_total_used_bytes(stats.used_bytes);
+  message.set_total_reserved_bytes(stats.reserved_bytes);
+  message.set_total_free_bytes(stats.free_bytes);
+  return message;
+}
+
+v1::ListSequencesResponse ToProto(const SequencePage& page) {
+  v1::ListSequencesResponse message;
+  for (const LiveSequence& sequence : page.sequences) {
+    *message.add_sequences() = ToProto(sequence.model, sequence.stats);
+  }
+  message.set_next_page_token(page.next_page_token);
+  return message;
+}
+
+v1::Model ToProto(const ServedModel& model) {
+  const ModelConfig& config = model.config;
+  v1::Model message;
+  message.set_name(model.name);
+  message.set_attention(ToProto(config.attention));
+  message.set_config_json(ToJson(config));
+  message.set_parameters(model.parameters);
+  message.set_parameter_bytes(model.parameter_bytes);
+  message.set_weight_dtype(std::string(Name(model.weight_format)));
+  message.set_kv_dtype(std::string(Name(model.cache_format)));
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    message.add_row_elements(CacheRowElements(config, layer));
+  }
+  message.set_elements_per_position(ElementsPerPosition(config));
+  message.set_bytes_per_position(model.geometry.BytesPerPosition());
+  message.set_mha_bytes_per_position(model.geometry.mha_bytes_per_position);
+  message.set_max_positions(static_cast<int32_t>(config.max_position_embeddings));
+  message.set_pool_positions(model.pool_positions);
+  for (const std::string& form : model.latent_forms) message.add_latent_forms(form);
+  if (model.expand_from) message.set_expand_from(*model.expand_from);
+  return message;
+}
+
+}  // namespace triptych

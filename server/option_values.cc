@@ -1,0 +1,173 @@
+#include "server/option_values.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "engine/backend/serving_model.h"
+#include "engine/base/address.h"
+#include "engine/base/parse.h"
+
+namespace triptych {
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+template <typename... Args>
+[[noreturn]] void Refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
+}
+
+bool IsModelName(const std::string& name) {
+  return !name.empty() && name.size() <= 64 &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+         });
+}
+
+// SETTING=VALUE[,SETTING=VALUE...] of a model.
+Settings SplitSettings(const std::string& text, const std::string& model) {
+  const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank", "groups"};
+  Settings settings;
+  for (size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    const std::string setting = text.substr(begin, end - begin);
+    const size_t equals = setting.find('=');
+    const std::string key = setting.substr(0, equals);
+    if (equals == std::string::npos || !keys.contains(key)) {
+      Refuse(
+          "\"{}\" of model {} is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, "
+          "rank=R, groups=G",
+          setting, model);
+    }
+    const std::string value = setting.substr(equals + 1);
+    if (!settings.emplace(key, value).second) {
+      Refuse("{} of model {}: \"{}\" is a second value; allowed: one", key, model, value);
+    }
+  }
+  return settings;
+}
+
+// The value of a setting that only one kind of attention has; 0 if it is not given.
+int64_t ParseCount(const Settings& settings, const std::string& key, const std::string& kind,
+                   const std::string& model) {
+  const auto found = settings.find(key);
+  if (found == settings.end()) return 0;
+  const std::string& value = found->second;
+  const std::optional<int64_t> count = ParseNumber<int64_t>(value);
+  if (!count || *count < 1) {
+    Refuse("{} of model {}: \"{}\" is not a count; allowed: integers from 1 to {}", key, model,
+           value, INT64_MAX);
+  }
+  const auto attention = settings.find("attention");
+  if (attention == settings.end() || attention->second != kind) {
+    Refuse("{} of model {}: \"{}\" is allowed only with attention={}", key, model, value, kind);
+  }
+  return *count;
+}
+
+// What a model is to be converted to, if to anything.
+std::optional<Conversion> ParseConversion(const Settings& settings, const std::string& model) {
+  Conversion conversion;
+  const auto attention = settings.find("attention");
+  if (attention != settings.end()) {
+    const auto kind = Names<AttentionKind>().find(attention->second);
+    if (kind == Names<AttentionKind>().end()) {
+      Refuse("attention of model {}: \"{}\" is not a kind; allowed: mha, gqa, mla", model,
+             attention->second);
+    }
+    conversion.attention = kind->second;
+  }
+  conversion.groups = ParseCount(settings, "groups", "gqa", model);
+  conversion.rank = ParseCount(settings, "rank", "mla", model);
+  if (attention == settings.end()) return std::nullopt;
+  if (conversion.attention == AttentionKind::kGqa && conversion.groups == 0) {
+    Refuse("attention of model {}: \"gqa\" is allowed only with groups=G", model);
+  }
+  return conversion;
+}
+
+std::optional<int64_t> ParseOwnCache(const Settings& settings, int64_t memory_bytes,
+                                     const std::string& model) {
+  const auto size = settings.find("kv-cache-bytes");
+  if (size == settings.end()) return std::nullopt;
+  try {
+    return ParseByteSize(size->second, memory_bytes);
+  } catch (const std::invalid_argument& e) {
+    Refuse("kv-cache-bytes of model {}: {}", model, e.what());
+  }
+}
+
+}  // namespace
+
+ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
+  const size_t equals = text.find('=');
+  const size_t comma = text.find(',');
+  ModelOptions model;
+  if (equals == std::string::npos || equals > comma) {
+    Refuse("\"{}\" is not NAME=DIR[,SETTING=VALUE...]", text);
+  }
+  model.name = text.substr(0, equals);
+  if (!IsModelName(model.name)) {
+    Refuse("\"{}\" is not a model name; allowed: 1 to 64 letters, digits, '-', '_' and '.'",
+           model.name);
+  }
+  model.directory = text.substr(equals + 1, comma - equals - 1);
+  if (!std::filesystem::is_directory(model.directory)) {
+    Refuse("\"{}\" of model {} is not a directory", model.directory.string(), model.name);
+  }
+  if (comma == std::string::npos) return model;
+  const Settings settings = SplitSettings(text.substr(comma + 1), model.name);
+  model.kv_cache_bytes = ParseOwnCache(settings, memory_bytes, model.name);
+  model.conversion = ParseConversion(settings, model.name);
+  return model;
+}
+
+int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
+  const std::map<std::string, double> units = {{"", 1},
+                                               {"B", 1},
+                                               {"KiB", 0x1p10},
+                                               {"MiB", 0x1p20},
+                                               {"GiB", 0x1p30},
+                                               {"TiB", 0x1p40},
+                                               {"KB", 1e3},
+                                               {"MB", 1e6},
+                                               {"GB", 1e9},
+                                               {"TB", 1e12},
+                                               {"%", static_cast<double>(memory_bytes) / 100}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto unit = units.find(std::string(end, text.data() + text.size()));
+  const double bytes = error == std::errc() && unit != units.end() ? number * unit->second : 0;
+  if (!(bytes >= 1) || bytes > 0x1p62 || (unit->first == "%" && number > 100)) {
+    Refuse(
+        "\"{}\" is not a size; allowed: bytes, a number with KiB, MiB, GiB, KB, MB or GB, or a "
+        "percentage of memory such as 25%",
+        text);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+std::optional<int64_t> ParseExpandFrom(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  if (text == "never") return kNeverExpand;
+  const std::optional<int64_t> position = ParseNumber<int64_t>(text);
+  if (!position || *position < 0) {
+    Refuse("\"{}\" is not a position; allowed: auto, never, integers from 0 to {}", text,
+           INT64_MAX);
+  }
+  return position;
+}
+
+void CheckAddress(const std::string& text) {
+  if (ParseAddress(text)) return;
+  Refuse("\"{}\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with ports from 0 to 65535",
+         text);
+}
+
+}  // namespace triptych

@@ -1,0 +1,41 @@
+// The texts that options take: sizes, addresses and models with their settings. Every function
+// throws std::invalid_argument with one clear line.
+#ifndef TRIPTYCH_SERVER_OPTION_VALUES_H_
+#define TRIPTYCH_SERVER_OPTION_VALUES_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "engine/model/conversion.h"
+#include "server/resources.h"
+
+namespace triptych {
+
+struct ModelOptions {
+  std::string name;
+  std::filesystem::path directory;
+  std::optional<int64_t> kv_cache_bytes;      // its own; a share of the rest if absent
+  std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
+};
+
+// NAME=DIR[,SETTING=VALUE...]; DIR holds no comma. The settings, each at most once and in any
+// order:
+//   kv-cache-bytes=SIZE                             perhaps a percentage of `memory_bytes`
+//   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R]
+ModelOptions ParseModelOptions(const std::string& text,
+                               int64_t memory_bytes = AvailableResources().memory_bytes);
+
+// "1073741824", "512MiB", "1.5GiB", "1GB", or "25%" of `memory_bytes`.
+int64_t ParseByteSize(const std::string& text, int64_t memory_bytes);
+
+// "auto", which is absent, "never" or a position, as Decoder::PrepareToServe takes it.
+std::optional<int64_t> ParseExpandFrom(const std::string& text);
+
+// Throws unless it is HOST:PORT or [IPV6]:PORT.
+void CheckAddress(const std::string& text);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_OPTION_VALUES_H_

@@ -1,0 +1,340 @@
+#include "server/core/generation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/server/core/served_model.h"
+
+namespace triptych {
+namespace {
+
+using testing::ElementsAre;
+using testing::SizeIs;
+
+// An engine that does what the test says.
+class FakeEngine final : public EngineHandle {
+ public:
+  void Submit(Request request, std::shared_ptr<RequestSink> sink_in) override {
+    submitted = std::move(request);
+    sink = std::move(sink_in);
+  }
+  void Cancel(const std::string& id) override {
+    EXPECT_EQ(id, submitted.id);
+    ++cancels;
+  }
+
+  Request submitted;
+  std::shared_ptr<RequestSink> sink;
+  std::atomic<int> cancels = 0;
+};
+
+class CountingListener final : public GenerationListener {
+ public:
+  void OnReady() override { ++calls; }
+  std::atomic<int> calls = 0;
+};
+
+Completion Finished(FinishReason reason, const std::string& error = "") {
+  Completion completion;
+  completion.reason = reason;
+  completion.error = error;
+  return completion;
+}
+
+Delta Token(int32_t token, const std::string& text = "") {
+  return {.token = token, .logprobs = {}, .text = text};
+}
+
+class GenerationTest : public testing::Test {
+ protected:
+  // A request of `prompt`, started.
+  std::shared_ptr<Generation> Start(const std::string& prompt = "x", int64_t max_new_tokens = 10) {
+    ValidRequest valid;
+    valid.request.id = "7";
+    valid.request.seed = 5;
+    valid.request.prompt.assign(prompt.begin(), prompt.end());
+    valid.request.max_new_tokens = max_new_tokens;
+    valid.prompt_field = "text";
+    auto generation = std::make_shared<Generation>(model_, engine_, std::move(valid));
+    generation->Start(listener_);
+    return generation;
+  }
+
+  // The chunk that is due, which there must be.
+  static StreamChunk TakeChunk(Generation& generation) {
+    Generation::Event event = generation.Take();
+    EXPECT_TRUE(std::holds_alternative<StreamChunk>(event));
+    return std::get<StreamChunk>(std::move(event));
+  }
+  // Why it ended, which it must have done.
+  static std::optional<Error> TakeEnd(Generation& generation) {
+    const Generation::Event event = generation.Take();
+    EXPECT_TRUE(std::holds_alternative<GenerationEnd>(event));
+    return std::get<GenerationEnd>(event).error;
+  }
+  static bool NothingDue(Generation& generation) {
+    return std::holds_alternative<std::monostate>(generation.Take());
+  }
+
+  const ServedModel model_ = SmallServedModel();
+  FakeEngine engine_;
+  std::shared_ptr<CountingListener> listener_ = std::make_shared<CountingListener>();
+};
+
+TEST_F(GenerationTest, HandsTheRequestToTheEngine) {
+  const auto generation = Start("abc", 9);
+  EXPECT_EQ(engine_.sink, generation);
+  EXPECT_EQ(engine_.submitted.id, "7");
+  EXPECT_THAT(engine_.submitted.prompt, ElementsAre('a', 'b', 'c'));
+  EXPECT_EQ(generation->id(), "7");
+  EXPECT_EQ(generation->seed(), 5u);
+  EXPECT_TRUE(NothingDue(*generation));
+}
+
+TEST_F(GenerationTest, MergesWhatComesWhileAChunkIsInFlight) {
+  const auto generation = Start();
+  engine_.sink->OnDelta(Token(1, "a"));
+  EXPECT_EQ(listener_->calls, 1);
+  EXPECT_EQ(TakeChunk(*generation).text, "a");
+  for (int32_t token = 2; token <= 4; ++token) {
+    engine_.sink->OnDelta(Token(token, std::to_string(token)));
+    EXPECT_TRUE(NothingDue(*generation));
+  }
+  generation->ChunkDone(true);
+  const StreamChunk merged = TakeChunk(*generation);
+  EXPECT_EQ(merged.text, "234");
+  EXPECT_THAT(merged.tokens, ElementsAre(2, 3, 4));
+  generation->ChunkDone(true);
+  EXPECT_TRUE(NothingDue(*generation));
+}
+
+TEST_F(GenerationTest, EndsOnceWithTheCompletionInItsLastChunk) {
+  const auto generation = Start();
+  engine_.sink->OnDelta(Token(1, "a"));
+  Completion completion = Finished(FinishReason::kStop);
+  completion.stop = "b";
+  engine_.sink->OnFinish(completion);
+  const StreamChunk last = TakeChunk(*generation);
+  EXPECT_EQ(last.text, "a");
+  ASSERT_TRUE(last.completion.has_value());
+  EXPECT_EQ(last.completion->stop, "b");
+  EXPECT_TRUE(NothingDue(*generation));
+  generation->ChunkDone(true);
+  EXPECT_EQ(TakeEnd(*generation), std::nullopt);
+  EXPECT_TRUE(NothingDue(*generation));
+}
+
+TEST_F(GenerationTest, AScoreIsOneChunk) {
+  const auto generation = Start("ab", 0);
+  Completion completion = Finished(FinishReason::kLength);
+  completion.prompt_logprobs = {-1, -2};
+  engine_.sink->OnFinish(completion);
+  EXPECT_THAT(TakeChunk(*generation).completion->prompt_logprobs, ElementsAre(-1, -2));
+  generation->ChunkDone(true);
+  EXPECT_EQ(TakeEnd(*generation), std::nullopt);
+}
+
+TEST_F(GenerationTest, LetsTheListenerGoWithTheEnginesLastCall) {
+  const std::weak_ptr<CountingListener> listener = listener_;
+  const auto finished = Start();
+  listener_.reset();
+  engine_.sink->OnDelta(Token(1));
+  EXPECT_FALSE(listener.expired());
+  engine_.sink->OnFinish(Finished(FinishReason::kLength));
+  EXPECT_TRUE(listener.expired());
+}
+
+TEST_F(GenerationTest, AClientThatDoesNotReadIsCutOff) {
+  const auto generation = Start();
+  const std::string text(kMaxUnreadBytes / 4, 'a');
+  engine_.sink->OnDelta(Token(1, text));
+  TakeChunk(*generation);  // and is not done with it
+  for (int i = 0; i < 3; ++i) engine_.sink->OnDelta(Token(1, text));
+  EXPECT_EQ(engine_.cancels, 0) << "what is in flight does not count";
+  engine_.sink->OnDelta(Token(1, text));
+  EXPECT_EQ(engine_.cancels, 1);
+  engine_.sink->OnDelta(Token(1, text));
+  engine_.sink->OnFinish(Finished(FinishReason::kCancelled));
+  EXPECT_EQ(engine_.cancels, 1);
+
+  generation->ChunkDone(true);
+  const std::optional<Error> error = TakeEnd(*generation);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(error->reason, "SLOW_READER");
+  EXPECT_THAT(error->Message(), testing::HasSubstr(std::to_string(4 * (text.size() + 4))));
+}
+
+TEST_F(GenerationTest, ACancelReachesTheEngineUntilItIsDone) {
+  const auto generation = Start();
+  engine_.sink->OnDelta(Token(1, "a"));
+  generation->Cancel();
+  EXPECT_EQ(engine_.cancels, 1);
+  engine_.sink->OnFinish(Finished(FinishReason::kCancelled));
+  generation->Cancel();
+  EXPECT_EQ(engine_.cancels, 1);
+  EXPECT_EQ(TakeChunk(*generation).text, "a");
+  generation->ChunkDone(true);
+  EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kCancelled);
+  generation->Cancel();
+  EXPECT_TRUE(NothingDue(*generation));
+}
+
+TEST_F(GenerationTest, ACancelAfterTheFinishChangesNothing) {
+  const auto generation = Start();
+  engine_.sink->OnFinish(Finished(FinishReason::kLength));
+  generation->Cancel();
+  EXPECT_EQ(engine_.cancels, 0);
+  EXPECT_TRUE(TakeChunk(*generation).completion.has_value());
+  generation->ChunkDone(true);
+  EXPECT_EQ(TakeEnd(*generation), std::nullopt);
+}
+
+TEST_F(GenerationTest, AChunkThatCannotBeDeliveredEndsIt) {
+  const auto generation = Start();
+  engine_.sink->OnDelta(Token(1, "a"));
+  TakeChunk(*generation);
+  engine_.sink->OnDelta(Token(2, "b"));
+  generation->ChunkDone(false);
+  EXPECT_EQ(engine_.cancels, 1);
+  EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kCancelled);
+  engine_.sink->OnDelta(Token(3, "c"));
+  engine_.sink->OnFinish(Finished(FinishReason::kCancelled));
+  EXPECT_TRUE(NothingDue(*generation));
+}
+
+TEST_F(GenerationTest, ACompletionThatCannotBeDeliveredIsNoSuccess) {
+  const auto generation = Start();
+  engine_.sink->OnFinish(Finished(FinishReason::kLength));
+  TakeChunk(*generation);
+  generation->ChunkDone(false);
+  EXPECT_EQ(engine_.cancels, 0);
+  EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kCancelled);
+}
+
+TEST_F(GenerationTest, WhatTheClientDidNotCancelTheEndOfTheServerDid) {
+  const auto generation = Start();
+  engine_.sink->OnFinish(Finished(FinishReason::kCancelled));
+  EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kUnavailable);
+}
+
+TEST_F(GenerationTest, AFailureIsTold) {
+  const auto generation = Start();
+  engine_.sink->OnDelta(Token(1, "a"));
+  engine_.sink->OnFinish(Finished(FinishReason::kFailed, "no finite logit"));
+  EXPECT_FALSE(TakeChunk(*generation).completion.has_value());
+  generation->ChunkDone(true);
+  const std::optional<Error> error = TakeEnd(*generation);
+  EXPECT_EQ(error->code, ErrorCode::kInternal);
+  EXPECT_EQ(error->Message(), "no finite logit");
+}
+
+TEST_F(GenerationTest, ARejectionIsItsEnd) {
+  const auto generation = Start(std::string(40, 'a'));
+  engine_.sink->OnRejected(SubmitStatus::kNeverFits);
+  EXPECT_EQ(listener_->calls, 1);
+  const std::optional<Error> error = TakeEnd(*generation);
+  EXPECT_EQ(error->code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error->field, "text");
+  EXPECT_TRUE(NothingDue(*generation));
+  generation->Cancel();
+  EXPECT_EQ(engine_.cancels, 0);
+}
+
+// A transport whose writes are done on another thread some time later.
+class ThreadedTransport final : public GenerationListener {
+ public:
+  explicit ThreadedTransport(Generation& generation) : generation_(generation) {}
+
+  void OnReady() override { Advance(); }
+
+  // Ends writes until the generation has ended.
+  void Run() {
+    while (!ended_) {
+      if (!writing_.exchange(false)) {
+        std::this_thread::yield();
+        continue;
+      }
+      generation_.ChunkDone(true);
+      Advance();
+    }
+  }
+
+  std::vector<int32_t> tokens;  // of chunks in flight: one thread at a time
+  std::atomic<int> completions = 0;
+  std::atomic<int> ends = 0;
+  std::optional<Error> error;
+
+ private:
+  void Advance() {
+    const Generation::Event event = generation_.Take();
+    if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
+      EXPECT_EQ(completions, 0) << "a chunk after the last one";
+      tokens.insert(tokens.end(), chunk->tokens.begin(), chunk->tokens.end());
+      if (chunk->completion) ++completions;
+      EXPECT_FALSE(writing_.exchange(true)) << "two writes in flight";
+    } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {
+      error = end->error;
+      ++ends;
+      ended_ = true;
+    }
+  }
+
+  Generation& generation_;
+  std::atomic<bool> writing_ = false;
+  std::atomic<bool> ended_ = false;
+};
+
+TEST_F(GenerationTest, EngineTransportAndCancelAtOnce) {
+  constexpr int kTokens = 200;
+  for (int round = 0; round < 100; ++round) {
+    FakeEngine engine;
+    ValidRequest valid;
+    valid.request.id = "7";
+    const auto generation = std::make_shared<Generation>(model_, engine, std::move(valid));
+    const auto transport = std::make_shared<ThreadedTransport>(*generation);
+    generation->Start(transport);
+    const bool cancels = round % 2 == 1;
+
+    std::thread engine_thread([&] {
+      for (int32_t i = 0; i < kTokens; ++i) {
+        if (engine.cancels > 0) {
+          engine.sink->OnFinish(Finished(FinishReason::kCancelled));
+          return;
+        }
+        engine.sink->OnDelta(Token(i));
+      }
+      engine.sink->OnFinish(Finished(FinishReason::kLength));
+    });
+    std::thread writer([&] { transport->Run(); });
+    std::thread canceller([&] {
+      if (cancels) generation->Cancel();
+    });
+    engine_thread.join();
+    writer.join();
+    canceller.join();
+
+    EXPECT_EQ(transport->ends, 1);
+    for (size_t i = 0; i < transport->tokens.size(); ++i) {
+      ASSERT_EQ(transport->tokens[i], static_cast<int32_t>(i));
+    }
+    if (transport->error) {
+      EXPECT_TRUE(cancels);
+      EXPECT_EQ(transport->error->code, ErrorCode::kCancelled);
+      EXPECT_EQ(transport->completions, 0);
+    } else {
+      EXPECT_THAT(transport->tokens, SizeIs(kTokens));
+      EXPECT_EQ(transport->completions, 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triptych
