@@ -13,6 +13,7 @@
 
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
+#include "engine/base/version.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/model/config.h"
@@ -279,6 +280,8 @@ int Main(int argc, char** argv) {
       "Make, measure and look at Triptych's models. Exit status: 0, or 1 if what was compared "
       "differs, or 2.",
       "triptych-model");
+  app.set_version_flag("--version", "triptych-model " + std::string(Version()),
+                       "Print the version and exit");
   app.require_subcommand(1);
   int threads = static_cast<int>(std::thread::hardware_concurrency());
   app.add_option("--threads", threads, "compute threads")
