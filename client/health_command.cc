@@ -32,7 +32,10 @@ void CheckHealth(ServerFlags server, const std::string& service) {
     throw Failure((service.empty() ? "the server" : service) + " at " + server.address + " is " +
                   StatusName(response.status()));
   }
-  Print("SERVING\n");
+  // A server that cannot say what it is serves all the same.
+  v1::ListModelsResponse models;
+  const bool says = session.client().ListModels(&models).ok() && !models.server_version().empty();
+  Print("SERVING" + (says ? ", version " + models.server_version() : "") + "\n");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* 
                                                    const v1::ListModelsRequest*,
                                                    v1::ListModelsResponse* response) {
   for (const ServedModel& model : host_.models()) *response->add_models() = ToProto(model);
+  response->set_server_version(std::string(Version()));
   return FinishUnary(context, grpc::Status::OK);
 }
 

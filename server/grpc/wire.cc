@@ -207,6 +207,7 @@ v1::GetKvCacheStatsResponse ToProto(const HostStats& stats) {
   message.set_total_used_bytes(stats.used_bytes);
   message.set_total_reserved_bytes(stats.reserved_bytes);
   message.set_total_free_bytes(stats.free_bytes);
+  message.set_server_version(std::string(Version()));
   return message;
 }
 
