@@ -18,6 +18,7 @@
 #include "client/output.h"
 #include "engine/base/address.h"
 #include "engine/base/environment.h"
+#include "engine/base/version.h"
 
 namespace triptych::client {
 namespace {

@@ -19,6 +19,7 @@
 
 #include "client/client.h"
 #include "engine/base/ceil_div.h"
+#include "engine/base/version.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
@@ -264,6 +265,7 @@ int Main(int argc, char** argv) {
       "Measures a step in which every sequence decodes, in the engine alone and through gRPC on "
       "loopback with the clients in the same process, and prints what the server adds: medians of "
       "the repetitions, and the CPU time of all threads, the clients' included.");
+  app.set_version_flag("--version", "server_bench " + std::string(Version()));
   Options options;
   app.add_option("--model", options.model, "checkpoint")->required()->check(CLI::ExistingDirectory);
   const auto count = [&](const std::string& flag, auto& value, const std::string& help) {

@@ -25,6 +25,7 @@
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/serving_model.h"
 #include "engine/base/ceil_div.h"
+#include "engine/base/version.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/context.h"
@@ -457,6 +458,7 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "Measures prefill and decoding of a random decoder, or of a checkpoint, and prints JSON: "
       "sizes, then tokens per second and seconds.");
+  app.set_version_flag("--version", "triptych-bench " + std::string(Version()));
   Options options;
   AddModelFlags(app, options);
   AddMeasurementFlags(app, options);
