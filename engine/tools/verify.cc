@@ -203,9 +203,10 @@ bool VerifyReduction(const VerifyReductionOptions& o) {
         const bool holds = scores <= bound && heads <= bound && outputs <= bound;
         all_hold = all_hold && holds;
         std::printf("%-9s %-8s %-14s %-21s %9.1e %9.1e %9.1e %7.0e %-5s %9.3f %9.3f\n",
-                    scaled ? "scaled" : "unscaled", single ? "float32" : "float64", Name(form),
-                    by_row ? "worst row, to float64" : "the whole", scores, heads, outputs, bound,
-                    Verdict(holds), vanilla.seconds, reduced.seconds);
+                    scaled ? "scaled" : "unscaled", single ? "float32" : "float64",
+                    std::string(Name(form)).c_str(), by_row ? "worst row, to float64" : "the whole",
+                    scores, heads, outputs, bound, Verdict(holds), vanilla.seconds,
+                    reduced.seconds);
       }
     }
   }
