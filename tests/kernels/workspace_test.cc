@@ -72,7 +72,8 @@ TEST(WorkspaceDeathTest, AddressSanitizerSeesTheEndsOfBuffers) {
   }
   EXPECT_DEATH(given_back[0] = 1, "use-after-poison");
   workspace.Floats(16);
-  first[15] = given_back[15] = 1;
+  first[15] = 1;
+  given_back[15] = 1;
   EXPECT_DEATH(first[16] = 1, "use-after-poison");
 #endif
 }
