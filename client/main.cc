@@ -52,6 +52,8 @@ void PrintError(const std::string& message) {
 int Main(int argc, char** argv) {
   CLI::App app("Generates and scores text on a Triptych server, and shows what the cache costs.",
                "triptych");
+  app.set_version_flag("--version", "triptych " + std::string(Version()),
+                       "Print the version and exit");
   app.fallthrough();
   app.require_subcommand(0, 1);  // None is refused below, after unknown ones.
   app.get_formatter()->column_width(34);

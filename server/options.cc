@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "engine/base/environment.h"
+#include "engine/base/version.h"
 #include "engine/hosting/hosted_model.h"
 
 namespace triptych {
@@ -238,6 +239,8 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
           ->envname(VariableName("config"));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.get_formatter()->column_width(36);
+  app.set_version_flag("--version", fmt::format("triptych-server {}", Version()),
+                       "Print the version and exit");
   Texts texts;
   DeclareHosting(app, available, *options, texts);
   DeclareCompute(app, *options);

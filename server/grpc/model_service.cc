@@ -1,5 +1,6 @@
 #include "server/grpc/model_service.h"
 
+#include "engine/base/version.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
 #include "server/grpc/wire.h"

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <span>
 
+#include "engine/base/version.h"
+
 namespace triptych {
 namespace {
 
