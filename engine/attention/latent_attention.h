@@ -64,7 +64,7 @@ class LatentAttention final : public Attention {
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
 
-  // The same attention with W_UK and W_UV absorbed.
+  // This attention with W_UK and W_UV absorbed; it shares the tensors that stay as they are.
   ReducedLatentAttention Reduced(ReducedForm form) const {
     return ReducedLatentAttention(shape_, Reduce(shape_, weights_, form), rotary_);
   }

@@ -15,7 +15,7 @@ constexpr uint16_t ToBFloat16(float value) {
   return static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
 }
 
-// The same number in float32.
+// A bfloat16 as a float32 of the same value.
 constexpr float FromBFloat16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }

@@ -16,7 +16,7 @@ inline constexpr size_t kShownBytes = 80;
 // direction of writing come as \xNN.
 std::string Printable(std::string_view text, size_t limit = kShownBytes);
 
-// The same between quotation marks, with those inside and backslashes escaped.
+// Printable(text, limit) between quotation marks, with those inside and backslashes escaped.
 std::string Quoted(std::string_view text, size_t limit = kShownBytes);
 
 }  // namespace triptych

@@ -18,7 +18,7 @@
 namespace triptych {
 
 struct SafetensorsEntry : StoredTensor {
-  // Of the tensor's bytes in the data section; end - begin are its `bytes`.
+  // Where the tensor's bytes lie in the data section; there are end - begin = `bytes` of them.
   uint64_t begin = 0;
   uint64_t end = 0;
 };

@@ -19,7 +19,8 @@ namespace triptych {
 // Const methods are safe to call from several threads.
 class Decoder {
  public:
-  // As DecoderFrame's: the attention's tensors are shared too.
+  // `weights` and `compute_dtype` are as DecoderFrame takes them; the attention's tensors are
+  // shared too.
   Decoder(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype);
 
   // Whole sequences, differentiable. `dropout`, if given, acts on what blocks add to the residual

@@ -76,7 +76,7 @@ struct ModelConfig {
 
 // Elements of one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA.
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer);
-// Of every layer.
+// Elements of one cache row of every layer.
 std::vector<int64_t> CacheRowElements(const ModelConfig& config);
 // The sum over the layers.
 int64_t ElementsPerPosition(const ModelConfig& config);

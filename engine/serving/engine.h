@@ -35,7 +35,7 @@ class Engine {
   void Submit(Request request, std::shared_ptr<RequestSink> sink);
   // Ends a request with kCancelled; its blocks are free on return. Unknown ids are ignored.
   void Cancel(const std::string& id);
-  // The same for every live request.
+  // Cancels every live request.
   void CancelAll();
   // Computes one batch; false if there was nothing to do. A batch that cannot be computed fails
   // its own requests and no others.

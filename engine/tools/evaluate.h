@@ -12,7 +12,7 @@ namespace triptych {
 // Mean negative log-likelihood in nats per token over the whole held-out part, in windows of the
 // full context (engine/definitions.md#held-out-loss).
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
-// The same, computed in float32.
+// The held-out loss of the model's decoder, computed in float32.
 double HeldOutLoss(const Checkpoint& model, const Corpus& corpus);
 
 // sum of p (log p - log q) over the vocabulary, in nats, where the logits are those of p and q.

@@ -73,7 +73,7 @@ class WorkDirectory {
 };
 
 // The model after the sweep's short training.
-Checkpoint Heal(const Checkpoint& model, const SweepOptions& options) {
+Checkpoint FineTune(const Checkpoint& model, const SweepOptions& options) {
   const WorkDirectory work(options.csv);
   SaveCheckpoint(work.path() / "converted", model.config, model.weights);
   Train({.from = work.path() / "converted",
@@ -112,7 +112,7 @@ void Sweep(const SweepOptions& options) {
         << ElementsPerPosition(config) << ','
         << RowBytes(DefaultCacheFormat(config.torch_dtype), ElementsPerPosition(config)) << ','
         << HeldOutLoss(AsStored(model), corpus) << ',' << std::flush;
-    if (options.heal_steps > 0) csv << HeldOutLoss(Heal(model, options), corpus);
+    if (options.heal_steps > 0) csv << HeldOutLoss(FineTune(model, options), corpus);
     csv << '\n' << std::flush;
     if (!csv) throw std::runtime_error(options.csv.string() + ": cannot be written");
   }
