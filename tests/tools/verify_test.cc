@@ -20,7 +20,12 @@ using testing::HasSubstr;
 template <typename Function>
 std::string Printed(Function function) {
   testing::internal::CaptureStdout();
-  function();
+  try {
+    function();
+  } catch (...) {  // the tests after this one print too
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
   return testing::internal::GetCapturedStdout();
 }
 
