@@ -1,6 +1,8 @@
 #include "server/resources.h"
 
+#ifdef __linux__
 #include <sched.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,11 +91,12 @@ void LowerToGroup(const fs::path& directory, Resources& resources) {
 
 Resources MachineResources() {
   Resources machine;
+  machine.cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+#ifdef __linux__
   cpu_set_t cpus;
   // Fails where the machine has more CPUs than cpu_set_t holds.
-  machine.cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0
-                     ? CPU_COUNT(&cpus)
-                     : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) machine.cpus = CPU_COUNT(&cpus);
+#endif
   machine.cpus = std::max(machine.cpus, 1);
   machine.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   return machine;

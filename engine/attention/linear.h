@@ -20,9 +20,8 @@ struct Linear {
   // x: [..., in] -> [..., out]. Computes in x's dtype; a weight of another dtype is cast, and the
   // cast is differentiable.
   at::Tensor operator()(const at::Tensor& x) const {
-    return at::linear(
-        x, weight.to(x.scalar_type()),
-        bias.defined() ? c10::optional<at::Tensor>(bias.to(x.scalar_type())) : c10::nullopt);
+    const at::Tensor cast = weight.to(x.scalar_type());
+    return bias.defined() ? at::linear(x, cast, bias.to(x.scalar_type())) : at::linear(x, cast);
   }
 };
 

@@ -1,5 +1,7 @@
 #include "engine/attention/rotary.h"
 
+#include <algorithm>
+
 #include "engine/kernels/threads.h"
 
 namespace triptych {
@@ -7,11 +9,24 @@ namespace triptych {
 Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device) {
   const at::Tensor exponents = at::arange(0, dim, 2, at::kDouble) / static_cast<double>(dim);
   const at::Tensor frequencies = at::pow(at::scalar_tensor(theta, at::kDouble), -exponents);
-  const at::Tensor angles =
-      at::arange(max_positions, at::kDouble).unsqueeze(1) * frequencies;  // [positions, dim / 2]
-  cos_ = angles.cos().to(device);
-  sin_ = angles.sin().to(device);
-  table_ = at::stack({cos_, sin_}, 1).to(at::kFloat);
+  at::Tensor cos = at::empty({max_positions, dim / 2}, at::kDouble);
+  at::Tensor sin = at::empty({max_positions, dim / 2}, at::kDouble);
+  at::Tensor table = at::empty({max_positions, 2, dim / 2}, at::kFloat);
+  constexpr int64_t kSlice =
+      4096;  // the angles of one slice are all that is held beside the tables
+  for (int64_t first = 0; first < max_positions; first += kSlice) {
+    const int64_t count = std::min(kSlice, max_positions - first);
+    const at::Tensor angles =
+        at::arange(first, first + count, at::kDouble).unsqueeze(1) * frequencies;
+    at::Tensor of_slice = cos.narrow(0, first, count);
+    at::cos_out(of_slice, angles);
+    of_slice = sin.narrow(0, first, count);
+    at::sin_out(of_slice, angles);
+    table.narrow(0, first, count).copy_(at::stack({cos.narrow(0, first, count), of_slice}, 1));
+  }
+  cos_ = cos.to(device);
+  sin_ = sin.to(device);
+  table_ = table.to(device);
 }
 
 at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const {

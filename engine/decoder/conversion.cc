@@ -9,8 +9,6 @@ namespace {
 constexpr const char* kKeyValueTensors[] = {"k_proj.weight", "k_proj.bias", "v_proj.weight",
                                             "v_proj.bias"};
 
-std::string AttentionPrefix(int64_t layer) { return LayerPrefix(layer) + "self_attn."; }
-
 // Applies `change` to every key and value tensor.
 template <typename Change>
 void ChangeKeyValue(Checkpoint& checkpoint, Change change) {

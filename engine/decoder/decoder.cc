@@ -30,9 +30,16 @@ Linear FindLinear(const Weights& weights, const std::string& name) {
 // sin(p / 10000^(2i/D)) at 2i, cos at 2i+1 (Vaswani et al. 2017, arXiv:1706.03762).
 at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
   const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
-  const at::Tensor angles = at::arange(positions, at::kDouble).unsqueeze(1) *
-                            at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
-  return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);  // [positions, D]
+  const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
+  const at::Tensor table = at::empty({positions, width}, at::kDouble);
+  constexpr int64_t kSlice = 4096;  // the angles of one slice are all that is held beside the table
+  for (int64_t first = 0; first < positions; first += kSlice) {
+    const int64_t end = std::min(first + kSlice, positions);
+    const at::Tensor angles = at::arange(first, end, at::kDouble).unsqueeze(1) * frequencies;
+    table.narrow(0, first, end - first)
+        .copy_(at::stack({angles.sin(), angles.cos()}, -1).flatten(1));
+  }
+  return table;
 }
 
 void CheckIndices(std::span<const int64_t> indices, int64_t size, const char* what) {
@@ -82,7 +89,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarTy
 Decoder::Layer Decoder::MakeLayer(const Weights& weights, const Rotary& rotary,
                                   int64_t index) const {
   const std::string prefix = LayerPrefix(index);
-  const std::string self = prefix + "self_attn.";
+  const std::string self = AttentionPrefix(index);
   const auto norm = [&](const std::string& name) {
     return Norm{Find(weights, prefix + name + ".weight"), Find(weights, prefix + name + ".bias")};
   };

@@ -54,7 +54,9 @@ class Decoder {
   //
   // On kernels it computes in float32; under a bfloat16 compute dtype, what weights are multiplied
   // with is rounded to bfloat16. A token's logits are the same bits whatever else is in the step,
-  // however its sequence was cut into steps, and on any number of threads (of ComputePool()).
+  // however its sequence was cut into steps, and on any number of threads (of ComputePool()). That
+  // is so while the rows of later tokens, which count zero times, are finite: as all weights that
+  // LoadCheckpoint accepts are.
   //   ids: [tokens]   logit_rows: [rows], the tokens whose logits are wanted
   //   returns logits [rows, vocab_size], the workspace's
   std::span<const float> Step(std::span<const int64_t> ids, const PagedStep& step,

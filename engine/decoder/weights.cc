@@ -1,17 +1,22 @@
 #include "engine/decoder/weights.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
 #include <sstream>
+#include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "engine/base/file.h"
+#include "engine/base/quoted.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/safetensors.h"
 
 namespace triptych {
 namespace {
 
-constexpr const char* kConfigFile = "config.json";
-constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kCardFile = "README.md";
 
 const char* SafetensorsName(WeightFormat format) {
@@ -32,32 +37,53 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text.str();
 }
 
-at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& source,
-                      const TensorSpec& spec, WeightFormat format) {
-  const auto found = file.entries().find(spec.name);
-  if (found == file.entries().end()) {
-    throw LoadError(source + ": tensor " + spec.name + " is missing");
+// Whether no element's exponent is all ones, which is what infinities and NaN have.
+template <typename Bits>
+bool AllFinite(std::span<const Bits> elements, Bits exponent) {
+  Bits found = 0;
+  for (const Bits bits : elements) found |= static_cast<Bits>((bits & exponent) == exponent);
+  return found == 0;
+}
+
+// tensor: contiguous
+bool AllFinite(const at::Tensor& tensor, WeightFormat format) {
+  const auto count = static_cast<size_t>(tensor.numel());
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return AllFinite<uint32_t>({static_cast<const uint32_t*>(tensor.data_ptr()), count},
+                                 0x7f800000);
+    case WeightFormat::kBFloat16:
+      return AllFinite<uint16_t>({static_cast<const uint16_t*>(tensor.data_ptr()), count}, 0x7f80);
   }
-  const SafetensorsEntry& entry = found->second;
-  if (entry.shape != spec.shape) {
-    throw LoadError(source + ": tensor " + spec.name + " has shape " + ShapeText(entry.shape) +
+  return false;
+}
+
+at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec, WeightFormat format) {
+  const std::string where = source.name() + ": tensor " + spec.name + " ";
+  const StoredTensor* const stored = source.Find(spec.name);
+  if (stored == nullptr) throw LoadError(where + "is missing");
+  if (stored->shape != spec.shape) {
+    throw LoadError(where + "has shape " + Printable(ShapeText(stored->shape)) +
                     "; the config needs " + ShapeText(spec.shape));
   }
-  at::ScalarType stored;
-  if (entry.dtype == "F32") {
-    stored = at::kFloat;
-  } else if (entry.dtype == "BF16") {
-    stored = at::kBFloat16;
-  } else if (entry.dtype == "F16") {
-    stored = at::kHalf;
+  at::ScalarType type;
+  if (stored->dtype == "F32") {
+    type = at::kFloat;
+  } else if (stored->dtype == "BF16") {
+    type = at::kBFloat16;
+  } else if (stored->dtype == "F16") {
+    type = at::kHalf;
   } else {
-    throw LoadError(source + ": tensor " + spec.name + " has dtype " + entry.dtype +
-                    "; allowed: F32, BF16, F16");
+    throw LoadError(where + "has dtype " + Printable(stored->dtype) + "; allowed: F32, BF16, F16");
   }
-  at::Tensor tensor = at::empty(entry.shape, stored);
-  const auto bytes = file.Data(entry);
-  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  return tensor.to(ToScalarType(format));
+  const at::Tensor read = at::empty(stored->shape, type);
+  source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
+  at::Tensor tensor = read.to(ToScalarType(format));
+  if (!AllFinite(tensor, format)) {
+    throw LoadError(where + "holds numbers that are not finite in " + std::string(Name(format)) +
+                    "; allowed: finite ones");
+  }
+  return tensor;
 }
 
 // Rows (i, i + d/2) of each head become rows (2i, 2i+1). rows: [heads * d, ...].
@@ -77,7 +103,7 @@ at::Tensor InterleaveTailRows(const at::Tensor& rows, int64_t width, int64_t d_r
 
 void InterleaveRotary(const ModelConfig& config, Weights& weights) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string attention = LayerPrefix(layer) + "self_attn.";
+    const std::string attention = AttentionPrefix(layer);
     const auto permute = [&](const std::string& name, int64_t width, int64_t d_rope) {
       for (const char* part : {".weight", ".bias"}) {
         const auto found = weights.find(attention + name + part);
@@ -102,7 +128,7 @@ void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
   const int64_t shared = config.num_attention_heads / groups;
   if (shared == 1) return;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string attention = LayerPrefix(layer) + "self_attn.";
+    const std::string attention = AttentionPrefix(layer);
     for (const char* name : {"q_proj.weight", "q_proj.bias"}) {
       const auto found = weights.find(attention + name);
       if (found == weights.end()) continue;
@@ -116,12 +142,15 @@ void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
   }
 }
 
-void WriteText(const std::filesystem::path& path, const std::string& text) {
-  ReplaceFile(path, [&](std::ostream& out) { out << text; });
-}
-
+// The weights and the config are whole on the disk before the first takes its place. A config that
+// is there already goes before, so that it never describes the new weights.
 void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
                 const Weights& weights, const std::string& card) {
+  for (const char* file : {kWeightsFile, kConfigFile}) {
+    if (std::filesystem::is_directory(directory / file)) {
+      throw std::runtime_error((directory / file).string() + ": cannot be written: Is a directory");
+    }
+  }
   std::vector<at::Tensor> kept;  // what `tensors` points into
   std::vector<SafetensorsTensor> tensors;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
@@ -132,9 +161,16 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
                        spec.shape,
                        {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
   }
-  WriteSafetensors(directory / kWeightsFile, tensors, {{"format", "pt"}});
-  WriteText(directory / kConfigFile, ToJson(config));
-  if (!card.empty()) WriteText(directory / kCardFile, card);
+  StagedFile weights_file(directory / kWeightsFile);
+  WriteSafetensors(weights_file, tensors, {{"format", "pt"}});
+  weights_file.Sync();
+  StagedFile config_file(directory / kConfigFile);
+  config_file.Write(ToJson(config));
+  config_file.Sync();
+  if (!card.empty()) ReplaceFile(directory / kCardFile, card);
+  std::filesystem::remove(directory / kConfigFile);
+  weights_file.Commit();
+  config_file.Commit();
 }
 
 }  // namespace
@@ -173,6 +209,8 @@ at::ScalarType ToScalarType(ComputeType type) {
 
 std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
+std::string AttentionPrefix(int64_t layer) { return LayerPrefix(layer) + "self_attn."; }
+
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   std::vector<TensorSpec> specs;
   const auto add = [&](std::string name, std::vector<int64_t> shape) {
@@ -196,7 +234,7 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const std::string prefix = LayerPrefix(layer);
-    const std::string attention = prefix + "self_attn.";
+    const std::string attention = AttentionPrefix(layer);
     const bool bias = config.attention_bias;
     add_norm(prefix + "input_layernorm");
     add_linear(attention + "q_proj", heads * config.QueryDim(), width, bias);
@@ -225,15 +263,15 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format) {
   Checkpoint checkpoint{.config = ReadModelConfig(directory / kConfigFile), .weights = {}};
   ModelConfig& config = checkpoint.config;
-  const std::string source = (directory / kWeightsFile).string();
-  const SafetensorsFile file(directory / kWeightsFile);
+  const std::unique_ptr<const TensorSource> source = OpenTensors(directory);
 
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    checkpoint.weights.emplace(spec.name, ReadTensor(file, source, spec, format));
+    checkpoint.weights.emplace(spec.name, ReadTensor(*source, spec, format));
   }
-  for (const auto& [name, entry] : file.entries()) {
+  for (const std::string& name : source->TensorNames()) {
     if (!checkpoint.weights.contains(name)) {
-      throw LoadError(source + ": tensor " + name + " does not belong to a model with this config");
+      throw LoadError(source->name() + ": tensor " + Printable(name) +
+                      " does not belong to a model with this config");
     }
   }
 
@@ -254,18 +292,18 @@ bool HoldsModel(const std::filesystem::path& directory) {
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
                     const Weights& weights, const std::string& card) {
-  if (std::filesystem::exists(directory) && !std::filesystem::is_empty(directory)) {
+  CheckOutputDirectory(directory);
+  if (std::filesystem::exists(directory)) {
     WriteFiles(directory, config, weights, card);
     return;
   }
-  std::filesystem::path beside = directory;
-  if (!beside.has_filename()) beside = beside.parent_path();  // "DIR/"
-  beside += ".partial";
+  std::filesystem::path place = directory;
+  if (!place.has_filename()) place = place.parent_path();  // "DIR/"
+  if (place.has_parent_path()) std::filesystem::create_directories(place.parent_path());
+  const std::filesystem::path beside = MakeUniqueDirectory(place);
   try {
-    std::filesystem::remove_all(beside);  // of a run that was killed
-    std::filesystem::create_directories(beside);
     WriteFiles(beside, config, weights, card);
-    std::filesystem::rename(beside, directory);
+    std::filesystem::rename(beside, place);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove_all(beside, ignored);

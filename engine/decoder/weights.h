@@ -1,4 +1,4 @@
-// A model's weights on disk: `config.json` beside `model.safetensors`.
+// A model's weights, and how a checkpoint's files become them and they become files.
 #ifndef TRIPTYCH_ENGINE_DECODER_WEIGHTS_H_
 #define TRIPTYCH_ENGINE_DECODER_WEIGHTS_H_
 
@@ -27,6 +27,8 @@ at::ScalarType ToScalarType(ComputeType type);
 
 // What the names of a layer's tensors begin with: "model.layers.N.".
 std::string LayerPrefix(int64_t layer);
+// And those of its attention: "model.layers.N.self_attn.".
+std::string AttentionPrefix(int64_t layer);
 
 // Every tensor of a model with this config, in the order of the forward pass.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
@@ -37,16 +39,18 @@ struct Checkpoint {
   Weights weights;
 };
 
-// Reads and checks a checkpoint, with its weights converted to `format`. Throws LoadError.
+// Reads and checks a checkpoint, with its weights converted to `format`: every one is finite then.
+// Tensors are read one by one. Throws LoadError.
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format);
 
 // Whether `model.safetensors` is there.
 bool HoldsModel(const std::filesystem::path& directory);
 
 // Writes `config.json`, `model.safetensors` in the config's torch_dtype and, unless `card` is
-// empty, the model card `README.md`. A directory that is absent or empty is
-// written as DIRECTORY.partial and renamed: it appears whole or not at all. In any other each file
-// is replaced whole. Throws std::runtime_error.
+// empty, the model card `README.md`. A directory that is absent is made beside its place and
+// renamed: it appears whole or not at all. In one that is there, be it empty, a mount or a symbolic
+// link to one, each file appears whole or not at all, config.json last: without it there is no
+// model. Throws std::runtime_error.
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
                     const Weights& weights, const std::string& card = "");
 

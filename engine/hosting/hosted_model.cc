@@ -5,17 +5,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 
 namespace triptych {
-
-void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
-                     const std::string& source) {
-  if (config.vocab_size >= tokenizer.vocab_size()) return;
-  throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
-                  "; the byte tokenizer needs at least " + std::to_string(tokenizer.vocab_size()));
-}
 
 at::Device ParseDevice(const std::string& name) {
   if (name == "cpu") return at::kCPU;
@@ -30,9 +25,9 @@ at::Device ParseDevice(const std::string& name) {
 }
 
 HostedModel LoadHostedModel(const HostOptions& options) {
-  const std::filesystem::path config_file = options.directory / "config.json";
+  const std::filesystem::path config_file = options.directory / kConfigFile;
   const ModelConfig stored = ReadModelConfig(config_file);
-  auto tokenizer = std::make_shared<const ByteTokenizer>();
+  std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.directory);
   CheckVocabulary(*tokenizer, stored, config_file.string());
 
   HostedModel model;

@@ -48,11 +48,6 @@ struct HostOptions {
 // such device.
 at::Device ParseDevice(const std::string& name);
 
-// Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
-// for messages.
-void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
-                     const std::string& source);
-
 // Loads a checkpoint, and converts it if asked to. Throws LoadError.
 HostedModel LoadHostedModel(const HostOptions& options);
 

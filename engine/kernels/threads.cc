@@ -1,13 +1,11 @@
 #include "engine/kernels/threads.h"
 
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <memory>
 #include <thread>
-
-// There if LibTorch's BLAS is OpenBLAS, whose threads LibTorch does not know of.
-extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
 
 namespace triptych {
 namespace {
@@ -15,12 +13,19 @@ namespace {
 thread_local int compute_threads = 0;  // 0: not set
 thread_local std::unique_ptr<ThreadPool> pool;
 
+// LibTorch does not know of the threads of OpenBLAS, if that is its BLAS.
+void SetBlasThreads(int threads) {
+  static const auto set =
+      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+  if (set != nullptr) set(threads);
+}
+
 }  // namespace
 
 void SetComputeThreads(int threads) {
   SetServingThreads(threads);
   at::set_num_threads(threads);
-  if (openblas_set_num_threads != nullptr) openblas_set_num_threads(threads);
+  SetBlasThreads(threads);
 }
 
 void SetServingThreads(int threads) {

@@ -9,8 +9,8 @@
 #include <queue>
 #include <random>
 
-#include "engine/hosting/hosted_model.h"
-#include "engine/text/tokenizer.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/evaluate.h"
 
 namespace triptych {
@@ -52,8 +52,8 @@ void CheckOptions(const ConvertOptions& options) {
   if (options.rank && *options.rank < 1) {
     refuse("--rank " + std::to_string(*options.rank) + " is out of range; allowed: 1 and more");
   }
-  if (options.max_loss_increase && std::isnan(*options.max_loss_increase)) {
-    refuse("--max-loss-increase is not a number");  // which a flag's range check lets pass
+  if (options.max_loss_increase && !std::isfinite(*options.max_loss_increase)) {
+    refuse("--max-loss-increase is not a number");
   }
   if (options.calibrate.empty()) {
     if (options.method == FactorMethod::kActivation) {
@@ -61,10 +61,10 @@ void CheckOptions(const ConvertOptions& options) {
     }
     if (options.max_loss_increase) refuse("--max-loss-increase needs --calibrate TEXT");
   }
-  if (std::filesystem::exists(options.to) &&
-      !(std::filesystem::is_directory(options.to) && std::filesystem::is_empty(options.to))) {
+  if (std::filesystem::exists(options.to) && !IsEmptyDirectory(options.to)) {
     refuse("--to " + options.to.string() + ": is there already, and is not an empty directory");
   }
+  CheckOutputDirectory(options.to);
 }
 
 // Throws unless a position can cost so little: one element in each layer.
@@ -85,10 +85,8 @@ class Calibration {
  public:
   Calibration(const ConvertOptions& options, const Checkpoint& from)
       : name_(options.calibrate.filename().string()),
-        corpus_(options.calibrate, options.held_out),
-        decoder_(from.config, from.weights, at::kFloat) {
-    CheckVocabulary(ByteTokenizer(), from.config, options.from.string());
-  }
+        corpus_(options.calibrate, *FittingTokenizer(options, from), options.held_out),
+        decoder_(from.config, from.weights, at::kFloat) {}
 
   const Corpus& corpus() const { return corpus_; }
   std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }
@@ -97,6 +95,13 @@ class Calibration {
   const std::string& name() const { return name_; }
 
  private:
+  static std::shared_ptr<const Tokenizer> FittingTokenizer(const ConvertOptions& options,
+                                                           const Checkpoint& from) {
+    std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.from);
+    CheckVocabulary(*tokenizer, from.config, options.from.string());
+    return tokenizer;
+  }
+
   std::string name_;
   Corpus corpus_;
   Decoder decoder_;

@@ -4,30 +4,31 @@
 #include <stdexcept>
 
 #include "engine/base/file.h"
-#include "engine/text/tokenizer.h"
 
 namespace triptych {
 namespace {
 
-// targets: [batch, length] -> the inputs that predict them.
-Window MakeWindow(const at::Tensor& targets) {
-  const at::Tensor begin = at::full({targets.size(0), 1}, ByteTokenizer::kBegin, at::kLong);
-  return {at::cat({begin, targets.narrow(1, 0, targets.size(1) - 1)}, 1), targets};
-}
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 32;
 
 }  // namespace
 
-Corpus::Corpus(const std::filesystem::path& file, double held_out) : file_(file.string()) {
-  if (!(held_out >= 0 && held_out < 1)) {  // NaN passes a flag's range check
+Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer, double held_out)
+    : file_(file.string()), begin_token_(tokenizer.begin_token()) {
+  if (!(held_out >= 0 && held_out < 1)) {
     throw std::runtime_error("--held-out " + std::to_string(held_out) +
                              " is not a fraction; allowed: 0 to 0.9");
   }
-  const std::vector<int32_t> ids = ByteTokenizer().Encode(ReadText(file));
+  const std::vector<int32_t> ids = tokenizer.Encode(ReadText(file, kMaxTextBytes));
   const at::Tensor tokens =
       at::tensor(at::IntArrayRef(std::vector<int64_t>(ids.begin(), ids.end())), at::kLong);
   const auto held_out_tokens = static_cast<int64_t>(held_out * static_cast<double>(ids.size()));
   train_ = tokens.narrow(0, 0, tokens.size(0) - held_out_tokens);
   held_out_ = tokens.narrow(0, train_.size(0), held_out_tokens);
+}
+
+Window Corpus::MakeWindow(const at::Tensor& targets) const {
+  const at::Tensor begin = at::full({targets.size(0), 1}, begin_token_, at::kLong);
+  return {at::cat({begin, targets.narrow(1, 0, targets.size(1) - 1)}, 1), targets};
 }
 
 void Corpus::RequireHeldOut() const {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/text/tokenizer.h"
+
 namespace triptych {
 
 // A model's inputs and what it should predict, both [batch, length] int64.
@@ -22,7 +24,7 @@ class Corpus {
  public:
   // `held_out` is the fraction of tokens at the end, in [0, 1). Throws std::runtime_error if it is
   // not, or the file cannot be read.
-  Corpus(const std::filesystem::path& file, double held_out);
+  Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer, double held_out);
 
   // Throws std::runtime_error if nothing is held out.
   void RequireHeldOut() const;
@@ -41,7 +43,11 @@ class Corpus {
   std::vector<Window> HeldOutWindows(int64_t batch, int64_t length) const;
 
  private:
+  // targets: [batch, length] -> the inputs that predict them.
+  Window MakeWindow(const at::Tensor& targets) const;
+
   std::string file_;
+  int64_t begin_token_;
   at::Tensor train_;     // [tokens] int64
   at::Tensor held_out_;  // [tokens] int64
 };

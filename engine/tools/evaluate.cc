@@ -6,8 +6,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "engine/hosting/hosted_model.h"
-#include "engine/text/tokenizer.h"
+#include "engine/checkpoint/load_tokenizer.h"
 
 namespace triptych {
 
@@ -35,8 +34,9 @@ at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) 
 
 void Evaluate(const EvaluateOptions& options) {
   const Checkpoint checkpoint = LoadCheckpoint(options.model, options.dtype);
-  CheckVocabulary(ByteTokenizer(), checkpoint.config, options.model.string());
-  const Corpus corpus(options.text, options.held_out);
+  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
+  CheckVocabulary(*tokenizer, checkpoint.config, options.model.string());
+  const Corpus corpus(options.text, *tokenizer, options.held_out);
   corpus.RequireHeldOut();
   const Decoder decoder(checkpoint.config, checkpoint.weights, ToScalarType(options.dtype));
   const double loss = HeldOutLoss(decoder, corpus);

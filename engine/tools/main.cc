@@ -1,6 +1,5 @@
 // triptych-model: make, measure and look at checkpoints.
 #include <c10/util/Exception.h>
-#include <malloc.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -8,9 +7,13 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 
+#include "engine/base/parse.h"
+#include "engine/base/quoted.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/kernels/threads.h"
 #include "engine/model/config.h"
 #include "engine/tools/convert.h"
@@ -19,6 +22,10 @@
 #include "engine/tools/sweep.h"
 #include "engine/tools/train.h"
 #include "engine/tools/verify.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace triptych {
 namespace {
@@ -45,6 +52,19 @@ CLI::Option* AddChoice(CLI::App& command, const std::string& flag, Target& targe
       ->check(CLI::IsMember(values));
 }
 
+// A number from `low` to `high`: CLI11's own ranges let NaN pass.
+CLI::Validator NumberIn(double low, double high) {
+  std::ostringstream range;
+  range << low << " to " << high;
+  return CLI::Validator(
+      [low, high, allowed = range.str()](std::string& text) {
+        return ParseNumber(text, low, high)
+                   ? ""
+                   : Quoted(text) + " is not a number that is allowed: " + allowed;
+      },
+      "FLOAT in [" + range.str() + "]");
+}
+
 CLI::Option* AddModel(CLI::App& command, const std::string& flag, std::filesystem::path& model,
                       const std::string& help = "checkpoint directory") {
   return command.add_option(flag, model, help)->required()->check(CLI::ExistingDirectory);
@@ -52,7 +72,7 @@ CLI::Option* AddModel(CLI::App& command, const std::string& flag, std::filesyste
 
 CLI::Option* AddHeldOut(CLI::App& command, double& held_out) {
   return command.add_option("--held-out", held_out, "fraction of the text's end that is held out")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(NumberIn(0.0, 0.9))
       ->capture_default_str();
 }
 
@@ -78,19 +98,19 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--learning-rate", train.learning_rate, "peak learning rate")
-      ->check(CLI::Range(1e-9, 1.0))
+      ->check(NumberIn(1e-9, 1.0))
       ->capture_default_str();
   command->add_option("--warmup-steps", train.warmup_steps, "steps of linear warm-up")
       ->check(CLI::Range(0, 100'000'000))
       ->capture_default_str();
   command->add_option("--weight-decay", train.weight_decay, "weight decay of matrices")
-      ->check(CLI::Range(0.0, 10.0))
+      ->check(NumberIn(0.0, 10.0))
       ->capture_default_str();
   command->add_option("--dropout", train.dropout, "dropout of the residual branches")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(NumberIn(0.0, 0.9))
       ->capture_default_str();
   command->add_option("--clip", train.clip, "largest norm of the gradient")
-      ->check(CLI::Range(1e-6, 1e6))
+      ->check(NumberIn(1e-6, 1e6))
       ->capture_default_str();
   command->add_option("--seed", train.seed, "seed of weights, windows and dropout")
       ->capture_default_str();
@@ -102,12 +122,12 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
           ->check(CLI::ExistingDirectory);
   command->add_option("--teacher-weight", train.teacher_weight, "the teacher's share of the loss")
       ->needs(teacher)
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberIn(0.0, 1.0))
       ->capture_default_str();
   command->callback([&] {
     action = [&] {
       Train(train);
-      if (Corpus(train.text, train.held_out).held_out_tokens() > 0) {
+      if (Corpus(train.text, *LoadTokenizer(train.output), train.held_out).held_out_tokens() > 0) {
         Evaluate({.model = train.output, .text = train.text, .held_out = train.held_out});
       }
       return kOk;
@@ -176,7 +196,7 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
   command
       ->add_option("--max-loss-increase", convert.max_loss_increase,
                    "mla: the most nats per token to lose; ranks are chosen for each layer")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(NumberIn(0.0, 100.0));
   AddChoice(*command, "--method", convert.method, kMethods,
             "mla: what the factors are the best for [activation with --calibrate, else weight]");
   CLI::Option* calibrate =
@@ -249,7 +269,7 @@ void AddVerifyModel(CLI::App& verify, VerifyModelOptions& models, Action& action
   AddModel(*command, "--b", models.b);
   AddText(*command, models.text, models.held_out);
   command->add_option("--tolerance", models.tolerance, "of the largest logit difference")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberIn(0.0, std::numeric_limits<double>::max()))
       ->capture_default_str();
   command->callback([&] { action = [&] { return VerifyModel(models) ? kOk : kDifferent; }; });
 }
@@ -298,9 +318,11 @@ int Main(int argc, char** argv) {
   SetComputeThreads(threads);
   // Training allocates the same large tensors in every step: keep their pages, or a third of the
   // time goes into faulting them in again.
+#ifdef __GLIBC__
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   mallopt(M_ARENA_MAX, 1);
+#endif
   const auto report = [](const char* error) {
     std::fprintf(stderr, "triptych-model: %s\n", error);
     return kTrouble;

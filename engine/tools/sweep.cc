@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/conversion.h"
-#include "engine/hosting/hosted_model.h"
-#include "engine/text/tokenizer.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/train.h"
@@ -54,12 +54,11 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
   return points;
 }
 
-// A directory for what training needs, gone with this.
+// A new directory for what training needs, gone with this.
 class WorkDirectory {
  public:
-  explicit WorkDirectory(std::filesystem::path path) : path_(std::move(path)) {
-    std::filesystem::remove_all(path_);  // of a run that was killed
-  }
+  explicit WorkDirectory(const std::filesystem::path& beside)
+      : path_(MakeUniqueDirectory(beside)) {}
   ~WorkDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -75,7 +74,7 @@ class WorkDirectory {
 
 // The model after the sweep's short training.
 Checkpoint Heal(const Checkpoint& model, const SweepOptions& options) {
-  const WorkDirectory work(options.csv.string() + ".work");
+  const WorkDirectory work(options.csv);
   SaveCheckpoint(work.path() / "converted", model.config, model.weights);
   Train({.from = work.path() / "converted",
          .text = options.text,
@@ -96,8 +95,9 @@ void Sweep(const SweepOptions& options) {
     throw LoadError(options.model.string() + ": attention is \"" +
                     std::string(Name(from.config.attention)) + "\"; a sweep starts from \"mha\"");
   }
-  CheckVocabulary(ByteTokenizer(), from.config, options.model.string());
-  const Corpus corpus(options.text, options.held_out);
+  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
+  CheckVocabulary(*tokenizer, from.config, options.model.string());
+  const Corpus corpus(options.text, *tokenizer, options.held_out);
   corpus.RequireHeldOut();
   const std::vector<Point> points = Conversions(from, corpus, options.model.string());
 

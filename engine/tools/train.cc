@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <numbers>
 #include <numeric>
@@ -16,13 +16,14 @@
 #include <string>
 #include <thread>
 
+#include "engine/base/file.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/dropout.h"
 #include "engine/decoder/weights.h"
-#include "engine/hosting/hosted_model.h"
 #include "engine/kernels/threads.h"
-#include "engine/text/tokenizer.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych {
@@ -168,6 +169,15 @@ std::optional<Decoder> LoadTeacher(const TrainOptions& options, const ModelConfi
   return Decoder(teacher.config, teacher.weights, at::kBFloat16);
 }
 
+// Throws unless every value is a number: what is saved can be gone on from.
+void CheckFinite(const std::vector<Parameter>& parameters, int64_t steps) {
+  for (const Parameter& p : parameters) {
+    if (at::isfinite(p.value).all().item<bool>()) continue;
+    throw std::runtime_error("step " + std::to_string(steps) + ": tensor " + p.name +
+                             " is not finite; a lower --learning-rate may help");
+  }
+}
+
 std::filesystem::path StateFile(const TrainOptions& options) {
   return options.output / "training_state.safetensors";
 }
@@ -212,25 +222,25 @@ int64_t LoadState(const TrainOptions& options, const std::string& run_key,
                   std::vector<Parameter>& parameters) {
   if (!std::filesystem::exists(StateFile(options))) return 0;
   const SafetensorsFile file(StateFile(options));
-  const auto bytes = [&](const std::string& name, size_t expected) {
-    const auto entry = file.entries().find(name);
-    if (entry == file.entries().end() || entry->second.end - entry->second.begin != expected) {
-      throw LoadError(StateFile(options).string() +
-                      ": not the state of a run with these options; " + "delete it to start anew");
-    }
-    return file.Data(entry->second);
+  const auto refuse = [&] {
+    throw LoadError(file.name() +
+                    ": not the state of a run with these options; delete it to start anew");
   };
-  if (std::memcmp(bytes("run", run_key.size()).data(), run_key.data(), run_key.size()) != 0) {
-    bytes("run", ~size_t{0});  // refuse
-  }
+  const auto read = [&](const std::string& name, void* to, size_t bytes) {
+    const StoredTensor* const stored = file.Find(name);
+    if (stored == nullptr || stored->bytes != bytes) refuse();
+    file.Read(name, {static_cast<std::byte*>(to), bytes});
+  };
+  std::string stored_key(run_key.size(), '\0');
+  read("run", stored_key.data(), stored_key.size());
+  if (stored_key != run_key) refuse();
   int64_t next_step = 0;
-  std::memcpy(&next_step, bytes("next_step", sizeof(next_step)).data(), sizeof(next_step));
+  read("next_step", &next_step, sizeof(next_step));
   const at::NoGradGuard no_grad;
   for (Parameter& p : parameters) {
     for (const auto& [suffix, tensor] :
          {std::pair("", p.value), {".m", p.first_moment}, {".v", p.second_moment}}) {
-      const auto data = bytes(p.name + suffix, tensor.nbytes());
-      std::memcpy(tensor.data_ptr(), data.data(), data.size());
+      read(p.name + suffix, tensor.data_ptr(), tensor.nbytes());
     }
   }
   return next_step;
@@ -282,11 +292,14 @@ void Train(const TrainOptions& options) {
   // What is trained is in the engine's own order, whatever order the file would load from.
   config.head_grouping = HeadGrouping::kModular;
   config.rope_interleave = true;
-  CheckVocabulary(ByteTokenizer(), config, (from ? options.from : options.config).string());
+  const std::shared_ptr<const Tokenizer> tokenizer =
+      LoadTokenizer(from ? options.from : options.config.parent_path());
+  CheckVocabulary(*tokenizer, config, (from ? options.from : options.config).string());
   const std::optional<Decoder> teacher = LoadTeacher(options, config);
-  const Corpus corpus(options.text, options.held_out);
+  const Corpus corpus(options.text, *tokenizer, options.held_out);
   const int64_t context = config.max_position_embeddings;
   corpus.RequireTraining(context);
+  CheckOutputDirectory(options.output);
   std::filesystem::create_directories(options.output);
 
   at::manual_seed(options.seed);
@@ -335,16 +348,23 @@ void Train(const TrainOptions& options) {
     for (const std::exception_ptr& failure : failures) {
       if (failure) std::rethrow_exception(failure);
     }
+    const double loss = std::accumulate(losses.begin(), losses.end(), 0.0);
+    if (!std::isfinite(loss)) {
+      throw std::runtime_error("step " + std::to_string(step + 1) +
+                               ": the loss is not finite; a lower --learning-rate may help");
+    }
     for (Parameter& p : parameters) p.gradient = at::Tensor();
     for (size_t i = 0; i < inputs.size(); ++i) workers[i].Collect(parameters);
     Update(parameters, options, step);
-    progress.Show(step + 1, std::accumulate(losses.begin(), losses.end(), 0.0));
+    progress.Show(step + 1, loss);
     if ((step + 1) % options.save_every == 0 && step + 1 < options.steps) {
+      CheckFinite(parameters, step + 1);
       SaveState(options, run_key, step + 1, parameters);
     }
   }
 
   SetComputeThreads(all_threads);
+  CheckFinite(parameters, options.steps);
   SaveCheckpoint(options.output, config, weights);
   std::filesystem::remove(StateFile(options));
 }

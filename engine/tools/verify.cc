@@ -15,10 +15,9 @@
 #include "engine/attention/algebra.h"
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
-#include "engine/hosting/hosted_model.h"
-#include "engine/text/tokenizer.h"
 #include "engine/tools/evaluate.h"
 
 namespace triptych {
@@ -240,7 +239,7 @@ bool VerifyGqaToMla(const VerifyGqaToMlaOptions& options) {
                                std::to_string(config.num_hidden_layers - 1));
     }
     w = checkpoint.weights
-            .at(LayerPrefix(options.layer) + "self_attn." +
+            .at(AttentionPrefix(options.layer) +
                 (options.values ? "v_proj.weight" : "k_proj.weight"))
             .to(at::kDouble);
     copies = config.num_attention_heads / config.num_key_value_heads;
@@ -372,8 +371,9 @@ bool VerifyModel(const VerifyModelOptions& options) {
     throw LoadError(options.b.string() + ": vocab_size is " + std::to_string(b.config.vocab_size) +
                     "; " + options.a.string() + " has " + std::to_string(a.config.vocab_size));
   }
-  CheckVocabulary(ByteTokenizer(), a.config, options.a.string());
-  const Corpus corpus(options.text, options.held_out);
+  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.a);
+  CheckVocabulary(*tokenizer, a.config, options.a.string());
+  const Corpus corpus(options.text, *tokenizer, options.held_out);
   corpus.RequireHeldOut();
   const Decoder decoder_a(a.config, a.weights, at::kFloat);
   const Decoder decoder_b(b.config, b.weights, at::kFloat);

@@ -40,6 +40,19 @@ TEST(RotaryTest, EqualsTheDefinitionAtAnyPositions) {
   }
 }
 
+// Tables are made in slices of positions.
+TEST(RotaryTest, LongTablesAreTheDefinitionToo) {
+  const std::vector<int64_t> positions = {0, 4095, 4096, 8191, 8192, 9000};
+  const Rotary rotary(9001, 6, 10000);
+  const at::Tensor x = Normal(3).Tensor({6, 2, 6});
+  EXPECT_LE(LargestDifference(rotary.Apply(x, ToTensor(positions)), Expected(x, positions, 10000)),
+            1e-11);
+  const at::Tensor in_place = x.to(at::kFloat);
+  rotary.Apply({.heads = 2, .dim = 6, .head_stride = 6, .row_stride = 12}, positions,
+               in_place.data_ptr<float>());
+  EXPECT_LE(LargestDifference(in_place, Expected(x, positions, 10000)), 2e-6);
+}
+
 TEST(RotaryTest, InPlaceIsTheSame) {
   const std::vector<int64_t> positions = {0, 7, 500, 3};
   for (const int64_t dim : {2, 6, 34}) {

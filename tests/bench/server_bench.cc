@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "client/client.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/kernels/threads.h"
 #include "server/server.h"
 #include "tests/bench/median.h"

@@ -21,16 +21,17 @@
 #include <vector>
 
 #include "engine/base/ceil_div.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/threads.h"
 #include "engine/serving/engine.h"
-#include "engine/text/tokenizer.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -213,7 +214,7 @@ class Bench {
       blocks = std::max(blocks, options_.batch * geometry.BlocksFor(PositionsNeeded(options_)));
     }
     engine_ =
-        std::make_unique<Engine>(std::move(decoder_), std::make_shared<ByteTokenizer>(),
+        std::make_unique<Engine>(std::move(decoder_), TestTokenizer(),
                                  EngineOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
                                                .cache_format = cache_format_,
                                                .block_positions = kBlockPositions,

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "engine/attention/algebra.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/decoder.h"
 #include "engine/hosting/hosted_model.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -305,7 +307,7 @@ std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint) {
   const HostedModel model = LoadHostedModel(options);
   Request request;
   request.id = "r";
-  request.prompt = {ByteTokenizer::kBegin, 't', 'h', 'e', ' ', 'c', 'a', 't'};
+  request.prompt = {kBeginToken, 't', 'h', 'e', ' ', 'c', 'a', 't'};
   request.max_new_tokens = kGenerated;
   request.sampling.temperature = 0;
   request.ignore_eos = true;
@@ -321,7 +323,7 @@ std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint) {
 // 8: then the test needs another seed.
 std::vector<int32_t> ClearGreedyTokens(const Checkpoint& checkpoint) {
   const Decoder decoder(checkpoint.config, checkpoint.weights, at::kDouble);
-  std::vector<int64_t> ids = {ByteTokenizer::kBegin, 't', 'h', 'e', ' ', 'c', 'a', 't'};
+  std::vector<int64_t> ids = {kBeginToken, 't', 'h', 'e', ' ', 'c', 'a', 't'};
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < kGenerated; ++i) {
     const at::Tensor logits = decoder.Forward(ToTensor(ids).unsqueeze(0))[0][-1];

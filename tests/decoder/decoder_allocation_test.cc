@@ -13,9 +13,9 @@
 #include "engine/decoder/decoder.h"
 #include "engine/kernels/threads.h"
 #include "engine/serving/engine.h"
-#include "engine/text/tokenizer.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
+#include "tests/support/tokenizer.h"
 
 namespace {
 
@@ -109,8 +109,8 @@ TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
     void OnFinish(Completion) override { FAIL(); }
     int64_t tokens = 0;
   };
-  Engine engine(ServingDecoder(config, RandomWeights(config, 1), at::kFloat),
-                std::make_shared<ByteTokenizer>(), {.kv_cache_bytes = 1 << 20});
+  Engine engine(ServingDecoder(config, RandomWeights(config, 1), at::kFloat), TestTokenizer(),
+                {.kv_cache_bytes = 1 << 20});
   const auto sink = std::make_shared<Sink>();
   const std::vector<SamplingParams> all = {{.temperature = 0}, {.top_k = 20, .top_p = 0.9f}};
   for (size_t i = 0; i < all.size(); ++i) {

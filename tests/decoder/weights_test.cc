@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/safetensors.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -137,11 +141,15 @@ TEST(Checkpoint, ANewDirectoryAppearsWholeOrNotAtAll) {
   EXPECT_ANY_THROW(SaveCheckpoint(directory.path() / "model", config, fewer, "card"));
   EXPECT_THAT(Names(directory.path()), IsEmpty());
 
-  // What a run that was killed left does not get in.
-  std::filesystem::create_directory(directory.path() / "model.partial");
-  WriteFile(directory.path() / "model.partial" / "stray", "");
+  // What a run that was killed left, or somebody else made, does not get in and is not deleted.
+  for (const char* other : {"model.partial", "model.partial-0123abcd"}) {
+    std::filesystem::create_directory(directory.path() / other);
+    WriteFile(directory.path() / other / "stray", "");
+  }
   SaveCheckpoint(directory.path() / "model", config, weights);
-  EXPECT_THAT(Names(directory.path()), ElementsAre("model"));
+  EXPECT_THAT(Names(directory.path()),
+              UnorderedElementsAre("model", "model.partial", "model.partial-0123abcd"));
+  EXPECT_TRUE(std::filesystem::exists(directory.path() / "model.partial" / "stray"));
   EXPECT_THAT(Names(directory.path() / "model"),
               UnorderedElementsAre("config.json", "model.safetensors"));
 }
@@ -162,6 +170,103 @@ TEST(Checkpoint, APlaceThatCannotBeWrittenIsNamed) {
   }
   EXPECT_THAT(Names(directory.path()), ElementsAre("file"));
   EXPECT_EQ(ReadFile(file), "mine");
+}
+
+// None of these can be renamed onto: `.`, a symbolic link, and what a mount is like.
+TEST(Checkpoint, IsWrittenInsideADirectoryThatIsThere) {
+  const ModelConfig config = SmallModel(AttentionKind::kMla);
+  const Weights weights = Cast(RandomWeights(config, 1), at::kFloat);
+  const TempDir directory;
+  const std::filesystem::path empty = directory.path() / "empty", link = directory.path() / "link";
+  std::filesystem::create_directory(empty);
+  std::filesystem::create_directory_symlink(empty, link);
+  SaveCheckpoint(link, config, weights, "card");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_THAT(Names(empty), UnorderedElementsAre("config.json", "model.safetensors", "README.md"));
+  LoadCheckpoint(empty, WeightFormat::kFloat32);
+
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::filesystem::create_directory(directory.path() / "dot");
+  std::filesystem::current_path(directory.path() / "dot");
+  SaveCheckpoint(".", config, weights);
+  std::filesystem::current_path(here);
+  LoadCheckpoint(directory.path() / "dot", WeightFormat::kFloat32);
+  EXPECT_THAT(Names(directory.path()), UnorderedElementsAre("empty", "link", "dot"));
+}
+
+// A config that describes other weights would be worse than none. A directory in a file's place is
+// what cannot be replaced.
+TEST_F(CheckpointTest, WithoutAllItsFilesThereIsNoNewModel) {
+  const std::string config = ReadFile(config_file());
+  std::filesystem::remove(weights_file());
+  std::filesystem::create_directory(weights_file());
+  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_, "card"));
+  EXPECT_EQ(ReadFile(config_file()), config);
+  EXPECT_THAT(Names(directory_.path()), UnorderedElementsAre("config.json", "model.safetensors"));
+
+  std::filesystem::remove(weights_file());
+  std::filesystem::remove(config_file());
+  std::filesystem::create_directory(config_file());
+  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_, "card"));
+  EXPECT_THAT(Names(directory_.path()), UnorderedElementsAre("config.json"));
+}
+
+// The card is the last that can fail: were the config there by then, this would be a model.
+TEST_F(CheckpointTest, TheConfigComesLast) {
+  std::filesystem::remove(config_file());
+  std::filesystem::create_directory(directory_.path() / "README.md");
+  EXPECT_ANY_THROW(SaveCheckpoint(directory_.path(), config_, weights_, "card"));
+  EXPECT_FALSE(std::filesystem::exists(config_file()));
+}
+
+// They would pass every other check, and answer no request.
+TEST_F(CheckpointTest, WeightsThatAreNotFiniteAreNamed) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float largest = std::numeric_limits<float>::max();
+  for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const float number : {std::nanf(""), infinity, -infinity}) {
+      Weights broken = weights_;
+      broken[kQuery] = broken[kQuery].to(stored).clone();
+      broken[kQuery][-1][-1] = number;
+      WriteTensors(weights_file(), broken);
+      for (const WeightFormat format : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+        EXPECT_EQ(Refusal(directory_.path(), format),
+                  weights_file().string() + ": tensor " + kQuery +
+                      " holds numbers that are not finite in " + std::string(Name(format)) +
+                      "; allowed: finite ones");
+      }
+    }
+  }
+  weights_[kQuery][0][0] = largest;  // rounds to infinity
+  WriteTensors(weights_file(), weights_);
+  EXPECT_EQ(Refusal(directory_.path(), WeightFormat::kFloat32), "accepted");
+  EXPECT_THAT(Refusal(directory_.path(), WeightFormat::kBFloat16),
+              AllOf(HasSubstr(kQuery), HasSubstr("not finite in bfloat16")));
+}
+
+TEST_F(CheckpointTest, NamesOfTensorsInMessagesArePrintable) {
+  Weights more = weights_;
+  std::string name = "zzz\x1b[2J\n";
+  while (name.size() < 10'000) name += name;
+  more[name] = at::zeros({3});
+  WriteTensors(weights_file(), more);
+  const std::string refusal = Refusal(directory_.path());
+  EXPECT_THAT(refusal, HasSubstr("tensor zzz\\x1b[2J\\x0a"));
+  EXPECT_EQ(refusal.find_first_of("\x1b\n"), refusal.npos);
+  EXPECT_LT(refusal.size(), 1000);
+}
+
+// Whoever serves a model may not wait for a FIFO, nor read a device to its end.
+TEST_F(CheckpointTest, SpecialFilesAreRefused) {
+  for (const std::filesystem::path& file : {weights_file(), config_file()}) {
+    std::filesystem::remove(file);
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    EXPECT_THAT(Refusal(directory_.path()),
+                AllOf(HasSubstr(file.string()), HasSubstr("Is a FIFO; allowed: a regular file")));
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/dev/zero", file);
+    EXPECT_THAT(Refusal(directory_.path()), AllOf(HasSubstr(file.string()), HasSubstr("device")));
+  }
 }
 
 // A limit on the size of files stands in for a disk that fills up on the way.

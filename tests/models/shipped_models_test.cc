@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/hosting/hosted_model.h"

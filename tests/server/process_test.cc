@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "client/client.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/conversion.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"

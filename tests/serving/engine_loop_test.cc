@@ -15,6 +15,7 @@
 #include "engine/kernels/threads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -35,14 +36,14 @@ std::unique_ptr<Engine> MakeEngine(AttentionKind kind) {
   options.kv_cache_bytes =
       MakeCacheGeometry(config, options.cache_format, options.block_positions).BytesPerPosition() *
       2 * kEndless;
-  return std::make_unique<Engine>(ServingDecoder(config, RandomWeights(config, 1)),
-                                  std::make_shared<const ByteTokenizer>(), options);
+  return std::make_unique<Engine>(ServingDecoder(config, RandomWeights(config, 1)), TestTokenizer(),
+                                  options);
 }
 
 Request Greedy(std::string id, int64_t max_new_tokens) {
   Request request;
   request.id = std::move(id);
-  request.prompt = {ByteTokenizer::kBegin, 1, 2, 3};
+  request.prompt = {kBeginToken, 1, 2, 3};
   request.max_new_tokens = max_new_tokens;
   request.sampling.temperature = 0;
   request.ignore_eos = true;

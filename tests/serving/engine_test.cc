@@ -19,6 +19,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -39,7 +40,7 @@ std::vector<int32_t> Prompt(int64_t length, uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::vector<int32_t> prompt(length);
   for (int32_t& token : prompt) token = static_cast<int32_t>(generator() % 256);
-  prompt[0] = ByteTokenizer::kBegin;
+  prompt[0] = kBeginToken;
   return prompt;
 }
 
@@ -125,8 +126,7 @@ class EngineFixture {
     return options;
   }
   std::unique_ptr<Engine> Make(const EngineOptions& options) const {
-    return std::make_unique<Engine>(ServingDecoder(config_, weights_),
-                                    std::make_shared<const ByteTokenizer>(), options);
+    return std::make_unique<Engine>(ServingDecoder(config_, weights_), TestTokenizer(), options);
   }
 
   // float64 log-probabilities of the next token after each of `tokens`: [tokens, vocab].
@@ -266,7 +266,7 @@ TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
       options.cache_format = format;
       options.block_positions = 5;
       const AllocationMeter meter;
-      const Engine engine(std::move(decoder), std::make_shared<const ByteTokenizer>(), options);
+      const Engine engine(std::move(decoder), TestTokenizer(), options);
       const KvCacheStats stats = engine.Stats();
       EXPECT_EQ(stats.pool_bytes, meter.total());
       EXPECT_EQ(engine.pool_positions(), stats.total_blocks * 5);
@@ -468,18 +468,18 @@ TEST_P(EngineTest, ScoringAndGeneratingTogetherSurvivesPreemption) {
 TEST_P(EngineTest, EndTokenStopsUnlessIgnored) {
   const auto engine = model_.Make(model_.Options());
   Request request = Greedy("r", Prompt(5, 8), 6);
-  request.sampling.logit_bias = {{ByteTokenizer::kEnd, 1000.0f}};
+  request.sampling.logit_bias = {{kEndToken, 1000.0f}};
   request.ignore_eos = false;
   const auto stopped = RunOne(*engine, request);
   EXPECT_EQ(stopped->completion->reason, FinishReason::kStop);
   EXPECT_EQ(stopped->completion->stop, std::nullopt);
-  EXPECT_THAT(stopped->tokens, ElementsAre(ByteTokenizer::kEnd));
+  EXPECT_THAT(stopped->tokens, ElementsAre(kEndToken));
   EXPECT_EQ(stopped->text, "");
   request.ignore_eos = true;
   const auto ignored = RunOne(*engine, request);
   EXPECT_EQ(ignored->completion->reason, FinishReason::kLength);
   EXPECT_EQ(ignored->tokens.size(), 6u);
-  EXPECT_THAT(ignored->tokens, Each(ByteTokenizer::kEnd));
+  EXPECT_THAT(ignored->tokens, Each(kEndToken));
 }
 
 TEST_P(EngineTest, StopStringsEndTheTextBeforeThem) {
@@ -634,8 +634,8 @@ TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
 }
 
 TEST_P(EngineTest, ServesOnLibTorchsOperationsInFloat64) {
-  Engine engine(ServingDecoder(model_.config(), model_.weights(), at::kDouble),
-                std::make_shared<const ByteTokenizer>(), model_.Options());
+  Engine engine(ServingDecoder(model_.config(), model_.weights(), at::kDouble), TestTokenizer(),
+                model_.Options());
   const std::vector<Request> requests = Mixture(8);
   const auto sinks = RunAll(engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) model_.ExpectGreedy(requests[i], *sinks[i]);

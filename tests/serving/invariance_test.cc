@@ -13,6 +13,7 @@
 #include "engine/serving/engine.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -91,7 +92,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     auto decoder = std::make_unique<Decoder>(config_, Cast(weights_, dtype), dtype);
     decoder->PrepareToServe(kVanillaFrom);
     EXPECT_EQ(decoder->vanilla_from() == kVanillaFrom, GetParam().name == "MlaVanilla");
-    Engine engine(std::move(decoder), std::make_shared<const ByteTokenizer>(), options);
+    Engine engine(std::move(decoder), TestTokenizer(), options);
     std::vector<size_t> order(requests.size());
     std::iota(order.begin(), order.end(), 0);
     if (!conduct.one_by_one) std::shuffle(order.begin(), order.end(), std::mt19937_64(7));

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/tokenizer.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -119,7 +119,7 @@ class ConvertTest : public testing::Test {
     return Decoder(checkpoint.config, checkpoint.weights, at::kFloat);
   }
   double Loss(const Checkpoint& checkpoint) const {
-    return HeldOutLoss(MakeDecoder(checkpoint), Corpus(text_, 0.1));
+    return HeldOutLoss(MakeDecoder(checkpoint), Corpus(text_, *TestTokenizer(), 0.1));
   }
   std::string Card() const { return ReadFile(dir_.path() / "out" / "README.md"); }
 
@@ -328,7 +328,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
     if (most == 0) continue;
     EXPECT_LT(Sum(to.config.kv_lora_rank), 48);
     // One rank fewer would be too few.
-    const Corpus corpus(text_, options.held_out);
+    const Corpus corpus(text_, *TestTokenizer(), options.held_out);
     const std::vector<KeyValueSvd> svds =
         DecomposeLayers(from, InputCovariances(MakeDecoder(from), corpus));
     const std::vector<double> weights = Sensitivities(from, svds, corpus);
@@ -358,7 +358,7 @@ TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
 TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
   const Checkpoint from = Loaded(dir_.path() / "mha");
   const std::vector<at::Tensor> covariances =
-      InputCovariances(MakeDecoder(from), Corpus(text_, 0.1));
+      InputCovariances(MakeDecoder(from), Corpus(text_, *TestTokenizer(), 0.1));
   ConvertOptions options = Calibrated();
   for (const int64_t rank : {3, 8, 16}) {
     options.rank = rank;
@@ -394,9 +394,9 @@ TEST_F(ConvertTest, CovariancesAreOfWhatAttentionReads) {
   }
   const std::string text = Words(100).substr(0, config.max_position_embeddings);
   WriteFile(text_, text);
-  const std::vector<at::Tensor> covariances =
-      InputCovariances(Decoder(config, from.weights, at::kDouble), Corpus(text_, /*held_out=*/0));
-  std::vector<int64_t> ids = {ByteTokenizer::kBegin};
+  const std::vector<at::Tensor> covariances = InputCovariances(
+      Decoder(config, from.weights, at::kDouble), Corpus(text_, *TestTokenizer(), /*held_out=*/0));
+  std::vector<int64_t> ids = {kBeginToken};
   for (const char c : text.substr(0, text.size() - 1)) ids.push_back(c);
   const at::Tensor x = from.weights.at("model.embed_tokens.weight").index_select(0, ToTensor(ids)) +
                        from.weights.at("model.embed_positions.weight");
@@ -413,7 +413,7 @@ TEST_F(ConvertTest, CovariancesAreOfWhatAttentionReads) {
 TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
   Checkpoint from = Source(AttentionKind::kMha);
   from.weights.at("model.layers.1.self_attn.o_proj.weight").zero_();
-  const Corpus corpus(text_, 0.1);
+  const Corpus corpus(text_, *TestTokenizer(), 0.1);
   const std::vector<double> sensitivities = Sensitivities(from, DecomposeLayers(from), corpus);
   ASSERT_EQ(sensitivities.size(), 2u);
   EXPECT_GT(sensitivities[0], 0);
@@ -432,7 +432,8 @@ TEST_F(ConvertTest, LayersThatLoseNothingCountAlike) {
     }
   }
   const std::vector<KeyValueSvd> svds = DecomposeLayers(from);
-  const std::vector<double> sensitivities = Sensitivities(from, svds, Corpus(text_, 0.1));
+  const std::vector<double> sensitivities =
+      Sensitivities(from, svds, Corpus(text_, *TestTokenizer(), 0.1));
   EXPECT_THAT(sensitivities, testing::Each(1.0));
 }
 
@@ -566,6 +567,26 @@ TEST_F(ConvertTest, APlaceThatIsTakenIsRefused) {
     options.to /= "model";
     EXPECT_THAT(Refusal(options), HasSubstr((dir_.path() / "file").string()));
   }
+}
+
+TEST_F(ConvertTest, WritesInsideADirectoryThatIsThere) {
+  ConvertOptions options = ToMla();
+  std::filesystem::create_directory(dir_.path() / "volume");
+  std::filesystem::create_directory_symlink(dir_.path() / "volume", options.to);
+  // What a run that was killed left does not fill it.
+  WriteFile(dir_.path() / "volume" / "model.safetensors.partial-0123abcd", "half");
+  ConvertModel(options);
+  EXPECT_TRUE(std::filesystem::is_symlink(options.to));
+  EXPECT_EQ(Loaded(dir_.path() / "volume").config.attention, AttentionKind::kMla);
+}
+
+// Before the source is read, and so before hours of calibration.
+TEST_F(ConvertTest, APlaceThatCannotBeMadeIsRefusedFirst) {
+  ConvertOptions options = ToMla();
+  options.from = dir_.path() / "none";
+  std::filesystem::create_directory_symlink(dir_.path() / "nowhere", options.to);
+  EXPECT_EQ(Refusal(options),
+            options.to.string() + ": cannot be written: No such file or directory");
 }
 
 TEST_F(ConvertTest, UnusableSourcesAreRefused) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "engine/tools/evaluate.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -70,7 +72,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   Sweep(options_);
   const auto rows = Rows();
   const ModelConfig& config = mha.config;
-  const Corpus corpus(options_.text, options_.held_out);
+  const Corpus corpus(options_.text, *TestTokenizer(), options_.held_out);
   // H = 4, D = 24: the model, two poolings, and sixteenths of 24 twice.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
@@ -105,7 +107,21 @@ TEST_F(SweepTest, HealingLowersTheLossAndLeavesNothingElse) {
   for (const auto& [key, cells] : rows) {
     EXPECT_LT(std::stod(cells[7]), std::stod(cells[6])) << key;  // an untrained model learns fast
   }
-  EXPECT_FALSE(std::filesystem::exists(options_.csv.string() + ".work"));
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+    names.insert(entry.path().filename());
+  }
+  EXPECT_THAT(names, testing::ElementsAre("mha", "sweep.csv", "text.txt"));
+}
+
+TEST_F(SweepTest, WhatIsBesideItStays) {
+  Save(AttentionKind::kMha);
+  const std::filesystem::path mine = options_.csv.string() + ".work";
+  std::filesystem::create_directory(mine);
+  WriteFile(mine / "kept", "mine");
+  options_.heal_steps = 1;
+  Sweep(options_);
+  EXPECT_EQ(ReadFile(mine / "kept"), "mine");
 }
 
 TEST_F(SweepTest, AnOldSweepStaysIfThereCanBeNoNewOne) {

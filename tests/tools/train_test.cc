@@ -3,20 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/dropout.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/threads.h"
-#include "engine/text/tokenizer.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -67,7 +71,7 @@ TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
   const Checkpoint checkpoint = LoadCheckpoint(options.output, WeightFormat::kFloat32);
   const Decoder decoder(checkpoint.config, checkpoint.weights, at::kFloat);
   // An untrained model's loss is log(258) = 5.55; the letters' frequencies alone give about 2.6.
-  EXPECT_LT(HeldOutLoss(decoder, Corpus(text_, 0.1)), 2.6);
+  EXPECT_LT(HeldOutLoss(decoder, Corpus(text_, *TestTokenizer(), 0.1)), 2.6);
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(options.output)) {
     files.push_back(entry.path().filename());
@@ -148,7 +152,7 @@ TEST_F(TrainTest, AStateMadeWithoutATeacherIsNotContinuedWithOne) {
   Train(Options("teacher"));
   TrainOptions options = Options("out");
   options.save_every = 10;
-  const std::filesystem::path obstacle = options.output / "config.json.tmp";
+  const std::filesystem::path obstacle = options.output / "config.json";
   std::filesystem::create_directories(obstacle);
   EXPECT_THROW(Train(options), std::runtime_error);
   std::filesystem::remove(obstacle);
@@ -188,7 +192,7 @@ TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
   taught.teacher_weight = 1;
   const auto logits = [&](const std::string& name) {
     const Checkpoint model = LoadCheckpoint(dir_.path() / name, WeightFormat::kFloat32);
-    const Corpus corpus(text_, 0.1);
+    const Corpus corpus(text_, *TestTokenizer(), 0.1);
     return Decoder(model.config, model.weights, at::kFloat)
         .Forward(corpus.HeldOutWindows(8, model.config.max_position_embeddings)[0].inputs)
         .flatten(0, 1);
@@ -259,6 +263,84 @@ TEST_F(TrainTest, KeepsTheModelThatIsThere) {
   EXPECT_EQ(ReadFile(options.output / "model.safetensors"), weights);
 }
 
+// The usual volume of a container is an empty directory that nothing can be renamed onto.
+TEST_F(TrainTest, WritesInsideADirectoryThatIsThere) {
+  std::filesystem::create_directory(dir_.path() / "volume");
+  std::filesystem::create_directory_symlink(dir_.path() / "volume", dir_.path() / "link");
+  const TrainOptions options = Options("link");
+  Train(options);
+  EXPECT_TRUE(std::filesystem::is_symlink(options.output));
+  LoadCheckpoint(dir_.path() / "volume", WeightFormat::kFloat32);
+}
+
+TEST_F(TrainTest, NeverSavesWhatIsNotFinite) {
+  TrainOptions options = Options("out");
+  options.learning_rate = std::nan("");
+  options.save_every = 1;
+  for (const int64_t steps : {1, 30}) {
+    options.steps = steps;
+    try {
+      Train(options);
+      ADD_FAILURE() << "trained";
+    } catch (const std::runtime_error& e) {
+      EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("step 1"),
+                                           testing::HasSubstr("is not finite; a lower")));
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(options.output));
+  }
+}
+
+// A model that diverges says so at the step where its loss does, not at the end.
+TEST_F(TrainTest, StopsWhenTheLossIsNotFinite) {
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.max_position_embeddings = 32;
+  Checkpoint huge{.config = config, .weights = RandomWeights(config, 1)};
+  for (auto& [name, tensor] : huge.weights) tensor = at::full_like(tensor, 3e38);
+  SaveCheckpoint(dir_.path() / "huge", huge.config, huge.weights);
+  TrainOptions options = Options("out");
+  options.config.clear();
+  options.from = dir_.path() / "huge";
+  try {
+    Train(options);
+    ADD_FAILURE() << "trained";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "step 1: the loss is not finite; a lower --learning-rate may help");
+  }
+}
+
+TEST_F(TrainTest, NumbersOfFlagsAreNumbers) {
+  const std::string config = config_, text = text_, output = dir_.path() / "out",
+                    model = dir_.path();
+  const std::vector<std::string> train = {"train", "--config", config, "--text",
+                                          text,    "--output", output};
+  const std::vector<std::string> evaluate = {"evaluate", "--model", model, "--text", text};
+  const std::vector<std::string> convert = {"convert", "--from",      model, "--to",
+                                            output,    "--attention", "mla"};
+  const std::vector<std::string> verify = {"verify", "model", "--a",    model,
+                                           "--b",    model,   "--text", text};
+  for (const auto& [command, flags] :
+       std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+           {train,
+            {"--held-out", "--learning-rate", "--weight-decay", "--dropout", "--clip",
+             "--teacher-weight"}},
+           {evaluate, {"--held-out"}},
+           {convert, {"--held-out", "--max-loss-increase"}},
+           {verify, {"--held-out", "--tolerance"}}}) {
+    for (const std::string& flag : flags) {
+      for (const char* value : {"nan", "-nan", "inf", "x", "-1"}) {
+        std::vector<std::string> argv = command;
+        argv.insert(argv.begin(), TRIPTYCH_MODEL_PROGRAM);
+        argv.insert(argv.end(), {flag + "=" + value});
+        const Process::Result result = Process(argv, {}).Wait();
+        EXPECT_EQ(result.exit_code, 2) << flag << " " << value;
+        EXPECT_THAT(result.err, testing::AllOf(testing::HasSubstr(flag + ": \"" + value +
+                                                                  "\" is not a number that is"),
+                                               testing::HasSubstr("allowed: ")));
+      }
+    }
+  }
+}
+
 // 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.
 TEST(KlDivergenceTest, IsTheDefinition) {
   const at::Tensor p = at::tensor({0.75, 0.25}, at::kFloat).log() + 5;
@@ -273,13 +355,13 @@ TEST(CorpusTest, WindowsCoverTheHeldOutPartOnce) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += static_cast<char>(i % 251);
   WriteFile(dir.path() / "text", text);
-  const Corpus corpus(dir.path() / "text", 0.25);
+  const Corpus corpus(dir.path() / "text", *TestTokenizer(), 0.25);
   EXPECT_EQ(corpus.train_tokens(), 750);
   EXPECT_EQ(corpus.held_out_tokens(), 250);
   int64_t next = 750;
   for (const Window& window : corpus.HeldOutWindows(/*batch=*/2, /*length=*/40)) {
     for (int64_t row = 0; row < window.targets.size(0); ++row) {
-      EXPECT_EQ(window.inputs[row][0].item<int64_t>(), ByteTokenizer::kBegin);
+      EXPECT_EQ(window.inputs[row][0].item<int64_t>(), kBeginToken);
       for (int64_t i = 0; i < window.targets.size(1); ++i, ++next) {
         ASSERT_EQ(window.targets[row][i].item<int64_t>(), next % 251);
         if (i == 0) continue;
