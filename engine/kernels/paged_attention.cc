@@ -412,7 +412,7 @@ void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
     const BundleAttention<Element> attention(q, q_stride, cache, elements, layout, scale, out,
                                              out_stride);
     const Scratch<Element>* scratch = TakeScratch<Element>(plan, layout, cache, context);
-    if (plan.tasks == 1 || plan.count() >= 4 * context.pool.threads()) {
+    if (plan.tasks == 1 || plan.count() >= int64_t{4} * context.pool.threads()) {
       RunWhole(attention, plan, scratch, context);
     } else {
       RunShared(attention, plan, scratch, context);

@@ -27,7 +27,8 @@ class ThreadPool {
 
   // How many tasks `multiply_adds` of work are best cut into: one if it is too little to share.
   int64_t TaskCount(int64_t multiply_adds) const {
-    return std::clamp<int64_t>(multiply_adds / kTaskWork, 1, workers_.empty() ? 1 : 4 * threads());
+    return std::clamp<int64_t>(multiply_adds / kTaskWork, 1,
+                               workers_.empty() ? 1 : int64_t{4} * threads());
   }
 
   // Calls task(i), or task(i, thread) if it takes two arguments, once for each i from 0 to

@@ -25,7 +25,7 @@ Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokeni
       pool_(info().blocks),
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions) {}
 
-void Engine::Submit(Request request, std::shared_ptr<RequestSink> sink) {
+void Engine::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
   const SubmitStatus status =
       accepting_ ? scheduler_.Submit(std::move(request), sink, Sequence::Clock::now())
                  : SubmitStatus::kStopping;

@@ -32,7 +32,7 @@ class Engine {
          const EngineOptions& options);
 
   // Takes a request in, or calls OnRejected.
-  void Submit(Request request, std::shared_ptr<RequestSink> sink);
+  void Submit(Request request, const std::shared_ptr<RequestSink>& sink);
   // Ends a request with kCancelled; its blocks are free on return. Unknown ids are ignored.
   void Cancel(const std::string& id);
   // Cancels every live request.
