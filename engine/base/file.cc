@@ -96,8 +96,8 @@ InputFile::~InputFile() { close(fd_); }
 void InputFile::ReadAt(uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     constexpr size_t kMostAtOnce = size_t{1} << 30;  // Linux reads at most 2 GiB at once
-    const ssize_t count = pread(fd_, bytes.data(), std::min(bytes.size(), kMostAtOnce),
-                                static_cast<off_t>(offset));
+    const ssize_t count =
+        pread(fd_, bytes.data(), std::min(bytes.size(), kMostAtOnce), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw LoadError(name_ + ": cannot be read: " + std::strerror(errno));
     if (count == 0) {

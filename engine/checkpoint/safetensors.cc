@@ -69,8 +69,8 @@ SafetensorsEntry ParseEntry(const std::string& name, const Json& value, uint64_t
   }
   if (entry.end - entry.begin != bytes) {
     throw LoadError(where + "data_offsets " + ShownJson(offsets) + " span " +
-                    std::to_string(entry.end - entry.begin) + " bytes, but shape " + ShownJson(shape) +
-                    " of " + entry.dtype + " takes " + std::to_string(bytes));
+                    std::to_string(entry.end - entry.begin) + " bytes, but shape " +
+                    ShownJson(shape) + " of " + entry.dtype + " takes " + std::to_string(bytes));
   }
   entry.bytes = bytes;
   return entry;

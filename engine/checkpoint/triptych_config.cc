@@ -33,8 +33,8 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
   for (const char* field : {"kv_lora_rank", "qk_rope_head_dim", "kv_a_layernorm"}) {
     if (!mla && fields.Has(field)) {
       fields.RefuseValue(field, fields.Take(field, nullptr),
-                    "allowed only with attention \"mla\", not \"" +
-                        std::string(Name(config.attention)) + "\"");
+                         "allowed only with attention \"mla\", not \"" +
+                             std::string(Name(config.attention)) + "\"");
     }
   }
   if (!mla) return;
@@ -43,8 +43,8 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
   if (rank.is_array()) {
     if (static_cast<int64_t>(rank.size()) != config.num_hidden_layers) {
       fields.RefuseValue("kv_lora_rank", rank,
-                    "a list must hold one rank for each of num_hidden_layers = " +
-                        std::to_string(config.num_hidden_layers));
+                         "a list must hold one rank for each of num_hidden_layers = " +
+                             std::to_string(config.num_hidden_layers));
     }
     for (const Json& r : rank) {
       config.kv_lora_rank.push_back(fields.CheckedInt("kv_lora_rank", r, 1, kMaxWidth));
@@ -64,7 +64,7 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
   for (const char* field : {"rope_theta", "rope_interleave"}) {
     if (!rope && fields.Has(field)) {
       fields.RefuseValue(field, fields.Take(field, nullptr),
-                    "allowed only with position_embedding \"rope\"");
+                         "allowed only with position_embedding \"rope\"");
     }
   }
   config.rope_theta = fields.PositiveNumber("rope_theta", 1e12, 10000.0);

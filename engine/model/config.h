@@ -29,8 +29,9 @@ std::string_view Name(MlpKind mlp);
 std::string_view Name(HiddenAct act);
 std::string_view Name(HeadGrouping grouping);
 
-// The fields of a config.json of model_type "triptych" by their names there. Required are the sizes from vocab_size to max_position_embeddings but head_dim and, unless under
-// GQA, num_key_value_heads; attention, position_embedding, norm, mlp, torch_dtype; under MLA
+// The fields of a config.json of model_type "triptych" by their names there. Required are the sizes
+// from vocab_size to max_position_embeddings but head_dim and, unless under GQA,
+// num_key_value_heads; attention, position_embedding, norm, mlp, torch_dtype; under MLA
 // kv_lora_rank. Beside a choice stands what it may be.
 struct ModelConfig {
   int64_t vocab_size = 0;

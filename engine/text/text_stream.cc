@@ -19,7 +19,8 @@ std::string Utf8Stream::Push(std::string_view bytes) {
   while (!rest.empty()) {
     const Utf8Piece piece = FirstUtf8Piece(rest);
     if (piece.kind == Utf8Piece::kUnfinished) break;
-    text += piece.kind == Utf8Piece::kCharacter ? rest.substr(0, piece.length) : kReplacementCharacter;
+    text +=
+        piece.kind == Utf8Piece::kCharacter ? rest.substr(0, piece.length) : kReplacementCharacter;
     rest.remove_prefix(piece.length);
   }
   pending_.erase(0, pending_.size() - rest.size());
