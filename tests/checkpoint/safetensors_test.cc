@@ -19,7 +19,6 @@
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/open_tensors.h"
-#include "engine/checkpoint/open_tensors.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych {
