@@ -80,6 +80,7 @@ SafetensorsEntry ParseEntry(const std::string& name, const Json& value, uint64_t
 void CheckTiling(const std::map<std::string, SafetensorsEntry>& entries, uint64_t data_bytes,
                  const std::string& source) {
   std::vector<std::pair<const SafetensorsEntry*, const std::string*>> in_order;
+  in_order.reserve(entries.size());
   for (const auto& [name, entry] : entries) in_order.emplace_back(&entry, &name);
   std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first->begin, a.first->end) < std::pair(b.first->begin, b.first->end);

@@ -12,10 +12,10 @@
 namespace triptych {
 
 struct LatentShape {
-  int64_t heads;        // H
-  int64_t d_qk;         // content width of a query or key vector
-  int64_t d_v;          // width of a value vector
-  int64_t rank;         // r
+  int64_t heads = 0;    // H
+  int64_t d_qk = 0;     // content width of a query or key vector
+  int64_t d_v = 0;      // width of a value vector
+  int64_t rank = 0;     // r
   int64_t d_rope = 0;   // d_R
   double norm_eps = 0;  // of the latent norm
 
