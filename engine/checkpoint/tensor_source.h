@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,12 +33,6 @@ class TensorSource {
   // Throws LoadError, and std::out_of_range if there is no such tensor or it has another size.
   virtual void Read(const std::string& tensor, std::span<std::byte> bytes) const = 0;
 };
-
-// The file that the tensors of a checkpoint are written to.
-inline constexpr const char* kWeightsFile = "model.safetensors";
-
-// The tensors of the checkpoint in `directory`. Throws LoadError.
-std::unique_ptr<const TensorSource> OpenTensors(const std::filesystem::path& directory);
 
 }  // namespace triptych
 

@@ -14,6 +14,7 @@
 #include "engine/base/file.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/open_tensors.h"
 #include "engine/checkpoint/safetensors.h"
 
 namespace triptych {

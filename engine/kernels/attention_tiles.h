@@ -14,8 +14,8 @@ inline constexpr int64_t kSplitPanels = 16;
 inline constexpr int64_t kSplitPositions = kSplitPanels * kPanelPositions;
 // Queries that read a split together, at most.
 inline constexpr int64_t kSplitQueries = 32;
-// Panels that are read in turns. Where one query reads a group, reading from memory takes longer
-// than computing: values too are read in a few long streams, through the panels of many groups, and
+// Panels that are read side by side. Where one query reads a group, reading takes longer than
+// computing: then values too are read in a few long streams, through the panels of many groups, and
 // sums wait in between.
 inline constexpr int64_t kStreams = 8;
 

@@ -127,7 +127,7 @@ struct Scratch {
   float* q;              // [kSplitQueries, key_width]
   float* scores;         // [kSplitQueries, kSplitPositions]
   float* sums;           // [kFewQueries, value_width, kPanelPositions]
-  Element* gathered;     // [kSplitPanels, keys, then values, kPanelPositions] if panels straddle
+  Element* gathered;     // [kSplitPanels, keys, then values, kPanelPositions]; or empty
   SplitResults results;  // of 2 * kSplitQueries rows
 };
 
@@ -225,7 +225,7 @@ class BundleAttention {
     }
   }
 
-  // Adds to a row what a later split gave it. In one place only, so that the compiler rounds alike
+  // Adds to a row what a later split gave it. It is not inlined, so that the compiler rounds alike
   // wherever splits are merged.
   [[gnu::noinline]] void Merge(const QueryBundle& bundle, int64_t row, const SplitResults& later,
                                const SplitResults& sofar) const {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/checkpoint/open_tensors.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych {

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/tensor_source.h"
+#include "engine/checkpoint/open_tensors.h"
 
 #include "engine/checkpoint/safetensors.h"
 
