@@ -25,7 +25,7 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
                                                const BackendOptions& options,
                                                at::ScalarType dtype = at::kFloat, int threads = 2);
 
-// The same in an engine, with TestTokenizer().
+// An engine with what MakeServingModel makes, and with TestTokenizer().
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
                                    const EngineSetup& setup, at::ScalarType dtype = at::kFloat,
                                    int threads = 2);
