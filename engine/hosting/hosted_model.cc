@@ -43,7 +43,7 @@ std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightForm
   }
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(device);
   return std::make_unique<TensorModel>(checkpoint.config, checkpoint.weights,
-                                       ToScalarType(DefaultComputeType(format)), options);
+                                       DefaultComputeType(format), options);
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
