@@ -86,7 +86,7 @@ class Calibration {
   Calibration(const ConvertOptions& options, const Checkpoint& from)
       : name_(options.calibrate.filename().string()),
         corpus_(options.calibrate, *FittingTokenizer(options, from), options.held_out),
-        decoder_(from.config, from.weights, at::kFloat) {}
+        decoder_(from.config, from.weights, ComputeType::kFloat32) {}
 
   const Corpus& corpus() const { return corpus_; }
   std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }

@@ -97,7 +97,7 @@ class Worker {
   Worker(const ModelConfig& config, const std::vector<Parameter>& parameters,
          const Decoder* teacher, double teacher_weight)
       : weights_(Handles(parameters)),
-        decoder_(config, weights_, at::kBFloat16),
+        decoder_(config, weights_, ComputeType::kBFloat16),
         teacher_(teacher),
         teacher_weight_(teacher_weight) {}
 
