@@ -134,7 +134,7 @@ TEST_P(DecoderTest, ForwardEqualsTheDefinition) {
 }
 
 TEST_P(DecoderTest, ForwardInFloat32) {
-  const Decoder decoder(config(), Cast(weights_, at::kFloat), at::kFloat);
+  const Decoder decoder(config(), Cast(weights_, at::kFloat), ComputeType::kFloat32);
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 4);
   const at::Tensor logits = decoder.Forward(ToTensor(ids).unsqueeze(0))[0];
   EXPECT_LE(LargestDifference(logits, OracleLogits(config(), weights_, ids)), kLogits);
@@ -311,7 +311,7 @@ TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
                                                                           : CacheFormat::kBFloat16};
     Served expanding = reduced;
     expanding.expand_from = kExpandFrom;
-    const Decoder exact(config, Cast(weights, at::kDouble), at::kDouble);
+    const Decoder exact(config, Cast(weights, at::kDouble), ComputeType::kFloat64);
     const std::vector<int64_t> one = RandomIds(config, 30, 22), two = RandomIds(config, 9, 23);
     const auto part = [](const std::vector<int64_t>& ids, int64_t begin, int64_t end) {
       return std::vector<int64_t>(ids.begin() + begin, ids.begin() + end);
