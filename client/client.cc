@@ -33,12 +33,12 @@ class Client::Call {
     if (client.timeout_) {
       context_.set_deadline(std::chrono::system_clock::now() + *client.timeout_);
     }
-    const std::lock_guard lock(client.mutex_);
+    const MutexLock lock(client.mutex_);
     client.in_flight_.insert(&context_);
     if (client.cancelled_) context_.TryCancel();
   }
   ~Call() {
-    const std::lock_guard lock(client_.mutex_);
+    const MutexLock lock(client_.mutex_);
     client_.in_flight_.erase(&context_);
   }
   Call(const Call&) = delete;
@@ -60,7 +60,7 @@ Client::Client(const std::shared_ptr<grpc::ChannelInterface>& channel,
       timeout_(timeout) {}
 
 void Client::Cancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   cancelled_ = true;
   for (grpc::ClientContext* context : in_flight_) context->TryCancel();
 }

@@ -6,12 +6,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
+#include "engine/base/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "triptych/v1/inference.grpc.pb.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
@@ -74,9 +73,9 @@ class Client {
   const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   const std::optional<std::chrono::milliseconds> timeout_;
 
-  std::mutex mutex_;
-  bool cancelled_ = false;                    // Guarded by mutex_.
-  std::set<grpc::ClientContext*> in_flight_;  // Guarded by mutex_.
+  Mutex mutex_;
+  bool cancelled_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  std::set<grpc::ClientContext*> in_flight_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
 }  // namespace triptych::client

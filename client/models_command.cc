@@ -15,7 +15,7 @@ std::string ShortDtype(const std::string& dtype) {
   return dtype;
 }
 
-// Of the weights, and of the cache where it is another.
+// The dtype of the weights and, where it is another, that of the cache.
 std::string Dtypes(const v1::Model& model) {
   const std::string dtype = ShortDtype(model.weight_dtype());
   if (model.kv_dtype() == model.weight_dtype()) return dtype;

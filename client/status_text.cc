@@ -88,7 +88,7 @@ void AppendDetails(const google::rpc::Status& details, std::string& text) {
 
 std::string DescribeStatus(const grpc::Status& status, const std::string& address) {
   std::string text = status.error_message();
-  // Of the client's gRPC; a server may be UNAVAILABLE too.
+  // These words are those of the client's own gRPC: a server may answer UNAVAILABLE too.
   const bool refused = text.starts_with("failed to connect to all addresses");
   const bool unreached = refused || text.starts_with("DNS resolution failed");
   if (refused) {  // gRPC tells each layer's part; the last says why

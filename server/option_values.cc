@@ -59,8 +59,8 @@ int64_t ParseCount(const Settings& settings, const std::string& key, const std::
   const auto found = settings.find(key);
   if (found == settings.end()) return 0;
   const std::string& value = found->second;
-  const std::optional<int64_t> count = ParseNumber<int64_t>(value);
-  if (!count || *count < 1) {
+  const std::optional<int64_t> count = ParseNumber<int64_t>(value, 1, INT64_MAX);
+  if (!count) {
     Refuse("{} of model {}: \"{}\" is not a count; allowed: integers from 1 to {}", key, model,
            value, INT64_MAX);
   }
@@ -146,8 +146,9 @@ int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
   const double bytes = error == std::errc() && unit != units.end() ? number * unit->second : 0;
   if (!(bytes >= 1) || bytes > 0x1p62 || (unit->first == "%" && number > 100)) {
     Refuse(
-        "\"{}\" is not a size; allowed: bytes, a number with KiB, MiB, GiB, KB, MB or GB, or a "
-        "percentage of memory such as 25%",
+        "\"{}\" is not a size; allowed: bytes, a number with KiB, MiB, GiB, TiB, KB, MB, GB or TB, "
+        "or "
+        "a percentage of memory such as 25%",
         text);
   }
   return static_cast<int64_t>(bytes);
@@ -156,8 +157,8 @@ int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
 std::optional<int64_t> ParseExpandFrom(const std::string& text) {
   if (text == "auto") return std::nullopt;
   if (text == "never") return kNeverExpand;
-  const std::optional<int64_t> position = ParseNumber<int64_t>(text);
-  if (!position || *position < 0) {
+  const std::optional<int64_t> position = ParseNumber<int64_t>(text, 0, INT64_MAX);
+  if (!position) {
     Refuse("\"{}\" is not a position; allowed: auto, never, integers from 0 to {}", text,
            INT64_MAX);
   }

@@ -39,8 +39,8 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options);
 // Parses the command line, the environment and the config file. An option is taken from its flag
 // (--drain-timeout), or else from its environment variable (TRIPTYCH_DRAIN_TIMEOUT) unless that is
 // empty, or else from the file that --config or TRIPTYCH_CONFIG names (drain-timeout). Defaults and
-// percentages refer to `available`. On --help or a bad value prints what is to be said and returns
-// the exit status; otherwise fills `options`.
+// percentages refer to `available`. On --help, --version or a bad value prints what is to be said
+// and returns the exit status; otherwise fills `options`.
 std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options,
                                       const Resources& available = AvailableResources());
 

@@ -33,8 +33,7 @@ std::vector<std::string> ReadWords(const fs::path& file) {
 
 // A number above zero: "max" and -1, which stand for no limit, are none.
 std::optional<int64_t> ParsePositive(std::string_view text) {
-  const std::optional<int64_t> value = ParseNumber<int64_t>(text);
-  return value && *value > 0 ? value : std::nullopt;
+  return ParseNumber<int64_t>(text, 1, INT64_MAX);
 }
 
 std::optional<int64_t> ReadPositive(const fs::path& file) {

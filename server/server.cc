@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"

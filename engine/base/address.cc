@@ -9,10 +9,8 @@ std::optional<Address> ParseAddress(std::string_view text) {
   if (colon == text.npos || colon == 0) return std::nullopt;
   const std::string_view host = text.substr(0, colon);
   const bool brackets = host.starts_with('[') && host.ends_with(']');
-  const std::optional<int> port = ParseNumber<int>(text.substr(colon + 1));
-  if ((host.find(':') != host.npos && !brackets) || !port || *port < 0 || *port > 65535) {
-    return std::nullopt;
-  }
+  const std::optional<int> port = ParseNumber<int>(text.substr(colon + 1), 0, 65535);
+  if ((host.find(':') != host.npos && !brackets) || !port) return std::nullopt;
   return Address{std::string(host), *port};
 }
 

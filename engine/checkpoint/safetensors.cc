@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
 
 #include "engine/base/error.h"

@@ -1,10 +1,6 @@
 #include "server/core/model_host.h"
 
-#include <spdlog/fmt/fmt.h>
-
-#include <iterator>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "engine/checkpoint/config_file.h"

@@ -6,6 +6,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
+#include <utility>
 
 #include "server/core/generation.h"
 #include "triptych/v1/inference.pb.h"

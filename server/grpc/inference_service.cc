@@ -1,8 +1,5 @@
 #include "server/grpc/inference_service.h"
 
-#include <string>
-#include <vector>
-
 #include "server/grpc/generate_reactor.h"
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/score_reactor.h"

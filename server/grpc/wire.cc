@@ -118,7 +118,7 @@ v1::Completion ToProto(const Completion& completion) {
   return message;
 }
 
-// Of either message, whose prompt is in `text` or in `tokens`.
+// The prompt of a GenerateRequest or a ScoreRequest, which has it in `text` or in `tokens`.
 template <typename Message>
 Prompt ReadPrompt(const Message& message) {
   if (message.has_text()) return std::string_view(message.text());

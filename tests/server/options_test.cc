@@ -341,7 +341,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.log_format, LogFormat::kJson);
 }
 
-TEST_F(ServerOptionsTest, VanillaFrom) {
+TEST_F(ServerOptionsTest, ExpandFrom) {
   const auto expand_from = [&](const std::string& value) {
     return Parse({"--model", "a=" + path_, "--expand-from", value}).options.backend.expand_from;
   };

@@ -268,7 +268,7 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
   }
 }
 
-// What the tensor backend really takes, by LibTorch's own count; allocation_test counts the CPU's.
+// What the tensor backend really takes, by LibTorch's own count; allocation_tests counts the CPU's.
 TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
   for (const NamedConfig& named : EveryOption()) {
     for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
