@@ -65,6 +65,11 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
     checkpoint = Convert(checkpoint, *options.conversion, options.directory.string());
     for (auto& [name, tensor] : checkpoint.weights) {
       tensor = tensor.to(ToScalarType(model.weight_format));
+      if (!at::isfinite(tensor).all().item<bool>()) {
+        throw LoadError(options.directory.string() + ": tensor " + name +
+                        ", converted, holds numbers that are not finite in " +
+                        std::string(Name(model.weight_format)) + "; allowed: finite ones");
+      }
     }
   }
   model.config = checkpoint.config;
