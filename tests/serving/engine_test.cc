@@ -864,6 +864,27 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   check(WeightFormat::kFloat32, CacheFormat::kBFloat16);
 }
 
+// Conversions compute in float32, whose largest numbers bfloat16 rounds to infinity.
+TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
+  const ModelConfig config = SmallModel(AttentionKind::kMha);
+  Weights weights = RandomWeights(config, 4);
+  weights.at("model.norm.weight")[1].fill_(3.4e38);
+  const TempDir directory;
+  SaveCheckpoint(directory.path(), config, weights);
+  HostOptions options{.name = "small",
+                      .directory = directory.path(),
+                      .weight_format = WeightFormat::kBFloat16,
+                      .conversion = Conversion{.attention = AttentionKind::kMla}};
+  options.backend.kv_cache_bytes = 100'000;
+  try {
+    LoadHostedModel(options, std::make_shared<KernelContext>(1));
+    ADD_FAILURE() << "accepted";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("tensor model.norm.weight, converted, holds numbers that are "
+                                    "not finite in bfloat16"));
+  }
+}
+
 TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.vocab_size = 257;
