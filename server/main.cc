@@ -1,5 +1,4 @@
 // triptych-server: hosts the models named on its command line until SIGTERM or Ctrl-C.
-#include <c10/util/Exception.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -78,8 +77,6 @@ int main(int argc, char** argv) {
     } else {
       spdlog::warn("requests still live after the drain timeout were cancelled");
     }
-  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
-    return Fail(e.what_without_backtrace());
   } catch (const std::exception& e) {
     return Fail(e.what());
   }

@@ -30,7 +30,7 @@ ModelOptions ParseModelOptions(const std::string& text,
 // "1073741824", "512MiB", "1.5GiB", "1GB", or "25%" of `memory_bytes`.
 int64_t ParseByteSize(const std::string& text, int64_t memory_bytes);
 
-// "auto", which is absent, "never" or a position, as Decoder::PrepareToServe takes it.
+// "auto", which is absent, "never" or a position, as BackendOptions has it.
 std::optional<int64_t> ParseExpandFrom(const std::string& text);
 
 // Throws unless it is HOST:PORT or [IPV6]:PORT.

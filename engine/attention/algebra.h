@@ -6,7 +6,7 @@
 
 namespace triptych {
 
-// REQUIRES of both: G divides the number of heads.
+// RepeatHeads and PoolHeads REQUIRE that the number of groups divides the number of heads.
 
 // Key or value heads repeated so that head h of `heads` equals head h mod G of the input.
 //   rows: [G * d, ...] -> [heads * d, ...]

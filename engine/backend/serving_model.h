@@ -42,7 +42,8 @@ struct ServingModelInfo {
   int64_t pool_positions() const { return blocks * geometry.block_positions; }
 };
 
-// Owns packed weights, the cache's memory and scratch. Not thread-safe: one thread calls Step.
+// Owns its weights and the cache's memory. Not thread-safe: one thread calls Step, the same one for
+// all models that share a KernelContext.
 class ServingModel {
  public:
   virtual ~ServingModel() = default;

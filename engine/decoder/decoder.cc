@@ -6,8 +6,8 @@
 
 namespace triptych {
 
-Decoder::Decoder(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype)
-    : frame_(config, weights, compute_dtype) {
+Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute)
+    : frame_(config, weights, compute) {
   const Rotary rotary = MakeRotary(config, frame_.device());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (config.attention == AttentionKind::kMla) {

@@ -19,9 +19,9 @@ namespace triptych {
 // Const methods are safe to call from several threads.
 class Decoder {
  public:
-  // `weights` and `compute_dtype` are as DecoderFrame takes them; the attention's tensors are
+  // `weights` and `compute` are as DecoderFrame takes them; the attention's tensors are
   // shared too.
-  Decoder(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype);
+  Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute);
 
   // Whole sequences, differentiable. `dropout`, if given, acts on what blocks add to the residual
   // stream; `attention_inputs`, if given, gets what each layer's attention reads.

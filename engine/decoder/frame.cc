@@ -4,11 +4,10 @@
 
 namespace triptych {
 
-DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights,
-                           at::ScalarType compute_dtype)
+DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights, ComputeType compute)
     : config_(config),
-      compute_dtype_(compute_dtype),
-      residual_dtype_(compute_dtype == at::kDouble ? at::kDouble : at::kFloat),
+      compute_dtype_(ToScalarType(compute)),
+      residual_dtype_(compute_dtype_ == at::kDouble ? at::kDouble : at::kFloat),
       token_embedding_(weights.at("model.embed_tokens.weight")),
       position_table_(PositionTable(config, weights)),
       final_norm_(FindNorm(weights, kFinalNormName)),

@@ -19,9 +19,9 @@ namespace triptych {
 class DecoderFrame {
  public:
   // `weights` holds what ExpectedTensors(config) lists; tensors are shared, not copied, and those
-  // of attention are not kept. Linear layers compute in `compute_dtype`; the residual stream and
+  // of attention are not kept. Linear layers compute in `compute`; the residual stream and
   // the logits in float32, or in float64 if that is the compute dtype.
-  DecoderFrame(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype);
+  DecoderFrame(const ModelConfig& config, const Weights& weights, ComputeType compute);
 
   // The residual stream after all blocks. attend(layer, normal) is what attention adds to it and
   // add(x, branch) adds.

@@ -27,7 +27,7 @@ at::ScalarType ToScalarType(ComputeType type);
 
 // What the names of a layer's tensors begin with: "model.layers.N.".
 std::string LayerPrefix(int64_t layer);
-// And those of its attention: "model.layers.N.self_attn.".
+// What the names of its attention's tensors begin with: "model.layers.N.self_attn.".
 std::string AttentionPrefix(int64_t layer);
 
 // Every tensor of a model with this config, in the order of the forward pass.

@@ -2,11 +2,14 @@
 
 #include <torch/cuda.h>
 
+#include <new>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
+#include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
@@ -40,7 +43,7 @@ std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightForm
   }
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(device);
   return std::make_unique<TensorModel>(checkpoint.config, checkpoint.weights,
-                                       ToScalarType(DefaultComputeType(format)), options);
+                                       DefaultComputeType(format), options);
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
@@ -89,6 +92,10 @@ HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelCo
     return Load(options, std::move(context));
   } catch (const c10::Error& e) {  // whose what() is pages of backtrace
     throw LoadError(options.directory.string() + ": " + e.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    throw LoadError(options.directory.string() +
+                    ": the memory does not suffice for the weights and a key/value cache of " +
+                    std::to_string(options.backend.kv_cache_bytes) + " bytes");
   }
 }
 

@@ -51,8 +51,8 @@ void CheckDevice(const std::string& name);
 
 // Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on:
 // kernels on the CPU, LibTorch's operations on any other device. `context` is what kernels compute
-// with; the models of one engine loop share it. What LibTorch throws becomes a LoadError. Throws
-// LoadError.
+// with; the models of one engine loop share it. Throws LoadError, also for what LibTorch throws and
+// where there is too little memory; std::invalid_argument as CheckDevice does.
 HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context);
 
 }  // namespace triptych

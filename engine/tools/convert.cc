@@ -86,7 +86,7 @@ class Calibration {
   Calibration(const ConvertOptions& options, const Checkpoint& from)
       : name_(options.calibrate.filename().string()),
         corpus_(options.calibrate, *FittingTokenizer(options, from), options.held_out),
-        decoder_(from.config, from.weights, at::kFloat) {}
+        decoder_(from.config, from.weights, ComputeType::kFloat32) {}
 
   const Corpus& corpus() const { return corpus_; }
   std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }
@@ -237,7 +237,9 @@ std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyV
   const at::Tensor inputs =
       corpus.Sample(kWindowsAtOnce, from.config.max_position_embeddings, generator).inputs;
   const auto logits = [&](const Checkpoint& model) {
-    return Decoder(model.config, model.weights, at::kFloat).Forward(inputs).flatten(0, 1);
+    return Decoder(model.config, model.weights, ComputeType::kFloat32)
+        .Forward(inputs)
+        .flatten(0, 1);
   };
   const at::Tensor exact = logits(from);
   std::vector<double> sensitivities;

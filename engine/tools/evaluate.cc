@@ -11,7 +11,7 @@
 namespace triptych {
 
 double HeldOutLoss(const Checkpoint& model, const Corpus& corpus) {
-  return HeldOutLoss(Decoder(model.config, model.weights, at::kFloat), corpus);
+  return HeldOutLoss(Decoder(model.config, model.weights, ComputeType::kFloat32), corpus);
 }
 
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
@@ -38,7 +38,7 @@ void Evaluate(const EvaluateOptions& options) {
   CheckVocabulary(*tokenizer, checkpoint.config, options.model.string());
   const Corpus corpus(options.text, *tokenizer, options.held_out);
   corpus.RequireHeldOut();
-  const Decoder decoder(checkpoint.config, checkpoint.weights, ToScalarType(options.dtype));
+  const Decoder decoder(checkpoint.config, checkpoint.weights, DefaultComputeType(options.dtype));
   const double loss = HeldOutLoss(decoder, corpus);
   std::printf("%s: %.4f nats per token (%.3f bits) over %lld held-out tokens, computed in %s\n",
               options.model.c_str(), loss, loss / std::log(2.0),

@@ -36,7 +36,7 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
         {"pool", Convert(from, {.attention = AttentionKind::kGqa, .groups = groups}, source)});
   }
   CheckConversion(from, {.attention = AttentionKind::kMla}, source);
-  const Decoder decoder(config, from.weights, at::kFloat);
+  const Decoder decoder(config, from.weights, ComputeType::kFloat32);
   const std::vector<KeyValueSvd> by_weight = DecomposeLayers(from);
   const std::vector<KeyValueSvd> by_activation =
       DecomposeLayers(from, InputCovariances(decoder, corpus));

@@ -97,7 +97,7 @@ class Worker {
   Worker(const ModelConfig& config, const std::vector<Parameter>& parameters,
          const Decoder* teacher, double teacher_weight)
       : weights_(Handles(parameters)),
-        decoder_(config, weights_, at::kBFloat16),
+        decoder_(config, weights_, ComputeType::kBFloat16),
         teacher_(teacher),
         teacher_weight_(teacher_weight) {}
 
@@ -166,7 +166,7 @@ std::optional<Decoder> LoadTeacher(const TrainOptions& options, const ModelConfi
            "; allowed: " + std::to_string(student.max_position_embeddings) +
            ", that of the model to train, or more");
   }
-  return Decoder(teacher.config, teacher.weights, at::kBFloat16);
+  return Decoder(teacher.config, teacher.weights, ComputeType::kBFloat16);
 }
 
 // Throws unless every value is a number: what is saved can be gone on from.

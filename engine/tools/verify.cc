@@ -376,8 +376,8 @@ bool VerifyModel(const VerifyModelOptions& options) {
   CheckVocabulary(*tokenizer, a.config, options.a.string());
   const Corpus corpus(options.text, *tokenizer, options.held_out);
   corpus.RequireHeldOut();
-  const Decoder decoder_a(a.config, a.weights, at::kFloat);
-  const Decoder decoder_b(b.config, b.weights, at::kFloat);
+  const Decoder decoder_a(a.config, a.weights, ComputeType::kFloat32);
+  const Decoder decoder_b(b.config, b.weights, ComputeType::kFloat32);
   Comparison sum;
   for (const Window& window : corpus.HeldOutWindows(
            /*batch=*/8,

@@ -63,7 +63,7 @@ std::string Describe(const Checkpoint& checkpoint) {
 at::Tensor Logits(const Checkpoint& checkpoint) {
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < 12; ++i) ids.push_back((i * 37 + 11) % checkpoint.config.vocab_size);
-  return Decoder(checkpoint.config, checkpoint.weights, at::kDouble)
+  return Decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat64)
       .Forward(ToTensor(ids).unsqueeze(0));
 }
 
@@ -322,7 +322,7 @@ std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint) {
 // The float64 model's own greedy choices after Serve's prompt. Fails where one is open, by section
 // 8: then the test needs another seed.
 std::vector<int32_t> ClearGreedyTokens(const Checkpoint& checkpoint) {
-  const Decoder decoder(checkpoint.config, checkpoint.weights, at::kDouble);
+  const Decoder decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat64);
   std::vector<int64_t> ids = {kBeginToken, 't', 'h', 'e', ' ', 'c', 'a', 't'};
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < kGenerated; ++i) {

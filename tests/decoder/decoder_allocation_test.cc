@@ -58,15 +58,15 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
   }
   std::vector<int32_t> blocks(2 * kSequences);  // two of each
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const CacheFormat format = dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
+  for (const WeightFormat weights : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+    const CacheFormat format = DefaultCacheFormat(weights);
     BackendOptions options{.cache_format = format};
     options.kv_cache_bytes =
         std::ssize(blocks) *
         MakeCacheGeometry(config, format, options.block_positions).BlockBytes();
     for (const int threads : {1, 3}) {
-      const auto model =
-          MakeServingModel(config, RandomWeights(config, 1), options, dtype, threads);
+      const auto model = MakeServingModel(config, RandomWeights(config, 1), options,
+                                          DefaultComputeType(weights), threads);
       StepInput step;
       // What a step takes.
       const auto measure = [&](int64_t position) {
@@ -86,6 +86,46 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
       EXPECT_GT(measure(0), 0);  // what the steps keep
       for (int64_t position = 1; position <= kLast; ++position) measure(position);
       for (int i = 0; i < 20; ++i) EXPECT_EQ(measure(kLast), 0) << threads << " threads";
+    }
+  }
+}
+
+// Nor do long contexts, which threads share in splits, and prompts whose keys are expanded.
+TEST(DecoderAllocationTest, LongContextsAndExpandedPromptsTakeNothingFromTheHeap) {
+  constexpr int64_t kLength = 4096;
+  std::vector<int32_t> blocks(kLength / 16);
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
+  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
+    ModelConfig config = SmallModel(kind);
+    config.position_embedding = PositionEmbedding::kNone;
+    config.max_position_embeddings = kLength;
+    if (kind == AttentionKind::kMla) config.kv_lora_rank.assign(config.num_hidden_layers, 40);
+    BackendOptions options{.expand_from = 0};
+    options.kv_cache_bytes =
+        std::ssize(blocks) *
+        MakeCacheGeometry(config, options.cache_format, options.block_positions).BlockBytes();
+    for (const int threads : {1, 3}) {
+      const auto model = MakeServingModel(config, RandomWeights(config, 1), options,
+                                          ComputeType::kFloat32, threads);
+      EXPECT_EQ(model->info().expand_from.has_value(), kind == AttentionKind::kMla);
+      StepInput step;
+      const auto measure = [&](int64_t start, int64_t count) {
+        step.ids.assign(count, 7);
+        step.logit_rows = {count - 1};
+        step.sequences = {{blocks.data(), start, count, kLength - 1}};
+        const int64_t before = allocations;
+        model->Step(step);
+        return allocations - before;
+      };
+      for (int64_t start = 0; start < kLength - 1; start += 273) measure(start, 273);
+      for (int i = 0; i < 5; ++i) {
+        measure(kLength - 274, 273);
+        measure(kLength - 1, 1);
+      }
+      for (int i = 0; i < 5; ++i) {
+        EXPECT_EQ(measure(kLength - 274, 273), 0) << threads << " threads, a prompt's end";
+        EXPECT_EQ(measure(kLength - 1, 1), 0) << threads << " threads, a generated token";
+      }
     }
   }
 }
@@ -114,7 +154,7 @@ TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
   };
   EngineSetup setup;
   setup.kv_cache_bytes = 1 << 20;
-  const auto made = MakeEngine(config, RandomWeights(config, 1), setup, at::kFloat, 1);
+  const auto made = MakeEngine(config, RandomWeights(config, 1), setup, ComputeType::kFloat32, 1);
   Engine& engine = *made;
   const auto sink = std::make_shared<Sink>();
   const std::vector<SamplingParams> all = {{.temperature = 0}, {.top_k = 20, .top_p = 0.9f}};

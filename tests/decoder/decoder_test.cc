@@ -103,17 +103,17 @@ double BatchDifference(const Served& served) {
 class DecoderTest : public testing::TestWithParam<NamedConfig> {
  protected:
   const ModelConfig& config() const { return GetParam().config; }
-  // The model on a backend; its cache is of the same dtype.
-  Served Serving(at::ScalarType dtype = at::kFloat) const {
-    return {
-        .config = config(),
-        .weights = weights_,
-        .dtype = dtype,
-        .cache_format = dtype == at::kBFloat16 ? CacheFormat::kBFloat16 : CacheFormat::kFloat32};
+  // The model on a backend; its cache is of the same format.
+  Served Serving(ComputeType compute = ComputeType::kFloat32) const {
+    return {.config = config(),
+            .weights = weights_,
+            .compute = compute,
+            .cache_format =
+                compute == ComputeType::kBFloat16 ? CacheFormat::kBFloat16 : CacheFormat::kFloat32};
   }
   // The logits of one sequence as the decoder trains and evaluates: [length, vocab].
-  at::Tensor Dense(at::ScalarType dtype, const std::vector<int64_t>& ids) const {
-    const Decoder decoder(config(), Cast(weights_, dtype), dtype);
+  at::Tensor Dense(ComputeType compute, const std::vector<int64_t>& ids) const {
+    const Decoder decoder(config(), Cast(weights_, ToScalarType(compute)), compute);
     return decoder.Forward(ToTensor(ids).unsqueeze(0))[0];
   }
 
@@ -121,7 +121,7 @@ class DecoderTest : public testing::TestWithParam<NamedConfig> {
 };
 
 TEST_P(DecoderTest, ForwardEqualsTheDefinition) {
-  const Decoder decoder(config(), weights_, at::kDouble);
+  const Decoder decoder(config(), weights_, ComputeType::kFloat64);
   for (const int64_t length :
        {int64_t{1}, int64_t{2}, int64_t{17}, config().max_position_embeddings}) {
     const std::vector<int64_t> first = RandomIds(config(), length, 2);
@@ -142,7 +142,7 @@ TEST_P(DecoderTest, ForwardInFloat32) {
 
 TEST_P(DecoderTest, PagedEqualsDenseHoweverThePromptIsCut) {
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
-  const at::Tensor dense = Dense(at::kFloat, ids);
+  const at::Tensor dense = Dense(ComputeType::kFloat32, ids);
   for (const std::vector<int64_t>& sizes : Cuts(ids)) {
     const at::Tensor paged = InPieces(Serving(), ids, sizes);
     EXPECT_EQ(paged.scalar_type(), at::kFloat);
@@ -162,13 +162,13 @@ TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) { EXPECT_EQ(BatchDifference
 
 TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
-  const at::Tensor dense = Dense(at::kDouble, ids);
+  const at::Tensor dense = Dense(ComputeType::kFloat64, ids);
   for (const std::vector<int64_t>& sizes : Cuts(ids)) {
-    const at::Tensor paged = InPieces(Serving(at::kDouble), ids, sizes);
+    const at::Tensor paged = InPieces(Serving(ComputeType::kFloat64), ids, sizes);
     EXPECT_EQ(paged.scalar_type(), at::kDouble);
     EXPECT_LE(RelativeError(paged, dense), kExact) << "first piece " << sizes[0];
   }
-  EXPECT_LE(BatchDifference(Serving(at::kDouble)), kExact);
+  EXPECT_LE(BatchDifference(Serving(ComputeType::kFloat64)), kExact);
 }
 
 TEST_P(DecoderTest, ServesOnCudaWhatTheCpuComputes) {
@@ -187,12 +187,12 @@ TEST_P(DecoderTest, ServesOnCudaWhatTheCpuComputes) {
 // A sequence's logits, bit for bit: alone in one step, token by token, in pieces, and among others,
 // each on one thread and on more.
 TEST_P(DecoderTest, LogitsAreTheSameBitsInEveryBatch) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const ComputeType compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
     const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 30);
     const std::vector<int64_t> other = RandomIds(config(), 31, 31);
     at::Tensor expected;
     for (const int threads : {1, 2, 3}) {
-      Served served = Serving(dtype);
+      Served served = Serving(compute);
       served.threads = threads;
       const at::Tensor whole = InPieces(served, ids, {std::ssize(ids)});
       if (!expected.defined()) expected = whole;
@@ -219,8 +219,8 @@ TEST_P(DecoderTest, LogitsAreTheSameBitsInEveryBatch) {
 
 // Whether panels of positions lie within blocks or straddle them.
 TEST_P(DecoderTest, LogitsAreTheSameBitsInBlocksOfEverySize) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    Served served = Serving(dtype);
+  for (const ComputeType compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+    Served served = Serving(compute);
     const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 32);
     const at::Tensor expected = InPieces(served, ids, {9, 1});
     for (const int64_t block_positions : {1, 4, 5, 32}) {
@@ -236,10 +236,10 @@ TEST_P(DecoderTest, BFloat16IsNearFloat64) {
   const Weights rounded = Cast(weights_, at::kBFloat16);
   const std::vector<int64_t> ids = RandomIds(config(), 24, 8);
   const at::Tensor expected = OracleLogits(config(), rounded, ids);
-  const at::Tensor paged = InPieces(Serving(at::kBFloat16), ids, {9, 1});
+  const at::Tensor paged = InPieces(Serving(ComputeType::kBFloat16), ids, {9, 1});
   EXPECT_EQ(paged.scalar_type(), at::kFloat);
   EXPECT_LE(RelativeError(paged, expected), 0.03);
-  EXPECT_LE(RelativeError(Dense(at::kBFloat16, ids), expected), 0.03);
+  EXPECT_LE(RelativeError(Dense(ComputeType::kBFloat16, ids), expected), 0.03);
 }
 
 // Only the cache rounds here, once per element.
@@ -267,7 +267,7 @@ TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {
 
 TEST_P(DecoderTest, StaleOrSharedCacheRowIsDetected) {
   const std::vector<int64_t> ids = RandomIds(config(), 12, 11);
-  const at::Tensor dense = Dense(at::kFloat, ids);
+  const at::Tensor dense = Dense(ComputeType::kFloat32, ids);
   const std::vector<int64_t> prompt(ids.begin(), ids.end() - 1);
   const auto last = [&](const auto& damage) {
     StepRunner runner(Serving(), 1);
@@ -294,20 +294,21 @@ TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
   constexpr int64_t kExpandFrom = 5, kPrompt = 20;
   ModelConfig config = SmallModel(AttentionKind::kMla);
   config.kv_lora_rank = {19, 40};
-  for (const auto& [decoupled, dtype] :
-       {std::pair{false, at::kFloat}, {true, at::kFloat}, {true, at::kBFloat16}}) {
+  for (const auto& [decoupled, compute] : {std::pair{false, ComputeType::kFloat32},
+                                           {true, ComputeType::kFloat32},
+                                           {true, ComputeType::kBFloat16}}) {
     if (decoupled) {
       config.position_embedding = PositionEmbedding::kRope;
       config.qk_rope_head_dim = 6;
       config.kv_a_layernorm = true;
     }
     ASSERT_THAT(ReducedForms(config), testing::Each(ReducedForm::kFactored));
-    const Weights weights = Cast(RandomWeights(config, 21), dtype);
-    const Served reduced{
-        .config = config,
-        .weights = weights,
-        .dtype = dtype,
-        .cache_format = dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16};
+    const Weights weights = Cast(RandomWeights(config, 21), ToScalarType(compute));
+    const Served reduced{.config = config,
+                         .weights = weights,
+                         .compute = compute,
+                         .cache_format = compute == ComputeType::kFloat32 ? CacheFormat::kFloat32
+                                                                          : CacheFormat::kBFloat16};
     Served expanding = reduced;
     expanding.expand_from = kExpandFrom;
     const Decoder exact(config, Cast(weights, at::kDouble), at::kDouble);
@@ -319,7 +320,7 @@ TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
                                  int64_t begin, int64_t end) {
       const at::Tensor all = exact.Forward(ToTensor(ids).unsqueeze(0))[0];
       const at::Tensor expected = all.narrow(0, begin, end - begin);
-      if (dtype == at::kFloat) {
+      if (compute == ComputeType::kFloat32) {
         EXPECT_LE(LargestDifference(logits, expected), kLogits);
       } else {
         EXPECT_LE(RelativeError(logits, expected), 0.03);  // as BFloat16IsNearFloat64
@@ -383,7 +384,7 @@ TEST(Decoder, ForwardIsDifferentiableInEveryWeight) {
     const at::Tensor direction = Normal(13).Tensor({2, 4, 5});
     std::vector<at::Tensor> leaves;
     for (const auto& [name, tensor] : weights) leaves.push_back(tensor);
-    const Decoder decoder(config, weights, at::kDouble);
+    const Decoder decoder(config, weights, ComputeType::kFloat64);
     ExpectGradients(leaves, [&] { return (decoder.Forward(ids) * direction).sum(); });
   }
 }
@@ -398,14 +399,14 @@ TEST(Decoder, ParameterCountIsThatOfTheWeights) {
 
 TEST(Decoder, LongerThanTheContextIsRefused) {
   const ModelConfig config = SmallModel(AttentionKind::kMha);
-  const Decoder decoder(config, RandomWeights(config, 15), at::kDouble);
+  const Decoder decoder(config, RandomWeights(config, 15), ComputeType::kFloat64);
   const at::Tensor ids = at::zeros({1, config.max_position_embeddings + 1}, at::kLong);
   EXPECT_ANY_THROW(decoder.Forward(ids));
 }
 
 TEST(Decoder, DropoutActsInTrainingOnly) {
   const ModelConfig config = SmallModel(AttentionKind::kMha);
-  const Decoder decoder(config, RandomWeights(config, 16), at::kDouble);
+  const Decoder decoder(config, RandomWeights(config, 16), ComputeType::kFloat64);
   const at::Tensor ids = ToTensor(RandomIds(config, 20, 17)).unsqueeze(0);
   const at::Tensor plain = decoder.Forward(ids);
   Dropout none(0, 1), some(0.5, 1), again(0.5, 1);
@@ -470,7 +471,7 @@ TEST(DecoderImport, FileLayoutsAreComputedAsTheyMean) {
 
     const std::vector<int64_t> ids = RandomIds(config, 20, 19);
     const at::Tensor expected = OracleLogits(config, weights, ids);
-    const Decoder decoder(loaded.config, loaded.weights, at::kDouble);
+    const Decoder decoder(loaded.config, loaded.weights, ComputeType::kFloat64);
     EXPECT_LE(RelativeError(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], expected), kExact);
     const Served served{.config = loaded.config, .weights = loaded.weights};
     EXPECT_LE(LargestDifference(InPieces(served, ids, {8, 1}), expected), kLogits);
@@ -478,7 +479,7 @@ TEST(DecoderImport, FileLayoutsAreComputedAsTheyMean) {
     // Control: read without the permutation, the same numbers are another model. With one group
     // both groupings are the same.
     if (config.num_key_value_heads == 1) continue;
-    const Decoder wrong(loaded.config, weights, at::kDouble);
+    const Decoder wrong(loaded.config, weights, ComputeType::kFloat64);
     EXPECT_GE(RelativeError(wrong.Forward(ToTensor(ids).unsqueeze(0))[0], expected), kWrong);
   }
 }
@@ -620,7 +621,7 @@ TEST(DecoderImport, Stories260KDecodesAsPublished) {
 
   // The dense forward chooses the same at every position.
   const std::vector<int64_t> inputs(tokens.begin(), tokens.end() - 1);
-  const Decoder decoder(loaded.config, loaded.weights, at::kFloat);
+  const Decoder decoder(loaded.config, loaded.weights, ComputeType::kFloat32);
   const at::Tensor dense = decoder.Forward(ToTensor(inputs).unsqueeze(0))[0];
   EXPECT_TRUE(at::equal(dense.argmax(-1), ToTensor(generated)));
 }

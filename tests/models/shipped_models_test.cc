@@ -74,7 +74,7 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
 
   Checkpoint checkpoint = LoadCheckpoint(Directory(), WeightFormat::kFloat32);
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(at::kDouble);
-  const Decoder decoder(checkpoint.config, checkpoint.weights, at::kDouble);
+  const Decoder decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat64);
   std::vector<int64_t> ids(prompt.begin(), prompt.end());
   ids.insert(ids.end(), sink->tokens.begin(), sink->tokens.end());
   const at::NoGradGuard no_grad;

@@ -47,10 +47,10 @@ constexpr int64_t kEndlessPositions = 1 << 20;
 
 // What a position of the model takes in a float32 cache.
 int64_t BytesPerPosition(const ModelConfig& config);
-// The same if every layer were MHA.
+// What it would take if every layer were MHA.
 int64_t MhaBytesPerPosition(const ModelConfig& config);
 
-// The same weights each time.
+// Writes a model whose weights are the same each time.
 void WriteRandomCheckpoint(const std::filesystem::path& directory, const ModelConfig& config);
 
 struct TestServerOptions {

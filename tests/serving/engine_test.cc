@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -14,9 +15,12 @@
 #include <vector>
 
 #include "engine/backend/cpu/cache_memory.h"
+#include "engine/backend/cpu/cpu_model.h"
+#include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/decoder/decoder.h"
 #include "engine/hosting/hosted_model.h"
+#include "engine/serving/engine_loop.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
@@ -132,13 +136,13 @@ class EngineFixture {
     return options;
   }
   std::unique_ptr<Engine> Make(const EngineSetup& options,
-                               at::ScalarType dtype = at::kFloat) const {
-    return MakeEngine(config_, weights_, options, dtype);
+                               ComputeType compute = ComputeType::kFloat32) const {
+    return MakeEngine(config_, weights_, options, compute);
   }
 
   // float64 log-probabilities of the next token after each of `tokens`: [tokens, vocab].
   at::Tensor DenseLogprobs(const std::vector<int32_t>& tokens) const {
-    const Decoder decoder(config_, weights_, at::kDouble);
+    const Decoder decoder(config_, weights_, ComputeType::kFloat64);
     const std::vector<int64_t> ids(tokens.begin(), tokens.end());
     return at::log_softmax(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], -1);
   }
@@ -244,7 +248,7 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
       const CacheGeometry geometry = MakeCacheGeometry(config, format, 5);
       const std::vector<int64_t> elements = CacheRowElements(config);
       const CacheMemory memory(7, 5, elements, format);
-      const TensorModel tensors(config, RandomWeights(config, 2), at::kDouble,
+      const TensorModel tensors(config, RandomWeights(config, 2), ComputeType::kFloat64,
                                 {.kv_cache_bytes = 7 * geometry.BlockBytes(),
                                  .block_positions = 5,
                                  .cache_format = format});
@@ -279,13 +283,13 @@ TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
         EngineSetup smaller = options;
         smaller.kv_cache_bytes = MakeCacheGeometry(named.config, format, 5).BlockBytes();
         const AllocationMeter meter;
-        const auto engine =
-            MakeEngine(named.config, weights, taken == &least ? smaller : options, at::kDouble);
+        const auto engine = MakeEngine(named.config, weights, taken == &least ? smaller : options,
+                                       ComputeType::kFloat64);
         *taken = meter.total() - engine->Stats().pool_bytes;
       }
       EXPECT_EQ(least, more);
-      for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-        const auto engine = MakeEngine(named.config, weights, options, dtype);
+      for (const ComputeType compute : {ComputeType::kFloat32, ComputeType::kFloat64}) {
+        const auto engine = MakeEngine(named.config, weights, options, compute);
         const KvCacheStats stats = engine->Stats();
         EXPECT_EQ(engine->info().pool_positions(), stats.total_blocks * 5);
         EXPECT_LE(stats.pool_bytes, options.kv_cache_bytes);
@@ -653,7 +657,7 @@ TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
 }
 
 TEST_P(EngineTest, ServesOnLibTorchsOperationsInFloat64) {
-  const auto engine = model_.Make(model_.Options(), at::kDouble);
+  const auto engine = model_.Make(model_.Options(), ComputeType::kFloat64);
   const std::vector<Request> requests = Mixture(8);
   const auto sinks = RunAll(*engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) model_.ExpectGreedy(requests[i], *sinks[i]);
@@ -797,6 +801,42 @@ TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
 
 INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(EachKind()),
                          testing::PrintToStringParamName());
+
+// ---- Several models ---------------------------------------------------------------------------
+
+// The models of a loop share what they compute with: their steps alternate on one thread.
+TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
+  const auto context = std::make_shared<KernelContext>(2);
+  std::vector<std::unique_ptr<EngineFixture>> models;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<Engine*> pointers;
+  for (const NamedConfig& named : EachKind()) {
+    models.push_back(std::make_unique<EngineFixture>(named.config));
+    const EngineSetup setup = models.back()->Options();
+    auto model = std::make_unique<CpuModel>(
+        named.config, PackWeights(named.config, Cast(models.back()->weights(), at::kFloat), {}),
+        setup, context);
+    engines.push_back(std::make_unique<Engine>(std::move(model), TestTokenizer(), setup));
+    pointers.push_back(engines.back().get());
+  }
+  const std::vector<Request> requests = Mixture(8);
+  std::vector<std::vector<std::shared_ptr<RecordingSink>>> sinks(engines.size());
+  {
+    EngineLoop loop(pointers);
+    for (size_t i = 0; i < engines.size(); ++i) {
+      for (const Request& request : requests) {
+        sinks[i].push_back(std::make_shared<RecordingSink>());
+        loop.Post([engine = pointers[i], request, sink = sinks[i].back()] {
+          engine->Submit(request, sink);
+        });
+      }
+    }
+    EXPECT_TRUE(loop.Drain(std::chrono::minutes(5)));
+  }
+  for (size_t i = 0; i < engines.size(); ++i) {
+    for (size_t r = 0; r < requests.size(); ++r) models[i]->ExpectGreedy(requests[r], *sinks[i][r]);
+  }
+}
 
 // ---- Loading ---------------------------------------------------------------------------------
 

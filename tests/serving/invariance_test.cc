@@ -77,10 +77,10 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
 
   // The answers to `requests`, and how often one was preempted.
   std::vector<Answer> Answers(const std::vector<Request>& requests, const Conduct& conduct,
-                              at::ScalarType dtype, int64_t* preemptions) {
+                              WeightFormat format, int64_t* preemptions) {
     EngineSetup options;
     options.expand_from = kExpandFrom;
-    options.cache_format = dtype == at::kFloat ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
+    options.cache_format = DefaultCacheFormat(format);
     options.max_batch_tokens = conduct.max_batch_tokens;
     options.max_running = conduct.max_running;
     options.max_waiting = kRequests;
@@ -88,7 +88,8 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
         conduct.pool_positions *
         MakeCacheGeometry(config_, options.cache_format, options.block_positions)
             .BytesPerPosition();
-    const auto made = MakeEngine(config_, weights_, options, dtype, conduct.threads);
+    const auto made =
+        MakeEngine(config_, weights_, options, DefaultComputeType(format), conduct.threads);
     Engine& engine = *made;
     EXPECT_EQ(engine.info().expand_from == kExpandFrom, GetParam().name == "MlaVanilla");
     std::vector<size_t> order(requests.size());
@@ -124,11 +125,11 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     return answers;
   }
 
-  void Check(at::ScalarType dtype) {
+  void Check(WeightFormat format) {
     const std::vector<Request> requests = RandomRequests(2);
     int64_t preemptions = 0;
     const std::vector<Answer> alone =
-        Answers(requests, {.name = "alone", .one_by_one = true}, dtype, &preemptions);
+        Answers(requests, {.name = "alone", .one_by_one = true}, format, &preemptions);
     EXPECT_EQ(preemptions, 0);
     for (const Conduct& conduct :
          {Conduct{.name = "in batches"},
@@ -142,7 +143,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
           .max_running = 500},
           Conduct{.name = "with too little memory", .pool_positions = 448}}) {
       SCOPED_TRACE(conduct.name);
-      const std::vector<Answer> answers = Answers(requests, conduct, dtype, &preemptions);
+      const std::vector<Answer> answers = Answers(requests, conduct, format, &preemptions);
       EXPECT_EQ(preemptions > 0, conduct.pool_positions < 1000);
       int64_t different = 0;
       for (size_t i = 0; i < answers.size(); ++i) different += answers[i] != alone[i];
@@ -154,8 +155,8 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
   Weights weights_;
 };
 
-TEST_P(InvarianceTest, Float32) { Check(at::kFloat); }
-TEST_P(InvarianceTest, BFloat16) { Check(at::kBFloat16); }
+TEST_P(InvarianceTest, Float32) { Check(WeightFormat::kFloat32); }
+TEST_P(InvarianceTest, BFloat16) { Check(WeightFormat::kBFloat16); }
 
 INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(Models()),
                          testing::PrintToStringParamName());

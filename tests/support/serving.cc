@@ -14,25 +14,25 @@
 namespace triptych {
 
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
-                                               const BackendOptions& options, at::ScalarType dtype,
+                                               const BackendOptions& options, ComputeType compute,
                                                int threads) {
-  const Weights cast = Cast(weights, dtype);
-  if (dtype == at::kDouble || !cast.begin()->second.is_cpu()) {
-    return std::make_unique<TensorModel>(config, cast, dtype, options);
+  const Weights cast = Cast(weights, ToScalarType(compute));
+  if (compute == ComputeType::kFloat64 || !cast.begin()->second.is_cpu()) {
+    return std::make_unique<TensorModel>(config, cast, compute, options);
   }
   return std::make_unique<CpuModel>(config, PackWeights(config, cast, options.expand_from), options,
                                     std::make_shared<KernelContext>(threads));
 }
 
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
-                                   const EngineSetup& setup, at::ScalarType dtype, int threads) {
-  return std::make_unique<Engine>(MakeServingModel(config, weights, setup, dtype, threads),
+                                   const EngineSetup& setup, ComputeType compute, int threads) {
+  return std::make_unique<Engine>(MakeServingModel(config, weights, setup, compute, threads),
                                   TestTokenizer(), setup);
 }
 
 StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
     : config_(served.config),
-      dtype_(served.dtype),
+      compute_(served.compute),
       block_positions_(served.block_positions),
       prompt_(prompt),
       blocks_(sequences),
@@ -45,7 +45,7 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
                          .expand_from = served.expand_from};
   options.kv_cache_bytes =
       count * MakeCacheGeometry(config_, options.cache_format, block_positions_).BlockBytes();
-  model_ = MakeServingModel(config_, served.weights, options, dtype_, served.threads);
+  model_ = MakeServingModel(config_, served.weights, options, compute_, served.threads);
 
   std::vector<int32_t> order(count);
   std::iota(order.begin(), order.end(), 0);
@@ -56,7 +56,7 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
   }
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     auto* const tensors = dynamic_cast<TensorModel*>(model_.get());
-    if (tensors != nullptr && dtype_ == at::kDouble) {
+    if (tensors != nullptr && compute_ == ComputeType::kFloat64) {
       tensors->cache(layer) = tensors->cache(layer).to(at::kDouble);
     }
     Cache(layer).fill_(std::nan(""));

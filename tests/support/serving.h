@@ -20,23 +20,23 @@ namespace triptych {
 struct EngineSetup : BackendOptions, EngineOptions {};
 
 // Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on another
-// device, on LibTorch's operations. Weights are cast to `dtype`.
+// device, on LibTorch's operations. Weights are cast to `compute`.
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options,
-                                               at::ScalarType dtype = at::kFloat, int threads = 2);
+                                               ComputeType compute = ComputeType::kFloat32,
+                                               int threads = 2);
 
-// The same in an engine, with TestTokenizer().
+// An engine with what MakeServingModel makes, and with TestTokenizer().
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
-                                   const EngineSetup& setup, at::ScalarType dtype = at::kFloat,
-                                   int threads = 2);
+                                   const EngineSetup& setup,
+                                   ComputeType compute = ComputeType::kFloat32, int threads = 2);
 
 // How a model is served by a StepRunner.
 struct Served {
   const ModelConfig& config;
   const Weights& weights;
-  at::ScalarType dtype = at::kFloat;  // of the weights, and of what is computed
-  CacheFormat cache_format =
-      CacheFormat::kFloat32;  // under a dtype of float64 the cache has it too
+  ComputeType compute = ComputeType::kFloat32;       // what the weights are cast to, too
+  CacheFormat cache_format = CacheFormat::kFloat32;  // in float64 the cache is float64 too
   int64_t block_positions = 16;
   std::optional<int64_t> expand_from = kNeverExpand;
   int threads = 2;
@@ -54,7 +54,7 @@ class StepRunner {
   // `prompt`: how many of each sequence's first tokens are its prompt.
   StepRunner(const Served& served, int64_t sequences, int64_t prompt = 0);
 
-  // Logits of every new token [tokens, vocab]: float32, or float64 if that is the dtype.
+  // Logits of every new token [tokens, vocab]: float32, or float64 if that is computed in.
   at::Tensor Step(const std::vector<NewTokens>& all);
   // Logits of the tokens that are wanted [rows, vocab].
   at::Tensor Step(const std::vector<NewTokens>& all, const std::vector<int64_t>& logit_rows);
@@ -69,7 +69,7 @@ class StepRunner {
   at::Tensor Cache(int64_t layer);
 
   const ModelConfig config_;
-  const at::ScalarType dtype_;
+  const ComputeType compute_;
   const int64_t block_positions_;
   const int64_t prompt_;
   std::unique_ptr<ServingModel> model_;

@@ -117,7 +117,7 @@ class ConvertTest : public testing::Test {
     return LoadCheckpoint(directory, WeightFormat::kFloat32);
   }
   static Decoder MakeDecoder(const Checkpoint& checkpoint) {
-    return Decoder(checkpoint.config, checkpoint.weights, at::kFloat);
+    return Decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat32);
   }
   double Loss(const Checkpoint& checkpoint) const {
     return HeldOutLoss(MakeDecoder(checkpoint), Corpus(text_, *TestTokenizer(), 0.1));
@@ -395,8 +395,9 @@ TEST_F(ConvertTest, CovariancesAreOfWhatAttentionReads) {
   }
   const std::string text = Words(100).substr(0, config.max_position_embeddings);
   WriteFile(text_, text);
-  const std::vector<at::Tensor> covariances = InputCovariances(
-      Decoder(config, from.weights, at::kDouble), Corpus(text_, *TestTokenizer(), /*held_out=*/0));
+  const std::vector<at::Tensor> covariances =
+      InputCovariances(Decoder(config, from.weights, ComputeType::kFloat64),
+                       Corpus(text_, *TestTokenizer(), /*held_out=*/0));
   std::vector<int64_t> ids = {kBeginToken};
   for (const char c : text.substr(0, text.size() - 1)) ids.push_back(c);
   const at::Tensor x = from.weights.at("model.embed_tokens.weight").index_select(0, ToTensor(ids)) +

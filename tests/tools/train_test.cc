@@ -69,7 +69,7 @@ TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
   const TrainOptions options = Options("out");
   Train(options);
   const Checkpoint checkpoint = LoadCheckpoint(options.output, WeightFormat::kFloat32);
-  const Decoder decoder(checkpoint.config, checkpoint.weights, at::kFloat);
+  const Decoder decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat32);
   // An untrained model's loss is log(258) = 5.55; the letters' frequencies alone give about 2.6.
   EXPECT_LT(HeldOutLoss(decoder, Corpus(text_, *TestTokenizer(), 0.1)), 2.6);
   std::vector<std::string> files;
@@ -193,7 +193,7 @@ TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
   const auto logits = [&](const std::string& name) {
     const Checkpoint model = LoadCheckpoint(dir_.path() / name, WeightFormat::kFloat32);
     const Corpus corpus(text_, *TestTokenizer(), 0.1);
-    return Decoder(model.config, model.weights, at::kFloat)
+    return Decoder(model.config, model.weights, ComputeType::kFloat32)
         .Forward(corpus.HeldOutWindows(8, model.config.max_position_embeddings)[0].inputs)
         .flatten(0, 1);
   };

@@ -121,9 +121,9 @@ void LatentLayer::AttendVanilla(const Span& span, const PagedCache& cache,
       .format = CacheFormat::kFloat32,
       .row_width = width,
       .block_positions = kBlockPositions};
-  std::vector<int32_t> table(blocks);
-  std::iota(table.begin(), table.end(), 0);
-  const TokenRun whole{table.data(), 0, length}, queries{table.data(), run.start, run.count};
+  auto* const table = context.workspace.Take<int32_t>(blocks);
+  std::iota(table, table + blocks, 0);
+  const TokenRun whole{table, 0, length}, queries{table, run.start, run.count};
   const PagedRowLayout layout = GroupedRowLayout(1, 1, key_width, shape_.d_v);
   for (int64_t h = 0; h < shape_.heads; ++h) {
     weights_.factors->expand_keys->ApplyGroup(h, rows, row_width(), length, expanded, width,

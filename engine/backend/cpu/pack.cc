@@ -35,7 +35,8 @@ PackedLinear Pack(const std::vector<Linear>& layers) {
     biases.push_back(layer.bias.defined() ? layer.bias.to(at::kFloat)
                                           : at::zeros({layer.weight.size(0)}, at::kFloat));
   }
-  return PackGroups(at::cat(weights).unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor());
+  const at::Tensor weight = weights.size() == 1 ? weights.front() : at::cat(weights);
+  return PackGroups(weight.unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor());
 }
 
 PackedLinear PackHeads(const at::Tensor& weight) { return PackGroups(weight, {}); }

@@ -78,6 +78,8 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights,
   }
   packed.positions = ToFloats(PositionTable(config, weights));
   packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
+  std::erase_if(weights,
+                [](const auto& tensor) { return !tensor.first.starts_with("model.layers."); });
   RotationTable rotation;
   if (const at::Tensor table = MakeRotary(config, at::kCPU).Table(); table.defined()) {
     rotation = std::make_shared<const std::vector<float>>(ToFloats(table));

@@ -81,9 +81,9 @@ TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positio
   logit_rows = ToDevice(step.logit_rows, device);
 }
 
-TensorModel::TensorModel(const ModelConfig& config, const Weights& weights,
-                         at::ScalarType compute_dtype, const BackendOptions& options)
-    : frame_(config, weights, compute_dtype), info_(MakeInfo(config, options, std::nullopt)) {
+TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, ComputeType compute,
+                         const BackendOptions& options)
+    : frame_(config, weights, compute), info_(MakeInfo(config, options, std::nullopt)) {
   const Rotary rotary = MakeRotary(config, frame_.device());
   const at::TensorOptions rows =
       at::device(frame_.device()).dtype(ToScalarType(options.cache_format));

@@ -23,7 +23,7 @@ class TensorModel final : public ServingModel {
  public:
   // Serves on the weights' device, where the cache is too, and shares their tensors. `cache_dtype`:
   // of the cache's elements. Throws LoadError if the cache would hold no block.
-  TensorModel(const ModelConfig& config, const Weights& weights, at::ScalarType compute_dtype,
+  TensorModel(const ModelConfig& config, const Weights& weights, ComputeType compute,
               const BackendOptions& options);
 
   // What LibTorch throws becomes a std::runtime_error of one line.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -55,6 +56,8 @@ TEST(LatentLayer, IsVanillaForEitherFormAndForExpandedRuns) {
     for (const bool expand : {false, true}) {
       KernelContext context(2);
       const CacheMemory cache(4, 8, {rank + kRope}, CacheFormat::kFloat32);
+      std::fill_n(static_cast<float*>(cache.layer(0).elements), 4 * 8 * (rank + kRope),
+                  std::nanf(""));
       const std::vector<int32_t> blocks = {2, 0, 3};
       LayerStep step{.positions = std::vector<int64_t>(kTokens),
                      .runs = {{blocks.data(), 0, kTokens}},
