@@ -204,16 +204,22 @@ TEST_F(ServerProcessTest, DrainsThoughNobodyReadsTheLog) {
   EXPECT_EQ(server.Wait(), 0);
 }
 
-// A config that is a pipe keeps it loading for as long as nothing is written.
+// The second model is converted when the signal comes: seconds of work, which begin as soon as the
+// first one is logged.
 TEST_F(ServerProcessTest, ASignalEndsTheLoadingOfModels) {
-  const std::filesystem::path config = directory_.path() / "mla" / "config.json";
-  std::filesystem::remove(config);
-  ASSERT_EQ(mkfifo(config.c_str(), 0600), 0);
+  ModelConfig slow = SmallModel(AttentionKind::kMha);
+  slow.num_hidden_layers = 8;
+  slow.num_attention_heads = slow.num_key_value_heads = 8;
+  slow.head_dim = 96;
+  slow.hidden_size = 8 * 96;
+  WriteRandomCheckpoint(directory_.path() / "slow", slow);
   for (const int signal : {SIGTERM, SIGINT}) {
     Args argv = {TRIPTYCH_SERVER_PROGRAM};
-    for (const std::string& argument : Models({"mla"})) argv.push_back(argument);
+    for (const Args& model : {Model("mla"), Model("slow", "slow", "attention=mla")}) {
+      argv.insert(argv.end(), model.begin(), model.end());
+    }
     Process server(argv, {});
-    const std::ofstream writer(config);  // once it reads
+    ASSERT_TRUE(server.WaitForOutput("model mla:"));
     server.Signal(signal);
     const Process::Result result = server.Wait();
     EXPECT_EQ(result.exit_code, 128 + signal);
