@@ -26,7 +26,7 @@ using Input = std::variant<std::string, v1::TokenIds>;
 // empty, too long, or not UTF-8.
 Input ReadInput(const InputFlags& flags);
 
-// Request: GenerateRequest or ScoreRequest.
+// Request: GenerateRequest or ScoreInput.
 template <typename Request>
 void SetInput(const Input& input, Request& request) {
   if (const auto* text = std::get_if<std::string>(&input)) {

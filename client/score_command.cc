@@ -20,7 +20,7 @@ struct ScoreFlags {
 void Score(const ServerFlags& server, const ScoreFlags& flags) {
   v1::ScoreRequest request;
   request.set_model(flags.model);
-  SetInput(ReadInput(flags.input), request);
+  SetInput(ReadInput(flags.input), *request.add_inputs());
 
   Session session(server);
   v1::ScoreResponse response;
@@ -30,9 +30,11 @@ void Score(const ServerFlags& server, const ScoreFlags& flags) {
     return;
   }
   Table table({{"log-likelihood"}, {"tokens"}, {"nats per token"}, {"perplexity"}});
-  const bool any = response.scored_tokens() > 0;
-  const double nats = -response.log_likelihood() / response.scored_tokens();
-  table.AddRow({FormatDecimal(response.log_likelihood(), 3), FormatCount(response.scored_tokens()),
+  const v1::ScoreResult result =
+      response.results_size() > 0 ? response.results(0) : v1::ScoreResult();
+  const bool any = result.scored_tokens() > 0;
+  const double nats = -result.log_likelihood() / result.scored_tokens();
+  table.AddRow({FormatDecimal(result.log_likelihood(), 3), FormatCount(result.scored_tokens()),
                 any ? FormatDecimal(nats, 4) : "-", any ? FormatDecimal(std::exp(nats), 3) : "-"});
   Print(table.ToString());
 }

@@ -26,9 +26,9 @@ Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokeni
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions) {}
 
 void Engine::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
-  const SubmitStatus status =
-      accepting_ ? scheduler_.Submit(std::move(request), sink, Sequence::Clock::now())
-                 : SubmitStatus::kStopping;
+  const SubmitStatus status = accepting_
+                                  ? scheduler_.Submit(std::move(request), sink, EngineClock::now())
+                                  : SubmitStatus::kStopping;
   if (status != SubmitStatus::kAccepted) sink->OnRejected(status);
 }
 
@@ -64,20 +64,23 @@ void Engine::Fail(const std::vector<Chunk>& chunks, const std::string& error) {
 }
 
 std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
-  const auto now = Sequence::Clock::now();
+  const auto now = EngineClock::now();
   step_.ids.clear();
   step_.sequences.clear();
   step_.logit_rows.clear();
   chunk_logits_.clear();
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
-    if (!sequence.first_scheduled) sequence.first_scheduled = now;
+    if (!sequence.first_scheduled) {
+      sequence.first_scheduled = now;
+      sequence.sink->OnScheduled();
+    }
     const auto prompt = std::ssize(sequence.request.prompt);
     const int64_t end = chunk.start + chunk.count;
     step_.sequences.push_back({sequence.blocks.blocks().data(), chunk.start, chunk.count, prompt});
     chunk_logits_.push_back(0);
     for (int64_t p = chunk.start; p < end; ++p) {
-      const bool scores = sequence.request.score_prompt && p + 1 < prompt;
+      const bool scores = sequence.request.prompt_logprobs && p + 1 < prompt;
       const bool samples = chunk.samples && p + 1 == end;
       if (scores || samples) {
         step_.logit_rows.push_back(std::ssize(step_.ids));
@@ -92,30 +95,35 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
 void Engine::Commit(const Chunk& chunk, std::span<const float> logits) {
   Sequence& sequence = *chunk.sequence;
   sequence.cached += chunk.count;
-  if (sequence.request.score_prompt) RecordPromptLogprobs(chunk, logits);
+  if (sequence.request.prompt_logprobs && !ReportPromptLogprobs(chunk, logits)) {
+    Finish(sequence, FinishReason::kFailed, "the model gave no finite log-probability");
+    return;
+  }
   if (!chunk.samples) return;
   if (sequence.request.max_new_tokens == 0) {
-    sequence.first_token = sequence.last_token = Sequence::Clock::now();
-    const std::vector<float>& logprobs = sequence.prompt_logprobs;
-    if (std::all_of(logprobs.begin(), logprobs.end(), [](float x) { return std::isfinite(x); })) {
-      Finish(sequence, FinishReason::kLength);
-    } else {
-      Finish(sequence, FinishReason::kFailed, "the model gave no finite log-probability");
-    }
+    sequence.first_token = sequence.last_token = EngineClock::now();
+    Finish(sequence, FinishReason::kLength);
   } else {
     Generate(sequence, logits.last(info().vocab_size));
   }
 }
 
-void Engine::RecordPromptLogprobs(const Chunk& chunk, std::span<const float> logits) {
+bool Engine::ReportPromptLogprobs(const Chunk& chunk, std::span<const float> logits) {
   Sequence& sequence = *chunk.sequence;
   const std::vector<int32_t>& prompt = sequence.request.prompt;
-  sequence.prompt_logprobs.resize(prompt.size() - 1);
+  std::vector<TokenLogprobs> logprobs;
   const int64_t vocab = info().vocab_size;
   for (int64_t p = chunk.start; !logits.empty() && p + 1 < std::ssize(prompt); ++p) {
-    sequence.prompt_logprobs[p] = Logprobs(logits.first(vocab), prompt[p + 1], 0).chosen.logprob;
+    if (p == sequence.prompt_scored) {  // preemption computes some again
+      logprobs.push_back(
+          Logprobs(logits.first(vocab), prompt[p + 1], *sequence.request.prompt_logprobs));
+      if (!std::isfinite(logprobs.back().chosen.logprob)) return false;
+      ++sequence.prompt_scored;
+    }
     logits = logits.subspan(vocab);
   }
+  if (!logprobs.empty()) sequence.sink->OnPromptLogprobs(std::move(logprobs));
+  return true;
 }
 
 void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
@@ -125,7 +133,7 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
     Finish(sequence, FinishReason::kFailed, "the model gave no finite logit to choose from");
     return;
   }
-  sequence.last_token = Sequence::Clock::now();
+  sequence.last_token = EngineClock::now();
   if (!sequence.first_token) sequence.first_token = sequence.last_token;
   sequence.tokens.push_back(token);
 
@@ -151,11 +159,11 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, std::string error) 
   completion.reason = reason;
   completion.error = std::move(error);
   completion.stop = sequence.stops.matched();
-  completion.prompt_logprobs = std::move(sequence.prompt_logprobs);
+  completion.seed = sequence.request.seed;
   RequestUsage& usage = completion.usage;
   usage.prompt_tokens = std::ssize(sequence.request.prompt);
   usage.generated_tokens = sequence.generated();
-  const auto now = Sequence::Clock::now();
+  const auto now = EngineClock::now();
   const auto scheduled = sequence.first_scheduled.value_or(now);
   usage.queue_time = scheduled - sequence.arrived;
   usage.prefill_time = sequence.first_token.value_or(now) - scheduled;
@@ -194,12 +202,16 @@ KvCacheStats Engine::Stats() const {
   return stats;
 }
 
-std::vector<SequenceStats> Engine::Sequences() const {
+std::vector<SequenceStats> Engine::Sequences(const SequenceQuery&) const {
   std::vector<SequenceStats> all;
   for (const Sequence* sequence : scheduler_.Sequences()) {
     all.push_back({.id = sequence->request.id,
+                   .number = sequence->request.number,
+                   .choice = 0,
+                   .client = sequence->request.client,
                    .state = sequence->state(),
                    .prompt_tokens = std::ssize(sequence->request.prompt),
+                   .cached_prompt_tokens = 0,
                    .generated_tokens = sequence->generated(),
                    .preemptions = sequence->preemptions,
                    .kv_cache = Usage(*sequence)});

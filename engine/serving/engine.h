@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_SERVING_ENGINE_H_
 #define TRIPTYCH_ENGINE_SERVING_ENGINE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,7 +22,10 @@ namespace triptych {
 struct EngineOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
-  int64_t max_waiting = 1024;
+  int64_t max_waiting = 1024;                  // requests
+  int64_t max_waiting_tokens = 1 << 20;        // of their prompts
+  std::chrono::milliseconds queue_timeout{0};  // waiting longer than that is refused; 0: never
+  bool prefix_cache = true;
 };
 
 // Not thread-safe: one thread calls everything (EngineLoop's, in a server). Sinks are called from
@@ -45,7 +49,7 @@ class Engine {
 
   bool idle() const { return scheduler_.empty(); }
   KvCacheStats Stats() const;
-  std::vector<SequenceStats> Sequences() const;  // oldest first
+  std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   const ServingModelInfo& info() const { return model_->info(); }
 
  private:
@@ -53,7 +57,8 @@ class Engine {
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
   // `logits`: those of the chunk [rows, vocab].
   void Commit(const Chunk& chunk, std::span<const float> logits);
-  void RecordPromptLogprobs(const Chunk& chunk, std::span<const float> logits);
+  // False if one is not finite.
+  bool ReportPromptLogprobs(const Chunk& chunk, std::span<const float> logits);
   // Chooses the next token from `logits` and delivers it; ends the sequence where it should.
   void Generate(Sequence& sequence, std::span<const float> logits);
   void Fail(const std::vector<Chunk>& chunks, const std::string& error);

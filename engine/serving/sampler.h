@@ -11,9 +11,9 @@
 
 namespace triptych {
 
-// Applied in this order: logit bias, repetition penalty, presence and frequency penalty,
-// temperature, top_k, top_p (of what top_k kept), min_p; equals are kept by lower id. Ranges are
-// those of triptych.v1.SamplingParams; the caller checks them.
+// Applied in this order: allowed tokens, logit bias, repetition penalty, presence and frequency
+// penalty, temperature, top_k, top_p (of what top_k kept), min_p; equals are kept by lower id.
+// Ranges are those of triptych.v1.SamplingParams; the caller checks them.
 struct SamplingParams {
   float temperature = 1;  // 0: the most likely token, the lowest id among equals
   int32_t top_k = 0;      // 0: all
@@ -23,6 +23,7 @@ struct SamplingParams {
   float presence_penalty = 0;    // of tokens in the output, once
   float frequency_penalty = 0;   // of tokens in the output, each time
   std::unordered_map<int32_t, float> logit_bias = {};
+  std::vector<int32_t> allowed = {};  // only these, unless empty
 };
 
 struct TokenLogprob {

@@ -10,7 +10,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t blo
     : limits_(limits), pool_(pool), block_positions_(block_positions) {}
 
 SubmitStatus Scheduler::Submit(Request request, std::shared_ptr<RequestSink> sink,
-                               Sequence::Clock::time_point now) {
+                               EngineClock::time_point now) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const bool generates = request.max_new_tokens > 0;
   if (prompt + (generates ? 1 : 0) > limits_.max_positions) return SubmitStatus::kPromptTooLong;

@@ -43,7 +43,7 @@ class Scheduler {
   // Takes the request in, unless the status says otherwise. The sequence's positions are checked
   // against the context and against the whole pool, so that an accepted request always finishes.
   SubmitStatus Submit(Request request, std::shared_ptr<RequestSink> sink,
-                      Sequence::Clock::time_point now);
+                      EngineClock::time_point now);
 
   // The next step, with blocks reserved for it; empty when there is nothing to do. The caller
   // computes the chunks, then advances `cached` and `tokens` of each sequence. Valid until the next

@@ -17,8 +17,6 @@
 namespace triptych {
 
 struct Sequence {
-  using Clock = std::chrono::steady_clock;
-
   Sequence(Request request_in, std::shared_ptr<RequestSink> sink_in, BlockPool& pool,
            int64_t block_positions)
       : request(std::move(request_in)),
@@ -48,12 +46,12 @@ struct Sequence {
   Sampler sampler;
   Utf8Stream utf8;
   StopStrings stops;
-  std::vector<float> prompt_logprobs;
+  int64_t prompt_scored = 0;  // of prompt[1:], how many were reported
 
-  Clock::time_point arrived;
-  std::optional<Clock::time_point> first_scheduled;
-  std::optional<Clock::time_point> first_token;
-  Clock::time_point last_token;
+  EngineClock::time_point arrived;
+  std::optional<EngineClock::time_point> first_scheduled;
+  std::optional<EngineClock::time_point> first_token;
+  EngineClock::time_point last_token;
 };
 
 }  // namespace triptych

@@ -70,6 +70,11 @@ void Generation::OnRejected(SubmitStatus status) {
   listener->OnReady();
 }
 
+void Generation::OnPromptLogprobs(std::vector<TokenLogprobs> logprobs) {
+  const MutexLock lock(mutex_);
+  if (!end_) buffer_.AppendPrompt(std::move(logprobs));
+}
+
 void Generation::OnDelta(Delta delta) {
   std::shared_ptr<GenerationListener> listener;
   bool too_slow = false;

@@ -81,6 +81,8 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
 
   // The engine's side.
   void OnRejected(SubmitStatus status) override TRIPTYCH_EXCLUDES(mutex_);
+  void OnScheduled() override {}
+  void OnPromptLogprobs(std::vector<TokenLogprobs> logprobs) override TRIPTYCH_EXCLUDES(mutex_);
   void OnDelta(Delta delta) override TRIPTYCH_EXCLUDES(mutex_);
   void OnFinish(Completion completion) override TRIPTYCH_EXCLUDES(mutex_);
 

@@ -1,5 +1,6 @@
 #include "server/core/stream_buffer.h"
 
+#include <iterator>
 #include <utility>
 
 namespace triptych {
@@ -14,6 +15,12 @@ bool StreamBuffer::Append(Delta delta) {
     chunk_.logprobs.push_back(*std::move(delta.logprobs));
   }
   return bytes_ <= max_bytes_;
+}
+
+void StreamBuffer::AppendPrompt(std::vector<TokenLogprobs> logprobs) {
+  chunk_.prompt_logprobs.insert(chunk_.prompt_logprobs.end(),
+                                std::make_move_iterator(logprobs.begin()),
+                                std::make_move_iterator(logprobs.end()));
 }
 
 void StreamBuffer::Complete(Completion completion) {

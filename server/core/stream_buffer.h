@@ -16,7 +16,8 @@ namespace triptych {
 struct StreamChunk {
   std::string text;  // whole UTF-8 characters
   std::vector<int32_t> tokens;
-  std::vector<TokenLogprobs> logprobs;   // one for each of tokens, if asked for
+  std::vector<TokenLogprobs> logprobs;  // one for each of tokens, if asked for
+  std::vector<TokenLogprobs> prompt_logprobs;
   std::optional<Completion> completion;  // in the last chunk only
 };
 
@@ -27,6 +28,8 @@ class StreamBuffer {
 
   // False if the buffer now holds more than the bound.
   bool Append(Delta delta);
+  // Goes out with what comes next.
+  void AppendPrompt(std::vector<TokenLogprobs> logprobs);
   // Makes what is held the last chunk, even if it is nothing else.
   void Complete(Completion completion);
   // Drops what is held.

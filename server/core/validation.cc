@@ -145,7 +145,7 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& m
 
 Result<ValidRequest> Validate(const ScoreParams& params, const ServedModel& model) {
   Result<ValidRequest> valid = WithPrompt(params.input, "input", model);
-  if (valid.ok()) valid.value().request.score_prompt = true;
+  if (valid.ok()) valid.value().request.prompt_logprobs = 0;
   return valid;
 }
 
@@ -159,6 +159,7 @@ Error Rejection(SubmitStatus status, const RequestSize& size, const ServedModel&
   };
   switch (status) {
     case SubmitStatus::kQueueFull:
+    case SubmitStatus::kQueueTimeout:
       return QueueFull();
     case SubmitStatus::kPromptTooLong:
       return size.max_new_tokens > 0

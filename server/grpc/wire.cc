@@ -3,7 +3,6 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <chrono>
-#include <numeric>
 #include <span>
 
 #include "engine/base/version.h"
@@ -118,7 +117,7 @@ v1::Completion ToProto(const Completion& completion) {
   return message;
 }
 
-// The prompt of a GenerateRequest or a ScoreRequest, which has it in `text` or in `tokens`.
+// The prompt of a GenerateRequest or a ScoreInput, which has it in `text` or in `tokens`.
 template <typename Message>
 Prompt ReadPrompt(const Message& message) {
   if (message.has_text()) return std::string_view(message.text());
@@ -156,7 +155,8 @@ GenerateParams FromProto(const v1::GenerateRequest& message) {
 }
 
 ScoreParams FromProto(const v1::ScoreRequest& message) {
-  return {.model = message.model(), .input = ReadPrompt(message)};
+  return {.model = message.model(),
+          .input = message.inputs_size() == 0 ? Prompt() : ReadPrompt(message.inputs(0))};
 }
 
 ListSequencesParams FromProto(const v1::ListSequencesRequest& message) {
@@ -191,12 +191,16 @@ v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& reques
 }
 
 v1::ScoreResponse ToScoreResponse(const StreamChunk& chunk) {
-  const std::vector<float>& logprobs = chunk.completion->prompt_logprobs;
   v1::ScoreResponse message;
-  message.set_log_likelihood(std::accumulate(logprobs.begin(), logprobs.end(), 0.0));
-  message.set_scored_tokens(static_cast<int32_t>(logprobs.size()));
-  message.mutable_token_logprobs()->Add(logprobs.begin(), logprobs.end());
-  *message.mutable_usage() = ToProto(chunk.completion->usage);
+  v1::ScoreResult& result = *message.add_results();
+  double sum = 0;
+  for (const TokenLogprobs& token : chunk.prompt_logprobs) {
+    sum += token.chosen.logprob;
+    result.add_token_logprobs(token.chosen.logprob);
+  }
+  result.set_log_likelihood(sum);
+  result.set_scored_tokens(result.token_logprobs_size());
+  *result.mutable_usage() = ToProto(chunk.completion->usage);
   return message;
 }
 

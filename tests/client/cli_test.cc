@@ -543,9 +543,9 @@ TEST_F(CliTest, HelpSaysHowEveryCommandIsUsed) {
 
 TEST_F(CliTest, ScoreShowsHowLikelyATextIs) {
   v1::ScoreResponse answer;
-  answer.set_log_likelihood(-1234.5);
-  answer.set_scored_tokens(1000);
-  answer.add_token_logprobs(-0.5);
+  answer.add_results()->set_log_likelihood(-1234.5);
+  answer.mutable_results(0)->set_scored_tokens(1000);
+  answer.mutable_results(0)->add_token_logprobs(-0.5);
   v1::ScoreRequest seen;
   server_.score = [&](const v1::ScoreRequest& request, v1::ScoreResponse* response) {
     seen = request;
@@ -560,13 +560,13 @@ TEST_F(CliTest, ScoreShowsHowLikelyATextIs) {
             "    -1,234.500   1,000          1.2345       3.437\n");
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(seen.model(), "shakespeare-gqa");
-  EXPECT_EQ(seen.text(), "To be");
+  EXPECT_EQ(seen.inputs(0).text(), "To be");
 
   result = Run({"score", "--json", "--tokens", "1"});
   v1::ScoreResponse parsed;
   ASSERT_TRUE(JsonStringToMessage(result.out, &parsed).ok()) << result.out;
   EXPECT_TRUE(MessageDifferencer::Equals(parsed, answer));
-  EXPECT_EQ(seen.tokens().ids_size(), 1);
+  EXPECT_EQ(seen.inputs(0).tokens().ids_size(), 1);
 
   answer.Clear();
   EXPECT_THAT(Run({"score", "x"}).out, Not(HasSubstr("nan")));

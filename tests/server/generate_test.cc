@@ -162,28 +162,30 @@ TEST_P(GenerateOfEachKind, ScoreAgreesWithGenerate) {
 
     v1::ScoreRequest score;
     score.set_model(model_.name);
-    *score.mutable_tokens() = request.tokens();
+    *score.add_inputs()->mutable_tokens() = request.tokens();
     const std::vector<int32_t> tokens = stream->tokens();
-    score.mutable_tokens()->mutable_ids()->Add(tokens.begin(), tokens.end());
+    score.mutable_inputs(0)->mutable_tokens()->mutable_ids()->Add(tokens.begin(), tokens.end());
     v1::ScoreResponse response;
     ASSERT_TRUE(Call(server.inference(), &Inference::Score, score, &response).ok());
 
-    ASSERT_EQ(response.scored_tokens(), 35);
-    ASSERT_EQ(response.token_logprobs_size(), 35);
+    ASSERT_EQ(response.results_size(), 1);
+    const v1::ScoreResult& result = response.results(0);
+    ASSERT_EQ(result.scored_tokens(), 35);
+    ASSERT_EQ(result.token_logprobs_size(), 35);
     double sum = 0;
-    for (const float logprob : response.token_logprobs()) sum += logprob;
-    EXPECT_DOUBLE_EQ(response.log_likelihood(), sum);
+    for (const float logprob : result.token_logprobs()) sum += logprob;
+    EXPECT_DOUBLE_EQ(result.log_likelihood(), sum);
     const std::vector<v1::TokenLogprobs> generated = stream->logprobs();
     for (size_t i = 0; i < generated.size(); ++i) {
       // The same float32 sums in another order (one row at a time against many): errors of some
       // 2^-24 of logits around 10, with two orders of magnitude to spare.
-      EXPECT_NEAR(response.token_logprobs(5 + i), generated[i].chosen().logprob(), 1e-4);
+      EXPECT_NEAR(result.token_logprobs(5 + i), generated[i].chosen().logprob(), 1e-4);
       EXPECT_TRUE(generated[i].top().empty());
     }
-    EXPECT_EQ(response.usage().prompt_tokens(), 36);
-    EXPECT_EQ(response.usage().generated_tokens(), 0);
-    EXPECT_EQ(response.usage().kv_cache().positions(), 36);
-    EXPECT_EQ(response.usage().kv_cache().used_bytes(), 36 * BytesPerPosition(model_.config));
+    EXPECT_EQ(result.usage().prompt_tokens(), 36);
+    EXPECT_EQ(result.usage().generated_tokens(), 0);
+    EXPECT_EQ(result.usage().kv_cache().positions(), 36);
+    EXPECT_EQ(result.usage().kv_cache().used_bytes(), 36 * BytesPerPosition(model_.config));
     EXPECT_EQ(server.Stats(model_.name).used_bytes(), 0);
   }
 }
@@ -440,27 +442,27 @@ TEST(ScoreTest, RefusesWhatIsOutOfRange) {
     return Call(server.inference(), &Inference::Score, request, &response);
   };
   EXPECT_TRUE(RefusesField(score(), "input"));
-  request.mutable_tokens()->add_ids(258);
+  request.add_inputs()->mutable_tokens()->add_ids(258);
   EXPECT_TRUE(RefusesField(score(), "tokens.ids[0]"));
-  request.set_text(std::string(64, 'a'));
+  request.mutable_inputs(0)->set_text(std::string(64, 'a'));
   EXPECT_TRUE(RefusesField(score(), "text"));
   EXPECT_EQ(score().error_message(),
             "text is 65 tokens with the begin token; allowed: at most 64, the model's context");
-  request.set_text(std::string(63, 'a'));  // fills the context
+  request.mutable_inputs(0)->set_text(std::string(63, 'a'));  // fills the context
   EXPECT_TRUE(score().ok());
-  EXPECT_EQ(response.scored_tokens(), 63);
+  EXPECT_EQ(response.results(0).scored_tokens(), 63);
 }
 
 TEST(ScoreTest, NothingIsCertain) {
   const TestServer server;
   v1::ScoreRequest request;
   request.set_model("gqa");
-  request.set_text("");
+  request.add_inputs()->set_text("");
   v1::ScoreResponse response;
   ASSERT_TRUE(Call(server.inference(), &Inference::Score, request, &response).ok());
-  EXPECT_EQ(response.log_likelihood(), 0);
-  EXPECT_EQ(response.scored_tokens(), 0);
-  EXPECT_THAT(response.token_logprobs(), IsEmpty());
+  EXPECT_EQ(response.results(0).log_likelihood(), 0);
+  EXPECT_EQ(response.results(0).scored_tokens(), 0);
+  EXPECT_THAT(response.results(0).token_logprobs(), IsEmpty());
 }
 
 TEST(TokenizeTest, RoundTrip) {

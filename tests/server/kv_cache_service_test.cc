@@ -147,7 +147,7 @@ std::vector<grpc::Status> CallEverything(const TestServer& server, const std::st
   };
   call(server.models(), &Models::GetModel, v1::GetModelRequest(), v1::GetModelResponse());
   v1::ScoreRequest score;
-  score.set_text("a");
+  score.add_inputs()->set_text("a");
   call(server.inference(), &Inference::Score, score, v1::ScoreResponse());
   call(server.inference(), &Inference::Tokenize, v1::TokenizeRequest(), v1::TokenizeResponse());
   call(server.inference(), &Inference::Detokenize, v1::DetokenizeRequest(),

@@ -367,12 +367,12 @@ TEST_F(ServerProcessTest, ConvertingLosesNothingToTheDtypeThatIsServed) {
   const auto log_likelihood = [&](const std::string& model) {
     v1::ScoreRequest request;
     request.set_model(model);
-    request.set_text("To be, or not to be, that is the question");
+    request.add_inputs()->set_text("To be, or not to be, that is the question");
     v1::ScoreResponse response;
     const grpc::Status status =
         Call(*server.Inference(), &v1::InferenceService::Stub::Score, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.log_likelihood();
+    return response.results(0).log_likelihood();
   };
   EXPECT_LT(log_likelihood("stored"), 0);
   EXPECT_EQ(log_likelihood("loaded"), log_likelihood("stored"));
@@ -426,7 +426,7 @@ TEST_F(ServerProcessTest, TheClientProgramWorksWithIt) {
   EXPECT_EQ(stats.at("totalUsedBytes"), "0");
   EXPECT_THAT(run_well({"kv"}), HasSubstr("mla"));
   const auto score = nlohmann::json::parse(run_well({"score", "--model", "gqa", "--json", "abc"}));
-  EXPECT_EQ(score.at("scoredTokens"), 3);
+  EXPECT_EQ(score.at("results").at(0).at("scoredTokens"), 3);
 
   result = run({"generate", "--model", "mqa", "x"});
   EXPECT_EQ(result.exit_code, 1);

@@ -91,7 +91,7 @@ TEST(ServerTest, AFullQueueSaysWhenToTryAgain) {
             std::to_string(retry->retry_delay().seconds() * 1000 +
                            retry->retry_delay().nanos() / 1'000'000));
   v1::ScoreRequest score;
-  score.set_text("a");
+  score.add_inputs()->set_text("a");
   v1::ScoreResponse response;
   EXPECT_TRUE(IsError(Call(server.inference(), &Inference::Score, score, &response),
                       StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL"));
@@ -167,7 +167,7 @@ TEST(ServerTest, DrainingRefusesNewRequests) {
   EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("shutting down"));
   v1::ScoreRequest score;
-  score.set_text("a");
+  score.add_inputs()->set_text("a");
   v1::ScoreResponse response;
   status = Call(server.inference(), &Inference::Score, score, &response);
   EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);

@@ -68,7 +68,7 @@ Request Greedy(std::string id, std::vector<int32_t> prompt, int64_t max_new_toke
 
 Request Scoring(std::string id, std::vector<int32_t> prompt) {
   Request request = Greedy(std::move(id), std::move(prompt), 0);
-  request.score_prompt = true;
+  request.prompt_logprobs = 0;
   return request;
 }
 
@@ -455,10 +455,10 @@ TEST_P(EngineTest, ScoresEqualDense) {
       EXPECT_EQ(completion.reason, FinishReason::kLength);
       EXPECT_THAT(sinks[i]->tokens, IsEmpty());
       EXPECT_EQ(completion.usage.kv_cache.positions, std::ssize(prompt));
-      ASSERT_EQ(completion.prompt_logprobs.size(), prompt.size() - 1);
+      ASSERT_EQ(sinks[i]->prompt_logprobs.size(), prompt.size() - 1);
       const at::Tensor dense = model_.DenseLogprobs(prompt);
       for (size_t p = 0; p + 1 < prompt.size(); ++p) {
-        EXPECT_NEAR(completion.prompt_logprobs[p],
+        EXPECT_NEAR(sinks[i]->prompt_logprobs[p],
                     dense[static_cast<int64_t>(p)][prompt[p + 1]].item<double>(), kLogprobs);
       }
     }
@@ -467,7 +467,7 @@ TEST_P(EngineTest, ScoresEqualDense) {
 
 TEST_P(EngineTest, ScoringAndGeneratingTogetherSurvivesPreemption) {
   std::vector<Request> requests = Mixture(15);
-  for (Request& request : requests) request.score_prompt = true;
+  for (Request& request : requests) request.prompt_logprobs = 0;
   EngineSetup options = model_.Options(12);
   options.max_batch_tokens = 11;
   const auto engine = model_.Make(options);
@@ -476,7 +476,7 @@ TEST_P(EngineTest, ScoringAndGeneratingTogetherSurvivesPreemption) {
   for (size_t i = 0; i < requests.size(); ++i) {
     const std::vector<int32_t>& prompt = requests[i].prompt;
     model_.ExpectGreedy(requests[i], *sinks[i]);
-    const std::vector<float>& scores = sinks[i]->completion->prompt_logprobs;
+    const std::vector<float>& scores = sinks[i]->prompt_logprobs;
     ASSERT_EQ(scores.size(), prompt.size() - 1);
     const at::Tensor dense = model_.DenseLogprobs(prompt);
     for (size_t p = 0; p + 1 < prompt.size(); ++p) {
@@ -605,7 +605,7 @@ TEST_P(EngineTest, RefusesWhatThePoolNeverHolds) {
   const auto sinks = RunAll(
       *engine, {Greedy("3", Prompt(10, 15), 11), Scoring("4", Prompt(20, 15))});  // to the last row
   EXPECT_EQ(sinks[0]->tokens.size(), 11u);
-  EXPECT_EQ(sinks[1]->completion->prompt_logprobs.size(), 19u);
+  EXPECT_EQ(sinks[1]->prompt_logprobs.size(), 19u);
 }
 
 TEST_P(EngineTest, RefusesBeyondTheQueue) {
@@ -750,7 +750,7 @@ TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
         const int64_t length = 1 + below(below(8) == 0 ? 70 : 14);
         Request request =
             Greedy(std::to_string(requests.size()), Prompt(length, generator()), below(20));
-        request.score_prompt = request.max_new_tokens == 0 || below(5) == 0;
+        if (request.max_new_tokens == 0 || below(5) == 0) request.prompt_logprobs = 0;
         request.sampling.temperature = below(2) == 0 ? 0.0f : 1.0f;
         request.ignore_eos = below(2) == 0;
         if (below(4) == 0) {

@@ -38,9 +38,9 @@ std::vector<Request> RandomRequests(uint64_t seed) {
     const int64_t longest = generator() % 20 == 0 ? kLongestPrompt : 40;
     request.prompt.resize(1 + generator() % longest);
     for (int32_t& token : request.prompt) token = static_cast<int32_t>(generator() % 256);
-    request.score_prompt = request.prompt.size() > 1 && generator() % 8 == 0;
-    request.max_new_tokens =
-        request.score_prompt ? 0 : static_cast<int64_t>(1 + generator() % kMaxNewTokens);
+    const bool scores = request.prompt.size() > 1 && generator() % 8 == 0;
+    if (scores) request.prompt_logprobs = 0;
+    request.max_new_tokens = scores ? 0 : static_cast<int64_t>(1 + generator() % kMaxNewTokens);
     request.sampling.temperature = generator() % 2 == 0 ? 0.0f : 0.8f;
     request.seed = generator();
     request.logprobs = 2;
@@ -120,7 +120,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
         answer.logprobs.push_back(token.chosen.logprob);
         for (const auto& likely : token.top) answer.logprobs.push_back(likely.logprob);
       }
-      answer.prompt_logprobs = sink->completion->prompt_logprobs;
+      answer.prompt_logprobs = sink->prompt_logprobs;
     }
     return answers;
   }

@@ -18,6 +18,12 @@ class RecordingSink final : public RequestSink {
     rejected = status;
     ++final_calls;
   }
+  void OnScheduled() override { ++scheduled; }
+  void OnPromptLogprobs(std::vector<TokenLogprobs> tokens_of_prompt) override {
+    for (const TokenLogprobs& token : tokens_of_prompt) {
+      prompt_logprobs.push_back(token.chosen.logprob);
+    }
+  }
   void OnDelta(Delta delta) override {
     if (final_calls > 0) ++late_deltas;
     text += delta.text;
@@ -32,6 +38,8 @@ class RecordingSink final : public RequestSink {
   std::string text;
   std::vector<int32_t> tokens;
   std::vector<TokenLogprobs> logprobs;
+  std::vector<float> prompt_logprobs;  // of prompt[1:]
+  int scheduled = 0;
   std::optional<SubmitStatus> rejected;
   std::optional<Completion> completion;
   int final_calls = 0;  // must come to be 1

@@ -133,10 +133,14 @@ TEST_F(GenerationTest, EndsOnceWithTheCompletionInItsLastChunk) {
 
 TEST_F(GenerationTest, AScoreIsOneChunk) {
   const auto generation = Start("ab", 0);
-  Completion completion = Finished(FinishReason::kLength);
-  completion.prompt_logprobs = {-1, -2};
-  engine_.sink->OnFinish(completion);
-  EXPECT_THAT(TakeChunk(*generation).completion->prompt_logprobs, ElementsAre(-1, -2));
+  engine_.sink->OnPromptLogprobs({{.chosen = {.token = 1, .logprob = -1}, .top = {}},
+                                  {.chosen = {.token = 2, .logprob = -2}, .top = {}}});
+  EXPECT_TRUE(NothingDue(*generation));
+  engine_.sink->OnFinish(Finished(FinishReason::kLength));
+  const StreamChunk chunk = TakeChunk(*generation);
+  EXPECT_TRUE(chunk.completion.has_value());
+  ASSERT_EQ(chunk.prompt_logprobs.size(), 2u);
+  EXPECT_EQ(chunk.prompt_logprobs[1].chosen.logprob, -2);
   generation->ChunkDone(true);
   EXPECT_EQ(TakeEnd(*generation), std::nullopt);
 }

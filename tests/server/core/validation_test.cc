@@ -48,7 +48,7 @@ TEST(ValidateGenerateTest, WhatIsAbsentIsTheEnginesDefault) {
   EXPECT_THAT(request.stop, IsEmpty());
   EXPECT_FALSE(request.logprobs.has_value());
   EXPECT_FALSE(request.ignore_eos);
-  EXPECT_FALSE(request.score_prompt);
+  EXPECT_FALSE(request.prompt_logprobs);
 
   ServedModel model = SmallServedModel();
   model.pool_positions = 1000;
@@ -157,7 +157,7 @@ TEST(ValidateScoreTest, AsksForNoTokens) {
   const Result<ValidRequest> valid =
       Validate(ScoreParams{.model = "", .input = "ab"}, SmallServedModel());
   ASSERT_TRUE(valid.ok());
-  EXPECT_TRUE(valid.value().request.score_prompt);
+  EXPECT_EQ(valid.value().request.prompt_logprobs, 0);
   EXPECT_EQ(valid.value().request.max_new_tokens, 0);
   EXPECT_EQ(Refusal(Validate(ScoreParams{}, SmallServedModel())),
             "input is missing; allowed: text or tokens");
