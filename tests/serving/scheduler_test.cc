@@ -136,7 +136,7 @@ TEST(SchedulerSubmitTest, WhatCanNeverRunIsSaidFirst) {
 
 TEST(SchedulerSubmitTest, RemembersWhenItArrived) {
   Harness h({.max_positions = 8}, 1, 4);
-  const Sequence::Clock::time_point now{std::chrono::seconds(5)};
+  const EngineClock::time_point now{std::chrono::seconds(5)};
   h.scheduler_.Submit(MakeRequest("a", 2, 1), nullptr, now);
   EXPECT_EQ(h.Find("a").arrived, now);
 }
