@@ -13,9 +13,28 @@ bool BlockTable::Reserve(int64_t positions) {
   return true;
 }
 
+void BlockTable::Share(int32_t block) {
+  pool_->Hold(block);
+  blocks_.push_back(block);
+  peak_size_ = std::max(peak_size_, size());
+}
+
+void BlockTable::Replace(int64_t index, int32_t block) {
+  pool_->Hold(block);
+  pool_->Release({&blocks_[index], 1});
+  blocks_[index] = block;
+}
+
 void BlockTable::Release() {
   pool_->Release(blocks_);
   blocks_.clear();
+}
+
+int64_t BlockTable::shared() const {
+  const auto alone = std::partition_point(blocks_.begin(), blocks_.end(), [this](int32_t block) {
+    return pool_->holds(block) > 1;
+  });
+  return alone - blocks_.begin();
 }
 
 }  // namespace triptych

@@ -9,7 +9,7 @@
 
 namespace triptych {
 
-// Owns its blocks and gives them back to the pool when it dies. The pool must outlive it.
+// Holds its blocks, each once, and releases them when it dies. The pool must outlive it.
 class BlockTable {
  public:
   BlockTable(BlockPool& pool, int64_t block_positions)
@@ -21,6 +21,10 @@ class BlockTable {
   // Holds blocks for at least `positions` positions, or changes nothing and returns false if the
   // pool has too few. Never shrinks.
   bool Reserve(int64_t positions);
+  // Appends a block that is held or cached.
+  void Share(int32_t block);
+  // Holds `block`, which is held or cached and has the same rows, instead of the one at `index`.
+  void Replace(int64_t index, int32_t block);
   // Gives every block back. The peak stays.
   void Release();
 
@@ -28,6 +32,9 @@ class BlockTable {
   const std::vector<int32_t>& blocks() const { return blocks_; }
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t peak_size() const { return peak_size_; }
+  // How many of the blocks are held by others too. REQUIRES: these come first, as they do where
+  // only full blocks with equal ones before them are shared.
+  int64_t shared() const;
 
  private:
   BlockPool* pool_;

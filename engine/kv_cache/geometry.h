@@ -27,8 +27,9 @@ struct CacheGeometry {
 
   int64_t BytesPerPosition() const;
   int64_t BlockBytes() const { return block_positions * BytesPerPosition(); }
-  // `peak_blocks` is the most blocks the sequence ever held.
-  KvCacheUsage Usage(int64_t positions, int64_t blocks, int64_t peak_blocks) const;
+  // Of a sequence that holds `blocks`, of which others hold `shared` too, and held at most
+  // `peak_blocks`.
+  KvCacheUsage Usage(int64_t positions, int64_t blocks, int64_t shared, int64_t peak_blocks) const;
 };
 
 // The whole blocks that a cache of so many bytes holds. Throws LoadError if they are none, or more

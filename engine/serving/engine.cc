@@ -13,42 +13,88 @@ SchedulerLimits Limits(const EngineOptions& options, const ServingModelInfo& inf
   return {.max_batch_tokens = options.max_batch_tokens,
           .max_running = options.max_running,
           .max_waiting = options.max_waiting,
-          .max_positions = info.max_positions};
+          .max_waiting_tokens = options.max_waiting_tokens,
+          .max_positions = info.max_positions,
+          .expand_from = info.expand_from,
+          .prefix_cache = options.prefix_cache};
 }
 
 }  // namespace
 
+uint64_t ChoiceSeed(uint64_t seed, int32_t choice) {
+  if (choice == 0) return seed;
+  // SplitMix64 (Steele, Lea and Flood 2014): equal seeds of different choices are 1 in 2^64.
+  uint64_t x = seed + static_cast<uint64_t>(choice) * 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
 Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokenizer> tokenizer,
-               const EngineOptions& options)
+               const EngineOptions& options, Clock clock)
     : model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
       pool_(info().blocks),
-      scheduler_(Limits(options, info()), pool_, info().geometry.block_positions) {}
+      scheduler_(Limits(options, info()), pool_, info().geometry.block_positions),
+      queue_timeout_(options.queue_timeout),
+      clock_(std::move(clock)) {}
 
 void Engine::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
-  const SubmitStatus status = accepting_
-                                  ? scheduler_.Submit(std::move(request), sink, EngineClock::now())
-                                  : SubmitStatus::kStopping;
-  if (status != SubmitStatus::kAccepted) sink->OnRejected(status);
+  const SubmitStatus status =
+      accepting_ ? scheduler_.Submit(std::move(request), sink) : SubmitStatus::kStopping;
+  if (status == SubmitStatus::kAccepted) {
+    ++counts_.accepted;
+  } else {
+    ++counts_.refused;
+    sink->OnRejected(status);
+  }
 }
 
 void Engine::Cancel(const std::string& id) {
-  if (Sequence* sequence = scheduler_.Find(id)) Finish(*sequence, FinishReason::kCancelled);
+  for (Sequence* sequence : scheduler_.Find(id)) Finish(*sequence, FinishReason::kCancelled);
 }
 
 void Engine::CancelAll() {
-  for (const SequenceStats& sequence : Sequences()) Cancel(sequence.id);
+  while (!scheduler_.empty()) {
+    Cancel(scheduler_.Sequences({.limit = 1}).front()->request->id);
+  }
 }
 
-bool Engine::Step() {
-  const std::vector<Chunk>& chunks = scheduler_.Schedule();
+void Engine::RefuseLate() {
+  if (queue_timeout_.count() == 0) return;
+  const auto late = clock_() - queue_timeout_;
+  for (const Sequence* first = scheduler_.OldestWaiting();
+       first != nullptr && first->request->arrived < late; first = scheduler_.OldestWaiting()) {
+    const std::shared_ptr<RequestSink> sink = first->sink;
+    for (const Sequence* choice : scheduler_.Find(first->request->id)) scheduler_.Remove(*choice);
+    ++counts_.refused;
+    sink->OnRejected(SubmitStatus::kQueueTimeout);
+  }
+}
+
+Pace::Duration Engine::decode_step() const {
+  return scheduler_.decoding() > 0 ? pace_.decode_step() : Pace::Duration{};
+}
+
+bool Engine::Step(Pace::Duration others) {
+  RefuseLate();
+  const auto start = clock_();
+  const int64_t prompt_rows = pace_.PromptRows(scheduler_.decoding(), others);
+  const std::vector<Chunk>& chunks = scheduler_.Schedule(start, prompt_rows);
   if (chunks.empty()) return false;
 
+  int64_t decode_rows = 0;
+  for (const Chunk& chunk : chunks) {
+    if (chunk.sequence->decodes()) ++decode_rows;
+    if (chunk.sequence->first_scheduled) continue;
+    chunk.sequence->first_scheduled = start;
+    if (chunk.sequence->choice == 0) chunk.sequence->sink->OnScheduled();
+  }
   std::span<const float> logits;
   try {
     logits = Compute(chunks);
   } catch (const std::exception& e) {
-    Fail(chunks, e.what());
+    for (const Chunk& chunk : chunks) Fail(*chunk.sequence, e.what());
     return true;
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -56,31 +102,23 @@ bool Engine::Step() {
     Commit(chunks[i], logits.first(count));
     logits = logits.subspan(count);
   }
+  pace_.Record(decode_rows, std::ssize(step_.ids) - decode_rows, clock_() - start);
   return true;
 }
 
-void Engine::Fail(const std::vector<Chunk>& chunks, const std::string& error) {
-  for (const Chunk& chunk : chunks) Finish(*chunk.sequence, FinishReason::kFailed, error);
-}
-
 std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
-  const auto now = EngineClock::now();
   step_.ids.clear();
   step_.sequences.clear();
   step_.logit_rows.clear();
   chunk_logits_.clear();
   for (const Chunk& chunk : chunks) {
-    Sequence& sequence = *chunk.sequence;
-    if (!sequence.first_scheduled) {
-      sequence.first_scheduled = now;
-      sequence.sink->OnScheduled();
-    }
-    const auto prompt = std::ssize(sequence.request.prompt);
-    const int64_t end = chunk.start + chunk.count;
+    const Sequence& sequence = *chunk.sequence;
+    const int64_t end = chunk.start + chunk.count, prompt = sequence.prompt();
     step_.sequences.push_back({sequence.blocks.blocks().data(), chunk.start, chunk.count, prompt});
     chunk_logits_.push_back(0);
     for (int64_t p = chunk.start; p < end; ++p) {
-      const bool scores = sequence.request.prompt_logprobs && p + 1 < prompt;
+      const bool scores =
+          sequence.request->prompt_logprobs && sequence.choice == 0 && p + 1 < prompt;
       const bool samples = chunk.samples && p + 1 == end;
       if (scores || samples) {
         step_.logit_rows.push_back(std::ssize(step_.ids));
@@ -94,14 +132,15 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
 
 void Engine::Commit(const Chunk& chunk, std::span<const float> logits) {
   Sequence& sequence = *chunk.sequence;
-  sequence.cached += chunk.count;
-  if (sequence.request.prompt_logprobs && !ReportPromptLogprobs(chunk, logits)) {
-    Finish(sequence, FinishReason::kFailed, "the model gave no finite log-probability");
+  const Request& request = *sequence.request;
+  scheduler_.Advance(chunk);
+  if (request.prompt_logprobs && sequence.choice == 0 && !ReportPromptLogprobs(chunk, logits)) {
+    Fail(sequence, "the model gave no finite log-probability");
     return;
   }
   if (!chunk.samples) return;
-  if (sequence.request.max_new_tokens == 0) {
-    sequence.first_token = sequence.last_token = EngineClock::now();
+  if (request.max_new_tokens == 0) {
+    sequence.first_token = sequence.last_token = clock_();
     Finish(sequence, FinishReason::kLength);
   } else {
     Generate(sequence, logits.last(info().vocab_size));
@@ -110,13 +149,13 @@ void Engine::Commit(const Chunk& chunk, std::span<const float> logits) {
 
 bool Engine::ReportPromptLogprobs(const Chunk& chunk, std::span<const float> logits) {
   Sequence& sequence = *chunk.sequence;
-  const std::vector<int32_t>& prompt = sequence.request.prompt;
+  const std::vector<int32_t>& prompt = sequence.request->prompt;
   std::vector<TokenLogprobs> logprobs;
   const int64_t vocab = info().vocab_size;
   for (int64_t p = chunk.start; !logits.empty() && p + 1 < std::ssize(prompt); ++p) {
     if (p == sequence.prompt_scored) {  // preemption computes some again
       logprobs.push_back(
-          Logprobs(logits.first(vocab), prompt[p + 1], *sequence.request.prompt_logprobs));
+          Logprobs(logits.first(vocab), prompt[p + 1], *sequence.request->prompt_logprobs));
       if (!std::isfinite(logprobs.back().chosen.logprob)) return false;
       ++sequence.prompt_scored;
     }
@@ -127,58 +166,99 @@ bool Engine::ReportPromptLogprobs(const Chunk& chunk, std::span<const float> log
 }
 
 void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
-  const Request& request = sequence.request;
-  const int32_t token = sequence.sampler.Sample(logits);
+  const Request& request = *sequence.request;
+  const int32_t end_token = tokenizer_->end_token();
+  stop_tokens_.clear();
+  if (sequence.generated() < request.min_new_tokens) {
+    stop_tokens_ = request.stop_tokens;
+    if (!request.ignore_eos) stop_tokens_.push_back(end_token);
+  }
+  const int32_t token = sequence.sampler.Sample(logits, stop_tokens_);
   if (token < 0) {
-    Finish(sequence, FinishReason::kFailed, "the model gave no finite logit to choose from");
+    Fail(sequence, "the model gave no finite logit to choose from");
     return;
   }
-  sequence.last_token = EngineClock::now();
+  sequence.last_token = clock_();
   if (!sequence.first_token) sequence.first_token = sequence.last_token;
   sequence.tokens.push_back(token);
 
   Delta delta;
+  delta.choice = sequence.choice;
   delta.token = token;
   if (request.logprobs) delta.logprobs = Logprobs(logits, token, *request.logprobs);
   delta.text = sequence.stops.Push(sequence.utf8.Push(tokenizer_->Decode(token)));
 
-  const bool ended = token == tokenizer_->end_token() && !request.ignore_eos;
+  const bool ended =
+      (token == end_token && !request.ignore_eos) ||
+      std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
+          request.stop_tokens.end();
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;
   if (ended || full) {
     delta.text += sequence.stops.Push(sequence.utf8.Flush());
     delta.text += sequence.stops.Flush();  // may decide for a match
   }
-  const bool stopped = ended || sequence.stops.matched().has_value();
+  const std::optional<std::string>& matched = sequence.stops.matched();
+  if (matched && request.include_stop) delta.text += *matched;
+  const bool stopped = ended || matched.has_value();
   sequence.sink->OnDelta(std::move(delta));
   if (stopped || full) Finish(sequence, stopped ? FinishReason::kStop : FinishReason::kLength);
 }
 
-void Engine::Finish(Sequence& sequence, FinishReason reason, std::string error) {
+void Engine::Fail(Sequence& sequence, const std::string& error) {
+  const std::vector<Sequence*> choices = scheduler_.Find(sequence.request->id);
+  for (Sequence* choice : choices) {
+    if (choice == &sequence || choice->place == Sequence::Place::kHeldBack) {
+      Finish(*choice, FinishReason::kFailed, error);
+    }
+  }
+}
+
+void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& error) {
   Completion completion;
+  completion.choice = sequence.choice;
   completion.reason = reason;
-  completion.error = std::move(error);
+  completion.error = error;
   completion.stop = sequence.stops.matched();
-  completion.seed = sequence.request.seed;
+  completion.seed = sequence.seed;
   RequestUsage& usage = completion.usage;
-  usage.prompt_tokens = std::ssize(sequence.request.prompt);
+  usage.prompt_tokens = sequence.prompt();
+  usage.cached_prompt_tokens = sequence.cached_prompt_tokens;
   usage.generated_tokens = sequence.generated();
-  const auto now = EngineClock::now();
+  const auto now = clock_();
   const auto scheduled = sequence.first_scheduled.value_or(now);
-  usage.queue_time = scheduled - sequence.arrived;
+  usage.queue_time = scheduled - sequence.request->arrived;
   usage.prefill_time = sequence.first_token.value_or(now) - scheduled;
   if (sequence.first_token) usage.decode_time = sequence.last_token - *sequence.first_token;
   usage.preemptions = sequence.preemptions;
   usage.kv_cache = Usage(sequence);
 
   const std::shared_ptr<RequestSink> sink = sequence.sink;
-  scheduler_.Remove(sequence.request.id);  // blocks are free before the client can know
+  // Blocks are free before the client can know.
+  const std::unique_ptr<Sequence> removed = scheduler_.Remove(sequence);
+  removed->blocks.Release();
+  Count(completion, scheduler_.Find(removed->request->id).empty());
   sink->OnFinish(std::move(completion));
 }
 
-KvCacheUsage Engine::Usage(const Sequence& sequence) const {
-  return info().geometry.Usage(sequence.cached, sequence.blocks.size(),
-                               sequence.blocks.peak_size());
+void Engine::Count(const Completion& completion, bool last_choice) {
+  const RequestUsage& usage = completion.usage;
+  counts_.prompt_tokens += usage.prompt_tokens;
+  counts_.cached_prompt_tokens += usage.cached_prompt_tokens;
+  counts_.generated_tokens += usage.generated_tokens;
+  if (!last_choice) return;
+  switch (completion.reason) {
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+      ++counts_.finished;
+      break;
+    case FinishReason::kCancelled:
+      ++counts_.cancelled;
+      break;
+    case FinishReason::kFailed:
+      ++counts_.failed;
+      break;
+  }
 }
 
 KvCacheStats Engine::Stats() const {
@@ -190,28 +270,33 @@ KvCacheStats Engine::Stats() const {
   stats.bytes_per_position = geometry.BytesPerPosition();
   stats.total_blocks = pool_.total();
   stats.free_blocks = pool_.free();
-  stats.reserved_bytes = pool_.used() * stats.block_bytes;
+  stats.cached_blocks = pool_.cached();
+  stats.evicted_blocks = pool_.evictions();
+  stats.reserved_bytes = pool_.held() * stats.block_bytes;
+  stats.shared_bytes = pool_.shared() * stats.block_bytes;
+  stats.cached_bytes = pool_.cached() * stats.block_bytes;
   stats.free_bytes = pool_.free() * stats.block_bytes;
-  stats.peak_reserved_bytes = pool_.peak_used() * stats.block_bytes;
-  for (const Sequence* sequence : scheduler_.Sequences()) stats.positions += sequence->cached;
+  stats.peak_reserved_bytes = pool_.peak_held() * stats.block_bytes;
+  stats.positions = scheduler_.cached_positions();
   stats.used_bytes = stats.positions * stats.bytes_per_position;
   stats.mha_used_bytes = stats.positions * geometry.mha_bytes_per_position;
   stats.running = scheduler_.running();
   stats.waiting = scheduler_.waiting();
   stats.preemptions = scheduler_.preemptions();
+  stats.requests = counts_;
   return stats;
 }
 
-std::vector<SequenceStats> Engine::Sequences(const SequenceQuery&) const {
+std::vector<SequenceStats> Engine::Sequences(const SequenceQuery& query) const {
   std::vector<SequenceStats> all;
-  for (const Sequence* sequence : scheduler_.Sequences()) {
-    all.push_back({.id = sequence->request.id,
-                   .number = sequence->request.number,
-                   .choice = 0,
-                   .client = sequence->request.client,
+  for (const Sequence* sequence : scheduler_.Sequences(query)) {
+    all.push_back({.id = sequence->request->id,
+                   .number = sequence->request->number + sequence->choice,
+                   .choice = sequence->choice,
+                   .client = sequence->request->client,
                    .state = sequence->state(),
-                   .prompt_tokens = std::ssize(sequence->request.prompt),
-                   .cached_prompt_tokens = 0,
+                   .prompt_tokens = sequence->prompt(),
+                   .cached_prompt_tokens = sequence->cached_prompt_tokens,
                    .generated_tokens = sequence->generated(),
                    .preemptions = sequence->preemptions,
                    .kv_cache = Usage(*sequence)});

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "engine/backend/serving_model.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
+#include "engine/serving/pace.h"
 #include "engine/serving/request.h"
 #include "engine/serving/scheduler.h"
 #include "engine/serving/stats.h"
@@ -32,27 +34,35 @@ struct EngineOptions {
 // within Submit, Cancel and Step.
 class Engine {
  public:
+  using Clock = std::function<EngineClock::time_point()>;
+
   Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokenizer> tokenizer,
-         const EngineOptions& options);
+         const EngineOptions& options, Clock clock = EngineClock::now);
 
   // Takes a request in, or calls OnRejected.
   void Submit(Request request, const std::shared_ptr<RequestSink>& sink);
-  // Ends a request with kCancelled; its blocks are free on return. Unknown ids are ignored.
+  // Ends what is left of a request with kCancelled; its blocks are free on return. Unknown ids are
+  // ignored.
   void Cancel(const std::string& id);
   // Cancels every live request.
   void CancelAll();
   // Computes one batch; false if there was nothing to do. A batch that cannot be computed fails
-  // its own requests and no others.
-  bool Step();
+  // its own requests and no others. `others`: how long others that wait for this step can be kept
+  // waiting by the prompts in it; zero if nobody does.
+  bool Step(Pace::Duration others = {});
   // From now on Submit rejects with kStopping; live requests go on.
   void StopAccepting() { accepting_ = false; }
 
   bool idle() const { return scheduler_.empty(); }
+  // How long a step takes that generates for those who now do; zero if nobody does.
+  Pace::Duration decode_step() const;
   KvCacheStats Stats() const;
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   const ServingModelInfo& info() const { return model_->info(); }
 
  private:
+  // Refuses what has waited longer than the queue timeout.
+  void RefuseLate();
   // The logits that the chunks want [rows, vocab], the model's.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
   // `logits`: those of the chunk [rows, vocab].
@@ -61,18 +71,25 @@ class Engine {
   bool ReportPromptLogprobs(const Chunk& chunk, std::span<const float> logits);
   // Chooses the next token from `logits` and delivers it; ends the sequence where it should.
   void Generate(Sequence& sequence, std::span<const float> logits);
-  void Fail(const std::vector<Chunk>& chunks, const std::string& error);
-  void Finish(Sequence& sequence, FinishReason reason, std::string error = "");
+  // Ends the sequence with kFailed, and the choices that wait for its prompt.
+  void Fail(Sequence& sequence, const std::string& error);
+  void Finish(Sequence& sequence, FinishReason reason, const std::string& error = "");
+  void Count(const Completion& completion, bool last_choice);
   KvCacheUsage Usage(const Sequence& sequence) const;
 
   std::unique_ptr<ServingModel> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   BlockPool pool_;
   Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
+  const std::chrono::milliseconds queue_timeout_;
+  const Clock clock_;
+  Pace pace_;
+  RequestCounts counts_;
   bool accepting_ = true;
   // What one step computes; kept, so that computing steps of a size allocates nothing.
   StepInput step_;
   std::vector<int64_t> chunk_logits_;  // of each chunk, how many of the step's logits are its own
+  std::vector<int32_t> stop_tokens_;   // of the sequence that chooses, until it may stop
 };
 
 }  // namespace triptych

@@ -2,12 +2,19 @@
 
 #include <utility>
 
-#include "engine/serving/engine.h"
-
 namespace triptych {
 
 EngineLoop::EngineLoop(std::vector<Engine*> engines)
-    : engines_(std::move(engines)), thread_([this] { Run(); }) {}
+    : engines_(engines),
+      turns_(std::move(engines),
+             [this] {
+               {
+                 const MutexLock lock(mutex_);
+                 awake_ = true;
+               }
+               changed_.NotifyAll();
+             }),
+      thread_([this] { Run(); }) {}
 
 EngineLoop::~EngineLoop() {
   {
@@ -18,25 +25,18 @@ EngineLoop::~EngineLoop() {
   thread_.join();
 }
 
-void EngineLoop::Post(std::function<void()> task) {
-  {
-    const MutexLock lock(mutex_);
-    inbox_.push_back(std::move(task));
-    idle_ = false;
-  }
-  changed_.NotifyAll();
-}
-
 bool EngineLoop::Drain(std::chrono::nanoseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   Post([this] {
     for (Engine* engine : engines_) engine->StopAccepting();
+    const MutexLock lock(mutex_);
+    draining_ = true;
   });
   {
     const MutexLock lock(mutex_);
-    while (!idle_ && changed_.WaitUntil(mutex_, deadline)) {
+    while (!drained_ && changed_.WaitUntil(mutex_, deadline)) {
     }
-    if (idle_) return true;
+    if (drained_) return true;
   }
   Post([this] {
     for (Engine* engine : engines_) engine->CancelAll();
@@ -44,25 +44,25 @@ bool EngineLoop::Drain(std::chrono::nanoseconds timeout) {
   return false;
 }
 
+bool EngineLoop::Wait(bool worked) {
+  const bool idle = turns_.idle();
+  bool drained = false;
+  {
+    const MutexLock lock(mutex_);
+    drained = draining_ && idle && !drained_;
+    drained_ = drained_ || drained;
+  }
+  if (drained) changed_.NotifyAll();
+  const MutexLock lock(mutex_);
+  while (!worked && !stopping_ && !awake_) changed_.Wait(mutex_);
+  awake_ = false;
+  return !stopping_;
+}
+
 void EngineLoop::Run() {
   bool worked = false;
-  while (true) {
-    std::vector<std::function<void()>> tasks;
-    bool stop;
-    {
-      const MutexLock lock(mutex_);
-      if (!worked && inbox_.empty()) {
-        idle_ = true;
-        changed_.NotifyAll();
-        while (!stopping_ && inbox_.empty()) changed_.Wait(mutex_);
-      }
-      tasks.swap(inbox_);
-      stop = stopping_;
-    }
-    for (const auto& task : tasks) task();
-    if (stop) break;
-    worked = false;
-    for (Engine* engine : engines_) worked = engine->Step() || worked;
+  while (Wait(worked)) worked = turns_.Turn();
+  while (turns_.RunTasks()) {
   }
   for (Engine* engine : engines_) engine->CancelAll();
 }

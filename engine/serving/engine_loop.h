@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/serving/engine_turns.h"
 
 namespace triptych {
 
-class Engine;
-
-// Steps several engines in turn on one thread, and runs posted tasks on it between steps: that is
-// how requests, cancellations and questions reach an engine. Thread-safe.
+// EngineTurns on a thread of its own: posted tasks are how requests, cancellations and questions
+// reach an engine. Thread-safe.
 class EngineLoop {
  public:
   // The engines must outlive the loop.
@@ -26,7 +25,7 @@ class EngineLoop {
 
   // Runs `task` on the loop's thread before the next step. Tasks run in the order they were posted
   // and must not block.
-  void Post(std::function<void()> task) TRIPTYCH_EXCLUDES(mutex_);
+  void Post(std::function<void()> task) { turns_.Post(std::move(task)); }
 
   // Makes every engine refuse new requests, and waits until the live ones have ended. After
   // `timeout` those left are cancelled, and the result is false.
@@ -34,14 +33,18 @@ class EngineLoop {
 
  private:
   void Run() TRIPTYCH_EXCLUDES(mutex_);
+  // Waits until there is something to do. False once the loop is to end.
+  bool Wait(bool worked) TRIPTYCH_EXCLUDES(mutex_);
 
   const std::vector<Engine*> engines_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::function<void()>> inbox_ TRIPTYCH_GUARDED_BY(mutex_);
+  bool awake_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // a task was posted
   bool stopping_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  bool idle_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // nothing live, inbox empty
-  std::thread thread_;                             // last: it uses all of the above
+  bool draining_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  bool drained_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // the engines refuse, and nothing is live
+  EngineTurns turns_;
+  std::thread thread_;  // last: it uses all of the above
 };
 
 }  // namespace triptych

@@ -121,18 +121,28 @@ Sampler::Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> 
   for (const int32_t token : prompt) output_counts_.try_emplace(token, 0);
 }
 
-int32_t Sampler::Sample(std::span<const float> logits) {
-  const bool plain = params_.temperature == 0 && params_.logit_bias.empty() && !penalizes_;
-  const int32_t token = plain ? MostLikely(logits) : Choose(logits);
+int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> forbidden) {
+  const bool plain = params_.temperature == 0 && params_.logit_bias.empty() && !penalizes_ &&
+                     params_.allowed.empty() && forbidden.empty();
+  const int32_t token = plain ? MostLikely(logits) : Choose(logits, forbidden);
   if (penalizes_ && token >= 0) ++output_counts_[token];
   return token;
 }
 
-int32_t Sampler::Choose(std::span<const float> logits) {
+int32_t Sampler::Choose(std::span<const float> logits, std::span<const int32_t> forbidden) {
   thread_local std::vector<Candidate> candidates;  // a step takes nothing from the heap
   TakeAll(logits, candidates);
   // Ids come from clients: those without a logit have no effect.
   const auto known = [&](int32_t token) { return token >= 0 && token < std::ssize(logits); };
+  if (!params_.allowed.empty()) {
+    for (Candidate& c : candidates) c.score = kImpossible;
+    for (const int32_t token : params_.allowed) {
+      if (known(token)) candidates[token].score = Usable(logits[token]);
+    }
+  }
+  for (const int32_t token : forbidden) {
+    if (known(token)) candidates[token].score = kImpossible;
+  }
   for (const auto& [token, bias] : params_.logit_bias) {
     if (known(token)) candidates[token].score += bias;
   }

@@ -49,11 +49,12 @@ class Sampler {
   Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> prompt);
 
   // Chooses a token and remembers it for the penalties. `logits` has one value per token id.
-  // A token without probability is never chosen; if nothing can be, the result is -1.
-  int32_t Sample(std::span<const float> logits);
+  // A token without probability or among `forbidden` is never chosen; if nothing can be, the result
+  // is -1.
+  int32_t Sample(std::span<const float> logits, std::span<const int32_t> forbidden = {});
 
  private:
-  int32_t Choose(std::span<const float> logits);
+  int32_t Choose(std::span<const float> logits, std::span<const int32_t> forbidden);
 
   SamplingParams params_;
   std::mt19937_64 generator_;

@@ -1,15 +1,16 @@
-// A live request: its tokens, its cache, and how far it has come. Torch-free.
+// One choice of a live request: its tokens, its cache, and how far it has come. Torch-free.
 #ifndef TRIPTYCH_ENGINE_SERVING_SEQUENCE_H_
 #define TRIPTYCH_ENGINE_SERVING_SEQUENCE_H_
 
-#include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/kv_cache/block_table.h"
+#include "engine/kv_cache/prefix_cache.h"
 #include "engine/serving/request.h"
 #include "engine/serving/stats.h"
 #include "engine/text/text_stream.h"
@@ -17,38 +18,54 @@
 namespace triptych {
 
 struct Sequence {
-  Sequence(Request request_in, std::shared_ptr<RequestSink> sink_in, BlockPool& pool,
-           int64_t block_positions)
+  Sequence(std::shared_ptr<const Request> request_in, int32_t choice_in, uint64_t order_in,
+           std::shared_ptr<RequestSink> sink_in, BlockPool& pool, int64_t block_positions)
       : request(std::move(request_in)),
+        choice(choice_in),
+        order(order_in),
+        seed(ChoiceSeed(request->seed, choice_in)),
         sink(std::move(sink_in)),
-        tokens(request.prompt),
         blocks(pool, block_positions),
-        sampler(request.sampling, request.seed, request.prompt),
-        stops(request.stop) {}
+        sampler(request->sampling, seed, request->prompt),
+        stops(request->stop) {}
 
-  int64_t generated() const { return static_cast<int64_t>(tokens.size() - request.prompt.size()); }
+  int64_t prompt() const { return std::ssize(request->prompt); }
+  int64_t length() const { return tokens.empty() ? prompt() : std::ssize(tokens); }
+  int64_t generated() const { return length() - prompt(); }
+  // Every token but the last one has its row: the next step samples.
+  bool decodes() const { return generated() > 0 && cached + 1 >= length(); }
   SequenceState state() const {
     if (!running) return SequenceState::kWaiting;
-    return cached + 1 < static_cast<int64_t>(tokens.size()) || generated() == 0
-               ? SequenceState::kPrefill
-               : SequenceState::kDecode;
+    return decodes() ? SequenceState::kDecode : SequenceState::kPrefill;
   }
 
-  Request request;
-  std::shared_ptr<RequestSink> sink;
-  std::vector<int32_t> tokens;  // prompt, then generated
-  BlockTable blocks;
-  // Positions whose rows are written. The scheduler plans from here; the engine advances it.
-  int64_t cached = 0;
-  bool running = false;  // the scheduler's: planned into steps, not waiting
-  int64_t preemptions = 0;
+  const std::shared_ptr<const Request> request;
+  const int32_t choice;
+  const uint64_t order;  // of submission; unique
+  const uint64_t seed;
+  const std::shared_ptr<RequestSink> sink;
 
+  // The scheduler's, but for the tokens that the engine appends.
+  std::vector<int32_t> tokens;  // prompt, then generated; empty until first admitted
+  BlockTable blocks;
+  int64_t cached = 0;  // positions whose rows are written
+  bool running = false;
+  int64_t preemptions = 0;
+  // The prefix of blocks that are listed in the prefix cache: how many, and the last one's id.
+  int64_t listed_blocks = 0;
+  PrefixCache::Prefix listed = PrefixCache::kShared;
+  // What its first block is listed after; absent if its blocks are not listed.
+  std::optional<PrefixCache::Prefix> root;
+  int64_t cached_prompt_tokens = 0;  // found in the prefix cache, and not computed
+  // Never admitted; held back until choice 0 has computed the prompt; or admitted.
+  enum class Place { kQueue, kHeldBack, kAdmitted } place = Place::kQueue;
+  std::list<Sequence*>::iterator admission;  // if it is admitted
+
+  // The engine's.
   Sampler sampler;
   Utf8Stream utf8;
   StopStrings stops;
   int64_t prompt_scored = 0;  // of prompt[1:], how many were reported
-
-  EngineClock::time_point arrived;
   std::optional<EngineClock::time_point> first_scheduled;
   std::optional<EngineClock::time_point> first_token;
   EngineClock::time_point last_token;

@@ -14,14 +14,14 @@ namespace triptych {
 
 enum class SequenceState { kWaiting, kPrefill, kDecode };
 
-// Since the engine was made.
+// Since the engine was made. A request's end is its last choice's; tokens are sums over choices.
 struct RequestCounts {
-  int64_t accepted = 0;
-  int64_t refused = 0;
+  int64_t accepted = 0;  // into the queue
+  int64_t refused = 0;   // by the queue, or after too long in it
   int64_t finished = 0;
   int64_t cancelled = 0;
   int64_t failed = 0;
-  int64_t prompt_tokens = 0;
+  int64_t prompt_tokens = 0;  // of choices that have ended
   int64_t cached_prompt_tokens = 0;  // of these, found in the cache
   int64_t generated_tokens = 0;
 };
@@ -68,7 +68,7 @@ struct SequenceStats {
 struct SequenceQuery {
   uint64_t after = 0;  // only higher numbers
   size_t limit = std::numeric_limits<size_t>::max();
-  std::optional<std::string> client;  // only this one's
+  std::optional<std::string> client = {};  // only this one's
 };
 
 }  // namespace triptych

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -23,6 +24,7 @@ class FakeModel final : public ServingModel {
     int64_t max_positions = 64;
     int64_t blocks = 200;
     int64_t block_positions = 5;
+    std::optional<int64_t> expand_from = {};
   };
 
   explicit FakeModel(const Shape& shape) {
@@ -33,17 +35,19 @@ class FakeModel final : public ServingModel {
                           .mha_bytes_per_position = 128},
              .blocks = shape.blocks,
              .cache_bytes = 0,
-             .expand_from = {}};
+             .expand_from = shape.expand_from};
     info_.cache_bytes = info_.blocks * info_.geometry.BlockBytes();
     cache_.assign(info_.blocks * shape.block_positions, -1);
   }
 
-  // The token that follows `tokens`: what a greedy request must get.
-  static int32_t Next(std::span<const int32_t> tokens, int64_t vocab_size) {
+  // The token that follows `tokens`: what a greedy request must get, whose first `prompt` tokens are
+  // its prompt.
+  static int32_t Next(std::span<const int32_t> tokens, const Shape& shape, int64_t prompt) {
     uint64_t hash = tokens.size();
-    const size_t seen = std::min<size_t>(tokens.size(), kSeen);
-    for (const int32_t token : tokens.last(seen)) hash = Mix(hash, token);
-    return static_cast<int32_t>(hash % vocab_size);
+    for (int64_t p = std::max<int64_t>(std::ssize(tokens) - kSeen, 0); p < std::ssize(tokens); ++p) {
+      hash = Mix(hash, Row(tokens[p], shape.expand_from, p, prompt));
+    }
+    return static_cast<int32_t>(hash % shape.vocab_size);
   }
 
   std::span<const float> Step(const StepInput& step) override {
@@ -54,7 +58,7 @@ class FakeModel final : public ServingModel {
     size_t token = 0, row = 0;
     for (const StepInput::Sequence& sequence : step.sequences) {
       for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p, ++token) {
-        At(sequence, p) = step.ids[token];
+        At(sequence, p) = Row(step.ids[token], info_.expand_from, p, sequence.prompt);
         if (row == step.logit_rows.size() || step.logit_rows[row] != static_cast<int64_t>(token)) {
           continue;
         }
@@ -82,6 +86,13 @@ class FakeModel final : public ServingModel {
  private:
   static constexpr int64_t kSeen = 64;  // last positions that a token depends on
 
+  // A row is another one if its position attended by vanilla attention, as a prompt's may.
+  static int64_t Row(int64_t token, std::optional<int64_t> expand_from, int64_t position,
+                     int64_t prompt) {
+    const bool expanded = expand_from && position >= *expand_from && position < prompt;
+    return 2 * token + (expanded ? 1 : 0);
+  }
+
   static uint64_t Mix(uint64_t hash, int64_t token) {
     hash = (hash ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15;
     return hash ^ (hash >> 29);
@@ -93,7 +104,7 @@ class FakeModel final : public ServingModel {
   }
 
   ServingModelInfo info_;
-  std::vector<int64_t> cache_;  // the token of each position
+  std::vector<int64_t> cache_;  // the Row of each position
   std::vector<float> logits_;
 };
 

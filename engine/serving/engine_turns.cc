@@ -1,0 +1,69 @@
+#include "engine/serving/engine_turns.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace triptych {
+
+EngineTurns::EngineTurns(std::vector<Engine*> engines, std::function<void()> wake,
+                         Engine::Clock clock)
+    : wake_(std::move(wake)), clock_(std::move(clock)) {
+  for (Engine* engine : engines) shares_.push_back({.engine = engine});
+}
+
+void EngineTurns::Post(std::function<void()> task) {
+  bool first = false;
+  {
+    const MutexLock lock(mutex_);
+    first = inbox_.empty();
+    inbox_.push_back(std::move(task));
+  }
+  if (first) wake_();
+}
+
+bool EngineTurns::RunTasks() {
+  std::vector<std::function<void()>> tasks;
+  {
+    const MutexLock lock(mutex_);
+    tasks.swap(inbox_);
+  }
+  for (const auto& task : tasks) task();
+  return !tasks.empty();
+}
+
+bool EngineTurns::Turn() {
+  const bool ran = RunTasks();
+  Share* const share = Next();
+  if (share == nullptr) return ran;
+  // Prompts must not keep those waiting who generate on other engines.
+  Pace::Duration others{0};
+  for (const Share& other : shares_) {
+    if (&other == share) continue;
+    const Pace::Duration step = other.engine->decode_step();
+    if (step.count() > 0 && (others.count() == 0 || step < others)) others = step;
+  }
+  const auto start = clock_();
+  share->engine->Step(others);
+  now_ = share->used;
+  share->used += clock_() - start;
+  return true;
+}
+
+EngineTurns::Share* EngineTurns::Next() {
+  Share* next = nullptr;
+  for (Share& share : shares_) {
+    const bool active = !share.engine->idle();
+    // One that had no work has no claim to the time that others used meanwhile.
+    if (active && !share.active) share.used = std::max(share.used, now_);
+    share.active = active;
+    if (active && (next == nullptr || share.used < next->used)) next = &share;
+  }
+  return next;
+}
+
+bool EngineTurns::idle() const {
+  return std::all_of(shares_.begin(), shares_.end(),
+                     [](const Share& share) { return share.engine->idle(); });
+}
+
+}  // namespace triptych
