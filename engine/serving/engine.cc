@@ -188,10 +188,9 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
   if (request.logprobs) delta.logprobs = Logprobs(logits, token, *request.logprobs);
   delta.text = sequence.stops.Push(sequence.utf8.Push(tokenizer_->Decode(token)));
 
-  const bool ended =
-      (token == end_token && !request.ignore_eos) ||
-      std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
-          request.stop_tokens.end();
+  const bool ended = (token == end_token && !request.ignore_eos) ||
+                     std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
+                         request.stop_tokens.end();
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;
   if (ended || full) {
@@ -259,6 +258,11 @@ void Engine::Count(const Completion& completion, bool last_choice) {
       ++counts_.failed;
       break;
   }
+}
+
+KvCacheUsage Engine::Usage(const Sequence& sequence) const {
+  const BlockTable& blocks = sequence.blocks;
+  return info().geometry.Usage(sequence.cached, blocks.size(), blocks.shared(), blocks.peak_size());
 }
 
 KvCacheStats Engine::Stats() const {

@@ -1,5 +1,6 @@
 #include "engine/serving/engine_loop.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace triptych {
@@ -27,16 +28,21 @@ EngineLoop::~EngineLoop() {
 
 bool EngineLoop::Drain(std::chrono::nanoseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  Post([this] {
+  int drain = 0;
+  {
+    const MutexLock lock(mutex_);
+    drain = ++drains_;
+  }
+  Post([this, drain] {
     for (Engine* engine : engines_) engine->StopAccepting();
     const MutexLock lock(mutex_);
-    draining_ = true;
+    refusing_ = std::max(refusing_, drain);
   });
   {
     const MutexLock lock(mutex_);
-    while (!drained_ && changed_.WaitUntil(mutex_, deadline)) {
+    while (drained_ < drain && changed_.WaitUntil(mutex_, deadline)) {
     }
-    if (drained_) return true;
+    if (drained_ >= drain) return true;
   }
   Post([this] {
     for (Engine* engine : engines_) engine->CancelAll();
@@ -49,8 +55,8 @@ bool EngineLoop::Wait(bool worked) {
   bool drained = false;
   {
     const MutexLock lock(mutex_);
-    drained = draining_ && idle && !drained_;
-    drained_ = drained_ || drained;
+    drained = idle && drained_ < refusing_;
+    if (drained) drained_ = refusing_;
   }
   if (drained) changed_.NotifyAll();
   const MutexLock lock(mutex_);

@@ -41,8 +41,11 @@ class EngineLoop {
   CondVar changed_;
   bool awake_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // a task was posted
   bool stopping_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  bool draining_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  bool drained_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // the engines refuse, and nothing is live
+  // How many drains were asked for, how many of these have made the engines refuse, and how many
+  // have then seen them without a live request.
+  int drains_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
+  int refusing_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
+  int drained_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
   EngineTurns turns_;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -15,7 +15,7 @@ TEST(BlockTableTest, HoldsJustEnoughBlocks) {
   for (int64_t positions = 0; positions <= 32; ++positions) {
     ASSERT_TRUE(table.Reserve(positions));
     EXPECT_EQ(table.size(), (positions + 3) / 4) << positions;
-    EXPECT_EQ(pool.used(), table.size());
+    EXPECT_EQ(pool.held(), table.size());
   }
 }
 
@@ -47,7 +47,7 @@ TEST(BlockTableTest, KeepsItsPeakAfterRelease) {
   ASSERT_TRUE(table.Reserve(6));
   table.Release();
   EXPECT_THAT(table.blocks(), IsEmpty());
-  EXPECT_EQ(pool.used(), 0);
+  EXPECT_EQ(pool.held(), 0);
   EXPECT_EQ(table.peak_size(), 3);
   table.Release();
   ASSERT_TRUE(table.Reserve(2));

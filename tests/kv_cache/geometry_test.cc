@@ -25,7 +25,7 @@ TEST(CacheGeometryTest, ACacheHoldsWholeBlocksAndAtLeastOne) {
 }
 
 TEST(CacheGeometryTest, ReportsUsedAndReservedApart) {
-  const KvCacheUsage usage = kGeometry.Usage(17, 2, 5);
+  const KvCacheUsage usage = kGeometry.Usage(17, 2, 1, 5);
   EXPECT_EQ(usage.positions, 17);
   EXPECT_EQ(usage.bytes_per_position, 200);
   EXPECT_EQ(usage.used_bytes, 3400);
@@ -38,7 +38,7 @@ TEST(CacheGeometryTest, CountsBeyond32Bits) {
   const CacheGeometry wide{.block_positions = 16,
                            .row_bytes = std::vector<int64_t>(128, 65536),
                            .mha_bytes_per_position = int64_t{1} << 24};
-  EXPECT_EQ(wide.Usage(1 << 20, 1 << 16, 1 << 16).used_bytes, int64_t{1} << 43);
+  EXPECT_EQ(wide.Usage(1 << 20, 1 << 16, 0, 1 << 16).used_bytes, int64_t{1} << 43);
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ class FakeEngine {
     EXPECT_EQ(sink.completion->reason, FinishReason::kLength) << sink.completion->error;
     std::vector<int32_t> tokens = request.prompt;
     for (const int32_t token : sink.tokens) {
-      ASSERT_EQ(token, FakeModel::Next(tokens, shape_.vocab_size)) << "request " << request.id;
+      ASSERT_EQ(token, FakeModel::Next(tokens, shape_, std::ssize(request.prompt)))
+          << "request " << request.id;
       tokens.push_back(token);
     }
   }
@@ -92,7 +93,9 @@ TEST(EngineOnFakeModel, SequencesGetTheirOwnTokensHoweverTheyAreBatched) {
         fake.ExpectGreedy(requests[i], *sinks[i]);
         EXPECT_EQ(std::ssize(sinks[i]->tokens), requests[i].max_new_tokens);
       }
-      EXPECT_EQ(fake.engine->Stats().free_blocks, blocks);
+      const KvCacheStats stats = fake.engine->Stats();
+      EXPECT_EQ(stats.reserved_bytes, 0);
+      EXPECT_EQ(stats.free_blocks + stats.cached_blocks, blocks);
     }
   }
 }
@@ -176,10 +179,11 @@ TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
         fake.engine->Step();
       }
       const KvCacheStats stats = fake.engine->Stats();
-      ASSERT_EQ(stats.reserved_bytes + stats.free_bytes, stats.pool_bytes);
-      int64_t reserved = 0;
+      ASSERT_EQ(stats.reserved_bytes + stats.cached_bytes + stats.free_bytes, stats.pool_bytes);
+      int64_t reserved = 0;  // no two prompts are equal
       for (const SequenceStats& live : fake.engine->Sequences()) {
         reserved += live.kv_cache.reserved_bytes;
+        ASSERT_EQ(live.kv_cache.shared_bytes, 0);
       }
       ASSERT_EQ(reserved, stats.reserved_bytes);
     }

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <random>
 #include <set>
 #include <sstream>
-#include <stdexcept>
+#include <utility>
+
+#include "engine/serving/pace.h"
 
 namespace triptych {
 namespace {
@@ -20,7 +23,10 @@ using ::testing::IsEmpty;
 Request MakeRequest(std::string id, int64_t prompt, int64_t max_new_tokens) {
   Request request;
   request.id = std::move(id);
+  // No two begin alike.
+  static int32_t first = 0;
   request.prompt.assign(prompt, 1);
+  if (prompt > 0) request.prompt.front() = ++first;
   request.max_new_tokens = max_new_tokens;
   return request;
 }
@@ -32,16 +38,23 @@ class Harness {
   Harness(const SchedulerLimits& limits, int64_t blocks, int64_t block_positions)
       : limits_(limits), pool_(blocks), scheduler_(limits, pool_, block_positions) {}
 
+  // One second after the one before.
+  SubmitStatus Submit(Request request) {
+    now_ += std::chrono::seconds(1);
+    request.number = ++submitted_;
+    request.arrived = now_;
+    return scheduler_.Submit(std::move(request), nullptr);
+  }
   SubmitStatus Submit(const std::string& id, int64_t prompt, int64_t max_new_tokens) {
-    return scheduler_.Submit(MakeRequest(id, prompt, max_new_tokens), nullptr, {});
+    return Submit(MakeRequest(id, prompt, max_new_tokens));
   }
 
   // One step. "a 0+4" is a chunk of sequence a; "a 4+1!" one that samples.
-  std::vector<std::string> Step() {
+  std::vector<std::string> Step(int64_t prompt_rows = Pace::kUnlimited) {
     std::vector<std::string> plan;
-    for (const Chunk& chunk : scheduler_.Schedule()) {
+    for (const Chunk& chunk : scheduler_.Schedule(now_, prompt_rows)) {
       std::ostringstream text;
-      text << chunk.sequence->request.id << ' ' << chunk.start << '+' << chunk.count
+      text << chunk.sequence->request->id << ' ' << chunk.start << '+' << chunk.count
            << (chunk.samples ? "!" : "");
       plan.push_back(text.str());
       Compute(chunk);
@@ -61,33 +74,32 @@ class Harness {
   // Makes the simulated results of a chunk known.
   void Compute(const Chunk& chunk) {
     Sequence& sequence = *chunk.sequence;
-    sequence.cached += chunk.count;
+    scheduler_.Advance(chunk);
     if (!chunk.samples) return;
-    if (sequence.request.max_new_tokens > 0) {
+    if (sequence.request->max_new_tokens > 0) {
       sequence.tokens.push_back(static_cast<int32_t>(sequence.tokens.size()));
     }
-    if (sequence.generated() == sequence.request.max_new_tokens ||
+    if (sequence.generated() == sequence.request->max_new_tokens ||
         std::ssize(sequence.tokens) == limits_.max_positions) {
-      finished_.push_back(sequence.request.id);
-      EXPECT_NE(scheduler_.Remove(finished_.back()), nullptr);
+      finished_.push_back(sequence.request->id);
+      scheduler_.Remove(sequence);
     }
   }
 
-  const Sequence& Find(const std::string& id) {
-    const Sequence* sequence = scheduler_.Find(id);
-    if (sequence == nullptr) throw std::out_of_range(id);
-    return *sequence;
-  }
+  const Sequence& Find(const std::string& id) { return *scheduler_.Find(id).at(0); }
+  void Remove(const std::string& id) { scheduler_.Remove(Find(id)); }
 
   SchedulerLimits limits_;
   BlockPool pool_;
   Scheduler scheduler_;
   std::vector<std::string> finished_;
+  EngineClock::time_point now_;
+  uint64_t submitted_ = 0;
 };
 
 std::vector<std::string> Ids(const std::vector<const Sequence*>& sequences) {
   std::vector<std::string> ids;
-  for (const Sequence* sequence : sequences) ids.push_back(sequence->request.id);
+  for (const Sequence* sequence : sequences) ids.push_back(sequence->request->id);
   return ids;
 }
 
@@ -114,7 +126,7 @@ TEST(SchedulerSubmitTest, TheContextBoundsWhatARequestCanNeed) {
   Harness h({.max_positions = 13}, 3, 4);
   EXPECT_EQ(h.Submit("endless", 5, std::numeric_limits<int64_t>::max()), SubmitStatus::kAccepted);
   h.Drain();
-  EXPECT_EQ(h.pool_.peak_used(), 3);
+  EXPECT_EQ(h.pool_.peak_held(), 3);
 }
 
 TEST(SchedulerSubmitTest, AFullQueueRefusesUntilOneIsAdmitted) {
@@ -134,11 +146,13 @@ TEST(SchedulerSubmitTest, WhatCanNeverRunIsSaidFirst) {
   EXPECT_TRUE(h.scheduler_.empty());
 }
 
-TEST(SchedulerSubmitTest, RemembersWhenItArrived) {
-  Harness h({.max_positions = 8}, 1, 4);
-  const EngineClock::time_point now{std::chrono::seconds(5)};
-  h.scheduler_.Submit(MakeRequest("a", 2, 1), nullptr, now);
-  EXPECT_EQ(h.Find("a").arrived, now);
+TEST(SchedulerSubmitTest, TheQueueIsBoundedInPromptTokensToo) {
+  Harness h({.max_waiting_tokens = 10, .max_positions = 100}, 100, 4);
+  EXPECT_EQ(h.Submit("a", 50, 2), SubmitStatus::kAccepted);  // whatever its length, if none waits
+  h.Step();
+  EXPECT_EQ(h.Submit("b", 6, 2), SubmitStatus::kAccepted);
+  EXPECT_EQ(h.Submit("c", 5, 2), SubmitStatus::kQueueFull);
+  EXPECT_EQ(h.Submit("c", 4, 2), SubmitStatus::kAccepted);
 }
 
 // --- Schedule -------------------------------------------------------------------------------
@@ -202,20 +216,16 @@ TEST(SchedulerTest, RunsAtMostMaxRunning) {
   EXPECT_THAT(h.Step(), ElementsAre("c 0+1!"));
 }
 
-TEST(SchedulerTest, ReservesBlocksForJustTheStep) {
-  Harness h({.max_batch_tokens = 5, .max_positions = 100}, 100, 4);
+TEST(SchedulerTest, ReservesBlocksForAllTokensWhenAdmittedAndThenAsItGrows) {
+  Harness h({.max_batch_tokens = 5, .max_running = 5, .max_positions = 100}, 100, 4);
   h.Submit("a", 11, 3);
+  for (int step = 0; step < 4; ++step) {
+    h.Step();
+    EXPECT_EQ(h.pool_.held(), 3) << step;  // 11 positions, and then 12
+  }
   h.Step();
-  EXPECT_EQ(h.pool_.used(), 2);  // 5 positions
-  h.Step();
-  EXPECT_EQ(h.pool_.used(), 3);  // 10
-  h.Step();
-  EXPECT_EQ(h.pool_.used(), 3);  // 11
-  h.Step();
-  EXPECT_EQ(h.pool_.used(), 3);  // 12
-  h.Step();
-  EXPECT_EQ(h.pool_.peak_used(), 4);  // 13
-  EXPECT_EQ(h.pool_.used(), 0);
+  EXPECT_EQ(h.pool_.peak_held(), 4);  // 13
+  EXPECT_EQ(h.pool_.held(), 0);
 }
 
 TEST(SchedulerTest, PreemptsTheYoungestAndRecomputesItFromTheStart) {
@@ -259,7 +269,7 @@ TEST(SchedulerTest, AdmitsNobodyInAStepThatPreempted) {
   h.Submit("small", 1, 1);
   EXPECT_THAT(h.Step(), ElementsAre("a 3+1!"));  // b finds no block and gives up two
   EXPECT_EQ(h.Find("b").state(), SequenceState::kWaiting);
-  EXPECT_EQ(h.pool_.free(), 2);
+  EXPECT_EQ(h.pool_.available(), 2);
 }
 
 TEST(SchedulerTest, AWaitingSequenceWithoutRoomForAllItsTokensDoesNotStart) {
@@ -281,31 +291,30 @@ TEST(SchedulerTest, RemovesRunningAndWaitingSequencesWithTheirBlocks) {
   Harness h({.max_running = 2, .max_positions = 100}, 100, 4);
   for (const char* id : {"a", "b", "c", "d"}) h.Submit(id, 5, 5);
   h.Step();
-  EXPECT_EQ(h.pool_.used(), 4);
-  EXPECT_EQ(h.scheduler_.Remove("c")->request.id, "c");  // the head of the queue
-  EXPECT_EQ(h.scheduler_.Remove("a")->request.id, "a");
-  EXPECT_EQ(h.pool_.used(), 2);
-  EXPECT_EQ(h.scheduler_.Remove("a"), nullptr);
-  EXPECT_EQ(h.scheduler_.Remove("unknown"), nullptr);
-  EXPECT_EQ(h.scheduler_.Find("a"), nullptr);
-  EXPECT_EQ(h.scheduler_.Find("d")->request.id, "d");
+  EXPECT_EQ(h.pool_.held(), 4);
+  h.Remove("c");  // the head of the queue
+  h.Remove("a");
+  EXPECT_EQ(h.pool_.held(), 2);
+  EXPECT_THAT(h.scheduler_.Find("a"), IsEmpty());
+  EXPECT_THAT(h.scheduler_.Find("unknown"), IsEmpty());
+  EXPECT_EQ(h.Find("d").request->id, "d");
   EXPECT_EQ(h.scheduler_.running(), 1);
   EXPECT_EQ(h.scheduler_.waiting(), 1);
   EXPECT_THAT(h.Step(), ElementsAre("b 5+1!", "d 0+5!"));
-  EXPECT_NE(h.scheduler_.Remove("d"), nullptr);
-  EXPECT_NE(h.scheduler_.Remove("b"), nullptr);
+  h.Remove("d");
+  h.Remove("b");
   EXPECT_TRUE(h.scheduler_.empty());
-  EXPECT_EQ(h.pool_.used(), 0);
+  EXPECT_EQ(h.pool_.held(), 0);
   EXPECT_EQ(h.Submit("a", 5, 5), SubmitStatus::kAccepted);  // the id is free again
 }
 
 TEST(SchedulerTest, WaitsForBlocksOfARemovedSequenceThatLivesOn) {
-  Harness h({.max_positions = 100}, 2, 2);
+  Harness h({.max_positions = 100, .prefix_cache = false}, 2, 2);
   h.Submit("a", 2, 2);
   h.Submit("b", 2, 2);
   h.Step();
   {
-    const std::unique_ptr<Sequence> a = h.scheduler_.Remove("a");
+    const std::unique_ptr<Sequence> a = h.scheduler_.Remove(h.Find("a"));
     EXPECT_THAT(h.Step(), IsEmpty());
   }
   EXPECT_THAT(h.Step(), ElementsAre("b 0+3!"));
@@ -345,8 +354,8 @@ class RandomRun {
       EXPECT_LT(i, 100000) << "livelock";
       CheckedStep();
     }
-    EXPECT_EQ(h_.pool_.used(), 0);
-    EXPECT_EQ(h_.pool_.free(), scenario_.blocks);
+    EXPECT_EQ(h_.pool_.held(), 0);
+    EXPECT_EQ(h_.pool_.available(), scenario_.blocks);
     EXPECT_TRUE(live_.empty());
     return trace_.str();
   }
@@ -361,7 +370,10 @@ class RandomRun {
     const std::string id = std::to_string(arrivals_);
     const int64_t prompt = 1 + Below(scenario_.limits.max_positions + 2);
     const int64_t max_new_tokens = Below(8) == 0 ? 0 : 1 + Below(scenario_.limits.max_positions);
-    const int64_t waiting = h_.scheduler_.waiting();
+    int64_t waiting = 0;  // that were never admitted
+    for (const Sequence* s : h_.scheduler_.Sequences()) {
+      waiting += s->place == Sequence::Place::kQueue;
+    }
     const SubmitStatus status = h_.Submit(id, prompt, max_new_tokens);
     trace_ << "submit " << id << ' ' << static_cast<int>(status) << '\n';
 
@@ -384,8 +396,8 @@ class RandomRun {
     if (live_.empty()) return;
     const auto it = std::next(live_.begin(), Below(std::ssize(live_)));
     trace_ << "cancel " << it->first << '\n';
-    ASSERT_NE(h_.scheduler_.Remove(it->first), nullptr);
-    ASSERT_EQ(h_.scheduler_.Remove(it->first), nullptr);
+    h_.Remove(it->first);
+    ASSERT_THAT(h_.scheduler_.Find(it->first), IsEmpty());
     live_.erase(it);
     CheckState();
   }
@@ -393,7 +405,7 @@ class RandomRun {
   void CheckedStep() {
     const std::set<std::string> running_before = Running();
     const int64_t preemptions_before = h_.scheduler_.preemptions();
-    const std::vector<Chunk> plan = h_.scheduler_.Schedule();
+    const std::vector<Chunk> plan = h_.scheduler_.Schedule(h_.now_, Pace::kUnlimited);
     CheckState();
     const std::set<std::string> running = Running();
     const bool preempted = h_.scheduler_.preemptions() > preemptions_before;
@@ -402,15 +414,16 @@ class RandomRun {
     int64_t rows = 0;
     for (const Chunk& chunk : plan) {
       const Sequence& s = *chunk.sequence;
-      trace_ << s.request.id << ' ' << chunk.start << '+' << chunk.count << ' ' << chunk.samples
+      trace_ << s.request->id << ' ' << chunk.start << '+' << chunk.count << ' ' << chunk.samples
              << ' ' << testing::PrintToString(s.blocks.blocks()) << '\n';
-      ASSERT_TRUE(planned.insert(s.request.id).second) << "planned twice";
+      ASSERT_TRUE(planned.insert(s.request->id).second) << "planned twice";
       ASSERT_EQ(chunk.start, s.cached);
       ASSERT_GT(chunk.count, 0);
       const int64_t end = chunk.start + chunk.count;
       ASSERT_LE(end, std::ssize(s.tokens));
       ASSERT_EQ(chunk.samples, end == std::ssize(s.tokens));
-      ASSERT_EQ(s.blocks.size(), (end + scenario_.block_positions - 1) / scenario_.block_positions);
+      ASSERT_EQ(s.blocks.size(),
+                (s.length() + scenario_.block_positions - 1) / scenario_.block_positions);
       rows += chunk.count;
     }
     ASSERT_LE(rows, scenario_.limits.max_batch_tokens);
@@ -419,7 +432,7 @@ class RandomRun {
     // The oldest always gets on. A running one is left out only for want of budget.
     const std::vector<const Sequence*> sequences = h_.scheduler_.Sequences();
     if (!sequences.empty()) {
-      ASSERT_TRUE(planned.contains(sequences.front()->request.id));
+      ASSERT_TRUE(planned.contains(sequences.front()->request->id));
     }
     for (const std::string& id : running) {
       ASSERT_TRUE(planned.contains(id) || rows == scenario_.limits.max_batch_tokens);
@@ -436,7 +449,7 @@ class RandomRun {
     }
 
     for (const Chunk& chunk : plan) {
-      const std::string id = chunk.sequence->request.id;
+      const std::string id = chunk.sequence->request->id;
       const size_t finished_before = h_.finished_.size();
       h_.Compute(chunk);
       if (h_.finished_.size() == finished_before) continue;
@@ -448,7 +461,7 @@ class RandomRun {
   std::set<std::string> Running() const {
     std::set<std::string> ids;
     for (const Sequence* s : h_.scheduler_.Sequences()) {
-      if (s->running) ids.insert(s->request.id);
+      if (s->running) ids.insert(s->request->id);
     }
     return ids;
   }
@@ -469,16 +482,16 @@ class RandomRun {
         ASSERT_EQ(s.cached, 0);
       }
       // Tokens survive preemption.
-      for (size_t t = s.request.prompt.size(); t < s.tokens.size(); ++t) {
+      for (int64_t t = s.prompt(); t < std::ssize(s.tokens); ++t) {
         ASSERT_EQ(s.tokens[t], static_cast<int32_t>(t));
       }
       if (i == 0) continue;
-      ASSERT_LT(live_.at(sequences[i - 1]->request.id), live_.at(s.request.id));
+      ASSERT_LT(live_.at(sequences[i - 1]->request->id), live_.at(s.request->id));
       ASSERT_TRUE(sequences[i - 1]->running || !s.running) << "overtaken by a younger one";
     }
     std::sort(held.begin(), held.end());
     ASSERT_EQ(std::adjacent_find(held.begin(), held.end()), held.end()) << "held twice";
-    ASSERT_EQ(h_.pool_.used(), std::ssize(held));
+    ASSERT_EQ(h_.pool_.held(), std::ssize(held));
     ASSERT_EQ(h_.scheduler_.running(), running);
     ASSERT_EQ(h_.scheduler_.waiting(), std::ssize(sequences) - running);
   }
@@ -498,10 +511,10 @@ TEST(SchedulerRandomTest, KeepsItsPromises) {
        4,
        {.max_batch_tokens = 64, .max_running = 16, .max_waiting = 50, .max_positions = 40}},
       {12, 4, {.max_batch_tokens = 64, .max_running = 16, .max_waiting = 50, .max_positions = 40}},
-      {10, 4, {.max_batch_tokens = 5, .max_running = 16, .max_waiting = 8, .max_positions = 40}},
+      {10, 4, {.max_batch_tokens = 6, .max_running = 6, .max_waiting = 8, .max_positions = 40}},
       {20, 1, {.max_batch_tokens = 16, .max_running = 8, .max_waiting = 4, .max_positions = 24}},
       {5, 16, {.max_batch_tokens = 7, .max_running = 3, .max_waiting = 3, .max_positions = 96}},
-      {30, 3, {.max_batch_tokens = 1, .max_running = 4, .max_waiting = 5, .max_positions = 16}},
+      {30, 3, {.max_batch_tokens = 1, .max_running = 1, .max_waiting = 5, .max_positions = 16}},
       {1, 8, {.max_batch_tokens = 4, .max_running = 4, .max_waiting = 5, .max_positions = 16}},
   };
   int64_t preemptions = 0;
