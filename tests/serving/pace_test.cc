@@ -1,0 +1,73 @@
+#include "engine/serving/pace.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace triptych {
+namespace {
+
+using Duration = Pace::Duration;
+constexpr Duration kDecode = std::chrono::milliseconds(10);
+constexpr Duration kRow = std::chrono::microseconds(100);
+constexpr Duration kNobody{0};
+
+// Steps of a machine on which decoding takes kDecode and each row of a prompt kRow.
+struct Machine {
+  // How long the next step takes, with prompts to compute.
+  Duration Step(int64_t decode_rows, Duration others = kNobody) {
+    rows = std::min<int64_t>(pace.PromptRows(decode_rows, others), 512);
+    const Duration took = (decode_rows > 0 ? kDecode : kNobody) + static_cast<double>(rows) * kRow;
+    pace.Record(decode_rows, rows, took);
+    return took;
+  }
+  Pace pace;
+  int64_t rows = 0;
+};
+
+TEST(PaceTest, PromptsAloneAreNotHeldBack) {
+  Machine machine;
+  EXPECT_EQ(machine.pace.PromptRows(0, kNobody), Pace::kUnlimited);
+  machine.Step(0);
+  EXPECT_EQ(machine.pace.PromptRows(0, kNobody), Pace::kUnlimited);
+}
+
+TEST(PaceTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
+  Machine machine;
+  for (int i = 0; i < 5; ++i) machine.pace.Record(4, 0, kDecode);
+  double total = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Duration took = machine.Step(4);
+    EXPECT_LE(took, Pace::kSlowdown * kDecode * 1.001);
+    if (i >= 20) total += took / kDecode;
+  }
+  EXPECT_GT(total / 180, 1.7);  // one in 33 steps is without prompts
+}
+
+TEST(PaceTest, MeasuresDecodingAnewFromTimeToTime) {
+  Machine machine;
+  machine.pace.Record(4, 0, kDecode);
+  int64_t without = 0;
+  for (int i = 0; i < 330; ++i) {
+    machine.Step(4);
+    without += machine.rows == 0;
+  }
+  EXPECT_EQ(without, 10);
+}
+
+TEST(PaceTest, PromptsAdvanceWhateverIsMeasured) {
+  Pace pace;
+  EXPECT_EQ(pace.PromptRows(4, kNobody), Pace::kLeastRows);
+  pace.Record(4, 0, kDecode);
+  pace.Record(4, 8, std::chrono::seconds(10));
+  EXPECT_EQ(pace.PromptRows(4, kNobody), Pace::kLeastRows);
+}
+
+TEST(PaceTest, OthersThatWaitBoundItToo) {
+  Machine machine;
+  for (int i = 0; i < 20; ++i) machine.Step(0, std::chrono::milliseconds(2));
+  EXPECT_EQ(machine.rows, 20);
+}
+
+}  // namespace
+}  // namespace triptych
