@@ -28,7 +28,8 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// Mostly short prompts; greedy and sampled, generating and scoring.
+// Mostly short prompts, half of which begin as another does; greedy and sampled, generating and
+// scoring.
 std::vector<Request> RandomRequests(uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::vector<Request> requests(kRequests);
@@ -38,6 +39,12 @@ std::vector<Request> RandomRequests(uint64_t seed) {
     const int64_t longest = generator() % 20 == 0 ? kLongestPrompt : 40;
     request.prompt.resize(1 + generator() % longest);
     for (int32_t& token : request.prompt) token = static_cast<int32_t>(generator() % 256);
+    if (i > 0 && generator() % 2 == 0) {
+      const std::vector<int32_t>& other = requests[generator() % i].prompt;
+      const size_t same = std::min(other.size(), request.prompt.size());
+      std::copy_n(other.begin(), same - generator() % std::min<size_t>(same, 4),
+                  request.prompt.begin());
+    }
     const bool scores = request.prompt.size() > 1 && generator() % 8 == 0;
     if (scores) request.prompt_logprobs = 0;
     request.max_new_tokens = scores ? 0 : static_cast<int64_t>(1 + generator() % kMaxNewTokens);
@@ -57,6 +64,7 @@ struct Conduct {
   int64_t max_running = 64;
   int64_t pool_positions = 1 << 15;
   bool one_by_one = false;  // each request when the last one is answered, else all in random order
+  bool prefix_cache = true;
 };
 
 // EachKind(), and MLA whose prompts change from reduced to vanilla attention on their way.
@@ -84,6 +92,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     options.max_batch_tokens = conduct.max_batch_tokens;
     options.max_running = conduct.max_running;
     options.max_waiting = kRequests;
+    options.prefix_cache = conduct.prefix_cache;
     options.kv_cache_bytes =
         conduct.pool_positions *
         MakeCacheGeometry(config_, options.cache_format, options.block_positions)
@@ -110,6 +119,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     while (engine.Step()) {
     }
     *preemptions = engine.Stats().preemptions;
+    EXPECT_EQ(engine.Stats().requests.cached_prompt_tokens > 0, conduct.prefix_cache);
 
     std::vector<Answer> answers;
     for (const auto& sink : sinks) {
@@ -129,10 +139,13 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     const std::vector<Request> requests = RandomRequests(2);
     int64_t preemptions = 0;
     const std::vector<Answer> alone =
-        Answers(requests, {.name = "alone", .one_by_one = true}, format, &preemptions);
+        Answers(requests, {.name = "alone", .one_by_one = true, .prefix_cache = false}, format,
+                &preemptions);
     EXPECT_EQ(preemptions, 0);
     for (const Conduct& conduct :
          {Conduct{.name = "in batches"},
+          Conduct{.name = "in batches without a prefix cache", .prefix_cache = false},
+          Conduct{.name = "one by one", .one_by_one = true},
           Conduct{.name = "in small chunks on two threads",
           .threads = 2,
           .max_batch_tokens = 23,
@@ -154,6 +167,39 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
   ModelConfig config_;
   Weights weights_;
 };
+
+// A conversation whose turns find the ones before in the cache, and one that computes all anew.
+TEST_P(InvarianceTest, TurnsOfAConversation) {
+  std::vector<std::vector<int32_t>> conversations;
+  for (const bool prefix_cache : {false, true}) {
+    EngineSetup options;
+    options.expand_from = kExpandFrom;
+    options.kv_cache_bytes = 1 << 24;
+    options.prefix_cache = prefix_cache;
+    const auto engine =
+        MakeEngine(config_, weights_, options, DefaultComputeType(WeightFormat::kBFloat16));
+    std::vector<int32_t>& conversation = conversations.emplace_back(20, 65);
+    for (int turn = 0; turn < 8; ++turn) {
+      Request request;
+      request.id = std::to_string(turn);
+      request.prompt = conversation;
+      request.max_new_tokens = 30;
+      request.sampling.temperature = 0.8f;
+      request.seed = turn;
+      request.ignore_eos = true;
+      const auto sink = std::make_shared<RecordingSink>();
+      engine->Submit(request, sink);
+      while (engine->Step()) {
+      }
+      conversation.insert(conversation.end(), sink->tokens.begin(), sink->tokens.end());
+      conversation.push_back(turn);
+      if (turn > 0) {
+        EXPECT_EQ(sink->completion->usage.cached_prompt_tokens > 0, prefix_cache);
+      }
+    }
+  }
+  EXPECT_EQ(conversations[0], conversations[1]);
+}
 
 TEST_P(InvarianceTest, Float32) { Check(WeightFormat::kFloat32); }
 TEST_P(InvarianceTest, BFloat16) { Check(WeightFormat::kBFloat16); }
