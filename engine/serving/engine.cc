@@ -37,7 +37,8 @@ Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokeni
       pool_(info().blocks),
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions),
       queue_timeout_(options.queue_timeout),
-      clock_(std::move(clock)) {}
+      clock_(std::move(clock)),
+      pace_(options.max_slowdown) {}
 
 void Engine::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
   const SubmitStatus status =

@@ -28,6 +28,7 @@ struct EngineOptions {
   int64_t max_waiting_tokens = 1 << 20;        // of their prompts
   std::chrono::milliseconds queue_timeout{0};  // waiting longer than that is refused; 0: never
   bool prefix_cache = true;
+  double max_slowdown = Pace::kDefaultMaxSlowdown;  // by prompts, of those who generate: Pace
 };
 
 // Not thread-safe: one thread calls everything (EngineLoop's, in a server). Sinks are called from

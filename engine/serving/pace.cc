@@ -1,6 +1,7 @@
 #include "engine/serving/pace.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace triptych {
 namespace {
@@ -15,9 +16,9 @@ void Average(Pace::Duration newest, Pace::Duration& average) {
 
 int64_t Pace::PromptRows(int64_t decode_rows, Duration others) const {
   const bool generates = decode_rows > 0;
-  if (!generates && others.count() == 0) return kUnlimited;
+  if ((!generates && others.count() == 0) || std::isinf(max_slowdown_)) return kUnlimited;
   if (generates && mixed_steps_ >= kStepsBetweenMeasurements) return 0;
-  Duration spare = (kSlowdown - 1) * decode_;
+  Duration spare = (max_slowdown_ - 1) * decode_;
   if (!generates) spare = others;
   if (generates && others.count() > 0) spare = std::min(spare, others);
   if (spare.count() == 0 || row_.count() == 0) return kLeastRows;

@@ -9,19 +9,22 @@
 namespace triptych {
 
 // Learns from the steps' times what a step takes that only generates, and what each row of a prompt
-// adds, and says how many such rows a step may have so that it takes at most kSlowdown times as
-// long as it would without them. Not thread-safe; without a clock of its own.
+// adds, and says how many such rows a step may have so that it takes at most `max_slowdown` times
+// as long as it would without them. Not thread-safe; without a clock of its own.
 class Pace {
  public:
   using Duration = std::chrono::duration<double>;
 
   // Twice as long is the goal for the slowest in a hundred.
-  static constexpr double kSlowdown = 1.8;
+  static constexpr double kDefaultMaxSlowdown = 1.8;
   // So that prompts advance whatever the measurements say.
   static constexpr int64_t kLeastRows = 8;
   // Of so many steps with prompts one goes without, to learn anew what that takes.
   static constexpr int64_t kStepsBetweenMeasurements = 32;
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+  // `max_slowdown`: above 1; infinity never holds prompts back.
+  explicit Pace(double max_slowdown = kDefaultMaxSlowdown) : max_slowdown_(max_slowdown) {}
 
   // How many rows of prompts the next step may have. `decode_rows`: how many sequences generate in
   // it. `others`: how long others that wait for this step can be kept waiting; zero if nobody does.
@@ -34,8 +37,9 @@ class Pace {
   Duration decode_step() const { return decode_; }
 
  private:
-  Duration decode_{0};  // a moving average, as is
-  Duration row_{0};     // what a row of a prompt adds
+  double max_slowdown_;
+  Duration decode_{0};         // a moving average, as is
+  Duration row_{0};            // what a row of a prompt adds
   int64_t rows_ = kLeastRows;  // of the last step that had both; the next has at most twice as many
   int64_t mixed_steps_ = 0;    // since one without prompts
 };

@@ -38,8 +38,8 @@ SubmitStatus Scheduler::Submit(Request request, const std::shared_ptr<RequestSin
   assert(live.left == 0);
   live.left = shared->choices;
   for (int32_t choice = 0; choice < shared->choices; ++choice) {
-    Sequence& sequence = *live.choices.emplace_back(std::make_unique<Sequence>(
-        shared, choice, ++submitted_, sink, pool_, block_positions_));
+    Sequence& sequence = *live.choices.emplace_back(
+        std::make_unique<Sequence>(shared, choice, ++submitted_, sink, pool_, block_positions_));
     sequence.root = root;
     sequence.listed = root.value_or(PrefixCache::kShared);
     sequence.place = choice == 0 ? Sequence::Place::kQueue : Sequence::Place::kHeldBack;
@@ -59,6 +59,8 @@ const std::vector<Chunk>& Scheduler::Schedule(TurnQueue::Time now, int64_t promp
   prefills_.clear();
   const int64_t preemptions = preemptions_;
   prompt_rows = std::min(prompt_rows, PlanDecoding(limits_.max_batch_tokens));
+  // All who were to generate were preempted: nobody is to be kept at a pace.
+  if (chunks_.empty()) prompt_rows = std::max<int64_t>(prompt_rows, 1);
   // A step that preempts admits nobody: fewer blocks are free than the last one preempted gave up.
   if (preemptions == preemptions_ && prompt_rows > 0) Admit(now, prompt_rows);
   PlanPrompts(prompt_rows);
@@ -73,7 +75,7 @@ int64_t Scheduler::PlanDecoding(int64_t budget) {
       ++it;
     } else if (budget == 0) {
       ++it;
-    } else if (sequence.blocks.Reserve(sequence.length())) {
+    } else if (Take(sequence, sequence.length())) {
       chunks_.push_back({&sequence, sequence.cached, 1, true});
       --budget;
       ++it;
@@ -91,7 +93,7 @@ void Scheduler::Admit(TurnQueue::Time now, int64_t prompt_rows) {
          (std::ssize(prefills_) < kMaxPrefills || left < prompt_rows)) {
     const bool again = first_waiting_ != admitted_.end();
     Sequence* const sequence = again ? *first_waiting_ : queue_.Front();
-    if (sequence == nullptr || !Reserve(*sequence)) return;
+    if (sequence == nullptr || !Promise(*sequence)) return;
     if (again) {
       ++first_waiting_;
     } else {
@@ -106,17 +108,39 @@ void Scheduler::Admit(TurnQueue::Time now, int64_t prompt_rows) {
   }
 }
 
-bool Scheduler::Reserve(Sequence& sequence) {
-  if (blocked_.sequence == &sequence && blocked_.available == pool_.available() &&
+bool Scheduler::Promise(Sequence& sequence) {
+  if (blocked_.sequence == &sequence && blocked_.available == available() &&
       blocked_.listings == prefixes_.listings()) {
     return false;
   }
   if (sequence.tokens.empty()) sequence.tokens = sequence.request->prompt;
   FindPrefix(sequence);
-  if (sequence.blocks.Reserve(sequence.length())) return true;
-  GiveUpBlocks(sequence);
-  blocked_ = {&sequence, pool_.available(), prefixes_.listings()};
-  return false;
+  const int64_t missing = CeilDiv(sequence.length(), block_positions_) - sequence.blocks.size();
+  if (missing > available()) {
+    GiveUpBlocks(sequence);
+    blocked_ = {&sequence, available(), prefixes_.listings()};
+    return false;
+  }
+  sequence.promised = missing;
+  promised_ += missing;
+  return true;
+}
+
+bool Scheduler::Take(Sequence& sequence, int64_t positions) {
+  const int64_t missing = CeilDiv(positions, block_positions_) - sequence.blocks.size();
+  if (missing <= 0) return true;
+  const int64_t kept = std::min(missing, sequence.promised);
+  if (missing - kept > available()) return false;
+  sequence.promised -= kept;
+  promised_ -= kept;
+  [[maybe_unused]] const bool reserved = sequence.blocks.Reserve(positions);
+  assert(reserved);
+  return true;
+}
+
+void Scheduler::BreakPromise(Sequence& sequence) {
+  promised_ -= sequence.promised;
+  sequence.promised = 0;
 }
 
 void Scheduler::PlanPrompts(int64_t rows) {
@@ -137,8 +161,10 @@ void Scheduler::PlanPrompts(int64_t rows) {
   for (Prefill* prefill : shortest_first_) grant(*prefill, rows);
   for (const Prefill& prefill : prefills_) {
     if (prefill.rows == 0) continue;
-    chunks_.push_back(
-        {prefill.sequence, prefill.sequence->cached, prefill.rows, prefill.left() == 0});
+    Sequence& sequence = *prefill.sequence;
+    [[maybe_unused]] const bool taken = Take(sequence, sequence.cached + prefill.rows);
+    assert(taken);  // all of its tokens' blocks were promised
+    chunks_.push_back({&sequence, sequence.cached, prefill.rows, prefill.left() == 0});
   }
 }
 
@@ -187,14 +213,17 @@ void Scheduler::FindPrefix(Sequence& sequence) {
       sequence.blocks.Replace(sequence.listed_blocks, found->block);
     } else {
       sequence.blocks.Share(found->block);
+      if (sequence.promised > 0) {
+        --sequence.promised;
+        --promised_;
+      }
     }
     sequence.listed = found->id;
     ++sequence.listed_blocks;
     sequence.cached += block_positions_;
     if (sequence.preemptions == 0) {
-      sequence.cached_prompt_tokens +=
-          std::clamp<int64_t>(sequence.prompt() - sequence.cached + block_positions_, 0,
-                              block_positions_);
+      sequence.cached_prompt_tokens += std::clamp<int64_t>(
+          sequence.prompt() - sequence.cached + block_positions_, 0, block_positions_);
     }
   }
 }
@@ -239,6 +268,7 @@ std::unique_ptr<Sequence> Scheduler::Remove(const Sequence& sequence) {
   }
   const auto live = requests_.find(sequence.request->id);
   std::unique_ptr<Sequence> removed = std::move(live->second.choices[sequence.choice]);
+  BreakPromise(*removed);
   if (--live->second.left == 0) requests_.erase(live);
   return removed;
 }
@@ -270,6 +300,7 @@ void Scheduler::PreemptLast() {
 }
 
 void Scheduler::GiveUpBlocks(Sequence& sequence) {
+  BreakPromise(sequence);
   sequence.blocks.Release();
   sequence.cached = 0;
   sequence.listed_blocks = 0;

@@ -27,8 +27,8 @@ struct SchedulerLimits {
   int64_t max_waiting = 1024;
   int64_t max_waiting_tokens = std::numeric_limits<int64_t>::max();  // of their prompts
   int64_t max_positions = 0;                                         // the model's context
-  std::optional<int64_t> expand_from = {};  // ServingModelInfo's
-  bool prefix_cache = true;                 // prompts of different requests share blocks
+  std::optional<int64_t> expand_from = {};                           // ServingModelInfo's
+  bool prefix_cache = true;  // prompts of different requests share blocks
 };
 
 // Rows tokens[start, start + count) of a sequence, to be computed in one step. `samples` is true
@@ -43,11 +43,11 @@ struct Chunk {
 // Continuous batching. Every sequence that generates has its row in every step. What is left of the
 // step's rows goes to prompts: half to the one admitted first, the rest to those that have least
 // left, so that a short one is not held up by a long one, and a long one at most by half. Waiting
-// sequences are admitted in the order of TurnQueue while there are blocks for all their tokens;
-// they find the blocks of an equal prefix in the prefix cache. When a running sequence finds no
-// block, the one admitted last is preempted: it gives up its blocks and waits, before all that were
-// never admitted, to be computed anew. No sequence is admitted in a step that preempts. A step
-// costs O(running), however many wait.
+// sequences are admitted in the order of TurnQueue while there are blocks for all their tokens,
+// which are promised to them and taken as they are computed; they find those of an equal prefix in
+// the prefix cache. When a running sequence finds no block, the one admitted last is preempted: it
+// gives up its blocks and waits, before all that were never admitted, to be computed anew. No
+// sequence is admitted in a step that preempts. A step costs O(running), however many wait.
 //
 // Choices of a request share its prompt: the first computes it, the others are held back meanwhile,
 // and then find its blocks.
@@ -98,16 +98,22 @@ class Scheduler {
   // Returns the rows left of `budget`.
   int64_t PlanDecoding(int64_t budget);
   void Admit(TurnQueue::Time now, int64_t prompt_rows);
-  // Holds blocks for all tokens, those of an equal prefix from the prefix cache; false, with no
-  // block held, if there are too few.
-  bool Reserve(Sequence& sequence);
+  // Blocks that can be had, and are not promised to anybody.
+  int64_t available() const { return pool_.available() - promised_; }
+  // Promises blocks for all tokens but those of an equal prefix, which it takes from the prefix
+  // cache. False, with nothing held or promised, if there are too few.
+  bool Promise(Sequence& sequence);
+  // Takes blocks up to `positions`, the promised ones first. False if there are too few.
+  bool Take(Sequence& sequence, int64_t positions);
+  void BreakPromise(Sequence& sequence);
   void GiveUpBlocks(Sequence& sequence);
   void PlanPrompts(int64_t rows);
   void StartOtherChoices(const Sequence& first);
   // REQUIRES: one is running.
   void PreemptLast();
 
-  // What the rows of the block after the listed ones depend on. REQUIRES: the sequence lists blocks.
+  // What the rows of the block after the listed ones depend on. REQUIRES: the sequence lists
+  // blocks.
   PrefixCache::Name NameOf(const Sequence& sequence) const;
   // Takes blocks after the listed ones out of the prefix cache, as long as they are found.
   void FindPrefix(Sequence& sequence);
@@ -132,6 +138,7 @@ class Scheduler {
   std::list<Sequence*> admitted_;
   std::list<Sequence*>::iterator first_waiting_ = admitted_.end();
   int64_t running_ = 0;
+  int64_t promised_ = 0;  // blocks, to all sequences
   int64_t preemptions_ = 0;
   // The last one for whom there were too few blocks, and when: nothing has changed for it until one
   // of these has.
@@ -141,8 +148,8 @@ class Scheduler {
     uint64_t listings = 0;
   } blocked_;
   std::vector<Chunk> chunks_;  // of the last step
-  // Those that compute their prompts (or, after a preemption, all their tokens) in the last step, in
-  // order of admission, and how many rows.
+  // Those that compute their prompts (or, after a preemption, all their tokens) in the last step,
+  // in order of admission, and how many rows.
   struct Prefill {
     Sequence* sequence;
     int64_t rows;

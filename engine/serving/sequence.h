@@ -48,7 +48,8 @@ struct Sequence {
   // The scheduler's, but for the tokens that the engine appends.
   std::vector<int32_t> tokens;  // prompt, then generated; empty until first admitted
   BlockTable blocks;
-  int64_t cached = 0;  // positions whose rows are written
+  int64_t promised = 0;  // blocks that are kept for it beside those that it holds
+  int64_t cached = 0;    // positions whose rows are written
   bool running = false;
   int64_t preemptions = 0;
   // The prefix of blocks that are listed in the prefix cache: how many, and the last one's id.

@@ -44,6 +44,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBlockPositions = 16;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int64_t kMaxCount = int64_t{1} << 22;
 
 struct Options {
@@ -227,7 +228,9 @@ class Bench {
         std::make_unique<Engine>(std::move(model_), TestTokenizer(),
                                  EngineOptions{.max_batch_tokens = options_.chunk,
                                                .max_running = options_.batch,
-                                               .max_waiting = options_.batch + options_.waiting});
+                                               .max_waiting = options_.batch + options_.waiting,
+                                               .prefix_cache = false,
+                                               .max_slowdown = kNever});
   }
 
   std::vector<int32_t> RandomIds(int64_t count) {

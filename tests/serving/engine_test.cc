@@ -84,7 +84,8 @@ void ExpectConsistent(const Engine& engine) {
   const KvCacheStats stats = engine.Stats();
   EXPECT_EQ(stats.pool_bytes, stats.total_blocks * stats.block_bytes);
   EXPECT_EQ(stats.block_bytes, stats.block_positions * stats.bytes_per_position);
-  EXPECT_EQ(stats.reserved_bytes + stats.free_bytes, stats.pool_bytes);
+  EXPECT_EQ(stats.reserved_bytes + stats.cached_bytes + stats.free_bytes, stats.pool_bytes);
+  EXPECT_EQ(stats.cached_bytes, stats.cached_blocks * stats.block_bytes);
   EXPECT_EQ(stats.free_bytes, stats.free_blocks * stats.block_bytes);
   EXPECT_EQ(stats.used_bytes, stats.positions * stats.bytes_per_position);
   EXPECT_LE(stats.used_bytes, stats.reserved_bytes);
@@ -97,6 +98,9 @@ void ExpectConsistent(const Engine& engine) {
     mha += sequence.kv_cache.mha_used_bytes;
     EXPECT_LE(sequence.kv_cache.used_bytes, sequence.kv_cache.reserved_bytes);
     EXPECT_LE(sequence.kv_cache.reserved_bytes, sequence.kv_cache.peak_reserved_bytes);
+    EXPECT_EQ(sequence.kv_cache.shared_bytes + sequence.kv_cache.own_bytes,
+              sequence.kv_cache.reserved_bytes);
+    EXPECT_EQ(sequence.kv_cache.shared_bytes, 0);  // no two prompts begin alike
     // Less than a block is reserved and unused once a step is over.
     EXPECT_LT(sequence.kv_cache.reserved_bytes - sequence.kv_cache.used_bytes, stats.block_bytes);
     ++(sequence.state == SequenceState::kWaiting ? waiting : running);
@@ -115,7 +119,7 @@ void ExpectEmpty(const Engine& engine) {
   EXPECT_TRUE(engine.idle());
   EXPECT_THAT(engine.Sequences(), IsEmpty());
   const KvCacheStats stats = engine.Stats();
-  EXPECT_EQ(stats.free_blocks, stats.total_blocks);
+  EXPECT_EQ(stats.free_blocks + stats.cached_blocks, stats.total_blocks);
   EXPECT_EQ(stats.reserved_bytes, 0);
   EXPECT_EQ(stats.used_bytes, 0);
   EXPECT_EQ(stats.running + stats.waiting, 0);
@@ -634,15 +638,16 @@ TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
   const auto engine = model_.Make(model_.Options());
   std::map<std::string, std::shared_ptr<RecordingSink>> sinks;
   for (const char* id : {"a", "b", "c"}) {
-    engine->Submit(Greedy(id, Prompt(9, 18), 20), sinks[id] = std::make_shared<RecordingSink>());
+    engine->Submit(Greedy(id, Prompt(9, 18 + id[0]), 20),
+                   sinks[id] = std::make_shared<RecordingSink>());
   }
   engine->Cancel("c");  // has never run
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->Step());
-  EXPECT_EQ(engine->Stats().total_blocks - engine->Stats().free_blocks, 6);
+  EXPECT_EQ(engine->Stats().reserved_bytes / engine->Stats().block_bytes, 6);
   engine->Cancel("a");
   engine->Cancel("a");        // again
   engine->Cancel("unknown");  // ignored
-  EXPECT_EQ(engine->Stats().total_blocks - engine->Stats().free_blocks, 3);
+  EXPECT_EQ(engine->Stats().reserved_bytes / engine->Stats().block_bytes, 3);
   for (const char* id : {"a", "c"}) {
     ASSERT_EQ(sinks[id]->final_calls, 1);
     EXPECT_EQ(sinks[id]->completion->reason, FinishReason::kCancelled);
@@ -670,9 +675,9 @@ TEST_P(EngineTest, ThrowingStepFailsItsOwnRequestsOnly) {
   const auto engine = model_.Make(options);
   std::vector<int32_t> bad = Prompt(6, 19);
   bad[3] = static_cast<int32_t>(model_.config().vocab_size);
-  const Request good = Greedy("good", Prompt(6, 20), 10);
-  const auto sinks =
-      RunAll(*engine, {Greedy("bad", bad, 10), Greedy("beside", Prompt(6, 21), 10), good});
+  const Request first = Greedy("bad", bad, 10), second = Greedy("beside", Prompt(6, 21), 10);
+  const Request good = Greedy("good", Prompt(6, 20), 10);  // arrives last
+  const auto sinks = RunAll(*engine, {first, second, good});
   EXPECT_EQ(sinks[0]->completion->reason, FinishReason::kFailed);
   EXPECT_NE(sinks[0]->completion->error, "");
   EXPECT_EQ(sinks[0]->completion->usage.kv_cache.positions, 0);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 
 namespace triptych {
 namespace {
@@ -38,7 +39,7 @@ TEST(PaceTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
   double total = 0;
   for (int i = 0; i < 200; ++i) {
     const Duration took = machine.Step(4);
-    EXPECT_LE(took, Pace::kSlowdown * kDecode * 1.001);
+    EXPECT_LE(took, Pace::kDefaultMaxSlowdown * kDecode * 1.001);
     if (i >= 20) total += took / kDecode;
   }
   EXPECT_GT(total / 180, 1.7);  // one in 33 steps is without prompts
@@ -61,6 +62,13 @@ TEST(PaceTest, PromptsAdvanceWhateverIsMeasured) {
   pace.Record(4, 0, kDecode);
   pace.Record(4, 8, std::chrono::seconds(10));
   EXPECT_EQ(pace.PromptRows(4, kNobody), Pace::kLeastRows);
+}
+
+TEST(PaceTest, AnInfiniteSlowdownNeverHoldsPromptsBack) {
+  Pace pace(std::numeric_limits<double>::infinity());
+  pace.Record(4, 0, kDecode);
+  pace.Record(4, 8, std::chrono::seconds(10));
+  EXPECT_EQ(pace.PromptRows(4, kDecode), Pace::kUnlimited);
 }
 
 TEST(PaceTest, OthersThatWaitBoundItToo) {

@@ -216,16 +216,34 @@ TEST(SchedulerTest, RunsAtMostMaxRunning) {
   EXPECT_THAT(h.Step(), ElementsAre("c 0+1!"));
 }
 
-TEST(SchedulerTest, ReservesBlocksForAllTokensWhenAdmittedAndThenAsItGrows) {
+TEST(SchedulerTest, ReservesBlocksForJustTheStep) {
   Harness h({.max_batch_tokens = 5, .max_running = 5, .max_positions = 100}, 100, 4);
   h.Submit("a", 11, 3);
-  for (int step = 0; step < 4; ++step) {
-    h.Step();
-    EXPECT_EQ(h.pool_.held(), 3) << step;  // 11 positions, and then 12
-  }
+  h.Step();
+  EXPECT_EQ(h.pool_.held(), 2);  // 5 positions
+  h.Step();
+  EXPECT_EQ(h.pool_.held(), 3);  // 10
+  h.Step();
+  EXPECT_EQ(h.pool_.held(), 3);  // 11
+  h.Step();
+  EXPECT_EQ(h.pool_.held(), 3);  // 12
   h.Step();
   EXPECT_EQ(h.pool_.peak_held(), 4);  // 13
   EXPECT_EQ(h.pool_.held(), 0);
+}
+
+TEST(SchedulerTest, BlocksOfAPromptUnderWayAreKeptForIt) {
+  Harness h({.max_batch_tokens = 4, .max_running = 4, .max_positions = 100}, 12, 2);
+  h.Submit("a", 2, 7);
+  h.Step();
+  h.Submit("long", 16, 1);
+  h.Submit("late", 6, 1);
+  EXPECT_THAT(h.Step(), ElementsAre("a 2+1!", "long 0+3"));
+  EXPECT_EQ(h.pool_.available(), 8);  // of which 6 are promised to "long"
+  EXPECT_THAT(h.Step(), ElementsAre("a 3+1!", "long 3+3"));
+  EXPECT_EQ(h.scheduler_.running(), 2);
+  h.Drain();
+  EXPECT_EQ(h.scheduler_.preemptions(), 0);
 }
 
 TEST(SchedulerTest, PreemptsTheYoungestAndRecomputesItFromTheStart) {
@@ -422,8 +440,7 @@ class RandomRun {
       const int64_t end = chunk.start + chunk.count;
       ASSERT_LE(end, std::ssize(s.tokens));
       ASSERT_EQ(chunk.samples, end == std::ssize(s.tokens));
-      ASSERT_EQ(s.blocks.size(),
-                (s.length() + scenario_.block_positions - 1) / scenario_.block_positions);
+      ASSERT_EQ(s.blocks.size(), (end + scenario_.block_positions - 1) / scenario_.block_positions);
       rows += chunk.count;
     }
     ASSERT_LE(rows, scenario_.limits.max_batch_tokens);
