@@ -80,7 +80,8 @@ Pace::Duration Engine::decode_step() const {
 bool Engine::Step(Pace::Duration others) {
   RefuseLate();
   const auto start = clock_();
-  const int64_t prompt_rows = pace_.PromptRows(scheduler_.decoding(), others);
+  const int64_t prompt_rows = pace_.PromptRows(
+      scheduler_.decoding(), others, scheduler_.expanding() ? Scheduler::kLeastExpandingRows : 1);
   const std::vector<Chunk>& chunks = scheduler_.Schedule(start, prompt_rows);
   if (chunks.empty()) return false;
 

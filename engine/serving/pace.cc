@@ -4,38 +4,46 @@
 #include <cmath>
 
 namespace triptych {
-namespace {
 
-constexpr double kWeight = 0.25;  // of the newest in a moving average
-
-void Average(Pace::Duration newest, Pace::Duration& average) {
-  average = average.count() == 0 ? newest : average + kWeight * (newest - average);
+void Pace::MovingMedian::Add(Duration newest) {
+  last_[count_++ % last_.size()] = newest;
+  std::array<Duration, 9> order = last_;
+  const auto end = order.begin() + std::min(count_, order.size());
+  const auto middle = order.begin() + (end - order.begin()) / 2;
+  std::nth_element(order.begin(), middle, end);
+  value_ = *middle;
 }
 
-}  // namespace
-
-int64_t Pace::PromptRows(int64_t decode_rows, Duration others) const {
+int64_t Pace::PromptRows(int64_t decode_rows, Duration others, int64_t least) const {
   const bool generates = decode_rows > 0;
   if ((!generates && others.count() == 0) || std::isinf(max_slowdown_)) return kUnlimited;
-  if (generates && mixed_steps_ >= kStepsBetweenMeasurements) return 0;
-  Duration spare = (max_slowdown_ - 1) * decode_;
+  if (generates && (debt_.count() > 0 || mixed_steps_ >= kStepsBetweenMeasurements)) return 0;
+  Duration spare = (max_slowdown_ - 1) * decode_.value();
   if (!generates) spare = others;
   if (generates && others.count() > 0) spare = std::min(spare, others);
-  if (spare.count() == 0 || row_.count() == 0) return kLeastRows;
-  const double rows = std::min(spare / row_, 2.0 * static_cast<double>(rows_));
-  return std::max(kLeastRows, static_cast<int64_t>(rows));
+  const Duration row = row_.value();
+  if (spare.count() == 0 || row.count() == 0) return std::max(least, rows_);
+  const double rows = std::min(spare / row, 2.0 * static_cast<double>(rows_));
+  return std::max(least, static_cast<int64_t>(rows));
 }
 
 void Pace::Record(int64_t decode_rows, int64_t prompt_rows, Duration took) {
   if (prompt_rows == 0) {
-    Average(took, decode_);
+    decode_.Add(took);
+    debt_ = std::max(debt_ - (max_slowdown_ - 1) * decode_.value(), Duration(0));
     mixed_steps_ = 0;
     return;
   }
-  if (decode_rows > 0) ++mixed_steps_;
-  const Duration added = decode_rows > 0 ? std::max(took - decode_, took * 0.1) : took;
-  Average(added / static_cast<double>(prompt_rows), row_);
-  rows_ = std::max({kLeastRows, prompt_rows, rows_ / 2});
+  Duration added = took;
+  if (decode_rows > 0) {
+    ++mixed_steps_;
+    debt_ = std::max(debt_ + took - max_slowdown_ * decode_.value(), Duration(0));
+    added = std::max(took - decode_.value(), took * 0.1);
+  } else {
+    debt_ = Duration(0);
+  }
+  row_.Add(added / static_cast<double>(prompt_rows));
+  rows_ = std::max({int64_t{1}, prompt_rows, rows_ / 2});
 }
 
 }  // namespace triptych

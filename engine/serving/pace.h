@@ -2,7 +2,9 @@
 #ifndef TRIPTYCH_ENGINE_SERVING_PACE_H_
 #define TRIPTYCH_ENGINE_SERVING_PACE_H_
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -10,15 +12,15 @@ namespace triptych {
 
 // Learns from the steps' times what a step takes that only generates, and what each row of a prompt
 // adds, and says how many such rows a step may have so that it takes at most `max_slowdown` times
-// as long as it would without them. Not thread-safe; without a clock of its own.
+// as long as it would without them. Where the least number of rows takes longer than that, steps
+// without prompts follow until the steps together have taken no longer: whoever generates always
+// does so at 1 / max_slowdown of the rate or more. Not thread-safe; without a clock of its own.
 class Pace {
  public:
   using Duration = std::chrono::duration<double>;
 
   // Twice as long is the goal for the slowest in a hundred.
   static constexpr double kDefaultMaxSlowdown = 1.8;
-  // So that prompts advance whatever the measurements say.
-  static constexpr int64_t kLeastRows = 8;
   // Of so many steps with prompts one goes without, to learn anew what that takes.
   static constexpr int64_t kStepsBetweenMeasurements = 32;
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -28,20 +30,35 @@ class Pace {
 
   // How many rows of prompts the next step may have. `decode_rows`: how many sequences generate in
   // it. `others`: how long others that wait for this step can be kept waiting; zero if nobody does.
-  int64_t PromptRows(int64_t decode_rows, Duration others) const;
+  // `least`: fewer make no sense; the result is none or at least as many.
+  int64_t PromptRows(int64_t decode_rows, Duration others, int64_t least = 1) const;
 
   // What a step of so many rows took.
   void Record(int64_t decode_rows, int64_t prompt_rows, Duration took);
 
   // A step that only generates; zero before the first.
-  Duration decode_step() const { return decode_; }
+  Duration decode_step() const { return decode_.value(); }
 
  private:
+  // The median of the last few, so that a step during which the machine did something else counts
+  // for nothing; zero before the first.
+  class MovingMedian {
+   public:
+    void Add(Duration newest);
+    Duration value() const { return value_; }
+
+   private:
+    std::array<Duration, 9> last_{};
+    size_t count_ = 0;
+    Duration value_{0};
+  };
+
   double max_slowdown_;
-  Duration decode_{0};         // a moving average, as is
-  Duration row_{0};            // what a row of a prompt adds
-  int64_t rows_ = kLeastRows;  // of the last step that had both; the next has at most twice as many
-  int64_t mixed_steps_ = 0;    // since one without prompts
+  MovingMedian decode_;
+  MovingMedian row_;         // what a row of a prompt adds
+  Duration debt_{0};         // what steps with prompts have taken too long
+  int64_t rows_ = 8;         // of the last step with prompts; the next has at most twice as many
+  int64_t mixed_steps_ = 0;  // since one without prompts
 };
 
 }  // namespace triptych

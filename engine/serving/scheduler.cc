@@ -54,6 +54,15 @@ int64_t Scheduler::decoding() const {
                        [](const Sequence* sequence) { return sequence->decodes(); });
 }
 
+bool Scheduler::expanding() const {
+  return limits_.expand_from &&
+         std::any_of(admitted_.begin(), std::list<Sequence*>::const_iterator(first_waiting_),
+                     [this](const Sequence* sequence) {
+                       return sequence->cached >= *limits_.expand_from &&
+                              sequence->cached < sequence->prompt();
+                     });
+}
+
 const std::vector<Chunk>& Scheduler::Schedule(TurnQueue::Time now, int64_t prompt_rows) {
   chunks_.clear();
   prefills_.clear();

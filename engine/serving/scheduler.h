@@ -55,6 +55,8 @@ class Scheduler {
  public:
   // Prompts that are computed at the same time, at most.
   static constexpr int64_t kMaxPrefills = 4;
+  // Expanding keys and values of all that came before, for fewer rows, costs more than it saves.
+  static constexpr int64_t kLeastExpandingRows = 64;
 
   // The pool must outlive the scheduler.
   Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t block_positions);
@@ -65,6 +67,9 @@ class Scheduler {
 
   // How many sequences the next step generates tokens of, if none is preempted.
   int64_t decoding() const;
+
+  // A prompt under way attends by vanilla attention where it is.
+  bool expanding() const;
 
   // The next step, with blocks reserved for it, and at most `prompt_rows` rows of prompts; empty
   // when there is nothing to do. The caller computes the chunks and calls Advance for each one that

@@ -21,7 +21,7 @@ struct RequestCounts {
   int64_t finished = 0;
   int64_t cancelled = 0;
   int64_t failed = 0;
-  int64_t prompt_tokens = 0;  // of choices that have ended
+  int64_t prompt_tokens = 0;         // of choices that have ended
   int64_t cached_prompt_tokens = 0;  // of these, found in the cache
   int64_t generated_tokens = 0;
 };

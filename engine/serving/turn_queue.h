@@ -44,7 +44,7 @@ class TurnQueue {
   // Takes one out that is served no more. REQUIRES: it is here.
   void Remove(const Sequence& sequence);
 
-  int64_t size() const { return size_; }            // requests
+  int64_t size() const { return size_; }             // requests
   int64_t prompt_tokens() const { return tokens_; }  // of all their prompts
   // The one that arrived first; null if there is none.
   Sequence* Oldest() const;

@@ -178,29 +178,30 @@ class Bench {
                          [](const auto& sink) { return !sink->tokens.empty(); });
     };
     while (!everybody_generates()) engine->Step();
-    const auto gaps = [&](size_t from) {
-      std::vector<double> all;
-      const auto& tokens = streams[0]->tokens;
+    const std::vector<Clock::time_point>& tokens = streams[0]->tokens;
+    const auto add_gaps = [&](size_t from, std::vector<double>& gaps) {
       for (size_t i = from + 1; i < tokens.size(); ++i) {
-        all.push_back(Milliseconds(tokens[i] - tokens[i - 1]));
+        gaps.push_back(Milliseconds(tokens[i] - tokens[i - 1]));
       }
-      return all;
     };
-    for (int i = 0; i < 100; ++i) engine->Step();
-    size_t from = streams[0]->tokens.size();
-    for (int i = 0; i < 1000; ++i) engine->Step();
-    const std::vector<double> alone = gaps(from);
-
-    from = streams[0]->tokens.size();
-    std::vector<double> prompt_seconds;
+    std::vector<double> alone, beside, prompt_seconds;
+    const auto step_alone = [&] {
+      for (int i = 0; i < 20; ++i) engine->Step();
+      const size_t from = tokens.size();
+      for (int i = 0; i < 300; ++i) engine->Step();
+      add_gaps(from, alone);
+    };
+    step_alone();
     for (int64_t i = 0; i < options_.prompts && !streams[0]->completion; ++i) {
+      const size_t from = tokens.size();
       const auto start = Clock::now();
       const auto prompt = Submit(*engine, Ids(options_.prompt), 1);
       while (!prompt->completion && !streams[0]->completion) engine->Step();
       prompt_seconds.push_back(Milliseconds(Clock::now() - start) / 1000);
+      add_gaps(from, beside);
+      step_alone();  // before and after each prompt, as the streams' own contexts grow
     }
     const bool cut = streams[0]->completion.has_value();
-    const std::vector<double> beside = gaps(from);
     std::printf(
         "pace   %-3s %lld streams: between tokens alone p50 %.3f p99 %.3f ms; beside prompts "
         "of %lld tokens p50 %.3f p99 %.3f max %.3f ms: p99 %.2fx; a prompt %.1f s%s\n",

@@ -56,12 +56,37 @@ TEST(PaceTest, MeasuresDecodingAnewFromTimeToTime) {
   EXPECT_EQ(without, 10);
 }
 
-TEST(PaceTest, PromptsAdvanceWhateverIsMeasured) {
+// Rows that take longer each than a step may: prompts advance, and the rate is kept.
+TEST(PaceTest, ThePaceIsKeptOnAverageWhereARowIsTooLong) {
+  for (const int64_t least : {1, 64}) {
+    Pace pace;
+    for (int i = 0; i < 5; ++i) pace.Record(4, 0, kDecode);
+    Duration total = kNobody;
+    int64_t computed = 0;
+    constexpr int kSteps = 100000;
+    for (int i = 0; i < kSteps; ++i) {
+      const int64_t rows = pace.PromptRows(4, kNobody, least);
+      if (rows > 0) {
+        EXPECT_GE(rows, least);
+      }
+      const Duration took = kDecode + static_cast<double>(rows) * 3 * kDecode;
+      pace.Record(4, rows, took);
+      total += took;
+      computed += rows;
+    }
+    EXPECT_LE(total, 1.81 * kSteps * kDecode);
+    EXPECT_GT(computed, kSteps / 5);
+  }
+}
+
+TEST(PaceTest, OnceNobodyGeneratesNothingIsOwed) {
   Pace pace;
-  EXPECT_EQ(pace.PromptRows(4, kNobody), Pace::kLeastRows);
   pace.Record(4, 0, kDecode);
-  pace.Record(4, 8, std::chrono::seconds(10));
-  EXPECT_EQ(pace.PromptRows(4, kNobody), Pace::kLeastRows);
+  pace.Record(4, 8, 100 * kDecode);
+  EXPECT_EQ(pace.PromptRows(4, kNobody), 0);
+  EXPECT_EQ(pace.PromptRows(0, kNobody), Pace::kUnlimited);
+  pace.Record(0, 100, kDecode);
+  EXPECT_GT(pace.PromptRows(4, kNobody), 0);
 }
 
 TEST(PaceTest, AnInfiniteSlowdownNeverHoldsPromptsBack) {
