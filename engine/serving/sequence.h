@@ -58,8 +58,10 @@ struct Sequence {
   // What its first block is listed after; absent if its blocks are not listed.
   std::optional<PrefixCache::Prefix> root;
   int64_t cached_prompt_tokens = 0;  // found in the prefix cache, and not computed
+  bool recomputes = false;           // it gave up rows that were computed: what it finds are those
   // Never admitted; held back until choice 0 has computed the prompt; or admitted.
   enum class Place { kQueue, kHeldBack, kAdmitted } place = Place::kQueue;
+  EngineClock::time_point turn;  // in the queue, if its client has not had one since it arrived
   std::list<Sequence*>::iterator admission;  // if it is admitted
 
   // The engine's.
