@@ -76,7 +76,7 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
       ->delimiter(';')
       ->check(Parses("NAME=DIR",
                      [=](const std::string& text) { ParseModelOptions(text, memory_bytes); }));
-  app.add_option("--listen", options.listen, "HOST:PORT; port 0 lets the system choose")
+  app.add_option("--listen", options.transport.listen, "HOST:PORT; port 0 lets the system choose")
       ->check(Parses("HOST:PORT", CheckAddress))
       ->capture_default_str();
   texts.kv_cache_bytes = parse_size(kDefaultKvCacheShare) < parse_size(kDefaultKvCacheBytes)

@@ -10,6 +10,7 @@
 #include "engine/backend/serving_model.h"
 #include "engine/base/formats.h"
 #include "engine/serving/engine.h"
+#include "server/core/transport_options.h"
 #include "server/logging.h"
 #include "server/option_values.h"
 #include "server/resources.h"
@@ -17,8 +18,7 @@
 namespace triptych {
 
 struct ServerOptions {
-  // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
-  std::string listen = "127.0.0.1:50051";
+  TransportOptions transport;
   std::vector<ModelOptions> models;
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<WeightFormat> weight_format;

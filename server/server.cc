@@ -71,9 +71,12 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
 }  // namespace
 
 Server::Server(const ServerOptions& options)
-    : host_(std::make_unique<ModelHost>(LoadModels(options))),
-      grpc_server_(std::make_unique<GrpcServer>(*host_, options.listen)),
-      address_(grpc_server_->address()) {}
+    : grpc_server_(std::make_unique<GrpcServer>(options.transport)),
+      address_(grpc_server_->address()) {
+  // After listening, so that a port that is taken is found before minutes of loading.
+  host_ = std::make_unique<ModelHost>(LoadModels(options));
+  grpc_server_->Serve(*host_);
+}
 
 Server::~Server() {
   if (grpc_server_ != nullptr) Shutdown(std::chrono::milliseconds(0));

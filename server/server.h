@@ -13,11 +13,11 @@ namespace triptych {
 class GrpcServer;
 class ModelHost;
 
-// Serves from construction to Shutdown.
+// Serves until Shutdown.
 class Server {
  public:
-  // Loads the models, logs a line for each, and listens. Throws LoadError, std::invalid_argument
-  // or std::runtime_error with one clear line.
+  // Listens, loads the models, logs a line for each, and serves them. Throws LoadError,
+  // std::invalid_argument or std::runtime_error with one clear line.
   explicit Server(const ServerOptions& options);
   // Shuts down without grace if Shutdown was not called.
   ~Server();

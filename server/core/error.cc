@@ -9,6 +9,8 @@ namespace {
 
 // How long a client should wait for room in the queue.
 constexpr std::chrono::milliseconds kRetryDelay{500};
+// And for models.
+constexpr std::chrono::milliseconds kLoadingDelay{1000};
 
 std::string Shorten(std::string_view text) {
   constexpr size_t kMaxBytes = 64;
@@ -55,6 +57,26 @@ Error Cancelled() {
 
 Error Internal(std::string description) {
   return {.code = ErrorCode::kInternal, .description = std::move(description)};
+}
+
+Error Loading() {
+  return {.code = ErrorCode::kUnavailable,
+          .description = "the models are being loaded",
+          .reason = "LOADING",
+          .retry_delay = kLoadingDelay};
+}
+
+Error Unauthenticated(std::string description, std::string reason) {
+  return {.code = ErrorCode::kUnauthenticated,
+          .description = std::move(description),
+          .reason = std::move(reason)};
+}
+
+Error PermissionDenied(const std::string& client, std::string_view scope) {
+  return {.code = ErrorCode::kPermissionDenied,
+          .description = fmt::format("this takes the scope {}, which {} has not", scope, client),
+          .reason = "SCOPE_MISSING",
+          .metadata = {{"client", client}, {"scope", std::string(scope)}}};
 }
 
 std::string Quote(std::string_view text) { return '"' + Shorten(text) + '"'; }

@@ -20,6 +20,8 @@ enum class ErrorCode {
   kUnavailable,        // the server is shutting down
   kInternal,           // the model could not be computed
   kCancelled,          // the client is gone
+  kUnauthenticated,    // nobody knows who calls
+  kPermissionDenied,   // who calls may not
 };
 
 // Copyable and immutable by convention; made by the functions below.
@@ -48,6 +50,11 @@ Error SlowReader(size_t unread_bytes);
 Error ShuttingDown();
 Error Cancelled();
 Error Internal(std::string description);
+// Models are still being loaded.
+Error Loading();
+Error Unauthenticated(std::string description, std::string reason);
+// `client` lacks `scope`.
+Error PermissionDenied(const std::string& client, std::string_view scope);
 
 // What a client sent, between quotation marks, as it may stand in a message: cut to a length that
 // fits into a header with everything else, and valid UTF-8.

@@ -8,14 +8,19 @@
 
 namespace triptych {
 
-GrpcServer::GrpcServer(ModelHost& host, const std::string& address)
-    : inference_service_(host), model_service_(host), kv_cache_service_(host) {
+GrpcServer::GrpcServer(const TransportOptions& options)
+    : access_(options.access),
+      gate_(access_),
+      inference_service_(gate_),
+      model_service_(gate_),
+      kv_cache_service_(gate_) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   // Without this a second server could listen on the same port, and get half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   int port = 0;
+  const std::string& address = options.listen;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&inference_service_);
   builder.RegisterService(&model_service_);
@@ -26,11 +31,20 @@ GrpcServer::GrpcServer(ModelHost& host, const std::string& address)
                              ": cannot listen there; is the address right and the port free?");
   }
   address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(port);
+  SetHealth(false);
+}
+
+void GrpcServer::Serve(ModelHost& host) {
+  gate_.Open(host);
+  SetHealth(true);
+}
+
+void GrpcServer::SetHealth(bool serving) {
   auto* health = server_->GetHealthCheckService();
   for (const char* service :
-       {v1::InferenceService::service_full_name(), v1::ModelService::service_full_name(),
+       {"", v1::InferenceService::service_full_name(), v1::ModelService::service_full_name(),
         v1::KvCacheService::service_full_name()}) {
-    health->SetServingStatus(service, true);
+    health->SetServingStatus(service, serving);
   }
 }
 
@@ -38,7 +52,7 @@ GrpcServer::~GrpcServer() {
   if (server_ != nullptr) Shutdown(std::chrono::milliseconds(0));
 }
 
-void GrpcServer::StopServing() { server_->GetHealthCheckService()->SetServingStatus(false); }
+void GrpcServer::StopServing() { SetHealth(false); }
 
 void GrpcServer::Shutdown(std::chrono::milliseconds timeout) {
   server_->Shutdown(std::chrono::system_clock::now() + timeout);

@@ -9,24 +9,30 @@
 #include <string>
 
 #include "server/core/model_host.h"
+#include "server/core/transport_options.h"
+#include "server/grpc/access.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/kv_cache_service.h"
 #include "server/grpc/model_service.h"
 
 namespace triptych {
 
-// Serves from construction to Shutdown, with health checking (grpc.health.v1) and reflection.
+// Listens from construction to Shutdown, with health checking (grpc.health.v1) and reflection.
 class GrpcServer {
  public:
-  // Listens on `address` (HOST:PORT; port 0 lets the system choose). Throws std::runtime_error with
-  // one clear line. The host must outlive the server.
-  GrpcServer(ModelHost& host, const std::string& address);
+  // Until it serves, calls are
+  // refused and health checks answer NOT_SERVING. Throws LoadError or std::runtime_error with one
+  // clear line.
+  explicit GrpcServer(const TransportOptions& options);
   // Ends what is left of the calls at once.
   ~GrpcServer();
 
   // HOST:PORT as listened on.
   const std::string& address() const { return address_; }
 
+  // Serves the host's models from now on. It must outlive the server.
+  void Serve(ModelHost& host);
   // Health checks answer NOT_SERVING from now on; calls are served as before.
   void StopServing();
   // Stops listening and waits until every call has ended; cancels those left after `timeout`.
@@ -34,6 +40,10 @@ class GrpcServer {
   void Shutdown(std::chrono::milliseconds timeout);
 
  private:
+  void SetHealth(bool serving);
+
+  const Access access_;
+  Gate gate_;
   InferenceService inference_service_;
   ModelService model_service_;
   KvCacheService kv_cache_service_;

@@ -10,7 +10,10 @@ namespace triptych {
 grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* context,
                                                    const v1::ListModelsRequest*,
                                                    v1::ListModelsResponse* response) {
-  for (const ServedModel& model : host_.models()) *response->add_models() = ToProto(model);
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
+  for (const ServedModel& model : entry.value().host.models())
+    *response->add_models() = ToProto(model);
   response->set_server_version(std::string(Version()));
   return FinishUnary(context, grpc::Status::OK);
 }
@@ -18,7 +21,9 @@ grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* context,
                                                  const v1::GetModelRequest* message,
                                                  v1::GetModelResponse* response) {
-  const auto model = host_.Find(message->model());
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
+  const auto model = entry.value().host.Find(message->model());
   if (!model.ok()) return FinishUnary(context, ToStatus(model.error(), *context));
   *response->mutable_model() = ToProto(*model.value());
   return FinishUnary(context, grpc::Status::OK);

@@ -24,6 +24,10 @@ grpc::StatusCode ToCode(ErrorCode code) {
       return grpc::StatusCode::INTERNAL;
     case ErrorCode::kCancelled:
       return grpc::StatusCode::CANCELLED;
+    case ErrorCode::kUnauthenticated:
+      return grpc::StatusCode::UNAUTHENTICATED;
+    case ErrorCode::kPermissionDenied:
+      return grpc::StatusCode::PERMISSION_DENIED;
   }
   return grpc::StatusCode::UNKNOWN;
 }

@@ -113,7 +113,7 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   ASSERT_EQ(options.models.size(), 2);
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(1 * kMiB, 3 * kMiB));
-  EXPECT_EQ(options.listen, "0.0.0.0:7");
+  EXPECT_EQ(options.transport.listen, "0.0.0.0:7");
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 12);

@@ -276,7 +276,7 @@ TEST_F(ServerOptionsTest, Defaults) {
   const Parsed parsed = Parse({"--model", "a=" + path_});
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
   const ServerOptions& options = parsed.options;
-  EXPECT_EQ(options.listen, "127.0.0.1:50051");
+  EXPECT_EQ(options.transport.listen, "127.0.0.1:50051");
   EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
   EXPECT_EQ(options.weight_format, std::nullopt);
   EXPECT_EQ(options.cache_format, std::nullopt);
@@ -327,7 +327,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   ASSERT_EQ(options.models.size(), 2);
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
-  EXPECT_EQ(options.listen, "[::1]:0");
+  EXPECT_EQ(options.transport.listen, "[::1]:0");
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 0);
@@ -362,7 +362,7 @@ TEST_F(ServerOptionsTest, ConfigFile) {
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
   ASSERT_EQ(parsed.options.models.size(), 2);
   EXPECT_THAT(SplitKvCacheBytes(parsed.options), ElementsAre(1 << 20, 3 << 20));
-  EXPECT_EQ(parsed.options.listen, "127.0.0.1:8");
+  EXPECT_EQ(parsed.options.transport.listen, "127.0.0.1:8");
   EXPECT_EQ(parsed.options.engine.max_running, 5);
   EXPECT_EQ(parsed.options.drain_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(parsed.options.weight_format, WeightFormat::kBFloat16);

@@ -11,7 +11,7 @@ namespace {
 
 ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::path& directory) {
   ServerOptions options;
-  options.listen = "127.0.0.1:0";
+  options.transport.listen = "127.0.0.1:0";
   for (const TestModel& model : test.models) {
     WriteRandomCheckpoint(directory / model.name, model.config);
     options.models.push_back({.name = model.name,
