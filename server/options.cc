@@ -10,6 +10,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "engine/base/address.h"
 #include "engine/base/environment.h"
 #include "engine/base/version.h"
 #include "engine/hosting/hosted_model.h"
@@ -30,6 +31,8 @@ struct Texts {
   std::string kv_cache_bytes;
   double drain_seconds = 30;
   std::string log_format = "text";
+  std::string tls_cert, tls_key, tls_client_ca, tokens;
+  std::string reflection = "on";
 };
 
 // A flag's check in CLI11's form: empty if `parse` accepts the text.
@@ -129,6 +132,30 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
   add_count("--max-waiting", engine.max_waiting, 1 << 20, "requests of one model that may queue");
 }
 
+// Who is let in.
+void DeclareAccess(CLI::App& app, ServerOptions& options, Texts& texts) {
+  app.add_option("--tls-cert", texts.tls_cert,
+                 "PEM file of the server's certificate and those that lead to its authority; read "
+                 "anew when it changes, as are the three below");
+  app.add_option("--tls-key", texts.tls_key, "PEM file of its private key");
+  app.add_option("--tls-client-ca", texts.tls_client_ca,
+                 "PEM file of the authorities that clients' certificates must lead to (mutual TLS) "
+                 "[clients need none]");
+  app.add_option("--tokens", texts.tokens,
+                 "file with lines of NAME SCOPE[,SCOPE...] SHA256HEX: the bearer tokens that are "
+                 "let in, and to what: inference, statistics, admin [no token is asked for]");
+  app.add_flag("--insecure", options.transport.access.insecure,
+               "listen beyond this machine without TLS and without knowing who calls");
+  app.add_option("--reflection", texts.reflection,
+                 "on or off: tells clients the services' messages")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  app.add_option("--max-streams", options.transport.limits.max_streams,
+                 "calls at once on one connection")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+}
+
 // How the process runs, ends and logs.
 void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& options,
                     Texts& texts) {
@@ -177,6 +204,15 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
   options.drain_timeout = std::chrono::milliseconds(std::llround(texts.drain_seconds * 1000));
   options.log_format = texts.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
 
+  TransportOptions& transport = options.transport;
+  if (!texts.tls_cert.empty() || !texts.tls_key.empty() || !texts.tls_client_ca.empty()) {
+    transport.tls =
+        TlsOptions{.certificate = texts.tls_cert, .key = texts.tls_key, .client_authority = {}};
+    if (!texts.tls_client_ca.empty()) transport.tls->client_authority = texts.tls_client_ca;
+  }
+  if (!texts.tokens.empty()) transport.access.tokens = texts.tokens;
+  transport.reflection = texts.reflection == "on";
+
   options.kv_cache_bytes = ParseByteSize(texts.kv_cache_bytes, available.memory_bytes);
   if (options.kv_cache_bytes > available.memory_bytes - kServerBytes) {
     throw CLI::ValidationError(
@@ -185,6 +221,29 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
                     "itself needs {}",
                     texts.kv_cache_bytes, options.kv_cache_bytes, available.memory_bytes,
                     kServerBytes));
+  }
+}
+
+// Throws CLI::ValidationError unless TLS is whole, and strangers are kept out or called in.
+void CheckWhoIsLetIn(const TransportOptions& transport) {
+  const std::optional<TlsOptions>& tls = transport.tls;
+  if (tls && tls->certificate.empty()) {
+    throw CLI::ValidationError("--tls-cert",
+                               "is missing; allowed: with --tls-key and its "
+                               "certificate");
+  }
+  if (tls && tls->key.empty()) {
+    throw CLI::ValidationError("--tls-key", "is missing; allowed: with --tls-cert and its key");
+  }
+  const bool knows_callers = transport.access.tokens || (tls && tls->client_authority);
+  if (!IsLoopbackHost(ParseAddress(transport.listen)->host) && !transport.access.insecure &&
+      !(tls && knows_callers)) {
+    throw CLI::ValidationError(
+        "--listen",
+        fmt::format("{} can be reached from other machines; allowed: 127.0.0.1, [::1] and "
+                    "localhost, others with --tls-cert, --tls-key and --tokens (or "
+                    "--tls-client-ca), or with --insecure",
+                    transport.listen));
   }
 }
 
@@ -201,6 +260,7 @@ void CheckTogether(const ServerOptions& options) {
         fmt::format("{} exceeds --max-batch-tokens {}, in which every running sequence needs a row",
                     options.engine.max_running, options.engine.max_batch_tokens));
   }
+  CheckWhoIsLetIn(options.transport);
 }
 
 }  // namespace
@@ -245,6 +305,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   DeclareHosting(app, available, *options, texts);
   DeclareCompute(app, *options);
   DeclareScheduling(app, *options);
+  DeclareAccess(app, *options, texts);
   DeclareProcess(app, available, *options, texts);
 
   const auto refuse = [](const std::string& error) {

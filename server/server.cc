@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/base/error.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
 #include "server/core/model_host.h"
@@ -13,8 +15,15 @@
 namespace triptych {
 namespace {
 
-// What is left to calls after their requests have ended: enough to send a status.
+// What is left to connections after their requests have ended: enough for clients to close them.
 constexpr std::chrono::seconds kCloseTimeout{1};
+
+// A position of a prompt in a request: a token id takes at most 5 bytes, a word's text seldom more
+// than 8. What is beside the prompt takes at most the rest, and requests are no larger than the
+// most.
+constexpr int64_t kBytesPerPosition = 8;
+constexpr int64_t kBytesBesidePrompt = 64 << 10;
+constexpr int64_t kMaxMessageBytes = 64 << 20;
 
 // LoadHostedModel, but what is wrong with the cache names the model too.
 HostedModel Load(const HostOptions& options, const std::shared_ptr<KernelContext>& context) {
@@ -48,10 +57,27 @@ void LogModel(const ServedModel& model) {
                HowLatentAttends(model));
 }
 
+// `options`, with room for the messages of the longest context there is.
+TransportOptions WithMessageSize(const ServerOptions& options) {
+  TransportOptions transport = options.transport;
+  for (const ModelOptions& model : options.models) {
+    int64_t positions = 0;
+    try {
+      positions = ReadModelConfig(model.directory / kConfigFile).max_position_embeddings;
+    } catch (const LoadError& e) {
+      throw LoadError("model " + model.name + ": " + e.what());
+    }
+    const int64_t bytes = kBytesBesidePrompt + positions * kBytesPerPosition;
+    transport.limits.max_message_bytes =
+        std::max(transport.limits.max_message_bytes, std::min(bytes, kMaxMessageBytes));
+  }
+  return transport;
+}
+
 // Logs each model when it is loaded.
-std::vector<HostedModel> LoadModels(const ServerOptions& options) {
+std::vector<HostedModel> LoadModels(const ServerOptions& options,
+                                    const std::shared_ptr<KernelContext>& context) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
-  const auto context = std::make_shared<KernelContext>(options.threads);
   std::vector<HostedModel> models;
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
@@ -70,11 +96,13 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
 
 }  // namespace
 
-Server::Server(const ServerOptions& options)
-    : grpc_server_(std::make_unique<GrpcServer>(options.transport)),
-      address_(grpc_server_->address()) {
-  // After listening, so that a port that is taken is found before minutes of loading.
-  host_ = std::make_unique<ModelHost>(LoadModels(options));
+Server::Server(const ServerOptions& options) {
+  // Compute threads first: once clients can connect, a system at its limit may have none left. Then
+  // the address, so that one that is taken is found before minutes of loading.
+  const auto context = std::make_shared<KernelContext>(options.threads);
+  grpc_server_ = std::make_unique<GrpcServer>(WithMessageSize(options));
+  address_ = grpc_server_->address();
+  host_ = std::make_unique<ModelHost>(LoadModels(options, context));
   grpc_server_->Serve(*host_);
 }
 
@@ -83,9 +111,9 @@ Server::~Server() {
 }
 
 bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
-  grpc_server_->StopServing();
+  grpc_server_->StartDrain();
   const bool drained = host_->Drain(drain_timeout);
-  grpc_server_->Shutdown(kCloseTimeout);
+  grpc_server_->Close(kCloseTimeout);
   grpc_server_.reset();
   return drained;
 }

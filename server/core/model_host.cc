@@ -105,7 +105,13 @@ Result<std::shared_ptr<Generation>> ModelHost::Make(const Params& params) {
   Result<ValidRequest> valid = Validate(params, model);
   if (!valid.ok()) return valid.error();
   valid.value().request.id = std::to_string(++requests_);
-  return std::make_shared<Generation>(model, *handles_[index.value()], std::move(valid).value());
+  live_->Add();
+  return std::shared_ptr<Generation>(
+      new Generation(model, *handles_[index.value()], std::move(valid).value()),
+      [live = live_](Generation* generation) {
+        delete generation;
+        live->Remove();
+      });
 }
 
 Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& params) {
@@ -176,6 +182,9 @@ Result<StatsWatch> ModelHost::Watch(const WatchStatsParams& params) const {
   return StatsWatch{found.value(), interval.value()};
 }
 
-bool ModelHost::Drain(std::chrono::nanoseconds timeout) { return loop_->Drain(timeout); }
+bool ModelHost::Drain(std::chrono::nanoseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  return loop_->Drain(timeout) && live_->AwaitNone(deadline);
+}
 
 }  // namespace triptych

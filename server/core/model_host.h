@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "server/core/error.h"
 #include "server/core/generation.h"
 #include "server/core/request_params.h"
@@ -66,12 +67,38 @@ class ModelHost {
   Result<StatsWatch> Watch(const WatchStatsParams& params) const;
   void CollectStats(const StatsWatch& watch, std::function<void(HostStats)> done);
 
-  // Refuses new requests from now on, and waits until the live ones have ended. After `timeout`
-  // those left are cancelled, and the result is false.
+  // Refuses new requests from now on, and waits until the live ones have ended and their results
+  // were delivered: until their generations are gone. After `timeout` those that still compute are
+  // cancelled, and the result is false if any is left.
   bool Drain(std::chrono::nanoseconds timeout);
 
  private:
   class LoopHandle;
+
+  // How many generations there are, so that a drain can wait until none is left to deliver.
+  class LiveCount {
+   public:
+    void Add() TRIPTYCH_EXCLUDES(mutex_) {
+      const MutexLock lock(mutex_);
+      ++count_;
+    }
+    void Remove() TRIPTYCH_EXCLUDES(mutex_) {
+      const MutexLock lock(mutex_);
+      if (--count_ == 0) zero_.NotifyAll();
+    }
+    // False if some are left at the deadline.
+    bool AwaitNone(std::chrono::steady_clock::time_point deadline) TRIPTYCH_EXCLUDES(mutex_) {
+      const MutexLock lock(mutex_);
+      while (count_ > 0 && zero_.WaitUntil(mutex_, deadline)) {
+      }
+      return count_ == 0;
+    }
+
+   private:
+    Mutex mutex_;
+    CondVar zero_;
+    int64_t count_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
+  };
 
   // Indices into models_: of the model of that name, or the only one if `name` is empty.
   Result<size_t> FindIndex(const std::string& name) const;
@@ -87,6 +114,7 @@ class ModelHost {
   std::vector<std::unique_ptr<EngineHandle>> handles_;  // to each engine
   std::unique_ptr<EngineLoop> loop_;                    // dies before the engines that it runs
   std::atomic<uint64_t> requests_ = 0;
+  const std::shared_ptr<LiveCount> live_ = std::make_shared<LiveCount>();
 };
 
 }  // namespace triptych

@@ -36,8 +36,13 @@ struct TransportLimits {
   std::chrono::milliseconds max_idle{std::chrono::minutes(5)};  // without a call; then it is closed
   // After which a connection takes no new calls; those that it has go on.
   std::chrono::milliseconds max_age{std::chrono::hours(1)};
+  // After which a write that its client does not take ends the call.
+  std::chrono::milliseconds stall_timeout{std::chrono::seconds(30)};
   // A client may ping this often, with calls or without.
-  std::chrono::milliseconds min_ping_interval{std::chrono::seconds(10)};
+  std::chrono::milliseconds min_ping_interval{std::chrono::seconds(9)};
+  // The server pings a silent client this often, and closes what does not answer in time.
+  std::chrono::milliseconds keepalive{std::chrono::seconds(60)};
+  std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
 };
 
 struct TransportOptions {

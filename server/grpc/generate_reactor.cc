@@ -9,14 +9,17 @@
 namespace triptych {
 
 GenerateReactor* GenerateReactor::Start(std::shared_ptr<Generation> generation,
-                                        grpc::CallbackServerContext& context) {
-  std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(std::move(generation), context));
+                                        grpc::CallbackServerContext& context,
+                                        std::chrono::milliseconds stall_timeout) {
+  std::shared_ptr<GenerateReactor> reactor(
+      new GenerateReactor(std::move(generation), context, stall_timeout));
   reactor->self_ = reactor;
   reactor->generation_->Start(reactor);
   return reactor.get();
 }
 
 void GenerateReactor::OnWriteDone(bool ok) {
+  stall_alarm_->End();
   generation_->ChunkDone(ok);
   Advance();
 }
@@ -25,8 +28,10 @@ void GenerateReactor::Advance() {
   const Generation::Event event = generation_->Take();
   if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
     message_ = ToProto(*chunk, generation_->id(), generation_->seed());
+    stall_alarm_->Begin();
     StartWrite(&message_);
   } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {
+    stall_alarm_->Begin();
     Finish(end->error ? ToStatus(*end->error, context_) : grpc::Status::OK);
   }
 }

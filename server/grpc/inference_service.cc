@@ -19,7 +19,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   if (!generation.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(generation.error(), *context));
   }
-  return GenerateReactor::Start(generation.value(), *context);
+  return GenerateReactor::Start(generation.value(), *context, entry.value().stall_timeout);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,
@@ -28,7 +28,8 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
   const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto generation = entry.value().host.Score(FromProto(*message));
-  if (generation.ok()) return ScoreReactor::Start(generation.value(), *context, response);
+  if (generation.ok())
+    return ScoreReactor::Start(generation.value(), *context, response, entry.value().stall_timeout);
   return FinishUnary(context, ToStatus(generation.error(), *context));
 }
 

@@ -53,7 +53,7 @@ grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* KvCacheService::WatchKv
   if (!watch.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(watch.error(), *context));
   }
-  return new WatchReactor(entry.value().host, watch.value());
+  return new WatchReactor(entry.value().host, watch.value(), *context, entry.value().stall_timeout);
 }
 
 }  // namespace triptych

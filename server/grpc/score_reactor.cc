@@ -9,9 +9,10 @@
 namespace triptych {
 
 ScoreReactor* ScoreReactor::Start(std::shared_ptr<Generation> generation,
-                                  grpc::CallbackServerContext& context,
-                                  v1::ScoreResponse* response) {
-  std::shared_ptr<ScoreReactor> reactor(new ScoreReactor(std::move(generation), context, response));
+                                  grpc::CallbackServerContext& context, v1::ScoreResponse* response,
+                                  std::chrono::milliseconds stall_timeout) {
+  std::shared_ptr<ScoreReactor> reactor(
+      new ScoreReactor(std::move(generation), context, response, stall_timeout));
   reactor->self_ = reactor;
   reactor->generation_->Start(reactor);
   return reactor.get();
@@ -25,6 +26,7 @@ void ScoreReactor::OnReady() {
     event = generation_->Take();
   }
   if (const auto* end = std::get_if<GenerationEnd>(&event)) {
+    stall_alarm_->Begin();
     Finish(end->error ? ToStatus(*end->error, context_) : grpc::Status::OK);
   }
 }
