@@ -7,9 +7,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "server/options.h"
@@ -21,7 +25,7 @@ namespace {
 // none, and one that came while nobody waits would end the process through those.
 sem_t first_signal, second_signals;
 std::atomic<int> signals = 0;
-std::atomic<int> last_signal = 0;
+std::atomic<int> last_signal = 0;  // 0: a client asked
 std::atomic<bool> listens = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
@@ -32,6 +36,17 @@ void TakeSignal(int signal) {
   last_signal = signal;
   sem_post(signals++ == 0 ? &first_signal : &second_signals);
   errno = saved_errno;
+}
+
+std::atomic<int64_t> asked_drain_ms = -1;  // the server's own time if negative
+
+// As the first signal does; a drain that has begun goes on.
+void Drain(std::optional<std::chrono::milliseconds> timeout, const std::string& client) {
+  int none = 0;
+  if (!signals.compare_exchange_strong(none, 1)) return;
+  spdlog::info("{} asked for a drain", client);
+  if (timeout) asked_drain_ms = timeout->count();
+  sem_post(&first_signal);
 }
 
 void AwaitSignal(sem_t& taken) {
@@ -80,11 +95,16 @@ int main(int argc, char** argv) {
       _exit(EXIT_FAILURE);
     });
     second_signal.detach();
+    options.transport.request_drain = Drain;
     triptych::Server server(options);
     listens = true;
     spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
     AwaitSignal(first_signal);
-    spdlog::info("{}: draining for at most {} s", last_signal == SIGINT ? "SIGINT" : "SIGTERM",
+    if (asked_drain_ms >= 0) options.drain_timeout = std::chrono::milliseconds(asked_drain_ms);
+    const char* cause = last_signal == SIGINT    ? "SIGINT"
+                        : last_signal == SIGTERM ? "SIGTERM"
+                                                 : "AdminService.Drain";
+    spdlog::info("{}: draining for at most {} s", cause,
                  static_cast<double>(options.drain_timeout.count()) / 1000);
     if (server.Shutdown(options.drain_timeout)) {
       spdlog::info("drained; bye");

@@ -3,7 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
+#include <optional>
+#include <system_error>
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
@@ -18,10 +21,9 @@ namespace {
 // What is left to connections after their requests have ended: enough for clients to close them.
 constexpr std::chrono::seconds kCloseTimeout{1};
 
-// A position of a prompt in a request: a token id takes at most 5 bytes, a word's text seldom more
-// than 8. What is beside the prompt takes at most the rest, and requests are no larger than the
-// most.
-constexpr int64_t kBytesPerPosition = 8;
+// Four prompts of the whole context, as a request to score several may bring: a position is a token
+// id, of at most 5 bytes, or text, seldom of more than 8. What is beside prompts fits in the rest.
+constexpr int64_t kBytesPerPosition = 4 * 8;
 constexpr int64_t kBytesBesidePrompt = 64 << 10;
 constexpr int64_t kMaxMessageBytes = 64 << 20;
 
@@ -74,6 +76,24 @@ TransportOptions WithMessageSize(const ServerOptions& options) {
   return transport;
 }
 
+// Throws LoadError unless there is memory for a model's cache and weights. A system that promises
+// more memory than it has would end the process later, in the middle of requests.
+void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes) {
+  const std::optional<int64_t> left = MemoryLeft();
+  int64_t weights = 0;
+  std::error_code error;  // what cannot be read is said where it is loaded
+  for (const auto& file : std::filesystem::directory_iterator(model.directory, error)) {
+    if (file.path().extension() != ".safetensors") continue;
+    const uintmax_t bytes = file.file_size(error);
+    if (!error) weights += static_cast<int64_t>(bytes);
+  }
+  if (!left || kv_cache_bytes <= *left - weights - MemoryGauge::kHeadRoom) return;
+  throw LoadError(fmt::format(
+      "model {}: does not fit: its cache takes {} bytes, its weights about {}, and {} are to stay "
+      "free; {} bytes of memory are left",
+      model.name, kv_cache_bytes, weights, MemoryGauge::kHeadRoom, *left));
+}
+
 // Logs each model when it is loaded.
 std::vector<HostedModel> LoadModels(const ServerOptions& options,
                                     const std::shared_ptr<KernelContext>& context) {
@@ -89,6 +109,7 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options,
                      .conversion = options.models[i].conversion,
                      .device = options.device};
     host.backend.kv_cache_bytes = kv_cache_bytes[i];
+    if (options.device == "cpu") CheckMemory(options.models[i], kv_cache_bytes[i]);
     LogModel(Describe(models.emplace_back(Load(host, context))));
   }
   return models;
@@ -100,7 +121,9 @@ Server::Server(const ServerOptions& options) {
   // Compute threads first: once clients can connect, a system at its limit may have none left. Then
   // the address, so that one that is taken is found before minutes of loading.
   const auto context = std::make_shared<KernelContext>(options.threads);
-  grpc_server_ = std::make_unique<GrpcServer>(WithMessageSize(options));
+  TransportOptions transport = WithMessageSize(options);
+  transport.is_memory_short = [this] { return memory_gauge_.UnderPressure(); };
+  grpc_server_ = std::make_unique<GrpcServer>(transport);
   address_ = grpc_server_->address();
   host_ = std::make_unique<ModelHost>(LoadModels(options, context));
   grpc_server_->Serve(*host_);

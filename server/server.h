@@ -7,6 +7,7 @@
 #include <string>
 
 #include "server/options.h"
+#include "server/resources.h"
 
 namespace triptych {
 
@@ -32,6 +33,7 @@ class Server {
   bool Shutdown(std::chrono::milliseconds drain_timeout);
 
  private:
+  MemoryGauge memory_gauge_;
   std::unique_ptr<ModelHost> host_;
   std::unique_ptr<GrpcServer> grpc_server_;  // null after Shutdown; dies before the host it serves
   std::string address_;

@@ -9,8 +9,8 @@ namespace {
 
 // How long a client should wait for room in the queue.
 constexpr std::chrono::milliseconds kRetryDelay{500};
-// And for models.
-constexpr std::chrono::milliseconds kLoadingDelay{1000};
+// And for models, or for memory.
+constexpr std::chrono::milliseconds kLongRetryDelay{1000};
 
 std::string Shorten(std::string_view text) {
   constexpr size_t kMaxBytes = 64;
@@ -59,17 +59,24 @@ Error Internal(std::string description) {
   return {.code = ErrorCode::kInternal, .description = std::move(description)};
 }
 
-Error Loading() {
+Error Starting() {
   return {.code = ErrorCode::kUnavailable,
           .description = "the models are being loaded",
-          .reason = "LOADING",
-          .retry_delay = kLoadingDelay};
+          .reason = "STARTING",
+          .retry_delay = kLongRetryDelay};
 }
 
-Error Unauthenticated(std::string description, std::string reason) {
+Error MemoryPressure() {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = "the server has no memory left for another request",
+          .reason = "MEMORY_PRESSURE",
+          .retry_delay = kLongRetryDelay};
+}
+
+Error Unauthenticated(std::string description) {
   return {.code = ErrorCode::kUnauthenticated,
           .description = std::move(description),
-          .reason = std::move(reason)};
+          .reason = "UNAUTHENTICATED"};
 }
 
 Error PermissionDenied(const std::string& client, std::string_view scope) {

@@ -51,8 +51,10 @@ Error ShuttingDown();
 Error Cancelled();
 Error Internal(std::string description);
 // Models are still being loaded.
-Error Loading();
-Error Unauthenticated(std::string description, std::string reason);
+Error Starting();
+Error Unauthenticated(std::string description);
+// The process is near the end of the memory that it may take.
+Error MemoryPressure();
 // `client` lacks `scope`.
 Error PermissionDenied(const std::string& client, std::string_view scope);
 

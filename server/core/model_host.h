@@ -67,6 +67,9 @@ class ModelHost {
   Result<StatsWatch> Watch(const WatchStatsParams& params) const;
   void CollectStats(const StatsWatch& watch, std::function<void(HostStats)> done);
 
+  // How many there are: computed, waited for or delivered.
+  int64_t live_generations() const { return live_->count(); }
+
   // Refuses new requests from now on, and waits until the live ones have ended and their results
   // were delivered: until their generations are gone. After `timeout` those that still compute are
   // cancelled, and the result is false if any is left.
@@ -86,6 +89,10 @@ class ModelHost {
       const MutexLock lock(mutex_);
       if (--count_ == 0) zero_.NotifyAll();
     }
+    int64_t count() const TRIPTYCH_EXCLUDES(mutex_) {
+      const MutexLock lock(mutex_);
+      return count_;
+    }
     // False if some are left at the deadline.
     bool AwaitNone(std::chrono::steady_clock::time_point deadline) TRIPTYCH_EXCLUDES(mutex_) {
       const MutexLock lock(mutex_);
@@ -95,7 +102,7 @@ class ModelHost {
     }
 
    private:
-    Mutex mutex_;
+    mutable Mutex mutex_;
     CondVar zero_;
     int64_t count_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
   };

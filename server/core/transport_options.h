@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -45,6 +46,11 @@ struct TransportLimits {
   std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
 };
 
+// Has the server drain as SIGTERM does, within that time or else its own, because a client asked
+// for it. Must not block.
+using RequestDrain = std::function<void(std::optional<std::chrono::milliseconds> timeout,
+                                        const std::string& client)>;
+
 struct TransportOptions {
   // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
   std::string listen = "127.0.0.1:50051";
@@ -52,6 +58,9 @@ struct TransportOptions {
   std::optional<TlsOptions> tls;  // unencrypted if absent
   TransportLimits limits;
   bool reflection = true;
+  // Asked before every request that is computed.
+  std::function<bool()> is_memory_short = [] { return false; };
+  RequestDrain request_drain = [](std::optional<std::chrono::milliseconds>, const std::string&) {};
 };
 
 }  // namespace triptych

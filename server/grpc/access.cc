@@ -119,12 +119,6 @@ Digest Hash(std::string_view token) {
   return digest;
 }
 
-Error MissingToken() {
-  return Unauthenticated(
-      "the call brings no token; allowed: metadata \"authorization: Bearer TOKEN\"",
-      "TOKEN_MISSING");
-}
-
 std::string_view ScopeName(Scope scope) {
   switch (scope) {
     case Scope::kInference:
@@ -206,9 +200,12 @@ Access::~Access() = default;
 Result<Caller> Access::Authenticate(const grpc::ServerContextBase& context) const {
   if (tokens_ != nullptr) {
     const std::optional<std::string_view> token = BearerToken(context);
-    if (!token) return MissingToken();
+    if (!token) {
+      return Unauthenticated(
+          "the call brings no token; allowed: metadata \"authorization: Bearer TOKEN\"");
+    }
     std::optional<Caller> caller = tokens_->Find(*token);
-    if (!caller) return Unauthenticated("the call's token is not known", "TOKEN_UNKNOWN");
+    if (!caller) return Unauthenticated("the call's token is not known");
     return *std::move(caller);
   }
   Caller caller{.client = {}, .inference = true, .statistics = true};

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "server/core/caller.h"
@@ -26,15 +27,24 @@ struct Entry {
 class Gate {
  public:
   // `access` must outlive the gate.
-  Gate(const Access& access, std::chrono::milliseconds stall_timeout)
-      : access_(access), stall_timeout_(stall_timeout) {}
+  Gate(const Access& access, const TransportOptions& options)
+      : access_(access),
+        stall_timeout_(options.limits.stall_timeout),
+        is_memory_short_(options.is_memory_short) {}
 
   Result<Entry> Enter(const grpc::ServerContextBase& context, Scope scope) const {
     Result<Caller> caller = access_.Authorize(context, scope);
     if (!caller.ok()) return caller.error();
     ModelHost* const host = host_;
-    if (host == nullptr) return Loading();
+    if (host == nullptr) return Starting();
     return Entry{std::move(caller).value(), *host, stall_timeout_};
+  }
+
+  // The same for a request that is computed, for which there must be memory too.
+  Result<Entry> EnterToCompute(const grpc::ServerContextBase& context) const {
+    Result<Entry> entry = Enter(context, Scope::kInference);
+    if (entry.ok() && is_memory_short_()) return MemoryPressure();
+    return entry;
   }
 
   // Lets calls in from now on. The host must outlive them.
@@ -43,6 +53,7 @@ class Gate {
  private:
   const Access& access_;
   const std::chrono::milliseconds stall_timeout_;
+  const std::function<bool()> is_memory_short_;
   std::atomic<ModelHost*> host_ = nullptr;
 };
 

@@ -17,8 +17,8 @@ namespace {
 
 // What has a health of its own.
 std::vector<std::string> OwnServices() {
-  return {v1::InferenceService::service_full_name(), v1::KvCacheService::service_full_name(),
-          v1::ModelService::service_full_name()};
+  return {v1::AdminService::service_full_name(), v1::InferenceService::service_full_name(),
+          v1::KvCacheService::service_full_name(), v1::ModelService::service_full_name()};
 }
 
 std::vector<std::string> AllServices() {
@@ -89,10 +89,11 @@ class GrpcServer::Drain {
 
 GrpcServer::GrpcServer(const TransportOptions& options)
     : access_(options.access),
-      gate_(access_, options.limits.stall_timeout),
+      gate_(access_, options),
       inference_service_(gate_),
       model_service_(gate_),
       kv_cache_service_(gate_),
+      admin_service_(gate_, options.request_drain),
       reflection_service_(access_, AllServices()),
       credentials_(options.tls ? TlsCredentials(*options.tls) : grpc::InsecureServerCredentials()) {
   LogGrpcErrors();
@@ -106,6 +107,7 @@ GrpcServer::GrpcServer(const TransportOptions& options)
   builder.RegisterService(&inference_service_);
   builder.RegisterService(&model_service_);
   builder.RegisterService(&kv_cache_service_);
+  builder.RegisterService(&admin_service_);
   if (options.reflection) builder.RegisterService(&reflection_service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {

@@ -12,6 +12,7 @@
 #include "server/core/model_host.h"
 #include "server/core/transport_options.h"
 #include "server/grpc/access.h"
+#include "server/grpc/admin_service.h"
 #include "server/grpc/gate.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/kv_cache_service.h"
@@ -53,6 +54,7 @@ class GrpcServer {
   InferenceService inference_service_;
   ModelService model_service_;
   KvCacheService kv_cache_service_;
+  AdminService admin_service_;
   ReflectionService reflection_service_;
   std::string address_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // which the server asks while it lives

@@ -11,7 +11,7 @@ namespace triptych {
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  const Result<Entry> entry = gate_.EnterToCompute(*context);
   if (!entry.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(entry.error(), *context));
   }
@@ -25,7 +25,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,
                                                   const v1::ScoreRequest* message,
                                                   v1::ScoreResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  const Result<Entry> entry = gate_.EnterToCompute(*context);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto generation = entry.value().host.Score(FromProto(*message));
   if (generation.ok())

@@ -94,9 +94,9 @@ class CertificateFiles {
     if (!is_new_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     is_new_ = false;
     const grpc_ssl_pem_key_cert_pair pair{pem_.key.c_str(), pem_.certificate.c_str()};
-    const bool authenticates = options_.client_authority.has_value();
-    *config = grpc_ssl_server_certificate_config_create(
-        authenticates ? pem_.client_authority.c_str() : nullptr, &pair, 1);
+    // gRPC insists on an authority, also where no certificate is asked for that could lead to it.
+    const std::string& roots = options_.client_authority ? pem_.client_authority : pem_.certificate;
+    *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 

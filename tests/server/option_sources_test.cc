@@ -93,7 +93,9 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
       "model = \"file=/none\"\nlisten = \"file:1\"\nkv-cache-bytes = \"none\"\n"
       "dtype = \"none\"\nkv-dtype = \"none\"\nblock-positions = 0\nmax-batch-tokens = 0\n"
       "max-running = 0\nmax-waiting = 0\nexpand-from = \"none\"\nthreads = 0\ndrain-timeout = -1\n"
-      "log-level = \"none\"\nlog-format = \"none\"\n");
+      "log-level = \"none\"\nlog-format = \"none\"\ntls-cert = \"file\"\ntls-key = \"file\"\n"
+      "tls-client-ca = \"file\"\ntokens = \"file\"\ninsecure = false\nreflection = \"none\"\n"
+      "max-streams = 0\n");
   SetVariable("TRIPTYCH_CONFIG", config);
   SetVariable("TRIPTYCH_MODEL", "a=" + path_ + ",kv-cache-bytes=1MiB;b=" + path_);
   SetVariable("TRIPTYCH_LISTEN", "0.0.0.0:7");
@@ -109,11 +111,26 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   SetVariable("TRIPTYCH_DRAIN_TIMEOUT", "1.5");
   SetVariable("TRIPTYCH_LOG_LEVEL", "error");
   SetVariable("TRIPTYCH_LOG_FORMAT", "json");
+  SetVariable("TRIPTYCH_TLS_CERT", "cert");
+  SetVariable("TRIPTYCH_TLS_KEY", "key");
+  SetVariable("TRIPTYCH_TLS_CLIENT_CA", "ca");
+  SetVariable("TRIPTYCH_TOKENS", "tokens");
+  SetVariable("TRIPTYCH_INSECURE", "true");
+  SetVariable("TRIPTYCH_REFLECTION", "off");
+  SetVariable("TRIPTYCH_MAX_STREAMS", "7");
   const ServerOptions options = Parse({});
   ASSERT_EQ(options.models.size(), 2);
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(1 * kMiB, 3 * kMiB));
   EXPECT_EQ(options.transport.listen, "0.0.0.0:7");
+  ASSERT_TRUE(options.transport.tls.has_value());
+  EXPECT_EQ(options.transport.tls->certificate, "cert");
+  EXPECT_EQ(options.transport.tls->key, "key");
+  EXPECT_EQ(options.transport.tls->client_authority, "ca");
+  EXPECT_EQ(options.transport.access.tokens, "tokens");
+  EXPECT_TRUE(options.transport.access.insecure);
+  EXPECT_FALSE(options.transport.reflection);
+  EXPECT_EQ(options.transport.limits.max_streams, 7);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 12);

@@ -277,6 +277,11 @@ TEST_F(ServerOptionsTest, Defaults) {
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
   const ServerOptions& options = parsed.options;
   EXPECT_EQ(options.transport.listen, "127.0.0.1:50051");
+  EXPECT_FALSE(options.transport.tls.has_value());
+  EXPECT_FALSE(options.transport.access.tokens.has_value());
+  EXPECT_FALSE(options.transport.access.insecure);
+  EXPECT_TRUE(options.transport.reflection);
+  EXPECT_EQ(options.transport.limits.max_streams, 100);
   EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
   EXPECT_EQ(options.weight_format, std::nullopt);
   EXPECT_EQ(options.cache_format, std::nullopt);
@@ -295,6 +300,19 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "--model=b=" + path_ + ",kv-cache-bytes=1MiB",
                                "--listen",
                                "[::1]:0",
+                               "--tls-cert",
+                               "cert",
+                               "--tls-key",
+                               "key",
+                               "--tls-client-ca",
+                               "ca",
+                               "--tokens",
+                               "tokens",
+                               "--insecure",
+                               "--reflection",
+                               "off",
+                               "--max-streams",
+                               "5",
                                "--kv-cache-bytes",
                                "3MiB",
                                "--dtype",
@@ -328,6 +346,14 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
   EXPECT_EQ(options.transport.listen, "[::1]:0");
+  ASSERT_TRUE(options.transport.tls.has_value());
+  EXPECT_EQ(options.transport.tls->certificate, "cert");
+  EXPECT_EQ(options.transport.tls->key, "key");
+  EXPECT_EQ(options.transport.tls->client_authority, "ca");
+  EXPECT_EQ(options.transport.access.tokens, "tokens");
+  EXPECT_TRUE(options.transport.access.insecure);
+  EXPECT_FALSE(options.transport.reflection);
+  EXPECT_EQ(options.transport.limits.max_streams, 5);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 0);
@@ -372,15 +398,66 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
   const Parsed parsed = Parse({"--help"});
   EXPECT_EQ(parsed.exit_status, 0);
   EXPECT_THAT(parsed.err, IsEmpty());
-  for (const std::string flag :
-       {"--model", "--listen", "--kv-cache-bytes", "--dtype", "--kv-dtype", "--block-positions",
-        "--max-batch-tokens", "--max-running", "--max-waiting", "--threads", "--drain-timeout",
-        "--device", "--expand-from", "--log-level", "--log-format", "--config"}) {
+  for (const std::string flag : {"--model",
+                                 "--listen",
+                                 "--kv-cache-bytes",
+                                 "--dtype",
+                                 "--kv-dtype",
+                                 "--block-positions",
+                                 "--max-batch-tokens",
+                                 "--max-running",
+                                 "--max-waiting",
+                                 "--threads",
+                                 "--drain-timeout",
+                                 "--tls-cert",
+                                 "--tls-key",
+                                 "--tls-client-ca",
+                                 "--tokens",
+                                 "--insecure",
+                                 "--reflection",
+                                 "--max-streams",
+                                 "--device",
+                                 "--expand-from",
+                                 "--log-level",
+                                 "--log-format",
+                                 "--config"}) {
     EXPECT_THAT(parsed.out, HasSubstr(flag));
   }
   for (const std::string settings : {"kv-cache-bytes=SIZE", "attention=mha",
                                      "attention=gqa,groups=G", "attention=mla[,rank=R]"}) {
     EXPECT_THAT(parsed.out, HasSubstr(settings));
+  }
+}
+
+TEST_F(ServerOptionsTest, StrangersAreKeptOutUnlessTheyAreCalledIn) {
+  using Flags = std::vector<std::string>;
+  const Flags tls = {"--tls-cert", "cert", "--tls-key", "key"};
+  const Flags mutual = {"--tls-cert", "cert", "--tls-key", "key", "--tls-client-ca", "ca"};
+  const Flags tokens = {"--tokens", "tokens"};
+  const Flags both = {"--tls-cert", "cert", "--tls-key", "key", "--tokens", "tokens"};
+  const auto listens = [&](const std::string& address, const Flags& flags) {
+    Flags arguments = {"--model", "a=" + path_, "--listen", address};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Parsed parsed = Parse(arguments);
+    if (parsed.exit_status) {
+      EXPECT_EQ(parsed.err,
+                "triptych-server: --listen: " + address +
+                    " can be reached from other machines; allowed: 127.0.0.1, [::1] and localhost, "
+                    "others with --tls-cert, --tls-key and --tokens (or --tls-client-ca), or with "
+                    "--insecure\n");
+    }
+    return !parsed.exit_status;
+  };
+  for (const std::string own : {"127.0.0.1:1", "127.0.1.1:1", "localhost:1", "[::1]:1"}) {
+    for (const Flags& flags : {Flags(), tls, tokens, both, mutual}) {
+      EXPECT_TRUE(listens(own, flags)) << own;
+    }
+  }
+  for (const std::string other : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.org:1"}) {
+    for (const Flags& flags : {Flags(), tls, tokens}) EXPECT_FALSE(listens(other, flags)) << other;
+    for (const Flags& flags : {both, mutual, Flags{"--insecure"}}) {
+      EXPECT_TRUE(listens(other, flags)) << other;
+    }
   }
 }
 
@@ -412,6 +489,12 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--listen", ":50051"}, "--listen: \":50051\""},
       {{"--model", model, "--listen", "::1:50051"}, "--listen: \"::1:50051\""},
       {{"--model", model, "--listen", "[::1]"}, "--listen: \"[::1]\""},
+      {{"--model", model, "--tls-cert", "x"}, "--tls-key: is missing; allowed: with --tls-cert"},
+      {{"--model", model, "--tls-key", "x"}, "--tls-cert: is missing; allowed: with --tls-key"},
+      {{"--model", model, "--tls-client-ca", "x"}, "--tls-cert: is missing"},
+      {{"--model", model, "--reflection", "perhaps"}, "--reflection: perhaps not in {on,off}"},
+      {{"--model", model, "--max-streams", "0"}, "--max-streams"},
+      {{"--model", model, "--insecure=perhaps"}, "--insecure"},
       {{"--model", model, "--kv-cache-bytes", "x"}, "--kv-cache-bytes"},
       {{"--model", model, "--kv-cache-bytes", "-1"}, "--kv-cache-bytes"},
       {{"--model", model + ",kv-cache-bytes=2GiB"}, "--kv-cache-bytes"},

@@ -2,7 +2,6 @@
 
 #include <thread>
 
-#include "client/client.h"
 #include "server/server.h"
 #include "tests/support/random_model.h"
 
@@ -11,6 +10,7 @@ namespace {
 
 ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::path& directory) {
   ServerOptions options;
+  options.transport = test.transport;
   options.transport.listen = "127.0.0.1:0";
   for (const TestModel& model : test.models) {
     WriteRandomCheckpoint(directory / model.name, model.config);
@@ -65,10 +65,17 @@ void WriteRandomCheckpoint(const std::filesystem::path& directory, const ModelCo
   SaveCheckpoint(directory, config, RandomWeights(config, 1));
 }
 
+std::shared_ptr<grpc::Channel> OwnConnection(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    grpc::ChannelArguments arguments) {
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
 TestServer::TestServer(const TestServerOptions& options)
     : server_(std::make_unique<Server>(MakeOptions(options, directory_.path()))),
       address_(server_->address()) {
-  const auto channel = client::Connect(address_);
+  const auto channel = grpc::CreateChannel(address_, options.credentials);
   inference_ = v1::InferenceService::NewStub(channel);
   models_ = v1::ModelService::NewStub(channel);
   kv_cache_ = v1::KvCacheService::NewStub(channel);
