@@ -10,6 +10,7 @@
 #include "engine/backend/serving_model.h"
 #include "engine/base/formats.h"
 #include "engine/serving/engine.h"
+#include "server/core/admission.h"
 #include "server/core/transport_options.h"
 #include "server/logging.h"
 #include "server/option_values.h"
@@ -26,6 +27,7 @@ struct ServerOptions {
   std::string device = "cpu";  // of all models
   BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model
   EngineOptions engine;
+  AdmissionLimits admission;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
   std::string log_level = "info";

@@ -147,7 +147,7 @@ Server::Server(const ServerOptions& options) {
   transport.is_memory_short = [this] { return memory_gauge_.UnderPressure(); };
   grpc_server_ = std::make_unique<GrpcServer>(transport);
   address_ = grpc_server_->address();
-  host_ = std::make_unique<ModelHost>(LoadModels(options, context));
+  host_ = std::make_unique<ModelHost>(LoadModels(options, context), options.admission);
   grpc_server_->Serve(*host_);
 }
 

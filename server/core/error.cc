@@ -23,7 +23,8 @@ std::string Shorten(std::string_view text) {
 Error InvalidArgument(std::string field, std::string description) {
   return {.code = ErrorCode::kInvalidArgument,
           .description = std::move(description),
-          .field = std::move(field)};
+          .field = std::move(field),
+          .reason = "INVALID_FIELD"};
 }
 
 Error ModelNotFound(const std::string& name, const std::string& loaded) {
@@ -40,6 +41,34 @@ Error QueueFull() {
           .retry_delay = kRetryDelay};
 }
 
+Error QueueTimeout() {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = "the request waited too long for its turn",
+          .reason = "QUEUE_TIMEOUT",
+          .retry_delay = kRetryDelay};
+}
+
+Error ClientLimit(int64_t live, int64_t most) {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = fmt::format("the client has {} live requests; allowed: {}", live, most),
+          .reason = "CLIENT_LIMIT",
+          .retry_delay = kRetryDelay};
+}
+
+Error ClientRate(double rate, std::chrono::milliseconds delay) {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = fmt::format("the client sends more than {} requests a second", rate),
+          .reason = "CLIENT_RATE",
+          .retry_delay = delay};
+}
+
+Error StatisticsLimit(std::string_view calls, size_t most) {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = fmt::format("{} {} are live, and no more are allowed", most, calls),
+          .reason = "STATISTICS_LIMIT",
+          .retry_delay = kRetryDelay};
+}
+
 Error SlowReader(size_t unread_bytes) {
   return {.code = ErrorCode::kResourceExhausted,
           .description = fmt::format("the client does not read its stream: {} bytes are waiting",
@@ -47,16 +76,21 @@ Error SlowReader(size_t unread_bytes) {
           .reason = "SLOW_READER"};
 }
 
-Error ShuttingDown() {
-  return {.code = ErrorCode::kUnavailable, .description = "the server is shutting down"};
+Error Draining() {
+  return {.code = ErrorCode::kUnavailable,
+          .description = "the server is shutting down",
+          .reason = "DRAINING"};
 }
 
 Error Cancelled() {
-  return {.code = ErrorCode::kCancelled, .description = "the client cancelled the request"};
+  return {.code = ErrorCode::kCancelled,
+          .description = "the client cancelled the request",
+          .reason = "CANCELLED"};
 }
 
 Error Internal(std::string description) {
-  return {.code = ErrorCode::kInternal, .description = std::move(description)};
+  return {
+      .code = ErrorCode::kInternal, .description = std::move(description), .reason = "STEP_FAILED"};
 }
 
 Error Starting() {

@@ -16,7 +16,7 @@ namespace triptych {
 enum class ErrorCode {
   kInvalidArgument,    // a field of the request
   kNotFound,           // what it names is not here
-  kResourceExhausted,  // the queue, or the client's own buffer
+  kResourceExhausted,  // the queue, the client's share, or its own buffer
   kUnavailable,        // the server is shutting down
   kInternal,           // the model could not be computed
   kCancelled,          // the client is gone
@@ -31,7 +31,7 @@ struct Error {
   std::string description;
   // kInvalidArgument: the field's path, such as "sampling.top_p" or "stop[1]". Empty otherwise.
   std::string field = {};
-  // For programs, such as QUEUE_FULL; empty where the code says everything.
+  // For programs, such as QUEUE_FULL: one of those that inference.proto lists.
   std::string reason = {};
   std::map<std::string, std::string> metadata = {};  // of the reason
   // After which the same request may succeed.
@@ -46,9 +46,18 @@ Error InvalidArgument(std::string field, std::string description);
 // `loaded` lists the models that there are.
 Error ModelNotFound(const std::string& name, const std::string& loaded);
 Error QueueFull();
+Error QueueTimeout();
+// The client has `live` requests, which may be `most`.
+Error ClientLimit(int64_t live, int64_t most);
+// The client may send `rate` requests a second, and the next one after `delay`.
+Error ClientRate(double rate, std::chrono::milliseconds delay);
+// `most` calls of that kind are live, of all clients together.
+Error StatisticsLimit(std::string_view calls, size_t most);
 Error SlowReader(size_t unread_bytes);
-Error ShuttingDown();
+// The server ends, and takes no new requests.
+Error Draining();
 Error Cancelled();
+// A step of the model failed.
 Error Internal(std::string description);
 // Models are still being loaded.
 Error Starting();

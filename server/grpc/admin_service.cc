@@ -28,7 +28,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
     timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::seconds(asked.seconds()) + rest);
   }
-  response->set_live_requests(static_cast<int32_t>(entry.value().host.live_generations()));
+  response->set_live_requests(static_cast<int32_t>(entry.value().host.live_requests()));
   request_drain_(timeout, entry.value().caller.client);
   return FinishUnary(context, grpc::Status::OK);
 }

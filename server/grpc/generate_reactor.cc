@@ -25,9 +25,15 @@ void GenerateReactor::OnWriteDone(bool ok) {
 }
 
 void GenerateReactor::Advance() {
-  const Generation::Event event = generation_->Take();
+  Generation::Event event = generation_->Take();
+  if (std::holds_alternative<RequestAccepted>(event)) {
+    // Not before: a call that sent initial metadata is not tried again by gRPC.
+    context_.AddInitialMetadata(kRequestIdMetadata, generation_->id());
+    StartSendInitialMetadata();
+    event = generation_->Take();
+  }
   if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
-    message_ = ToProto(*chunk, generation_->id(), generation_->seed());
+    message_ = ToProto(*chunk, generation_->id());
     stall_alarm_->Begin();
     StartWrite(&message_);
   } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {

@@ -15,7 +15,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   if (!entry.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(entry.error(), *context));
   }
-  const auto generation = entry.value().host.Generate(FromProto(*message));
+  const auto generation = entry.value().host.Generate(FromProto(*message), entry.value().caller);
   if (!generation.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(generation.error(), *context));
   }
@@ -27,10 +27,9 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
                                                   v1::ScoreResponse* response) {
   const Result<Entry> entry = gate_.EnterToCompute(*context);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  const auto generation = entry.value().host.Score(FromProto(*message));
-  if (generation.ok())
-    return ScoreReactor::Start(generation.value(), *context, response, entry.value().stall_timeout);
-  return FinishUnary(context, ToStatus(generation.error(), *context));
+  const auto scoring = entry.value().host.Score(FromProto(*message), entry.value().caller);
+  if (!scoring.ok()) return FinishUnary(context, ToStatus(scoring.error(), *context));
+  return ScoreReactor::Start(scoring.value(), *context, response, entry.value().stall_timeout);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,

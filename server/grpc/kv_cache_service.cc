@@ -37,9 +37,9 @@ grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerCont
   const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  entry.value().host.ListSequences(FromProto(*message), [=](const Result<SequencePage>& page) {
-    Finish(page, *context, response, reactor);
-  });
+  entry.value().host.ListSequences(
+      FromProto(*message), entry.value().caller,
+      [=](const Result<SequencePage>& page) { Finish(page, *context, response, reactor); });
   return reactor;
 }
 

@@ -8,12 +8,14 @@
 namespace triptych {
 
 grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* context,
-                                                   const v1::ListModelsRequest*,
+                                                   const v1::ListModelsRequest* message,
                                                    v1::ListModelsResponse* response) {
   const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  for (const ServedModel& model : entry.value().host.models())
-    *response->add_models() = ToProto(model);
+  const Result<ModelPage> page = entry.value().host.ListModels(FromProto(*message));
+  if (!page.ok()) return FinishUnary(context, ToStatus(page.error(), *context));
+  for (const ServedModel& model : page.value().models) *response->add_models() = ToProto(model);
+  response->set_next_page_token(page.value().next_page_token);
   response->set_server_version(std::string(Version()));
   return FinishUnary(context, grpc::Status::OK);
 }
