@@ -22,9 +22,11 @@ using Headers = std::multimap<std::string, std::string>;
 
 inline Headers Bearer(const std::string& token) { return {{"authorization", "Bearer " + token}}; }
 
-// Sends one empty message. OK if anything comes back for it, and else what the call ended with.
-inline grpc::Status CallWithNothing(const std::shared_ptr<grpc::Channel>& channel,
-                                    const std::string& method, const Headers& headers = {}) {
+// Sends one message of those bytes. OK if anything comes back for it, and else what the call ended
+// with.
+inline grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel,
+                                  const std::string& method, const std::string& bytes,
+                                  const Headers& headers = {}) {
   grpc::GenericStub stub(channel);
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
@@ -41,8 +43,8 @@ inline grpc::Status CallWithNothing(const std::shared_ptr<grpc::Channel>& channe
   call->StartCall(nullptr);
   bool ok = done();
   if (ok) {
-    grpc::Slice nothing;
-    call->WriteLast(grpc::ByteBuffer(&nothing, 1), grpc::WriteOptions(), nullptr);
+    const grpc::Slice slice(bytes);
+    call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
     done();
     call->Read(&reply, nullptr);
     ok = done();
@@ -55,6 +57,11 @@ inline grpc::Status CallWithNothing(const std::shared_ptr<grpc::Channel>& channe
   while (done()) {
   }
   return ok ? grpc::Status::OK : status;
+}
+
+inline grpc::Status CallWithNothing(const std::shared_ptr<grpc::Channel>& channel,
+                                    const std::string& method, const Headers& headers = {}) {
+  return CallWithBytes(channel, method, "", headers);
 }
 
 // Full names such as "/package.Service/Method" of all that a server has, by reflection.

@@ -92,7 +92,9 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   const std::string config = WriteConfig(
       "model = \"file=/none\"\nlisten = \"file:1\"\nkv-cache-bytes = \"none\"\n"
       "dtype = \"none\"\nkv-dtype = \"none\"\nblock-positions = 0\nmax-batch-tokens = 0\n"
-      "max-running = 0\nmax-waiting = 0\nexpand-from = \"none\"\nthreads = 0\ndrain-timeout = -1\n"
+      "max-running = 0\nmax-waiting = 0\nmax-waiting-tokens = 0\nqueue-timeout = -1\n"
+      "prefix-cache = \"none\"\nmax-client-requests = -1\nclient-rate = -1\nstall-timeout = "
+      "0\nexpand-from = \"none\"\nthreads = 0\ndrain-timeout = -1\n"
       "log-level = \"none\"\nlog-format = \"none\"\ntls-cert = \"file\"\ntls-key = \"file\"\n"
       "tls-client-ca = \"file\"\ntokens = \"file\"\ninsecure = false\nreflection = \"none\"\n"
       "max-streams = 0\n");
@@ -106,6 +108,12 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   SetVariable("TRIPTYCH_MAX_BATCH_TOKENS", "128");
   SetVariable("TRIPTYCH_MAX_RUNNING", "5");
   SetVariable("TRIPTYCH_MAX_WAITING", "6");
+  SetVariable("TRIPTYCH_MAX_WAITING_TOKENS", "7");
+  SetVariable("TRIPTYCH_QUEUE_TIMEOUT", "0.25");
+  SetVariable("TRIPTYCH_PREFIX_CACHE", "off");
+  SetVariable("TRIPTYCH_MAX_CLIENT_REQUESTS", "8");
+  SetVariable("TRIPTYCH_CLIENT_RATE", "9.5");
+  SetVariable("TRIPTYCH_STALL_TIMEOUT", "10");
   SetVariable("TRIPTYCH_EXPAND_FROM", "12");
   SetVariable("TRIPTYCH_THREADS", "3");
   SetVariable("TRIPTYCH_DRAIN_TIMEOUT", "1.5");
@@ -138,6 +146,12 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 5);
   EXPECT_EQ(options.engine.max_waiting, 6);
+  EXPECT_EQ(options.engine.max_waiting_tokens, 7);
+  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(250));
+  EXPECT_FALSE(options.engine.prefix_cache);
+  EXPECT_EQ(options.admission.max_client_requests, 8);
+  EXPECT_EQ(options.admission.client_rate, 9.5);
+  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::seconds(10));
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(options.log_level, "error");

@@ -289,6 +289,11 @@ TEST_F(ServerOptionsTest, Defaults) {
   EXPECT_EQ(options.backend.expand_from, std::nullopt);
   EXPECT_GE(options.threads, 1);
   EXPECT_EQ(options.drain_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(0));
+  EXPECT_TRUE(options.engine.prefix_cache);
+  EXPECT_EQ(options.admission.max_client_requests, 512);
+  EXPECT_EQ(options.admission.client_rate, 0);
+  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::seconds(30));
   EXPECT_EQ(options.log_format, LogFormat::kText);
   ASSERT_EQ(options.models.size(), 1);
   EXPECT_EQ(options.models[0].name, "a");
@@ -331,6 +336,18 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "8",
                                "--max-waiting",
                                "9",
+                               "--max-waiting-tokens",
+                               "5000000000",
+                               "--queue-timeout",
+                               "1.5",
+                               "--prefix-cache",
+                               "off",
+                               "--max-client-requests",
+                               "0",
+                               "--client-rate",
+                               "0.5",
+                               "--stall-timeout",
+                               "0.1",
                                "--threads",
                                "3",
                                "--drain-timeout",
@@ -361,6 +378,12 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 8);
   EXPECT_EQ(options.engine.max_waiting, 9);
+  EXPECT_EQ(options.engine.max_waiting_tokens, 5'000'000'000);
+  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(1500));
+  EXPECT_FALSE(options.engine.prefix_cache);
+  EXPECT_EQ(options.admission.max_client_requests, 0);
+  EXPECT_EQ(options.admission.client_rate, 0.5);
+  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::milliseconds(100));
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(options.log_level, "error");
@@ -407,6 +430,12 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
                                  "--max-batch-tokens",
                                  "--max-running",
                                  "--max-waiting",
+                                 "--max-waiting-tokens",
+                                 "--queue-timeout",
+                                 "--prefix-cache",
+                                 "--max-client-requests",
+                                 "--client-rate",
+                                 "--stall-timeout",
                                  "--threads",
                                  "--drain-timeout",
                                  "--tls-cert",
@@ -518,6 +547,14 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--drain-timeout", "-1"}, "--drain-timeout"},
       {{"--model", model, "--drain-timeout", "nan"}, "--drain-timeout"},
       {{"--model", model, "--drain-timeout", "inf"}, "--drain-timeout"},
+      {{"--model", model, "--queue-timeout", "-1"}, "--queue-timeout"},
+      {{"--model", model, "--stall-timeout", "0"}, "--stall-timeout"},
+      {{"--model", model, "--prefix-cache", "true"}, "--prefix-cache"},
+      {{"--model", model, "--max-waiting-tokens", "0"}, "--max-waiting-tokens"},
+      {{"--model", model, "--max-client-requests", "-1"}, "--max-client-requests"},
+      {{"--model", model, "--client-rate", "-1"}, "--client-rate"},
+      {{"--model", model, "--client-rate", "0.0001"}, "--client-rate"},
+      {{"--model", model, "--client-rate", "nan"}, "--client-rate"},
       {{"--model", model, "--log-level", "loud"}, "--log-level"},
       {{"--model", model, "--log-format", "xml"}, "--log-format"},
       {{"--model", model, "--config", path_ + "/none.toml"},

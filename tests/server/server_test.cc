@@ -3,6 +3,7 @@
 #include <future>
 
 #include "tests/server/any_method.h"
+#include "tests/server/captured_log.h"
 #include "tests/server/test_server.h"
 
 namespace triptych {
@@ -98,6 +99,122 @@ TEST(ServerTest, AFullQueueSaysWhenToTryAgain) {
   EXPECT_TRUE(queued.Read());
 }
 
+TEST(ServerTest, ARequestsIdIsToldFirst) {
+  const TestServer server(OneEndlessModel());
+  GenerateCall first(server.inference(), Endless());
+  const std::string id = first.RequestId();
+  EXPECT_THAT(id, testing::MatchesRegex("[0-9a-f]{8}-[0-9]+"));
+  v1::ListSequencesResponse live;
+  ASSERT_TRUE(Call(server.kv_cache(), &v1::KvCacheService::Stub::ListSequences,
+                   v1::ListSequencesRequest(), &live)
+                  .ok());
+  ASSERT_EQ(live.sequences_size(), 1);
+  EXPECT_EQ(live.sequences(0).request_id(), id);
+  EXPECT_EQ(live.sequences(0).client(), "127.0.0.1") << "for admin, as who is on this machine is";
+  const auto second = Generate(server.inference(), Greedy("", "a", 1));
+  EXPECT_EQ(second->completion().request_id(), second->RequestId());
+  EXPECT_NE(second->RequestId(), id);
+}
+
+// What gRPC's own retries need: a call that has had initial metadata is not tried again.
+TEST(ServerTest, ARefusedCallIsTriedAgainByGrpc) {
+  const CapturedLog log;
+  const TestServer server({.models = {EndlessModel()}, .max_running = 1, .max_waiting = 1});
+  GenerateCall running(server.inference(), Endless());
+  ASSERT_TRUE(running.Read());
+  GenerateCall queued(server.inference(), Endless());
+  ASSERT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 1; }));
+  GenerateCall refused(server.inference(), Endless());
+  EXPECT_TRUE(IsError(refused.Finish(), StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL"));
+  EXPECT_EQ(refused.RequestId(), "");
+
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
+  arguments.SetServiceConfigJSON(R"({"methodConfig": [{
+      "name": [{"service": "triptych.v1.InferenceService"}],
+      "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "0.01s",
+                      "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]})");
+  const auto stub = v1::InferenceService::NewStub(
+      OwnConnection(server.address(), grpc::InsecureChannelCredentials(), arguments));
+  GenerateCall retried(*stub, Endless());
+  const auto refusals = [&] {
+    const std::string text = log.text();
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find("QUEUE_FULL", at)) != text.npos; ++at) ++count;
+    return count;
+  };
+  while (refusals() < 2) std::this_thread::yield();  // of the first attempt
+  queued.Cancel();
+  EXPECT_EQ(queued.Finish().error_code(), StatusCode::CANCELLED);
+  running.Cancel();
+  EXPECT_TRUE(retried.Read());
+  EXPECT_NE(retried.RequestId(), "");
+}
+
+TEST(ServerTest, OneClientsShareIsBounded) {
+  const TestServer server(
+      {.models = {EndlessModel()}, .admission = {.max_client_requests = 2, .client_rate = 0}});
+  GenerateCall first(server.inference(), Endless()), second(server.inference(), Endless());
+  ASSERT_TRUE(first.Read());
+  ASSERT_TRUE(second.Read());
+  GenerateCall refused(server.inference(), Endless());
+  EXPECT_TRUE(IsError(refused.Finish(), StatusCode::RESOURCE_EXHAUSTED, "CLIENT_LIMIT"));
+  EXPECT_NE(refused.Trailer("grpc-retry-pushback-ms"), "");
+  EXPECT_EQ(refused.RequestId(), "");
+  v1::ScoreRequest score;
+  score.add_inputs()->set_text("a");
+  v1::ScoreResponse response;
+  EXPECT_TRUE(IsError(Call(server.inference(), &Inference::Score, score, &response),
+                      StatusCode::RESOURCE_EXHAUSTED, "CLIENT_LIMIT"));
+}
+
+TEST(ServerTest, OneClientsRateIsBounded) {
+  const TestServer server(
+      {.models = {EndlessModel()}, .admission = {.max_client_requests = 0, .client_rate = 0.001}});
+  Generate(server.inference(), Greedy("", "a", 1));
+  GenerateCall refused(server.inference(), Greedy("", "a", 1));
+  const grpc::Status status = refused.Finish();
+  EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "CLIENT_RATE"));
+  // A thousand seconds, less what the test took.
+  EXPECT_GT(GetDetail<google::rpc::RetryInfo>(status)->retry_delay().seconds(), 800);
+  EXPECT_GT(std::stoll(refused.Trailer("grpc-retry-pushback-ms")), 800'000);
+}
+
+TEST(ServerTest, AScoreThatIsCancelledFreesAllItsInputs) {
+  const TestServer server({.models = {EndlessModel()}, .max_running = 1});
+  GenerateCall running(server.inference(), Endless());
+  ASSERT_TRUE(running.Read());
+  v1::ScoreRequest score;
+  for (int i = 0; i < 10; ++i) score.add_inputs()->set_text("a");
+  grpc::ClientContext context;
+  std::future<grpc::Status> ended = std::async(std::launch::async, [&] {
+    v1::ScoreResponse response;
+    return server.inference().Score(&context, score, &response);
+  });
+  ASSERT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 10; }));
+  context.TryCancel();
+  EXPECT_EQ(ended.get().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 0; }));
+}
+
+// What cannot be parsed never reaches a service: gRPC answers by itself, as the proto says.
+TEST(ServerTest, WhatIsNoMessageIsAnsweredByGrpc) {
+  const TestServer server(OneEndlessModel());
+  for (const std::string bytes : {std::string("\xff\xff\xff"), std::string("\x12\x01\xff")}) {
+    for (const std::string method : {"Generate", "Score", "Tokenize"}) {
+      const grpc::Status status =
+          CallWithBytes(OwnConnection(server.address()), "/triptych.v1.InferenceService/" + method,
+                        method == "Score" ? "\x12\x03\x0a\x01\xff" : bytes);
+      EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED) << status.error_message();
+      EXPECT_EQ(status.error_details(), "");
+    }
+  }
+  Generate(server.inference(), Greedy("", "a", 1));
+}
+
 TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
   TestServer server(OneEndlessModel());
   // The connection takes 64 KiB ahead of the reader, without growing by what it measures.
@@ -116,6 +233,8 @@ TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
   ASSERT_TRUE(server.WaitForStats("endless", IsIdle));
   const grpc::Status status = slow.Finish();
   EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "SLOW_READER"));
+  EXPECT_EQ(GetDetail<google::rpc::ErrorInfo>(status)->metadata().at("request_id"),
+            slow.RequestId());
   EXPECT_LT(std::ssize(slow.tokens()), kTokens);
 }
 

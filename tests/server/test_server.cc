@@ -10,6 +10,7 @@ namespace {
 
 ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::path& directory) {
   ServerOptions options;
+  options.admission = test.admission;
   options.transport = test.transport;
   options.transport.listen = "127.0.0.1:0";
   for (const TestModel& model : test.models) {
@@ -187,6 +188,13 @@ std::vector<v1::TokenLogprobs> GenerateCall::logprobs() const {
   return logprobs;
 }
 
+std::string GenerateCall::RequestId() {
+  if (!status_ && messages_.empty()) reader_->WaitForInitialMetadata();
+  const auto& metadata = context_.GetServerInitialMetadata();
+  const auto found = metadata.find("triptych-request-id");
+  return found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 std::string GenerateCall::Trailer(const std::string& name) const {
   const auto& trailers = context_.GetServerTrailingMetadata();
   const auto found = trailers.find(name);
@@ -217,6 +225,10 @@ testing::AssertionResult RefusesField(const grpc::Status& status, const std::str
     return testing::AssertionFailure()
            << "names " << violation.field() << " and says: " << status.error_message();
   }
+  const auto info = GetDetail<google::rpc::ErrorInfo>(status);
+  if (!info || info->reason() != "INVALID_FIELD" || info->domain() != "triptych.v1") {
+    return testing::AssertionFailure() << "no ErrorInfo of INVALID_FIELD";
+  }
   return testing::AssertionSuccess() << status.error_message();
 }
 
@@ -224,7 +236,7 @@ testing::AssertionResult IsError(const grpc::Status& status, grpc::StatusCode co
                                  const std::string& reason) {
   const auto detail = GetDetail<google::rpc::ErrorInfo>(status);
   if (status.error_code() == code && !status.error_message().empty() && detail &&
-      detail->reason() == reason && detail->domain() == "triptych") {
+      detail->reason() == reason && detail->domain() == "triptych.v1") {
     return testing::AssertionSuccess();
   }
   return testing::AssertionFailure()
