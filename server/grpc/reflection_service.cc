@@ -22,7 +22,7 @@ void NotFound(const std::string& what, ServerReflectionResponse& response) {
   response.mutable_error_response()->set_error_message(Quoted(what) + " is not known here");
 }
 
-// Adds the file after those that it imports, each once.
+// Adds the file, and then those that it imports, each once.
 void AddFile(const FileDescriptor& file, std::set<std::string>& added,
              grpc::reflection::v1alpha::FileDescriptorResponse& response) {
   if (!added.insert(std::string(file.name())).second) return;

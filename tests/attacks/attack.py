@@ -4,8 +4,8 @@
     tests/attacks/attack.py [--server PROGRAM] [--port PORT] [--seconds S] ATTACK...
     tests/attacks/attack.py --list
 
-For each attack a fresh server is started, with one model. A victim, a client with a connection of
-its own, generates tokens over and over: for --seconds before the attack and while it lasts. Printed
+For each attack a fresh server is started, with one model. A victim, a client with an address and
+a connection of its own, generates tokens over and over: for --seconds before the attack and while it lasts. Printed
 is a row of a table: the victim's tokens a second and the 99th percentile of the time between two of
 its messages, before and while; the most memory that the server held, and what it holds after; its
 processor time; and whether a new client is served after the attack.
@@ -31,10 +31,14 @@ STATS = "/triptych.v1.KvCacheService/GetKvCacheStats"
 HEALTH = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
+# What an attack that the server withstands may cost, at the most.
+MAX_MORE_MEGABYTES = 300
+MAX_THREADS = 64
+
 
 class Server:
     def __init__(self, program, port, descriptors=None):
-        limit = f"ulimit -n {descriptors}; " if descriptors else ""
+        limit = f"ulimit -Sn {descriptors}; " if descriptors else ""
         model = os.path.join(ROOT, "models", "shakespeare-mla")
         self.process = subprocess.Popen(
             ["bash", "-c", f'{limit}exec "$0" "$@"', program, "--model", f"mla={model}", "--listen",
@@ -44,6 +48,7 @@ class Server:
         for line in self.process.stdout:
             self.log.append(line)
             if "listening on" in line:
+                self.address = line.split("listening on ")[1].strip()
                 break
         else:
             raise SystemExit("".join(self.log))
@@ -102,7 +107,7 @@ class Victim(threading.Thread):
     def run(self):
         while not self.ended:
             try:
-                self.generate(h2.Connection(self.address, timeout=10))
+                self.generate(h2.Connection(self.address, timeout=10, source="127.0.0.2"))
             except OSError:
                 self.errors += 1
                 time.sleep(0.1)
@@ -279,8 +284,27 @@ def gzip_bomb(attack):
     return f"answers: status {codes[0]} and {codes[1]}"
 
 
-def idle_connections(attack, count=1015):
-    """1,015 connections that do nothing, where the system allows 1,024 descriptors at first."""
+def partial_messages(attack):
+    """50 KB of a message each on 100 calls of 100 connections, and never the rest."""
+    held = 0
+    for _ in range(100):
+        connection = attack.connect(timeout=2)
+        drain(connection)
+        try:
+            for i in range(100):
+                connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * i + 1,
+                                         h2.request_headers(GENERATE)),
+                                h2.frame(h2.DATA, 0, 2 * i + 1, struct.pack(">BI", 0, 60000)),
+                                *[h2.frame(h2.DATA, 0, 2 * i + 1, bytes(12500))] * 4)
+                held += 50_000
+        except OSError:
+            pass
+    attack.hold()
+    return f"{held >> 20} MiB were taken"
+
+
+def idle_connections(attack, count=1100):
+    """1,100 connections that do nothing, where 1,024 descriptors are allowed at first."""
     opened = 0
     for _ in range(count):
         try:
@@ -399,14 +423,15 @@ def slow_readers(attack):
     return "1000 streams"
 
 
-ATTACKS = [calls, health_calls, calls_on_connections, gzip_bomb, idle_connections, connections, rapid_reset, pings,
+ATTACKS = [calls, health_calls, calls_on_connections, gzip_bomb, partial_messages, idle_connections, connections, rapid_reset, pings,
            settings, continuations, long_string, reflections, slow_readers]
 
 
 def run(attack, options):
     name = attack.__name__
     server = Server(options.server, options.port, 1024 if attack is idle_connections else None)
-    address = f"127.0.0.1:{options.through or options.port}"
+    at_start = server.megabytes()
+    address = f"127.0.0.1:{options.through}" if options.through else server.address
     try:
         victim = Victim(address)
         time.sleep(1)
@@ -437,16 +462,29 @@ def run(attack, options):
           f"{errors} | {served} | {drained:.1f} |", flush=True)
     if options.log:
         sys.stderr.writelines(server.log[-options.log:])
+    failures = []
+    if served != "yes":
+        failures.append("a new client is not served")
+    if server.peak > at_start + MAX_MORE_MEGABYTES:
+        failures.append(f"memory grew from {at_start} MB to {server.peak} MB")
+    if threads > MAX_THREADS:
+        failures.append(f"there were {threads} threads")
+    for failure in failures if options.check else []:
+        print(f"{name}: {failure}", file=sys.stderr)
+    return not failures
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", default=os.path.join(ROOT, "build/release/bin/triptych-server"))
-    parser.add_argument("--port", type=int, default=50551)
+    parser.add_argument("--port", type=int, default=0,
+                        help="that the server listens on; the system chooses one if 0")
     parser.add_argument("--through", type=int)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--log", type=int, default=0, help="last lines of the server's log")
+    parser.add_argument("--check", action="store_true",
+                        help="fail unless the server serves after, within bounds of memory and threads")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help="all of them if none is named")
     options = parser.parse_args()
@@ -461,8 +499,9 @@ def main():
     print("| attack | did | tokens/s before | while | p99 gap before (ms) | while | longest (ms) | "
           "peak MB | after | CPU s | threads | victim's errors | serves after | drain s |")
     print("|---" * 14 + "|")
-    for name in options.attacks or known:
-        run(known[name], options)
+    held = [run(known[name], options) for name in options.attacks or known]
+    if options.check and not all(held):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -91,9 +91,9 @@ def fields(payload):
 class Connection:
     """A connection after its preface. What is not asked for is not done: nothing is acknowledged."""
 
-    def __init__(self, address, tls=None, window=None, timeout=30):
+    def __init__(self, address, tls=None, window=None, timeout=30, source="127.0.0.1"):
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=timeout)
+        self.socket = socket.create_connection((host, int(port)), timeout, (source, 0))
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         settings = b"" if window is None else struct.pack(">HI", 4, window)

@@ -4,6 +4,7 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/descriptor_database.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -87,14 +88,12 @@ inline std::vector<std::string> ListMethods(const std::shared_ptr<grpc::Channel>
     ServerReflectionRequest where;
     where.set_file_containing_symbol(service.name());
     const ServerReflectionResponse files = ask(where);
-    // What imports others comes before them.
-    google::protobuf::DescriptorPool pool;
-    const auto& protos = files.file_descriptor_response().file_descriptor_proto();
-    for (auto proto = protos.rbegin(); proto != protos.rend(); ++proto) {
+    google::protobuf::SimpleDescriptorDatabase files_by_name;
+    for (const std::string& proto : files.file_descriptor_response().file_descriptor_proto()) {
       google::protobuf::FileDescriptorProto file;
-      EXPECT_TRUE(file.ParseFromString(*proto));
-      pool.BuildFile(file);
+      EXPECT_TRUE(file.ParseFromString(proto) && files_by_name.Add(file));
     }
+    google::protobuf::DescriptorPool pool(&files_by_name);
     const auto* descriptor = pool.FindServiceByName(service.name());
     if (descriptor == nullptr) {
       ADD_FAILURE() << service.name() << " is listed and not described";

@@ -1,9 +1,13 @@
 // What a connection may take: each limit at its value and one past it. The table of limits is in
 // server/README.md.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <future>
 
-#include "engine/hosting/hosted_model.h"
 #include "server/core/model_host.h"
 #include "server/grpc/grpc_server.h"
 #include "tests/server/any_method.h"
@@ -44,21 +48,27 @@ bool ReadMore(GenerateCall& stream, size_t tokens) {
 }
 
 TEST(LimitsTest, StreamsOfAConnection) {
-  const TestServer server(OneEndlessModel({.max_streams = 3}));
+  TestServerOptions options = OneEndlessModel({.max_streams = 3});
+  options.max_running = 1;
+  const TestServer server(options);
+  GenerateCall running(server.inference(), Endless());
+  ASSERT_TRUE(running.Read());
   const auto stub = Inference(OwnConnection(server.address()));
-  std::vector<std::unique_ptr<GenerateCall>> streams;
-  for (int i = 0; i < 3; ++i) {
-    streams.push_back(std::make_unique<GenerateCall>(*stub, Endless()));
-    ASSERT_TRUE(streams.back()->Read());
-  }
+  std::vector<std::unique_ptr<GenerateCall>> waiting;
+  for (int i = 0; i < 3; ++i) waiting.push_back(std::make_unique<GenerateCall>(*stub, Endless()));
+  ASSERT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 3; }));
+  const auto tokenize = [&](std::chrono::milliseconds deadline) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
+    v1::TokenizeResponse response;
+    return stub->Tokenize(&context, {}, &response).error_code();
+  };
   // It is not sent before there is room.
-  GenerateCall one_more(*stub, Endless());
-  GenerateCall beside(*Inference(OwnConnection(server.address())), Endless());
-  ASSERT_TRUE(ReadMore(beside, 100));
-  EXPECT_EQ(server.Stats("endless").running_sequences(), 4);
-  streams[0]->Cancel();
-  EXPECT_EQ(streams[0]->Finish().error_code(), StatusCode::CANCELLED);
-  EXPECT_TRUE(one_more.Read());
+  EXPECT_EQ(tokenize(500ms), StatusCode::DEADLINE_EXCEEDED);
+  waiting[0]->Cancel();
+  EXPECT_EQ(waiting[0]->Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(tokenize(kForever), StatusCode::OK);
 }
 
 TEST(LimitsTest, BytesOfAMessage) {
@@ -142,31 +152,81 @@ TEST(LimitsTest, AnOldConnectionTakesNoNewCallsAndKeepsItsOwn) {
   EXPECT_TRUE(CallWithNothing(channel, "/triptych.v1.ModelService/ListModels").ok());
 }
 
-std::shared_ptr<grpc::Channel> Pinging(const TestServer& server,
-                                       std::chrono::milliseconds interval) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(interval.count()));
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  return OwnConnection(server.address(), grpc::InsecureChannelCredentials(), arguments);
+// A connection that says what gRPC's own clients do not.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& address) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in server{};
+    server.sin_family = AF_INET;
+    server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    server.sin_port = htons(std::stoi(address.substr(address.rfind(':') + 1)));
+    const timeval forever{.tv_sec = std::chrono::seconds(kForever).count(), .tv_usec = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof(forever));
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&server), sizeof(server)), 0);
+    Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    SendFrame(kSettings, "");
+  }
+  ~RawConnection() { close(socket_); }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+
+  void SendPing() { SendFrame(kPing, "12345678"); }
+  // False if the connection ends before; its GOAWAY is then what it said.
+  bool ReadPingAnswer() {
+    while (true) {
+      std::string header = Receive(9);
+      if (header.size() < 9) return false;
+      const auto byte = [&](int i) { return static_cast<unsigned char>(header[i]); };
+      const std::string payload = Receive(byte(0) << 16 | byte(1) << 8 | byte(2));
+      if (byte(3) == kPing && byte(4) == kAck) return true;
+      if (byte(3) == kGoAway) go_away_ = payload.substr(8);
+    }
+  }
+  const std::string& go_away() const { return go_away_; }
+
+ private:
+  static constexpr char kSettings = 4, kPing = 6, kGoAway = 7, kAck = 1;
+
+  void Send(const std::string& bytes) { send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void SendFrame(char kind, const std::string& payload) {
+    std::string frame(9, '\0');
+    frame[2] = static_cast<char>(payload.size());
+    frame[3] = kind;
+    Send(frame + payload);
+  }
+  std::string Receive(size_t size) {
+    std::string bytes(size, '\0');
+    const ssize_t received = size == 0 ? 0 : recv(socket_, bytes.data(), size, MSG_WAITALL);
+    bytes.resize(std::max<ssize_t>(received, 0));
+    return bytes;
+  }
+
+  const int socket_;
+  std::string go_away_;
+};
+
+TEST(LimitsTest, PingsThatComeTooOften) {
+  const TestServer server(OneEndlessModel({.min_ping_interval = 1h}));
+  RawConnection connection(server.address());
+  for (int i = 0; i < 3; ++i) {  // one is welcome, and two more are forgiven
+    connection.SendPing();
+    EXPECT_TRUE(connection.ReadPingAnswer()) << i;
+  }
+  connection.SendPing();
+  while (connection.ReadPingAnswer()) {
+  }
+  EXPECT_EQ(connection.go_away(), "too_many_pings");
 }
 
-// A request that waits hears nothing for long: the client's pings are all that goes on.
-TEST(LimitsTest, PingsOfAWaitingClient) {
-  TestServerOptions options = OneEndlessModel({.min_ping_interval = 100ms});
-  options.max_running = 1;
-  const TestServer server(options);
-  GenerateCall running(server.inference(), Endless());
-  ASSERT_TRUE(running.Read());
-  GenerateCall patient(*Inference(Pinging(server, 300ms)), Endless());
-  GenerateCall hasty(*Inference(Pinging(server, 20ms)), Endless());
-  const grpc::Status status = hasty.Finish();
-  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_THAT(status.error_message(), HasSubstr("Too many pings"));
-  // The patient one pings ten times more, and its turn comes.
-  std::this_thread::sleep_for(3s);
-  running.Cancel();
-  EXPECT_TRUE(patient.Read());
+TEST(LimitsTest, PingsInGoodTime) {
+  const TestServer server(OneEndlessModel({.min_ping_interval = 1ms}));
+  RawConnection connection(server.address());
+  for (int i = 0; i < 20; ++i) {
+    connection.SendPing();
+    EXPECT_TRUE(connection.ReadPingAnswer()) << i;
+    std::this_thread::sleep_for(2ms);
+  }
+  EXPECT_EQ(connection.go_away(), "");
 }
 
 TEST(LimitsTest, AClientThatTakesNothingIsGivenUp) {
@@ -227,7 +287,7 @@ TEST(LimitsTest, WithoutMemoryRequestsThatComputeAreRefused) {
   TransportOptions options;
   options.listen = "127.0.0.1:0";
   options.is_memory_short = [&] { return is_short.load(); };
-  ModelHost host({});  // of no model: every request is refused in the end
+  ModelHost host({}, {});  // of no model: every request is refused in the end
   GrpcServer server(options);
   server.Serve(host);
   const auto inference = Inference(OwnConnection(server.address()));
