@@ -2,13 +2,18 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "server/options.h"
@@ -18,8 +23,9 @@ namespace {
 
 // Signals are handled and not waited for by sigwait: a BLAS starts threads before main that block
 // none, and one that came while nobody waits would end the process through those.
-sem_t signals_taken;
-std::atomic<int> last_signal = 0;
+sem_t first_signal, second_signals;
+std::atomic<int> signals = 0;
+std::atomic<int> last_signal = 0;  // 0: a client asked
 std::atomic<bool> listens = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
@@ -28,13 +34,33 @@ void TakeSignal(int signal) {
   if (!listens) _exit(128 + signal);
   const int saved_errno = errno;
   last_signal = signal;
-  sem_post(&signals_taken);
+  sem_post(signals++ == 0 ? &first_signal : &second_signals);
   errno = saved_errno;
 }
 
-void AwaitSignal() {
-  while (sem_wait(&signals_taken) != 0) {  // interrupted by the handler itself
+std::atomic<int64_t> asked_drain_ms = -1;  // the server's own time if negative
+
+// As the first signal does; a drain that has begun goes on.
+void Drain(std::optional<std::chrono::milliseconds> timeout, const std::string& client) {
+  int none = 0;
+  if (!signals.compare_exchange_strong(none, 1)) return;
+  spdlog::info("{} asked for a drain", client);
+  if (timeout) asked_drain_ms = timeout->count();
+  sem_post(&first_signal);
+}
+
+void AwaitSignal(sem_t& taken) {
+  while (sem_wait(&taken) != 0) {  // interrupted by the handler itself
   }
+}
+
+// Each connection takes a descriptor, and gRPC 1.51 does not listen any more once it was refused
+// one.
+void RaiseDescriptorLimit() {
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int Fail(const char* error) {
@@ -45,7 +71,9 @@ int Fail(const char* error) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  sem_init(&signals_taken, /*pshared=*/0, /*value=*/0);
+  for (sem_t* taken : {&first_signal, &second_signals}) {
+    sem_init(taken, /*pshared=*/0, /*value=*/0);
+  }
   struct sigaction action {};
   action.sa_handler = TakeSignal;
   action.sa_flags = SA_RESTART;
@@ -53,25 +81,31 @@ int main(int argc, char** argv) {
   // Whoever reads the log may end first: `triptych-server | tee log` at Ctrl-C.
   signal(SIGPIPE, SIG_IGN);
 
-  // gRPC's own log would break the one line that an error gets.
-  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   triptych::ServerOptions options;
   if (const auto status = triptych::ParseServerOptions(argc, argv, &options)) return *status;
   triptych::SetUpLogging(options.log_format, options.log_level);
+  RaiseDescriptorLimit();
 
   try {
-    triptych::Server server(options);
-    listens = true;
-    spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
-    AwaitSignal();
-    spdlog::info("{}: draining for at most {} s", last_signal == SIGINT ? "SIGINT" : "SIGTERM",
-                 static_cast<double>(options.drain_timeout.count()) / 1000);
-    std::thread([] {
-      AwaitSignal();
+    // Before clients can connect: a system at its limit may have no thread left when it is needed.
+    std::thread second_signal([] {
+      AwaitSignal(second_signals);
       spdlog::warn("a second signal: stopping at once");
       spdlog::default_logger()->flush();
       _exit(EXIT_FAILURE);
-    }).detach();
+    });
+    second_signal.detach();
+    options.transport.request_drain = Drain;
+    triptych::Server server(options);
+    listens = true;
+    spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
+    AwaitSignal(first_signal);
+    if (asked_drain_ms >= 0) options.drain_timeout = std::chrono::milliseconds(asked_drain_ms);
+    const char* cause = last_signal == SIGINT    ? "SIGINT"
+                        : last_signal == SIGTERM ? "SIGTERM"
+                                                 : "AdminService.Drain";
+    spdlog::info("{}: draining for at most {} s", cause,
+                 static_cast<double>(options.drain_timeout.count()) / 1000);
     if (server.Shutdown(options.drain_timeout)) {
       spdlog::info("drained; bye");
     } else {

@@ -171,4 +171,10 @@ void CheckAddress(const std::string& text) {
          text);
 }
 
+bool IsLoopbackHost(const std::string& host) {
+  if (host == "localhost" || host == "[::1]") return true;
+  // A name may begin with 127. as well: only an address is made of digits and dots.
+  return host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos;
+}
+
 }  // namespace triptych

@@ -10,7 +10,9 @@
 #include <set>
 #include <stdexcept>
 
+#include "engine/base/address.h"
 #include "engine/base/environment.h"
+#include "engine/base/quoted.h"
 #include "engine/base/version.h"
 #include "engine/hosting/hosted_model.h"
 
@@ -28,8 +30,8 @@ constexpr int64_t kServerBytes = int64_t{96} << 20;
 struct Texts {
   std::vector<std::string> models;
   std::string kv_cache_bytes;
-  double drain_seconds = 30;
   std::string log_format = "text";
+  std::string tls_cert, tls_key, tls_client_ca, tokens;
 };
 
 // A flag's check in CLI11's form: empty if `parse` accepts the text.
@@ -45,6 +47,35 @@ CLI::Validator Parses(const std::string& description, Parse parse) {
         return std::string();
       },
       description);
+}
+
+// An option of that many seconds, from `low` to a day; its default is `value`.
+void AddSeconds(CLI::App& app, const std::string& flag, std::chrono::milliseconds& value,
+                double low, const std::string& help) {
+  constexpr double kDay = 86400;
+  const auto check = [=](const std::string& text) {
+    double seconds = 0;
+    if (!CLI::detail::lexical_cast(text, seconds) || !(seconds >= low && seconds <= kDay)) {
+      throw std::invalid_argument(
+          fmt::format("is {}; allowed: {} to {} seconds", Quoted(text), low, kDay));
+    }
+  };
+  app.add_option_function<double>(
+         flag,
+         [&value](double seconds) {
+           value = std::chrono::milliseconds(std::llround(seconds * 1000));
+         },
+         help)
+      ->check(Parses("SECONDS", check))
+      ->default_str(fmt::format("{}", static_cast<double>(value.count()) / 1000));
+}
+
+// An option that is on or off; its default is `value`.
+void AddSwitch(CLI::App& app, const std::string& flag, bool& value, const std::string& help) {
+  app.add_option_function<std::string>(
+         flag, [&value](const std::string& text) { value = text == "on"; }, "on or off: " + help)
+      ->check(CLI::IsMember({"on", "off"}))
+      ->default_str(value ? "on" : "off");
 }
 
 // The environment variable that sets an option: TRIPTYCH_DRAIN_TIMEOUT for drain-timeout.
@@ -76,7 +107,7 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
       ->delimiter(';')
       ->check(Parses("NAME=DIR",
                      [=](const std::string& text) { ParseModelOptions(text, memory_bytes); }));
-  app.add_option("--listen", options.listen, "HOST:PORT; port 0 lets the system choose")
+  app.add_option("--listen", options.transport.listen, "HOST:PORT; port 0 lets the system choose")
       ->check(Parses("HOST:PORT", CheckAddress))
       ->capture_default_str();
   texts.kv_cache_bytes = parse_size(kDefaultKvCacheShare) < parse_size(kDefaultKvCacheBytes)
@@ -127,6 +158,56 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
   add_count("--max-running", engine.max_running, 1 << 16,
             "sequences of one model that run at once");
   add_count("--max-waiting", engine.max_waiting, 1 << 20, "requests of one model that may queue");
+  add_count("--max-waiting-tokens", engine.max_waiting_tokens, int64_t{1} << 40,
+            "tokens that their prompts may have together");
+  AddSeconds(app, "--queue-timeout", engine.queue_timeout, 0,
+             "seconds after which a request that still queues is refused; 0: never");
+  AddSwitch(app, "--prefix-cache", engine.prefix_cache,
+            "requests share what is cached of prompts that begin alike");
+}
+
+// What one client may take.
+void DeclareShares(CLI::App& app, ServerOptions& options) {
+  app.add_option("--max-client-requests", options.admission.max_client_requests,
+                 "live requests of one client; 0: as many as it likes")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--client-rate", options.admission.client_rate,
+                 "requests that one client may send in a second, or at once; 0: any")
+      ->check(Parses("RATE",
+                     [](const std::string& text) {
+                       double rate = 0;
+                       if (!CLI::detail::lexical_cast(text, rate) || !(rate >= 0 && rate <= 1e6) ||
+                           (rate > 0 && rate < 1e-3)) {
+                         throw std::invalid_argument("is " + Quoted(text) +
+                                                     "; allowed: 0, and 0.001 to 1000000");
+                       }
+                     }))
+      ->capture_default_str();
+  AddSeconds(app, "--stall-timeout", options.transport.limits.stall_timeout, 0.1,
+             "seconds after which a client that takes nothing of its stream loses it");
+}
+
+// Who is let in.
+void DeclareAccess(CLI::App& app, ServerOptions& options, Texts& texts) {
+  app.add_option("--tls-cert", texts.tls_cert,
+                 "PEM file of the server's certificate and those that lead to its authority; read "
+                 "anew when it changes, as are the three below");
+  app.add_option("--tls-key", texts.tls_key, "PEM file of its private key");
+  app.add_option("--tls-client-ca", texts.tls_client_ca,
+                 "PEM file of the authorities that clients' certificates must lead to (mutual TLS) "
+                 "[clients need none]");
+  app.add_option("--tokens", texts.tokens,
+                 "file with lines of NAME SCOPE[,SCOPE...] SHA256HEX: the bearer tokens that are "
+                 "let in, and to what: inference, statistics, admin [no token is asked for]");
+  app.add_flag("--insecure", options.transport.access.insecure,
+               "listen beyond this machine without TLS and without knowing who calls");
+  AddSwitch(app, "--reflection", options.transport.reflection,
+            "tells clients the services' messages");
+  app.add_option("--max-streams", options.transport.limits.max_streams,
+                 "calls at once on one connection")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
 }
 
 // How the process runs, ends and logs.
@@ -136,10 +217,8 @@ void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& op
   app.add_option("--threads", options.threads, "compute threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--drain-timeout", texts.drain_seconds,
-                 "seconds that live requests get to end after SIGTERM or Ctrl-C")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->capture_default_str();
+  AddSeconds(app, "--drain-timeout", options.drain_timeout, 0,
+             "seconds that live requests get to end after SIGTERM or Ctrl-C");
   app.add_option("--log-level", options.log_level, "least severe level to log")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
@@ -171,11 +250,15 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
       throw CLI::ValidationError("--model", "names " + options.models.back().name + " twice");
     }
   }
-  if (std::isnan(texts.drain_seconds)) {  // which a range check lets pass
-    throw CLI::ValidationError("--drain-timeout", "is not a number of seconds");
-  }
-  options.drain_timeout = std::chrono::milliseconds(std::llround(texts.drain_seconds * 1000));
   options.log_format = texts.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+
+  TransportOptions& transport = options.transport;
+  if (!texts.tls_cert.empty() || !texts.tls_key.empty() || !texts.tls_client_ca.empty()) {
+    transport.tls =
+        TlsOptions{.certificate = texts.tls_cert, .key = texts.tls_key, .client_authority = {}};
+    if (!texts.tls_client_ca.empty()) transport.tls->client_authority = texts.tls_client_ca;
+  }
+  if (!texts.tokens.empty()) transport.access.tokens = texts.tokens;
 
   options.kv_cache_bytes = ParseByteSize(texts.kv_cache_bytes, available.memory_bytes);
   if (options.kv_cache_bytes > available.memory_bytes - kServerBytes) {
@@ -185,6 +268,29 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
                     "itself needs {}",
                     texts.kv_cache_bytes, options.kv_cache_bytes, available.memory_bytes,
                     kServerBytes));
+  }
+}
+
+// Throws CLI::ValidationError unless TLS is whole, and strangers are kept out or called in.
+void CheckWhoIsLetIn(const TransportOptions& transport) {
+  const std::optional<TlsOptions>& tls = transport.tls;
+  if (tls && tls->certificate.empty()) {
+    throw CLI::ValidationError("--tls-cert",
+                               "is missing; allowed: with --tls-key and its "
+                               "certificate");
+  }
+  if (tls && tls->key.empty()) {
+    throw CLI::ValidationError("--tls-key", "is missing; allowed: with --tls-cert and its key");
+  }
+  const bool knows_callers = transport.access.tokens || (tls && tls->client_authority);
+  if (!IsLoopbackHost(ParseAddress(transport.listen)->host) && !transport.access.insecure &&
+      !(tls && knows_callers)) {
+    throw CLI::ValidationError(
+        "--listen",
+        fmt::format("{} can be reached from other machines; allowed: 127.0.0.1, [::1] and "
+                    "localhost, others with --tls-cert, --tls-key and --tokens (or "
+                    "--tls-client-ca), or with --insecure",
+                    transport.listen));
   }
 }
 
@@ -201,6 +307,7 @@ void CheckTogether(const ServerOptions& options) {
         fmt::format("{} exceeds --max-batch-tokens {}, in which every running sequence needs a row",
                     options.engine.max_running, options.engine.max_batch_tokens));
   }
+  CheckWhoIsLetIn(options.transport);
 }
 
 }  // namespace
@@ -245,6 +352,8 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   DeclareHosting(app, available, *options, texts);
   DeclareCompute(app, *options);
   DeclareScheduling(app, *options);
+  DeclareShares(app, *options);
+  DeclareAccess(app, *options, texts);
   DeclareProcess(app, available, *options, texts);
 
   const auto refuse = [](const std::string& error) {

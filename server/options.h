@@ -10,6 +10,8 @@
 #include "engine/backend/serving_model.h"
 #include "engine/base/formats.h"
 #include "engine/serving/engine.h"
+#include "server/core/admission.h"
+#include "server/core/transport_options.h"
 #include "server/logging.h"
 #include "server/option_values.h"
 #include "server/resources.h"
@@ -17,8 +19,7 @@
 namespace triptych {
 
 struct ServerOptions {
-  // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
-  std::string listen = "127.0.0.1:50051";
+  TransportOptions transport;
   std::vector<ModelOptions> models;
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<WeightFormat> weight_format;
@@ -26,6 +27,7 @@ struct ServerOptions {
   std::string device = "cpu";  // of all models
   BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model
   EngineOptions engine;
+  AdmissionLimits admission;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
   std::string log_level = "info";

@@ -3,6 +3,7 @@
 #ifdef __linux__
 #include <sched.h>
 #endif
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "engine/base/parse.h"
@@ -80,23 +82,20 @@ void LowerToGroup(const fs::path& directory, Resources& resources) {
   }
 }
 
-}  // namespace
-
-Resources MachineResources() {
-  Resources machine;
-  machine.cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-#ifdef __linux__
-  cpu_set_t cpus;
-  // Fails where the machine has more CPUs than cpu_set_t holds.
-  if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) machine.cpus = CPU_COUNT(&cpus);
-#endif
-  machine.cpus = std::max(machine.cpus, 1);
-  machine.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  return machine;
+// The value after a field's name in a file of lines of NAME VALUE.
+std::optional<int64_t> ReadField(const fs::path& file, const std::string& name) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string first, value;
+    if (words >> first >> value && first == name) return ParseNumber<int64_t>(value);
+  }
+  return std::nullopt;
 }
 
-Resources WithinCgroups(Resources machine, const fs::path& root) {
-  Resources resources = machine;
+// Where the files are of the groups that this process is in and of those above them.
+std::vector<fs::path> GroupDirectories(const fs::path& root) {
+  std::vector<fs::path> directories;
   std::ifstream groups(root / "proc/self/cgroup");
   // Lines of HIERARCHY:CONTROLLERS:PATH; version 2 names no controllers, version 1 several with
   // commas between.
@@ -121,17 +120,78 @@ Resources WithinCgroups(Resources machine, const fs::path& root) {
     // from there: then the mount alone counts.
     for (const fs::path& mount : mounts) {
       fs::path directory = mount;
-      LowerToGroup(directory, resources);
+      directories.push_back(directory);
       for (const fs::path& part : fs::path(line.substr(second + 1)).relative_path()) {
         if (part == "..") break;  // a group outside of what is mounted
         directory /= part;
-        LowerToGroup(directory, resources);
+        directories.push_back(directory);
       }
     }
   }
+  return directories;
+}
+
+}  // namespace
+
+Resources MachineResources() {
+  Resources machine;
+  machine.cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+#ifdef __linux__
+  cpu_set_t cpus;
+  // Fails where the machine has more CPUs than cpu_set_t holds.
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) machine.cpus = CPU_COUNT(&cpus);
+#endif
+  machine.cpus = std::max(machine.cpus, 1);
+  machine.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return machine;
+}
+
+Resources WithinCgroups(Resources machine, const fs::path& root) {
+  Resources resources = machine;
+  for (const fs::path& directory : GroupDirectories(root)) LowerToGroup(directory, resources);
   return resources;
 }
 
 Resources AvailableResources() { return WithinCgroups(MachineResources(), "/"); }
+
+std::optional<int64_t> MemoryLeft(const fs::path& root) {
+  std::optional<int64_t> left;
+  const auto lower = [&](int64_t bytes) { left = std::min(left.value_or(bytes), bytes); };
+  if (const auto available = ReadField(root / "proc/meminfo", "MemAvailable:")) {
+    lower(*available * 1024);
+  }
+  for (const fs::path& directory : GroupDirectories(root)) {
+    for (const auto& [limit_file, usage_file, prefix] :
+         {std::tuple{"memory.max", "memory.current", ""},
+          std::tuple{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"}}) {
+      const auto limit = ReadPositive(directory / limit_file);
+      const auto usage = ReadPositive(directory / usage_file);
+      if (!limit || !usage) continue;
+      int64_t files = 0;
+      for (const char* list : {"active_file", "inactive_file"}) {
+        files += ReadField(directory / "memory.stat", std::string(prefix) + list).value_or(0);
+      }
+      lower(*limit - std::max<int64_t>(*usage - files, 0));
+    }
+  }
+  return left;
+}
+
+bool MemoryGauge::UnderPressure() {
+  const MutexLock lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (looked_ == std::chrono::steady_clock::time_point() || now - looked_ >= kInterval) {
+    looked_ = now;
+    const std::optional<int64_t> left = MemoryLeft(root_);
+    const bool was_under_pressure = std::exchange(under_pressure_, left && *left < kHeadRoom);
+    if (under_pressure_ && !was_under_pressure) {
+      spdlog::warn("memory is short: {} bytes are left; requests are refused below {}", *left,
+                   kHeadRoom);
+    } else if (!under_pressure_ && was_under_pressure) {
+      spdlog::info("memory is no longer short");
+    }
+  }
+  return under_pressure_;
+}
 
 }  // namespace triptych

@@ -2,8 +2,13 @@
 #ifndef TRIPTYCH_SERVER_RESOURCES_H_
 #define TRIPTYCH_SERVER_RESOURCES_H_
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "engine/base/mutex.h"
 
 namespace triptych {
 
@@ -22,6 +27,32 @@ Resources WithinCgroups(Resources machine, const std::filesystem::path& root);
 
 // What this process may use.
 Resources AvailableResources();
+
+// How much more this process may take before the system ends it: the least of what the machine has
+// available and what each control group has left of its limit. Memory that only holds files does
+// not count as taken, since it is given back when it is needed. `root` as above; nothing if nothing
+// says.
+std::optional<int64_t> MemoryLeft(const std::filesystem::path& root = "/");
+
+// Whether memory is short, asked by every request. Thread-safe.
+class MemoryGauge {
+ public:
+  // What must be left for requests that run already, and for what the transport buffers.
+  static constexpr int64_t kHeadRoom = int64_t{64} << 20;
+
+  explicit MemoryGauge(std::filesystem::path root = "/") : root_(std::move(root)) {}
+
+  // Looks at most once in kInterval.
+  bool UnderPressure() TRIPTYCH_EXCLUDES(mutex_);
+
+  static constexpr std::chrono::milliseconds kInterval{100};
+
+ private:
+  const std::filesystem::path root_;
+  Mutex mutex_;
+  std::chrono::steady_clock::time_point looked_ TRIPTYCH_GUARDED_BY(mutex_);
+  bool under_pressure_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+};
 
 }  // namespace triptych
 

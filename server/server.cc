@@ -3,8 +3,14 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
+#include <optional>
+#include <system_error>
+#include <utility>
 
+#include "engine/base/error.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
 #include "server/core/model_host.h"
@@ -13,8 +19,14 @@
 namespace triptych {
 namespace {
 
-// What is left to calls after their requests have ended: enough to send a status.
+// What is left to connections after their requests have ended: enough for clients to close them.
 constexpr std::chrono::seconds kCloseTimeout{1};
+
+// Four prompts of the whole context, as a request to score several may bring: a position is a token
+// id, of at most 5 bytes, or text, seldom of more than 8. What is beside prompts fits in the rest.
+constexpr int64_t kBytesPerPosition = 4 * 8;
+constexpr int64_t kBytesBesidePrompt = 64 << 10;
+constexpr int64_t kMaxMessageBytes = 64 << 20;
 
 // LoadHostedModel, but what is wrong with the cache names the model too.
 HostedModel Load(const HostOptions& options, const std::shared_ptr<KernelContext>& context) {
@@ -23,6 +35,25 @@ HostedModel Load(const HostOptions& options, const std::shared_ptr<KernelContext
   } catch (const LoadError& e) {
     throw LoadError("model " + options.name + ": " + e.what());
   }
+}
+
+// What a model is, before a host runs its engine.
+ServedModel Describe(const HostedModel& hosted) {
+  ServedModel model{.name = hosted.name,
+                    .config = hosted.config,
+                    .config_json = ToJson(hosted.config),
+                    .converted_from = hosted.converted_from,
+                    .weight_format = hosted.weight_format,
+                    .cache_format = hosted.cache_format,
+                    .parameters = hosted.parameters,
+                    .parameter_bytes = hosted.parameter_bytes,
+                    .latent_forms = {},
+                    .expand_from = hosted.info.expand_from,
+                    .geometry = hosted.info.geometry,
+                    .pool_positions = hosted.info.pool_positions(),
+                    .tokenizer = hosted.tokenizer};
+  for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
+  return model;
 }
 
 // How MLA attends, for the end of a model's log line; empty for other kinds.
@@ -48,11 +79,46 @@ void LogModel(const ServedModel& model) {
                HowLatentAttends(model));
 }
 
+// `options`, with room for the messages of the longest context there is.
+TransportOptions WithMessageSize(const ServerOptions& options) {
+  TransportOptions transport = options.transport;
+  for (const ModelOptions& model : options.models) {
+    int64_t positions = 0;
+    try {
+      positions = ReadModelConfig(model.directory / kConfigFile).max_position_embeddings;
+    } catch (const LoadError& e) {
+      throw LoadError("model " + model.name + ": " + e.what());
+    }
+    const int64_t bytes = kBytesBesidePrompt + positions * kBytesPerPosition;
+    transport.limits.max_message_bytes =
+        std::max(transport.limits.max_message_bytes, std::min(bytes, kMaxMessageBytes));
+  }
+  return transport;
+}
+
+// Throws LoadError unless there is memory for a model's cache and weights. A system that promises
+// more memory than it has would end the process later, in the middle of requests.
+void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes) {
+  const std::optional<int64_t> left = MemoryLeft();
+  int64_t weights = 0;
+  std::error_code error;  // what cannot be read is said where it is loaded
+  for (const auto& file : std::filesystem::directory_iterator(model.directory, error)) {
+    if (file.path().extension() != ".safetensors") continue;
+    const uintmax_t bytes = file.file_size(error);
+    if (!error) weights += static_cast<int64_t>(bytes);
+  }
+  if (!left || kv_cache_bytes <= *left - weights - MemoryGauge::kHeadRoom) return;
+  throw LoadError(fmt::format(
+      "model {}: does not fit: its cache takes {} bytes, its weights about {}, and {} are to stay "
+      "free; {} bytes of memory are left",
+      model.name, kv_cache_bytes, weights, MemoryGauge::kHeadRoom, *left));
+}
+
 // Logs each model when it is loaded.
-std::vector<HostedModel> LoadModels(const ServerOptions& options) {
+std::vector<ServedEngine> LoadModels(const ServerOptions& options,
+                                     const std::shared_ptr<KernelContext>& context) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
-  const auto context = std::make_shared<KernelContext>(options.threads);
-  std::vector<HostedModel> models;
+  std::vector<ServedEngine> served;
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
                      .directory = options.models[i].directory,
@@ -63,26 +129,36 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
                      .conversion = options.models[i].conversion,
                      .device = options.device};
     host.backend.kv_cache_bytes = kv_cache_bytes[i];
-    LogModel(Describe(models.emplace_back(Load(host, context))));
+    if (options.device == "cpu") CheckMemory(options.models[i], kv_cache_bytes[i]);
+    HostedModel hosted = Load(host, context);
+    served.push_back({Describe(hosted), std::move(hosted.engine)});
+    LogModel(served.back().model);
   }
-  return models;
+  return served;
 }
 
 }  // namespace
 
-Server::Server(const ServerOptions& options)
-    : host_(std::make_unique<ModelHost>(LoadModels(options))),
-      grpc_server_(std::make_unique<GrpcServer>(*host_, options.listen)),
-      address_(grpc_server_->address()) {}
+Server::Server(const ServerOptions& options) {
+  // Compute threads first: once clients can connect, a system at its limit may have none left. Then
+  // the address, so that one that is taken is found before minutes of loading.
+  const auto context = std::make_shared<KernelContext>(options.threads);
+  TransportOptions transport = WithMessageSize(options);
+  transport.is_memory_short = [this] { return memory_gauge_.UnderPressure(); };
+  grpc_server_ = std::make_unique<GrpcServer>(transport);
+  address_ = grpc_server_->address();
+  host_ = std::make_unique<ModelHost>(LoadModels(options, context), options.admission);
+  grpc_server_->Serve(*host_);
+}
 
 Server::~Server() {
   if (grpc_server_ != nullptr) Shutdown(std::chrono::milliseconds(0));
 }
 
 bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
-  grpc_server_->StopServing();
+  grpc_server_->StartDrain();
   const bool drained = host_->Drain(drain_timeout);
-  grpc_server_->Shutdown(kCloseTimeout);
+  grpc_server_->Close(kCloseTimeout);
   grpc_server_.reset();
   return drained;
 }

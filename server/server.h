@@ -7,17 +7,18 @@
 #include <string>
 
 #include "server/options.h"
+#include "server/resources.h"
 
 namespace triptych {
 
 class GrpcServer;
 class ModelHost;
 
-// Serves from construction to Shutdown.
+// Serves until Shutdown.
 class Server {
  public:
-  // Loads the models, logs a line for each, and listens. Throws LoadError, std::invalid_argument
-  // or std::runtime_error with one clear line.
+  // Listens, loads the models, logs a line for each, and serves them. Throws LoadError,
+  // std::invalid_argument or std::runtime_error with one clear line.
   explicit Server(const ServerOptions& options);
   // Shuts down without grace if Shutdown was not called.
   ~Server();
@@ -32,6 +33,7 @@ class Server {
   bool Shutdown(std::chrono::milliseconds drain_timeout);
 
  private:
+  MemoryGauge memory_gauge_;
   std::unique_ptr<ModelHost> host_;
   std::unique_ptr<GrpcServer> grpc_server_;  // null after Shutdown; dies before the host it serves
   std::string address_;

@@ -26,6 +26,8 @@ namespace limits {
 inline constexpr int32_t kInt32Max = std::numeric_limits<int32_t>::max();
 
 inline constexpr Range<int32_t> kNewTokens = {1, kInt32Max};
+inline constexpr Range<int32_t> kChoices = {1, 16};
+inline constexpr Range<int32_t> kPriority = {0, 3};  // of triptych.v1.Priority
 inline constexpr Range<float> kTemperature = {0, 100};
 inline constexpr Range<int32_t> kTopK = {0, kInt32Max};
 inline constexpr Range<float> kTopP = {0, 1, /*above_low=*/true};
@@ -35,9 +37,13 @@ inline constexpr Range<float> kPresencePenalty = {-100, 100};
 inline constexpr Range<float> kFrequencyPenalty = {-100, 100};
 inline constexpr Range<float> kLogitBias = {-1000, 1000};
 inline constexpr Range<int32_t> kLogprobs = {0, 20};
+inline constexpr size_t kMaxLogitBiases = 1024;
+inline constexpr size_t kMaxAllowedTokens = 1024;
+inline constexpr size_t kMaxStopTokens = 64;
+inline constexpr Range<size_t> kScoreInputs = {1, 64};
 inline constexpr size_t kMaxStops = 16;
 inline constexpr Range<size_t> kStopBytes = {1, 256};
-inline constexpr Range<int32_t> kPageSize = {0, 1000};             // 0: the default
+inline constexpr int32_t kMaxPageSize = 1000;                      // more counts as this
 inline constexpr Range<int64_t> kWatchInterval = {50, 3'600'000};  // milliseconds
 
 }  // namespace limits

@@ -9,6 +9,8 @@ namespace {
 
 // How long a client should wait for room in the queue.
 constexpr std::chrono::milliseconds kRetryDelay{500};
+// And for models, or for memory.
+constexpr std::chrono::milliseconds kLongRetryDelay{1000};
 
 std::string Shorten(std::string_view text) {
   constexpr size_t kMaxBytes = 64;
@@ -21,7 +23,8 @@ std::string Shorten(std::string_view text) {
 Error InvalidArgument(std::string field, std::string description) {
   return {.code = ErrorCode::kInvalidArgument,
           .description = std::move(description),
-          .field = std::move(field)};
+          .field = std::move(field),
+          .reason = "INVALID_FIELD"};
 }
 
 Error ModelNotFound(const std::string& name, const std::string& loaded) {
@@ -38,6 +41,34 @@ Error QueueFull() {
           .retry_delay = kRetryDelay};
 }
 
+Error QueueTimeout() {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = "the request waited too long for its turn",
+          .reason = "QUEUE_TIMEOUT",
+          .retry_delay = kRetryDelay};
+}
+
+Error ClientLimit(int64_t live, int64_t most) {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = fmt::format("the client has {} live requests; allowed: {}", live, most),
+          .reason = "CLIENT_LIMIT",
+          .retry_delay = kRetryDelay};
+}
+
+Error ClientRate(double rate, std::chrono::milliseconds delay) {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = fmt::format("the client sends more than {} requests a second", rate),
+          .reason = "CLIENT_RATE",
+          .retry_delay = delay};
+}
+
+Error StatisticsLimit(std::string_view calls, size_t most) {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = fmt::format("{} {} are live, and no more are allowed", most, calls),
+          .reason = "STATISTICS_LIMIT",
+          .retry_delay = kRetryDelay};
+}
+
 Error SlowReader(size_t unread_bytes) {
   return {.code = ErrorCode::kResourceExhausted,
           .description = fmt::format("the client does not read its stream: {} bytes are waiting",
@@ -45,16 +76,48 @@ Error SlowReader(size_t unread_bytes) {
           .reason = "SLOW_READER"};
 }
 
-Error ShuttingDown() {
-  return {.code = ErrorCode::kUnavailable, .description = "the server is shutting down"};
+Error Draining() {
+  return {.code = ErrorCode::kUnavailable,
+          .description = "the server is shutting down",
+          .reason = "DRAINING"};
 }
 
 Error Cancelled() {
-  return {.code = ErrorCode::kCancelled, .description = "the client cancelled the request"};
+  return {.code = ErrorCode::kCancelled,
+          .description = "the client cancelled the request",
+          .reason = "CANCELLED"};
 }
 
 Error Internal(std::string description) {
-  return {.code = ErrorCode::kInternal, .description = std::move(description)};
+  return {
+      .code = ErrorCode::kInternal, .description = std::move(description), .reason = "STEP_FAILED"};
+}
+
+Error Starting() {
+  return {.code = ErrorCode::kUnavailable,
+          .description = "the models are being loaded",
+          .reason = "STARTING",
+          .retry_delay = kLongRetryDelay};
+}
+
+Error MemoryPressure() {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = "the server has no memory left for another request",
+          .reason = "MEMORY_PRESSURE",
+          .retry_delay = kLongRetryDelay};
+}
+
+Error Unauthenticated(std::string description) {
+  return {.code = ErrorCode::kUnauthenticated,
+          .description = std::move(description),
+          .reason = "UNAUTHENTICATED"};
+}
+
+Error PermissionDenied(const std::string& client, std::string_view scope) {
+  return {.code = ErrorCode::kPermissionDenied,
+          .description = fmt::format("this takes the scope {}, which {} has not", scope, client),
+          .reason = "SCOPE_MISSING",
+          .metadata = {{"client", client}, {"scope", std::string(scope)}}};
 }
 
 std::string Quote(std::string_view text) { return '"' + Shorten(text) + '"'; }

@@ -16,10 +16,12 @@ namespace triptych {
 enum class ErrorCode {
   kInvalidArgument,    // a field of the request
   kNotFound,           // what it names is not here
-  kResourceExhausted,  // the queue, or the client's own buffer
+  kResourceExhausted,  // the queue, the client's share, or its own buffer
   kUnavailable,        // the server is shutting down
   kInternal,           // the model could not be computed
   kCancelled,          // the client is gone
+  kUnauthenticated,    // nobody knows who calls
+  kPermissionDenied,   // who calls may not
 };
 
 // Copyable and immutable by convention; made by the functions below.
@@ -29,7 +31,7 @@ struct Error {
   std::string description;
   // kInvalidArgument: the field's path, such as "sampling.top_p" or "stop[1]". Empty otherwise.
   std::string field = {};
-  // For programs, such as QUEUE_FULL; empty where the code says everything.
+  // For programs, such as QUEUE_FULL: one of those that inference.proto lists.
   std::string reason = {};
   std::map<std::string, std::string> metadata = {};  // of the reason
   // After which the same request may succeed.
@@ -44,10 +46,26 @@ Error InvalidArgument(std::string field, std::string description);
 // `loaded` lists the models that there are.
 Error ModelNotFound(const std::string& name, const std::string& loaded);
 Error QueueFull();
+Error QueueTimeout();
+// The client has `live` requests, which may be `most`.
+Error ClientLimit(int64_t live, int64_t most);
+// The client may send `rate` requests a second, and the next one after `delay`.
+Error ClientRate(double rate, std::chrono::milliseconds delay);
+// `most` calls of that kind are live, of all clients together.
+Error StatisticsLimit(std::string_view calls, size_t most);
 Error SlowReader(size_t unread_bytes);
-Error ShuttingDown();
+// The server ends, and takes no new requests.
+Error Draining();
 Error Cancelled();
+// A step of the model failed.
 Error Internal(std::string description);
+// Models are still being loaded.
+Error Starting();
+Error Unauthenticated(std::string description);
+// The process is near the end of the memory that it may take.
+Error MemoryPressure();
+// `client` lacks `scope`.
+Error PermissionDenied(const std::string& client, std::string_view scope);
 
 // What a client sent, between quotation marks, as it may stand in a message: cut to a length that
 // fits into a header with everything else, and valid UTF-8.

@@ -1,21 +1,43 @@
 #include "server/core/generation.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <iterator>
 #include <utility>
 
 namespace triptych {
 
-Generation::Generation(const ServedModel& model, EngineHandle& engine, ValidRequest request)
+Error OfRequest(Error error, const std::string& id) {
+  error.metadata.emplace("request_id", id);
+  return error;
+}
+
+std::optional<Error> Failure(const Completion& completion, bool client_cancelled) {
+  switch (completion.reason) {
+    case FinishReason::kCancelled:
+      return client_cancelled ? Cancelled() : Draining();
+    case FinishReason::kFailed:
+      return Internal(completion.error);
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+      break;
+  }
+  return std::nullopt;
+}
+
+Generation::Generation(const ServedModel& model, EngineHandle& engine, ValidRequest request,
+                       CallContext context)
     : model_(model),
       engine_(engine),
       id_(request.request.id),
-      seed_(request.request.seed),
-      size_{.prompt_field = request.prompt_field,
-            .prompt_tokens = std::ssize(request.request.prompt),
-            .max_new_tokens = request.request.max_new_tokens},
-      request_(std::move(request.request)) {}
+      client_(request.request.client),
+      size_(RequestSize::Of(request)),
+      echo_(std::move(request.echo)),
+      context_(std::move(context)),
+      request_(std::move(request.request)),
+      buffer_(request_->choices, kMaxUnreadBytes),
+      echoed_(request_->choices, echo_.empty()),
+      running_(request_->choices) {}
 
 void Generation::Start(std::shared_ptr<GenerationListener> listener) {
   std::optional<Request> request;
@@ -29,10 +51,19 @@ void Generation::Start(std::shared_ptr<GenerationListener> listener) {
 
 Generation::Event Generation::Take() {
   const MutexLock lock(mutex_);
+  if (scheduled_ && !acceptance_taken_) {
+    acceptance_taken_ = true;
+    return RequestAccepted();
+  }
   if (in_flight_ || end_taken_) return {};
   if (!buffer_.empty()) {
     in_flight_ = true;
-    return buffer_.Take();
+    StreamChunk chunk = buffer_.Take();
+    if (!echoed_[chunk.choice]) {
+      echoed_[chunk.choice] = true;
+      chunk.text.insert(0, echo_);
+    }
+    return chunk;
   }
   if (!end_) return {};
   end_taken_ = true;
@@ -44,7 +75,7 @@ void Generation::ChunkDone(bool delivered) {
     const MutexLock lock(mutex_);
     in_flight_ = false;
     if (delivered) return;
-    if (!end_ || !end_->error) end_ = GenerationEnd{Cancelled()};
+    if (!end_ || !end_->error) end_ = GenerationEnd{OfRequest(Cancelled(), id_)};
     buffer_.Clear();
   }
   Cancel();
@@ -54,25 +85,54 @@ void Generation::Cancel() {
   {
     const MutexLock lock(mutex_);
     cancelled_ = true;
-    if (engine_done_) return;
+    if (running_ == 0) return;
   }
   engine_.Cancel(id_);
 }
 
 void Generation::OnRejected(SubmitStatus status) {
   std::shared_ptr<GenerationListener> listener;
+  RequestSummary summary{
+      .id = id_, .client = client_, .model = model_.name, .refused = true, .end = {}, .usage = {}};
   {
     const MutexLock lock(mutex_);
-    engine_done_ = true;
+    running_ = 0;
     if (!end_) end_ = GenerationEnd{Rejection(status, size_, model_)};
+    summary.end = EndText();
     listener.swap(listener_);
+  }
+  if (context_.log) context_.log(std::move(summary));
+  listener->OnReady();
+}
+
+void Generation::OnScheduled() {
+  std::shared_ptr<GenerationListener> listener;
+  {
+    const MutexLock lock(mutex_);
+    if (end_) return;
+    scheduled_ = true;
+    listener = listener_;
   }
   listener->OnReady();
 }
 
+void Generation::CutOff() {
+  end_ = GenerationEnd{OfRequest(SlowReader(buffer_.bytes()), id_)};
+  buffer_.Clear();
+}
+
 void Generation::OnPromptLogprobs(std::vector<TokenLogprobs> logprobs) {
-  const MutexLock lock(mutex_);
-  if (!end_) buffer_.AppendPrompt(std::move(logprobs));
+  std::shared_ptr<GenerationListener> listener;
+  bool too_slow = false;
+  {
+    const MutexLock lock(mutex_);
+    if (end_) return;
+    too_slow = !buffer_.AppendPrompt(std::move(logprobs));
+    if (too_slow) CutOff();
+    listener = listener_;
+  }
+  if (too_slow) engine_.Cancel(id_);
+  listener->OnReady();
 }
 
 void Generation::OnDelta(Delta delta) {
@@ -82,10 +142,7 @@ void Generation::OnDelta(Delta delta) {
     const MutexLock lock(mutex_);
     if (end_) return;
     too_slow = !buffer_.Append(std::move(delta));
-    if (too_slow) {
-      end_ = GenerationEnd{SlowReader(buffer_.bytes())};
-      buffer_.Clear();
-    }
+    if (too_slow) CutOff();
     listener = listener_;
   }
   if (too_slow) engine_.Cancel(id_);
@@ -94,31 +151,52 @@ void Generation::OnDelta(Delta delta) {
 
 void Generation::OnFinish(Completion completion) {
   std::shared_ptr<GenerationListener> listener;
+  std::optional<RequestSummary> summary;
+  bool cancel = false;
   {
     const MutexLock lock(mutex_);
-    engine_done_ = true;
+    --running_;
+    ++finished_[completion.reason];
+    AddUsage(completion.usage, /*shares_prompt=*/true, usage_);
     if (!end_) {
-      end_ = GenerationEnd{Failure(completion)};
-      if (!end_->error) buffer_.Complete(std::move(completion));
+      if (std::optional<Error> failure = Failure(completion, cancelled_)) {
+        end_ = GenerationEnd{OfRequest(*std::move(failure), id_)};
+        cancel = running_ > 0 && !cancelled_;  // the other choices end with it
+      } else {
+        buffer_.Complete(std::move(completion));
+        if (running_ == 0) end_ = GenerationEnd{};
+      }
     }
-    listener.swap(listener_);
+    if (running_ == 0) {
+      summary = {.id = id_,
+                 .client = client_,
+                 .model = model_.name,
+                 .refused = false,
+                 .end = EndText(),
+                 .usage = usage_};
+      listener.swap(listener_);
+    } else {
+      listener = listener_;
+    }
   }
+  if (summary && context_.log) context_.log(*std::move(summary));
+  if (cancel) engine_.Cancel(id_);
   listener->OnReady();
 }
 
-std::optional<Error> Generation::Failure(const Completion& completion) const {
-  switch (completion.reason) {
-    case FinishReason::kCancelled:
-      // Only the end of the server cancels what the client did not.
-      return cancelled_ ? Cancelled() : ShuttingDown();
-    case FinishReason::kFailed:
-      spdlog::error("request {} of {} failed: {}", id_, model_.name, completion.error);
-      return Internal(completion.error);
-    case FinishReason::kStop:
-    case FinishReason::kLength:
-      break;
+std::string Generation::EndText() const {
+  if (end_->error) {
+    const Error& error = *end_->error;
+    return error.code == ErrorCode::kInternal ? error.reason + ": " + error.description
+                                              : error.reason;
   }
-  return std::nullopt;
+  std::string text;
+  for (const auto& [reason, count] : finished_) {
+    const char* const name = reason == FinishReason::kStop ? "stop" : "length";
+    if (!text.empty()) text += ", ";
+    text += echoed_.size() > 1 ? fmt::format("{} {}", count, name) : name;
+  }
+  return text;
 }
 
 }  // namespace triptych

@@ -4,21 +4,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "engine/base/mutex.h"
 #include "engine/serving/request.h"
+#include "server/core/admission.h"
 #include "server/core/error.h"
+#include "server/core/request_summary.h"
 #include "server/core/served_model.h"
 #include "server/core/stream_buffer.h"
 #include "server/core/validation.h"
 
 namespace triptych {
 
-// Text, tokens and log-probabilities that may wait for a client before it is cut off.
+// What may wait for a client before it is cut off, as StreamBuffer counts it.
 inline constexpr size_t kMaxUnreadBytes = 1 << 20;
 
 // How a generation reaches the engine that runs it. Thread-safe; no call waits for the engine.
@@ -40,31 +44,51 @@ class GenerationListener {
   virtual void OnReady() = 0;
 };
 
+// The request is computed, and will not be refused any more: its id may be told.
+struct RequestAccepted {};
+
 // The request is over: `error` is what the client is told unless everything was delivered.
 struct GenerationEnd {
   std::optional<Error> error;
 };
 
+// What a call needs to be served beside what it asks for.
+struct CallContext {
+  Admission::Place place;  // held until the call is over
+  RequestLog log;          // may be empty
+};
+
+// The client is told `error` about the request of that id.
+Error OfRequest(Error error, const std::string& id);
+
+// What the client is told of a sequence that did not run to its end; nothing if it did. Only the
+// end of the server cancels what the client did not.
+std::optional<Error> Failure(const Completion& completion, bool client_cancelled);
+
 // Carries a request's results from the engine's thread to a transport. One chunk is in flight at a
-// time; what is generated meanwhile is merged into the next one, so that a slow client costs one
-// growing chunk. Beyond kMaxUnreadBytes the request ends with SLOW_READER and its cache is freed.
-// A request that only scores has a single chunk, which holds the completion.
+// time; what is generated meanwhile is merged into the next ones (StreamBuffer). Beyond
+// kMaxUnreadBytes the request ends with SLOW_READER and its cache is freed. The last chunk of each
+// choice holds its completion.
 //
 // Thread-safe. A transport makes a listener, starts the generation, and takes:
 //
 //   void OnReady() { Advance(); }
 //   void OnDelivered(bool ok) { generation->ChunkDone(ok); Advance(); }
 //   void Advance() {
-//     take; if it is a chunk, send it; if it is the end, end the call
+//     take; if it is the acceptance, tell the id and take again; if it is a chunk, send it; if it
+//     is the end, end the call
 //   }
 class Generation final : public RequestSink, public std::enable_shared_from_this<Generation> {
  public:
-  // Nothing to do now, a chunk to deliver, or the end, after which there is nothing more.
-  using Event = std::variant<std::monostate, StreamChunk, GenerationEnd>;
+  // Nothing to do now; that it is accepted, at most once, before any chunk; a chunk to deliver; or
+  // the end, after which there is nothing more.
+  using Event = std::variant<std::monostate, RequestAccepted, StreamChunk, GenerationEnd>;
 
-  // The model and the engine must outlive the generation's last call to them: the engine's call of
-  // OnRejected or OnFinish, or a Cancel that comes before it.
-  Generation(const ServedModel& model, EngineHandle& engine, ValidRequest request);
+  // The request has its id. The model and the engine must outlive the generation's last call to
+  // them: the engine's call of OnRejected or of the last OnFinish, or a Cancel that comes before
+  // it.
+  Generation(const ServedModel& model, EngineHandle& engine, ValidRequest request,
+             CallContext context);
 
   // Hands the request to the engine. Called once. The listener is kept until the engine is done
   // with the request.
@@ -77,32 +101,40 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
   void Cancel() TRIPTYCH_EXCLUDES(mutex_);
 
   const std::string& id() const { return id_; }
-  uint64_t seed() const { return seed_; }
 
   // The engine's side.
   void OnRejected(SubmitStatus status) override TRIPTYCH_EXCLUDES(mutex_);
-  void OnScheduled() override {}
+  void OnScheduled() override TRIPTYCH_EXCLUDES(mutex_);
   void OnPromptLogprobs(std::vector<TokenLogprobs> logprobs) override TRIPTYCH_EXCLUDES(mutex_);
   void OnDelta(Delta delta) override TRIPTYCH_EXCLUDES(mutex_);
   void OnFinish(Completion completion) override TRIPTYCH_EXCLUDES(mutex_);
 
  private:
-  // What the client is told of a request that did not run to its end; nothing if it did.
-  std::optional<Error> Failure(const Completion& completion) const TRIPTYCH_REQUIRES(mutex_);
+  // Ends a request whose buffer is beyond its bound. The caller cancels it then.
+  void CutOff() TRIPTYCH_REQUIRES(mutex_);
+  // How it ended, in the words of a summary. REQUIRES: it has ended.
+  std::string EndText() const TRIPTYCH_REQUIRES(mutex_);
 
   const ServedModel& model_;
   EngineHandle& engine_;
   const std::string id_;
-  const uint64_t seed_;
+  const std::string client_;
   const RequestSize size_;
+  const std::string echo_;
+  const CallContext context_;
 
   Mutex mutex_;
   std::optional<Request> request_ TRIPTYCH_GUARDED_BY(mutex_);  // until Start
   std::shared_ptr<GenerationListener> listener_ TRIPTYCH_GUARDED_BY(mutex_);
-  StreamBuffer buffer_ TRIPTYCH_GUARDED_BY(mutex_){kMaxUnreadBytes};
+  StreamBuffer buffer_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::vector<bool> echoed_ TRIPTYCH_GUARDED_BY(mutex_);  // of each choice
+  bool scheduled_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  bool acceptance_taken_ TRIPTYCH_GUARDED_BY(mutex_) = false;
   bool in_flight_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  bool cancelled_ TRIPTYCH_GUARDED_BY(mutex_) = false;    // by the client
-  bool engine_done_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // it has made its last call
+  bool cancelled_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // by the client
+  int32_t running_ TRIPTYCH_GUARDED_BY(mutex_);         // choices; 0: the engine is done
+  std::map<FinishReason, int> finished_ TRIPTYCH_GUARDED_BY(mutex_);  // choices
+  RequestUsage usage_ TRIPTYCH_GUARDED_BY(mutex_);
   // How it ends once the buffer is empty; decided once, by whatever comes first.
   std::optional<GenerationEnd> end_ TRIPTYCH_GUARDED_BY(mutex_);
   bool end_taken_ TRIPTYCH_GUARDED_BY(mutex_) = false;

@@ -1,42 +1,32 @@
 #include "server/core/model_host.h"
 
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "engine/checkpoint/config_file.h"
-#include "engine/hosting/hosted_model.h"
-#include "engine/serving/engine.h"
+#include "engine/base/request_limits.h"
 #include "engine/serving/engine_loop.h"
 #include "engine/text/text_stream.h"
 
 namespace triptych {
 namespace {
 
+// The names, as many as fit into an error with everything else.
 std::string NameList(const std::vector<ServedModel>& models) {
+  constexpr size_t kMaxBytes = 512;
   std::string names;
-  for (const ServedModel& model : models) names += (names.empty() ? "" : ", ") + model.name;
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (names.size() + models[i].name.size() > kMaxBytes) {
+      return names + fmt::format("{}{} more", i == 0 ? "" : " and ", models.size() - i);
+    }
+    names += (i == 0 ? "" : ", ") + models[i].name;
+  }
   return names;
 }
 
 }  // namespace
-
-ServedModel Describe(const HostedModel& hosted) {
-  ServedModel model{.name = hosted.name,
-                    .config = hosted.config,
-                    .config_json = ToJson(hosted.config),
-                    .converted_from = hosted.converted_from,
-                    .weight_format = hosted.weight_format,
-                    .cache_format = hosted.cache_format,
-                    .parameters = hosted.parameters,
-                    .parameter_bytes = hosted.parameter_bytes,
-                    .latent_forms = {},
-                    .expand_from = hosted.info.expand_from,
-                    .geometry = hosted.info.geometry,
-                    .pool_positions = hosted.info.pool_positions(),
-                    .tokenizer = hosted.tokenizer};
-  for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
-  return model;
-}
 
 // An engine, behind the inbox of the loop that runs it.
 class ModelHost::LoopHandle final : public EngineHandle {
@@ -57,14 +47,52 @@ class ModelHost::LoopHandle final : public EngineHandle {
   Engine& engine_;
 };
 
-ModelHost::ModelHost(std::vector<HostedModel> models) {
+// All engines, on their thread.
+class ModelHost::LoopEngines final : public StatisticsDesk::Engines {
+ public:
+  explicit LoopEngines(const ModelHost& host) : host_(host) {}
+
+  std::vector<ModelStats> Stats() override {
+    std::vector<ModelStats> stats;
+    for (size_t i = 0; i < host_.models_.size(); ++i) {
+      stats.push_back({host_.models_[i].name, host_.engines_[i]->Stats()});
+    }
+    return stats;
+  }
+
+  std::vector<LiveSequence> Sequences(const SequenceListing& listing) override {
+    // One more than fits, so that it is known whether there are more.
+    const SequenceQuery query = {
+        .after = listing.after, .limit = listing.limit + 1, .client = listing.client};
+    std::vector<LiveSequence> sequences;
+    for (const size_t i : listing.models) {
+      for (SequenceStats& one : host_.engines_[i]->Sequences(query)) {
+        if (one.number <= query.after || (query.client && one.client != *query.client)) continue;
+        sequences.push_back({host_.models_[i].name, std::move(one)});
+      }
+    }
+    return sequences;
+  }
+
+ private:
+  const ModelHost& host_;
+};
+
+ModelHost::ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& limits)
+    : admission_(limits) {
   std::vector<Engine*> engines;
-  for (HostedModel& model : models) {
-    models_.push_back(Describe(model));
-    engines_.push_back(std::move(model.engine));
+  for (ServedEngine& one : served) {
+    models_.push_back(std::move(one.model));
+    models_.back().max_token_bytes = MaxTokenBytes(*models_.back().tokenizer);
+    engines_.push_back(std::move(one.engine));
     engines.push_back(engines_.back().get());
   }
   loop_ = std::make_unique<EngineLoop>(engines);
+  loop_engines_ = std::make_unique<LoopEngines>(*this);
+  desk_ = std::make_unique<StatisticsDesk>(
+      *loop_engines_,
+      [loop = loop_.get()](std::function<void()> task) { loop->Post(std::move(task)); },
+      [this](std::function<void()> task) { worker_.Post(std::move(task)); });
   for (Engine* engine : engines) handles_.push_back(std::make_unique<LoopHandle>(*loop_, *engine));
 }
 
@@ -97,23 +125,65 @@ Result<std::vector<size_t>> ModelHost::FindAll(const std::string& name) const {
   return std::vector{index.value()};
 }
 
-template <typename Params>
-Result<std::shared_ptr<Generation>> ModelHost::Make(const Params& params) {
+Result<ModelPage> ModelHost::ListModels(const ListModelsParams& params) const {
+  constexpr const char* kQuery = "models";
+  const Result<size_t> size = ValidatePageSize(params.page_size);
+  if (!size.ok()) return size.error();
+  const Result<uint64_t> first = page_tokens_.Read(kQuery, params.page_token);
+  if (!first.ok()) return first.error();
+  const size_t end = std::min<size_t>(models_.size(), first.value() + size.value());
+  const std::span<const ServedModel> all = models_;
+  return ModelPage{
+      .models = all.subspan(first.value(), end - first.value()),
+      .next_page_token = end < all.size() ? page_tokens_.Make(kQuery, end) : std::string()};
+}
+
+void ModelHost::Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
+                         Request& request) {
+  const RequestIds::Id id = ids_.Take(sequences);
+  request.id = id.text;
+  request.number = id.number;
+  request.client = caller.client;
+  request.arrived = arrived;
+}
+
+RequestLog ModelHost::Log() {
+  return [this](RequestSummary summary) {
+    // A client that is refused may come again at once, and as often as it likes.
+    const auto level = summary.refused ? spdlog::level::debug : spdlog::level::info;
+    if (!spdlog::should_log(level)) return;
+    worker_.Post([level, summary = std::move(summary)] { spdlog::log(level, summary.Text()); });
+  };
+}
+
+Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& params,
+                                                        const Caller& caller) {
+  const EngineClock::time_point arrived = EngineClock::now();
   const Result<size_t> index = FindIndex(params.model);
   if (!index.ok()) return index.error();
   const ServedModel& model = models_[index.value()];
+  Result<Admission::Place> place = admission_.Enter(caller.client, 1);
+  if (!place.ok()) return place.error();
   Result<ValidRequest> valid = Validate(params, model);
   if (!valid.ok()) return valid.error();
-  valid.value().request.id = std::to_string(++requests_);
-  return std::make_shared<Generation>(model, *handles_[index.value()], std::move(valid).value());
+  Request& request = valid.value().request;
+  Identify(caller, arrived, request.choices, request);
+  return std::make_shared<Generation>(model, *handles_[index.value()], std::move(valid).value(),
+                                      CallContext{.place = std::move(place).value(), .log = Log()});
 }
 
-Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& params) {
-  return Make(params);
-}
-
-Result<std::shared_ptr<Generation>> ModelHost::Score(const ScoreParams& params) {
-  return Make(params);
+Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, const Caller& caller) {
+  const EngineClock::time_point arrived = EngineClock::now();
+  const Result<size_t> index = FindIndex(params.model);
+  if (!index.ok()) return index.error();
+  const ServedModel& model = models_[index.value()];
+  Result<Admission::Place> place = admission_.Enter(caller.client, std::ssize(params.inputs));
+  if (!place.ok()) return place.error();
+  Result<std::vector<ValidRequest>> valid = Validate(params, model);
+  if (!valid.ok()) return valid.error();
+  for (ValidRequest& one : valid.value()) Identify(caller, arrived, 1, one.request);
+  return std::make_shared<Scoring>(model, *handles_[index.value()], std::move(valid).value(),
+                                   CallContext{.place = std::move(place).value(), .log = Log()});
 }
 
 Result<std::vector<int32_t>> ModelHost::Tokenize(const std::string& model,
@@ -128,54 +198,75 @@ Result<std::string> ModelHost::Detokenize(const std::string& model,
   const Result<const ServedModel*> found = Find(model);
   if (!found.ok()) return found.error();
   if (const auto error = CheckTokenIds(ids, *found.value(), "token_ids")) return *error;
-  std::string bytes;
-  for (const int32_t id : ids) bytes += found.value()->tokenizer->Decode(id);
-  return ToValidUtf8(bytes);
+  return DecodeText(ids, *found.value()->tokenizer);
+}
+
+void ModelHost::CollectStats(std::vector<size_t> models, std::function<void(HostStats)> done) {
+  desk_->Ask(
+      [models = std::move(models), done = std::move(done)](const std::vector<ModelStats>& all) {
+        HostStats stats;
+        for (const size_t i : models) stats.Add(all[i]);
+        done(std::move(stats));
+      });
 }
 
 void ModelHost::CollectStats(const std::string& model,
                              std::function<void(Result<HostStats>)> done) {
-  const Result<std::vector<size_t>> found = FindAll(model);
+  Result<std::vector<size_t>> found = FindAll(model);
   if (found.ok()) {
-    CollectStats({.models = found.value(), .interval = {}}, std::move(done));
+    CollectStats(std::move(found).value(), std::move(done));
   } else {
     done(found.error());
   }
 }
 
 void ModelHost::CollectStats(const StatsWatch& watch, std::function<void(HostStats)> done) {
-  loop_->Post([this, indices = watch.models, done = std::move(done)] {
-    HostStats stats;
-    for (const size_t i : indices) stats.Add({models_[i].name, engines_[i]->Stats()});
-    done(std::move(stats));
-  });
+  CollectStats(watch.models, std::move(done));
 }
 
-void ModelHost::ListSequences(const ListSequencesParams& params,
+void ModelHost::ListSequences(const ListSequencesParams& params, const Caller& caller,
                               std::function<void(Result<SequencePage>)> done) {
-  const Result<std::vector<size_t>> found = FindAll(params.model);
+  Result<std::vector<size_t>> found = FindAll(params.model);
   if (!found.ok()) return done(found.error());
-  const Result<PageRange> range = ValidatePage(params);
-  if (!range.ok()) return done(range.error());
-  loop_->Post([this, indices = found.value(), range = range.value(), done = std::move(done)] {
-    std::vector<LiveSequence> live;
-    for (const size_t i : indices) {
-      for (SequenceStats& sequence : engines_[i]->Sequences()) {
-        live.push_back({models_[i].name, std::move(sequence)});
-      }
+  const Result<size_t> size = ValidatePageSize(params.page_size);
+  if (!size.ok()) return done(size.error());
+  std::string query =
+      fmt::format("sequences/{}/{}", params.model, caller.admin ? "" : "of " + caller.client);
+  const Result<uint64_t> after = page_tokens_.Read(query, params.page_token);
+  if (!after.ok()) return done(after.error());
+  SequenceListing listing = {.models = std::move(found).value(),
+                             .after = after.value(),
+                             .limit = size.value(),
+                             .client = {}};
+  if (!caller.admin) listing.client = caller.client;
+  const bool asked = desk_->Ask(listing, [this, listing, query, done, admin = caller.admin](
+                                             const std::vector<LiveSequence>& sequences) {
+    SequencePage page{.sequences = sequences, .next_page_token = {}};
+    if (SortAndCut(listing, page.sequences)) {
+      page.next_page_token = page_tokens_.Make(query, page.sequences.back().stats.number);
     }
-    done(SelectPage(std::move(live), range));
+    if (!admin) {
+      for (LiveSequence& sequence : page.sequences) sequence.stats.client.clear();
+    }
+    done(std::move(page));
   });
+  if (!asked) done(StatisticsLimit("different lists of sequences", StatisticsDesk::kMaxListings));
 }
 
-Result<StatsWatch> ModelHost::Watch(const WatchStatsParams& params) const {
-  const Result<std::vector<size_t>> found = FindAll(params.model);
+Result<StatsWatch> ModelHost::Watch(const WatchStatsParams& params) {
+  Result<std::vector<size_t>> found = FindAll(params.model);
   if (!found.ok()) return found.error();
   const Result<std::chrono::milliseconds> interval = ValidateInterval(params.interval);
   if (!interval.ok()) return interval.error();
-  return StatsWatch{found.value(), interval.value()};
+  StatsWatch watch{
+      .models = std::move(found).value(), .interval = interval.value(), .place = watchers_.Take()};
+  if (watch.place == nullptr) return StatisticsLimit("streams of statistics", kMaxWatchers);
+  return watch;
 }
 
-bool ModelHost::Drain(std::chrono::nanoseconds timeout) { return loop_->Drain(timeout); }
+bool ModelHost::Drain(std::chrono::nanoseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  return loop_->Drain(timeout) && admission_.AwaitNone(deadline);
+}
 
 }  // namespace triptych

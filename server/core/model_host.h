@@ -2,7 +2,6 @@
 #ifndef TRIPTYCH_SERVER_CORE_MODEL_HOST_H_
 #define TRIPTYCH_SERVER_CORE_MODEL_HOST_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,33 +12,56 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/serving/engine.h"
+#include "server/core/admission.h"
+#include "server/core/caller.h"
 #include "server/core/error.h"
 #include "server/core/generation.h"
+#include "server/core/page_tokens.h"
+#include "server/core/places.h"
+#include "server/core/request_ids.h"
 #include "server/core/request_params.h"
+#include "server/core/scoring.h"
 #include "server/core/served_model.h"
 #include "server/core/statistics.h"
+#include "server/core/worker.h"
 
 namespace triptych {
 
-class Engine;
 class EngineLoop;
-struct HostedModel;
 
-// What a model is, before a host runs its engine.
-ServedModel Describe(const HostedModel& hosted);
+// An engine, and what is known of the model that it serves.
+struct ServedEngine {
+  ServedModel model;
+  std::unique_ptr<Engine> engine;
+};
+
+struct ModelPage {
+  std::span<const ServedModel> models;
+  std::string next_page_token;  // empty on the last page
+};
+
+struct SequencePage {
+  std::vector<LiveSequence> sequences;  // in order of arrival
+  std::string next_page_token;          // empty on the last page
+};
 
 // Which models' statistics are watched, and how often.
 struct StatsWatch {
   std::vector<size_t> models;  // of ModelHost::models()
   std::chrono::milliseconds interval;
+  std::shared_ptr<void> place;  // among those that may watch; given back with the last copy
 };
 
 // Thread-safe, and never waits for an engine but in Drain and the destructor. Callbacks are called
-// on the engines' thread between two steps, so that figures of one answer agree, or, with an error,
-// at once; they must not block. The host outlives its generations.
+// on a thread of the host's, with figures of one moment between two steps, or, with an error, at
+// once; they must not block for long. The host outlives its generations.
 class ModelHost {
  public:
-  explicit ModelHost(std::vector<HostedModel> models);
+  // How many streams of statistics there may be at once.
+  static constexpr size_t kMaxWatchers = 64;
+
+  ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& limits);
   // Cancels what is live.
   ~ModelHost();
   ModelHost(const ModelHost&) = delete;
@@ -48,10 +70,11 @@ class ModelHost {
   const std::vector<ServedModel>& models() const { return models_; }
   // The model of that name, or the only one if `name` is empty.
   Result<const ServedModel*> Find(const std::string& name) const;
+  Result<ModelPage> ListModels(const ListModelsParams& params) const;
 
-  // Both functions: the request, checked and ready to be started.
-  Result<std::shared_ptr<Generation>> Generate(const GenerateParams& params);
-  Result<std::shared_ptr<Generation>> Score(const ScoreParams& params);
+  // Both functions: the call, admitted, checked and ready to be started.
+  Result<std::shared_ptr<Generation>> Generate(const GenerateParams& params, const Caller& caller);
+  Result<std::shared_ptr<Scoring>> Score(const ScoreParams& params, const Caller& caller);
 
   // The tokens of a text, without the begin token.
   Result<std::vector<int32_t>> Tokenize(const std::string& model, std::string_view text) const;
@@ -60,33 +83,49 @@ class ModelHost {
 
   // An empty name means every model.
   void CollectStats(const std::string& model, std::function<void(Result<HostStats>)> done);
-  void ListSequences(const ListSequencesParams& params,
+  // The caller's own sequences, without their client; of everybody, and with it, for admin.
+  void ListSequences(const ListSequencesParams& params, const Caller& caller,
                      std::function<void(Result<SequencePage>)> done);
   // Checks what is to be watched. The transport collects anew whenever the interval has passed.
-  Result<StatsWatch> Watch(const WatchStatsParams& params) const;
+  Result<StatsWatch> Watch(const WatchStatsParams& params);
   void CollectStats(const StatsWatch& watch, std::function<void(HostStats)> done);
 
-  // Refuses new requests from now on, and waits until the live ones have ended. After `timeout`
-  // those left are cancelled, and the result is false.
+  // Requests whose calls are not over.
+  int64_t live_requests() const { return admission_.live(); }
+  // Refuses new requests from now on, and waits until the live ones have ended and their results
+  // were delivered: until their generations are gone. After `timeout` those that still compute are
+  // cancelled, and the result is false if any is left.
   bool Drain(std::chrono::nanoseconds timeout);
 
  private:
   class LoopHandle;
+  class LoopEngines;
 
   // Indices into models_: of the model of that name, or the only one if `name` is empty.
   Result<size_t> FindIndex(const std::string& name) const;
   // An empty name means every model.
   Result<std::vector<size_t>> FindAll(const std::string& name) const;
-  template <typename Params>
-  Result<std::shared_ptr<Generation>> Make(const Params& params);
+  // Of the models with those indices.
+  void CollectStats(std::vector<size_t> models, std::function<void(HostStats)> done);
+  // Names a valid request: `sequences` of that number. Sets who it is from and when it came.
+  void Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
+                Request& request);
+  // Writes a line about each request that ends.
+  RequestLog Log();
 
-  // All four are immutable after construction. Only the loop's thread touches what engines_ points
-  // to.
+  // What is immutable after construction, or thread-safe by itself. Only the loop's thread touches
+  // what engines_ points to.
   std::vector<ServedModel> models_;
   std::vector<std::unique_ptr<Engine>> engines_;        // of each model
   std::vector<std::unique_ptr<EngineHandle>> handles_;  // to each engine
-  std::unique_ptr<EngineLoop> loop_;                    // dies before the engines that it runs
-  std::atomic<uint64_t> requests_ = 0;
+  Admission admission_;
+  RequestIds ids_;
+  const PageTokens page_tokens_;
+  Places watchers_{kMaxWatchers};
+  Worker worker_;
+  std::unique_ptr<LoopEngines> loop_engines_;
+  std::unique_ptr<StatisticsDesk> desk_;
+  std::unique_ptr<EngineLoop> loop_;  // dies first: its thread uses all of the above
 };
 
 }  // namespace triptych

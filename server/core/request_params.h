@@ -17,6 +17,9 @@ namespace triptych {
 // it views must live until the function that takes it returns.
 using Prompt = std::variant<std::monostate, std::string_view, std::span<const int32_t>>;
 
+// Of a list that may have too many entries a transport need not copy more than one beyond the most
+// that are allowed (engine/base/request_limits.h).
+
 // What is absent takes the engine's default (SamplingParams).
 struct SamplingFields {
   std::optional<float> temperature;
@@ -28,6 +31,7 @@ struct SamplingFields {
   std::optional<float> frequency_penalty;
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id and bias; ids differ
   std::optional<uint64_t> seed;                       // drawn if absent
+  std::span<const int32_t> allowed_token_ids;         // all of them if empty
 };
 
 struct GenerateParams {
@@ -38,11 +42,25 @@ struct GenerateParams {
   std::vector<std::string> stop;
   std::optional<int32_t> logprobs;
   bool ignore_eos = false;
+  std::optional<int32_t> n;  // 1 if absent
+  std::span<const int32_t> stop_token_ids;
+  int64_t min_new_tokens = 0;
+  bool include_stop = false;
+  bool echo = false;
+  std::optional<int32_t> prompt_logprobs;
+  int32_t priority = 0;  // as triptych.v1.Priority numbers them: normal, high, normal, low
+  bool bypass_prefix_cache = false;
 };
 
 struct ScoreParams {
   std::string model;  // may be empty if only one is loaded
-  Prompt input;
+  std::vector<Prompt> inputs;
+  int32_t priority = 0;  // as above
+};
+
+struct ListModelsParams {
+  int32_t page_size = 0;  // the default if 0
+  std::string page_token;
 };
 
 struct ListSequencesParams {

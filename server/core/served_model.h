@@ -32,6 +32,8 @@ struct ServedModel {
   CacheGeometry geometry;
   int64_t pool_positions = 0;  // that its whole cache holds
   std::shared_ptr<const Tokenizer> tokenizer;
+  // The most bytes of text that one token stands for. ModelHost finds it out.
+  int64_t max_token_bytes = 1;
 };
 
 }  // namespace triptych

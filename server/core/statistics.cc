@@ -1,9 +1,8 @@
 #include "server/core/statistics.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
-
-#include "engine/base/parse.h"
 
 namespace triptych {
 
@@ -11,25 +10,73 @@ void HostStats::Add(ModelStats stats) {
   pool_bytes += stats.kv_cache.pool_bytes;
   used_bytes += stats.kv_cache.used_bytes;
   reserved_bytes += stats.kv_cache.reserved_bytes;
+  cached_bytes += stats.kv_cache.cached_bytes;
   free_bytes += stats.kv_cache.free_bytes;
   models.push_back(std::move(stats));
 }
 
-SequencePage SelectPage(std::vector<LiveSequence> live, const PageRange& range) {
-  const auto number = [](const LiveSequence& sequence) {
-    return ParseNumber<uint64_t>(sequence.stats.id).value_or(0);
-  };
-  std::erase_if(live,
-                [&](const LiveSequence& sequence) { return number(sequence) <= range.after; });
-  std::sort(live.begin(), live.end(),
-            [&](const LiveSequence& a, const LiveSequence& b) { return number(a) < number(b); });
-  SequencePage page;
-  if (live.size() > range.size) {
-    live.resize(range.size);
-    page.next_page_token = live.back().stats.id;
+StatisticsDesk::StatisticsDesk(Engines& engines, Post engines_thread, Post answer_thread)
+    : engines_(engines),
+      engines_thread_(std::move(engines_thread)),
+      answer_thread_(std::move(answer_thread)) {}
+
+void StatisticsDesk::PostTask() {
+  if (std::exchange(posted_, true)) return;
+  engines_thread_([this] { AskEngines(); });
+}
+
+void StatisticsDesk::Ask(StatsDone done) {
+  const MutexLock lock(mutex_);
+  stats_.push_back(std::move(done));
+  PostTask();
+}
+
+bool StatisticsDesk::Ask(const SequenceListing& listing, ListingDone done) {
+  const MutexLock lock(mutex_);
+  auto asked = std::find_if(listings_.begin(), listings_.end(),
+                            [&](const Asked& other) { return other.listing == listing; });
+  if (asked == listings_.end()) {
+    if (listings_.size() == kMaxListings) return false;
+    asked = listings_.insert(listings_.end(), {.listing = listing, .done = {}});
   }
-  page.sequences = std::move(live);
-  return page;
+  asked->done.push_back(std::move(done));
+  PostTask();
+  return true;
+}
+
+void StatisticsDesk::AskEngines() {
+  std::vector<StatsDone> stats_done;
+  std::vector<Asked> listings;
+  {
+    const MutexLock lock(mutex_);
+    stats_done.swap(stats_);
+    while (!listings_.empty() && listings.size() < kListingsPerStep) {
+      listings.push_back(std::move(listings_.front()));
+      listings_.pop_front();
+    }
+    posted_ = false;
+    if (!listings_.empty()) PostTask();  // which runs after the next step
+  }
+  if (!stats_done.empty()) {
+    answer_thread_([done = std::move(stats_done), stats = engines_.Stats()] {
+      for (const StatsDone& one : done) one(stats);
+    });
+  }
+  for (Asked& asked : listings) {
+    std::vector<LiveSequence> sequences = engines_.Sequences(asked.listing);
+    answer_thread_([done = std::move(asked.done), sequences = std::move(sequences)] {
+      for (const ListingDone& one : done) one(sequences);
+    });
+  }
+}
+
+bool SortAndCut(const SequenceListing& listing, std::vector<LiveSequence>& sequences) {
+  std::sort(sequences.begin(), sequences.end(), [](const LiveSequence& a, const LiveSequence& b) {
+    return a.stats.number < b.stats.number;
+  });
+  if (sequences.size() <= listing.limit) return false;
+  sequences.resize(listing.limit);
+  return true;
 }
 
 }  // namespace triptych

@@ -2,12 +2,16 @@
 #ifndef TRIPTYCH_SERVER_CORE_STATISTICS_H_
 #define TRIPTYCH_SERVER_CORE_STATISTICS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/serving/stats.h"
-#include "server/core/validation.h"
 
 namespace triptych {
 
@@ -22,6 +26,7 @@ struct HostStats {
   int64_t pool_bytes = 0;
   int64_t used_bytes = 0;
   int64_t reserved_bytes = 0;
+  int64_t cached_bytes = 0;
   int64_t free_bytes = 0;
 
   void Add(ModelStats stats);
@@ -32,13 +37,69 @@ struct LiveSequence {
   SequenceStats stats;
 };
 
-struct SequencePage {
-  std::vector<LiveSequence> sequences;  // in order of arrival
-  std::string next_page_token;          // empty on the last page
+// The sequences of some models that a page is made of.
+struct SequenceListing {
+  std::vector<size_t> models;  // of ModelHost::models()
+  uint64_t after = 0;          // only higher numbers
+  size_t limit = 0;
+  std::optional<std::string> client;  // only this one's
+
+  bool operator==(const SequenceListing&) const = default;
 };
 
-// The page of `live`, which is in any order. Request ids are numbers in order of arrival.
-SequencePage SelectPage(std::vector<LiveSequence> live, const PageRange& range);
+// Asks the engines on behalf of many, at a cost for their thread that does not grow with how many
+// ask: one task is posted there at a time, which runs between two steps, and answers everybody who
+// asked before it ran. Answers are called on another thread. Thread-safe.
+class StatisticsDesk {
+ public:
+  using Post = std::function<void(std::function<void()>)>;
+
+  // What the engines say, asked on their thread.
+  class Engines {
+   public:
+    virtual ~Engines() = default;
+    virtual std::vector<ModelStats> Stats() = 0;  // of every model
+    // In any order.
+    virtual std::vector<LiveSequence> Sequences(const SequenceListing& listing) = 0;
+  };
+
+  // How many different listings are answered between two steps; the others wait for the next one.
+  static constexpr size_t kListingsPerStep = 4;
+  // How many different ones may wait.
+  static constexpr size_t kMaxListings = 256;
+
+  // `engines_thread` and `answer_thread` run what they are given, in order, while the desk lives.
+  StatisticsDesk(Engines& engines, Post engines_thread, Post answer_thread);
+
+  void Ask(std::function<void(const std::vector<ModelStats>&)> done) TRIPTYCH_EXCLUDES(mutex_);
+  // False if too many wait; then `done` is not called.
+  bool Ask(const SequenceListing& listing,
+           std::function<void(const std::vector<LiveSequence>&)> done) TRIPTYCH_EXCLUDES(mutex_);
+
+ private:
+  using StatsDone = std::function<void(const std::vector<ModelStats>&)>;
+  using ListingDone = std::function<void(const std::vector<LiveSequence>&)>;
+  struct Asked {
+    SequenceListing listing;
+    std::vector<ListingDone> done;
+  };
+
+  // Posts the task unless it is.
+  void PostTask() TRIPTYCH_REQUIRES(mutex_);
+  void AskEngines() TRIPTYCH_EXCLUDES(mutex_);
+
+  Engines& engines_;
+  const Post engines_thread_;
+  const Post answer_thread_;
+  Mutex mutex_;
+  bool posted_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  std::vector<StatsDone> stats_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::deque<Asked> listings_ TRIPTYCH_GUARDED_BY(mutex_);
+};
+
+// Puts them in order of arrival, and leaves out what is beyond the listing's limit. True if that
+// was anything.
+bool SortAndCut(const SequenceListing& listing, std::vector<LiveSequence>& sequences);
 
 }  // namespace triptych
 

@@ -4,34 +4,92 @@
 #include <utility>
 
 namespace triptych {
+namespace {
 
-bool StreamBuffer::Append(Delta delta) {
-  empty_ = false;
-  bytes_ += delta.text.size() + sizeof(delta.token);
-  chunk_.text += delta.text;
-  chunk_.tokens.push_back(delta.token);
-  if (delta.logprobs) {
-    bytes_ += (1 + delta.logprobs->top.size()) * sizeof(TokenLogprob);
-    chunk_.logprobs.push_back(*std::move(delta.logprobs));
+// What a string takes beside itself; short ones nothing.
+size_t HeapBytes(const std::string& text) {
+  return text.capacity() > std::string().capacity() ? text.capacity() + 1 : 0;
+}
+
+size_t HeapBytes(const TokenLogprobs& logprobs) {
+  return logprobs.top.capacity() * sizeof(TokenLogprob);
+}
+
+// What the chunk takes, without what its log-probabilities take beside themselves.
+size_t FlatBytes(const StreamChunk& chunk) {
+  return sizeof(chunk) + HeapBytes(chunk.text) + chunk.tokens.capacity() * sizeof(int32_t) +
+         (chunk.logprobs.capacity() + chunk.prompt_logprobs.capacity()) * sizeof(TokenLogprobs);
+}
+
+}  // namespace
+
+StreamBuffer::StreamBuffer(int32_t choices, size_t max_bytes)
+    : max_bytes_(max_bytes), pending_(choices) {}
+
+StreamBuffer::Pending& StreamBuffer::Last(int32_t choice) {
+  std::deque<Pending>& pending = pending_.at(choice);
+  if (pending.empty()) turns_.push_back(choice);
+  if (pending.empty() || pending.back().bytes >= kChunkBytes) {
+    Pending& fresh = pending.emplace_back();
+    fresh.chunk.choice = choice;
+    fresh.bytes = FlatBytes(fresh.chunk);
+    bytes_ += fresh.bytes;
   }
+  return pending.back();
+}
+
+bool StreamBuffer::Count(Pending& pending, size_t flat_before, size_t heap) {
+  const size_t more = FlatBytes(pending.chunk) - flat_before + heap;
+  pending.bytes += more;
+  bytes_ += more;
   return bytes_ <= max_bytes_;
 }
 
-void StreamBuffer::AppendPrompt(std::vector<TokenLogprobs> logprobs) {
-  chunk_.prompt_logprobs.insert(chunk_.prompt_logprobs.end(),
-                                std::make_move_iterator(logprobs.begin()),
-                                std::make_move_iterator(logprobs.end()));
+bool StreamBuffer::Append(Delta delta) {
+  Pending& pending = Last(delta.choice);
+  StreamChunk& chunk = pending.chunk;
+  const size_t before = FlatBytes(chunk);
+  size_t heap = 0;
+  chunk.text += delta.text;
+  chunk.tokens.push_back(delta.token);
+  if (delta.logprobs) {
+    heap = HeapBytes(*delta.logprobs);
+    chunk.logprobs.push_back(*std::move(delta.logprobs));
+  }
+  return Count(pending, before, heap);
+}
+
+bool StreamBuffer::AppendPrompt(std::vector<TokenLogprobs> logprobs) {
+  bool fits = true;
+  for (TokenLogprobs& one : logprobs) {
+    Pending& pending = Last(0);
+    const size_t before = FlatBytes(pending.chunk);
+    const size_t heap = HeapBytes(one);
+    pending.chunk.prompt_logprobs.push_back(std::move(one));
+    fits = Count(pending, before, heap);
+  }
+  return fits;
 }
 
 void StreamBuffer::Complete(Completion completion) {
-  empty_ = false;
-  chunk_.completion = std::move(completion);
+  Last(completion.choice).chunk.completion = std::move(completion);
+}
+
+void StreamBuffer::Clear() {
+  for (std::deque<Pending>& pending : pending_) pending.clear();
+  turns_.clear();
+  bytes_ = 0;
 }
 
 StreamChunk StreamBuffer::Take() {
-  empty_ = true;
-  bytes_ = 0;
-  return std::exchange(chunk_, {});
+  const int32_t choice = turns_.front();
+  turns_.pop_front();
+  std::deque<Pending>& pending = pending_[choice];
+  StreamChunk chunk = std::move(pending.front().chunk);
+  bytes_ -= pending.front().bytes;
+  pending.pop_front();
+  if (!pending.empty()) turns_.push_back(choice);
+  return chunk;
 }
 
 }  // namespace triptych

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,39 +13,55 @@
 
 namespace triptych {
 
-// What a client is sent in one message: everything that was generated since the last chunk.
+// What a client is sent in one message: what was generated of one choice since its last chunk.
 struct StreamChunk {
+  int32_t choice = 0;
   std::string text;  // whole UTF-8 characters
   std::vector<int32_t> tokens;
-  std::vector<TokenLogprobs> logprobs;  // one for each of tokens, if asked for
-  std::vector<TokenLogprobs> prompt_logprobs;
-  std::optional<Completion> completion;  // in the last chunk only
+  std::vector<TokenLogprobs> logprobs;         // one for each of tokens, if asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // of choice 0, if asked for
+  std::optional<Completion> completion;        // in the choice's last chunk only
 };
 
-// Merges deltas in their order into one chunk, up to a bound on its bytes. Not thread-safe.
+// A chunk that is about as large goes out as it is, and what follows into the next one.
+inline constexpr size_t kChunkBytes = 64 << 10;
+
+// Merges what is generated into chunks, in order, up to a bound on the bytes that they take in
+// memory. Choices take turns. Not thread-safe.
 class StreamBuffer {
  public:
-  explicit StreamBuffer(size_t max_bytes) : max_bytes_(max_bytes) {}
+  StreamBuffer(int32_t choices, size_t max_bytes);
 
-  // False if the buffer now holds more than the bound.
+  // Both: false if the buffer now holds more than the bound. REQUIRES: a choice that there is.
   bool Append(Delta delta);
-  // Goes out with what comes next.
-  void AppendPrompt(std::vector<TokenLogprobs> logprobs);
-  // Makes what is held the last chunk, even if it is nothing else.
+  bool AppendPrompt(std::vector<TokenLogprobs> logprobs);  // to choice 0
+  // Makes what is held of the choice its last chunk, even if it is nothing else.
   void Complete(Completion completion);
   // Drops what is held.
-  void Clear() { Take(); }
-  // Hands over what is held and is empty then.
+  void Clear();
+  // Hands over the next chunk. REQUIRES: not empty.
   StreamChunk Take();
 
-  bool empty() const { return empty_; }
+  bool empty() const { return turns_.empty(); }
+  // What the chunks hold, their vectors' unused room included.
   size_t bytes() const { return bytes_; }
 
  private:
+  struct Pending {
+    StreamChunk chunk;
+    size_t bytes = 0;
+  };
+
+  // The chunk of the choice that what comes next is merged into.
+  Pending& Last(int32_t choice);
+  // Counts what was added to a chunk that took `flat_before` bytes, and `heap` bytes beside them.
+  // False if the buffer now holds more than the bound.
+  bool Count(Pending& pending, size_t flat_before, size_t heap);
+
   const size_t max_bytes_;
-  StreamChunk chunk_;
-  bool empty_ = true;
-  size_t bytes_ = 0;  // of text, tokens and logprobs
+  std::vector<std::deque<Pending>> pending_;  // of each choice
+  std::deque<int32_t> turns_;                 // the choices that have something, next one first
+  size_t bytes_ = 0;
 };
 
 }  // namespace triptych

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <string_view>
 #include <utility>
 
-#include "engine/base/parse.h"
 #include "engine/base/request_limits.h"
+#include "engine/text/text_stream.h"
 
 namespace triptych {
 namespace {
@@ -23,24 +25,93 @@ std::optional<Error> CheckRange(const std::string& field, T value, const Range<T
                          range.low, range.high));
 }
 
-// The begin token and then the prompt's own. `missing` names the field if there is no prompt.
-Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& missing,
-                                const ServedModel& model) {
+std::optional<Error> CheckCount(const std::string& field, size_t count, const Range<size_t>& range,
+                                std::string_view what) {
+  if (range.Contains(count)) return std::nullopt;
+  if (count < range.low) {
+    return InvalidArgument(
+        field, fmt::format("has {} {}; allowed: {} to {}", count, what, range.low, range.high));
+  }
+  return InvalidArgument(
+      field, fmt::format("has more than {0} {1}; allowed: at most {0}", range.high, what));
+}
+
+// The most tokens of a prompt that the model's context holds.
+int64_t MostPromptTokens(const ServedModel& model, bool generates) {
+  return model.config.max_position_embeddings - (generates ? 1 : 0);
+}
+
+Error PromptTooLong(const std::string& field, const std::string& length, bool begin_token,
+                    const ServedModel& model, bool generates) {
+  return InvalidArgument(
+      field,
+      fmt::format(
+          "is {} tokens{}; allowed: at most {}, {}", length,
+          begin_token ? " with the begin token" : "", MostPromptTokens(model, generates),
+          generates ? "so that the model's context holds a new token too" : "the model's context"));
+}
+
+// A request of the prompt. `path` is where its fields are, "inputs[1]." or nothing; `missing` names
+// what is missing if there is no prompt.
+Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
+                                const std::string& missing, const ServedModel& model,
+                                bool generates) {
   ValidRequest valid;
   std::vector<int32_t>& tokens = valid.request.prompt;
-  tokens = {model.tokenizer->begin_token()};
+  const int64_t most = MostPromptTokens(model, generates);
   if (const auto* text = std::get_if<std::string_view>(&prompt)) {
-    valid.prompt_field = "text";
+    valid.prompt_field = path + "text";
+    valid.begin_token = true;
+    const int64_t at_least =
+        1 + (std::ssize(*text) + model.max_token_bytes - 1) / model.max_token_bytes;
+    if (at_least > most) {
+      return PromptTooLong(valid.prompt_field, fmt::format("at least {}", at_least),
+                           /*begin_token=*/true, model, generates);
+    }
+    tokens = {model.tokenizer->begin_token()};
     const std::vector<int32_t> encoded = model.tokenizer->Encode(*text);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());
   } else if (const auto* ids = std::get_if<std::span<const int32_t>>(&prompt)) {
-    valid.prompt_field = "tokens";
-    if (const auto error = CheckTokenIds(*ids, model, "tokens.ids")) return *error;
-    tokens.insert(tokens.end(), ids->begin(), ids->end());
+    valid.prompt_field = path + "tokens";
+    if (ids->empty()) {
+      return InvalidArgument(path + "tokens.ids", "is empty; allowed: at least one token");
+    }
+    if (std::ssize(*ids) > most) {
+      return PromptTooLong(valid.prompt_field, std::to_string(ids->size()),
+                           /*begin_token=*/false, model, generates);
+    }
+    if (const auto error = CheckTokenIds(*ids, model, path + "tokens.ids")) return *error;
+    tokens.assign(ids->begin(), ids->end());
   } else {
     return InvalidArgument(missing, "is missing; allowed: text or tokens");
   }
   return valid;
+}
+
+// What the text of every choice begins with.
+std::string EchoOf(const Prompt& prompt, const Tokenizer& tokenizer) {
+  if (const auto* text = std::get_if<std::string_view>(&prompt)) return std::string(*text);
+  return DecodeText(std::get<std::span<const int32_t>>(prompt), tokenizer);
+}
+
+Priority ToPriority(int32_t number) {
+  return number == 1 ? Priority::kHigh : number == 3 ? Priority::kLow : Priority::kNormal;
+}
+
+// How many there are of everything that is a list.
+std::optional<Error> CheckCounts(const GenerateParams& params) {
+  const auto most = [](size_t count) { return Range<size_t>{0, count}; };
+  std::optional<Error> error;
+  if ((error = CheckCount("stop", params.stop.size(), most(limits::kMaxStops), "strings")) ||
+      (error = CheckCount("stop_token_ids", params.stop_token_ids.size(),
+                          most(limits::kMaxStopTokens), "tokens")) ||
+      (error = CheckCount("sampling.logit_bias", params.sampling.logit_bias.size(),
+                          most(limits::kMaxLogitBiases), "entries")) ||
+      (error = CheckCount("sampling.allowed_token_ids", params.sampling.allowed_token_ids.size(),
+                          most(limits::kMaxAllowedTokens), "tokens"))) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 Result<SamplingParams> ValidateSampling(const SamplingFields& fields, const ServedModel& model) {
@@ -73,14 +144,23 @@ Result<SamplingParams> ValidateSampling(const SamplingFields& fields, const Serv
     if ((error = CheckRange(field, bias, limits::kLogitBias))) return *error;
     params.logit_bias.emplace(token, bias);
   }
+  const std::span<const int32_t> allowed = fields.allowed_token_ids;
+  if ((error = CheckTokenIds(allowed, model, "sampling.allowed_token_ids"))) return *error;
+  params.allowed.assign(allowed.begin(), allowed.end());
   return params;
 }
 
+// Whether there is a token that can be chosen while the output may not end.
+bool SomeTokenGoesOn(const Request& request, const ServedModel& model) {
+  std::set<int32_t> ends(request.stop_tokens.begin(), request.stop_tokens.end());
+  ends.insert(model.tokenizer->end_token());
+  const std::vector<int32_t>& allowed = request.sampling.allowed;
+  if (allowed.empty()) return std::ssize(ends) < model.config.vocab_size;
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](int32_t token) { return !ends.contains(token); });
+}
+
 std::optional<Error> CheckStops(const std::vector<std::string>& stops) {
-  if (stops.size() > limits::kMaxStops) {
-    return InvalidArgument(
-        "stop", fmt::format("has {} strings; allowed: {}", stops.size(), limits::kMaxStops));
-  }
   const Range<size_t>& bytes = limits::kStopBytes;
   for (size_t i = 0; i < stops.size(); ++i) {
     if (bytes.Contains(stops[i].size())) continue;
@@ -109,91 +189,137 @@ std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedMod
   return std::nullopt;
 }
 
+std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
+  std::string bytes;
+  for (const int32_t id : ids) bytes += tokenizer.Decode(id);
+  return ToValidUtf8(bytes);
+}
+
+int64_t MaxTokenBytes(const Tokenizer& tokenizer) {
+  size_t most = 1;
+  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+    most = std::max(most, tokenizer.Decode(token).size());
+  }
+  return static_cast<int64_t>(most);
+}
+
 Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& model) {
-  Result<ValidRequest> valid = WithPrompt(params.prompt, "prompt", model);
+  std::optional<Error> error = CheckCounts(params);
+  if (error) return *error;
+  Result<ValidRequest> valid = WithPrompt(params.prompt, "", "prompt", model, /*generates=*/true);
   if (!valid.ok()) return valid;
   Request& request = valid.value().request;
 
   if (params.max_new_tokens) {
     const Range<int64_t> range = {limits::kNewTokens.low, limits::kNewTokens.high};
-    if (const auto error = CheckRange("max_new_tokens", *params.max_new_tokens, range)) {
-      return *error;
-    }
+    if ((error = CheckRange("max_new_tokens", *params.max_new_tokens, range))) return *error;
     request.max_new_tokens = *params.max_new_tokens;
   } else {
     // As many as the context holds, and the pool: the last token needs no row.
     const int64_t fits = std::min(model.config.max_position_embeddings, model.pool_positions + 1);
     request.max_new_tokens = std::max<int64_t>(1, fits - std::ssize(request.prompt));
   }
+  const Range<int64_t> min_range = {0, request.max_new_tokens};
+  if ((error = CheckRange("min_new_tokens", params.min_new_tokens, min_range))) return *error;
+  request.min_new_tokens = params.min_new_tokens;
+  request.choices = params.n.value_or(1);
+  if ((error = CheckRange("n", request.choices, limits::kChoices))) return *error;
+  if ((error = CheckRange("priority", params.priority, limits::kPriority))) return *error;
+  request.priority = ToPriority(params.priority);
 
   Result<SamplingParams> sampling = ValidateSampling(params.sampling, model);
   if (!sampling.ok()) return sampling.error();
   request.sampling = std::move(sampling).value();
   request.seed = params.sampling.seed ? *params.sampling.seed : DrawSeed();
 
-  if (const auto error = CheckStops(params.stop)) return *error;
+  if ((error = CheckStops(params.stop))) return *error;
   request.stop = params.stop;
-  if (params.logprobs) {
-    if (const auto error = CheckRange("logprobs", *params.logprobs, limits::kLogprobs)) {
-      return *error;
-    }
-    request.logprobs = params.logprobs;
+  if ((error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids"))) return *error;
+  request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
+  if (request.min_new_tokens > 0 && !SomeTokenGoesOn(request, model)) {
+    return InvalidArgument("min_new_tokens",
+                           fmt::format("is {}, but every token that can be chosen ends the output; "
+                                       "allowed: 0",
+                                       request.min_new_tokens));
   }
+  const auto check_logprobs = [&](const std::string& field, const std::optional<int32_t>& count) {
+    return count ? CheckRange(field, *count, limits::kLogprobs) : std::nullopt;
+  };
+  if ((error = check_logprobs("logprobs", params.logprobs))) return *error;
+  if ((error = check_logprobs("prompt_logprobs", params.prompt_logprobs))) return *error;
+  request.logprobs = params.logprobs;
+  request.prompt_logprobs = params.prompt_logprobs;
   request.ignore_eos = params.ignore_eos;
+  request.include_stop = params.include_stop;
+  request.share_prefix = !params.bypass_prefix_cache;
+  if (params.echo) valid.value().echo = EchoOf(params.prompt, *model.tokenizer);
   return valid;
 }
 
-Result<ValidRequest> Validate(const ScoreParams& params, const ServedModel& model) {
-  Result<ValidRequest> valid = WithPrompt(params.input, "input", model);
-  if (valid.ok()) valid.value().request.prompt_logprobs = 0;
-  return valid;
+Result<std::vector<ValidRequest>> Validate(const ScoreParams& params, const ServedModel& model) {
+  std::optional<Error> error =
+      CheckCount("inputs", params.inputs.size(), limits::kScoreInputs, "entries");
+  if (!error) error = CheckRange("priority", params.priority, limits::kPriority);
+  if (error) return *error;
+  std::vector<ValidRequest> requests;
+  for (size_t i = 0; i < params.inputs.size(); ++i) {
+    const std::string input = fmt::format("inputs[{}]", i);
+    Result<ValidRequest> valid =
+        WithPrompt(params.inputs[i], input + ".", input, model, /*generates=*/false);
+    if (!valid.ok()) return valid.error();
+    valid.value().request.prompt_logprobs = 0;
+    valid.value().request.priority = ToPriority(params.priority);
+    requests.push_back(std::move(valid).value());
+  }
+  return requests;
+}
+
+RequestSize RequestSize::Of(const ValidRequest& valid) {
+  return {.prompt_field = valid.prompt_field,
+          .begin_token = valid.begin_token,
+          .prompt_tokens = std::ssize(valid.request.prompt),
+          .max_new_tokens = valid.request.max_new_tokens};
 }
 
 Error Rejection(SubmitStatus status, const RequestSize& size, const ServedModel& model) {
-  const int64_t context = model.config.max_position_embeddings;
   const int64_t pool = model.pool_positions;
-  const auto prompt_exceeds = [&](int64_t most, const std::string& why) {
-    return InvalidArgument(size.prompt_field,
-                           fmt::format("is {} tokens with the begin token; allowed: at most {}, {}",
-                                       size.prompt_tokens, most, why));
-  };
+  const std::string with_begin = size.begin_token ? " with the begin token" : "";
   switch (status) {
     case SubmitStatus::kQueueFull:
-    case SubmitStatus::kQueueTimeout:
       return QueueFull();
+    case SubmitStatus::kQueueTimeout:
+      return QueueTimeout();
     case SubmitStatus::kPromptTooLong:
-      return size.max_new_tokens > 0
-                 ? prompt_exceeds(context - 1, "so that the model's context holds a new token too")
-                 : prompt_exceeds(context, "the model's context");
+      return PromptTooLong(size.prompt_field, std::to_string(size.prompt_tokens), size.begin_token,
+                           model, size.max_new_tokens > 0);
     case SubmitStatus::kNeverFits:
-      if (size.prompt_tokens > pool) return prompt_exceeds(pool, "the model's key/value cache");
+      if (size.prompt_tokens > pool) {
+        return InvalidArgument(
+            size.prompt_field,
+            fmt::format("is {} tokens{}; allowed: at most {}, the model's key/value cache",
+                        size.prompt_tokens, with_begin, pool));
+      }
       return InvalidArgument(  // the last new token takes no position
           "max_new_tokens",
           fmt::format("is {}; allowed: at most {}, as the model's key/value cache has {} positions "
-                      "and the prompt is {} tokens with the begin token",
-                      size.max_new_tokens, pool - size.prompt_tokens + 1, pool,
-                      size.prompt_tokens));
+                      "and the prompt is {} tokens{}",
+                      size.max_new_tokens, pool - size.prompt_tokens + 1, pool, size.prompt_tokens,
+                      with_begin));
     case SubmitStatus::kStopping:
-      return ShuttingDown();
+      return Draining();
     case SubmitStatus::kAccepted:
       break;
   }
   return Internal("the request was refused without a reason");
 }
 
-Result<PageRange> ValidatePage(const ListSequencesParams& params) {
-  if (const auto error = CheckRange("page_size", params.page_size, limits::kPageSize)) {
-    return *error;
+Result<size_t> ValidatePageSize(int32_t page_size) {
+  if (page_size < 0) {
+    return InvalidArgument("page_size", fmt::format("is {}; allowed: 0 to {}; more counts as that",
+                                                    page_size, limits::kMaxPageSize));
   }
-  PageRange range;
-  range.size = params.page_size == 0 ? kDefaultPageSize : static_cast<size_t>(params.page_size);
-  if (params.page_token.empty()) return range;
-  const std::optional<uint64_t> after = ParseNumber<uint64_t>(params.page_token);
-  if (!after) {
-    return InvalidArgument("page_token", Quote(params.page_token) + " is not one this server gave");
-  }
-  range.after = *after;
-  return range;
+  if (page_size == 0) return kDefaultPageSize;
+  return static_cast<size_t>(std::min(page_size, limits::kMaxPageSize));
 }
 
 Result<std::chrono::milliseconds> ValidateInterval(const std::optional<IntervalFields>& interval) {

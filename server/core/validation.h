@@ -1,6 +1,7 @@
 // The one place where what a client asks for is checked. All functions are pure but for drawing a
 // seed, and thread-safe. An error names the field, its value and what is allowed; the first one
-// ends the check.
+// ends the check. How many there are is checked before what they are, and what would have to be
+// refused for its length is refused before it is tokenized.
 #ifndef TRIPTYCH_SERVER_CORE_VALIDATION_H_
 #define TRIPTYCH_SERVER_CORE_VALIDATION_H_
 
@@ -10,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/serving/request.h"
 #include "server/core/error.h"
@@ -20,33 +22,41 @@ namespace triptych {
 
 // A request that the engine may be given. Whether it fits is the engine's to say.
 struct ValidRequest {
-  Request request;           // without its id
-  std::string prompt_field;  // where the prompt was: "text" or "tokens"
+  Request request;           // without its id, number and client
+  std::string prompt_field;  // where the prompt was: "text", "inputs[1].tokens"
+  bool begin_token = false;  // the first token of the prompt was put there by the server
+  std::string echo;          // what the text of every choice begins with
 };
 
 Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& model);
-Result<ValidRequest> Validate(const ScoreParams& params, const ServedModel& model);
+// A request for each input.
+Result<std::vector<ValidRequest>> Validate(const ScoreParams& params, const ServedModel& model);
 
 // Nothing if every id is one of the model's.
 std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedModel& model,
                                    const std::string& field);
 
+// The text of tokens, in valid UTF-8. REQUIRES: they are the tokenizer's.
+std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer);
+
+// The most bytes of text that one of the tokenizer's tokens stands for; at least 1.
+int64_t MaxTokenBytes(const Tokenizer& tokenizer);
+
 // How much a request asks for, by the names of its fields.
 struct RequestSize {
   std::string prompt_field;
+  bool begin_token = false;
   int64_t prompt_tokens = 0;  // the begin token included
   int64_t max_new_tokens = 0;
+
+  static RequestSize Of(const ValidRequest& valid);
 };
 
 // Why the engine did not take a request that was valid by itself. REQUIRES: not kAccepted.
 Error Rejection(SubmitStatus status, const RequestSize& size, const ServedModel& model);
 
-// Which live sequences a page holds: at most `size` of those that arrived after `after`.
-struct PageRange {
-  uint64_t after = 0;
-  size_t size = 0;
-};
-Result<PageRange> ValidatePage(const ListSequencesParams& params);
+// How many entries a page holds: the default if 0, and no more than the most.
+Result<size_t> ValidatePageSize(int32_t page_size);
 
 // The default if `interval` is absent.
 Result<std::chrono::milliseconds> ValidateInterval(const std::optional<IntervalFields>& interval);

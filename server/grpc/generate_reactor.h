@@ -5,10 +5,12 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "server/core/generation.h"
+#include "server/grpc/stall_alarm.h"
 #include "triptych/v1/inference.pb.h"
 
 namespace triptych {
@@ -18,25 +20,33 @@ namespace triptych {
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
                               public GenerationListener {
  public:
-  // Starts the generation and the stream.
+  // Starts the generation and the stream. A write that takes longer than `stall_timeout` ends it.
   static GenerateReactor* Start(std::shared_ptr<Generation> generation,
-                                grpc::CallbackServerContext& context);
+                                grpc::CallbackServerContext& context,
+                                std::chrono::milliseconds stall_timeout);
 
   void OnReady() override { Advance(); }
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override { generation_->Cancel(); }
-  void OnDone() override { self_.reset(); }
+  void OnDone() override {
+    stall_alarm_->Stop();
+    self_.reset();
+  }
 
  private:
-  GenerateReactor(std::shared_ptr<Generation> generation, grpc::CallbackServerContext& context)
-      : generation_(std::move(generation)), context_(context) {}
+  GenerateReactor(std::shared_ptr<Generation> generation, grpc::CallbackServerContext& context,
+                  std::chrono::milliseconds stall_timeout)
+      : generation_(std::move(generation)),
+        context_(context),
+        stall_alarm_(std::make_shared<StallAlarm>(context, stall_timeout)) {}
 
   // Starts the write or the finish that is due, if any.
   void Advance();
 
   const std::shared_ptr<Generation> generation_;
   grpc::CallbackServerContext& context_;
+  const std::shared_ptr<StallAlarm> stall_alarm_;
   std::shared_ptr<GenerateReactor> self_;  // until OnDone
   v1::GenerateResponse message_;           // belongs to the one chunk in flight
 };

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_GRPC_GRPC_SERVER_H_
 #define TRIPTYCH_SERVER_GRPC_GRPC_SERVER_H_
 
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
 #include <chrono>
@@ -9,36 +10,56 @@
 #include <string>
 
 #include "server/core/model_host.h"
+#include "server/core/transport_options.h"
+#include "server/grpc/access.h"
+#include "server/grpc/admin_service.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/kv_cache_service.h"
 #include "server/grpc/model_service.h"
+#include "server/grpc/reflection_service.h"
 
 namespace triptych {
 
-// Serves from construction to Shutdown, with health checking (grpc.health.v1) and reflection.
+// Listens from construction to Close, with health checking (grpc.health.v1) and reflection.
 class GrpcServer {
  public:
-  // Listens on `address` (HOST:PORT; port 0 lets the system choose). Throws std::runtime_error with
-  // one clear line. The host must outlive the server.
-  GrpcServer(ModelHost& host, const std::string& address);
+  // Until it serves, calls are refused and health checks answer NOT_SERVING. Throws LoadError or
+  // std::runtime_error with one clear line.
+  explicit GrpcServer(const TransportOptions& options);
   // Ends what is left of the calls at once.
   ~GrpcServer();
 
   // HOST:PORT as listened on.
   const std::string& address() const { return address_; }
 
-  // Health checks answer NOT_SERVING from now on; calls are served as before.
-  void StopServing();
-  // Stops listening and waits until every call has ended; cancels those left after `timeout`.
-  // Called once, or not at all.
-  void Shutdown(std::chrono::milliseconds timeout);
+  // Serves the host's models from now on. It must outlive the server.
+  void Serve(ModelHost& host);
+  // Health checks answer NOT_SERVING, nothing new is listened to, and clients are told to go
+  // elsewhere (GOAWAY); calls that there are go on.
+  void StartDrain();
+  // Waits until every connection has closed, as clients' do that have no more calls; closes those
+  // left after `timeout`. Called once, or not at all.
+  void Close(std::chrono::milliseconds timeout);
 
  private:
+  // gRPC says here, in its C interface, that every connection has closed: its C++ interface waits
+  // for that where it is asked to drain.
+  class Drain;
+
+  void SetHealth(bool serving);
+
+  const Access access_;
+  Gate gate_;
   InferenceService inference_service_;
   ModelService model_service_;
   KvCacheService kv_cache_service_;
+  AdminService admin_service_;
+  ReflectionService reflection_service_;
   std::string address_;
-  std::unique_ptr<grpc::Server> server_;  // null after Shutdown
+  std::shared_ptr<grpc::ServerCredentials> credentials_;  // which the server asks while it lives
+  std::unique_ptr<grpc::Server> server_;                  // null after Close
+  std::unique_ptr<Drain> drain_;                          // once it has started
 };
 
 }  // namespace triptych

@@ -11,25 +11,33 @@ namespace triptych {
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {
-  const auto generation = host_.Generate(FromProto(*message));
+  const Result<Entry> entry = gate_.EnterToCompute(*context);
+  if (!entry.ok()) {
+    return new RefusedStream<v1::GenerateResponse>(ToStatus(entry.error(), *context));
+  }
+  const auto generation = entry.value().host.Generate(FromProto(*message), entry.value().caller);
   if (!generation.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(generation.error(), *context));
   }
-  return GenerateReactor::Start(generation.value(), *context);
+  return GenerateReactor::Start(generation.value(), *context, entry.value().stall_timeout);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,
                                                   const v1::ScoreRequest* message,
                                                   v1::ScoreResponse* response) {
-  const auto generation = host_.Score(FromProto(*message));
-  if (generation.ok()) return ScoreReactor::Start(generation.value(), *context, response);
-  return FinishUnary(context, ToStatus(generation.error(), *context));
+  const Result<Entry> entry = gate_.EnterToCompute(*context);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
+  const auto scoring = entry.value().host.Score(FromProto(*message), entry.value().caller);
+  if (!scoring.ok()) return FinishUnary(context, ToStatus(scoring.error(), *context));
+  return ScoreReactor::Start(scoring.value(), *context, response, entry.value().stall_timeout);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* message,
                                                      v1::TokenizeResponse* response) {
-  const auto tokens = host_.Tokenize(message->model(), message->text());
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
+  const auto tokens = entry.value().host.Tokenize(message->model(), message->text());
   if (!tokens.ok()) return FinishUnary(context, ToStatus(tokens.error(), *context));
   response->mutable_token_ids()->Add(tokens.value().begin(), tokens.value().end());
   return FinishUnary(context, grpc::Status::OK);
@@ -38,9 +46,11 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* message,
                                                        v1::DetokenizeResponse* response) {
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto& ids = message->token_ids();
-  const auto text =
-      host_.Detokenize(message->model(), {ids.data(), static_cast<size_t>(ids.size())});
+  const auto text = entry.value().host.Detokenize(message->model(),
+                                                  {ids.data(), static_cast<size_t>(ids.size())});
   if (!text.ok()) return FinishUnary(context, ToStatus(text.error(), *context));
   response->set_text(text.value());
   return FinishUnary(context, grpc::Status::OK);

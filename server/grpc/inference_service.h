@@ -2,15 +2,15 @@
 #ifndef TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 
-#include "server/core/model_host.h"
+#include "server/grpc/gate.h"
 #include "triptych/v1/inference.grpc.pb.h"
 
 namespace triptych {
 
-// Thread-safe. The host must outlive the service and its calls.
+// Thread-safe. The gate must outlive the service and its calls.
 class InferenceService final : public v1::InferenceService::CallbackService {
  public:
-  explicit InferenceService(ModelHost& host) : host_(host) {}
+  explicit InferenceService(const Gate& gate) : gate_(gate) {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* message) override;
@@ -25,7 +25,7 @@ class InferenceService final : public v1::InferenceService::CallbackService {
                                        v1::DetokenizeResponse* response) override;
 
  private:
-  ModelHost& host_;
+  const Gate& gate_;
 };
 
 }  // namespace triptych

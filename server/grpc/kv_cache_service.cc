@@ -2,6 +2,7 @@
 
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/status.h"
+#include "server/grpc/unary.h"
 #include "server/grpc/watch_reactor.h"
 #include "server/grpc/wire.h"
 
@@ -21,8 +22,10 @@ void Finish(const Result<Answer>& answer, grpc::CallbackServerContext& context, 
 grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerContext* context,
                                                           const v1::GetKvCacheStatsRequest* message,
                                                           v1::GetKvCacheStatsResponse* response) {
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kStatistics);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  host_.CollectStats(message->model(), [=](const Result<HostStats>& stats) {
+  entry.value().host.CollectStats(message->model(), [=](const Result<HostStats>& stats) {
     Finish(stats, *context, response, reactor);
   });
   return reactor;
@@ -31,20 +34,26 @@ grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerContext* context,
                                                         const v1::ListSequencesRequest* message,
                                                         v1::ListSequencesResponse* response) {
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  host_.ListSequences(FromProto(*message), [=](const Result<SequencePage>& page) {
-    Finish(page, *context, response, reactor);
-  });
+  entry.value().host.ListSequences(
+      FromProto(*message), entry.value().caller,
+      [=](const Result<SequencePage>& page) { Finish(page, *context, response, reactor); });
   return reactor;
 }
 
 grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* KvCacheService::WatchKvCacheStats(
     grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* message) {
-  const Result<StatsWatch> watch = host_.Watch(FromProto(*message));
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kStatistics);
+  if (!entry.ok()) {
+    return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(entry.error(), *context));
+  }
+  const Result<StatsWatch> watch = entry.value().host.Watch(FromProto(*message));
   if (!watch.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(watch.error(), *context));
   }
-  return new WatchReactor(host_, watch.value());
+  return new WatchReactor(entry.value().host, watch.value(), *context, entry.value().stall_timeout);
 }
 
 }  // namespace triptych

@@ -2,15 +2,15 @@
 #ifndef TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 
-#include "server/core/model_host.h"
+#include "server/grpc/gate.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 
 namespace triptych {
 
-// Thread-safe. The host must outlive the service and its calls.
+// Thread-safe. The gate must outlive the service and its calls.
 class KvCacheService final : public v1::KvCacheService::CallbackService {
  public:
-  explicit KvCacheService(ModelHost& host) : host_(host) {}
+  explicit KvCacheService(const Gate& gate) : gate_(gate) {}
 
   grpc::ServerUnaryReactor* GetKvCacheStats(grpc::CallbackServerContext* context,
                                             const v1::GetKvCacheStatsRequest* message,
@@ -22,7 +22,7 @@ class KvCacheService final : public v1::KvCacheService::CallbackService {
       grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* message) override;
 
  private:
-  ModelHost& host_;
+  const Gate& gate_;
 };
 
 }  // namespace triptych

@@ -8,9 +8,14 @@
 namespace triptych {
 
 grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* context,
-                                                   const v1::ListModelsRequest*,
+                                                   const v1::ListModelsRequest* message,
                                                    v1::ListModelsResponse* response) {
-  for (const ServedModel& model : host_.models()) *response->add_models() = ToProto(model);
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
+  const Result<ModelPage> page = entry.value().host.ListModels(FromProto(*message));
+  if (!page.ok()) return FinishUnary(context, ToStatus(page.error(), *context));
+  for (const ServedModel& model : page.value().models) *response->add_models() = ToProto(model);
+  response->set_next_page_token(page.value().next_page_token);
   response->set_server_version(std::string(Version()));
   return FinishUnary(context, grpc::Status::OK);
 }
@@ -18,7 +23,9 @@ grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* context,
                                                  const v1::GetModelRequest* message,
                                                  v1::GetModelResponse* response) {
-  const auto model = host_.Find(message->model());
+  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
+  const auto model = entry.value().host.Find(message->model());
   if (!model.ok()) return FinishUnary(context, ToStatus(model.error(), *context));
   *response->mutable_model() = ToProto(*model.value());
   return FinishUnary(context, grpc::Status::OK);

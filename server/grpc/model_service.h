@@ -2,15 +2,15 @@
 #ifndef TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
 
-#include "server/core/model_host.h"
+#include "server/grpc/gate.h"
 #include "triptych/v1/model.grpc.pb.h"
 
 namespace triptych {
 
-// Thread-safe. The host must outlive the service and its calls.
+// Thread-safe. The gate must outlive the service and its calls.
 class ModelService final : public v1::ModelService::CallbackService {
  public:
-  explicit ModelService(const ModelHost& host) : host_(host) {}
+  explicit ModelService(const Gate& gate) : gate_(gate) {}
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* message,
@@ -20,7 +20,7 @@ class ModelService final : public v1::ModelService::CallbackService {
                                      v1::GetModelResponse* response) override;
 
  private:
-  const ModelHost& host_;
+  const Gate& gate_;
 };
 
 }  // namespace triptych

@@ -8,24 +8,27 @@
 
 namespace triptych {
 
-ScoreReactor* ScoreReactor::Start(std::shared_ptr<Generation> generation,
-                                  grpc::CallbackServerContext& context,
-                                  v1::ScoreResponse* response) {
-  std::shared_ptr<ScoreReactor> reactor(new ScoreReactor(std::move(generation), context, response));
+ScoreReactor* ScoreReactor::Start(std::shared_ptr<Scoring> scoring,
+                                  grpc::CallbackServerContext& context, v1::ScoreResponse* response,
+                                  std::chrono::milliseconds stall_timeout) {
+  std::shared_ptr<ScoreReactor> reactor(
+      new ScoreReactor(std::move(scoring), context, response, stall_timeout));
   reactor->self_ = reactor;
-  reactor->generation_->Start(reactor);
+  reactor->scoring_->Start(reactor);
   return reactor.get();
 }
 
 void ScoreReactor::OnReady() {
-  Generation::Event event = generation_->Take();
-  if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
-    *response_ = ToScoreResponse(*chunk);
-    generation_->ChunkDone(/*delivered=*/true);
-    event = generation_->Take();
+  Scoring::Event event = scoring_->Take();
+  if (std::holds_alternative<RequestAccepted>(event)) {
+    context_.AddInitialMetadata(kRequestIdMetadata, scoring_->id());
+    StartSendInitialMetadata();
+    event = scoring_->Take();
   }
-  if (const auto* end = std::get_if<GenerationEnd>(&event)) {
-    Finish(end->error ? ToStatus(*end->error, context_) : grpc::Status::OK);
+  if (const auto* end = std::get_if<Result<Scoring::Scores>>(&event)) {
+    if (end->ok()) *response_ = ToProto(end->value());
+    stall_alarm_->Begin();
+    Finish(end->ok() ? grpc::Status::OK : ToStatus(end->error(), context_));
   }
 }
 

@@ -24,6 +24,10 @@ grpc::StatusCode ToCode(ErrorCode code) {
       return grpc::StatusCode::INTERNAL;
     case ErrorCode::kCancelled:
       return grpc::StatusCode::CANCELLED;
+    case ErrorCode::kUnauthenticated:
+      return grpc::StatusCode::UNAUTHENTICATED;
+    case ErrorCode::kPermissionDenied:
+      return grpc::StatusCode::PERMISSION_DENIED;
   }
   return grpc::StatusCode::UNKNOWN;
 }
@@ -39,7 +43,7 @@ google::rpc::BadRequest ToBadRequest(const Error& error) {
 google::rpc::ErrorInfo ToErrorInfo(const Error& error) {
   google::rpc::ErrorInfo info;
   info.set_reason(error.reason);
-  info.set_domain("triptych");
+  info.set_domain("triptych.v1");
   info.mutable_metadata()->insert(error.metadata.begin(), error.metadata.end());
   return info;
 }
@@ -57,13 +61,12 @@ grpc::Status ToStatus(const Error& error, grpc::CallbackServerContext& context) 
   const grpc::StatusCode code = ToCode(error.code);
   google::rpc::Status status;
   if (!error.field.empty()) status.add_details()->PackFrom(ToBadRequest(error));
-  if (!error.reason.empty()) status.add_details()->PackFrom(ToErrorInfo(error));
+  status.add_details()->PackFrom(ToErrorInfo(error));
   if (error.retry_delay) {
     status.add_details()->PackFrom(ToRetryInfo(*error.retry_delay));
     context.AddTrailingMetadata("grpc-retry-pushback-ms",
                                 std::to_string(error.retry_delay->count()));
   }
-  if (status.details().empty()) return grpc::Status(code, error.Message());
   status.set_code(code);
   status.set_message(error.Message());
   return grpc::Status(code, error.Message(), status.SerializeAsString());

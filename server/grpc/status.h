@@ -9,8 +9,8 @@
 
 namespace triptych {
 
-// The details are a BadRequest for a field, an ErrorInfo for a reason and a RetryInfo for a delay;
-// a delay also becomes gRPC's own retry push-back in the call's trailers. Called before the call is
+// The details are an ErrorInfo, and with it a BadRequest for a field and a RetryInfo for a delay; a
+// delay also becomes gRPC's own retry push-back in the call's trailers. Called before the call is
 // finished.
 grpc::Status ToStatus(const Error& error, grpc::CallbackServerContext& context);
 

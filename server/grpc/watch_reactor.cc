@@ -6,18 +6,25 @@
 
 namespace triptych {
 
-WatchReactor::WatchReactor(ModelHost& host, const StatsWatch& watch) : host_(host), watch_(watch) {
+WatchReactor::WatchReactor(ModelHost& host, const StatsWatch& watch,
+                           grpc::CallbackServerContext& context,
+                           std::chrono::milliseconds stall_timeout)
+    : host_(host),
+      watch_(watch),
+      stall_alarm_(std::make_shared<StallAlarm>(context, stall_timeout)) {
   Collect();
 }
 
 void WatchReactor::Collect() {
   host_.CollectStats(watch_, [this](const HostStats& stats) {
     *message_.mutable_stats() = ToProto(stats);
+    stall_alarm_->Begin();
     StartWrite(&message_);
   });
 }
 
 void WatchReactor::OnWriteDone(bool ok) {
+  stall_alarm_->End();
   bool wait = false;
   {
     const MutexLock lock(mutex_);

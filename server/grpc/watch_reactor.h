@@ -3,10 +3,15 @@
 #define TRIPTYCH_SERVER_GRPC_WATCH_REACTOR_H_
 
 #include <grpcpp/alarm.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <memory>
 
 #include "engine/base/mutex.h"
 #include "server/core/model_host.h"
+#include "server/grpc/stall_alarm.h"
 #include "triptych/v1/kv_cache.pb.h"
 
 namespace triptych {
@@ -19,11 +24,15 @@ namespace triptych {
 class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse> {
  public:
   // The host must outlive the call.
-  WatchReactor(ModelHost& host, const StatsWatch& watch);
+  WatchReactor(ModelHost& host, const StatsWatch& watch, grpc::CallbackServerContext& context,
+               std::chrono::milliseconds stall_timeout);
 
   void OnWriteDone(bool ok) override TRIPTYCH_EXCLUDES(mutex_);
   void OnCancel() override TRIPTYCH_EXCLUDES(mutex_);
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    stall_alarm_->Stop();
+    delete this;
+  }
 
  private:
   void Collect();
@@ -31,6 +40,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStats
 
   ModelHost& host_;
   const StatsWatch watch_;
+  const std::shared_ptr<StallAlarm> stall_alarm_;
   v1::WatchKvCacheStatsResponse message_;  // gRPC's while a write is in flight
 
   Mutex mutex_;

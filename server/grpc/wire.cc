@@ -2,9 +2,14 @@
 
 #include <google/protobuf/util/time_util.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <iterator>
+#include <numeric>
 #include <span>
 
+#include "engine/base/request_limits.h"
 #include "engine/base/version.h"
 
 namespace triptych {
@@ -53,6 +58,8 @@ v1::KvCacheUsage ToProto(const KvCacheUsage& usage) {
   message.set_reserved_bytes(usage.reserved_bytes);
   message.set_peak_reserved_bytes(usage.peak_reserved_bytes);
   message.set_mha_used_bytes(usage.mha_used_bytes);
+  message.set_shared_bytes(usage.shared_bytes);
+  message.set_own_bytes(usage.own_bytes);
   return message;
 }
 
@@ -65,6 +72,7 @@ v1::Usage ToProto(const RequestUsage& usage) {
   *message.mutable_decode_time() = ToProto(usage.decode_time);
   message.set_preemptions(static_cast<int32_t>(usage.preemptions));
   *message.mutable_kv_cache() = ToProto(usage.kv_cache);
+  message.set_cached_prompt_tokens(static_cast<int32_t>(usage.cached_prompt_tokens));
   return message;
 }
 
@@ -72,6 +80,19 @@ v1::TokenLogprobs ToProto(const TokenLogprobs& logprobs) {
   v1::TokenLogprobs message;
   *message.mutable_chosen() = ToProto(logprobs.chosen);
   for (const TokenLogprob& top : logprobs.top) *message.add_top() = ToProto(top);
+  return message;
+}
+
+v1::RequestCounts ToProto(const RequestCounts& counts) {
+  v1::RequestCounts message;
+  message.set_accepted(counts.accepted);
+  message.set_refused(counts.refused);
+  message.set_finished(counts.finished);
+  message.set_cancelled(counts.cancelled);
+  message.set_failed(counts.failed);
+  message.set_prompt_tokens(counts.prompt_tokens);
+  message.set_cached_prompt_tokens(counts.cached_prompt_tokens);
+  message.set_generated_tokens(counts.generated_tokens);
   return message;
 }
 
@@ -93,6 +114,11 @@ v1::KvCacheStats ToProto(const std::string& model, const KvCacheStats& stats) {
   message.set_running_sequences(static_cast<int32_t>(stats.running));
   message.set_waiting_sequences(static_cast<int32_t>(stats.waiting));
   message.set_preemptions(stats.preemptions);
+  message.set_shared_bytes(stats.shared_bytes);
+  message.set_cached_bytes(stats.cached_bytes);
+  message.set_cached_blocks(stats.cached_blocks);
+  message.set_evicted_blocks(stats.evicted_blocks);
+  *message.mutable_requests() = ToProto(stats.requests);
   return message;
 }
 
@@ -105,6 +131,9 @@ v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
   message.set_generated_tokens(static_cast<int32_t>(sequence.generated_tokens));
   *message.mutable_kv_cache() = ToProto(sequence.kv_cache);
   message.set_preemptions(static_cast<int32_t>(sequence.preemptions));
+  message.set_choice(sequence.choice);
+  message.set_cached_prompt_tokens(static_cast<int32_t>(sequence.cached_prompt_tokens));
+  message.set_client(sequence.client);
   return message;
 }
 
@@ -113,8 +142,20 @@ v1::Completion ToProto(const Completion& completion) {
   message.set_finish_reason(completion.reason == FinishReason::kStop ? v1::FINISH_REASON_STOP
                                                                      : v1::FINISH_REASON_LENGTH);
   *message.mutable_usage() = ToProto(completion.usage);
+  message.set_seed(completion.seed);
   message.set_stop(completion.stop.value_or(""));
   return message;
+}
+
+std::span<const int32_t> View(const google::protobuf::RepeatedField<int32_t>& field) {
+  return {field.data(), static_cast<size_t>(field.size())};
+}
+
+// The end of what is copied of a list of which `most` entries are allowed.
+template <typename List>
+auto EndOfCopy(const List& list, size_t most) {
+  return std::next(list.begin(),
+                   static_cast<std::ptrdiff_t>(std::min<size_t>(list.size(), most + 1)));
 }
 
 // The prompt of a GenerateRequest or a ScoreInput, which has it in `text` or in `tokens`.
@@ -122,8 +163,7 @@ template <typename Message>
 Prompt ReadPrompt(const Message& message) {
   if (message.has_text()) return std::string_view(message.text());
   if (!message.has_tokens()) return {};
-  const auto& ids = message.tokens().ids();
-  return std::span<const int32_t>(ids.data(), ids.size());
+  return View(message.tokens().ids());
 }
 
 SamplingFields FromProto(const v1::SamplingParams& message) {
@@ -135,8 +175,10 @@ SamplingFields FromProto(const v1::SamplingParams& message) {
   if (message.has_repetition_penalty()) fields.repetition_penalty = message.repetition_penalty();
   fields.presence_penalty = message.presence_penalty();
   fields.frequency_penalty = message.frequency_penalty();
-  fields.logit_bias.assign(message.logit_bias().begin(), message.logit_bias().end());
+  fields.logit_bias.assign(message.logit_bias().begin(),
+                           EndOfCopy(message.logit_bias(), limits::kMaxLogitBiases));
   if (message.has_seed()) fields.seed = message.seed();
+  fields.allowed_token_ids = View(message.allowed_token_ids());
   return fields;
 }
 
@@ -148,15 +190,32 @@ GenerateParams FromProto(const v1::GenerateRequest& message) {
   params.prompt = ReadPrompt(message);
   if (message.has_max_new_tokens()) params.max_new_tokens = message.max_new_tokens();
   params.sampling = FromProto(message.sampling());
-  params.stop.assign(message.stop().begin(), message.stop().end());
+  params.stop.assign(message.stop().begin(), EndOfCopy(message.stop(), limits::kMaxStops));
   if (message.has_logprobs()) params.logprobs = message.logprobs();
   params.ignore_eos = message.ignore_eos();
+  if (message.has_n()) params.n = message.n();
+  params.stop_token_ids = View(message.stop_token_ids());
+  params.min_new_tokens = message.min_new_tokens();
+  params.include_stop = message.include_stop();
+  params.echo = message.echo();
+  if (message.has_prompt_logprobs()) params.prompt_logprobs = message.prompt_logprobs();
+  params.priority = message.priority();
+  params.bypass_prefix_cache = message.bypass_prefix_cache();
   return params;
 }
 
 ScoreParams FromProto(const v1::ScoreRequest& message) {
-  return {.model = message.model(),
-          .input = message.inputs_size() == 0 ? Prompt() : ReadPrompt(message.inputs(0))};
+  ScoreParams params;
+  params.model = message.model();
+  const auto end = EndOfCopy(message.inputs(), limits::kScoreInputs.high);
+  std::transform(message.inputs().begin(), end, std::back_inserter(params.inputs),
+                 [](const v1::ScoreInput& input) { return ReadPrompt(input); });
+  params.priority = message.priority();
+  return params;
+}
+
+ListModelsParams FromProto(const v1::ListModelsRequest& message) {
+  return {.page_size = message.page_size(), .page_token = message.page_token()};
 }
 
 ListSequencesParams FromProto(const v1::ListSequencesRequest& message) {
@@ -175,32 +234,32 @@ WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message) {
   return params;
 }
 
-v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id,
-                             uint64_t seed) {
+v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id) {
   v1::GenerateResponse message;
+  message.set_choice(chunk.choice);
   message.set_text(chunk.text);
   message.mutable_token_ids()->Add(chunk.tokens.begin(), chunk.tokens.end());
   for (const TokenLogprobs& logprobs : chunk.logprobs) *message.add_logprobs() = ToProto(logprobs);
+  for (const TokenLogprobs& logprobs : chunk.prompt_logprobs) {
+    *message.add_prompt_logprobs() = ToProto(logprobs);
+  }
   if (chunk.completion) {
     v1::Completion& completion = *message.mutable_completion();
     completion = ToProto(*chunk.completion);
     completion.set_request_id(request_id);
-    completion.set_seed(seed);
   }
   return message;
 }
 
-v1::ScoreResponse ToScoreResponse(const StreamChunk& chunk) {
+v1::ScoreResponse ToProto(const Scoring::Scores& scores) {
   v1::ScoreResponse message;
-  v1::ScoreResult& result = *message.add_results();
-  double sum = 0;
-  for (const TokenLogprobs& token : chunk.prompt_logprobs) {
-    sum += token.chosen.logprob;
-    result.add_token_logprobs(token.chosen.logprob);
+  for (const InputScore& score : scores) {
+    v1::ScoreResult& result = *message.add_results();
+    result.set_log_likelihood(std::accumulate(score.logprobs.begin(), score.logprobs.end(), 0.0));
+    result.set_scored_tokens(static_cast<int32_t>(score.logprobs.size()));
+    result.mutable_token_logprobs()->Add(score.logprobs.begin(), score.logprobs.end());
+    *result.mutable_usage() = ToProto(score.usage);
   }
-  result.set_log_likelihood(sum);
-  result.set_scored_tokens(result.token_logprobs_size());
-  *result.mutable_usage() = ToProto(chunk.completion->usage);
   return message;
 }
 
@@ -212,6 +271,7 @@ v1::GetKvCacheStatsResponse ToProto(const HostStats& stats) {
   message.set_total_pool_bytes(stats.pool_bytes);
   message.set_total_used_bytes(stats.used_bytes);
   message.set_total_reserved_bytes(stats.reserved_bytes);
+  message.set_total_cached_bytes(stats.cached_bytes);
   message.set_total_free_bytes(stats.free_bytes);
   message.set_server_version(std::string(Version()));
   return message;

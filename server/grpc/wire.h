@@ -2,10 +2,11 @@
 #ifndef TRIPTYCH_SERVER_GRPC_WIRE_H_
 #define TRIPTYCH_SERVER_GRPC_WIRE_H_
 
-#include <cstdint>
 #include <string>
 
+#include "server/core/model_host.h"
 #include "server/core/request_params.h"
+#include "server/core/scoring.h"
 #include "server/core/served_model.h"
 #include "server/core/statistics.h"
 #include "server/core/stream_buffer.h"
@@ -15,16 +16,19 @@
 
 namespace triptych {
 
-// The prompt of what these return views the message.
+// Where a call's request id is in its initial metadata.
+inline constexpr const char* kRequestIdMetadata = "triptych-request-id";
+
+// The prompts and token ids of what these return view the message. Of lists that are too long no
+// more is copied than shows that they are.
 GenerateParams FromProto(const v1::GenerateRequest& message);
 ScoreParams FromProto(const v1::ScoreRequest& message);
+ListModelsParams FromProto(const v1::ListModelsRequest& message);
 ListSequencesParams FromProto(const v1::ListSequencesRequest& message);
 WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message);
 
-v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id,
-                             uint64_t seed);
-// REQUIRES: the chunk holds the completion of a request that scored.
-v1::ScoreResponse ToScoreResponse(const StreamChunk& chunk);
+v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id);
+v1::ScoreResponse ToProto(const Scoring::Scores& scores);
 v1::GetKvCacheStatsResponse ToProto(const HostStats& stats);
 v1::ListSequencesResponse ToProto(const SequencePage& page);
 v1::Model ToProto(const ServedModel& model);

@@ -211,7 +211,7 @@ void Measure(const Options& options) {
   host.engine.max_batch_tokens = std::max(host.engine.max_batch_tokens, options.streams);
 
   ServerOptions served;
-  served.listen = "127.0.0.1:0";
+  served.transport.listen = "127.0.0.1:0";
   served.models = {{.name = host.name, .directory = host.directory, .kv_cache_bytes = {}}};
   served.kv_cache_bytes = host.backend.kv_cache_bytes;
   served.engine = host.engine;

@@ -170,8 +170,8 @@ TEST_P(GenerateOfEachKind, ScoreAgreesWithGenerate) {
 
     ASSERT_EQ(response.results_size(), 1);
     const v1::ScoreResult& result = response.results(0);
-    ASSERT_EQ(result.scored_tokens(), 35);
-    ASSERT_EQ(result.token_logprobs_size(), 35);
+    ASSERT_EQ(result.scored_tokens(), 34);  // all but the first
+    ASSERT_EQ(result.token_logprobs_size(), 34);
     double sum = 0;
     for (const float logprob : result.token_logprobs()) sum += logprob;
     EXPECT_DOUBLE_EQ(result.log_likelihood(), sum);
@@ -179,13 +179,13 @@ TEST_P(GenerateOfEachKind, ScoreAgreesWithGenerate) {
     for (size_t i = 0; i < generated.size(); ++i) {
       // The same float32 sums in another order (one row at a time against many): errors of some
       // 2^-24 of logits around 10, with two orders of magnitude to spare.
-      EXPECT_NEAR(result.token_logprobs(5 + i), generated[i].chosen().logprob(), 1e-4);
+      EXPECT_NEAR(result.token_logprobs(4 + i), generated[i].chosen().logprob(), 1e-4);
       EXPECT_TRUE(generated[i].top().empty());
     }
-    EXPECT_EQ(result.usage().prompt_tokens(), 36);
+    EXPECT_EQ(result.usage().prompt_tokens(), 35);
     EXPECT_EQ(result.usage().generated_tokens(), 0);
-    EXPECT_EQ(result.usage().kv_cache().positions(), 36);
-    EXPECT_EQ(result.usage().kv_cache().used_bytes(), 36 * BytesPerPosition(model_.config));
+    EXPECT_EQ(result.usage().kv_cache().positions(), 35);
+    EXPECT_EQ(result.usage().kv_cache().used_bytes(), 35 * BytesPerPosition(model_.config));
     EXPECT_EQ(server.Stats(model_.name).used_bytes(), 0);
   }
 }
@@ -274,7 +274,8 @@ TEST(GenerateTest, TakesThePromptAsTextOrTokens) {
   v1::TokenizeResponse tokens;
   ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, tokenize, &tokens).ok());
   EXPECT_THAT(tokens.token_ids(), ElementsAre('h', 0xC3, 0xA9, 'l', 'l', 'o'));
-  *request.mutable_tokens()->mutable_ids() = tokens.token_ids();
+  request.mutable_tokens()->add_ids(256);  // the begin token, which only text gets by itself
+  request.mutable_tokens()->mutable_ids()->MergeFrom(tokens.token_ids());
   const auto from_tokens = Generate(server.inference(), request);
   EXPECT_EQ(from_tokens->tokens(), from_text->tokens());
   EXPECT_EQ(from_tokens->completion().usage().prompt_tokens(), 7);
@@ -336,7 +337,7 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
       {"text", [](auto& request, auto&) { request.set_text(std::string(63, 'a')); }},
       {"tokens",
        [](auto& request, auto&) {
-         for (int i = 0; i < 63; ++i) request.mutable_tokens()->add_ids(i);
+         for (int i = 0; i < 64; ++i) request.mutable_tokens()->add_ids(i);
        }},
       {"tokens.ids[1]",
        [](auto& request, auto&) {
@@ -344,6 +345,26 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
          request.mutable_tokens()->add_ids(258);
        }},
       {"tokens.ids[0]", [](auto& request, auto&) { request.mutable_tokens()->add_ids(-1); }},
+      {"tokens.ids", [](auto& request, auto&) { request.mutable_tokens(); }},
+      {"n", [](auto& request, auto&) { request.set_n(0); }},
+      {"n", [](auto& request, auto&) { request.set_n(17); }},
+      {"min_new_tokens", [](auto& request, auto&) { request.set_min_new_tokens(4); }},
+      {"prompt_logprobs", [](auto& request, auto&) { request.set_prompt_logprobs(21); }},
+      {"priority",
+       [](auto& request, auto&) { request.set_priority(static_cast<v1::Priority>(4)); }},
+      {"stop_token_ids[0]", [](auto& request, auto&) { request.add_stop_token_ids(258); }},
+      {"stop_token_ids",
+       [](auto& request, auto&) {
+         for (int i = 0; i < 65; ++i) request.add_stop_token_ids(1);
+       }},
+      {"sampling.allowed_token_ids",
+       [](auto&, auto& sampling) {
+         for (int i = 0; i < 1025; ++i) sampling.add_allowed_token_ids(1);
+       }},
+      {"sampling.logit_bias",
+       [](auto&, auto& sampling) {
+         for (int i = 0; i < 1025; ++i) (*sampling.mutable_logit_bias())[i] = 1;
+       }},
       {"max_new_tokens", [](auto& request, auto&) { request.set_max_new_tokens(0); }},
       {"max_new_tokens", [](auto& request, auto&) { request.set_max_new_tokens(-1); }},
       {"logprobs", [](auto& request, auto&) { request.set_logprobs(-1); }},
@@ -395,8 +416,8 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
 TEST(GenerateTest, SaysWhatIsOutOfRangeAndWhatIsAllowed) {
   const TestServer server;
   EXPECT_EQ(GenerateStatus(server, Greedy("mha", std::string(63, 'a'), 3)).error_message(),
-            "text is 64 tokens with the begin token; allowed: at most 63, so that the model's "
-            "context holds a new token too");
+            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
+            "model's context holds a new token too");
   v1::GenerateRequest request = Greedy("mha", "x", 3);
   request.mutable_sampling()->set_temperature(100.00001f);
   EXPECT_EQ(GenerateStatus(server, request).error_message(),
@@ -441,16 +462,76 @@ TEST(ScoreTest, RefusesWhatIsOutOfRange) {
   const auto score = [&] {
     return Call(server.inference(), &Inference::Score, request, &response);
   };
-  EXPECT_TRUE(RefusesField(score(), "input"));
+  EXPECT_TRUE(RefusesField(score(), "inputs"));
   request.add_inputs()->mutable_tokens()->add_ids(258);
-  EXPECT_TRUE(RefusesField(score(), "tokens.ids[0]"));
+  EXPECT_TRUE(RefusesField(score(), "inputs[0].tokens.ids[0]"));
   request.mutable_inputs(0)->set_text(std::string(64, 'a'));
-  EXPECT_TRUE(RefusesField(score(), "text"));
+  EXPECT_TRUE(RefusesField(score(), "inputs[0].text"));
   EXPECT_EQ(score().error_message(),
-            "text is 65 tokens with the begin token; allowed: at most 64, the model's context");
+            "inputs[0].text is at least 65 tokens with the begin token; allowed: at most 64, the "
+            "model's context");
   request.mutable_inputs(0)->set_text(std::string(63, 'a'));  // fills the context
   EXPECT_TRUE(score().ok());
   EXPECT_EQ(response.results(0).scored_tokens(), 63);
+}
+
+TEST(ScoreTest, SeveralInputsAreScoredAsEachByItself) {
+  // Two of them at a time.
+  const TestServer server({.max_running = 2});
+  const std::vector<std::string> texts = {"To be", "", "or not to be", "that is the question"};
+  const auto score = [&](const std::vector<std::string>& inputs) {
+    v1::ScoreRequest request;
+    request.set_model("gqa");
+    for (const std::string& text : inputs) request.add_inputs()->set_text(text);
+    v1::ScoreResponse response;
+    const auto status = Call(server.inference(), &Inference::Score, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  };
+  const v1::ScoreResponse together = score(texts);
+  ASSERT_EQ(together.results_size(), 4);
+  for (int i = 0; i < 4; ++i) {
+    const v1::ScoreResponse alone = score({texts[i]});
+    EXPECT_EQ(together.results(i).log_likelihood(), alone.results(0).log_likelihood());
+    EXPECT_EQ(together.results(i).scored_tokens(), std::ssize(texts[i]));
+  }
+  EXPECT_EQ(score(std::vector<std::string>(64, "a")).results_size(), 64);
+  EXPECT_EQ(server.Stats("gqa").used_bytes(), 0);
+}
+
+TEST(GenerateTest, EchoesThePrompt) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy("mha", "h\u00e9llo", 5);
+  const std::string generated = Generate(server.inference(), request)->text();
+  request.set_echo(true);
+  EXPECT_EQ(Generate(server.inference(), request)->text(), "h\u00e9llo" + generated);
+  for (const int32_t id : {256, 'a', 0xC3, 'b'}) request.mutable_tokens()->add_ids(id);
+  EXPECT_THAT(Generate(server.inference(), request)->text(), testing::StartsWith("a\ufffdb"));
+}
+
+TEST(GenerateTest, ReportsThePromptsLogProbabilitiesAsScoreDoes) {
+  const TestServer server({.max_batch_tokens = 8, .max_running = 8});
+  v1::GenerateRequest request = Greedy("mla", "To be, or not to be", 3);
+  request.set_prompt_logprobs(2);
+  const auto stream = Generate(server.inference(), request);
+  std::vector<v1::TokenLogprobs> prompt;
+  bool generated = false;
+  for (const v1::GenerateResponse& message : stream->messages()) {
+    if (message.prompt_logprobs_size() > 0) EXPECT_FALSE(generated);
+    prompt.insert(prompt.end(), message.prompt_logprobs().begin(), message.prompt_logprobs().end());
+    generated = generated || message.token_ids_size() > 0;
+  }
+  v1::ScoreRequest score;
+  score.set_model("mla");
+  score.add_inputs()->set_text(request.text());
+  v1::ScoreResponse response;
+  ASSERT_TRUE(Call(server.inference(), &Inference::Score, score, &response).ok());
+  ASSERT_EQ(std::ssize(prompt), std::ssize(request.text()));
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    EXPECT_EQ(prompt[i].chosen().token_id(), request.text()[i]);
+    EXPECT_EQ(prompt[i].chosen().logprob(), response.results(0).token_logprobs(i));
+    EXPECT_EQ(prompt[i].top_size(), 2);
+  }
 }
 
 TEST(ScoreTest, NothingIsCertain) {

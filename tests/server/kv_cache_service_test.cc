@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/backend/serving_model.h"
+#include "server/core/model_host.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
 
@@ -101,6 +102,23 @@ TEST(ModelServiceTest, DescribesEachModel) {
   // D x D and three of D x F.
   EXPECT_EQ(list.models(0).parameters(),
             2 * 258 * 24 + 64 * 24 + 24 + 2 * (2 * 24 + 4 * 24 * 24 + 3 * 24 * 43));
+}
+
+TEST(ModelServiceTest, ListsModelsInPages) {
+  const TestServer server;
+  v1::ListModelsRequest request;
+  request.set_page_size(2);
+  v1::ListModelsResponse page;
+  ASSERT_TRUE(Call(server.models(), &Models::ListModels, request, &page).ok());
+  ASSERT_EQ(page.models_size(), 2);
+  request.set_page_token(page.next_page_token());
+  ASSERT_TRUE(Call(server.models(), &Models::ListModels, request, &page).ok());
+  ASSERT_EQ(page.models_size(), 1);
+  EXPECT_EQ(page.models(0).name(), "mla");
+  EXPECT_EQ(page.next_page_token(), "");
+  request.set_page_token("2");
+  EXPECT_TRUE(
+      RefusesField(Call(server.models(), &Models::ListModels, request, &page), "page_token"));
 }
 
 TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
@@ -197,7 +215,8 @@ void ExpectTotals(const v1::GetKvCacheStatsResponse& stats) {
   for (const v1::KvCacheStats& model : stats.models()) {
     EXPECT_EQ(model.pool_bytes(), model.total_blocks() * model.block_bytes());
     EXPECT_EQ(model.free_bytes(), model.free_blocks() * model.block_bytes());
-    EXPECT_EQ(model.pool_bytes(), model.reserved_bytes() + model.free_bytes());
+    EXPECT_EQ(model.pool_bytes(),
+              model.reserved_bytes() + model.cached_bytes() + model.free_bytes());
     EXPECT_EQ(model.block_bytes(), model.block_positions() * model.bytes_per_position());
     EXPECT_EQ(model.used_bytes(), model.positions() * model.bytes_per_position());
     EXPECT_LE(model.used_bytes(), model.reserved_bytes());
@@ -327,15 +346,34 @@ TEST(KvCacheServiceTest, ListsLiveSequencesInPages) {
 TEST(KvCacheServiceTest, RefusesBadPages) {
   const TestServer server;
   v1::ListSequencesResponse response;
-  for (const int page_size : {-1, 1001}) {
-    v1::ListSequencesRequest request;
-    request.set_page_size(page_size);
-    EXPECT_TRUE(RefusesField(ListSequences(server, request, &response), "page_size"));
-  }
+  v1::ListSequencesRequest sized;
+  sized.set_page_size(-1);
+  EXPECT_TRUE(RefusesField(ListSequences(server, sized, &response), "page_size"));
+  sized.set_page_size(std::numeric_limits<int32_t>::max());
+  EXPECT_TRUE(ListSequences(server, sized, &response).ok());
   for (const std::string token : {"x", "1x", "-1", " 1", "99999999999999999999999"}) {
     v1::ListSequencesRequest request;
     request.set_page_token(token);
     EXPECT_TRUE(RefusesField(ListSequences(server, request, &response), "page_token")) << token;
+  }
+}
+
+TEST(KvCacheServiceTest, TheStreamsOfStatisticsAreBounded) {
+  const TestServer server;
+  v1::WatchKvCacheStatsRequest request;
+  request.mutable_interval()->set_seconds(3600);
+  std::vector<std::unique_ptr<Watch>> watches;
+  v1::WatchKvCacheStatsResponse response;
+  for (size_t i = 0; i < ModelHost::kMaxWatchers; ++i) {
+    watches.push_back(std::make_unique<Watch>(server, request));
+    ASSERT_TRUE(watches.back()->Read(&response));
+  }
+  const grpc::Status status = Watch(server, request).Finish();
+  EXPECT_TRUE(IsError(status, grpc::StatusCode::RESOURCE_EXHAUSTED, "STATISTICS_LIMIT"));
+  EXPECT_TRUE(GetDetail<google::rpc::RetryInfo>(status).has_value());
+  watches.pop_back();
+  // The server hears of it a moment later.
+  while (!Watch(server, request).Read(&response)) {
   }
 }
 

@@ -92,8 +92,12 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   const std::string config = WriteConfig(
       "model = \"file=/none\"\nlisten = \"file:1\"\nkv-cache-bytes = \"none\"\n"
       "dtype = \"none\"\nkv-dtype = \"none\"\nblock-positions = 0\nmax-batch-tokens = 0\n"
-      "max-running = 0\nmax-waiting = 0\nexpand-from = \"none\"\nthreads = 0\ndrain-timeout = -1\n"
-      "log-level = \"none\"\nlog-format = \"none\"\n");
+      "max-running = 0\nmax-waiting = 0\nmax-waiting-tokens = 0\nqueue-timeout = -1\n"
+      "prefix-cache = \"none\"\nmax-client-requests = -1\nclient-rate = -1\nstall-timeout = "
+      "0\nexpand-from = \"none\"\nthreads = 0\ndrain-timeout = -1\n"
+      "log-level = \"none\"\nlog-format = \"none\"\ntls-cert = \"file\"\ntls-key = \"file\"\n"
+      "tls-client-ca = \"file\"\ntokens = \"file\"\ninsecure = false\nreflection = \"none\"\n"
+      "max-streams = 0\n");
   SetVariable("TRIPTYCH_CONFIG", config);
   SetVariable("TRIPTYCH_MODEL", "a=" + path_ + ",kv-cache-bytes=1MiB;b=" + path_);
   SetVariable("TRIPTYCH_LISTEN", "0.0.0.0:7");
@@ -104,16 +108,37 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   SetVariable("TRIPTYCH_MAX_BATCH_TOKENS", "128");
   SetVariable("TRIPTYCH_MAX_RUNNING", "5");
   SetVariable("TRIPTYCH_MAX_WAITING", "6");
+  SetVariable("TRIPTYCH_MAX_WAITING_TOKENS", "7");
+  SetVariable("TRIPTYCH_QUEUE_TIMEOUT", "0.25");
+  SetVariable("TRIPTYCH_PREFIX_CACHE", "off");
+  SetVariable("TRIPTYCH_MAX_CLIENT_REQUESTS", "8");
+  SetVariable("TRIPTYCH_CLIENT_RATE", "9.5");
+  SetVariable("TRIPTYCH_STALL_TIMEOUT", "10");
   SetVariable("TRIPTYCH_EXPAND_FROM", "12");
   SetVariable("TRIPTYCH_THREADS", "3");
   SetVariable("TRIPTYCH_DRAIN_TIMEOUT", "1.5");
   SetVariable("TRIPTYCH_LOG_LEVEL", "error");
   SetVariable("TRIPTYCH_LOG_FORMAT", "json");
+  SetVariable("TRIPTYCH_TLS_CERT", "cert");
+  SetVariable("TRIPTYCH_TLS_KEY", "key");
+  SetVariable("TRIPTYCH_TLS_CLIENT_CA", "ca");
+  SetVariable("TRIPTYCH_TOKENS", "tokens");
+  SetVariable("TRIPTYCH_INSECURE", "true");
+  SetVariable("TRIPTYCH_REFLECTION", "off");
+  SetVariable("TRIPTYCH_MAX_STREAMS", "7");
   const ServerOptions options = Parse({});
   ASSERT_EQ(options.models.size(), 2);
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(1 * kMiB, 3 * kMiB));
-  EXPECT_EQ(options.listen, "0.0.0.0:7");
+  EXPECT_EQ(options.transport.listen, "0.0.0.0:7");
+  ASSERT_TRUE(options.transport.tls.has_value());
+  EXPECT_EQ(options.transport.tls->certificate, "cert");
+  EXPECT_EQ(options.transport.tls->key, "key");
+  EXPECT_EQ(options.transport.tls->client_authority, "ca");
+  EXPECT_EQ(options.transport.access.tokens, "tokens");
+  EXPECT_TRUE(options.transport.access.insecure);
+  EXPECT_FALSE(options.transport.reflection);
+  EXPECT_EQ(options.transport.limits.max_streams, 7);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 12);
@@ -121,6 +146,12 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 5);
   EXPECT_EQ(options.engine.max_waiting, 6);
+  EXPECT_EQ(options.engine.max_waiting_tokens, 7);
+  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(250));
+  EXPECT_FALSE(options.engine.prefix_cache);
+  EXPECT_EQ(options.admission.max_client_requests, 8);
+  EXPECT_EQ(options.admission.client_rate, 9.5);
+  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::seconds(10));
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(options.log_level, "error");

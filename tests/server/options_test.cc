@@ -276,7 +276,12 @@ TEST_F(ServerOptionsTest, Defaults) {
   const Parsed parsed = Parse({"--model", "a=" + path_});
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
   const ServerOptions& options = parsed.options;
-  EXPECT_EQ(options.listen, "127.0.0.1:50051");
+  EXPECT_EQ(options.transport.listen, "127.0.0.1:50051");
+  EXPECT_FALSE(options.transport.tls.has_value());
+  EXPECT_FALSE(options.transport.access.tokens.has_value());
+  EXPECT_FALSE(options.transport.access.insecure);
+  EXPECT_TRUE(options.transport.reflection);
+  EXPECT_EQ(options.transport.limits.max_streams, 100);
   EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
   EXPECT_EQ(options.weight_format, std::nullopt);
   EXPECT_EQ(options.cache_format, std::nullopt);
@@ -284,6 +289,11 @@ TEST_F(ServerOptionsTest, Defaults) {
   EXPECT_EQ(options.backend.expand_from, std::nullopt);
   EXPECT_GE(options.threads, 1);
   EXPECT_EQ(options.drain_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(0));
+  EXPECT_TRUE(options.engine.prefix_cache);
+  EXPECT_EQ(options.admission.max_client_requests, 512);
+  EXPECT_EQ(options.admission.client_rate, 0);
+  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::seconds(30));
   EXPECT_EQ(options.log_format, LogFormat::kText);
   ASSERT_EQ(options.models.size(), 1);
   EXPECT_EQ(options.models[0].name, "a");
@@ -295,6 +305,19 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "--model=b=" + path_ + ",kv-cache-bytes=1MiB",
                                "--listen",
                                "[::1]:0",
+                               "--tls-cert",
+                               "cert",
+                               "--tls-key",
+                               "key",
+                               "--tls-client-ca",
+                               "ca",
+                               "--tokens",
+                               "tokens",
+                               "--insecure",
+                               "--reflection",
+                               "off",
+                               "--max-streams",
+                               "5",
                                "--kv-cache-bytes",
                                "3MiB",
                                "--dtype",
@@ -313,6 +336,18 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "8",
                                "--max-waiting",
                                "9",
+                               "--max-waiting-tokens",
+                               "5000000000",
+                               "--queue-timeout",
+                               "1.5",
+                               "--prefix-cache",
+                               "off",
+                               "--max-client-requests",
+                               "0",
+                               "--client-rate",
+                               "0.5",
+                               "--stall-timeout",
+                               "0.1",
                                "--threads",
                                "3",
                                "--drain-timeout",
@@ -327,7 +362,15 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   ASSERT_EQ(options.models.size(), 2);
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
-  EXPECT_EQ(options.listen, "[::1]:0");
+  EXPECT_EQ(options.transport.listen, "[::1]:0");
+  ASSERT_TRUE(options.transport.tls.has_value());
+  EXPECT_EQ(options.transport.tls->certificate, "cert");
+  EXPECT_EQ(options.transport.tls->key, "key");
+  EXPECT_EQ(options.transport.tls->client_authority, "ca");
+  EXPECT_EQ(options.transport.access.tokens, "tokens");
+  EXPECT_TRUE(options.transport.access.insecure);
+  EXPECT_FALSE(options.transport.reflection);
+  EXPECT_EQ(options.transport.limits.max_streams, 5);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 0);
@@ -335,6 +378,12 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.engine.max_batch_tokens, 128);
   EXPECT_EQ(options.engine.max_running, 8);
   EXPECT_EQ(options.engine.max_waiting, 9);
+  EXPECT_EQ(options.engine.max_waiting_tokens, 5'000'000'000);
+  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(1500));
+  EXPECT_FALSE(options.engine.prefix_cache);
+  EXPECT_EQ(options.admission.max_client_requests, 0);
+  EXPECT_EQ(options.admission.client_rate, 0.5);
+  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::milliseconds(100));
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(options.log_level, "error");
@@ -362,7 +411,7 @@ TEST_F(ServerOptionsTest, ConfigFile) {
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
   ASSERT_EQ(parsed.options.models.size(), 2);
   EXPECT_THAT(SplitKvCacheBytes(parsed.options), ElementsAre(1 << 20, 3 << 20));
-  EXPECT_EQ(parsed.options.listen, "127.0.0.1:8");
+  EXPECT_EQ(parsed.options.transport.listen, "127.0.0.1:8");
   EXPECT_EQ(parsed.options.engine.max_running, 5);
   EXPECT_EQ(parsed.options.drain_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(parsed.options.weight_format, WeightFormat::kBFloat16);
@@ -372,15 +421,72 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
   const Parsed parsed = Parse({"--help"});
   EXPECT_EQ(parsed.exit_status, 0);
   EXPECT_THAT(parsed.err, IsEmpty());
-  for (const std::string flag :
-       {"--model", "--listen", "--kv-cache-bytes", "--dtype", "--kv-dtype", "--block-positions",
-        "--max-batch-tokens", "--max-running", "--max-waiting", "--threads", "--drain-timeout",
-        "--device", "--expand-from", "--log-level", "--log-format", "--config"}) {
+  for (const std::string flag : {"--model",
+                                 "--listen",
+                                 "--kv-cache-bytes",
+                                 "--dtype",
+                                 "--kv-dtype",
+                                 "--block-positions",
+                                 "--max-batch-tokens",
+                                 "--max-running",
+                                 "--max-waiting",
+                                 "--max-waiting-tokens",
+                                 "--queue-timeout",
+                                 "--prefix-cache",
+                                 "--max-client-requests",
+                                 "--client-rate",
+                                 "--stall-timeout",
+                                 "--threads",
+                                 "--drain-timeout",
+                                 "--tls-cert",
+                                 "--tls-key",
+                                 "--tls-client-ca",
+                                 "--tokens",
+                                 "--insecure",
+                                 "--reflection",
+                                 "--max-streams",
+                                 "--device",
+                                 "--expand-from",
+                                 "--log-level",
+                                 "--log-format",
+                                 "--config"}) {
     EXPECT_THAT(parsed.out, HasSubstr(flag));
   }
   for (const std::string settings : {"kv-cache-bytes=SIZE", "attention=mha",
                                      "attention=gqa,groups=G", "attention=mla[,rank=R]"}) {
     EXPECT_THAT(parsed.out, HasSubstr(settings));
+  }
+}
+
+TEST_F(ServerOptionsTest, StrangersAreKeptOutUnlessTheyAreCalledIn) {
+  using Flags = std::vector<std::string>;
+  const Flags tls = {"--tls-cert", "cert", "--tls-key", "key"};
+  const Flags mutual = {"--tls-cert", "cert", "--tls-key", "key", "--tls-client-ca", "ca"};
+  const Flags tokens = {"--tokens", "tokens"};
+  const Flags both = {"--tls-cert", "cert", "--tls-key", "key", "--tokens", "tokens"};
+  const auto listens = [&](const std::string& address, const Flags& flags) {
+    Flags arguments = {"--model", "a=" + path_, "--listen", address};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Parsed parsed = Parse(arguments);
+    if (parsed.exit_status) {
+      EXPECT_EQ(parsed.err,
+                "triptych-server: --listen: " + address +
+                    " can be reached from other machines; allowed: 127.0.0.1, [::1] and localhost, "
+                    "others with --tls-cert, --tls-key and --tokens (or --tls-client-ca), or with "
+                    "--insecure\n");
+    }
+    return !parsed.exit_status;
+  };
+  for (const std::string own : {"127.0.0.1:1", "127.0.1.1:1", "localhost:1", "[::1]:1"}) {
+    for (const Flags& flags : {Flags(), tls, tokens, both, mutual}) {
+      EXPECT_TRUE(listens(own, flags)) << own;
+    }
+  }
+  for (const std::string other : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.org:1"}) {
+    for (const Flags& flags : {Flags(), tls, tokens}) EXPECT_FALSE(listens(other, flags)) << other;
+    for (const Flags& flags : {both, mutual, Flags{"--insecure"}}) {
+      EXPECT_TRUE(listens(other, flags)) << other;
+    }
   }
 }
 
@@ -412,6 +518,12 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--listen", ":50051"}, "--listen: \":50051\""},
       {{"--model", model, "--listen", "::1:50051"}, "--listen: \"::1:50051\""},
       {{"--model", model, "--listen", "[::1]"}, "--listen: \"[::1]\""},
+      {{"--model", model, "--tls-cert", "x"}, "--tls-key: is missing; allowed: with --tls-cert"},
+      {{"--model", model, "--tls-key", "x"}, "--tls-cert: is missing; allowed: with --tls-key"},
+      {{"--model", model, "--tls-client-ca", "x"}, "--tls-cert: is missing"},
+      {{"--model", model, "--reflection", "perhaps"}, "--reflection: perhaps not in {on,off}"},
+      {{"--model", model, "--max-streams", "0"}, "--max-streams"},
+      {{"--model", model, "--insecure=perhaps"}, "--insecure"},
       {{"--model", model, "--kv-cache-bytes", "x"}, "--kv-cache-bytes"},
       {{"--model", model, "--kv-cache-bytes", "-1"}, "--kv-cache-bytes"},
       {{"--model", model + ",kv-cache-bytes=2GiB"}, "--kv-cache-bytes"},
@@ -435,6 +547,14 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--drain-timeout", "-1"}, "--drain-timeout"},
       {{"--model", model, "--drain-timeout", "nan"}, "--drain-timeout"},
       {{"--model", model, "--drain-timeout", "inf"}, "--drain-timeout"},
+      {{"--model", model, "--queue-timeout", "-1"}, "--queue-timeout"},
+      {{"--model", model, "--stall-timeout", "0"}, "--stall-timeout"},
+      {{"--model", model, "--prefix-cache", "true"}, "--prefix-cache"},
+      {{"--model", model, "--max-waiting-tokens", "0"}, "--max-waiting-tokens"},
+      {{"--model", model, "--max-client-requests", "-1"}, "--max-client-requests"},
+      {{"--model", model, "--client-rate", "-1"}, "--client-rate"},
+      {{"--model", model, "--client-rate", "0.0001"}, "--client-rate"},
+      {{"--model", model, "--client-rate", "nan"}, "--client-rate"},
       {{"--model", model, "--log-level", "loud"}, "--log-level"},
       {{"--model", model, "--log-format", "xml"}, "--log-format"},
       {{"--model", model, "--config", path_ + "/none.toml"},

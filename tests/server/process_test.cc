@@ -15,6 +15,7 @@
 #include "engine/decoder/conversion.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
+#include "triptych/v1/admin.grpc.pb.h"
 
 namespace triptych {
 namespace {
@@ -251,6 +252,59 @@ TEST_F(ServerProcessTest, ASecondSignalEndsItAtOnce) {
   EXPECT_FALSE(stream.Finish().ok());
 }
 
+TEST_F(ServerProcessTest, ACallDrainsItAsASignalDoes) {
+  ServerProcess server(Models({"endless"}));
+  const auto channel = grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
+  const auto admin = v1::AdminService::NewStub(channel);
+  constexpr int32_t kTokens = 2000;
+  GenerateCall stream(*server.Inference(), Greedy("", "a", kTokens));
+  ASSERT_TRUE(stream.Read());
+  v1::DrainRequest request;
+  v1::DrainResponse response;
+  request.mutable_timeout()->set_seconds(86401);
+  EXPECT_TRUE(
+      RefusesField(Call(*admin, &v1::AdminService::Stub::Drain, request, &response), "timeout"));
+  request.mutable_timeout()->set_seconds(86400);
+  ASSERT_TRUE(Call(*admin, &v1::AdminService::Stub::Drain, request, &response).ok());
+  EXPECT_EQ(response.live_requests(), 1);
+  EXPECT_TRUE(stream.Finish().ok());
+  EXPECT_THAT(stream.tokens(), SizeIs(kTokens));
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_THAT(server.lines(),
+              testing::Contains(HasSubstr("AdminService.Drain: draining for at most 86400 s")));
+  EXPECT_THAT(server.lines().back(), HasSubstr("drained; bye"));
+}
+
+// At the most talkative level, and with requests that fail in every way they can.
+TEST_F(ServerProcessTest, TheLogHoldsNothingOfWhatClientsSayOrGet) {
+  const std::string marker = "Xanadu";
+  ServerProcess server(Models({"mha"}, {"--log-level", "trace"}));
+  const auto stub = server.Inference();
+  const auto generated = Generate(*stub, Greedy("mha", marker, 20))->text();
+  v1::GenerateRequest bad = Greedy("mha", marker, 20);
+  bad.add_stop(marker + std::string(1000, 'a'));
+  EXPECT_FALSE(GenerateCall(*stub, bad).Finish().ok());
+  EXPECT_FALSE(GenerateCall(*stub, Greedy("mha", marker + std::string(100, 'a'), 1)).Finish().ok());
+  GenerateCall cancelled(*stub, Greedy("mha", marker, 20));
+  cancelled.Cancel();
+  cancelled.Finish();
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text(marker);
+  v1::TokenizeResponse tokens;
+  EXPECT_TRUE(Call(*stub, &v1::InferenceService::Stub::Tokenize, tokenize, &tokens).ok());
+  v1::ScoreRequest score;
+  score.add_inputs()->set_text(marker);
+  v1::ScoreResponse scores;
+  EXPECT_TRUE(Call(*stub, &v1::InferenceService::Stub::Score, score, &scores).ok());
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  for (const std::string& line : server.lines()) {
+    EXPECT_THAT(line, testing::Not(HasSubstr(marker)));
+    EXPECT_THAT(line, testing::Not(HasSubstr(generated)));
+  }
+  EXPECT_THAT(server.err(), IsEmpty());
+}
+
 TEST_F(ServerProcessTest, AClientThatDiesFreesItsBlocks) {
   ServerProcess server(Models({"endless"}));
   Process dying({TRIPTYCH_CLI, "--server", server.address(), "generate", "--ignore-eos", "a"}, {});
@@ -280,6 +334,15 @@ TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotStart) {
   const ServerProcess other(Models({"mla"}));
   EXPECT_THAT(StartError(Models({"mla"}, {"--listen", other.address()})),
               HasSubstr("--listen " + other.address()));
+
+  const std::string none = directory_.path() / "none";
+  EXPECT_THAT(StartError(Models({"mla"}, {"--tls-cert", none, "--tls-key", none})),
+              HasSubstr(none));
+  EXPECT_THAT(StartError(Models({"mla"}, {"--tls-cert", config, "--tls-key", config})),
+              HasSubstr(config.string() + ": certificate 1 cannot be read"));
+  EXPECT_THAT(StartError(Models({"mla"}, {"--tokens", none})), HasSubstr(none));
+  EXPECT_THAT(StartError(Models({"mla"}, {"--tokens", config})),
+              HasSubstr(config.string() + " line "));
 
   const std::string whole = ReadFile(weights);
   WriteFile(weights, whole.substr(0, whole.size() - 1));

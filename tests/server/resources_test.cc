@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "tests/support/temp_dir.h"
@@ -170,6 +172,54 @@ TEST(AvailableResourcesTest, IsWithinTheMachine) {
   EXPECT_LE(available.cpus, machine.cpus);
   EXPECT_GT(available.memory_bytes, 0);
   EXPECT_LE(available.memory_bytes, machine.memory_bytes);
+}
+
+TEST_F(ResourcesTest, MemoryLeftIsTheLeastThatAnyoneHasLeft) {
+  EXPECT_EQ(MemoryLeft(root_.path()), std::nullopt);
+  Write("proc/meminfo", "MemTotal:  4096 kB\nMemAvailable:    2048 kB\n");
+  EXPECT_EQ(MemoryLeft(root_.path()), 2 * kMiB);
+  Write("proc/meminfo", "MemAvailable: 1048576 kB\n");
+  EXPECT_EQ(MemoryLeft(root_.path()), 1024 * kMiB);
+
+  // Version 2: what is used, but for files that can be read again.
+  Write("proc/self/cgroup", "0::/a/b\n");
+  Write("sys/fs/cgroup/a/memory.max", "524288000\n");
+  Write("sys/fs/cgroup/a/memory.current", "419430400\n");
+  EXPECT_EQ(MemoryLeft(root_.path()), 100 * kMiB);
+  Write("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 20971520\nactive_file 10485760\n");
+  EXPECT_EQ(MemoryLeft(root_.path()), 130 * kMiB);
+  Write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  Write("sys/fs/cgroup/a/b/memory.current", "419430400\n");
+  EXPECT_EQ(MemoryLeft(root_.path()), 130 * kMiB);
+
+  // Version 1, with counts of the groups below as well.
+  Write("proc/self/cgroup", "4:memory:/c\n");
+  Write("sys/fs/cgroup/memory/c/memory.limit_in_bytes", "104857600\n");
+  Write("sys/fs/cgroup/memory/c/memory.usage_in_bytes", "94371840\n");
+  Write("sys/fs/cgroup/memory/c/memory.stat",
+        "inactive_file 0\ntotal_inactive_file 1048576\ntotal_active_file 0\n");
+  EXPECT_EQ(MemoryLeft(root_.path()), 11 * kMiB);
+}
+
+TEST_F(ResourcesTest, MemoryIsShortBelowTheHeadRoom) {
+  const auto under_pressure = [&](int64_t left) {
+    Write("proc/meminfo", "MemAvailable: " + std::to_string(left / 1024) + " kB\n");
+    return MemoryGauge(root_.path()).UnderPressure();
+  };
+  EXPECT_FALSE(MemoryGauge(root_.path()).UnderPressure());  // nobody knows
+  EXPECT_FALSE(under_pressure(MemoryGauge::kHeadRoom));
+  EXPECT_TRUE(under_pressure(MemoryGauge::kHeadRoom - 1024));
+  EXPECT_TRUE(under_pressure(0));
+}
+
+// It is asked by every request, and looks again once the interval has passed.
+TEST_F(ResourcesTest, MemoryIsLookedAtAnew) {
+  MemoryGauge gauge(root_.path());
+  EXPECT_FALSE(gauge.UnderPressure());
+  Write("proc/meminfo", "MemAvailable: 0 kB\n");
+  while (!gauge.UnderPressure()) std::this_thread::sleep_for(MemoryGauge::kInterval);
+  Write("proc/meminfo", "MemAvailable: 1048576 kB\n");
+  while (gauge.UnderPressure()) std::this_thread::sleep_for(MemoryGauge::kInterval);
 }
 
 }  // namespace

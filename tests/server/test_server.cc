@@ -2,7 +2,6 @@
 
 #include <thread>
 
-#include "client/client.h"
 #include "server/server.h"
 #include "tests/support/random_model.h"
 
@@ -11,7 +10,9 @@ namespace {
 
 ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::path& directory) {
   ServerOptions options;
-  options.listen = "127.0.0.1:0";
+  options.admission = test.admission;
+  options.transport = test.transport;
+  options.transport.listen = "127.0.0.1:0";
   for (const TestModel& model : test.models) {
     WriteRandomCheckpoint(directory / model.name, model.config);
     options.models.push_back({.name = model.name,
@@ -65,10 +66,17 @@ void WriteRandomCheckpoint(const std::filesystem::path& directory, const ModelCo
   SaveCheckpoint(directory, config, RandomWeights(config, 1));
 }
 
+std::shared_ptr<grpc::Channel> OwnConnection(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    grpc::ChannelArguments arguments) {
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
 TestServer::TestServer(const TestServerOptions& options)
     : server_(std::make_unique<Server>(MakeOptions(options, directory_.path()))),
       address_(server_->address()) {
-  const auto channel = client::Connect(address_);
+  const auto channel = grpc::CreateChannel(address_, options.credentials);
   inference_ = v1::InferenceService::NewStub(channel);
   models_ = v1::ModelService::NewStub(channel);
   kv_cache_ = v1::KvCacheService::NewStub(channel);
@@ -180,6 +188,13 @@ std::vector<v1::TokenLogprobs> GenerateCall::logprobs() const {
   return logprobs;
 }
 
+std::string GenerateCall::RequestId() {
+  if (!status_ && messages_.empty()) reader_->WaitForInitialMetadata();
+  const auto& metadata = context_.GetServerInitialMetadata();
+  const auto found = metadata.find("triptych-request-id");
+  return found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 std::string GenerateCall::Trailer(const std::string& name) const {
   const auto& trailers = context_.GetServerTrailingMetadata();
   const auto found = trailers.find(name);
@@ -210,6 +225,10 @@ testing::AssertionResult RefusesField(const grpc::Status& status, const std::str
     return testing::AssertionFailure()
            << "names " << violation.field() << " and says: " << status.error_message();
   }
+  const auto info = GetDetail<google::rpc::ErrorInfo>(status);
+  if (!info || info->reason() != "INVALID_FIELD" || info->domain() != "triptych.v1") {
+    return testing::AssertionFailure() << "no ErrorInfo of INVALID_FIELD";
+  }
   return testing::AssertionSuccess() << status.error_message();
 }
 
@@ -217,7 +236,7 @@ testing::AssertionResult IsError(const grpc::Status& status, grpc::StatusCode co
                                  const std::string& reason) {
   const auto detail = GetDetail<google::rpc::ErrorInfo>(status);
   if (status.error_code() == code && !status.error_message().empty() && detail &&
-      detail->reason() == reason && detail->domain() == "triptych") {
+      detail->reason() == reason && detail->domain() == "triptych.v1") {
     return testing::AssertionSuccess();
   }
   return testing::AssertionFailure()

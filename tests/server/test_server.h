@@ -20,6 +20,8 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "server/core/admission.h"
+#include "server/core/transport_options.h"
 #include "tests/support/temp_dir.h"
 #include "triptych/v1/inference.grpc.pb.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
@@ -60,7 +62,17 @@ struct TestServerOptions {
   int64_t max_running = 64;
   int64_t max_waiting = 1024;
   std::optional<int64_t> expand_from = {};
+  AdmissionLimits admission = {};
+  TransportOptions transport = {};  // `listen` is ignored
+  // Of the server's own callers here.
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
 };
+
+// A channel to a server with a connection of its own, which none of this process shares.
+std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address,
+                                             const std::shared_ptr<grpc::ChannelCredentials>&
+                                                 credentials = grpc::InsecureChannelCredentials(),
+                                             grpc::ChannelArguments arguments = {});
 
 class TestServer {
  public:
@@ -119,6 +131,8 @@ class GenerateCall {
   std::vector<v1::TokenLogprobs> logprobs() const;
   // Of the last message.
   const v1::Completion& completion() const { return messages_.back().completion(); }
+  // What the initial metadata says, empty if it says nothing. Waits for it.
+  std::string RequestId();
   // A trailer's value, empty if it is not there. After Finish.
   std::string Trailer(const std::string& name) const;
 

@@ -14,7 +14,8 @@
 
 namespace triptych {
 
-// Opaque rows for each layer, of any value until they are written. Only the attention that wrote a
+// Opaque rows for each layer, of any value until they are written, in memory that the process holds
+// from the start. Only the attention that wrote a
 // row interprets it.
 class CacheMemory {
  public:
@@ -26,6 +27,9 @@ class CacheMemory {
       std::byte* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
       memory_.emplace_back(memory);
       AdviseLargePages(memory, bytes);
+      // Taken now: a system that has promised more than it has ends the process that comes for it.
+      constexpr int64_t kPage = 4096;
+      for (int64_t i = 0; i < bytes; i += kPage) memory[i] = std::byte{0};
       layers_.push_back({.elements = memory,
                          .format = format,
                          .row_width = width,

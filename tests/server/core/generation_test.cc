@@ -41,28 +41,36 @@ class CountingListener final : public GenerationListener {
   std::atomic<int> calls = 0;
 };
 
-Completion Finished(FinishReason reason, const std::string& error = "") {
+Completion Finished(FinishReason reason, const std::string& error = "", int32_t choice = 0) {
   Completion completion;
+  completion.choice = choice;
   completion.reason = reason;
   completion.error = error;
   return completion;
 }
 
-Delta Token(int32_t token, const std::string& text = "") {
-  return {.token = token, .logprobs = {}, .text = text};
+Delta Token(int32_t token, const std::string& text = "", int32_t choice = 0) {
+  return {.choice = choice, .token = token, .logprobs = {}, .text = text};
 }
 
 class GenerationTest : public testing::Test {
  protected:
   // A request of `prompt`, started.
-  std::shared_ptr<Generation> Start(const std::string& prompt = "x", int64_t max_new_tokens = 10) {
+  std::shared_ptr<Generation> Start(const std::string& prompt = "x", int64_t max_new_tokens = 10,
+                                    int32_t choices = 1, const std::string& echo = "") {
     ValidRequest valid;
-    valid.request.id = "7";
-    valid.request.seed = 5;
+    valid.request.id = "p-7";
+    valid.request.client = "somebody";
     valid.request.prompt.assign(prompt.begin(), prompt.end());
     valid.request.max_new_tokens = max_new_tokens;
+    valid.request.choices = choices;
     valid.prompt_field = "text";
-    auto generation = std::make_shared<Generation>(model_, engine_, std::move(valid));
+    valid.echo = echo;
+    auto generation = std::make_shared<Generation>(
+        model_, engine_, std::move(valid),
+        CallContext{.place = {}, .log = [this](RequestSummary summary) {
+                      summaries_.push_back(std::move(summary));
+                    }});
     generation->Start(listener_);
     return generation;
   }
@@ -86,15 +94,15 @@ class GenerationTest : public testing::Test {
   const ServedModel model_ = SmallServedModel();
   FakeEngine engine_;
   std::shared_ptr<CountingListener> listener_ = std::make_shared<CountingListener>();
+  std::vector<RequestSummary> summaries_;  // logged
 };
 
 TEST_F(GenerationTest, HandsTheRequestToTheEngine) {
   const auto generation = Start("abc", 9);
   EXPECT_EQ(engine_.sink, generation);
-  EXPECT_EQ(engine_.submitted.id, "7");
+  EXPECT_EQ(engine_.submitted.id, "p-7");
   EXPECT_THAT(engine_.submitted.prompt, ElementsAre('a', 'b', 'c'));
-  EXPECT_EQ(generation->id(), "7");
-  EXPECT_EQ(generation->seed(), 5u);
+  EXPECT_EQ(generation->id(), "p-7");
   EXPECT_TRUE(NothingDue(*generation));
 }
 
@@ -131,18 +139,118 @@ TEST_F(GenerationTest, EndsOnceWithTheCompletionInItsLastChunk) {
   EXPECT_TRUE(NothingDue(*generation));
 }
 
-TEST_F(GenerationTest, AScoreIsOneChunk) {
-  const auto generation = Start("ab", 0);
-  engine_.sink->OnPromptLogprobs({{.chosen = {.token = 1, .logprob = -1}, .top = {}},
-                                  {.chosen = {.token = 2, .logprob = -2}, .top = {}}});
+TEST_F(GenerationTest, IsAcceptedOnceAndBeforeItsChunks) {
+  const auto generation = Start();
   EXPECT_TRUE(NothingDue(*generation));
-  engine_.sink->OnFinish(Finished(FinishReason::kLength));
-  const StreamChunk chunk = TakeChunk(*generation);
-  EXPECT_TRUE(chunk.completion.has_value());
-  ASSERT_EQ(chunk.prompt_logprobs.size(), 2u);
-  EXPECT_EQ(chunk.prompt_logprobs[1].chosen.logprob, -2);
+  engine_.sink->OnScheduled();
+  EXPECT_EQ(listener_->calls, 1);
+  engine_.sink->OnDelta(Token(1, "a"));
+  EXPECT_TRUE(std::holds_alternative<RequestAccepted>(generation->Take()));
+  EXPECT_EQ(TakeChunk(*generation).text, "a");
+  EXPECT_TRUE(NothingDue(*generation));
+}
+
+TEST_F(GenerationTest, ARefusalIsNeverAccepted) {
+  for (const SubmitStatus status : {SubmitStatus::kQueueFull, SubmitStatus::kQueueTimeout,
+                                    SubmitStatus::kPromptTooLong, SubmitStatus::kStopping}) {
+    const auto generation = Start();
+    engine_.sink->OnRejected(status);
+    EXPECT_TRUE(TakeEnd(*generation).has_value());
+    EXPECT_TRUE(NothingDue(*generation));
+  }
+}
+
+TEST_F(GenerationTest, EachChunkIsOfOneChoiceAndTheStreamEndsAfterTheLast) {
+  const auto generation = Start("x", 10, 3);
+  engine_.sink->OnDelta(Token(1, "a", 0));  // taken at once
+  EXPECT_EQ(TakeChunk(*generation).choice, 0);
+  engine_.sink->OnDelta(Token(2, "b", 2));
+  engine_.sink->OnDelta(Token(3, "c", 1));
+  engine_.sink->OnDelta(Token(4, "d", 2));
+  engine_.sink->OnFinish(Finished(FinishReason::kStop, "", 1));
+  std::vector<std::string> texts;
+  std::vector<int32_t> choices;
+  for (int i = 0; i < 2; ++i) {
+    generation->ChunkDone(true);
+    const StreamChunk chunk = TakeChunk(*generation);
+    choices.push_back(chunk.choice);
+    texts.push_back(chunk.text);
+    EXPECT_EQ(chunk.completion.has_value(), chunk.choice == 1);
+  }
+  EXPECT_THAT(choices, ElementsAre(2, 1));
+  EXPECT_THAT(texts, ElementsAre("bd", "c"));
+  generation->ChunkDone(true);
+  EXPECT_TRUE(NothingDue(*generation)) << "two choices go on";
+  engine_.sink->OnFinish(Finished(FinishReason::kLength, "", 0));
+  EXPECT_EQ(TakeChunk(*generation).completion->choice, 0);
+  generation->ChunkDone(true);
+  EXPECT_TRUE(NothingDue(*generation));
+  generation->Cancel();
+  EXPECT_EQ(engine_.cancels, 1) << "one goes on, and can be cancelled";
+  engine_.sink->OnFinish(Finished(FinishReason::kStop, "", 2));
+  EXPECT_TRUE(TakeChunk(*generation).completion.has_value());
   generation->ChunkDone(true);
   EXPECT_EQ(TakeEnd(*generation), std::nullopt);
+  ASSERT_THAT(summaries_, SizeIs(1));
+  EXPECT_EQ(summaries_[0].end, "2 stop, 1 length");
+}
+
+TEST_F(GenerationTest, OneChoiceThatFailsEndsTheOthers) {
+  const auto generation = Start("x", 10, 2);
+  engine_.sink->OnFinish(Finished(FinishReason::kFailed, "no finite logit", 1));
+  EXPECT_EQ(engine_.cancels, 1);
+  EXPECT_EQ(TakeEnd(*generation)->reason, "STEP_FAILED");
+  engine_.sink->OnDelta(Token(1, "a", 0));
+  engine_.sink->OnFinish(Finished(FinishReason::kCancelled, "", 0));
+  EXPECT_TRUE(NothingDue(*generation));
+  EXPECT_THAT(summaries_, SizeIs(1));
+}
+
+TEST_F(GenerationTest, TheTextOfEveryChoiceBeginsWithTheEcho) {
+  const auto generation = Start("x", 10, 2, "echo ");
+  engine_.sink->OnDelta(Token(1, "a", 0));
+  EXPECT_EQ(TakeChunk(*generation).text, "echo a");
+  generation->ChunkDone(true);
+  engine_.sink->OnDelta(Token(1, "b", 0));
+  EXPECT_EQ(TakeChunk(*generation).text, "b");
+  generation->ChunkDone(true);
+  engine_.sink->OnFinish(Finished(FinishReason::kStop, "", 1));  // without a token
+  EXPECT_EQ(TakeChunk(*generation).text, "echo ");
+}
+
+TEST_F(GenerationTest, LogProbabilitiesOfThePromptGoOutAsTheyCome) {
+  const auto generation = Start();
+  engine_.sink->OnPromptLogprobs({{.chosen = {.token = 1, .logprob = -1}, .top = {}}});
+  const StreamChunk chunk = TakeChunk(*generation);
+  ASSERT_THAT(chunk.prompt_logprobs, SizeIs(1));
+  EXPECT_EQ(chunk.prompt_logprobs[0].chosen.logprob, -1);
+  EXPECT_THAT(chunk.tokens, SizeIs(0));
+}
+
+TEST_F(GenerationTest, EndsWithOneSummary) {
+  const auto generation = Start("abc");
+  Completion completion = Finished(FinishReason::kStop);
+  completion.usage.prompt_tokens = 3;
+  completion.usage.cached_prompt_tokens = 2;
+  completion.usage.generated_tokens = 9;
+  completion.usage.queue_time = std::chrono::milliseconds(1);
+  completion.usage.prefill_time = std::chrono::microseconds(2500);
+  completion.usage.decode_time = std::chrono::seconds(4);
+  completion.usage.kv_cache.peak_reserved_bytes = 512;
+  engine_.sink->OnFinish(completion);
+  ASSERT_THAT(summaries_, SizeIs(1));
+  EXPECT_EQ(summaries_[0].Text(),
+            "request p-7 of somebody on small: stop; tokens: prompt 3, cached 2, generated 9; ms: "
+            "queue 1.0, prefill 2.5, decode 4000.0; peak cache bytes 512");
+
+  Start()->OnRejected(SubmitStatus::kQueueFull);
+  ASSERT_THAT(summaries_, SizeIs(2));
+  EXPECT_TRUE(summaries_[1].refused);
+  EXPECT_EQ(summaries_[1].Text(), "request p-7 of somebody on small: QUEUE_FULL");
+  RequestSummary forged;
+  forged.client = "a\nrequest";
+  forged.refused = true;
+  EXPECT_THAT(forged.Text(), testing::Not(testing::HasSubstr("\n"))) << "one line";
 }
 
 TEST_F(GenerationTest, LetsTheListenerGoWithTheEnginesLastCall) {
@@ -157,10 +265,10 @@ TEST_F(GenerationTest, LetsTheListenerGoWithTheEnginesLastCall) {
 
 TEST_F(GenerationTest, AClientThatDoesNotReadIsCutOff) {
   const auto generation = Start();
-  const std::string text(kMaxUnreadBytes / 4, 'a');
+  const std::string text(kMaxUnreadBytes * 2 / 9, 'a');  // and what vectors have beside it
   engine_.sink->OnDelta(Token(1, text));
   TakeChunk(*generation);  // and is not done with it
-  for (int i = 0; i < 3; ++i) engine_.sink->OnDelta(Token(1, text));
+  for (int i = 0; i < 4; ++i) engine_.sink->OnDelta(Token(1, text));
   EXPECT_EQ(engine_.cancels, 0) << "what is in flight does not count";
   engine_.sink->OnDelta(Token(1, text));
   EXPECT_EQ(engine_.cancels, 1);
@@ -173,7 +281,7 @@ TEST_F(GenerationTest, AClientThatDoesNotReadIsCutOff) {
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(error->reason, "SLOW_READER");
-  EXPECT_THAT(error->Message(), testing::HasSubstr(std::to_string(4 * (text.size() + 4))));
+  EXPECT_EQ(error->metadata.at("request_id"), "p-7");
 }
 
 TEST_F(GenerationTest, ACancelReachesTheEngineUntilItIsDone) {
@@ -226,7 +334,9 @@ TEST_F(GenerationTest, ACompletionThatCannotBeDeliveredIsNoSuccess) {
 TEST_F(GenerationTest, WhatTheClientDidNotCancelTheEndOfTheServerDid) {
   const auto generation = Start();
   engine_.sink->OnFinish(Finished(FinishReason::kCancelled));
-  EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kUnavailable);
+  const std::optional<Error> error = TakeEnd(*generation);
+  EXPECT_EQ(error->code, ErrorCode::kUnavailable);
+  EXPECT_EQ(error->reason, "DRAINING");
 }
 
 TEST_F(GenerationTest, AFailureIsTold) {
@@ -238,6 +348,8 @@ TEST_F(GenerationTest, AFailureIsTold) {
   const std::optional<Error> error = TakeEnd(*generation);
   EXPECT_EQ(error->code, ErrorCode::kInternal);
   EXPECT_EQ(error->Message(), "no finite logit");
+  EXPECT_EQ(error->reason, "STEP_FAILED");
+  EXPECT_EQ(error->metadata.at("request_id"), "p-7");
 }
 
 TEST_F(GenerationTest, ARejectionIsItsEnd) {
@@ -272,13 +384,18 @@ class ThreadedTransport final : public GenerationListener {
   }
 
   std::vector<int32_t> tokens;  // of chunks in flight: one thread at a time
+  std::atomic<int> acceptances = 0;
   std::atomic<int> completions = 0;
   std::atomic<int> ends = 0;
   std::optional<Error> error;
 
  private:
   void Advance() {
-    const Generation::Event event = generation_.Take();
+    Generation::Event event = generation_.Take();
+    if (std::holds_alternative<RequestAccepted>(event)) {
+      EXPECT_EQ(++acceptances, 1);
+      event = generation_.Take();
+    }
     if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
       EXPECT_EQ(completions, 0) << "a chunk after the last one";
       tokens.insert(tokens.end(), chunk->tokens.begin(), chunk->tokens.end());
@@ -302,12 +419,14 @@ TEST_F(GenerationTest, EngineTransportAndCancelAtOnce) {
     FakeEngine engine;
     ValidRequest valid;
     valid.request.id = "7";
-    const auto generation = std::make_shared<Generation>(model_, engine, std::move(valid));
+    const auto generation =
+        std::make_shared<Generation>(model_, engine, std::move(valid), CallContext());
     const auto transport = std::make_shared<ThreadedTransport>(*generation);
     generation->Start(transport);
     const bool cancels = round % 2 == 1;
 
     std::thread engine_thread([&] {
+      engine.sink->OnScheduled();
       for (int32_t i = 0; i < kTokens; ++i) {
         if (engine.cancels > 0) {
           engine.sink->OnFinish(Finished(FinishReason::kCancelled));

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/request_limits.h"
@@ -49,17 +51,25 @@ TEST(ValidateGenerateTest, WhatIsAbsentIsTheEnginesDefault) {
   EXPECT_FALSE(request.logprobs.has_value());
   EXPECT_FALSE(request.ignore_eos);
   EXPECT_FALSE(request.prompt_logprobs);
+  EXPECT_EQ(request.choices, 1);
+  EXPECT_EQ(request.priority, Priority::kNormal);
+  EXPECT_EQ(request.min_new_tokens, 0);
+  EXPECT_THAT(request.stop_tokens, IsEmpty());
+  EXPECT_THAT(request.sampling.allowed, IsEmpty());
+  EXPECT_FALSE(request.include_stop);
+  EXPECT_TRUE(request.share_prefix);
+  EXPECT_EQ(valid.value().echo, "");
+  EXPECT_TRUE(valid.value().begin_token);
 
   ServedModel model = SmallServedModel();
   model.pool_positions = 1000;
   EXPECT_EQ(Validate(Text("ab"), model).value().request.max_new_tokens, 64 - 3)
       << "as many as the context holds";
-  EXPECT_EQ(Validate(Text(std::string(200, 'a')), model).value().request.max_new_tokens, 1)
-      << "the engine refuses the prompt";
+  EXPECT_EQ(Validate(Text(std::string(62, 'a')), model).value().request.max_new_tokens, 1);
 }
 
 TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
-  const std::vector<int32_t> ids = {1, 257};
+  const std::vector<int32_t> ids = {'h', 0xC3, 257};
   GenerateParams params;
   params.prompt = std::span<const int32_t>(ids);
   params.max_new_tokens = 9;
@@ -71,15 +81,28 @@ TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
                      .presence_penalty = -1,
                      .frequency_penalty = 1,
                      .logit_bias = {{65, 4}, {66, -4}},
-                     .seed = 11};
+                     .seed = 11,
+                     .allowed_token_ids = {}};
+  const std::vector<int32_t> stop_tokens = {3, 4}, allowed = {65, 66, 257};
+  params.sampling.allowed_token_ids = allowed;
   params.stop = {"a", "b"};
   params.logprobs = 0;
   params.ignore_eos = true;
+  params.n = 16;
+  params.stop_token_ids = stop_tokens;
+  params.min_new_tokens = 9;
+  params.include_stop = true;
+  params.echo = true;
+  params.prompt_logprobs = 20;
+  params.priority = 3;
+  params.bypass_prefix_cache = true;
   const Result<ValidRequest> valid = Validate(params, SmallServedModel());
   ASSERT_TRUE(valid.ok());
   const Request& request = valid.value().request;
   EXPECT_EQ(valid.value().prompt_field, "tokens");
-  EXPECT_THAT(request.prompt, ElementsAre(kBeginToken, 1, 257));
+  EXPECT_THAT(request.prompt, ElementsAre('h', 0xC3, 257)) << "as they are";
+  EXPECT_FALSE(valid.value().begin_token);
+  EXPECT_EQ(valid.value().echo, "h\ufffd");
   EXPECT_EQ(request.max_new_tokens, 9);
   EXPECT_EQ(request.sampling.temperature, 0.5f);
   EXPECT_EQ(request.sampling.top_k, 3);
@@ -93,11 +116,41 @@ TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
   EXPECT_THAT(request.stop, ElementsAre("a", "b"));
   EXPECT_EQ(request.logprobs, 0);
   EXPECT_TRUE(request.ignore_eos);
+  EXPECT_EQ(request.choices, 16);
+  EXPECT_THAT(request.stop_tokens, ElementsAre(3, 4));
+  EXPECT_THAT(request.sampling.allowed, ElementsAre(65, 66, 257));
+  EXPECT_EQ(request.min_new_tokens, 9);
+  EXPECT_TRUE(request.include_stop);
+  EXPECT_EQ(request.prompt_logprobs, 20);
+  EXPECT_EQ(request.priority, Priority::kLow);
+  EXPECT_FALSE(request.share_prefix);
+  params.prompt = "text";
+  params.priority = 1;
+  EXPECT_EQ(Validate(params, SmallServedModel()).value().echo, "text");
+  EXPECT_EQ(Validate(params, SmallServedModel()).value().request.priority, Priority::kHigh);
+}
+
+// One past each limit of a list is in the test below.
+TEST(ValidateGenerateTest, TakesTheMostOfEverything) {
+  ServedModel model = SmallServedModel();
+  GenerateParams params = Text("x");
+  const std::vector<int32_t> stop_tokens(64, 'a'), allowed(1024, 'b');
+  params.stop.assign(16, std::string(256, 'a'));
+  params.stop_token_ids = stop_tokens;
+  params.sampling.allowed_token_ids = allowed;
+  for (int32_t i = 0; i < 1024; ++i) params.sampling.logit_bias.emplace_back(i % 258, 1000);
+  params.logprobs = params.prompt_logprobs = 20;
+  params.n = 16;
+  const Result<ValidRequest> valid = Validate(params, model);
+  ASSERT_TRUE(valid.ok()) << valid.error().Message();
+  EXPECT_THAT(valid.value().request.sampling.allowed, testing::SizeIs(1024));
+  EXPECT_THAT(valid.value().request.stop_tokens, testing::SizeIs(64));
 }
 
 TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
   const ServedModel model = SmallServedModel();
   const std::vector<int32_t> ids = {0, 258};
+  const std::vector<int32_t> few = {'a', kEndToken}, many(1025, 'a');
   const float nan = std::numeric_limits<float>::quiet_NaN();
   struct Case {
     std::function<void(GenerateParams&)> spoil;
@@ -131,7 +184,40 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
          p.sampling.logit_bias = {{65, 1001}};
        },
        "sampling.logit_bias[65] is 1001; allowed: -1000 to 1000"},
-      {[](auto& p) { p.stop.resize(17, "a"); }, "stop has 17 strings; allowed: 16"},
+      {[](auto& p) {
+         p.sampling.logit_bias.resize(1025, {0, 1});
+       },
+       "sampling.logit_bias has more than 1024 entries; allowed: at most 1024"},
+      {[&](auto& p) { p.sampling.allowed_token_ids = many; },
+       "sampling.allowed_token_ids has more than 1024 tokens; allowed: at most 1024"},
+      {[&](auto& p) { p.sampling.allowed_token_ids = ids; },
+       "sampling.allowed_token_ids[1] is 258; allowed: 0 to 257"},
+      {[&](auto& p) { p.stop_token_ids = std::span(many).first(65); },
+       "stop_token_ids has more than 64 tokens; allowed: at most 64"},
+      {[&](auto& p) { p.stop_token_ids = ids; }, "stop_token_ids[1] is 258; allowed: 0 to 257"},
+      {[](auto& p) { p.n = 0; }, "n is 0; allowed: 1 to 16"},
+      {[](auto& p) { p.n = 17; }, "n is 17; allowed: 1 to 16"},
+      {[](auto& p) { p.priority = 4; }, "priority is 4; allowed: 0 to 3"},
+      {[](auto& p) { p.min_new_tokens = -1; }, "min_new_tokens is -1; allowed: 0 to 31"},
+      {[](auto& p) {
+         p.max_new_tokens = 7;
+         p.min_new_tokens = 8;
+       },
+       "min_new_tokens is 8; allowed: 0 to 7"},
+      {[&](auto& p) {
+         p.min_new_tokens = 1;
+         p.sampling.allowed_token_ids = few;
+         p.stop_token_ids = std::span(few).first(1);
+       },
+       "min_new_tokens is 1, but every token that can be chosen ends the output; allowed: 0"},
+      {[](auto& p) { p.prompt = std::span<const int32_t>(); },
+       "tokens.ids is empty; allowed: at least one token"},
+      {[&](auto& p) { p.prompt = std::span(many).first(64); },
+       "tokens is 64 tokens; allowed: at most 63, so that the model's context holds a new token "
+       "too"},
+      {[](auto& p) { p.prompt_logprobs = -1; }, "prompt_logprobs is -1; allowed: 0 to 20"},
+      {[](auto& p) { p.stop.resize(17, "a"); },
+       "stop has more than 16 strings; allowed: at most 16"},
       {[](auto& p) {
          p.stop = {"a", ""};
        },
@@ -145,6 +231,10 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
     c.spoil(params);
     EXPECT_EQ(Refusal(Validate(params, model)), c.message);
   }
+  GenerateParams fewer = Text("x");
+  fewer.sampling.allowed_token_ids = few;
+  fewer.stop_token_ids = std::span(few).first(1);
+  EXPECT_TRUE(Validate(fewer, model).ok()) << "it may end at once";
   // Of several, the first.
   GenerateParams params = Text("x");
   params.logprobs = -1;
@@ -153,14 +243,75 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
   EXPECT_THAT(Refusal(Validate(params, model)), HasSubstr("sampling.top_p"));
 }
 
+// A tokenizer whose tokens stand for up to four bytes, and which counts what it is given.
+class WideTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view text) const override {
+    encoded += text.size();
+    return std::vector<int32_t>((text.size() + 3) / 4, 1);
+  }
+  std::string Decode(int32_t token) const override { return std::string(token % 5, 'a'); }
+  int32_t vocab_size() const override { return 10; }
+  int32_t begin_token() const override { return 0; }
+  int32_t end_token() const override { return 5; }
+
+  mutable size_t encoded = 0;
+};
+
+TEST(ValidateGenerateTest, ATextThatIsTooLongIsNotTokenized) {
+  const auto tokenizer = std::make_shared<WideTokenizer>();
+  EXPECT_EQ(MaxTokenBytes(*tokenizer), 4);
+  ServedModel model = SmallServedModel();
+  model.tokenizer = tokenizer;
+  model.max_token_bytes = MaxTokenBytes(*tokenizer);
+  EXPECT_TRUE(Validate(Text(std::string(62 * 4, 'a')), model).ok());
+  EXPECT_EQ(tokenizer->encoded, 62u * 4);
+  EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4 + 1, 'a')), model)),
+            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
+            "model's context holds a new token too");
+  const std::string too_long(4000, 'a');
+  EXPECT_EQ(Refusal(Validate(ScoreParams{.model = "", .inputs = {"a", too_long}}, model)),
+            "inputs[1].text is at least 1001 tokens with the begin token; allowed: at most 64, the "
+            "model's context");
+  EXPECT_EQ(tokenizer->encoded, 62u * 4 + 1);
+}
+
+TEST(ValidateGenerateTest, CountsComeBeforeContents) {
+  const std::vector<int32_t> many(1025, 999);
+  GenerateParams params = Text(std::string(1000, 'a'));
+  params.max_new_tokens = -1;
+  params.sampling.allowed_token_ids = many;
+  EXPECT_THAT(Refusal(Validate(params, SmallServedModel())),
+              HasSubstr("sampling.allowed_token_ids has more"));
+}
+
 TEST(ValidateScoreTest, AsksForNoTokens) {
-  const Result<ValidRequest> valid =
-      Validate(ScoreParams{.model = "", .input = "ab"}, SmallServedModel());
+  const std::vector<int32_t> ids = {'a', 258};
+  const auto validate = [&](const std::vector<Prompt>& inputs, int32_t priority = 0) {
+    return Validate(ScoreParams{.model = "", .inputs = inputs, .priority = priority},
+                    SmallServedModel());
+  };
+  const std::span<const int32_t> one = std::span(ids).first(1);
+  const auto valid = validate({"ab", one}, 3);
   ASSERT_TRUE(valid.ok());
-  EXPECT_EQ(valid.value().request.prompt_logprobs, 0);
-  EXPECT_EQ(valid.value().request.max_new_tokens, 0);
-  EXPECT_EQ(Refusal(Validate(ScoreParams{}, SmallServedModel())),
-            "input is missing; allowed: text or tokens");
+  ASSERT_THAT(valid.value(), testing::SizeIs(2));
+  for (const ValidRequest& request : valid.value()) {
+    EXPECT_EQ(request.request.prompt_logprobs, 0);
+    EXPECT_EQ(request.request.max_new_tokens, 0);
+    EXPECT_EQ(request.request.priority, Priority::kLow);
+  }
+  EXPECT_THAT(valid.value()[0].request.prompt, ElementsAre(kBeginToken, 'a', 'b'));
+  EXPECT_THAT(valid.value()[1].request.prompt, ElementsAre('a'));
+  EXPECT_EQ(valid.value()[1].prompt_field, "inputs[1].tokens");
+
+  EXPECT_TRUE(validate(std::vector<Prompt>(64, "a")).ok());
+  EXPECT_EQ(Refusal(validate(std::vector<Prompt>(65, "a"))),
+            "inputs has more than 64 entries; allowed: at most 64");
+  EXPECT_EQ(Refusal(validate({})), "inputs has 0 entries; allowed: 1 to 64");
+  EXPECT_EQ(Refusal(validate({"a", {}})), "inputs[1] is missing; allowed: text or tokens");
+  EXPECT_EQ(Refusal(validate({std::span<const int32_t>(ids)})),
+            "inputs[0].tokens.ids[1] is 258; allowed: 0 to 257");
+  EXPECT_EQ(Refusal(validate({"a"}, -1)), "priority is -1; allowed: 0 to 3");
 }
 
 TEST(RejectionTest, SaysWhatWouldHaveFitted) {
@@ -168,38 +319,36 @@ TEST(RejectionTest, SaysWhatWouldHaveFitted) {
   const auto message = [&](SubmitStatus status, const RequestSize& size) {
     return Rejection(status, size, model).Message();
   };
-  EXPECT_EQ(message(SubmitStatus::kPromptTooLong, {"text", 64, 3}),
+  EXPECT_EQ(message(SubmitStatus::kPromptTooLong, {"text", true, 64, 3}),
             "text is 64 tokens with the begin token; allowed: at most 63, so that the model's "
             "context holds a new token too");
-  EXPECT_EQ(message(SubmitStatus::kPromptTooLong, {"tokens", 65, 0}),
-            "tokens is 65 tokens with the begin token; allowed: at most 64, the model's context");
-  EXPECT_EQ(message(SubmitStatus::kNeverFits, {"text", 33, 1}),
+  EXPECT_EQ(message(SubmitStatus::kPromptTooLong, {"tokens", false, 65, 0}),
+            "tokens is 65 tokens; allowed: at most 64, the model's context");
+  EXPECT_EQ(message(SubmitStatus::kNeverFits, {"text", true, 33, 1}),
             "text is 33 tokens with the begin token; allowed: at most 32, the model's key/value "
             "cache");
-  EXPECT_EQ(message(SubmitStatus::kNeverFits, {"text", 4, 30}),
+  EXPECT_EQ(message(SubmitStatus::kNeverFits, {"text", true, 4, 30}),
             "max_new_tokens is 30; allowed: at most 29, as the model's key/value cache has 32 "
             "positions and the prompt is 4 tokens with the begin token");
-  EXPECT_EQ(Rejection(SubmitStatus::kStopping, {}, model).code, ErrorCode::kUnavailable);
-  const Error full = Rejection(SubmitStatus::kQueueFull, {}, model);
-  EXPECT_EQ(full.code, ErrorCode::kResourceExhausted);
-  EXPECT_EQ(full.reason, "QUEUE_FULL");
-  EXPECT_GT(full.retry_delay, milliseconds(0));
+  const Error draining = Rejection(SubmitStatus::kStopping, {}, model);
+  EXPECT_EQ(draining.code, ErrorCode::kUnavailable);
+  EXPECT_EQ(draining.reason, "DRAINING");
+  for (const auto& [status, reason] : {std::pair(SubmitStatus::kQueueFull, "QUEUE_FULL"),
+                                       std::pair(SubmitStatus::kQueueTimeout, "QUEUE_TIMEOUT")}) {
+    const Error full = Rejection(status, {}, model);
+    EXPECT_EQ(full.code, ErrorCode::kResourceExhausted);
+    EXPECT_EQ(full.reason, reason);
+    EXPECT_GT(full.retry_delay, milliseconds(0));
+  }
 }
 
-TEST(ValidatePageTest, SizesAndTokens) {
-  EXPECT_EQ(ValidatePage({}).value().size, 100u);
-  const PageRange range =
-      ValidatePage({.model = "", .page_size = 1000, .page_token = "17"}).value();
-  EXPECT_EQ(range.size, 1000u);
-  EXPECT_EQ(range.after, 17u);
-  EXPECT_EQ(Refusal(ValidatePage({.model = "", .page_size = 1001, .page_token = ""})),
-            "page_size is 1001; allowed: 0 to 1000");
-  EXPECT_THAT(Refusal(ValidatePage({.model = "", .page_size = -1, .page_token = ""})),
-              HasSubstr("page_size is -1"));
-  for (const std::string token : {"x", "1x", "-1", " 1", "99999999999999999999999"}) {
-    EXPECT_EQ(Refusal(ValidatePage({.model = "", .page_size = 0, .page_token = token})),
-              "page_token " + Quote(token) + " is not one this server gave");
-  }
+TEST(ValidatePageSizeTest, MoreThanTheMostIsTheMost) {
+  EXPECT_EQ(ValidatePageSize(0).value(), 100u);
+  EXPECT_EQ(ValidatePageSize(1).value(), 1u);
+  EXPECT_EQ(ValidatePageSize(1000).value(), 1000u);
+  EXPECT_EQ(ValidatePageSize(1001).value(), 1000u);
+  EXPECT_EQ(ValidatePageSize(std::numeric_limits<int32_t>::max()).value(), 1000u);
+  EXPECT_THAT(Refusal(ValidatePageSize(-1)), HasSubstr("page_size is -1"));
 }
 
 TEST(ValidateIntervalTest, FromFiftyMillisecondsToAnHour) {

@@ -1,0 +1,39 @@
+// Who calls, and what they may do.
+#ifndef TRIPTYCH_SERVER_CORE_CALLER_H_
+#define TRIPTYCH_SERVER_CORE_CALLER_H_
+
+#include <string>
+
+namespace triptych {
+
+enum class Scope {
+  kInference,   // generates, scores, tokenizes, lists models and the caller's own sequences
+  kStatistics,  // reads the numbers of the pools
+  kAdmin,       // everything, others' sequences and draining among it
+};
+
+// What a transport found out about a call.
+struct Caller {
+  // The token's name, or else the client certificate's common name, or else the peer's address
+  // without its port. What is counted per client is counted under this name.
+  std::string client;
+  bool inference = false;
+  bool statistics = false;
+  bool admin = false;
+
+  bool May(Scope scope) const {
+    switch (scope) {
+      case Scope::kInference:
+        return inference || admin;
+      case Scope::kStatistics:
+        return statistics || admin;
+      case Scope::kAdmin:
+        return admin;
+    }
+    return false;
+  }
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_CORE_CALLER_H_

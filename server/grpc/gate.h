@@ -1,0 +1,62 @@
+// What every call passes before its handler does anything.
+#ifndef TRIPTYCH_SERVER_GRPC_GATE_H_
+#define TRIPTYCH_SERVER_GRPC_GATE_H_
+
+#include <grpcpp/server_context.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "server/core/caller.h"
+#include "server/core/error.h"
+#include "server/core/model_host.h"
+#include "server/grpc/access.h"
+
+namespace triptych {
+
+// A call that was let in.
+struct Entry {
+  Caller caller;
+  ModelHost& host;
+  std::chrono::milliseconds stall_timeout;  // of its writes: TransportLimits
+};
+
+// Refuses who may not, and everybody until there is a host. Thread-safe.
+class Gate {
+ public:
+  // `access` must outlive the gate.
+  Gate(const Access& access, const TransportOptions& options)
+      : access_(access),
+        stall_timeout_(options.limits.stall_timeout),
+        is_memory_short_(options.is_memory_short) {}
+
+  Result<Entry> Enter(const grpc::ServerContextBase& context, Scope scope) const {
+    Result<Caller> caller = access_.Authorize(context, scope);
+    if (!caller.ok()) return caller.error();
+    ModelHost* const host = host_;
+    if (host == nullptr) return Starting();
+    return Entry{std::move(caller).value(), *host, stall_timeout_};
+  }
+
+  // The same for a request that is computed, for which there must be memory too.
+  Result<Entry> EnterToCompute(const grpc::ServerContextBase& context) const {
+    Result<Entry> entry = Enter(context, Scope::kInference);
+    if (entry.ok() && is_memory_short_()) return MemoryPressure();
+    return entry;
+  }
+
+  // Lets calls in from now on. The host must outlive them.
+  void Open(ModelHost& host) { host_ = &host; }
+
+ private:
+  const Access& access_;
+  const std::chrono::milliseconds stall_timeout_;
+  const std::function<bool()> is_memory_short_;
+  std::atomic<ModelHost*> host_ = nullptr;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_GRPC_GATE_H_

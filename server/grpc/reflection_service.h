@@ -1,0 +1,34 @@
+// grpc.reflection.v1alpha.ServerReflection: the services' messages, for clients that have no proto.
+#ifndef TRIPTYCH_SERVER_GRPC_REFLECTION_SERVICE_H_
+#define TRIPTYCH_SERVER_GRPC_REFLECTION_SERVICE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+#include "server/grpc/access.h"
+
+namespace triptych {
+
+// gRPC's own takes a thread for each stream; this one takes none. Whoever is let in at all may ask.
+// Thread-safe.
+class ReflectionService final
+    : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
+ public:
+  // `services` are full names of services that are linked in. `access` must outlive the service.
+  ReflectionService(const Access& access, std::vector<std::string> services)
+      : access_(access), services_(std::move(services)) {}
+
+  grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
+                          grpc::reflection::v1alpha::ServerReflectionResponse>*
+  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
+
+ private:
+  const Access& access_;
+  const std::vector<std::string> services_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_GRPC_REFLECTION_SERVICE_H_

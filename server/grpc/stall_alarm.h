@@ -1,0 +1,86 @@
+// Ends calls whose client takes nothing.
+#ifndef TRIPTYCH_SERVER_GRPC_STALL_ALARM_H_
+#define TRIPTYCH_SERVER_GRPC_STALL_ALARM_H_
+
+#include <grpc/grpc.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "engine/base/mutex.h"
+
+namespace triptych {
+
+// Cancels a call when one write, or its end, has waited for the client for `timeout`, and at the
+// latest after twice that: a client that keeps its connection and does not read would otherwise
+// keep its reply, and its place, for as long. Thread-safe; lives in a shared_ptr.
+class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
+ public:
+  StallAlarm(grpc::ServerContextBase& context, std::chrono::milliseconds timeout)
+      : call_(context.c_call()), timeout_(timeout) {
+    grpc_call_ref(call_);
+  }
+  ~StallAlarm() { grpc_call_unref(call_); }
+  StallAlarm(const StallAlarm&) = delete;
+  StallAlarm& operator=(const StallAlarm&) = delete;
+
+  // A write, or the finish, was started.
+  void Begin() TRIPTYCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    ++begun_;
+    in_flight_ = true;
+    if (!set_ && !stopped_) Set();
+  }
+  // It was taken.
+  void End() TRIPTYCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    in_flight_ = false;
+  }
+  // The call is over.
+  void Stop() TRIPTYCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    if (set_) alarm_.Cancel();
+  }
+
+ private:
+  // One alarm at a time, which looks whether there was any progress since it was set, so that a
+  // write costs no timer. The function that it runs keeps this object until it has run.
+  void Set() TRIPTYCH_REQUIRES(mutex_) {
+    set_ = true;
+    seen_ = begun_;
+    alarm_ = grpc::Alarm();  // not the one whose function is running
+    alarm_.Set(
+        std::chrono::system_clock::now() + timeout_,
+        [self = shared_from_this()](bool) mutable { std::exchange(self, nullptr)->OnAlarm(); });
+  }
+
+  void OnAlarm() TRIPTYCH_EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      set_ = false;
+      if (stopped_ || !in_flight_) return;
+      if (begun_ != seen_) return Set();
+    }
+    grpc_call_cancel_with_status(call_, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                 "the client does not read its stream", nullptr);
+  }
+
+  grpc_call* const call_;  // which outlives its context here
+  const std::chrono::milliseconds timeout_;
+  Mutex mutex_;
+  uint64_t begun_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
+  uint64_t seen_ TRIPTYCH_GUARDED_BY(mutex_) = 0;  // begun_ when the alarm was set
+  bool in_flight_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  bool set_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  bool stopped_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  grpc::Alarm alarm_ TRIPTYCH_GUARDED_BY(mutex_);
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_GRPC_STALL_ALARM_H_

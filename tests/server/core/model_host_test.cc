@@ -1,0 +1,249 @@
+// The whole core on engines that compute nothing.
+#include "server/core/model_host.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/server/core/served_model.h"
+#include "tests/support/fake_model.h"
+
+namespace triptych {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+Caller Inferring(const std::string& client) {
+  return {.client = client, .inference = true, .statistics = false, .admin = false};
+}
+Caller Admin() { return {.client = "root", .inference = true, .statistics = true, .admin = true}; }
+
+// Takes everything that a generation gives, as fast as it comes.
+class Taker final : public GenerationListener {
+ public:
+  explicit Taker(std::shared_ptr<Generation> generation) : generation_(std::move(generation)) {}
+
+  void OnReady() override {
+    while (true) {
+      const Generation::Event event = generation_->Take();
+      if (std::holds_alternative<std::monostate>(event)) return;
+      if (std::holds_alternative<RequestAccepted>(event)) accepted.set_value();
+      if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
+        text += chunk->text;
+        if (chunk->completion) usage = chunk->completion->usage;
+        generation_->ChunkDone(true);
+      }
+      if (const auto* end = std::get_if<GenerationEnd>(&event)) ended.set_value(end->error);
+    }
+  }
+
+  std::promise<void> accepted;
+  std::promise<std::optional<Error>> ended;
+  std::string text;    // once it has ended
+  RequestUsage usage;  // as well
+
+ private:
+  const std::shared_ptr<Generation> generation_;
+};
+
+class ModelHostTest : public testing::Test {
+ protected:
+  void MakeHost(int models, const AdmissionLimits& limits = {}) {
+    std::vector<ServedEngine> served;
+    for (int i = 0; i < models; ++i) {
+      ServedModel model = SmallServedModel();
+      model.name = "model-" + std::to_string(i);
+      model.config.max_position_embeddings = kPositions;
+      model.pool_positions = kPositions;
+      auto fake = std::make_unique<FakeModel>(FakeModel::Shape{
+          .vocab_size = 258, .max_positions = kPositions, .blocks = 2000, .block_positions = 1000});
+      served.push_back(
+          {model, std::make_unique<Engine>(std::move(fake), model.tokenizer, EngineOptions{})});
+    }
+    host_ = std::make_unique<ModelHost>(std::move(served), limits);
+  }
+
+  static GenerateParams Prompt(const std::string& model, int64_t max_new_tokens) {
+    GenerateParams params;
+    params.model = model;
+    params.prompt = "ab";
+    params.max_new_tokens = max_new_tokens;
+    params.ignore_eos = true;
+    return params;
+  }
+  // Started, and accepted by its engine.
+  std::shared_ptr<Generation> Start(const std::string& model, const std::string& client,
+                                    int64_t max_new_tokens = kPositions / 2) {
+    auto generation = host_->Generate(Prompt(model, max_new_tokens), Inferring(client)).value();
+    auto taker = std::make_shared<Taker>(generation);
+    generation->Start(taker);
+    taker->accepted.get_future().wait();
+    takers_.push_back(std::move(taker));
+    return generation;
+  }
+  Result<SequencePage> List(const ListSequencesParams& params, const Caller& caller) {
+    std::promise<Result<SequencePage>> page;
+    host_->ListSequences(params, caller,
+                         [&](Result<SequencePage> answer) { page.set_value(std::move(answer)); });
+    return page.get_future().get();
+  }
+  static std::vector<std::string> Ids(const SequencePage& page) {
+    std::vector<std::string> ids;
+    for (const LiveSequence& sequence : page.sequences) ids.push_back(sequence.stats.id);
+    return ids;
+  }
+
+  static constexpr int64_t kPositions = 1'000'000;
+  std::unique_ptr<ModelHost> host_;
+  std::vector<std::shared_ptr<Taker>> takers_;
+};
+
+TEST_F(ModelHostTest, ListsOnesOwnSequencesAndAdminEverybodys) {
+  MakeHost(2);
+  std::vector<std::shared_ptr<Generation>> live;
+  live.push_back(Start("model-0", "ann"));
+  live.push_back(Start("model-1", "bob"));
+  live.push_back(Start("model-1", "ann"));
+
+  const SequencePage all = List({}, Admin()).value();
+  EXPECT_THAT(Ids(all), ElementsAre(live[0]->id(), live[1]->id(), live[2]->id()));
+  EXPECT_EQ(all.sequences[1].stats.client, "bob");
+  EXPECT_EQ(all.sequences[1].model, "model-1");
+  const SequencePage own = List({}, Inferring("ann")).value();
+  EXPECT_THAT(Ids(own), ElementsAre(live[0]->id(), live[2]->id()));
+  for (const LiveSequence& sequence : own.sequences) EXPECT_EQ(sequence.stats.client, "");
+  EXPECT_THAT(
+      Ids(List({.model = "model-0", .page_size = 0, .page_token = ""}, Inferring("bob")).value()),
+      IsEmpty());
+  for (const auto& one : live) one->Cancel();
+}
+
+TEST_F(ModelHostTest, APageGoesOnWhereTheOneBeforeEndedForTheSameQueryAlone) {
+  MakeHost(2);
+  std::vector<std::shared_ptr<Generation>> live;
+  for (int i = 0; i < 5; ++i) live.push_back(Start("model-" + std::to_string(i % 2), "ann"));
+  ListSequencesParams params = {.model = "", .page_size = 2, .page_token = ""};
+  std::vector<std::string> ids;
+  std::string second_page;
+  do {
+    const SequencePage page = List(params, Inferring("ann")).value();
+    for (const std::string& id : Ids(page)) ids.push_back(id);
+    params.page_token = page.next_page_token;
+    if (second_page.empty()) second_page = page.next_page_token;
+  } while (!params.page_token.empty());
+  ASSERT_THAT(ids, SizeIs(5));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(ids[i], live[i]->id());
+
+  params.page_token = second_page;
+  params.page_size = 1000;
+  EXPECT_THAT(Ids(List(params, Inferring("ann")).value()), SizeIs(3)) << "another size is fine";
+  EXPECT_EQ(List(params, Inferring("bob")).error().field, "page_token");
+  EXPECT_EQ(List(params, Admin()).error().field, "page_token");
+  params.model = "model-0";
+  EXPECT_EQ(List(params, Inferring("ann")).error().field, "page_token");
+  params = {.model = "", .page_size = -1, .page_token = ""};
+  EXPECT_EQ(List(params, Inferring("ann")).error().field, "page_size");
+  for (const auto& one : live) one->Cancel();
+}
+
+TEST_F(ModelHostTest, ModelsHavePagesToo) {
+  MakeHost(3);
+  const auto names = [](const ModelPage& page) {
+    std::vector<std::string> all;
+    for (const ServedModel& model : page.models) all.push_back(model.name);
+    return all;
+  };
+  EXPECT_THAT(names(host_->ListModels({}).value()), ElementsAre("model-0", "model-1", "model-2"));
+  const ModelPage first = host_->ListModels({.page_size = 2, .page_token = ""}).value();
+  EXPECT_THAT(names(first), ElementsAre("model-0", "model-1"));
+  const ModelPage last =
+      host_->ListModels({.page_size = 2, .page_token = first.next_page_token}).value();
+  EXPECT_THAT(names(last), ElementsAre("model-2"));
+  EXPECT_EQ(last.next_page_token, "");
+  EXPECT_FALSE(host_->ListModels({.page_size = -1, .page_token = ""}).ok());
+  EXPECT_FALSE(host_->ListModels({.page_size = 2, .page_token = "2"}).ok());
+}
+
+TEST_F(ModelHostTest, AClientsShareIsItsOwn) {
+  MakeHost(1, {.max_client_requests = 2, .client_rate = 0});
+  std::vector<std::shared_ptr<Generation>> live;
+  for (int i = 0; i < 2; ++i) live.push_back(Start("", "ann"));
+  EXPECT_EQ(host_->live_requests(), 2);
+  EXPECT_EQ(host_->Generate(Prompt("", 1), Inferring("ann")).error().reason, "CLIENT_LIMIT");
+  EXPECT_EQ(host_->Score({.model = "", .inputs = {"a"}}, Inferring("ann")).error().reason,
+            "CLIENT_LIMIT");
+  Start("", "bob", 1);
+  for (const auto& one : live) one->Cancel();
+  for (int i = 0; i < 2; ++i) takers_[i]->ended.get_future().wait();
+  live.clear();
+  takers_.clear();
+  // The engine lets go of a request just after it said that it ended.
+  while (!host_->Generate(Prompt("", 1), Inferring("ann")).ok()) std::this_thread::yield();
+}
+
+TEST_F(ModelHostTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(log);
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", sink));
+  MakeHost(1);
+  const std::string id = Start("", "ann", 5)->id();
+  takers_.back()->ended.get_future().wait();
+  const std::string text = takers_.back()->text;
+  const auto cancelled = Start("", "ann");
+  cancelled->Cancel();
+  takers_.back()->ended.get_future().wait();
+  takers_.clear();
+  host_.reset();  // which writes what is left
+  spdlog::set_default_logger(before);
+  EXPECT_THAT(log.str(),
+              AllOf(HasSubstr("request " + id +
+                              " of ann on model-0: length; tokens: "
+                              "prompt 3, cached 0, generated 5; ms: queue "),
+                    HasSubstr("request " + cancelled->id() + " of ann on model-0: CANCELLED")));
+  EXPECT_THAT(log.str(), testing::Not(HasSubstr(text)));
+}
+
+TEST_F(ModelHostTest, WatchersAreBounded) {
+  MakeHost(1);
+  std::vector<StatsWatch> watches;
+  for (size_t i = 0; i < ModelHost::kMaxWatchers; ++i) {
+    watches.push_back(host_->Watch({}).value());
+  }
+  const Result<StatsWatch> refused = host_->Watch({});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().reason, "STATISTICS_LIMIT");
+  watches.pop_back();
+  EXPECT_TRUE(host_->Watch({}).ok());
+  EXPECT_FALSE(host_->Watch({.model = "none", .interval = {}}).ok());
+  EXPECT_TRUE(host_->Watch({}).ok()) << "a refusal takes no place";
+}
+
+TEST_F(ModelHostTest, AListOfManyModelsFitsIntoAnError) {
+  MakeHost(200);
+  for (const std::string name : {"", "none"}) {
+    const Result<const ServedModel*> found = host_->Find(name);
+    ASSERT_FALSE(found.ok());
+    EXPECT_LT(found.error().Message().size(), 800u);
+    EXPECT_THAT(found.error().Message(), AllOf(HasSubstr("model-0, model-1"), HasSubstr(" more")));
+  }
+}
+
+}  // namespace
+}  // namespace triptych
