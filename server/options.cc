@@ -164,6 +164,18 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
              "seconds after which a request that still queues is refused; 0: never");
   AddSwitch(app, "--prefix-cache", engine.prefix_cache,
             "requests share what is cached of prompts that begin alike");
+  app.add_option("--max-slowdown", engine.max_slowdown,
+                 "how many times longer a step may take for the prompts that are computed beside "
+                 "those who generate")
+      ->check(Parses(
+          "TIMES",
+          [](const std::string& text) {
+            double times = 0;
+            if (!CLI::detail::lexical_cast(text, times) || !(times >= 1.1 && times <= 1000)) {
+              throw std::invalid_argument("is " + Quoted(text) + "; allowed: 1.1 to 1000");
+            }
+          }))
+      ->capture_default_str();
 }
 
 // What one client may take.

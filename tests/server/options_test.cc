@@ -342,6 +342,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "1.5",
                                "--prefix-cache",
                                "off",
+                               "--max-slowdown",
+                               "2.5",
                                "--max-client-requests",
                                "0",
                                "--client-rate",
@@ -381,6 +383,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.engine.max_waiting_tokens, 5'000'000'000);
   EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(1500));
   EXPECT_FALSE(options.engine.prefix_cache);
+  EXPECT_EQ(options.engine.max_slowdown, 2.5);
   EXPECT_EQ(options.admission.max_client_requests, 0);
   EXPECT_EQ(options.admission.client_rate, 0.5);
   EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::milliseconds(100));
@@ -433,6 +436,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
                                  "--max-waiting-tokens",
                                  "--queue-timeout",
                                  "--prefix-cache",
+                                 "--max-slowdown",
                                  "--max-client-requests",
                                  "--client-rate",
                                  "--stall-timeout",
@@ -550,6 +554,8 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--queue-timeout", "-1"}, "--queue-timeout"},
       {{"--model", model, "--stall-timeout", "0"}, "--stall-timeout"},
       {{"--model", model, "--prefix-cache", "true"}, "--prefix-cache"},
+      {{"--model", model, "--max-slowdown", "1"}, "--max-slowdown"},
+      {{"--model", model, "--max-slowdown", "nan"}, "--max-slowdown"},
       {{"--model", model, "--max-waiting-tokens", "0"}, "--max-waiting-tokens"},
       {{"--model", model, "--max-client-requests", "-1"}, "--max-client-requests"},
       {{"--model", model, "--client-rate", "-1"}, "--client-rate"},
