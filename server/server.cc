@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
+#include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
 #include "server/core/model_host.h"
@@ -23,6 +25,25 @@ HostedModel Load(const HostOptions& options, const std::shared_ptr<KernelContext
   } catch (const LoadError& e) {
     throw LoadError("model " + options.name + ": " + e.what());
   }
+}
+
+// What a model is, before a host runs its engine.
+ServedModel Describe(const HostedModel& hosted) {
+  ServedModel model{.name = hosted.name,
+                    .config = hosted.config,
+                    .config_json = ToJson(hosted.config),
+                    .converted_from = hosted.converted_from,
+                    .weight_format = hosted.weight_format,
+                    .cache_format = hosted.cache_format,
+                    .parameters = hosted.parameters,
+                    .parameter_bytes = hosted.parameter_bytes,
+                    .latent_forms = {},
+                    .expand_from = hosted.info.expand_from,
+                    .geometry = hosted.info.geometry,
+                    .pool_positions = hosted.info.pool_positions(),
+                    .tokenizer = hosted.tokenizer};
+  for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
+  return model;
 }
 
 // How MLA attends, for the end of a model's log line; empty for other kinds.
@@ -49,10 +70,10 @@ void LogModel(const ServedModel& model) {
 }
 
 // Logs each model when it is loaded.
-std::vector<HostedModel> LoadModels(const ServerOptions& options) {
+std::vector<ServedEngine> LoadModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   const auto context = std::make_shared<KernelContext>(options.threads);
-  std::vector<HostedModel> models;
+  std::vector<ServedEngine> served;
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
                      .directory = options.models[i].directory,
@@ -63,9 +84,11 @@ std::vector<HostedModel> LoadModels(const ServerOptions& options) {
                      .conversion = options.models[i].conversion,
                      .device = options.device};
     host.backend.kv_cache_bytes = kv_cache_bytes[i];
-    LogModel(Describe(models.emplace_back(Load(host, context))));
+    HostedModel hosted = Load(host, context);
+    served.push_back({Describe(hosted), std::move(hosted.engine)});
+    LogModel(served.back().model);
   }
-  return models;
+  return served;
 }
 
 }  // namespace

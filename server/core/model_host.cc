@@ -3,9 +3,6 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/checkpoint/config_file.h"
-#include "engine/hosting/hosted_model.h"
-#include "engine/serving/engine.h"
 #include "engine/serving/engine_loop.h"
 #include "engine/text/text_stream.h"
 
@@ -19,24 +16,6 @@ std::string NameList(const std::vector<ServedModel>& models) {
 }
 
 }  // namespace
-
-ServedModel Describe(const HostedModel& hosted) {
-  ServedModel model{.name = hosted.name,
-                    .config = hosted.config,
-                    .config_json = ToJson(hosted.config),
-                    .converted_from = hosted.converted_from,
-                    .weight_format = hosted.weight_format,
-                    .cache_format = hosted.cache_format,
-                    .parameters = hosted.parameters,
-                    .parameter_bytes = hosted.parameter_bytes,
-                    .latent_forms = {},
-                    .expand_from = hosted.info.expand_from,
-                    .geometry = hosted.info.geometry,
-                    .pool_positions = hosted.info.pool_positions(),
-                    .tokenizer = hosted.tokenizer};
-  for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
-  return model;
-}
 
 // An engine, behind the inbox of the loop that runs it.
 class ModelHost::LoopHandle final : public EngineHandle {
@@ -57,11 +36,11 @@ class ModelHost::LoopHandle final : public EngineHandle {
   Engine& engine_;
 };
 
-ModelHost::ModelHost(std::vector<HostedModel> models) {
+ModelHost::ModelHost(std::vector<ServedEngine> served) {
   std::vector<Engine*> engines;
-  for (HostedModel& model : models) {
-    models_.push_back(Describe(model));
-    engines_.push_back(std::move(model.engine));
+  for (ServedEngine& one : served) {
+    models_.push_back(std::move(one.model));
+    engines_.push_back(std::move(one.engine));
     engines.push_back(engines_.back().get());
   }
   loop_ = std::make_unique<EngineLoop>(engines);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/serving/engine.h"
 #include "server/core/error.h"
 #include "server/core/generation.h"
 #include "server/core/request_params.h"
@@ -21,12 +22,13 @@
 
 namespace triptych {
 
-class Engine;
 class EngineLoop;
-struct HostedModel;
 
-// What a model is, before a host runs its engine.
-ServedModel Describe(const HostedModel& hosted);
+// An engine, and what is known of the model that it serves.
+struct ServedEngine {
+  ServedModel model;
+  std::unique_ptr<Engine> engine;
+};
 
 // Which models' statistics are watched, and how often.
 struct StatsWatch {
@@ -39,7 +41,7 @@ struct StatsWatch {
 // at once; they must not block. The host outlives its generations.
 class ModelHost {
  public:
-  explicit ModelHost(std::vector<HostedModel> models);
+  explicit ModelHost(std::vector<ServedEngine> served);
   // Cancels what is live.
   ~ModelHost();
   ModelHost(const ModelHost&) = delete;
