@@ -2,7 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "engine/text/text_stream.h"
+#include "engine/base/quoted.h"
 
 namespace triptych {
 namespace {
@@ -10,11 +10,7 @@ namespace {
 // How long a client should wait for room in the queue.
 constexpr std::chrono::milliseconds kRetryDelay{500};
 
-std::string Shorten(std::string_view text) {
-  constexpr size_t kMaxBytes = 64;
-  return text.size() <= kMaxBytes ? std::string(text)
-                                  : ToValidUtf8(text.substr(0, kMaxBytes)) + "...";
-}
+constexpr size_t kQuotedBytes = 64;  // of what a client sent
 
 }  // namespace
 
@@ -28,7 +24,7 @@ Error ModelNotFound(const std::string& name, const std::string& loaded) {
   return {.code = ErrorCode::kNotFound,
           .description = fmt::format("model {} is not loaded; loaded: {}", Quote(name), loaded),
           .reason = "MODEL_NOT_FOUND",
-          .metadata = {{"model", Shorten(name)}}};
+          .metadata = {{"model", Printable(name, kQuotedBytes)}}};
 }
 
 Error QueueFull() {
@@ -57,6 +53,6 @@ Error Internal(std::string description) {
   return {.code = ErrorCode::kInternal, .description = std::move(description)};
 }
 
-std::string Quote(std::string_view text) { return '"' + Shorten(text) + '"'; }
+std::string Quote(std::string_view text) { return Quoted(text, kQuotedBytes); }
 
 }  // namespace triptych
