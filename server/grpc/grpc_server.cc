@@ -1,5 +1,6 @@
 #include "server/grpc/grpc_server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
@@ -10,6 +11,8 @@ namespace triptych {
 
 GrpcServer::GrpcServer(ModelHost& host, const std::string& address)
     : inference_service_(host), model_service_(host), kv_cache_service_(host) {
+  // Protobuf would tell standard error of each message of a client that is no UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
