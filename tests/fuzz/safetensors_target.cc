@@ -35,6 +35,18 @@ class MemoryFile {
   const int fd_;
 };
 
+// What a shape takes, or infinity, in numbers that do not overflow; exact where a file is small.
+double BytesOf(const StoredTensor& tensor) {
+  const size_t digit = tensor.dtype.find_first_of("0123456789");
+  double bytes =
+      digit == std::string::npos ? 1 : std::stod(tensor.dtype.substr(digit)) / 8;  // BOOL
+  for (const int64_t extent : tensor.shape) {
+    Promise(extent >= 0, "a shape is not negative");
+    bytes *= static_cast<double>(extent);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void FuzzSafetensors(std::string_view bytes) {
@@ -53,6 +65,7 @@ void FuzzSafetensors(std::string_view bytes) {
     const StoredTensor* const stored = source.Find(name);
     Promise(stored != nullptr, "a tensor that is listed is found");
     Promise(stored->bytes <= bytes.size() - total, "tensors lie in the file and do not overlap");
+    Promise(BytesOf(*stored) == static_cast<double>(stored->bytes), "a shape tells the bytes");
     total += stored->bytes;
   }
   const std::string_view section = bytes.substr(bytes.size() - total);
