@@ -39,6 +39,17 @@ SamplingParams TakeParams(FuzzInput& input) {
   return params;
 }
 
+// Token ids, few of which need have a logit.
+std::vector<int32_t> TakeTokens(FuzzInput& input) {
+  std::vector<int32_t> tokens(input.AtMost(4));
+  for (int32_t& token : tokens) token = input.Value<int8_t>();
+  return tokens;
+}
+
+bool Holds(const std::vector<int32_t>& tokens, int32_t token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
 bool Possible(float logit) {
   return !std::isnan(logit) && logit != -std::numeric_limits<float>::infinity();
 }
@@ -47,22 +58,29 @@ bool Possible(float logit) {
 
 void FuzzSampler(std::string_view bytes) {
   FuzzInput input(bytes);
-  const SamplingParams params = TakeParams(input);
-  std::vector<int32_t> prompt(input.AtMost(4));
-  for (int32_t& token : prompt) token = input.Value<int8_t>();
-  Sampler sampler(params, input.Value<uint16_t>(), prompt);
+  SamplingParams params = TakeParams(input);
+  const std::vector<int32_t> prompt = TakeTokens(input);
+  const auto seed = input.Value<uint16_t>();
   const auto top = static_cast<int32_t>(input.AtMost(20));
   const size_t samples = 1 + input.AtMost(7);
   std::vector<float> logits(input.AtMost(64));
   for (float& logit : logits) logit = input.Value<float>();
+  params.allowed = TakeTokens(input);
+  const std::vector<int32_t> forbidden = TakeTokens(input);
 
-  const bool any = std::any_of(logits.begin(), logits.end(), Possible);
+  const auto can_be_chosen = [&](int32_t token) {
+    return Possible(logits[token]) && !Holds(forbidden, token) &&
+           (params.allowed.empty() || Holds(params.allowed, token));
+  };
+  bool any = false;
+  for (int32_t token = 0; token < std::ssize(logits); ++token) any |= can_be_chosen(token);
+  Sampler sampler(params, seed, prompt);
   for (size_t i = 0; i < samples; ++i) {
-    const int32_t token = sampler.Sample(logits);
+    const int32_t token = sampler.Sample(logits, forbidden);
     Promise((token == -1) == !any, "a token is chosen if one is possible");
     if (token == -1) return;
     Promise(token >= 0 && token < std::ssize(logits), "a token has a logit");
-    Promise(Possible(logits[token]), "a token that is chosen has a probability");
+    Promise(can_be_chosen(token), "a token that is chosen has a probability and is not forbidden");
 
     const TokenLogprobs logprobs = Logprobs(logits, token, top);
     Promise(logprobs.chosen.token == token, "the chosen token's log-probability");
