@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 
 #include "engine/backend/serving_model.h"
 #include "engine/base/address.h"
@@ -118,8 +119,10 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
            model.name);
   }
   model.directory = text.substr(equals + 1, comma - equals - 1);
-  if (!std::filesystem::is_directory(model.directory)) {
-    Refuse("\"{}\" of model {} is not a directory", model.directory.string(), model.name);
+  std::error_code error;
+  if (!std::filesystem::is_directory(model.directory, error)) {
+    Refuse("\"{}\" of model {} is not a directory{}", model.directory.string(), model.name,
+           error ? ": " + error.message() : "");
   }
   if (comma == std::string::npos) return model;
   const Settings settings = SplitSettings(text.substr(comma + 1), model.name);

@@ -2,7 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "engine/text/text_stream.h"
+#include "engine/base/quoted.h"
 
 namespace triptych {
 namespace {
@@ -12,11 +12,7 @@ constexpr std::chrono::milliseconds kRetryDelay{500};
 // And for models, or for memory.
 constexpr std::chrono::milliseconds kLongRetryDelay{1000};
 
-std::string Shorten(std::string_view text) {
-  constexpr size_t kMaxBytes = 64;
-  return text.size() <= kMaxBytes ? std::string(text)
-                                  : ToValidUtf8(text.substr(0, kMaxBytes)) + "...";
-}
+constexpr size_t kQuotedBytes = 64;  // of what a client sent
 
 }  // namespace
 
@@ -31,7 +27,7 @@ Error ModelNotFound(const std::string& name, const std::string& loaded) {
   return {.code = ErrorCode::kNotFound,
           .description = fmt::format("model {} is not loaded; loaded: {}", Quote(name), loaded),
           .reason = "MODEL_NOT_FOUND",
-          .metadata = {{"model", Shorten(name)}}};
+          .metadata = {{"model", Printable(name, kQuotedBytes)}}};
 }
 
 Error QueueFull() {
@@ -120,6 +116,6 @@ Error PermissionDenied(const std::string& client, std::string_view scope) {
           .metadata = {{"client", client}, {"scope", std::string(scope)}}};
 }
 
-std::string Quote(std::string_view text) { return '"' + Shorten(text) + '"'; }
+std::string Quote(std::string_view text) { return Quoted(text, kQuotedBytes); }
 
 }  // namespace triptych

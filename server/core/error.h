@@ -67,8 +67,8 @@ Error MemoryPressure();
 // `client` lacks `scope`.
 Error PermissionDenied(const std::string& client, std::string_view scope);
 
-// What a client sent, between quotation marks, as it may stand in a message: cut to a length that
-// fits into a header with everything else, and valid UTF-8.
+// What a client sent, between quotation marks, as it may stand in a message: one line, without
+// control characters, and cut to a length that fits into a header with everything else.
 std::string Quote(std::string_view text);
 
 // A value, or why there is none.

@@ -1,5 +1,6 @@
 #include "server/grpc/grpc_server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -97,6 +98,8 @@ GrpcServer::GrpcServer(const TransportOptions& options)
       reflection_service_(access_, AllServices()),
       credentials_(options.tls ? TlsCredentials(*options.tls) : grpc::InsecureServerCredentials()) {
   LogGrpcErrors();
+  // Protobuf would tell standard error of each message of a client that is no UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetLimits(options.limits, builder);

@@ -153,6 +153,8 @@ TEST(ModelOptionsTest, RefusesWhatIsWrong) {
   EXPECT_THAT(error("a="), HasSubstr("\"\" of model a is not a directory"));
   EXPECT_THAT(error("a=" + path + "/none"), HasSubstr("/none\" of model a is not a directory"));
   EXPECT_THAT(error("a=" + path + "/file"), HasSubstr("/file\" of model a is not a directory"));
+  EXPECT_THAT(error("a=/" + std::string(300, 'x')),
+              HasSubstr("x\" of model a is not a directory: File name too long"));
 }
 
 TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {

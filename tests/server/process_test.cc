@@ -2,6 +2,7 @@
 
 #include "tests/support/process.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -179,6 +180,19 @@ TEST_F(ServerProcessTest, LogsJson) {
               ElementsAre(StartsWith("model mla: mla, "), "listening on " + server.address(),
                           "SIGINT: draining for at most 30 s", "drained; bye"));
   EXPECT_THAT(messages[0], HasSubstr("parameters in bfloat16"));
+}
+
+TEST_F(ServerProcessTest, TextThatIsNoUtf8WritesNothingToStandardError) {
+  const google::protobuf::LogSilencer silencer;  // of the client in this process
+  ServerProcess server(Models({"mla"}));
+  v1::TokenizeRequest request;
+  request.set_text("\xff\xfe");
+  v1::TokenizeResponse response;
+  EXPECT_FALSE(
+      Call(*server.Inference(), &v1::InferenceService::Stub::Tokenize, request, &response).ok());
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_THAT(server.err(), IsEmpty());
 }
 
 TEST_F(ServerProcessTest, ASignalLetsLiveStreamsEnd) {

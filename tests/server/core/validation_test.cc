@@ -378,8 +378,9 @@ TEST(ValidateIntervalTest, FromFiftyMillisecondsToAnHour) {
 TEST(ErrorTest, QuotesWhatFitsIntoAHeader) {
   EXPECT_EQ(Quote("mqa"), "\"mqa\"");
   EXPECT_EQ(Quote(std::string(1000, 'a')), '"' + std::string(64, 'a') + "...\"");
-  // Cut inside of a character.
-  EXPECT_EQ(Quote(std::string(63, 'a') + "\u00e9"), '"' + std::string(63, 'a') + "\ufffd...\"");
+  // No part of a character, and nothing that a terminal or a log would obey.
+  EXPECT_EQ(Quote(std::string(63, 'a') + "\u00e9"), '"' + std::string(63, 'a') + "...\"");
+  EXPECT_EQ(Quote("a\nb\x1b[2J\xff"), R"("a\x0ab\x1b[2J\xff")");
   const Error error = ModelNotFound("mqa", "mha, gqa");
   EXPECT_EQ(error.Message(), "model \"mqa\" is not loaded; loaded: mha, gqa");
   EXPECT_EQ(error.metadata.at("model"), "mqa");

@@ -1,0 +1,40 @@
+// config.json of a checkpoint.
+#include "engine/base/error.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/model/config.h"
+#include "engine/model/latent_shape.h"
+#include "engine/text/byte_tokenizer.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/targets.h"
+
+namespace triptych {
+
+void FuzzConfig(std::string_view bytes) {
+  ModelConfig config;
+  try {
+    config = ParseModelConfig(bytes, "config.json");
+  } catch (const LoadError& e) {
+    PromiseClearLine(e.what(), 1000);
+    return;
+  }
+  const std::string json = ToJson(config);
+  Promise(ToJson(ParseModelConfig(json, "written")) == json, "a config that is written is read");
+
+  // What is computed from a config before the tensors' own shapes bound its widths.
+  for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
+    const CacheGeometry geometry = MakeCacheGeometry(config, format, 16);
+    Promise(geometry.BlockBytes() > 0, "a block holds bytes");
+    Promise(geometry.mha_bytes_per_position > 0, "MHA would take bytes");
+  }
+  Promise(ElementsPerPosition(config) > 0, "a position has elements");
+  ReducedForms(config);
+  try {
+    CheckVocabulary(ByteTokenizer(), config, "config.json");
+    Promise(config.vocab_size >= ByteTokenizer::kVocabSize, "a model has its tokenizer's tokens");
+  } catch (const LoadError& e) {
+    PromiseClearLine(e.what(), 1000);
+  }
+}
+
+}  // namespace triptych

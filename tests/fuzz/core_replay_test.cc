@@ -1,0 +1,15 @@
+#include "tests/fuzz/replay.h"
+#include "tests/fuzz/targets.h"
+
+namespace triptych {
+namespace {
+
+TEST(FuzzTest, Config) { Replay("config", FuzzConfig); }
+TEST(FuzzTest, Json) { Replay("json", FuzzJson); }
+TEST(FuzzTest, Safetensors) { Replay("safetensors", FuzzSafetensors); }
+TEST(FuzzTest, Sampler) { Replay("sampler", FuzzSampler); }
+TEST(FuzzTest, StopStrings) { Replay("stop_strings", FuzzStopStrings); }
+TEST(FuzzTest, Utf8) { Replay("utf8", FuzzUtf8); }
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,48 @@
+// The texts that options of the server take.
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "engine/base/address.h"
+#include "server/option_values.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/targets.h"
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kMemoryBytes = int64_t{1} << 36;
+
+// What `parse` gives, or nothing if it refuses in one clear line.
+template <typename Parse>
+auto Parsed(const Parse& parse) -> std::optional<decltype(parse())> {
+  try {
+    return parse();
+  } catch (const std::invalid_argument& e) {
+    Promise(*e.what() != '\0', "a refusal says something");
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void FuzzOptionValues(std::string_view bytes) {
+  const std::string text(bytes);
+  if (const auto size = Parsed([&] { return ParseByteSize(text, kMemoryBytes); })) {
+    Promise(*size >= 1, "a size is at least one byte");
+  }
+  if (const auto position = Parsed([&] { return ParseExpandFrom(text); })) {
+    Promise(!*position || **position >= 0, "a position is not negative");
+  }
+  const bool taken = Parsed([&] { return CheckAddress(text), true; }).has_value();
+  const std::optional<Address> address = ParseAddress(text);
+  Promise(taken == address.has_value(), "an address is taken if it is one");
+  Promise(!address || (address->port >= 0 && address->port <= 65535), "a port is one");
+  if (const auto model = Parsed([&] { return ParseModelOptions(text, kMemoryBytes); })) {
+    Promise(!model->name.empty() && model->name.size() <= 64, "a model has a name");
+    Promise(!model->kv_cache_bytes || *model->kv_cache_bytes >= 1, "a cache holds something");
+  }
+}
+
+}  // namespace triptych

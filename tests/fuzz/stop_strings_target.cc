@@ -1,0 +1,73 @@
+// Stop strings in text that comes in pieces.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/text/text_stream.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/targets.h"
+
+namespace triptych {
+namespace {
+
+struct Match {
+  size_t start;
+  std::string stop;
+};
+
+// The stop string that starts first and, of those, is the shortest.
+std::optional<Match> FirstMatch(const std::string& text, const std::vector<std::string>& stops) {
+  std::optional<Match> first;
+  for (const std::string& stop : stops) {
+    const size_t start = text.find(stop);
+    if (start == text.npos) continue;
+    if (!first || start < first->start ||
+        (start == first->start && stop.size() < first->stop.size())) {
+      first = {start, stop};
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+void FuzzStopStrings(std::string_view bytes) {
+  FuzzInput input(bytes);
+  std::vector<std::string> stops(input.AtMost(4));
+  size_t longest = 0;
+  for (std::string& stop : stops) {
+    stop = input.Take(1 + input.AtMost(8));
+    if (stop.empty()) stop = "stop";
+    longest = std::max(longest, stop.size());
+  }
+  const size_t most = 1 + input.AtMost(8);
+
+  StopStrings stream(stops);
+  std::string all;
+  std::string shown;
+  while (true) {
+    const std::string_view piece = input.Take(input.AtMost(static_cast<uint8_t>(most)));
+    if (piece.empty()) break;
+    const bool over = stream.matched().has_value();
+    all += piece;
+    const std::string text = stream.Push(piece);
+    Promise(!over || text.empty(), "after a match there is no more text");
+    shown += text;
+    Promise(stream.matched() || all.size() - shown.size() < std::max<size_t>(longest, 1),
+            "less is held back than the longest stop string");
+  }
+  const bool over = stream.matched().has_value();
+  const std::string rest = stream.Flush();
+  Promise(!over || rest.empty(), "after a match nothing is held");
+  shown += rest;
+  Promise(stream.Flush().empty(), "a stream is flushed once");
+
+  const std::optional<Match> match = FirstMatch(all, stops);
+  Promise(match.has_value() == stream.matched().has_value(),
+          "a stop string is found if it is there");
+  Promise(shown == (match ? all.substr(0, match->start) : all), "text ends where the match starts");
+  Promise(!match || *stream.matched() == match->stop, "the first match is the one that is named");
+}
+
+}  // namespace triptych

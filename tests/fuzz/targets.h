@@ -1,0 +1,25 @@
+// What is fuzzed. A target is a function of any bytes at all. It ends normally where the software
+// keeps what it promises, throws std::logic_error where it does not, and crashes where it crashes.
+#ifndef TRIPTYCH_TESTS_FUZZ_TARGETS_H_
+#define TRIPTYCH_TESTS_FUZZ_TARGETS_H_
+
+#include <string_view>
+
+namespace triptych {
+
+// The torch-free engine.
+void FuzzConfig(std::string_view bytes);
+void FuzzJson(std::string_view bytes);
+void FuzzSafetensors(std::string_view bytes);
+void FuzzSampler(std::string_view bytes);
+void FuzzStopStrings(std::string_view bytes);
+void FuzzUtf8(std::string_view bytes);
+
+// Server and client.
+void FuzzClientStatus(std::string_view bytes);
+void FuzzOptionValues(std::string_view bytes);
+void FuzzRequests(std::string_view bytes);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_FUZZ_TARGETS_H_

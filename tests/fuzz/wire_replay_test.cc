@@ -1,0 +1,12 @@
+#include "tests/fuzz/replay.h"
+#include "tests/fuzz/targets.h"
+
+namespace triptych {
+namespace {
+
+TEST(FuzzTest, ClientStatus) { Replay("client_status", FuzzClientStatus); }
+TEST(FuzzTest, OptionValues) { Replay("option_values", FuzzOptionValues); }
+TEST(FuzzTest, Requests) { Replay("requests", FuzzRequests); }
+
+}  // namespace
+}  // namespace triptych
