@@ -73,7 +73,15 @@ PrefixCache::Listed PrefixCache::List(const Name& name, int32_t block, bool keep
   return {block, entries_[block].id};
 }
 
+std::optional<PrefixCache::Listing> PrefixCache::ListingOf(int32_t block) const {
+  const Entry& entry = entries_[block];
+  if (entry.id == 0) return std::nullopt;
+  const auto tokens = std::span(tokens_).subspan(block * block_positions_, block_positions_);
+  return Listing{{entry.before, tokens, entry.expand_begin, entry.expand_end}, entry.id};
+}
+
 void PrefixCache::Forget(int32_t block) {
+  entries_[block].id = 0;
   const auto [begin, end] = blocks_.equal_range(entries_[block].hash);
   for (auto it = begin; it != end; ++it) {
     if (it->second != block) continue;

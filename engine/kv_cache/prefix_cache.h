@@ -50,11 +50,17 @@ class PrefixCache {
   // Lists `block`, which is held and whose rows are written, under the name, and returns it; or
   // returns the one that is listed under it already. `keep`: as of BlockPool::List.
   Listed List(const Name& name, int32_t block, bool keep);
+  struct Listing {
+    Name name;
+    Prefix id;
+  };
+  // What a block is listed as; absent if it is not. Valid until the next call of another method.
+  std::optional<Listing> ListingOf(int32_t block) const;
 
  private:
   struct Entry {
     uint64_t hash = 0;
-    Prefix before = 0, id = 0;
+    Prefix before = 0, id = 0;  // id: 0 while the block is not listed
     int32_t expand_begin = 0, expand_end = 0;
   };
 
@@ -66,7 +72,7 @@ class PrefixCache {
   const int64_t block_positions_;
   const uint64_t salt_;  // so that nobody can make names whose hashes collide
   uint64_t ids_ = 0;
-  std::vector<Entry> entries_;   // of each block; meaningful while it is listed
+  std::vector<Entry> entries_;   // of each block
   std::vector<int32_t> tokens_;  // [blocks, block_positions]
   std::unordered_multimap<uint64_t, int32_t> blocks_;  // by hash
 };

@@ -60,6 +60,9 @@ class Engine {
   KvCacheStats Stats() const;
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   const ServingModelInfo& info() const { return model_->info(); }
+  // For checks of what the statistics are made of.
+  const BlockPool& pool() const { return pool_; }
+  const Scheduler& scheduler() const { return scheduler_; }
 
  private:
   // Refuses what has waited longer than the queue timeout.

@@ -93,6 +93,7 @@ class Scheduler {
   int64_t preemptions() const { return preemptions_; }
   int64_t cached_positions() const;  // of all sequences, each shared position once
   bool empty() const { return sequences_.empty(); }
+  const PrefixCache& prefixes() const { return prefixes_; }
 
  private:
   using Number = std::pair<uint64_t, uint64_t>;  // request.number + choice, then order

@@ -40,11 +40,12 @@ class FakeModel final : public ServingModel {
     cache_.assign(info_.blocks * shape.block_positions, -1);
   }
 
-  // The token that follows `tokens`: what a greedy request must get, whose first `prompt` tokens are
-  // its prompt.
+  // The token that follows `tokens`: what a greedy request must get, whose first `prompt` tokens
+  // are its prompt.
   static int32_t Next(std::span<const int32_t> tokens, const Shape& shape, int64_t prompt) {
     uint64_t hash = tokens.size();
-    for (int64_t p = std::max<int64_t>(std::ssize(tokens) - kSeen, 0); p < std::ssize(tokens); ++p) {
+    for (int64_t p = std::max<int64_t>(std::ssize(tokens) - kSeen, 0); p < std::ssize(tokens);
+         ++p) {
       hash = Mix(hash, Row(tokens[p], shape.expand_from, p, prompt));
     }
     return static_cast<int32_t>(hash % shape.vocab_size);
@@ -68,7 +69,7 @@ class FakeModel final : public ServingModel {
           if (id < 0) throw std::logic_error("a row is read that was never written");
           hash = Mix(hash, id);
         }
-        logits_[row++ * info_.vocab_size + hash % info_.vocab_size] = 20.0f;
+        logits_[row++ * info_.vocab_size + hash % info_.vocab_size] = kLikely;
       }
     }
     if (token != step.ids.size() || row != step.logit_rows.size()) {
@@ -79,19 +80,24 @@ class FakeModel final : public ServingModel {
 
   const ServingModelInfo& info() const override { return info_; }
 
-  int64_t steps = 0;
-  // Called in every step; what it throws, the step throws.
-  std::function<void(const StepInput&)> before_step;
-
- private:
-  static constexpr int64_t kSeen = 64;  // last positions that a token depends on
-
   // A row is another one if its position attended by vanilla attention, as a prompt's may.
   static int64_t Row(int64_t token, std::optional<int64_t> expand_from, int64_t position,
                      int64_t prompt) {
     const bool expanded = expand_from && position >= *expand_from && position < prompt;
     return 2 * token + (expanded ? 1 : 0);
   }
+  static constexpr float kLikely = 20;  // the logit of the next token; the others have 0
+  // What the cache holds there; -1 where nothing was written yet.
+  int64_t row(int32_t block, int64_t column) const {
+    return cache_.at(block * info_.geometry.block_positions + column);
+  }
+
+  int64_t steps = 0;
+  // Called in every step; what it throws, the step throws.
+  std::function<void(const StepInput&)> before_step;
+
+ private:
+  static constexpr int64_t kSeen = 64;  // last positions that a token depends on
 
   static uint64_t Mix(uint64_t hash, int64_t token) {
     hash = (hash ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15;

@@ -1,0 +1,227 @@
+#include "tests/simulation/checks.h"
+
+#include <algorithm>
+
+#include "engine/base/ceil_div.h"
+
+namespace triptych::simulation {
+namespace {
+
+std::string Text(int64_t value) { return std::to_string(value); }
+
+std::string NameOf(const Sequence& sequence) {
+  return "request " + sequence.request->id + " choice " + Text(sequence.choice);
+}
+
+// Reports a value that is not what it must be.
+class Equal {
+ public:
+  Equal(const char* invariant, const Report& report) : invariant_(invariant), report_(report) {}
+  void operator()(const char* what, int64_t found, int64_t expected) const {
+    if (found == expected) return;
+    report_(invariant_, std::string(what) + " is " + Text(found) + ", not " + Text(expected));
+  }
+
+ private:
+  const char* invariant_;
+  const Report& report_;
+};
+
+}  // namespace
+
+void EngineChecks::Check(const Report& report) {
+  sequences_ = engine_.scheduler().Sequences();
+  CheckTables(report);
+  CheckBlocks(report);
+  CheckReports(report);
+}
+
+void EngineChecks::CheckTables(const Report& report) {
+  const BlockPool& pool = engine_.pool();
+  const int64_t size = engine_.info().geometry.block_positions;
+  holds_.assign(pool.total(), 0);
+  rows_.assign(pool.total(), 0);
+  running_ = 0;
+  for (const Sequence* sequence : sequences_) {
+    const std::vector<int32_t>& blocks = sequence->blocks.blocks();
+    if (sequence->running) ++running_;
+    if (!sequence->running && (!blocks.empty() || sequence->cached != 0)) {
+      report("who waits holds no block", NameOf(*sequence));
+    }
+    if (sequence->cached > std::ssize(blocks) * size) {
+      report("every row has its block", NameOf(*sequence));
+      continue;
+    }
+    for (int64_t i = 0; i < std::ssize(blocks); ++i) {
+      ++holds_[blocks[i]];
+      const int64_t rows = std::clamp<int64_t>(sequence->cached - i * size, 0, size);
+      rows_[blocks[i]] = std::max(rows_[blocks[i]], rows);
+      if (std::find(blocks.begin(), blocks.begin() + i, blocks[i]) != blocks.begin() + i) {
+        report("a sequence has each block once", NameOf(*sequence));
+      }
+    }
+    CheckRows(*sequence, report);
+  }
+}
+
+void EngineChecks::CheckRows(const Sequence& sequence, const Report& report) const {
+  const ServingModelInfo& info = engine_.info();
+  const int64_t size = info.geometry.block_positions;
+  for (int64_t p = 0; p < sequence.cached; ++p) {
+    const int64_t row = model_.row(sequence.blocks.blocks()[p / size], p % size);
+    const int64_t own = FakeModel::Row(sequence.tokens[p], info.expand_from, p, sequence.prompt());
+    if (row == own) continue;
+    report(
+        "a block's rows belong to its sequence",
+        NameOf(sequence) + ", position " + Text(p) + ": row " + Text(row) + ", not " + Text(own));
+    return;
+  }
+}
+
+void EngineChecks::CheckBlocks(const Report& report) {
+  const BlockPool& pool = engine_.pool();
+  const PrefixCache& prefixes = engine_.scheduler().prefixes();
+  const int64_t size = engine_.info().geometry.block_positions;
+  int64_t held = 0, shared = 0, extra = 0, cached = 0;
+  ids_.assign(prefixes.listings() + 1, false);
+  ids_[PrefixCache::kShared] = true;
+  for (int32_t block = 0; block < pool.total(); ++block) {
+    if (const auto listing = prefixes.ListingOf(block)) ids_[listing->id] = true;
+  }
+  for (int32_t block = 0; block < pool.total(); ++block) {
+    const int32_t holds = holds_[block];
+    if (pool.holds(block) != holds) {
+      report("the pool's holds are the tables'", "block " + Text(block) + ": the pool counts " +
+                                                     Text(pool.holds(block)) + ", the tables " +
+                                                     Text(holds));
+    }
+    if (holds > 0) ++held;
+    if (holds > 1) {
+      ++shared;
+      extra += holds - 1;
+    }
+    const auto listing = prefixes.ListingOf(block);
+    if (holds > 1 && !listing) {
+      report("only listed blocks are shared", "block " + Text(block));
+    }
+    if (!listing) continue;
+    if (holds > 0 && rows_[block] < size) {
+      report("only full blocks are listed", "block " + Text(block));
+    }
+    // Which path computed them shows in the sequences that hold the block.
+    for (int64_t i = 0; i < size; ++i) {
+      if (model_.row(block, i) / 2 == listing->name.tokens[i]) continue;
+      report("a listed block has the rows of its name", "block " + Text(block));
+      break;
+    }
+    if (holds > 0) continue;
+    ++cached;
+    if (!ids_[listing->name.before]) {
+      report("what is before a cached block is evicted after it", "block " + Text(block));
+    }
+  }
+  const Equal equal("held + cached + free = total", report);
+  equal("held()", pool.held(), held);
+  equal("shared()", pool.shared(), shared);
+  equal("extra_holds()", pool.extra_holds(), extra);
+  equal("cached()", pool.cached(), cached);
+  equal("free()", pool.free(), pool.total() - held - cached);
+  peak_held_ = std::max(peak_held_, held);
+  if (pool.peak_held() < peak_held_) report("the peak is the most", Text(pool.peak_held()));
+  peak_held_ = pool.peak_held();
+}
+
+void EngineChecks::CheckReports(const Report& report) {
+  const BlockPool& pool = engine_.pool();
+  const ServingModelInfo& info = engine_.info();
+  const int64_t size = info.geometry.block_positions;
+  const KvCacheStats stats = engine_.Stats();
+  int64_t positions = 0;
+  for (const int64_t rows : rows_) positions += rows;
+  int64_t row_bytes = 0;
+  for (const int64_t bytes : info.geometry.row_bytes) row_bytes += bytes;
+  const Equal equal("reported bytes are those of the storage", report);
+  equal("pool_bytes", stats.pool_bytes, pool.total() * size * row_bytes);
+  equal("bytes_per_position", stats.bytes_per_position, row_bytes);
+  equal("block_bytes", stats.block_bytes, size * row_bytes);
+  equal("reserved + cached + free", stats.reserved_bytes + stats.cached_bytes + stats.free_bytes,
+        stats.pool_bytes);
+  equal("reserved_bytes", stats.reserved_bytes, pool.held() * stats.block_bytes);
+  equal("cached_bytes", stats.cached_bytes, stats.cached_blocks * stats.block_bytes);
+  equal("free_bytes", stats.free_bytes, stats.free_blocks * stats.block_bytes);
+  equal("shared_bytes", stats.shared_bytes, pool.shared() * stats.block_bytes);
+  equal("positions", stats.positions, positions);
+  equal("used_bytes", stats.used_bytes, positions * row_bytes);
+  equal("mha_used_bytes", stats.mha_used_bytes, positions * info.geometry.mha_bytes_per_position);
+  equal("running", stats.running, running_);
+  equal("waiting", stats.waiting, std::ssize(sequences_) - running_);
+
+  const std::vector<SequenceStats> listed = engine_.Sequences();
+  equal("the number of sequences", std::ssize(listed), std::ssize(sequences_));
+  for (size_t i = 0; i < std::min(listed.size(), sequences_.size()); ++i) {
+    const Sequence& sequence = *sequences_[i];
+    const KvCacheUsage& usage = listed[i].kv_cache;
+    const std::vector<int32_t>& blocks = sequence.blocks.blocks();
+    const int64_t shared = std::count_if(blocks.begin(), blocks.end(),
+                                         [&](int32_t block) { return holds_[block] > 1; });
+    equal("a sequence's positions", usage.positions, sequence.cached);
+    equal("a sequence's used_bytes", usage.used_bytes, sequence.cached * row_bytes);
+    equal("a sequence's reserved_bytes", usage.reserved_bytes,
+          std::ssize(blocks) * stats.block_bytes);
+    equal("a sequence's shared_bytes", usage.shared_bytes, shared * stats.block_bytes);
+    equal("a sequence's shared + own", usage.shared_bytes + usage.own_bytes, usage.reserved_bytes);
+    if (usage.peak_reserved_bytes < usage.reserved_bytes) {
+      report("the peak is the most", NameOf(sequence));
+    }
+    if (i > 0 && listed[i - 1].number >= listed[i].number) {
+      report("sequences are listed in the order of their numbers", NameOf(sequence));
+    }
+  }
+}
+
+void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, int64_t max_running,
+                             const Report& report) const {
+  const BlockPool& pool = engine_.pool();
+  const PrefixCache& prefixes = engine_.scheduler().prefixes();
+  const int64_t size = engine_.info().geometry.block_positions;
+  const std::vector<const Sequence*> sequences = engine_.scheduler().Sequences();
+  if (std::ssize(step.ids) > max_batch_tokens || engine_.scheduler().running() > max_running) {
+    report("a step is within its limits", Text(std::ssize(step.ids)) + " rows, " +
+                                              Text(engine_.scheduler().running()) + " running");
+  }
+  size_t id = 0;
+  std::vector<const Sequence*> seen;
+  for (const StepInput::Sequence& part : step.sequences) {
+    const auto found = std::find_if(sequences.begin(), sequences.end(), [&](const Sequence* s) {
+      return s->running && s->blocks.blocks().data() == part.blocks;
+    });
+    if (found == sequences.end() || std::find(seen.begin(), seen.end(), *found) != seen.end()) {
+      report("a step has each running sequence once at most", "");
+      return;
+    }
+    const Sequence& sequence = **found;
+    seen.push_back(&sequence);
+    const int64_t end = part.start + part.count;
+    if (part.start != sequence.cached || part.count < 1 || end > sequence.length() ||
+        part.prompt != sequence.prompt()) {
+      report("a step computes the positions that come next", NameOf(sequence));
+      return;
+    }
+    if (sequence.blocks.size() < CeilDiv(end, size)) {
+      report("every row has its block", NameOf(sequence));
+      return;
+    }
+    for (int64_t p = part.start; p < end; ++p, ++id) {
+      if (step.ids[id] != sequence.tokens[p]) {
+        report("a step computes the positions that come next", NameOf(sequence));
+      }
+      const int32_t block = part.blocks[p / size];
+      if (pool.holds(block) != 1 || prefixes.ListingOf(block)) {
+        report("rows are written to a sequence's own blocks alone",
+               NameOf(sequence) + ", block " + Text(block));
+      }
+    }
+  }
+}
+
+}  // namespace triptych::simulation

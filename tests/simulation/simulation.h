@@ -1,0 +1,40 @@
+// Several engines in one thread, on fake models and a virtual clock, and what must hold after every
+// turn.
+#ifndef TRIPTYCH_TESTS_SIMULATION_SIMULATION_H_
+#define TRIPTYCH_TESTS_SIMULATION_SIMULATION_H_
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "tests/simulation/workload.h"
+
+namespace triptych::simulation {
+
+struct Violation {
+  std::string invariant;
+  std::string what;
+};
+
+// How much was simulated.
+struct Effort {
+  int64_t turns = 0;
+  int64_t steps = 0;
+  int64_t requests = 0;
+  int64_t tokens = 0;
+  int64_t preemptions = 0;
+  int64_t evictions = 0;
+  int64_t cached_prompt_tokens = 0;
+  int64_t cancelled = 0;
+  int64_t failed = 0;
+  int64_t refused = 0;
+};
+
+// Plays the workload to its end; the same workload does the same. The first invariant that does not
+// hold, if there is one. `trace`: where everything that happens is written, if it is not null.
+std::optional<Violation> Simulate(const Workload& workload, Effort& effort, std::ostream* trace);
+
+}  // namespace triptych::simulation
+
+#endif  // TRIPTYCH_TESTS_SIMULATION_SIMULATION_H_
