@@ -230,7 +230,7 @@ void Scheduler::FindPrefix(Sequence& sequence) {
     sequence.listed = found->id;
     ++sequence.listed_blocks;
     sequence.cached += block_positions_;
-    if (sequence.preemptions == 0) {
+    if (!sequence.recomputes) {
       sequence.cached_prompt_tokens += std::clamp<int64_t>(
           sequence.prompt() - sequence.cached + block_positions_, 0, block_positions_);
     }
@@ -314,7 +314,11 @@ void Scheduler::GiveUpBlocks(Sequence& sequence) {
   sequence.cached = 0;
   sequence.listed_blocks = 0;
   sequence.listed = sequence.root.value_or(PrefixCache::kShared);
-  if (!sequence.first_scheduled) sequence.cached_prompt_tokens = 0;
+  if (sequence.first_scheduled) {
+    sequence.recomputes = true;
+  } else {
+    sequence.cached_prompt_tokens = 0;
+  }
 }
 
 }  // namespace triptych

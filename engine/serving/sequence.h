@@ -58,6 +58,7 @@ struct Sequence {
   // What its first block is listed after; absent if its blocks are not listed.
   std::optional<PrefixCache::Prefix> root;
   int64_t cached_prompt_tokens = 0;  // found in the prefix cache, and not computed
+  bool recomputes = false;           // it gave up rows that were computed: what it finds are those
   // Never admitted; held back until choice 0 has computed the prompt; or admitted.
   enum class Place { kQueue, kHeldBack, kAdmitted } place = Place::kQueue;
   std::list<Sequence*>::iterator admission;  // if it is admitted

@@ -120,6 +120,22 @@ TEST_F(SharedPromptTest, AnEqualPrefixIsFoundAndNotComputed) {
   EXPECT_EQ(counts.cached_prompt_tokens, 20);
 }
 
+TEST_F(SharedPromptTest, WhatIsFoundAfterARowlessAdmissionCounts) {
+  FakeModel::Shape shape = kShape;
+  shape.blocks = 8;
+  const auto engine = MakeEngine(shape, {.max_batch_tokens = 2});
+  Run(*engine, Make(Tokens(11), 1));
+  Submit(*engine, Make(Tokens(4, 100), 9));
+  Submit(*engine, Make(Tokens(8, 150), 1));
+  // Is admitted, gets no row beside the other prompt, and is preempted before it gets one.
+  const auto sink = Submit(*engine, Make(Join(Tokens(11), Tokens(9, 50)), 1));
+  while (engine->Step()) {
+  }
+  const RequestUsage& usage = sink->completions.at(0).usage;
+  EXPECT_EQ(usage.preemptions, 1);
+  EXPECT_EQ(usage.cached_prompt_tokens, 10);
+}
+
 TEST_F(SharedPromptTest, TheLastTokenOfAPromptIsAlwaysComputed) {
   const auto engine = MakeEngine();
   const Request first = Make(Tokens(20), 4);
