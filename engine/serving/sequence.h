@@ -61,6 +61,7 @@ struct Sequence {
   bool recomputes = false;           // it gave up rows that were computed: what it finds are those
   // Never admitted; held back until choice 0 has computed the prompt; or admitted.
   enum class Place { kQueue, kHeldBack, kAdmitted } place = Place::kQueue;
+  EngineClock::time_point turn;  // in the queue, if its client has not had one since it arrived
   std::list<Sequence*>::iterator admission;  // if it is admitted
 
   // The engine's.

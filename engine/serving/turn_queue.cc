@@ -4,18 +4,12 @@
 #include <cassert>
 
 namespace triptych {
-namespace {
-
-using Time = TurnQueue::Time;
-
-Time Turn(const Request& request) { return request.arrived + Patience(request.priority); }
-
-}  // namespace
 
 void TurnQueue::Push(Sequence& sequence) {
   const Request& request = *sequence.request;
   const auto client = clients_.try_emplace(request.client).first;
-  client->second.requests.emplace(Key{Turn(request), sequence.order}, &sequence);
+  sequence.turn = std::max(request.arrived, served_) + Patience(request.priority);
+  client->second.requests.emplace(Key{sequence.turn, sequence.order}, &sequence);
   arrivals_.emplace(Key{request.arrived, sequence.order}, &sequence);
   ++size_;
   tokens_ += sequence.prompt();
@@ -29,7 +23,7 @@ Sequence* TurnQueue::Front() const {
 void TurnQueue::PopFront(Time now) {
   assert(!turns_.empty());
   const auto client = turns_.begin()->second;
-  client->second.last_turn = now;
+  client->second.last_turn = served_ = now;
   Erase(client, *client->second.requests.begin()->second);
 }
 
@@ -42,7 +36,7 @@ void TurnQueue::Remove(const Sequence& sequence) {
 void TurnQueue::Erase(Clients::iterator client, const Sequence& sequence) {
   const Request& request = *sequence.request;
   [[maybe_unused]] const size_t erased =
-      client->second.requests.erase({Turn(request), sequence.order});
+      client->second.requests.erase({sequence.turn, sequence.order});
   assert(erased == 1);
   arrivals_.erase({request.arrived, sequence.order});
   --size_;

@@ -27,7 +27,9 @@ constexpr std::chrono::seconds Patience(Priority priority) {
 
 // Clients take turns. A client's first request is the one that has the least of arrival plus
 // patience; a client's turn comes at the later of that request's arrival and the client's last
-// turn, plus the patience. The client whose turn comes first is served first.
+// turn, plus the patience. The client whose turn comes first is served first. What was on its way
+// here when somebody was served counts as having arrived then, so that it overtakes nobody who was
+// passed over for that one.
 //
 // So nobody starves: once a request is its client's first, it is overtaken by others' requests for
 // as long as its patience at most (what arrives later, or is of a client served later, has a later
@@ -66,6 +68,7 @@ class TurnQueue {
   Clients clients_;  // with requests
   std::map<Key, Clients::iterator> turns_;
   std::map<Key, Sequence*> arrivals_;
+  Time served_ = Time::min();  // when somebody was, last
   int64_t size_ = 0, tokens_ = 0;
 };
 

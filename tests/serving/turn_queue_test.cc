@@ -81,6 +81,18 @@ TEST_F(TurnQueueTest, PrioritiesOfOneClient) {
   EXPECT_THAT(ServeAll(3s), ElementsAre("3", "2", "1"));
 }
 
+TEST_F(TurnQueueTest, WhatWasOnItsWayDoesNotOvertakeTwice) {
+  Push("x", "victim", 10s, Priority::kHigh);
+  for (int i = 0; i < 3; ++i) {
+    Push("late" + std::to_string(i), "attacker", std::chrono::seconds(7 + i), Priority::kHigh);
+    if (i > 0) {
+      EXPECT_EQ(queue_.Front()->request->id, i == 1 ? "x" : "late1");
+    }
+    queue_.PopFront(EngineClock::time_point(20s + std::chrono::seconds(i)));
+  }
+  EXPECT_THAT(ServeAll(30s), ElementsAre("late2"));
+}
+
 TEST_F(TurnQueueTest, RemovesFromEverywhere) {
   Sequence& first = Push("1", "a", 0s);
   Push("2", "a", 1s);
