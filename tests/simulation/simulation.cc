@@ -106,6 +106,7 @@ class Asked final : public RequestSink {
 
   // In the queue, as it must be.
   bool queued = false;
+  Time counts_from;        // the arrival, or, if that was earlier, when somebody was served last
   bool was_first = false;  // of its client's, after the latest turn
   Time first_since;
   std::map<std::string, int> overtaken;  // by whom, after its patience
@@ -120,6 +121,8 @@ struct Slot {
   bool stopping = false;
   bool touched = true;  // since the last check
   std::vector<Asked*> asked;
+  Time served = Time::min();  // when one of its queue was, last
+  nanoseconds used{0};        // of time, by all engines that were here
   // Of the next step.
   std::optional<Event::Failure> failure;
   nanoseconds slow{0};
@@ -285,6 +288,7 @@ class World {
     slot.checks.reset();
     slot.shape = shape;
     slot.asked.clear();
+    slot.served = Time::min();
     slot.stopping = false;
     auto model = std::make_unique<SimulatedModel>(*this, engine, shape.model);
     slot.model = model.get();
@@ -380,6 +384,7 @@ class World {
                ", not " + std::to_string(static_cast<int>(*asked->expected)));
     }
     asked->queued = !asked->rejected;
+    asked->counts_from = std::max(arrived, slot.served);
   }
 
   static SubmitStatus Expected(const Slot& slot, const Request& request) {
@@ -423,7 +428,10 @@ class World {
       slot.stepped = false;
       slot.to_fail.clear();
     }
+    std::vector<bool> busy;
+    for (const Slot& slot : slots_) busy.push_back(!slot.engine->idle());
     const bool worked = turns_->Turn();
+    CheckShares(busy, start);
     HappenInStep();
     for (size_t i = 0; i < slots_.size() && !failed(); ++i) {
       Slot& slot = slots_[i];
@@ -510,11 +518,12 @@ class World {
       }
       if (!asked->queued) ++served[asked->request.client];
     }
+    if (!served.empty()) slot.served = start;
     std::map<std::string, Asked*> first;  // of each client's
     for (Asked* asked : slot.asked) {
       if (!asked->queued) continue;
       const auto key = [](const Asked& one) {
-        return one.request.arrived + Patience(one.request.priority);
+        return one.counts_from + Patience(one.request.priority);
       };
       Asked*& least = first[asked->request.client];
       if (least == nullptr || key(*asked) < key(*least)) least = asked;
@@ -540,6 +549,26 @@ class World {
         Fail("nobody starves", "request " + asked->request.id + " was overtaken by " +
                                    std::to_string(asked->overtaken[other]) +
                                    " requests of client " + other);
+      }
+    }
+  }
+
+  // While two engines have work, the times that they use stay together by about a step: by two,
+  // because they need not start together.
+  void CheckShares(const std::vector<bool>& busy, Time start) {
+    for (Slot& slot : slots_) {
+      if (slot.stepped) slot.used += now_ - start;
+    }
+    longest_step_ = std::max(longest_step_, now_ - start);
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        const nanoseconds ahead = slots_[i].used - slots_[j].used;
+        nanoseconds& before = ahead_[{i, j}];
+        if (!busy[i] || !busy[j] || slots_[i].engine->idle() || slots_[j].engine->idle()) {
+          before = ahead;
+        } else if (std::chrono::abs(ahead - before) > 2 * longest_step_) {
+          Fail("engines share time", "engines " + std::to_string(i) + " and " + std::to_string(j));
+        }
       }
     }
   }
@@ -579,6 +608,9 @@ class World {
   std::optional<EngineTurns> turns_;
   bool awake_ = false;
   int64_t posted_ = 0, ran_ = 0;
+  nanoseconds longest_step_{0};
+  // By how much time one engine was ahead of another when they last began to work together.
+  std::map<std::pair<size_t, size_t>, nanoseconds> ahead_;
 };
 
 Asked::Asked(World& world_in, int engine_in, const Request& request_in,

@@ -29,13 +29,13 @@ class Maker {
     clients_ = random_.Between(1, 4);
     rounds_ = random_.Between(1, 50);
 
-    for (int64_t bursts = random_.Between(1, 5); bursts > 0; --bursts) {
+    for (int64_t bursts = random_.Between(1, 7); bursts > 0; --bursts) {
       const int64_t round = random_.Between(0, rounds_);
-      for (int64_t n = random_.Between(1, 6); n > 0; --n) {
+      for (int64_t n = random_.Between(1, 10); n > 0; --n) {
         Submit(round + (random_.OneIn(3) ? random_.Between(0, 3) : 0));
       }
     }
-    for (int64_t n = random_.Between(0, 4); n > 0; --n) Disturb();
+    for (int64_t n = random_.Between(0, 6); n > 0; --n) Disturb();
     std::stable_sort(workload_.events.begin(), workload_.events.end(),
                      [](const Event& a, const Event& b) { return a.round < b.round; });
     return std::move(workload_);
@@ -48,8 +48,8 @@ class Maker {
     model.vocab_size = kVocabSize;
     model.block_positions = random_.Among<int64_t>({1, 2, 3, 4, 4, 5, 8, 16});
     model.max_positions = random_.Between(16, 64);
-    const int64_t positions = random_.OneIn(3) ? random_.Between(200, 400)  // ample
-                                               : random_.Between(12, 100);
+    const int64_t positions = random_.OneIn(4) ? random_.Between(200, 400)  // ample
+                                               : random_.Between(12, 90);
     model.blocks = std::max<int64_t>(1, positions / model.block_positions);
     if (random_.OneIn(2)) model.expand_from = random_.Between(0, 20);
     EngineOptions& options = shape.options;
