@@ -67,7 +67,6 @@ class ModelHost::LoopEngines final : public StatisticsDesk::Engines {
     std::vector<LiveSequence> sequences;
     for (const size_t i : listing.models) {
       for (SequenceStats& one : host_.engines_[i]->Sequences(query)) {
-        if (one.number <= query.after || (query.client && one.client != *query.client)) continue;
         sequences.push_back({host_.models_[i].name, std::move(one)});
       }
     }

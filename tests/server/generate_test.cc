@@ -319,7 +319,7 @@ TEST(GenerateTest, ManyStreamsAtOnceOnThreeModels) {
     EXPECT_EQ(stats.preemptions(), preemptions[model.name]);
     EXPECT_EQ(stats.running_sequences() + stats.waiting_sequences(), 0);
     EXPECT_EQ(stats.positions(), 0);
-    EXPECT_EQ(stats.free_blocks(), 12);
+    EXPECT_EQ(stats.free_blocks() + stats.cached_blocks(), 12);
     EXPECT_GE(stats.peak_reserved_bytes(), 4 * stats.block_bytes());
   }
 }
@@ -499,13 +499,105 @@ TEST(ScoreTest, SeveralInputsAreScoredAsEachByItself) {
   EXPECT_EQ(server.Stats("gqa").used_bytes(), 0);
 }
 
+TEST(GenerateTest, EachChoiceIsWhatItsSeedGivesAlone) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy("mla", "To be", 20);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_seed(7);
+  request.set_n(4);
+  request.set_echo(true);
+  const auto stream = Generate(server.inference(), request);
+  std::map<int32_t, std::string> texts;
+  std::map<int32_t, v1::Completion> ends;
+  for (const v1::GenerateResponse& message : stream->messages()) {
+    EXPECT_FALSE(ends.contains(message.choice())) << "a message after the choice's last one";
+    texts[message.choice()] += message.text();
+    if (message.has_completion()) ends[message.choice()] = message.completion();
+  }
+  ASSERT_THAT(ends, SizeIs(4));
+  EXPECT_EQ(ends[0].seed(), 7u);
+  request.clear_n();
+  std::set<std::string> different;
+  for (int32_t choice = 0; choice < 4; ++choice) {
+    request.mutable_sampling()->set_seed(ends[choice].seed());
+    EXPECT_EQ(Generate(server.inference(), request)->text(), texts[choice]);
+    EXPECT_EQ(ends[choice].request_id(), stream->RequestId());
+    EXPECT_THAT(texts[choice], testing::StartsWith("To be"));
+    different.insert(texts[choice]);
+  }
+  EXPECT_GT(different.size(), 1u);
+  EXPECT_EQ(server.Stats("mla").used_bytes(), 0);
+}
+
+TEST(GenerateTest, ACancelFreesEveryChoice) {
+  const TestServer server({.models = {EndlessModel()}});
+  v1::GenerateRequest request = Greedy("", "a", kEndlessPositions / 8);
+  request.set_n(3);
+  request.mutable_sampling()->set_temperature(1);
+  GenerateCall stream(server.inference(), request);
+  ASSERT_TRUE(stream.Read());
+  ASSERT_TRUE(server.WaitForStats(
+      "endless", [](const v1::KvCacheStats& stats) { return stats.running_sequences() == 3; }));
+  stream.Cancel();
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(server.WaitForStats("endless", [](const v1::KvCacheStats& stats) {
+    return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.used_bytes() == 0;
+  }));
+}
+
+TEST(GenerateTest, WhatCanBeChosenAndWhatEndsTheOutput) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy("gqa", "x", 30);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_seed(3);
+  for (const int32_t token : {'a', 'b', 'c'}) {
+    request.mutable_sampling()->add_allowed_token_ids(token);
+  }
+  const std::string whole = Generate(server.inference(), request)->text();
+  EXPECT_THAT(whole, testing::MatchesRegex("[abc]{30}"));
+
+  request.add_stop_token_ids('c');
+  const auto stopped = Generate(server.inference(), request);
+  EXPECT_EQ(stopped->completion().finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(stopped->completion().usage().generated_tokens(),
+            static_cast<int32_t>(whole.find('c')) + 1);
+  request.set_min_new_tokens(20);
+  const std::vector<int32_t> later = Generate(server.inference(), request)->tokens();
+  EXPECT_GE(later.size(), 20u);
+  EXPECT_THAT(std::vector(later.begin(), later.begin() + 20), testing::Not(testing::Contains('c')));
+
+  request.clear_min_new_tokens();
+  request.clear_stop_token_ids();
+  const std::string stop = whole.substr(10, 3);
+  request.add_stop(stop);
+  request.set_include_stop(true);
+  EXPECT_EQ(Generate(server.inference(), request)->text(),
+            whole.substr(0, whole.find(stop) + stop.size()));
+}
+
+TEST(GenerateTest, SharesWhatIsCachedUnlessToldNotTo) {
+  const TestServer server;
+  v1::GenerateRequest request = Greedy("mha", std::string(40, 'a'), 5);
+  const auto cold = Generate(server.inference(), request);
+  EXPECT_EQ(cold->completion().usage().cached_prompt_tokens(), 0);
+  const auto warm = Generate(server.inference(), request);
+  EXPECT_EQ(warm->completion().usage().cached_prompt_tokens(), 2 * kBlockPositions);
+  request.set_bypass_prefix_cache(true);
+  const auto apart = Generate(server.inference(), request);
+  EXPECT_EQ(apart->completion().usage().cached_prompt_tokens(), 0);
+  EXPECT_EQ(warm->tokens(), cold->tokens());
+  EXPECT_EQ(apart->tokens(), cold->tokens());
+  EXPECT_EQ(server.Stats("mha").requests().finished(), 3);
+  EXPECT_EQ(server.Stats("mha").requests().cached_prompt_tokens(), 2 * kBlockPositions);
+}
+
 TEST(GenerateTest, EchoesThePrompt) {
   const TestServer server;
   v1::GenerateRequest request = Greedy("mha", "h\u00e9llo", 5);
   const std::string generated = Generate(server.inference(), request)->text();
   request.set_echo(true);
   EXPECT_EQ(Generate(server.inference(), request)->text(), "h\u00e9llo" + generated);
-  for (const int32_t id : {256, 'a', 0xC3, 'b'}) request.mutable_tokens()->add_ids(id);
+  for (const int32_t id : {256, 97, 0xC3, 98}) request.mutable_tokens()->add_ids(id);
   EXPECT_THAT(Generate(server.inference(), request)->text(), testing::StartsWith("a\ufffdb"));
 }
 
@@ -517,7 +609,7 @@ TEST(GenerateTest, ReportsThePromptsLogProbabilitiesAsScoreDoes) {
   std::vector<v1::TokenLogprobs> prompt;
   bool generated = false;
   for (const v1::GenerateResponse& message : stream->messages()) {
-    if (message.prompt_logprobs_size() > 0) EXPECT_FALSE(generated);
+    EXPECT_FALSE(generated && message.prompt_logprobs_size() > 0);
     prompt.insert(prompt.end(), message.prompt_logprobs().begin(), message.prompt_logprobs().end());
     generated = generated || message.token_ids_size() > 0;
   }

@@ -219,6 +219,41 @@ TEST_F(ModelHostTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
   EXPECT_THAT(log.str(), testing::Not(HasSubstr(text)));
 }
 
+TEST_F(ModelHostTest, ARequestArrivesWhenItIsMade) {
+  MakeHost(1);
+  const auto generation = host_->Generate(Prompt("", 1), Inferring("ann")).value();
+  constexpr auto kUntilTheEngineHearsOfIt = 20ms;
+  std::this_thread::sleep_for(kUntilTheEngineHearsOfIt);
+  const auto taker = std::make_shared<Taker>(generation);
+  generation->Start(taker);
+  EXPECT_EQ(taker->ended.get_future().get(), std::nullopt);
+  EXPECT_GE(taker->usage.queue_time, kUntilTheEngineHearsOfIt);
+}
+
+TEST_F(ModelHostTest, ChoicesAreListedOneByOne) {
+  MakeHost(1);
+  GenerateParams params = Prompt("", kPositions / 8);
+  params.n = 3;
+  params.sampling.temperature = 1;
+  const auto generation = host_->Generate(params, Inferring("ann")).value();
+  const auto taker = std::make_shared<Taker>(generation);
+  generation->Start(taker);
+  taker->accepted.get_future().wait();
+  const auto next = Start("", "ann");
+  std::vector<int32_t> choices;
+  ListSequencesParams page = {.model = "", .page_size = 1, .page_token = ""};
+  do {
+    const SequencePage one = List(page, Inferring("ann")).value();
+    ASSERT_THAT(one.sequences, SizeIs(1));
+    choices.push_back(one.sequences[0].stats.choice);
+    EXPECT_EQ(one.sequences[0].stats.id, choices.size() <= 3 ? generation->id() : next->id());
+    page.page_token = one.next_page_token;
+  } while (!page.page_token.empty());
+  EXPECT_THAT(choices, ElementsAre(0, 1, 2, 0));
+  generation->Cancel();
+  next->Cancel();
+}
+
 TEST_F(ModelHostTest, WatchersAreBounded) {
   MakeHost(1);
   std::vector<StatsWatch> watches;
