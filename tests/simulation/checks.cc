@@ -158,8 +158,6 @@ void EngineChecks::CheckReports(const Report& report) {
 
   const std::vector<SequenceStats> listed = engine_.Sequences();
   equal("the number of sequences", std::ssize(listed), std::ssize(sequences_));
-<<<<<<< .merge_file_Jwu2yC
-=======
   if (listed.size() > 2) {
     const auto page = engine_.Sequences({.after = listed[0].number, .limit = 1});
     equal("the number of sequences on a page", std::ssize(page), 1);
@@ -168,7 +166,6 @@ void EngineChecks::CheckReports(const Report& report) {
             static_cast<int64_t>(listed[1].number));
     }
   }
->>>>>>> .merge_file_0khbmH
   for (size_t i = 0; i < std::min(listed.size(), sequences_.size()); ++i) {
     const Sequence& sequence = *sequences_[i];
     const KvCacheUsage& usage = listed[i].kv_cache;

@@ -1,10 +1,7 @@
 #include "tests/simulation/workload.h"
 
 #include <algorithm>
-<<<<<<< .merge_file_ZyXcLQ
-=======
 #include <limits>
->>>>>>> .merge_file_3vxeCS
 #include <sstream>
 
 #include "tests/simulation/cold_run.h"
@@ -64,11 +61,8 @@ class Maker {
     options.max_waiting_tokens = random_.OneIn(4) ? random_.Between(1, 100) : 1 << 20;
     if (random_.OneIn(4)) options.queue_timeout = milliseconds(random_.Between(1, 30'000));
     options.prefix_cache = !random_.OneIn(6);
-<<<<<<< .merge_file_ZyXcLQ
-=======
     options.max_slowdown = random_.Among<double>(
         {Pace::kDefaultMaxSlowdown, 1.01, 10, std::numeric_limits<double>::infinity()});
->>>>>>> .merge_file_3vxeCS
     return shape;
   }
 
@@ -118,11 +112,7 @@ class Maker {
     request.prompt = Prompt(workload_.engines[event.engine].model);
     request.max_new_tokens = random_.OneIn(12) ? 0 : random_.Between(1, 24);
     if (random_.OneIn(20)) request.max_new_tokens = 1 << 20;
-<<<<<<< .merge_file_ZyXcLQ
-    if (request.max_new_tokens > 0 && random_.OneIn(4)) {
-=======
     if (random_.OneIn(4)) {
->>>>>>> .merge_file_3vxeCS
       request.choices = static_cast<int32_t>(random_.Between(2, 4));
     }
     number_ += request.choices;
@@ -282,12 +272,8 @@ std::string Describe(const EngineShape& shape) {
   out << ", prefix cache " << (options.prefix_cache ? "on" : "off") << ", batch "
       << options.max_batch_tokens << ", running " << options.max_running << ", waiting "
       << options.max_waiting << ", waiting tokens " << options.max_waiting_tokens
-<<<<<<< .merge_file_ZyXcLQ
-      << ", queue timeout " << options.queue_timeout.count() << " ms";
-=======
       << ", queue timeout " << options.queue_timeout.count() << " ms, slowdown "
       << options.max_slowdown;
->>>>>>> .merge_file_3vxeCS
   return out.str();
 }
 
