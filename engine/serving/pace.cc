@@ -34,15 +34,18 @@ void Pace::Record(int64_t decode_rows, int64_t prompt_rows, Duration took) {
     mixed_steps_ = 0;
     return;
   }
+  const auto rows = static_cast<double>(prompt_rows);
   Duration added = took;
+  if (decode_rows > 0) added = std::max(took - decode_.value(), took * 0.1);
+  row_.Add(added / rows);
   if (decode_rows > 0) {
     ++mixed_steps_;
-    debt_ = std::max(debt_ + took - max_slowdown_ * decode_.value(), Duration(0));
-    added = std::max(took - decode_.value(), took * 0.1);
+    // Nothing is owed for a step during which the machine did something else.
+    const Duration owed = std::min(took, decode_.value() + rows * row_.value());
+    debt_ = std::max(debt_ + owed - max_slowdown_ * decode_.value(), Duration(0));
   } else {
     debt_ = Duration(0);
   }
-  row_.Add(added / static_cast<double>(prompt_rows));
   rows_ = std::max({int64_t{1}, prompt_rows, rows_ / 2});
 }
 

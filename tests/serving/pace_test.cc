@@ -79,6 +79,19 @@ TEST(PaceTest, ThePaceIsKeptOnAverageWhereARowIsTooLong) {
   }
 }
 
+// One slow step, of a machine that stood still, does not keep prompts back for a hundred thousand.
+TEST(PaceTest, NothingIsOwedForAStepDuringWhichTheMachineDidSomethingElse) {
+  Machine machine;
+  for (int i = 0; i < 20; ++i) machine.Step(4);
+  machine.pace.Record(4, 8, std::chrono::seconds(100));
+  int steps = 0;
+  while (machine.pace.PromptRows(4, kNobody) == 0 && steps < 1000) {
+    machine.pace.Record(4, 0, kDecode);
+    ++steps;
+  }
+  EXPECT_LE(steps, 10);
+}
+
 TEST(PaceTest, OnceNobodyGeneratesNothingIsOwed) {
   Pace pace;
   pace.Record(4, 0, kDecode);
