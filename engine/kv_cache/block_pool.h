@@ -9,10 +9,10 @@
 
 namespace triptych {
 
-// Blocks are 0 to total - 1. A block is held by one or more, or free, or cached: held by nobody, but
-// its rows are kept until room is needed. Free blocks are allocated lowest first from a fresh pool,
-// then those released last; when none is left, the cached block that was released longest ago is
-// evicted.
+// Blocks are 0 to total - 1. A block is held by one or more, or free, or cached: held by nobody,
+// but its rows are kept until room is needed. Free blocks are allocated lowest first from a fresh
+// pool, then those released last; when none is left, the cached block that was released longest ago
+// is evicted.
 //
 // Invariants: held() + cached() + free() = total(); peak_held() never falls.
 class BlockPool {

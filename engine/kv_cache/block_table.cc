@@ -31,9 +31,8 @@ void BlockTable::Release() {
 }
 
 int64_t BlockTable::shared() const {
-  const auto alone = std::partition_point(blocks_.begin(), blocks_.end(), [this](int32_t block) {
-    return pool_->holds(block) > 1;
-  });
+  const auto alone = std::partition_point(
+      blocks_.begin(), blocks_.end(), [this](int32_t block) { return pool_->holds(block) > 1; });
   return alone - blocks_.begin();
 }
 

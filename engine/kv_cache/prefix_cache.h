@@ -72,8 +72,8 @@ class PrefixCache {
   const int64_t block_positions_;
   const uint64_t salt_;  // so that nobody can make names whose hashes collide
   uint64_t ids_ = 0;
-  std::vector<Entry> entries_;   // of each block
-  std::vector<int32_t> tokens_;  // [blocks, block_positions]
+  std::vector<Entry> entries_;                         // of each block
+  std::vector<int32_t> tokens_;                        // [blocks, block_positions]
   std::unordered_multimap<uint64_t, int32_t> blocks_;  // by hash
 };
 
