@@ -1,5 +1,7 @@
 #include "client/client.h"
 
+#include <utility>
+
 namespace triptych::client {
 namespace {
 
@@ -19,20 +21,11 @@ grpc::Status ReadAll(grpc::ClientContext* context, grpc::ClientReader<Response>&
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  // The address is the server's own: a proxy meant for the web has no part in it.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
 // One RPC's context, known to Cancel() for as long as it lives.
 class Client::Call {
  public:
   explicit Call(Client& client) : client_(client) {
-    if (client.timeout_) {
-      context_.set_deadline(std::chrono::system_clock::now() + *client.timeout_);
-    }
+    client.Prepare(&context_);
     const MutexLock lock(client.mutex_);
     client.in_flight_.insert(&context_);
     if (client.cancelled_) context_.TryCancel();
@@ -51,13 +44,19 @@ class Client::Call {
   grpc::ClientContext context_;
 };
 
-Client::Client(const std::shared_ptr<grpc::ChannelInterface>& channel,
-               std::optional<std::chrono::milliseconds> timeout)
+Client::Client(const std::shared_ptr<grpc::ChannelInterface>& channel, CallOptions options)
     : inference_(v1::InferenceService::NewStub(channel)),
       models_(v1::ModelService::NewStub(channel)),
       kv_cache_(v1::KvCacheService::NewStub(channel)),
       health_(grpc::health::v1::Health::NewStub(channel)),
-      timeout_(timeout) {}
+      options_(std::move(options)) {}
+
+void Client::Prepare(grpc::ClientContext* context) const {
+  if (options_.timeout) {
+    context->set_deadline(std::chrono::system_clock::now() + *options_.timeout);
+  }
+  if (!options_.token.empty()) context->AddMetadata("authorization", "Bearer " + options_.token);
+}
 
 void Client::Cancel() {
   const MutexLock lock(mutex_);
@@ -71,6 +70,12 @@ grpc::Status Client::Generate(const v1::GenerateRequest& request,
   return ReadAll(call.context(), *inference_->Generate(call.context(), request), on_message);
 }
 
+void Client::Generate(grpc::ClientContext* context, const v1::GenerateRequest* request,
+                      grpc::ClientReadReactor<v1::GenerateResponse>* reactor) {
+  Prepare(context);
+  inference_->async()->Generate(context, request, reactor);
+}
+
 grpc::Status Client::Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
   Call call(*this);
   return inference_->Score(call.context(), request, response);
@@ -79,6 +84,11 @@ grpc::Status Client::Score(const v1::ScoreRequest& request, v1::ScoreResponse* r
 grpc::Status Client::Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response) {
   Call call(*this);
   return inference_->Tokenize(call.context(), request, response);
+}
+
+grpc::Status Client::GetModel(const v1::GetModelRequest& request, v1::GetModelResponse* response) {
+  Call call(*this);
+  return models_->GetModel(call.context(), request, response);
 }
 
 grpc::Status Client::ListModels(v1::ListModelsResponse* response) {

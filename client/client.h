@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "client/channel.h"
 #include "engine/base/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "triptych/v1/inference.grpc.pb.h"
@@ -18,8 +19,14 @@
 
 namespace triptych::client {
 
-// An unencrypted channel to `address` (HOST:PORT). Connects at the first call.
-std::shared_ptr<grpc::Channel> Connect(const std::string& address);
+// What every call is made with.
+struct CallOptions {
+  // Bounds each call, with all its attempts: one that outlives it ends with DEADLINE_EXCEEDED.
+  std::optional<std::chrono::milliseconds> timeout;
+  // Sent as `authorization: Bearer TOKEN`, over plaintext as well; empty: not sent.
+  // REQUIRES: visible ASCII characters.
+  std::string token;
+};
 
 // The calls of a Triptych server, blocking, in the messages of the wire contract.
 //
@@ -32,9 +39,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address);
 // Thread safety: every method may be called from any thread, several at once.
 class Client {
  public:
-  // `timeout` bounds each call; a call that outlives it ends with DEADLINE_EXCEEDED.
-  explicit Client(const std::shared_ptr<grpc::ChannelInterface>& channel,
-                  std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  explicit Client(const std::shared_ptr<grpc::ChannelInterface>& channel, CallOptions options = {});
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
@@ -45,9 +50,14 @@ class Client {
   // Calls `on_message` with each message as it arrives, on the calling thread.
   grpc::Status Generate(const v1::GenerateRequest& request,
                         const std::function<void(const v1::GenerateResponse&)>& on_message);
+  // The same without a thread: `reactor` gets the messages on gRPC's threads. The call is made in
+  // `context`, a fresh one, whose TryCancel ends it; Cancel() does not. All three outlive the call.
+  void Generate(grpc::ClientContext* context, const v1::GenerateRequest* request,
+                grpc::ClientReadReactor<v1::GenerateResponse>* reactor);
   grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);
   grpc::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
 
+  grpc::Status GetModel(const v1::GetModelRequest& request, v1::GetModelResponse* response);
   grpc::Status ListModels(v1::ListModelsResponse* response);
 
   // `model` may be empty: every model.
@@ -67,11 +77,13 @@ class Client {
  private:
   class Call;
 
+  void Prepare(grpc::ClientContext* context) const;
+
   const std::unique_ptr<v1::InferenceService::Stub> inference_;
   const std::unique_ptr<v1::ModelService::Stub> models_;
   const std::unique_ptr<v1::KvCacheService::Stub> kv_cache_;
   const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
-  const std::optional<std::chrono::milliseconds> timeout_;
+  const CallOptions options_;
 
   Mutex mutex_;
   bool cancelled_ TRIPTYCH_GUARDED_BY(mutex_) = false;

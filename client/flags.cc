@@ -3,14 +3,11 @@
 #include "engine/base/utf8.h"
 
 namespace triptych::client {
-namespace {
 
 std::string CheckText(const std::string& text) {
   if (text.empty()) return "must not be empty";
   return FindInvalidUtf8(text) ? "must be valid UTF-8 text" : "";
 }
-
-}  // namespace
 
 CLI::Option* AddTexts(CLI::App* app, const std::string& name, const std::string& help,
                       const std::function<void(const std::vector<std::string>&)>& set) {
@@ -24,7 +21,7 @@ void AddModelFlag(CLI::App* app, const std::string& help, std::string& model) {
 
 void SetFooter(CLI::App* app, const std::string& examples) {
   app->footer("Examples:\n" + examples +
-              "\n\nBefore or after the command: --server HOST:PORT, --timeout SECONDS.");
+              "\n\nBefore or after the command: the flags of triptych --help, such as --server.");
 }
 
 }  // namespace triptych::client

@@ -54,6 +54,9 @@ CLI::Option* AddNumber(CLI::App* app, const std::string& name, const std::string
       ->type_name(kIsWhole ? "INT" : "FLOAT");
 }
 
+// Nothing if `text` is UTF-8 text and not empty; else, for CLI::Option::check, what it must be.
+std::string CheckText(const std::string& text);
+
 // A flag that takes UTF-8 text, not empty, and may be repeated. `set` is called once, with all.
 CLI::Option* AddTexts(CLI::App* app, const std::string& name, const std::string& help,
                       const std::function<void(const std::vector<std::string>&)>& set);

@@ -20,8 +20,11 @@ std::string StatusName(HealthCheckResponse::ServingStatus status) {
 }
 
 void CheckHealth(ServerFlags server, const std::string& service) {
+  RequireOneServer(server);
   if (!server.timeout) server.timeout = kDefaultTimeout;
-  Session session(server);
+  Connection connection = ReadConnection(server);
+  connection.channel.retry = false;  // A probe says how it is now.
+  Session session(connection);
   HealthCheckResponse response;
   const grpc::Status status = session.client().CheckHealth(service, &response);
   if (status.error_code() == grpc::StatusCode::NOT_FOUND) {

@@ -43,18 +43,14 @@ std::string ReadAll(std::FILE* file, const std::string& source, const std::strin
     throw CLI::ValidationError(source, "cannot read " + name + ": " + std::strerror(errno));
   }
   if (text.size() > kMaxBytes) {
-    throw CLI::ValidationError(source, name + " is longer than the 4 MiB that a request holds");
+    throw CLI::ValidationError(source, name + " is longer than 4 MiB");
   }
   return text;
 }
 
 std::string ReadText(const InputFlags& flags) {
   if (flags.text) return *flags.text;
-  if (flags.file && *flags.file != "-") {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-        std::fopen(flags.file->c_str(), "rb"), std::fclose);
-    return ReadAll(file.get(), "--file", "'" + *flags.file + "'");
-  }
+  if (flags.file && *flags.file != "-") return ReadFile("--file", *flags.file);
   if (!flags.file && isatty(STDIN_FILENO)) {
     throw CLI::ValidationError(
         "nothing to read: give the text as an argument, with --file FILE "
@@ -64,6 +60,12 @@ std::string ReadText(const InputFlags& flags) {
 }
 
 }  // namespace
+
+std::string ReadFile(const std::string& flag, const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             std::fclose);
+  return ReadAll(file.get(), flag, "'" + path + "'");
+}
 
 void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
   app->add_option(name, flags.text, "The text; without it --file, --tokens or standard input");

@@ -10,6 +10,10 @@
 
 namespace triptych::client {
 
+// All of the file that `flag` names. Throws CLI::ValidationError, which names flag and file, if it
+// cannot be read or is longer than 4 MiB, which is what a message holds.
+std::string ReadFile(const std::string& flag, const std::string& path);
+
 // Where a text comes from: at most one of them; none is standard input.
 struct InputFlags {
   std::optional<std::string> text;

@@ -90,6 +90,7 @@ class StatsDisplay {
 };
 
 void ShowKvCache(const ServerFlags& server, const KvFlags& flags) {
+  RequireOneServer(server);
   Session session(server);
   const std::string& model = flags.request.model();
   StatsDisplay display;

@@ -3,45 +3,19 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/commands.h"
 #include "client/exit_status.h"
-#include "client/flags.h"
 #include "client/format.h"
 #include "client/output.h"
-#include "engine/base/address.h"
-#include "engine/base/environment.h"
 #include "engine/base/version.h"
 
 namespace triptych::client {
 namespace {
-
-constexpr const char* kServerVariable = "TRIPTYCH_SERVER";
-
-std::string CheckAddress(const std::string& text) {
-  const std::optional<Address> address = ParseAddress(text);
-  return address && address->port != 0 ? "" : "must be HOST:PORT, not '" + text + "'";
-}
-
-void AddServerFlags(CLI::App& app, ServerFlags& server) {
-  app.add_option("--server", server.address, "Address of the server")
-      ->type_name("HOST:PORT")
-      ->check(CheckAddress)
-      ->envname(kServerVariable)
-      ->capture_default_str();
-  AddNumber<double>(&app, "--timeout", "Give a call up after so long", {0.001, 1e6},
-                    [&](double seconds) {
-                      server.timeout = std::chrono::milliseconds(std::llround(seconds * 1e3));
-                    })
-      ->type_name("SECONDS");
-}
 
 // One line, after whatever has been printed on the terminal.
 void PrintError(const std::string& message) {
@@ -74,7 +48,7 @@ int Main(int argc, char** argv) {
   AddHealthCommand(app, server);
 
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  AddFlagFromEnvironment("--server", kServerVariable, arguments);
+  AddServerFlagsFromEnvironment(arguments);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
 
   try {

@@ -1,16 +1,12 @@
 #ifndef TRIPTYCH_CLIENT_SESSION_H_
 #define TRIPTYCH_CLIENT_SESSION_H_
 
-#include <signal.h>
-
-#include <atomic>
-#include <chrono>
-#include <optional>
 #include <stdexcept>
 #include <string>
-#include <thread>
 
 #include "client/client.h"
+#include "client/interrupts.h"
+#include "client/server_flags.h"
 
 namespace triptych::client {
 
@@ -23,22 +19,12 @@ class Failure : public std::runtime_error {
 // Ends the program quietly, as Ctrl-C does.
 struct Interrupted {};
 
-struct ServerFlags {
-  std::string address = "127.0.0.1:50051";
-  std::optional<std::chrono::milliseconds> timeout;
-};
-
-// A client whose calls Ctrl-C (SIGINT) cancels; a second Ctrl-C ends the program at once.
-//
-// SIGINT is blocked in the constructing thread, and so in the threads it starts, until the session
-// ends: a thread of the session's waits for it, since a signal handler may not call gRPC. Read
-// input before, so that Ctrl-C still ends the reading. At most one at a time.
+// A client whose calls Ctrl-C cancels; a second Ctrl-C ends the program at once. As Interrupts, at
+// most one at a time, and input is read before it is made.
 class Session {
  public:
-  explicit Session(const ServerFlags& server);
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  explicit Session(const ServerFlags& server) : Session(ReadConnection(server)) {}
+  explicit Session(const Connection& connection);
 
   Client& client() { return client_; }
 
@@ -46,14 +32,10 @@ class Session {
   void Check(const grpc::Status& status) const;
 
  private:
-  void WaitForInterrupts();
-
   const std::string address_;
-  const sigset_t previous_signals_;
+  InterruptMask mask_;
   Client client_;
-  std::atomic<bool> interrupted_ = false;
-  std::atomic<bool> ending_ = false;
-  std::thread waiter_;
+  Interrupts interrupts_;
 };
 
 }  // namespace triptych::client

@@ -3,6 +3,7 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -84,16 +85,41 @@ void AppendDetails(const google::rpc::Status& details, std::string& text) {
   }
 }
 
+// Why no connection came about, if these are gRPC's words for it: a server may answer UNAVAILABLE
+// too. The last layer's part of `text`, which says why, and what may help.
+std::optional<std::string> WhyNotConnected(const std::string& text, const std::string& address) {
+  if (text.starts_with("DNS resolution failed")) return text + " (is the name in --server right?)";
+  if (!text.starts_with("failed to connect to all addresses") &&
+      !text.starts_with("connections to all backends failing")) {
+    return std::nullopt;
+  }
+  const size_t colon = text.rfind(": ");
+  const std::string why = colon == text.npos ? text : text.substr(colon + 2);
+  if (Contains(text, "certificate verify failed") || Contains(text, "CERTIFICATE_VERIFY_FAILED")) {
+    return "the certificate of " + address +
+           " is not signed by an authority in --ca (without it: the system's), or is out of date";
+  }
+  if (Contains(text, "is not in peer certificate")) {
+    return why + " (--tls-name gives a name to check instead)";
+  }
+  if (Contains(text, "wrong version number") || Contains(text, "WRONG_VERSION_NUMBER")) {
+    return address + " does not speak TLS (leave out --tls, --ca, --cert and --tls-name)";
+  }
+  if (Contains(text, "handshake failed")) return "TLS with " + address + ": " + why;
+  if (Contains(text, "Socket closed") || Contains(text, "Connection reset")) {
+    return address +
+           " closed the connection (does it want TLS: --tls or --ca, or a certificate: "
+           "--cert and --key?)";
+  }
+  return why + " (is triptych-server running at " + address + "?)";
+}
+
 }  // namespace
 
 std::string DescribeStatus(const grpc::Status& status, const std::string& address) {
   std::string text = status.error_message();
-  // These words are those of the client's own gRPC: a server may answer UNAVAILABLE too.
-  const bool refused = text.starts_with("failed to connect to all addresses");
-  const bool unreached = refused || text.starts_with("DNS resolution failed");
-  if (refused) {  // gRPC tells each layer's part; the last says why
-    const size_t colon = text.rfind(": ");
-    if (colon != text.npos) text.erase(0, colon + 2);
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    if (const auto why = WhyNotConnected(text, address)) text = *why;
   }
   google::rpc::Status details;
   if (details.ParseFromString(status.error_details())) AppendDetails(details, text);
@@ -104,8 +130,8 @@ std::string DescribeStatus(const grpc::Status& status, const std::string& addres
   }
   std::string line(CodeName(status.error_code()));
   if (!text.empty()) line += ": " + text;
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && unreached) {
-    line += " (is triptych-server running at " + address + "?)";
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    line += " (TRIPTYCH_TOKEN or --token-file gives a token)";
   }
   return OneLine(std::move(line));
 }

@@ -1,0 +1,148 @@
+#include "client/channel.h"
+
+#include <arpa/inet.h>
+
+#include <cctype>
+#include <cstdio>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/address.h"
+
+namespace triptych::client {
+namespace {
+
+constexpr std::string_view kUnix = "unix:";
+constexpr size_t kMaxUnixPath = 107;  // of a socket's name
+constexpr int kMaxMessageBytes = 4 << 20;
+
+// A server counts pings that come less than 5 minutes apart as an attack, unless it is told
+// otherwise, and closes the connection; the rest is for what the network delays.
+constexpr int kKeepaliveMs = 320'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+
+std::vector<std::string> Split(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream stream(list + ",");
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+bool IsIp(int family, const std::string& text) {
+  in6_addr address;  // large enough for both
+  return inet_pton(family, text.c_str(), &address) == 1;
+}
+
+// AF_INET for IPV4:PORT, AF_INET6 for [IPV6]:PORT; 0 for any other text.
+int IpFamily(const std::string& text) {
+  const std::optional<Address> address = ParseAddress(text);
+  if (!address || address->port == 0) return 0;
+  const std::string& host = address->host;
+  if (IsIp(AF_INET, host)) return AF_INET;
+  if (host.front() == '[' && IsIp(AF_INET6, host.substr(1, host.size() - 2))) return AF_INET6;
+  return 0;
+}
+
+// `text` as it stands in a URI's path.
+std::string PercentEncoded(std::string_view text) {
+  std::string encoded;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) ||
+        std::string_view("-._~:/,").find(c) != std::string_view::npos) {
+      encoded += c;
+    } else {
+      char code[4];
+      std::snprintf(code, sizeof(code), "%%%02X", static_cast<unsigned char>(c));
+      encoded += code;
+    }
+  }
+  return encoded;
+}
+
+std::string Target(const std::string& address) {
+  if (address.starts_with(kUnix)) return PercentEncoded(address);
+  const std::string first = Split(address).front();
+  if (!NamesSeveralServers(address)) return "dns:///" + PercentEncoded(address);
+  return (IpFamily(first) == AF_INET ? "ipv4:" : "ipv6:") + PercentEncoded(address);
+}
+
+// gRPC's service config. By its retryThrottling each failure costs one of 10 tokens and each
+// success gives a tenth back; at half of them no call is made again.
+std::string ServiceConfig(bool retry, bool check_health) {
+  std::string config = R"({"loadBalancingConfig": [{"round_robin": {}}])";
+  if (check_health) {
+    config += R"(, "healthCheckConfig": {"serviceName": "triptych.v1.InferenceService"})";
+  }
+  if (retry) {
+    config += R"(,
+      "methodConfig": [{"name": [{}], "retryPolicy": {
+        "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s", "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}],
+      "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1})";
+  }
+  return config + "}";
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const std::optional<TlsOptions>& tls) {
+  if (!tls) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({.pem_root_certs = tls->authorities,
+                               .pem_private_key = tls->key,
+                               .pem_cert_chain = tls->certificate});
+}
+
+}  // namespace
+
+bool NamesSeveralServers(const std::string& address) {
+  return !address.starts_with(kUnix) && address.find(',') != std::string::npos;
+}
+
+std::optional<std::string> FindBadAddress(const std::string& address) {
+  if (address.starts_with(kUnix)) {
+    const size_t length = address.size() - kUnix.size();
+    if (length >= 1 && length <= kMaxUnixPath) return std::nullopt;
+    return "unix:PATH, of 1 to " + std::to_string(kMaxUnixPath) + " bytes";
+  }
+  if (NamesSeveralServers(address)) {
+    const std::vector<std::string> parts = Split(address);
+    const int family = IpFamily(parts.front());
+    bool same = family != 0;
+    for (const std::string& part : parts) same = same && IpFamily(part) == family;
+    if (same) return std::nullopt;
+    return "IP:PORT,IP:PORT..., all IPv4 or all [IPv6] (a host name stands alone, for all its "
+           "addresses)";
+  }
+  const std::optional<Address> parsed = ParseAddress(address);
+  if (parsed && parsed->port != 0) return std::nullopt;
+  return "HOST:PORT, IP:PORT,IP:PORT... or unix:PATH";
+}
+
+std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options) {
+  const std::string& address = options.address;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // A stream may be silent for longer than two pings.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, options.own_connection ? 1 : 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
+  // A request that is larger than what is kept of it is never made again.
+  arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, kMaxMessageBytes + (1 << 10));
+  arguments.SetServiceConfigJSON(ServiceConfig(options.retry, NamesSeveralServers(address)));
+  // One name for a list, of which proxies know no form.
+  if (NamesSeveralServers(address)) {
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, Split(address).front());
+  }
+  if (options.tls && !options.tls->name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls->name);
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, options.tls->name);
+  }
+  return grpc::CreateCustomChannel(Target(address), Credentials(options.tls), arguments);
+}
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  return Connect(ChannelOptions{.address = address, .retry = false});
+}
+
+}  // namespace triptych::client

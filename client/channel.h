@@ -1,0 +1,51 @@
+#ifndef TRIPTYCH_CLIENT_CHANNEL_H_
+#define TRIPTYCH_CLIENT_CHANNEL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace triptych::client {
+
+// How a server's certificate is checked, and what it is shown. Texts in PEM.
+struct TlsOptions {
+  std::string authorities;  // that sign the server's certificate; empty: the system's
+  std::string certificate;  // the client's, with those between it and its authority; or empty
+  std::string key;          // of that certificate
+  std::string name;         // that the server's certificate carries; empty: the address's host
+};
+
+struct ChannelOptions {
+  // HOST:PORT, IP:PORT,IP:PORT... (all IPv4 or all IPv6 in brackets) or unix:PATH.
+  std::string address;
+  std::optional<TlsOptions> tls = std::nullopt;  // absent: plaintext
+  // Makes calls again, up to 5 times in all, that end with UNAVAILABLE or RESOURCE_EXHAUSTED before
+  // the server has answered anything: after 0.1 s, doubled each time, or when the server says
+  // (grpc-retry-pushback-ms). Stops while more than about half of a server's calls fail.
+  bool retry = true;
+  // Never the connection of another channel to the same address.
+  bool own_connection = false;
+};
+
+// Nothing if `address` is one that ChannelOptions takes, else what is allowed.
+std::optional<std::string> FindBadAddress(const std::string& address);
+bool NamesSeveralServers(const std::string& address);
+
+// A channel, which connects at the first call. Calls take turns over the addresses that answer:
+// those that a host name has, or those that are listed. A listed server that reports itself
+// NOT_SERVING for triptych.v1.InferenceService is left out. What becomes unreachable without a word
+// is noticed after 5 to 6 minutes, as servers that are not told otherwise forbid to ask more often.
+//
+// Proxies that the environment names have no part in it.
+//
+// REQUIRES: an address in which FindBadAddress finds nothing; a name if `tls` is given and the
+// address names several servers; certificates and key that are what they are said to be.
+std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options);
+// In plaintext, each call made once.
+std::shared_ptr<grpc::Channel> Connect(const std::string& address);
+
+}  // namespace triptych::client
+
+#endif  // TRIPTYCH_CLIENT_CHANNEL_H_
