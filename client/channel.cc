@@ -130,13 +130,11 @@ std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options) {
   // A request that is larger than what is kept of it is never made again.
   arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, kMaxMessageBytes + (1 << 10));
   arguments.SetServiceConfigJSON(ServiceConfig(options.retry, NamesSeveralServers(address)));
-  // One name for a list, of which proxies know no form.
-  if (NamesSeveralServers(address)) {
-    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, Split(address).front());
-  }
   if (options.tls && !options.tls->name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls->name);
     arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, options.tls->name);
+  } else if (NamesSeveralServers(address)) {  // proxies do not take a list
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, Split(address).front());
   }
   return grpc::CreateCustomChannel(Target(address), Credentials(options.tls), arguments);
 }

@@ -95,17 +95,17 @@ std::optional<std::string> WhyNotConnected(const std::string& text, const std::s
   }
   const size_t colon = text.rfind(": ");
   const std::string why = colon == text.npos ? text : text.substr(colon + 2);
-  if (Contains(text, "certificate verify failed") || Contains(text, "CERTIFICATE_VERIFY_FAILED")) {
-    return "the certificate of " + address +
-           " is not signed by an authority in --ca (without it: the system's), or is out of date";
-  }
   if (Contains(text, "is not in peer certificate")) {
     return why + " (--tls-name gives a name to check instead)";
   }
   if (Contains(text, "wrong version number") || Contains(text, "WRONG_VERSION_NUMBER")) {
     return address + " does not speak TLS (leave out --tls, --ca, --cert and --tls-name)";
   }
-  if (Contains(text, "handshake failed")) return "TLS with " + address + ": " + why;
+  if (Contains(text, "handshake failed")) {
+    return "TLS with " + address + " failed: " + why +
+           " (is its certificate signed by an authority in --ca, or without --ca one of the "
+           "system's, and in date?)";
+  }
   if (Contains(text, "Socket closed") || Contains(text, "Connection reset")) {
     return address +
            " closed the connection (does it want TLS: --tls or --ca, or a certificate: "

@@ -22,6 +22,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/run_cli.h"
 #include "tests/support/process.h"
 
 namespace triptych::client {
@@ -38,20 +39,8 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-using Args = std::vector<std::string>;
 using Generation = Stream<v1::GenerateResponse>;
 using Watching = Stream<v1::WatchKvCacheStatsResponse>;
-
-std::vector<std::string> Lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-size_t CharacterCount(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
-}
 
 v1::GenerateResponse Text(const std::string& text) {
   v1::GenerateResponse response;
@@ -151,10 +140,7 @@ class TemporaryFile {
 class CliTest : public testing::Test {
  protected:
   // The program's arguments, the server's address among them.
-  Args Command(Args args) const {
-    args.insert(args.begin(), {TRIPTYCH_CLI, "--server", server_.address()});
-    return args;
-  }
+  Args Command(const Args& args) const { return CliCommand(server_.address(), args); }
   Process::Result Run(const Args& args, const Process::Options& options = {}) const {
     return Process(Command(args), options).Wait();
   }
@@ -177,15 +163,6 @@ class CliTest : public testing::Test {
   std::mutex mutex_;
   std::vector<v1::GenerateRequest> requests_;  // Guarded by mutex_.
 };
-
-// Nothing on standard output, and one line on standard error.
-void ExpectError(const Process::Result& result, int exit_code, const std::string& part) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_THAT(result.out, IsEmpty());
-  EXPECT_THAT(result.err, StartsWith("triptych: "));
-  EXPECT_THAT(result.err, HasSubstr(part));
-  EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
-}
 
 using GenerateTest = CliTest;
 using KvTest = CliTest;
@@ -524,7 +501,7 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
     ExpectError(Process(command, {}).Wait(), 2, expected);
   }
   ExpectError(Process({TRIPTYCH_CLI, "models"}, {.environment = {"TRIPTYCH_SERVER=here"}}).Wait(),
-              2, "must be HOST:PORT, not 'here'");
+              2, "unix:PATH, not 'here'");
 }
 
 TEST_F(CliTest, HelpSaysHowEveryCommandIsUsed) {

@@ -53,7 +53,7 @@ TEST_F(ClientTest, AnExceptionFromTheCallbackCancelsTheCall) {
 
 TEST_F(ClientTest, TheTimeoutIsEachCallsDeadline) {
   server_.generate = [](const auto&) { return Generation{{}, Generation::Then::kHold}; };
-  Client hasty(Connect(server_.address()), std::chrono::milliseconds(1));
+  Client hasty(Connect(server_.address()), {.timeout = std::chrono::milliseconds(1), .token = ""});
   EXPECT_EQ(hasty.Generate({}, [](const auto&) {}).error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
 }

@@ -76,6 +76,7 @@ grpc::ServerUnaryReactor* Answer(
 
 template <typename Request, typename Response>
 grpc::ServerWriteReactor<Response>* Answer(
+    grpc::CallbackServerContext* context,
     const std::function<Stream<Response>(const Request&)>& handler, const Request* request,
     std::function<void()> on_cancel) {
   Stream<Response> stream;
@@ -84,6 +85,7 @@ grpc::ServerWriteReactor<Response>* Answer(
   } else {
     stream.status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "not set up");
   }
+  for (const auto& [key, value] : stream.trailers) context->AddTrailingMetadata(key, value);
   return new StreamReactor<Response>(std::move(stream), std::move(on_cancel));
 }
 
@@ -94,17 +96,20 @@ class FakeServer::Inference : public v1::InferenceService::CallbackService {
   explicit Inference(FakeServer& fake) : fake_(fake) {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext*, const v1::GenerateRequest* request) override {
-    return Answer(fake_.generate, request, [this] { fake_.NoteCancel(); });
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override {
+    fake_.NoteCall(*context);
+    return Answer(context, fake_.generate, request, [this] { fake_.NoteCancel(); });
   }
   grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
                                   const v1::ScoreRequest* request,
                                   v1::ScoreResponse* response) override {
+    fake_.NoteCall(*context);
     return Answer(context, fake_.score, request, response);
   }
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
                                      const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override {
+    fake_.NoteCall(*context);
     return Answer(context, fake_.tokenize, request, response);
   }
 
@@ -119,7 +124,14 @@ class FakeServer::Models : public v1::ModelService::CallbackService {
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* request,
                                        v1::ListModelsResponse* response) override {
+    fake_.NoteCall(*context);
     return Answer(context, fake_.list_models, request, response);
+  }
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* request,
+                                     v1::GetModelResponse* response) override {
+    fake_.NoteCall(*context);
+    return Answer(context, fake_.get_model, request, response);
   }
 
  private:
@@ -133,16 +145,19 @@ class FakeServer::KvCache : public v1::KvCacheService::CallbackService {
   grpc::ServerUnaryReactor* GetKvCacheStats(grpc::CallbackServerContext* context,
                                             const v1::GetKvCacheStatsRequest* request,
                                             v1::GetKvCacheStatsResponse* response) override {
+    fake_.NoteCall(*context);
     return Answer(context, fake_.get_stats, request, response);
   }
   grpc::ServerUnaryReactor* ListSequences(grpc::CallbackServerContext* context,
                                           const v1::ListSequencesRequest* request,
                                           v1::ListSequencesResponse* response) override {
+    fake_.NoteCall(*context);
     return Answer(context, fake_.list_sequences, request, response);
   }
   grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* WatchKvCacheStats(
-      grpc::CallbackServerContext*, const v1::WatchKvCacheStatsRequest* request) override {
-    return Answer(fake_.watch_stats, request, [this] { fake_.NoteCancel(); });
+      grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* request) override {
+    fake_.NoteCall(*context);
+    return Answer(context, fake_.watch_stats, request, [this] { fake_.NoteCancel(); });
   }
 
  private:
@@ -158,25 +173,51 @@ class FakeServer::Health : public grpc::health::v1::Health::CallbackService {
                                   grpc::health::v1::HealthCheckResponse* response) override {
     return Answer(context, fake_.check_health, request, response);
   }
+  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
+      grpc::CallbackServerContext* context,
+      const grpc::health::v1::HealthCheckRequest* request) override {
+    return Answer(context, fake_.watch_health, request, [] {});
+  }
 
  private:
   FakeServer& fake_;
 };
 
-FakeServer::FakeServer()
+class FakeServer::Admin : public v1::AdminService::CallbackService {
+ public:
+  explicit Admin(FakeServer& fake) : fake_(fake) {}
+
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override {
+    fake_.NoteCall(*context);
+    return Answer(context, fake_.drain, request, response);
+  }
+
+ private:
+  FakeServer& fake_;
+};
+
+FakeServer::FakeServer(const Options& options)
     : inference_(std::make_unique<Inference>(*this)),
       models_(std::make_unique<Models>(*this)),
       kv_cache_(std::make_unique<KvCache>(*this)),
-      health_(std::make_unique<Health>(*this)) {
+      health_(std::make_unique<Health>(*this)),
+      admin_(std::make_unique<Admin>(*this)) {
   int port = 0;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(options.listen, options.credentials, &port);
   builder.RegisterService(inference_.get());
   builder.RegisterService(models_.get());
   builder.RegisterService(kv_cache_.get());
   builder.RegisterService(health_.get());
+  builder.RegisterService(admin_.get());
   server_ = builder.BuildAndStart();
-  address_ = "127.0.0.1:" + std::to_string(port);
+  address_ = options.listen;
+  if (!address_.starts_with("unix:")) {
+    address_.replace(address_.rfind(':') + 1, std::string::npos, std::to_string(port));
+  }
 }
 
 FakeServer::~FakeServer() { ShutDown(); }
@@ -186,6 +227,10 @@ void FakeServer::ShutDown() { server_->Shutdown(std::chrono::system_clock::now()
 void FakeServer::WaitForCancel() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return cancelled_; });
+}
+
+void FakeServer::NoteCall(const grpc::CallbackServerContext& context) const {
+  if (on_call) on_call(context);
 }
 
 void FakeServer::NoteCancel() {

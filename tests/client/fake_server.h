@@ -5,12 +5,14 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "triptych/v1/admin.grpc.pb.h"
 #include "triptych/v1/inference.grpc.pb.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 #include "triptych/v1/model.grpc.pb.h"
@@ -28,21 +30,32 @@ struct Stream {
   std::vector<Response> messages;
   Then then = Then::kFinish;
   grpc::Status status = grpc::Status::OK;
+  std::map<std::string, std::string> trailers = {};  // Sent with the status.
 };
 
-// A server of triptych.v1 and grpc.health.v1, on a port of its own, that answers as the test says.
-// The answers are set before the call that they are for; calls without one fail with UNIMPLEMENTED.
+// A server of triptych.v1 and grpc.health.v1 that answers as the test says. The answers are set
+// before the call that they are for; calls without one fail with UNIMPLEMENTED.
 class FakeServer {
  public:
-  FakeServer();
+  struct Options {
+    std::string listen = "127.0.0.1:0";  // HOST:0 or unix:PATH
+    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  };
+
+  FakeServer() : FakeServer(Options()) {}
+  explicit FakeServer(const Options& options);
   ~FakeServer();
 
   const std::string& address() const { return address_; }
+
+  // Sees every call but health checks before it is answered.
+  std::function<void(const grpc::CallbackServerContext&)> on_call;
 
   std::function<Stream<v1::GenerateResponse>(const v1::GenerateRequest&)> generate;
   std::function<grpc::Status(const v1::ScoreRequest&, v1::ScoreResponse*)> score;
   std::function<grpc::Status(const v1::TokenizeRequest&, v1::TokenizeResponse*)> tokenize;
   std::function<grpc::Status(const v1::ListModelsRequest&, v1::ListModelsResponse*)> list_models;
+  std::function<grpc::Status(const v1::GetModelRequest&, v1::GetModelResponse*)> get_model;
   std::function<grpc::Status(const v1::GetKvCacheStatsRequest&, v1::GetKvCacheStatsResponse*)>
       get_stats;
   std::function<grpc::Status(const v1::ListSequencesRequest&, v1::ListSequencesResponse*)>
@@ -52,6 +65,10 @@ class FakeServer {
   std::function<grpc::Status(const grpc::health::v1::HealthCheckRequest&,
                              grpc::health::v1::HealthCheckResponse*)>
       check_health;
+  std::function<Stream<grpc::health::v1::HealthCheckResponse>(
+      const grpc::health::v1::HealthCheckRequest&)>
+      watch_health;
+  std::function<grpc::Status(const v1::DrainRequest&, v1::DrainResponse*)> drain;
 
   // Returns once a stream has been cancelled by its client.
   void WaitForCancel();
@@ -63,13 +80,16 @@ class FakeServer {
   class Models;
   class KvCache;
   class Health;
+  class Admin;
 
+  void NoteCall(const grpc::CallbackServerContext& context) const;
   void NoteCancel();
 
   std::unique_ptr<Inference> inference_;
   std::unique_ptr<Models> models_;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Health> health_;
+  std::unique_ptr<Admin> admin_;
   std::string address_;
 
   std::mutex mutex_;
