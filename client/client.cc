@@ -48,6 +48,7 @@ Client::Client(const std::shared_ptr<grpc::ChannelInterface>& channel, CallOptio
     : inference_(v1::InferenceService::NewStub(channel)),
       models_(v1::ModelService::NewStub(channel)),
       kv_cache_(v1::KvCacheService::NewStub(channel)),
+      admin_(v1::AdminService::NewStub(channel)),
       health_(grpc::health::v1::Health::NewStub(channel)),
       options_(std::move(options)) {}
 
@@ -92,8 +93,18 @@ grpc::Status Client::GetModel(const v1::GetModelRequest& request, v1::GetModelRe
 }
 
 grpc::Status Client::ListModels(v1::ListModelsResponse* response) {
-  Call call(*this);
-  return models_->ListModels(call.context(), v1::ListModelsRequest(), response);
+  response->Clear();
+  v1::ListModelsRequest request;
+  do {
+    v1::ListModelsResponse page;
+    Call call(*this);
+    const grpc::Status status = models_->ListModels(call.context(), request, &page);
+    if (!status.ok()) return status;
+    request.set_page_token(page.next_page_token());
+    page.clear_next_page_token();
+    response->MergeFrom(page);
+  } while (!request.page_token().empty());
+  return grpc::Status::OK;
 }
 
 grpc::Status Client::GetKvCacheStats(const std::string& model,
@@ -126,6 +137,11 @@ grpc::Status Client::WatchKvCacheStats(
   return ReadAll<v1::WatchKvCacheStatsResponse>(
       call.context(), *kv_cache_->WatchKvCacheStats(call.context(), request),
       [&](const v1::WatchKvCacheStatsResponse& response) { on_stats(response.stats()); });
+}
+
+grpc::Status Client::Drain(const v1::DrainRequest& request, v1::DrainResponse* response) {
+  Call call(*this);
+  return admin_->Drain(call.context(), request, response);
 }
 
 grpc::Status Client::CheckHealth(const std::string& service,

@@ -13,6 +13,7 @@
 #include "client/channel.h"
 #include "engine/base/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "triptych/v1/admin.grpc.pb.h"
 #include "triptych/v1/inference.grpc.pb.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 #include "triptych/v1/model.grpc.pb.h"
@@ -58,6 +59,7 @@ class Client {
   grpc::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
 
   grpc::Status GetModel(const v1::GetModelRequest& request, v1::GetModelResponse* response);
+  // Follows the pages to the last one and gathers them in `response`.
   grpc::Status ListModels(v1::ListModelsResponse* response);
 
   // `model` may be empty: every model.
@@ -68,6 +70,9 @@ class Client {
   grpc::Status WatchKvCacheStats(
       const v1::WatchKvCacheStatsRequest& request,
       const std::function<void(const v1::GetKvCacheStatsResponse&)>& on_stats);
+
+  // Begins the server's end; answers at once.
+  grpc::Status Drain(const v1::DrainRequest& request, v1::DrainResponse* response);
 
   // `service` is a full name such as triptych.v1.InferenceService, or empty for the server as a
   // whole. NOT_FOUND if there is no such service.
@@ -82,6 +87,7 @@ class Client {
   const std::unique_ptr<v1::InferenceService::Stub> inference_;
   const std::unique_ptr<v1::ModelService::Stub> models_;
   const std::unique_ptr<v1::KvCacheService::Stub> kv_cache_;
+  const std::unique_ptr<v1::AdminService::Stub> admin_;
   const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   const CallOptions options_;
 

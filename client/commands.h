@@ -10,7 +10,9 @@ namespace triptych::client {
 // Each adds one command to `app`, which runs when parsing is done. Bad usage throws
 // CLI::ParseError, and what goes wrong afterwards Failure or Interrupted. `server` is read when
 // the command runs, and must outlive it.
+void AddBenchCommand(CLI::App& app, const ServerFlags& server);
 void AddCompareCommand(CLI::App& app, const ServerFlags& server);
+void AddDrainCommand(CLI::App& app, const ServerFlags& server);
 void AddGenerateCommand(CLI::App& app, const ServerFlags& server);
 void AddHealthCommand(CLI::App& app, const ServerFlags& server);
 void AddKvCommand(CLI::App& app, const ServerFlags& server);

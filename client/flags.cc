@@ -1,5 +1,7 @@
 #include "client/flags.h"
 
+#include <map>
+
 #include "engine/base/utf8.h"
 
 namespace triptych::client {
@@ -17,6 +19,18 @@ CLI::Option* AddTexts(CLI::App* app, const std::string& name, const std::string&
 
 void AddModelFlag(CLI::App* app, const std::string& help, std::string& model) {
   app->add_option("--model", model, help)->check(CheckText)->type_name("NAME");
+}
+
+void AddPriorityFlag(CLI::App* app, const std::function<void(v1::Priority)>& set) {
+  static const std::map<std::string, v1::Priority> kPriorities = {
+      {"high", v1::PRIORITY_HIGH}, {"normal", v1::PRIORITY_NORMAL}, {"low", v1::PRIORITY_LOW}};
+  app->add_option_function<std::string>(
+         "--priority", [set](const std::string& name) { set(kPriorities.at(name)); },
+         "Who goes first when requests wait: high, normal or low")
+      ->check([](const std::string& name) {
+        return kPriorities.contains(name) ? "" : "must be high, normal or low, not '" + name + "'";
+      })
+      ->type_name("PRIORITY");
 }
 
 void SetFooter(CLI::App* app, const std::string& examples) {

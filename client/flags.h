@@ -13,6 +13,7 @@
 
 #include "engine/base/parse.h"
 #include "engine/base/request_limits.h"
+#include "triptych/v1/inference.pb.h"
 
 namespace triptych::client {
 
@@ -65,6 +66,9 @@ CLI::Option* AddTexts(CLI::App* app, const std::string& name, const std::string&
 void AddModelFlag(CLI::App* app, const std::string& help, std::string& model);
 // Its help where the server needs to know which model.
 inline constexpr char kWhichModel[] = "A model's name; not needed when only one is loaded";
+
+// --priority high, normal or low, with which `set` is called.
+void AddPriorityFlag(CLI::App* app, const std::function<void(v1::Priority)>& set);
 
 // Ends a command's help: `examples`, one a line, and the flags that every command takes.
 void SetFooter(CLI::App* app, const std::string& examples);

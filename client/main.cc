@@ -45,7 +45,9 @@ int Main(int argc, char** argv) {
   AddScoreCommand(app, server);
   AddModelsCommand(app, server);
   AddKvCommand(app, server);
+  AddBenchCommand(app, server);
   AddHealthCommand(app, server);
+  AddDrainCommand(app, server);
 
   std::vector<std::string> arguments(argv + 1, argv + argc);
   AddServerFlagsFromEnvironment(arguments);
