@@ -203,7 +203,7 @@ TEST(ServerTest, AScoreThatIsCancelledFreesAllItsInputs) {
 // What cannot be parsed never reaches a service: gRPC answers by itself, as the proto says.
 TEST(ServerTest, WhatIsNoMessageIsAnsweredByGrpc) {
   const TestServer server(OneEndlessModel());
-  for (const std::string bytes : {std::string("\xff\xff\xff"), std::string("\x12\x01\xff")}) {
+  for (const std::string& bytes : {std::string("\xff\xff\xff"), std::string("\x12\x01\xff")}) {
     for (const std::string method : {"Generate", "Score", "Tokenize"}) {
       const grpc::Status status =
           CallWithBytes(OwnConnection(server.address()), "/triptych.v1.InferenceService/" + method,
