@@ -114,8 +114,8 @@ class ProgressLine {
 
 void PrintHeading(const BenchFlags& flags, const Connections& connections, size_t count) {
   const LoadPace& pace = flags.pace;
-  std::string what = pace.rate ? FormatDecimal(*pace.rate, 1) + " requests/s (Poisson)"
-                               : FormatCount(pace.concurrency) + " requests at a time";
+  std::string what = pace.rate ? FormatDecimal(*pace.rate, 1) + " a second (Poisson)"
+                               : FormatCount(pace.concurrency) + " at a time";
   Print(flags.workload.model + " at " + connections.address() + ": " + what + " over " +
         FormatCount(static_cast<int64_t>(count)) + (count == 1 ? " connection" : " connections") +
         ", seed " + std::to_string(flags.workload.seed) + "\n");
@@ -193,9 +193,7 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
   CLI::Option* concurrency = AddNumber<int32_t>(
       command, "--concurrency", "Closed loop: so many requests at a time (default: 1)",
       {1, 1'000'000}, [&pace](int32_t n) { pace.concurrency = n; });
-  AddNumber<double>(command, "--rate",
-                    "Open loop: so many arrive in a second, at random (Poisson); latencies count "
-                    "from the arrival",
+  AddNumber<double>(command, "--rate", "Open loop: so many arrive in a second (Poisson)",
                     {0, 1e6, /*above_low=*/true}, [&pace](double rate) { pace.rate = rate; })
       ->excludes(concurrency);
   AddNumber<int64_t>(command, "--requests", "End after so many (default: 1,000)",
@@ -218,9 +216,8 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
                     "Give up this share: half before the first token, half after some", {0, 1},
                     [&workload](double ratio) { workload.cancel_ratio = ratio; });
   AddNumber<int32_t>(command, "--connections",
-                     "Spread the requests over so many (default: 1 for 100 at a time; 10 with "
-                     "--rate)",
-                     {1, 10'000}, [flags](int32_t n) { flags->connections = n; });
+                     "Spread the requests over so many (default: as below)", {1, 10'000},
+                     [flags](int32_t n) { flags->connections = n; });
   AddNumber<uint64_t>(command, "--seed", "Draw another load (default: 0)",
                       {0, std::numeric_limits<uint64_t>::max()},
                       [&workload](uint64_t seed) { workload.seed = seed; });
@@ -231,19 +228,23 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
       ->expected(0, 1)
       ->default_str(kStandardOutput)
       ->type_name("[FILE]");
-  SetFooter(command,
-            "  triptych bench --model shakespeare-mla --concurrency 64 --requests 2000\n"
-            "  triptych bench --model shakespeare-mla --rate 50 --duration 60 \\\n"
-            "    --prompt-tokens 32:256 --output-tokens lognormal:60:0.8 --json result.json\n"
-            "  triptych bench --model shakespeare-mla --shared-prefix-tokens 200 --prefixes 4\n\n"
-            "Lengths are N, LOW:HIGH (uniform) or lognormal:MEDIAN:SIGMA. Prompts are random "
-            "tokens.\n"
-            "Inter-token is the time between two messages, divided by the tokens of the second, "
-            "once\n"
-            "for each of these; stalls are in \"between messages\". Percentiles are by nearest "
-            "rank, of\n"
-            "completed requests. Failed calls are not made again. Ctrl-C ends it with the figures "
-            "so far.");
+  SetFooter(
+      command,
+      "  triptych bench --model shakespeare-mla --concurrency 64 --requests 2000\n"
+      "  triptych bench --model shakespeare-mla --rate 50 --duration 60 \\\n"
+      "    --prompt-tokens 32:256 --output-tokens lognormal:60:0.8 --json result.json\n"
+      "  triptych bench --model shakespeare-mla --shared-prefix-tokens 200 --prefixes 4\n\n"
+      "Lengths are N, LOW:HIGH (uniform) or lognormal:MEDIAN:SIGMA. Prompts are random "
+      "tokens.\n"
+      "With --rate latencies count from when a request was to arrive. There is one connection "
+      "for\n"
+      "each 100 requests at a time, and 10 with --rate.\n"
+      "Inter-token is the time between two messages, divided by the tokens of the second, "
+      "once\n"
+      "for each of these; stalls are in \"between messages\". Percentiles are by nearest "
+      "rank, of\n"
+      "completed requests. Failed calls are not made again. Ctrl-C ends it with the figures "
+      "so far.");
   command->callback([&server, flags] { Bench(server, *flags); });
 }
 

@@ -45,12 +45,6 @@ std::vector<v1::Model> SelectModels(Session& session, const std::vector<std::str
   return selected;
 }
 
-void PrintHeading(const std::string& heading) {
-  std::string line = "── " + Bold(heading) + " ";
-  for (size_t width = heading.size() + 4, end = LineWidth(); width < end; ++width) line += "─";
-  Print(line + "\n");
-}
-
 void PrintTable(const std::vector<Result>& results) {
   Table table({{"model"},
                {"attention"},
@@ -105,7 +99,7 @@ void Compare(const ServerFlags& server, const CompareFlags& flags) {
     PrintHeading(model.name() + " (" + Label(model.attention()) + ")");
     Print(Dim(Harmless(request.text())));
     request.set_model(model.name());
-    results.push_back({model, Generate(session, request, PrintText).usage()});
+    results.push_back({model, Generate(session, request, PrintText).front().usage()});
     EndLine();
     Print("\n");
   }

@@ -26,19 +26,17 @@ void AddDrainCommand(CLI::App& app, const ServerFlags& server) {
   CLI::App* command =
       app.add_subcommand("drain", "Let a server end its live requests, and stop; for operators");
   const auto request = std::make_shared<v1::DrainRequest>();
-  AddNumber<double>(command, "--within",
-                    "Cancel those that take longer (server's default: its "
-                    "--drain-timeout)",
-                    {0, 86400},
+  AddNumber<double>(command, "--within", "Cancel those that take longer", {0, 86400},
                     [request](double seconds) {
                       using google::protobuf::util::TimeUtil;
                       *request->mutable_timeout() =
                           TimeUtil::MillisecondsToDuration(std::llround(seconds * 1e3));
                     })
       ->type_name("SECONDS");
-  SetFooter(command,
-            "  triptych drain --within 60\n\n"
-            "As SIGTERM does. Needs the scope admin; answers at once.");
+  SetFooter(
+      command,
+      "  triptych drain --within 60\n\n"
+      "As SIGTERM does, whose --drain-timeout holds without --within. Needs the scope admin.");
   command->callback([&server, request] { Drain(server, *request); });
 }
 

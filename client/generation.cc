@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "client/flags.h"
+#include "client/input.h"
 #include "client/output.h"
 #include "engine/base/request_limits.h"
 
@@ -70,19 +72,38 @@ void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
            [&](const std::vector<std::string>& stop) {
              request.mutable_stop()->Assign(stop.begin(), stop.end());
            });
+  AddTokenIds(app, "--stop-tokens",
+              "End the output with any of these tokens, as with the end token",
+              [&](const v1::TokenIds& ids) { *request.mutable_stop_token_ids() = ids.ids(); });
+  app->add_flag_function(
+      "--include-stop", [&](int64_t) { request.set_include_stop(true); },
+      "The text of --stop is part of the output");
+  AddNumber<int32_t>(app, "--min-new-tokens", "Do not end before so many tokens",
+                     {0, limits::kInt32Max}, [&](int32_t n) { request.set_min_new_tokens(n); });
+  AddTokenIds(app, "--allowed-tokens", "Choose from these tokens alone",
+              [&](const v1::TokenIds& ids) { *sampling.mutable_allowed_token_ids() = ids.ids(); });
+  AddPriorityFlag(app, [&](v1::Priority priority) { request.set_priority(priority); });
+  app->add_flag_function(
+      "--no-prefix-cache", [&](int64_t) { request.set_bypass_prefix_cache(true); },
+      "Neither use what is cached of an equal prompt nor leave it");
   app->add_flag_function(
       "--ignore-eos", [&](int64_t) { request.set_ignore_eos(true); }, "Go on past the end token");
 }
 
-v1::Completion Generate(Session& session, const v1::GenerateRequest& request,
-                        const std::function<void(const v1::GenerateResponse&)>& print) {
-  std::optional<v1::Completion> completion;
+std::vector<v1::Completion> Generate(
+    Session& session, const v1::GenerateRequest& request,
+    const std::function<void(const v1::GenerateResponse&)>& print) {
+  std::map<int32_t, v1::Completion> completions;
   session.Check(session.client().Generate(request, [&](const v1::GenerateResponse& response) {
     print(response);
-    if (response.has_completion()) completion = response.completion();
+    if (response.has_completion()) completions[response.choice()] = response.completion();
   }));
-  if (!completion) throw Failure("the server ended the stream without a completion");
-  return *completion;
+  if (completions.size() < static_cast<size_t>(request.has_n() ? request.n() : 1)) {
+    throw Failure("the server ended the stream without a completion");
+  }
+  std::vector<v1::Completion> in_order;
+  for (auto& [choice, completion] : completions) in_order.push_back(std::move(completion));
+  return in_order;
 }
 
 void PrintText(const v1::GenerateResponse& response) { Print(Harmless(response.text())); }

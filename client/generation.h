@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <vector>
 
 #include "client/session.h"
 #include "triptych/v1/inference.pb.h"
@@ -14,10 +15,10 @@ namespace triptych::client {
 // Adds the flags that say how to continue a prompt, written straight to `request`.
 void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request);
 
-// Continues the prompt, calls `print` with each message as it comes, and returns how it went.
-// Throws as Session::Check does, and Failure if the stream ends early.
-v1::Completion Generate(Session& session, const v1::GenerateRequest& request,
-                        const std::function<void(const v1::GenerateResponse&)>& print);
+// Continues the prompt, calls `print` with each message as it comes, and returns how each choice
+// went, in their order. Throws as Session::Check does, and Failure if the stream ends early.
+std::vector<v1::Completion> Generate(Session& session, const v1::GenerateRequest& request,
+                                     const std::function<void(const v1::GenerateResponse&)>& print);
 
 // Prints the message's text as it is, but harmless to a terminal.
 void PrintText(const v1::GenerateResponse& response);

@@ -67,18 +67,24 @@ std::string ReadFile(const std::string& flag, const std::string& path) {
   return ReadAll(file.get(), flag, "'" + path + "'");
 }
 
-void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
-  app->add_option(name, flags.text, "The text; without it --file, --tokens or standard input");
-  app->add_option("--file", flags.file, "Read the text from a file (-: standard input)")
-      ->type_name("FILE");
-  app->add_option_function<std::string>(
-         "--tokens", [&flags](const std::string& text) { flags.tokens = ParseTokens(text); },
-         "Token ids instead of text, such as 1,2,3")
+CLI::Option* AddTokenIds(CLI::App* app, const std::string& name, const std::string& help,
+                         const std::function<void(const v1::TokenIds&)>& set) {
+  return app
+      ->add_option_function<std::string>(
+          name, [set](const std::string& text) { set(*ParseTokens(text)); }, help)
       ->check([](const std::string& text) {
         return ParseTokens(text) ? ""
                                  : "must be a list of token ids such as 1,2,3, not '" + text + "'";
       })
       ->type_name("IDS");
+}
+
+void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
+  app->add_option(name, flags.text, "The text; without it --file, --tokens or standard input");
+  app->add_option("--file", flags.file, "Read the text from a file (-: standard input)")
+      ->type_name("FILE");
+  AddTokenIds(app, "--tokens", "Token ids instead of text, such as 1,2,3",
+              [&flags](const v1::TokenIds& ids) { flags.tokens = ids; });
 }
 
 Input ReadInput(const InputFlags& flags) {

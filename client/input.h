@@ -2,6 +2,7 @@
 #define TRIPTYCH_CLIENT_INPUT_H_
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,6 +14,11 @@ namespace triptych::client {
 // All of the file that `flag` names. Throws CLI::ValidationError, which names flag and file, if it
 // cannot be read or is longer than 4 MiB, which is what a message holds.
 std::string ReadFile(const std::string& flag, const std::string& path);
+
+// A flag that takes token ids such as 1,2,3, with which `set` is called. A value that is none is
+// refused with CLI::ValidationError.
+CLI::Option* AddTokenIds(CLI::App* app, const std::string& name, const std::string& help,
+                         const std::function<void(const v1::TokenIds&)>& set);
 
 // Where a text comes from: at most one of them; none is standard input.
 struct InputFlags {

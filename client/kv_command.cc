@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "client/commands.h"
 #include "client/flags.h"
@@ -25,29 +28,66 @@ std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
                {"pool"},
                {"used"},
                {"reserved"},
+               {"shared"},
+               {"cached"},
                {"free"},
                {"peak reserved"},
                {"positions held"},
                {"bytes per position"},
                {"MHA would use"},
                {"blocks free"},
+               {"blocks cached"},
+               {"blocks evicted"},
                {"blocks"},
                {"positions per block"},
                {"sequences running"},
                {"sequences waiting"},
-               {"preemptions"}});
+               {"preemptions"},
+               {"requests finished"},
+               {"requests cancelled"},
+               {"requests failed"},
+               {"requests refused"},
+               {"prompt tokens"},
+               {"of these cached"},
+               {"generated tokens"}});
   for (const v1::KvCacheStats& model : stats.models()) {
-    table.AddRow({model.model(), FormatBytes(model.pool_bytes()), FormatBytes(model.used_bytes()),
-                  FormatBytes(model.reserved_bytes()), FormatBytes(model.free_bytes()),
-                  FormatBytes(model.peak_reserved_bytes()), FormatCount(model.positions()),
-                  FormatBytes(model.bytes_per_position()), FormatBytes(model.mha_used_bytes()),
-                  FormatCount(model.free_blocks()), FormatCount(model.total_blocks()),
-                  FormatCount(model.block_positions()), FormatCount(model.running_sequences()),
-                  FormatCount(model.waiting_sequences()), FormatCount(model.preemptions())});
+    const v1::RequestCounts& requests = model.requests();
+    table.AddRow({model.model(),
+                  FormatBytes(model.pool_bytes()),
+                  FormatBytes(model.used_bytes()),
+                  FormatBytes(model.reserved_bytes()),
+                  FormatBytes(model.shared_bytes()),
+                  FormatBytes(model.cached_bytes()),
+                  FormatBytes(model.free_bytes()),
+                  FormatBytes(model.peak_reserved_bytes()),
+                  FormatCount(model.positions()),
+                  FormatBytes(model.bytes_per_position()),
+                  FormatBytes(model.mha_used_bytes()),
+                  FormatCount(model.free_blocks()),
+                  FormatCount(model.cached_blocks()),
+                  FormatCount(model.evicted_blocks()),
+                  FormatCount(model.total_blocks()),
+                  FormatCount(model.block_positions()),
+                  FormatCount(model.running_sequences()),
+                  FormatCount(model.waiting_sequences()),
+                  FormatCount(model.preemptions()),
+                  FormatCount(requests.finished()),
+                  FormatCount(requests.cancelled()),
+                  FormatCount(requests.failed()),
+                  FormatCount(requests.refused()),
+                  FormatCount(requests.prompt_tokens()),
+                  FormatCount(requests.cached_prompt_tokens()),
+                  FormatCount(requests.generated_tokens())});
   }
-  table.AddRow({"total", FormatBytes(stats.total_pool_bytes()),
-                FormatBytes(stats.total_used_bytes()), FormatBytes(stats.total_reserved_bytes()),
-                FormatBytes(stats.total_free_bytes()), "", "", "", "", "", "", "", "", "", ""});
+  std::vector<std::string> total = {"total",
+                                    FormatBytes(stats.total_pool_bytes()),
+                                    FormatBytes(stats.total_used_bytes()),
+                                    FormatBytes(stats.total_reserved_bytes()),
+                                    "",
+                                    FormatBytes(stats.total_cached_bytes()),
+                                    FormatBytes(stats.total_free_bytes())};
+  total.resize(table.columns());
+  table.AddRow(std::move(total));
   return table.Sideways(LineWidth());
 }
 
@@ -57,17 +97,21 @@ std::string SequencesText(const v1::ListSequencesResponse& response) {
                {"model", Table::Align::kLeft},
                {"state", Table::Align::kLeft},
                {"prompt\ntokens"},
+               {"of these\ncached"},
                {"new\ntokens"},
-               {"positions"},
                {"used"},
                {"reserved"},
-               {"preempted"}});
+               {"shared"},
+               {"pre-\nempted"}});
   for (const v1::Sequence& sequence : response.sequences()) {
     const v1::KvCacheUsage& cache = sequence.kv_cache();
-    table.AddRow({sequence.request_id(), sequence.model(), Label(sequence.state()),
-                  FormatCount(sequence.prompt_tokens()), FormatCount(sequence.generated_tokens()),
-                  FormatCount(cache.positions()), FormatBytes(cache.used_bytes()),
-                  FormatBytes(cache.reserved_bytes()), FormatCount(sequence.preemptions())});
+    const std::string choice = sequence.choice() > 0 ? "." + std::to_string(sequence.choice()) : "";
+    table.AddRow({sequence.request_id() + choice, sequence.model(), Label(sequence.state()),
+                  FormatCount(sequence.prompt_tokens()),
+                  FormatCount(sequence.cached_prompt_tokens()),
+                  FormatCount(sequence.generated_tokens()), FormatBytes(cache.used_bytes()),
+                  FormatBytes(cache.reserved_bytes()), FormatBytes(cache.shared_bytes()),
+                  FormatCount(sequence.preemptions())});
   }
   return table.ToString();
 }

@@ -36,6 +36,12 @@ void EndLine() {
   if (!at_line_start) Print("\n");
 }
 
+void PrintHeading(const std::string& heading) {
+  std::string line = "── " + Bold(heading) + " ";
+  for (size_t width = heading.size() + 4, end = LineWidth(); width < end; ++width) line += "─";
+  Print(line + "\n");
+}
+
 void PrintJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
 #if GOOGLE_PROTOBUF_VERSION >= 5026000

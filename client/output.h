@@ -15,6 +15,8 @@ namespace triptych::client {
 void Print(std::string_view text);
 // Ends the line that Print has left open, if it has.
 void EndLine();
+// A line across the whole width, with `heading` in it.
+void PrintHeading(const std::string& heading);
 // `message` in protobuf's JSON mapping, zeros included, on a line of its own.
 void PrintJson(const google::protobuf::Message& message);
 

@@ -1,6 +1,7 @@
 #ifndef TRIPTYCH_CLIENT_TABLE_H_
 #define TRIPTYCH_CLIENT_TABLE_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ class Table {
   };
 
   explicit Table(std::vector<Column> columns);
+
+  size_t columns() const { return columns_.size(); }
 
   // REQUIRES: as many cells as columns, each without a newline.
   void AddRow(std::vector<std::string> cells);

@@ -217,7 +217,9 @@ TEST_F(GenerateTest, EveryFlagReachesTheRequest) {
       "generate --model=shakespeare-mla -n 7 --temperature 0 --top-k 40 --top-p 0.9 --min-p 0.05 "
       "--repetition-penalty 1.5 --presence-penalty -1.5 --frequency-penalty 0.25 "
       "--logit-bias 10=-1000 --logit-bias 65=2.5 --seed 18446744073709551615 --stop [a,b] "
-      "--ignore-eos --json --logprobs 0 --tokens 1,255,0 --stop";
+      "--ignore-eos --json --logprobs 0 --tokens 1,255,0 --stop-tokens 3,4 --include-stop "
+      "--min-new-tokens 2 --allowed-tokens 5,6,7 --priority high --no-prefix-cache --choices 1 "
+      "--echo --prompt-logprobs 3 --stop";
   std::istringstream words(flags);
   Args args{std::istream_iterator<std::string>(words), {}};
   args.push_back("\n\n");
@@ -241,9 +243,44 @@ TEST_F(GenerateTest, EveryFlagReachesTheRequest) {
   expected.add_stop("[a,b]");
   expected.add_stop("\n\n");
   expected.set_ignore_eos(true);
+  for (const int id : {3, 4}) expected.add_stop_token_ids(id);
+  expected.set_include_stop(true);
+  expected.set_min_new_tokens(2);
+  for (const int id : {5, 6, 7}) sampling.add_allowed_token_ids(id);
+  expected.set_priority(v1::PRIORITY_HIGH);
+  expected.set_bypass_prefix_cache(true);
+  expected.set_n(1);
+  expected.set_echo(true);
+  expected.set_prompt_logprobs(3);
   expected.set_logprobs(0);
   ASSERT_EQ(requests().size(), 1u);
   EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
+}
+
+TEST_F(GenerateTest, PrintsChoicesOneAfterTheOther) {
+  const auto of = [](int choice, v1::GenerateResponse response) {
+    response.set_choice(choice);
+    return response;
+  };
+  v1::GenerateResponse shared = Last("!");
+  shared.mutable_completion()->mutable_usage()->set_cached_prompt_tokens(16);
+  shared.mutable_completion()->mutable_usage()->mutable_kv_cache()->set_shared_bytes(2048);
+  AnswerGenerate(
+      {{of(1, Text("b")), of(0, Text("a")), of(2, Last("c")), of(1, shared), of(0, Last("!"))}});
+  const auto result = Run({"generate", "--choices", "3", "x"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::string rule;
+  for (int i = 0; i < 88; ++i) rule += "─";
+  EXPECT_EQ(result.out, "── choice 0 " + rule + "\na!\n── choice 1 " + rule + "\nb!\n── choice 2 " +
+                            rule + "\nc\n");
+  EXPECT_EQ(Lines(result.err).size(), 9u);
+  EXPECT_THAT(result.err, HasSubstr("24 prompt (16 cached) + 1,001 new tokens"));
+  EXPECT_THAT(result.err, HasSubstr("520.0 KiB reserved (2.0 KiB of them shared, peak 528.0 KiB)"));
+  ASSERT_EQ(requests().size(), 1u);
+  EXPECT_EQ(requests()[0].n(), 3);
+
+  AnswerGenerate({{of(0, Last("a"))}});  // and no second
+  EXPECT_EQ(Run({"generate", "--choices", "2", "x"}).exit_code, 1);
 }
 
 TEST_F(GenerateTest, FlagsNotGivenAreAbsent) {
@@ -487,6 +524,12 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
            {{"generate", "--tokens", ""}, "--tokens: "},
            {{"generate", "--tokens", "-1"}, "--tokens: "},
            {{"models", "--timeout", "0"}, "--timeout: must be a number, 0.001 to 1000000"},
+           {{"generate", "x", "--priority", "urgent"},
+            "--priority: must be high, normal or low, not 'urgent'"},
+           {{"generate", "x", "--choices", "17"}, "--choices: must be a whole number, 1 to 16"},
+           {{"generate", "x", "--stop-tokens", "a"}, "--stop-tokens: must be a list of token ids"},
+           {{"drain", "--within", "-1"}, "--within: must be a number, 0 to 86400"},
+           {{"kv", "--server", "192.0.2.1:1,192.0.2.2:1"}, "--server: must be one address here"},
            {{"models", "--server", "localhost"}, "--server: "},
            {{"models", "--server", "::1:50051"}, "--server: must be HOST:PORT"},
            {{"models", "--server", "localhost:0"}, "--server: must be HOST:PORT"},
@@ -505,7 +548,8 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
 }
 
 TEST_F(CliTest, HelpSaysHowEveryCommandIsUsed) {
-  for (const std::string command : {"generate", "compare", "score", "models", "kv", "health"}) {
+  for (const std::string command :
+       {"generate", "compare", "score", "models", "kv", "health", "bench", "drain"}) {
     const auto result = Process({TRIPTYCH_CLI, command, "--help"}, {}).Wait();
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.err, "");
@@ -532,9 +576,9 @@ TEST_F(CliTest, ScoreShowsHowLikelyATextIs) {
   auto result = Run({"score", "--model", "shakespeare-gqa"}, {.input = "To be"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out,
-            "log-likelihood  tokens  nats per token  perplexity\n"
-            "──────────────  ──────  ──────────────  ──────────\n"
-            "    -1,234.500   1,000          1.2345       3.437\n");
+            "log-likelihood  tokens  nats per token  perplexity  text\n"
+            "──────────────  ──────  ──────────────  ──────────  ─────\n"
+            "    -1,234.500   1,000          1.2345       3.437  To be\n");
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(seen.model(), "shakespeare-gqa");
   EXPECT_EQ(seen.inputs(0).text(), "To be");
@@ -547,6 +591,68 @@ TEST_F(CliTest, ScoreShowsHowLikelyATextIs) {
 
   answer.Clear();
   EXPECT_THAT(Run({"score", "x"}).out, Not(HasSubstr("nan")));
+}
+
+TEST_F(CliTest, ScoresEachLine) {
+  v1::ScoreRequest seen;
+  server_.score = [&](const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+    seen = request;
+    for (int i = 1; i <= request.inputs_size(); ++i) {
+      v1::ScoreResult& result = *response->add_results();
+      result.set_log_likelihood(-i);
+      result.set_scored_tokens(1);
+    }
+    return grpc::Status::OK;
+  };
+  const std::string unlikely = "[a,b] " + std::string(37, 'x') + "\u00e9\u00e9";
+  const auto result = Run({"score", "--lines", "--priority", "low"},
+                          {.input = "To be\tor not\n\n" + unlikely + "\n"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = Lines(result.out);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_THAT(lines[2], EndsWith("       2.718  To be or not"));
+  EXPECT_THAT(lines[3], EndsWith("       7.389  [a,b] " + std::string(37, 'x') + "..."));
+  ASSERT_EQ(seen.inputs_size(), 2);
+  EXPECT_EQ(seen.inputs(0).text(), "To be\tor not");
+  EXPECT_EQ(seen.inputs(1).text(), unlikely);
+  EXPECT_EQ(seen.priority(), v1::PRIORITY_LOW);
+
+  std::string many;
+  for (int i = 0; i < 65; ++i) many += "line\n";
+  ExpectError(Run({"score", "--lines"}, {.input = many}), 2,
+              "--lines: must find 1 to 64 lines of text, not 65");
+  ExpectError(Run({"score", "--lines"}, {.input = "\n"}), 2, "not 0");
+  ExpectError(Run({"score", "--lines", "--tokens", "1"}), 2, "excludes");
+}
+
+TEST_F(CliTest, DrainsAServer) {
+  v1::DrainRequest seen;
+  server_.drain = [&](const v1::DrainRequest& request, v1::DrainResponse* response) {
+    seen = request;
+    response->set_live_requests(3);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"drain"}).out, "draining, 3 live requests\n");
+  EXPECT_FALSE(seen.has_timeout());
+  EXPECT_EQ(Run({"drain", "--within", "1.5"}).exit_code, 0);
+  EXPECT_EQ(seen.timeout().seconds(), 1);
+  EXPECT_EQ(seen.timeout().nanos(), 500'000'000);
+}
+
+TEST_F(CliTest, ModelsOfEveryPage) {
+  server_.list_models = [](const v1::ListModelsRequest& request, v1::ListModelsResponse* response) {
+    const bool first = request.page_token().empty();
+    *response->add_models() = MakeModel(first ? "one" : "two", v1::ATTENTION_KIND_MHA, 1);
+    response->set_server_version("1.2.3");
+    if (first) response->set_next_page_token("more");
+    return grpc::Status::OK;
+  };
+  v1::ListModelsResponse parsed;
+  ASSERT_TRUE(JsonStringToMessage(Run({"models", "--json"}).out, &parsed).ok());
+  ASSERT_EQ(parsed.models_size(), 2);
+  EXPECT_EQ(parsed.models(1).name(), "two");
+  EXPECT_EQ(parsed.next_page_token(), "");
+  EXPECT_EQ(parsed.server_version(), "1.2.3");
 }
 
 TEST_F(CliTest, ModelsFitAHundredColumns) {
