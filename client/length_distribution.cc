@@ -36,8 +36,9 @@ std::optional<LengthDistribution> LengthDistribution::Parse(std::string_view tex
   if (lognormal) text.remove_prefix(kLognormal.size());
   const size_t colon = text.find(':');
   const auto first = ParseInRange(text.substr(0, colon), kTokens);
-  if (!first || lognormal == (colon == text.npos)) {
-    return first && !lognormal ? std::optional(LengthDistribution(*first)) : std::nullopt;
+  if (!first) return std::nullopt;
+  if (colon == text.npos) {
+    return lognormal ? std::nullopt : std::optional(LengthDistribution(*first));
   }
   const std::string_view rest = text.substr(colon + 1);
   if (lognormal) {
