@@ -27,7 +27,7 @@ def start_load(server, draw, **flags):
 
 
 def at_random_moment(server, draw):
-    wait_for(lambda: total(server.stats(), "accepted") > 0, "the load's start")
+    wait_for(lambda: all(m["accepted"] > 0 for m in server.stats().values()), "the load's start")
     time.sleep(draw.uniform(0, 1))
 
 

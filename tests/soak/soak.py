@@ -128,8 +128,7 @@ def soak(options):
     names = [f"client-{number}" for number in range(CLIENTS)]
     with Site(options.bin, names) as site, \
             Server(site, "--kv-cache-bytes", "6MiB", "--max-running", "16", "--queue-timeout", "2",
-                   "--stall-timeout", "1", "--log-level", "warning" if options.long else "info"
-                   ) as server:
+                   "--stall-timeout", "1") as server:
         shown = [time.monotonic()]
 
         def progress(load, memory):
