@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -26,6 +27,8 @@ constexpr int64_t kDefaultRequests = 1000;
 // What servers commonly allow on one connection; gRPC makes the rest wait.
 constexpr int32_t kStreamsPerConnection = 100;
 constexpr int32_t kOpenLoopConnections = 10;
+// Little, so that the server feels it when a client takes nothing.
+constexpr int32_t kStallingWindowBytes = 1024;
 constexpr char kStandardOutput[] = "-";
 
 struct BenchFlags {
@@ -33,14 +36,17 @@ struct BenchFlags {
   LoadPace pace;
   std::optional<int32_t> connections;
   std::optional<std::string> json;  // a file, or kStandardOutput
+  std::optional<std::string> outputs;
 };
 
 // The connections, and what they are spoken to with. All connect before the load begins.
 class Connections {
  public:
-  Connections(Connection connection, int32_t count) : address_(connection.channel.address) {
+  Connections(Connection connection, int32_t count, bool stall)
+      : address_(connection.channel.address) {
     connection.channel.retry = false;  // An error is a result.
     connection.channel.own_connection = true;
+    if (stall) connection.channel.window_bytes = kStallingWindowBytes;
     for (int32_t i = 0; i < count; ++i) {
       clients_.push_back(std::make_unique<Client>(Connect(connection.channel), connection.call));
     }
@@ -133,6 +139,20 @@ void WriteJson(const std::string& file, const nlohmann::ordered_json& json) {
   }
 }
 
+void WriteOutputs(const std::string& file, const LoadResults& results) {
+  std::string text;
+  for (const auto& [index, tokens] : results.outputs) {
+    text += std::to_string(index);
+    for (const int32_t token : tokens) text += " " + std::to_string(token);
+    text += "\n";
+  }
+  try {
+    ReplaceFile(file, text);
+  } catch (const std::runtime_error& error) {
+    throw Failure(std::string("--outputs: ") + error.what());
+  }
+}
+
 void Bench(const ServerFlags& server, BenchFlags flags) {
   LoadPace& pace = flags.pace;
   if (!pace.requests && !pace.duration) pace.requests = kDefaultRequests;
@@ -143,10 +163,10 @@ void Bench(const ServerFlags& server, BenchFlags flags) {
   const Connection connection = ReadConnection(server);
 
   const InterruptMask mask;
-  const Connections connections(connection, count);
+  const Connections connections(connection, count, flags.workload.stall_ratio > 0);
   FitToModel(connections.GetModel(flags.workload.model), flags.workload);
   const Workload workload(flags.workload);
-  LoadGenerator generator(workload, connections.clients(), pace);
+  LoadGenerator generator(workload, connections.clients(), pace, flags.outputs.has_value());
   const Interrupts interrupts([&] { generator.Interrupt(); });
 
   const bool text = flags.json != kStandardOutput;
@@ -160,18 +180,18 @@ void Bench(const ServerFlags& server, BenchFlags flags) {
   if (flags.json) {
     WriteJson(*flags.json, LoadJson(results, flags.workload, pace, connections.address()));
   }
+  if (flags.outputs) WriteOutputs(*flags.outputs, results);
   if (interrupts.interrupted()) throw Interrupted();
-  if (results.completed + results.cancelled == 0 && results.failed > 0) {
+  if (results.completed + results.cancelled + results.expired == 0 && results.failed > 0) {
     throw Failure("every request failed");
   }
 }
 
 CLI::Option* AddLengths(CLI::App* app, const std::string& name, const std::string& help,
-                        LengthDistribution& lengths) {
+                        const std::function<void(const LengthDistribution&)>& set) {
   return app
       ->add_option_function<std::string>(
-          name, [&lengths](const std::string& text) { lengths = *LengthDistribution::Parse(text); },
-          help)
+          name, [set](const std::string& text) { set(*LengthDistribution::Parse(text)); }, help)
       ->check([](const std::string& text) {
         return LengthDistribution::Parse(text) ? ""
                                                : "must be N, LOW:HIGH or lognormal:MEDIAN:SIGMA "
@@ -201,8 +221,10 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
   AddNumber<double>(command, "--duration", "End after so long, or --requests",
                     {0, 1e7, /*above_low=*/true}, [&pace](double s) { pace.duration = s; })
       ->type_name("SECONDS");
-  AddLengths(command, "--prompt-tokens", "Of each prompt (default: 128)", workload.prompt_tokens);
-  AddLengths(command, "--output-tokens", "Of each output (default: 128)", workload.output_tokens);
+  AddLengths(command, "--prompt-tokens", "Of each prompt (default: 128)",
+             [&workload](const LengthDistribution& n) { workload.prompt_tokens = n; });
+  AddLengths(command, "--output-tokens", "Of each output (default: 128)",
+             [&workload](const LengthDistribution& n) { workload.output_tokens = n; });
   CLI::Option* prefix = AddNumber<int32_t>(
       command, "--shared-prefix-tokens", "Put a prefix of so many before each prompt",
       {1, limits::kInt32Max}, [&workload](int32_t n) { workload.shared_prefix_tokens = n; });
@@ -215,6 +237,14 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
   AddNumber<double>(command, "--cancel-ratio",
                     "Give up this share: half before the first token, half after some", {0, 1},
                     [&workload](double ratio) { workload.cancel_ratio = ratio; });
+  AddLengths(command, "--deadline", "Give each request so many milliseconds",
+             [&workload](const LengthDistribution& ms) { workload.deadline_ms = ms; });
+  AddNumber<double>(command, "--stall-ratio",
+                    "Stop reading the replies of this share after the first message", {0, 1},
+                    [&workload](double ratio) { workload.stall_ratio = ratio; });
+  AddNumber<double>(command, "--stall", "For so long (default: 60)", {0, 1e6},
+                    [&pace](double seconds) { pace.stall = seconds; })
+      ->type_name("SECONDS");
   AddNumber<int32_t>(command, "--connections",
                      "Spread the requests over so many (default: as below)", {1, 10'000},
                      [flags](int32_t n) { flags->connections = n; });
@@ -228,6 +258,11 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
       ->expected(0, 1)
       ->default_str(kStandardOutput)
       ->type_name("[FILE]");
+  command
+      ->add_option_function<std::string>(
+          "--outputs", [flags](const std::string& file) { flags->outputs = file; },
+          "Write a line for each completed request: which one, and its token ids")
+      ->type_name("FILE");
   SetFooter(
       command,
       "  triptych bench --model shakespeare-mla --concurrency 64 --requests 2000\n"

@@ -126,6 +126,10 @@ std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options) {
   // A stream may be silent for longer than two pings.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, options.own_connection ? 1 : 0);
+  if (options.window_bytes) {
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, *options.window_bytes);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  }
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
   // A request that is larger than what is kept of it is never made again.
   arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, kMaxMessageBytes + (1 << 10));

@@ -27,6 +27,9 @@ struct ChannelOptions {
   bool retry = true;
   // Never the connection of another channel to the same address.
   bool own_connection = false;
+  // How much of a reply the server may send beyond what the call has read. Absent: gRPC adapts it
+  // to the connection.
+  std::optional<int32_t> window_bytes = std::nullopt;
 };
 
 // Nothing if `address` is one that ChannelOptions takes, else what is allowed.

@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace triptych::client {
@@ -54,7 +55,8 @@ Client::Client(const std::shared_ptr<grpc::ChannelInterface>& channel, CallOptio
 
 void Client::Prepare(grpc::ClientContext* context) const {
   if (options_.timeout) {
-    context->set_deadline(std::chrono::system_clock::now() + *options_.timeout);
+    context->set_deadline(
+        std::min(context->deadline(), std::chrono::system_clock::now() + *options_.timeout));
   }
   if (!options_.token.empty()) context->AddMetadata("authorization", "Bearer " + options_.token);
 }

@@ -52,7 +52,8 @@ class Client {
   grpc::Status Generate(const v1::GenerateRequest& request,
                         const std::function<void(const v1::GenerateResponse&)>& on_message);
   // The same without a thread: `reactor` gets the messages on gRPC's threads. The call is made in
-  // `context`, a fresh one, whose TryCancel ends it; Cancel() does not. All three outlive the call.
+  // `context`, a fresh one (which may have a deadline), whose TryCancel ends it; Cancel() does not.
+  // All three outlive the call.
   void Generate(grpc::ClientContext* context, const v1::GenerateRequest* request,
                 grpc::ClientReadReactor<v1::GenerateResponse>* reactor);
   grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);

@@ -39,6 +39,9 @@ class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateRespons
       : generator_(generator), index_(index), planned_(std::move(planned)), times_(scheduled) {}
 
   void Start(Client& client) {
+    if (planned_.deadline) {
+      context_.set_deadline(std::chrono::system_clock::now() + *planned_.deadline);
+    }
     client.Generate(&context_, &planned_.request, this);
     StartRead(&response_);
     StartCall();
@@ -47,6 +50,13 @@ class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateRespons
   void Cancel(bool as_planned) {
     if (as_planned) cancelled_as_planned_ = true;
     context_.TryCancel();
+    ReadOn();
+  }
+  // Takes what a client that stalls has not taken. From any thread.
+  void ReadOn() {
+    if (!stalled_.exchange(false)) return;
+    StartRead(&response_);
+    RemoveHold();
   }
   bool cancelled_as_planned() const { return cancelled_as_planned_; }
 
@@ -55,19 +65,29 @@ class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateRespons
   // Not while messages arrive.
   const StreamTimes& times() const { return times_; }
   const std::optional<v1::Completion>& completion() const { return completion_; }
+  std::vector<int32_t>& output() { return output_; }
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
     const int32_t tokens = response_.token_ids_size();
     times_.OnMessage(generator_.Now(), tokens);
     generator_.generated_tokens_ += tokens;
+    if (generator_.keep_outputs_) {
+      output_.insert(output_.end(), response_.token_ids().begin(), response_.token_ids().end());
+    }
     if (response_.has_completion()) {
       completion_ = std::move(*response_.mutable_completion());
     } else if (planned_.cancel && planned_.cancel->tokens > 0 &&
                times_.tokens() >= planned_.cancel->tokens) {
       Cancel(/*as_planned=*/true);
     }
-    StartRead(&response_);
+    if (planned_.stalls && !std::exchange(has_stalled_, true)) {
+      AddHold();  // What is not read keeps no reaction from being the last.
+      stalled_ = true;
+      if (!generator_.PlanReadOn(index_)) ReadOn();
+    } else {
+      StartRead(&response_);
+    }
   }
 
   void OnDone(const grpc::Status& status) override { generator_.Finish(*this, status); }
@@ -78,16 +98,20 @@ class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateRespons
   const PlannedRequest planned_;
   StreamTimes times_;
   std::optional<v1::Completion> completion_;
+  std::vector<int32_t> output_;
+  bool has_stalled_ = false;
   grpc::ClientContext context_;
   v1::GenerateResponse response_;
   std::atomic<bool> cancelled_as_planned_ = false;
+  std::atomic<bool> stalled_ = false;
 };
 
 LoadGenerator::LoadGenerator(const Workload& workload, std::vector<Client*> clients,
-                             const LoadPace& pace)
+                             const LoadPace& pace, bool keep_outputs)
     : workload_(workload),
       clients_(std::move(clients)),
       pace_(pace),
+      keep_outputs_(keep_outputs),
       arrivals_(pace.rate.value_or(1), workload.options().seed) {}
 
 LoadGenerator::~LoadGenerator() = default;
@@ -106,10 +130,14 @@ LoadResults LoadGenerator::Run(const std::function<void(const LoadProgress&)>& o
   double next_progress = kProgressInterval;
   while (WaitUntil(next_progress)) {
     for (const Event& event : TakeDueEvents()) {
-      if (event.cancel) {
-        Cancel(*event.cancel);
-      } else {
+      if (event.action == Action::kStart) {
         Start(event.time);
+      } else if (const auto stream = Find(event.index)) {
+        if (event.action == Action::kCancel) {
+          stream->Cancel(/*as_planned=*/true);  // May react on this thread.
+        } else {
+          stream->ReadOn();
+        }
       }
     }
     if (Now() >= next_progress) {
@@ -133,7 +161,7 @@ void LoadGenerator::PlanStart(double time) {
   if (pace_.requests && results_.started + planned_starts_ >= *pace_.requests) return;
   if (pace_.duration && time >= *pace_.duration) return;
   ++planned_starts_;
-  events_.push({time, std::nullopt});
+  events_.push({.time = time});
   changed_.NotifyAll();
 }
 
@@ -186,20 +214,25 @@ void LoadGenerator::Start(double scheduled) {
     if (stream->planned().shortened) ++results_.shortened;
     if (stream->planned().cancel && stream->planned().cancel->tokens == 0) {
       const double expected = results_.time_to_first_token.mean();
-      events_.push({now + stream->planned().cancel->before_first_token * expected, index});
+      events_.push(
+          {now + stream->planned().cancel->before_first_token * expected, Action::kCancel, index});
     }
   }
   stream->Start(*clients_[static_cast<size_t>(index) % clients_.size()]);
 }
 
-void LoadGenerator::Cancel(int64_t index) {
-  std::shared_ptr<Stream> stream;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = live_.find(index);
-    if (found != live_.end()) stream = found->second;
-  }
-  if (stream) stream->Cancel(/*as_planned=*/true);  // May react on this thread.
+std::shared_ptr<LoadGenerator::Stream> LoadGenerator::Find(int64_t index) {
+  const MutexLock lock(mutex_);
+  const auto found = live_.find(index);
+  return found != live_.end() ? found->second : nullptr;
+}
+
+bool LoadGenerator::PlanReadOn(int64_t index) {
+  const MutexLock lock(mutex_);
+  if (interrupted_) return false;
+  events_.push({Now() + pace_.stall, Action::kReadOn, index});
+  changed_.NotifyAll();
+  return true;
 }
 
 void LoadGenerator::CancelAll() {
@@ -214,7 +247,7 @@ void LoadGenerator::CancelAll() {
   while (!Ended()) changed_.Wait(mutex_);
 }
 
-void LoadGenerator::Finish(const Stream& stream, const grpc::Status& status) {
+void LoadGenerator::Finish(Stream& stream, const grpc::Status& status) {
   std::shared_ptr<Stream> last;  // Deletes the stream outside of the lock.
   const MutexLock lock(mutex_);
   const double now = Now();
@@ -233,13 +266,18 @@ void LoadGenerator::Finish(const Stream& stream, const grpc::Status& status) {
     results_.peak_reserved_bytes.Add(static_cast<double>(cache.peak_reserved_bytes()));
     results_.own_bytes.Add(static_cast<double>(cache.own_bytes()));
     results_.shared_bytes.Add(static_cast<double>(cache.shared_bytes()));
+    if (keep_outputs_) results_.outputs.emplace(stream.index(), std::move(stream.output()));
   } else if (cancelled && stream.cancelled_as_planned()) {
     ++results_.cancelled;
+  } else if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+             stream.planned().deadline) {
+    ++results_.expired;
   } else if (cancelled && interrupted_) {
     ++results_.interrupted;
   } else {
     failed = true;
     ++results_.failed;
+    if (stream.times().tokens() > 0) ++results_.truncated;
     const grpc::Status error =
         status.ok() ? grpc::Status(grpc::StatusCode::UNKNOWN,
                                    "the server ended the stream without a completion")
@@ -261,7 +299,7 @@ LoadProgress LoadGenerator::Progress() {
   const MutexLock lock(mutex_);
   return {.seconds = Now(),
           .completed = results_.completed,
-          .cancelled = results_.cancelled,
+          .cancelled = results_.cancelled + results_.expired,
           .failed = results_.failed,
           .live = static_cast<int64_t>(live_.size()),
           .generated_tokens = generated_tokens_};

@@ -53,13 +53,16 @@ struct LoadErrors {
 };
 
 // What came of a load. Every request that was started is in exactly one of completed, cancelled,
-// failed and interrupted. Latencies, in seconds, and bytes are those of completed requests.
+// expired, failed and interrupted. Latencies, in seconds, and bytes are those of completed
+// requests.
 struct LoadResults {
   double seconds = 0;  // From the start to the end of the last request.
   int64_t started = 0;
   int64_t completed = 0;
   int64_t cancelled = 0;    // As planned.
+  int64_t expired = 0;      // At the deadline that was planned.
   int64_t failed = 0;       // The sum of `errors`.
+  int64_t truncated = 0;    // Of those failed, after some of the output had come.
   int64_t interrupted = 0;  // By Interrupt().
   int64_t shortened = 0;    // Of those started, to the context.
   std::map<grpc::StatusCode, LoadErrors> errors;
@@ -83,6 +86,9 @@ struct LoadResults {
   SampleSet peak_reserved_bytes;
   SampleSet own_bytes;
   SampleSet shared_bytes;
+
+  // Of completed requests, by index, if they are to be kept.
+  std::map<int64_t, std::vector<int32_t>> outputs;
 };
 
 // How a load is sent: the first of requests and duration that is reached ends it, and the requests
@@ -95,6 +101,7 @@ struct LoadPace {
   int32_t concurrency = 1;
   std::optional<int64_t> requests;
   std::optional<double> duration;  // seconds
+  double stall = 60;               // Seconds for which a client that stalls takes nothing.
 };
 
 // The figures so far.
@@ -111,7 +118,8 @@ struct LoadProgress {
 class LoadGenerator {
  public:
   // Request i goes to client i modulo their number. `workload` and `clients` outlive it.
-  LoadGenerator(const Workload& workload, std::vector<Client*> clients, const LoadPace& pace);
+  LoadGenerator(const Workload& workload, std::vector<Client*> clients, const LoadPace& pace,
+                bool keep_outputs = false);
   ~LoadGenerator();
   LoadGenerator(const LoadGenerator&) = delete;
   LoadGenerator& operator=(const LoadGenerator&) = delete;
@@ -127,10 +135,11 @@ class LoadGenerator {
   using Clock = std::chrono::steady_clock;
 
   class Stream;
-  // A request to start or, if it is given, one to cancel.
+  enum class Action { kStart, kCancel, kReadOn };
   struct Event {
     double time;  // seconds from the start
-    std::optional<int64_t> cancel;
+    Action action = Action::kStart;
+    int64_t index = 0;  // of the request, unless it is to be started
 
     bool operator>(const Event& other) const { return time > other.time; }
   };
@@ -142,14 +151,17 @@ class LoadGenerator {
   bool WaitUntil(double time) TRIPTYCH_EXCLUDES(mutex_);
   std::vector<Event> TakeDueEvents() TRIPTYCH_EXCLUDES(mutex_);
   void Start(double scheduled) TRIPTYCH_EXCLUDES(mutex_);
-  void Cancel(int64_t index) TRIPTYCH_EXCLUDES(mutex_);
+  std::shared_ptr<Stream> Find(int64_t index) TRIPTYCH_EXCLUDES(mutex_);
+  // False if it is not to wait, since the load was interrupted.
+  bool PlanReadOn(int64_t index) TRIPTYCH_EXCLUDES(mutex_);
   void CancelAll() TRIPTYCH_EXCLUDES(mutex_);
-  void Finish(const Stream& stream, const grpc::Status& status) TRIPTYCH_EXCLUDES(mutex_);
+  void Finish(Stream& stream, const grpc::Status& status) TRIPTYCH_EXCLUDES(mutex_);
   LoadProgress Progress() TRIPTYCH_EXCLUDES(mutex_);
 
   const Workload& workload_;
   const std::vector<Client*> clients_;
   const LoadPace pace_;
+  const bool keep_outputs_;
   Clock::time_point start_;
   Arrivals arrivals_;  // Run's thread only.
   std::atomic<int64_t> generated_tokens_ = 0;

@@ -49,6 +49,10 @@ std::string CountsText(const LoadResults& results) {
                      FormatSeconds(results.seconds) + ": " + FormatCount(results.completed) +
                      " completed, " + FormatCount(results.cancelled) + " cancelled as asked, " +
                      FormatCount(results.failed) + " failed";
+  if (results.truncated > 0) {
+    text += " (" + FormatCount(results.truncated) + " after some of the output)";
+  }
+  if (results.expired > 0) text += ", " + FormatCount(results.expired) + " ended by deadlines";
   if (results.interrupted > 0) text += ", " + FormatCount(results.interrupted) + " interrupted";
   return text + "\n";
 }
@@ -131,7 +135,9 @@ nlohmann::ordered_json LoadJson(const LoadResults& results, const WorkloadOption
        {{"started", results.started},
         {"completed", results.completed},
         {"cancelled", results.cancelled},
+        {"expired", results.expired},
         {"failed", results.failed},
+        {"truncated", results.truncated},
         {"interrupted", results.interrupted},
         {"shortened", results.shortened},
         {"completed_per_second", Rate(static_cast<double>(results.completed), results.seconds)}}},

@@ -62,6 +62,10 @@ PlannedRequest Workload::Make(int64_t index) const {
       planned.cancel->tokens = static_cast<int32_t>(DrawUniform(1, output, random));
     }
   }
+  planned.stalls = DrawUnit(random) < options_.stall_ratio;
+  if (options_.deadline_ms) {
+    planned.deadline = std::chrono::milliseconds(options_.deadline_ms->Draw(random));
+  }
   return planned;
 }
 

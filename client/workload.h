@@ -1,6 +1,7 @@
 #ifndef TRIPTYCH_CLIENT_WORKLOAD_H_
 #define TRIPTYCH_CLIENT_WORKLOAD_H_
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@ struct WorkloadOptions {
   int32_t shared_prefix_tokens = 0;
   int32_t prefixes = 1;
   double cancel_ratio = 0;  // 0 to 1
+  double stall_ratio = 0;   // 0 to 1
+  std::optional<LengthDistribution> deadline_ms;
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   bool bypass_prefix_cache = false;
   uint64_t seed = 0;
@@ -38,6 +41,8 @@ struct PlannedRequest {
   v1::GenerateRequest request;
   std::optional<CancelPoint> cancel;
   bool shortened = false;  // To the context.
+  bool stalls = false;     // After the first message its client takes nothing for a while.
+  std::optional<std::chrono::milliseconds> deadline;
 };
 
 // What a load consists of: requests of random tokens that are generated to their full length. The

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Asks ten times as much of the cache as there is, and more of the memory than there is.
+
+    tests/soak/exhaustion.py [--long] [--requests N]
+
+Cache: requests for ten times the positions of the pool at once. All that are admitted end as they
+would on a server without load, token for token, whatever was preempted; others are refused with
+RESOURCE_EXHAUSTED. Tokens are drawn with each request's seed.
+
+Memory: where this process may make a control group (version 1), the server runs in one at its
+limit: it refuses at its start a cache that does not fit, and refuses requests with MEMORY_PRESSURE
+while a neighbour takes the memory, and is not killed.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+from harness import (Bench, MODELS, RESOURCE_EXHAUSTED, Server, Site, check, check_pools,
+                     errors_by_code, first_errors, parse_arguments, run_checked, total, wait_for)
+
+GROUPS = "/sys/fs/cgroup/memory"
+LIMIT = 400 << 20  # bytes of the control group
+LENGTHS = {"prompt_tokens": "1:120", "output_tokens": "1:120"}
+MEAN_POSITIONS = 120
+TIMES_THE_POOL = 10
+
+
+def outputs(site, server, model, requests, **flags):
+    """(results, {request: tokens}) of one load, the same whatever the flags are."""
+    file = site.path(f"outputs-{model}")
+    bench = Bench(server, "crowd", model, requests=requests, seed=1, outputs=file, **LENGTHS,
+                  **flags)
+    results = bench.results(timeout=1800)
+    with open(file, encoding="ascii") as lines:
+        return results, dict(line.rstrip("\n").split(" ", 1) for line in lines)
+
+
+def check_same(model, some, all_of_them):
+    check(some.items() <= all_of_them.items(),
+          f"{model}: {sum(all_of_them[i] != some[i] for i in some)} of {len(some)} outputs differ "
+          "from those without load")
+
+
+def cache(site, options):
+    requests = options.requests
+    with Server(site, "--kv-cache-bytes", "192MiB", "--prefix-cache", "off") as server:
+        alone = {model: outputs(site, server, model, requests)[1] for model in MODELS}
+        check(total(server.stats(), "preemptions") == 0, "there was load without load")
+    for model in MODELS:
+        check(len(alone[model]) == requests, f"{model}: not all completed without load")
+    pools = ["--kv-cache-bytes", "3MiB"]
+    with Server(site, *pools, "--max-client-requests", "0") as server:
+        stats = server.stats()
+        at_once = {}
+        for model in MODELS:
+            positions = stats[model]["total_blocks"] * stats[model]["block_positions"]
+            at_once[model] = min(requests, 1 + TIMES_THE_POOL * positions // MEAN_POSITIONS)
+            results, loaded = outputs(site, server, model, requests, concurrency=at_once[model])
+            check(not results["errors"], f"{model}: {first_errors(results)}")
+            check(loaded == alone[model] or check_same(model, loaded, alone[model]),
+                  f"{model}: {len(loaded)} of {requests} completed")
+        preemptions = total(server.await_idle(), "preemptions")
+        check_pools(server.stats())
+        check(preemptions > 0, "nothing was preempted")
+        check(server.end() == 0, "the server did not end well")
+    refused = completed = 0
+    with Server(site, *pools, "--max-client-requests", "0", "--max-waiting", "8", "--queue-timeout",
+                "0.5") as server:
+        for model in MODELS:
+            results, loaded = outputs(site, server, model, requests, concurrency=at_once[model])
+            check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED}, first_errors(results))
+            check(results["requests"]["truncated"] == 0,
+                  f"{model}: {results['requests']['truncated']} streams were cut off")
+            check_same(model, loaded, alone[model])
+            refused += results["requests"]["failed"]
+            completed += len(loaded)
+        check_pools(server.await_idle())
+        check(refused > 0, "nothing was refused")
+        check(server.end() == 0, "the server did not end well")
+    return (f"demand of {TIMES_THE_POOL} times the pool ({' + '.join(map(str, at_once.values()))} "
+            f"requests at once): {requests * len(MODELS)} of {requests * len(MODELS)} completed "
+            f"with {preemptions} preemptions; with a queue of 8: {completed} completed, {refused} "
+            f"refused with RESOURCE_EXHAUSTED, 0 cut off; all {requests * len(MODELS) + completed} "
+            "outputs as without load")
+
+
+@contextlib.contextmanager
+def control_group():
+    """The directory of a group of LIMIT bytes, or None where there can be none."""
+    group = os.path.join(GROUPS, f"triptych-soak-{os.getpid()}")
+    try:
+        os.mkdir(group)
+    except OSError:
+        yield None
+        return
+    try:
+        with open(os.path.join(group, "memory.limit_in_bytes"), "w", encoding="ascii") as file:
+            file.write(str(LIMIT))
+        yield group
+    finally:
+        wait_for(lambda: not members(group), "the end of the group's processes")
+        os.rmdir(group)
+
+
+def members(group):
+    with open(os.path.join(group, "cgroup.procs"), encoding="ascii") as file:
+        return file.read().split()
+
+
+def memory(site):
+    with control_group() as group:
+        if group is None:
+            return "memory: not tried, since this process may make no control group"
+
+        def enter():
+            with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
+                file.write(str(os.getpid()))
+
+        with Server(site, "--kv-cache-bytes", "350MiB", models=["mla"], within=enter,
+                    await_start=False) as server:
+            check(server.process.wait(timeout=120) in (1, 2), "a cache that does not fit was taken")
+            refusal = server.log().strip().splitlines()[-1]
+            check("fit" in refusal, refusal)
+        with Server(site, "--kv-cache-bytes", "64MiB", models=["mla"], within=enter) as server:
+            load = Bench(server, "crowd", "mla", duration=600, concurrency=16, **LENGTHS)
+            hog = subprocess.Popen(
+                [sys.executable, "-c", f"""
+import sys, time
+held = []
+def used():
+    return {{line.split()[0]: int(line.split()[1]) for line in
+            open({os.path.join(group, "memory.stat")!r})}}['total_rss']
+while {LIMIT} - used() > 40 << 20:
+    held.append(b'x' * (4 << 20))
+print('full', flush=True)
+time.sleep(600)
+"""], preexec_fn=enter, stdout=subprocess.PIPE, text=True)
+            try:
+                check(hog.stdout.readline() == "full\n", "the neighbour was ended")
+                def pressed():
+                    results = Bench(server, "crowd", "mla", requests=1, prompt_tokens=1,
+                                    output_tokens=1).results()
+                    check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED},
+                          first_errors(results))
+                    return results["errors"] and "memory" in first_errors(results)
+                wait_for(pressed, "a refusal for want of memory")
+                time.sleep(1)
+            finally:
+                hog.kill()
+                hog.wait()
+            def served():
+                return not Bench(server, "crowd", "mla", requests=1, prompt_tokens=1,
+                                 output_tokens=1).results()["errors"]
+            wait_for(served, "an answer when there is memory again")
+            load.interrupt()
+            results = load.results()
+            counts = results["requests"]
+            check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED}, first_errors(results))
+            check(counts["truncated"] == 0, f"{counts['truncated']} streams were cut off")
+            check_pools(server.await_idle())
+            check(server.end() == 0, "the server did not end well")
+        return (f"memory: in a group of {LIMIT >> 20} MiB a cache of 350 MiB was refused at the "
+                f"start; under pressure {counts['failed']} requests were refused "
+                f"(RESOURCE_EXHAUSTED), {counts['completed']} completed, 0 cut off, no process was "
+                "killed, and it served again after")
+
+
+def run(options):
+    with Site(options.bin, ["crowd"]) as site:
+        return cache(site, options) + "; " + memory(site)
+
+
+def main():
+    options = parse_arguments(__doc__, requests=(120, 2000, "requests to each model"))
+    run_checked("exhaustion", lambda: run(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""A server with TLS and tokens, and `triptych bench` in processes of its own to load it."""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+MODELS = ["mha", "gqa", "mla"]
+# Codes of gRPC, as `triptych bench --json` reports errors.
+CANCELLED, RESOURCE_EXHAUSTED, UNAVAILABLE = 1, 8, 14
+START_TIMEOUT = 120  # seconds; sanitizers and busy machines are slow
+END_TIMEOUT = 120
+
+
+class Lost(Exception):
+    """What was promised and did not hold."""
+
+
+def check(holds, what):
+    if not holds:
+        raise Lost(what)
+
+
+def wait_for(condition, what, timeout=60):
+    """Returns what `condition` does once that is true."""
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        check(time.monotonic() < end, f"{what}: not within {timeout} s")
+        time.sleep(0.05)
+    return value
+
+
+def parse_arguments(doc, **defaults):
+    """--bin, --long and an option for each of `defaults`, whose values are (short, long, help)."""
+    parser = argparse.ArgumentParser(description=doc,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"),
+                        help="where triptych and triptych-server are")
+    parser.add_argument("--long", action="store_true", help="the run that the figures are of")
+    for name, (short, long, text) in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(long),
+                            help=f"{text} [{short}, {long} with --long]")
+    options = parser.parse_args()
+    for name, (short, long, _) in defaults.items():
+        if getattr(options, name) is None:
+            setattr(options, name, long if options.long else short)
+    return options
+
+
+def run_checked(name, body):
+    """Runs a script's body and ends the process: 0, or 1 with a line that says what was lost."""
+    began = time.monotonic()
+    try:
+        line = body()
+    except Lost as lost:
+        raise SystemExit(f"{name}: LOST: {lost}") from None
+    print(f"{name}: {line}; nothing lost, in {time.monotonic() - began:.0f} s", flush=True)
+
+
+class Site:
+    """A directory with a certificate authority, a server's certificate and tokens."""
+
+    def __init__(self, programs, clients=()):
+        self.directory = tempfile.TemporaryDirectory(prefix="triptych-soak-")
+        self.programs = programs
+        self.tokens = {}
+        self.clients = []
+        self._certify()
+        lines = []
+        for name, scopes in [("operator", "admin"), *((c, "inference,statistics") for c in clients)]:
+            token = secrets.token_hex(32)
+            self.tokens[name] = token
+            lines.append(f"{name} {scopes} {hashlib.sha256(token.encode()).hexdigest()}\n")
+        with open(self.path("tokens"), "w", encoding="ascii") as file:
+            file.writelines(lines)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.clients:  # what is left if something was lost
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self.directory.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.directory.name, name)
+
+    def program(self, name):
+        return os.path.join(self.programs, name)
+
+    def _certify(self):
+        def openssl(*arguments):
+            subprocess.run(["openssl", *arguments], check=True, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+        with open(self.path("extensions"), "w", encoding="ascii") as file:
+            file.write("subjectAltName=IP:127.0.0.1\n")
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        openssl("req", "-x509", *key, "-keyout", self.path("ca.key"), "-out", self.path("ca.crt"),
+                "-days", "2", "-subj", "/CN=soak authority")
+        openssl("req", *key, "-keyout", self.path("server.key"), "-out", self.path("server.csr"),
+                "-subj", "/CN=server")
+        openssl("x509", "-req", "-in", self.path("server.csr"), "-CA", self.path("ca.crt"),
+                "-CAkey", self.path("ca.key"), "-CAcreateserial", "-days", "2", "-extfile",
+                self.path("extensions"), "-out", self.path("server.crt"))
+
+
+class Server:
+    """`triptych-server` with the site's certificate and tokens; `within` runs before its exec."""
+
+    def __init__(self, site, *arguments, models=MODELS, port=0, within=None, await_start=True):
+        self.site = site
+        self.log_file = site.path(f"log-{secrets.token_hex(4)}")
+        command = [site.program("triptych-server"), "--listen", f"127.0.0.1:{port}",
+                   "--tls-cert", site.path("server.crt"), "--tls-key", site.path("server.key"),
+                   "--tokens", site.path("tokens")]
+        for model in models:
+            command += ["--model", f"{model}={ROOT}/models/shakespeare-{model}"]
+        with open(self.log_file, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log,
+                                            preexec_fn=within)
+        self.address = None
+        if await_start:
+            self.await_start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def await_start(self):
+        def address():
+            found = re.search(r"listening on (\S+)", self.log())
+            check(found or self.process.poll() is None, f"the server did not start: {self.log()}")
+            return found and found.group(1)
+        self.address = wait_for(address, "the server's start", START_TIMEOUT)
+
+    @property
+    def port(self):
+        return int(self.address.rsplit(":", 1)[1])
+
+    def log(self):
+        with open(self.log_file, encoding="utf-8") as file:
+            return file.read()
+
+    def end(self):
+        """SIGTERM; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=END_TIMEOUT)
+
+    def status(self, name):
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
+
+    def megabytes(self):
+        return self.status("VmRSS") / 1024
+
+    def threads(self):
+        return self.status("Threads")
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def client(self, name, *arguments):
+        """`triptych` with the token of `name`."""
+        command = [self.site.program("triptych"), *arguments, "--server", self.address, "--ca",
+                   self.site.path("ca.crt")]
+        environment = {**os.environ, "TRIPTYCH_TOKEN": self.site.tokens[name]}
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.site.clients.append(process)
+        return process
+
+    def stats(self):
+        """{model: {field: number}} of the pools, with what is counted of requests."""
+        output, error = self.client("operator", "kv", "--json", "--timeout", "60").communicate()
+        check(output, f"no statistics: {error}")
+        def numbers(fields):
+            return {re.sub("[A-Z]", lambda c: "_" + c.group().lower(), name): int(value)
+                    for name, value in fields.items()
+                    if not isinstance(value, dict) and name != "model"}
+        return {model["model"]: {**numbers(model), **numbers(model["requests"])}
+                for model in json.loads(output)["models"]}
+
+    def await_idle(self):
+        """The statistics once nothing runs or waits."""
+        def idle():
+            stats = self.stats()
+            live = sum(m["running_sequences"] + m["waiting_sequences"] for m in stats.values())
+            return stats if live == 0 else None
+        return wait_for(idle, "an idle server")
+
+
+class Bench:
+    """`triptych bench` as a process."""
+
+    def __init__(self, server, name, model, **flags):
+        arguments = ["bench", "--model", model, "--json"]
+        for flag, value in flags.items():
+            arguments += ["--" + flag.replace("_", "-"), str(value)]
+        self.process = server.client(name, *arguments)
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+    def results(self, timeout=END_TIMEOUT):
+        """What it measured. It is to end by itself."""
+        try:
+            output, error = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Lost(f"a client still waits after {timeout} s") from None
+        check(output, f"a client measured nothing: {error.strip()}")
+        return json.loads(output)
+
+
+def errors_by_code(results):
+    return {error["code"]: error["count"] for error in results["errors"]}
+
+
+def first_errors(results):
+    return "; ".join(error["first"] for error in results["errors"])
+
+
+def check_pools(stats):
+    """Nothing is held, and the bytes and the counts of requests add up."""
+    for model, s in stats.items():
+        check(s["reserved_bytes"] == 0 and s["positions"] == 0,
+              f"{model}: {s['reserved_bytes']} bytes are still held")
+        check(s["cached_bytes"] + s["free_bytes"] == s["pool_bytes"],
+              f"{model}: {s['cached_bytes']} + {s['free_bytes']} bytes are not {s['pool_bytes']}")
+        check(s["cached_blocks"] + s["free_blocks"] == s["total_blocks"],
+              f"{model}: {s['cached_blocks']} + {s['free_blocks']} blocks are not "
+              f"{s['total_blocks']}")
+        ended = s["finished"] + s["cancelled"] + s["failed"]
+        # Refused after they were accepted, that is: for the time that they waited.
+        late = s["accepted"] - ended
+        check(0 <= late <= s["refused"],
+              f"{model}: {s['accepted']} requests were accepted, {ended} ended, {s['refused']} were "
+              "refused")
+        check(s["failed"] == 0, f"{model}: {s['failed']} requests failed")
+
+
+def total(stats, field):
+    return sum(model[field] for model in stats.values())
+
+
+def slope(points):
+    """Of the line of least squares through (x, y)."""
+    n = len(points)
+    mean_x = sum(x for x, _ in points) / n
+    mean_y = sum(y for _, y in points) / n
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0

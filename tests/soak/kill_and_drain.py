@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Ends a loaded server over and over: by SIGTERM, which may cut off nothing, and by SIGKILL, after
+which the next one must serve.
+
+    tests/soak/kill_and_drain.py [--long] [--rounds N]
+
+SIGTERM: every stream that was admitted ends with its completion, every other call with UNAVAILABLE
+(or with CANCELLED by gRPC 1.51, before any message), the server's log says the same, and it exits
+with 0. SIGKILL: a client process that stays and one that is new are served by the next server on
+the same port.
+"""
+
+import random
+import re
+import time
+
+from harness import (Bench, CANCELLED, MODELS, RESOURCE_EXHAUSTED, Server, Site, UNAVAILABLE, check,
+                     errors_by_code, first_errors, parse_arguments, run_checked, total, wait_for)
+
+LOAD = {"concurrency": 24, "connections": 4, "prompt_tokens": "1:60", "output_tokens": "1:120"}
+ENDS = re.compile(r"request \S+ of \S+ on \S+: ([^;\n]+)")
+
+
+def start_load(server, draw, **flags):
+    return [Bench(server, "crowd", model, duration=600, seed=draw.randrange(1 << 32),
+                  **{**LOAD, **flags}) for model in MODELS]
+
+
+def at_random_moment(server, draw):
+    wait_for(lambda: all(m["accepted"] > 0 for m in server.stats().values()), "the load's start")
+    time.sleep(draw.uniform(0, 1))
+
+
+def terminate(site, draw):
+    """(streams that ended well, calls that were refused) of one round."""
+    with Server(site, "--kv-cache-bytes", "8MiB", "--drain-timeout", "120") as server:
+        load = start_load(server, draw)
+        at_random_moment(server, draw)
+        check(server.end() == 0, f"the server did not end well: {server.log()}")
+        completed = refused = 0
+        for bench in load:
+            bench.interrupt()
+            results = bench.results()
+            counts = results["requests"]
+            check(counts["truncated"] == 0,
+                  f"{counts['truncated']} truncated streams: {first_errors(results)}")
+            check(set(errors_by_code(results)) <= {UNAVAILABLE, CANCELLED}, first_errors(results))
+            check(counts["interrupted"] == 0 or counts["completed"] + counts["failed"] > 0,
+                  "a client saw nothing of the end")
+            completed += counts["completed"]
+            refused += counts["failed"]
+        ends = ENDS.findall(server.log())
+        check(set(ends) <= {"length"}, f"the log says: {sorted(set(ends))}")
+        check(len(ends) == completed,
+              f"{len(ends)} requests ended at the server, {completed} at the clients")
+        return completed, refused
+
+
+def kill(site, draw, rounds):
+    """How many requests the servers finished that followed one that was killed."""
+    server = Server(site, "--kv-cache-bytes", "8MiB")
+    port = server.port
+    staying = start_load(server, draw)
+    finished = 0
+    try:
+        for _ in range(rounds):
+            at_random_moment(server, draw)
+            server.process.kill()
+            server.process.wait()
+            server = Server(site, "--kv-cache-bytes", "8MiB", port=port)
+            # The clients that stay, and one that is new.
+            wait_for(lambda s=server: all(m["finished"] > 0 for m in s.stats().values()),
+                     "the clients' return", 120)
+            output, error = server.client("crowd", "generate", "-n", "5", "--model", "mla",
+                                          "ROMEO:").communicate(timeout=120)
+            check(output, f"a new client is not served: {error}")
+            finished += total(server.stats(), "finished")
+        for bench in staying:
+            bench.interrupt()
+        for bench in staying:
+            codes = set(errors_by_code(bench.results()))
+            check(codes <= {UNAVAILABLE, CANCELLED, RESOURCE_EXHAUSTED},
+                  f"errors of the codes {codes}")
+        server.await_idle()
+        check(server.end() == 0, "the last server did not end well")
+    finally:
+        server.__exit__()
+    return finished
+
+
+def run(options):
+    draw = random.Random(options.seed)
+    with Site(options.bin, ["crowd"]) as site:
+        completed = refused = 0
+        for _ in range(options.rounds):
+            more_completed, more_refused = terminate(site, draw)
+            completed += more_completed
+            refused += more_refused
+        finished = kill(site, draw, options.rounds)
+        return (f"{options.rounds} SIGTERM: {completed} streams ended with their completion, 0 "
+                f"truncated, {refused} calls refused (UNAVAILABLE, or CANCELLED before any "
+                f"message); {options.rounds} SIGKILL: each next server served, {finished} requests "
+                "in all")
+
+
+def main():
+    options = parse_arguments(__doc__, rounds=(3, 50, "of each signal"),
+                              seed=(0, 1, "of the moments"))
+    run_checked("kill and drain", lambda: run(options))
+
+
+if __name__ == "__main__":
+    main()

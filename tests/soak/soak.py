@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Loads a server of three models over TLS with client processes that misbehave in every way that
+clients do, and checks that nothing is left of them.
+
+    tests/soak/soak.py [--long] [--requests N] [--minutes M]
+
+Of all requests 30% are cancelled: half while they queue or their prompt is computed, half after
+some of their tokens, the last among them. Of the client processes four in nine have random
+deadlines, one in nine has readers that stop for a while, and one in ten is killed. At the end the caches hold
+nothing, every request that was accepted has ended once, descriptors and threads are as many as
+after the warm-up, and every client has ended by itself.
+"""
+
+import random
+import threading
+import time
+
+from harness import (Bench, Lost, RESOURCE_EXHAUSTED, Server, Site, check, check_pools,
+                     errors_by_code, first_errors, parse_arguments, run_checked, slope, total,
+                     wait_for, MODELS)
+
+CLIENTS = 4  # processes at a time
+CONCURRENCY = 24
+# What the slope of memory may be, in MB for 100,000 requests, where enough were sent to tell.
+MAX_SLOPE = 10.0
+ENOUGH_FOR_SLOPE = 100_000
+
+
+class Client(threading.Thread):
+    """One place among the clients: one process after another until the load is done."""
+
+    def __init__(self, load, number):
+        super().__init__(daemon=True)
+        self.load, self.number = load, number
+        self.start()
+
+    def run(self):
+        draw = random.Random(self.number)
+        try:
+            while not self.load.done():
+                self.process(draw)
+        except Exception as error:  # pylint: disable=broad-except
+            self.load.failures.append(error)
+
+    def process(self, draw):
+        kind = draw.choices(["plain", "deadlines", "stalls"], weights=[4, 4, 1])[0]
+        flags = {"requests": self.load.requests_each, "concurrency": CONCURRENCY,
+                 "prompt_tokens": "1:48", "output_tokens": "1:16", "cancel_ratio": 0.3,
+                 "shared_prefix_tokens": 32, "prefixes": 8, "connections": 2,
+                 "seed": draw.randrange(1 << 32)}
+        if kind == "deadlines":
+            flags["deadline"] = "1:400"
+        elif kind == "stalls":
+            # Long enough to fill the window of a client that takes nothing; some stop for longer
+            # than they may.
+            flags |= {"stall_ratio": 0.2, "stall": draw.choice([0.2, 2.5]), "output_tokens": "1:200",
+                      "requests": self.load.requests_each // 8}
+        killed = draw.random() < 0.1
+        bench = Bench(self.load.server, f"client-{self.number}", draw.choice(MODELS), **flags)
+        if killed:
+            time.sleep(draw.uniform(0.2, 2))
+            bench.kill()
+            self.load.add(killed, {})
+            return
+        results = bench.results(timeout=600)
+        counts = results["requests"]
+        ends = ["completed", "cancelled", "expired", "failed", "interrupted"]
+        check(counts["started"] == sum(counts[end] for end in ends),
+              f"of {counts['started']} requests of a client not each ended once: {counts}")
+        check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED},
+              f"a client's errors: {first_errors(results)}")
+        check(kind == "stalls" or counts["truncated"] == 0,
+              f"{counts['truncated']} truncated streams of clients that read: "
+              f"{first_errors(results)}")
+        self.load.add(killed, counts)
+
+
+class Load:
+    def __init__(self, server, requests, requests_each, minutes):
+        self.end = time.monotonic() + 60 * minutes
+        self.server, self.requests, self.requests_each = server, requests, requests_each
+        self.accepted = 0
+        self.failures = []
+        self.lock = threading.Lock()
+        self.processes = self.killed = 0
+        self.counts = {}
+
+    def done(self):
+        return (self.accepted >= self.requests or time.monotonic() >= self.end or
+                bool(self.failures))
+
+    def add(self, killed, counts):
+        with self.lock:
+            self.processes += 1
+            self.killed += killed
+            for name, count in counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+
+    def run(self, progress):
+        """Returns (requests so far, megabytes) over time."""
+        before = total(self.server.stats(), "accepted")
+        clients = [Client(self, number) for number in range(CLIENTS)]
+        memory = []
+        while any(client.is_alive() for client in clients):
+            time.sleep(2 if self.requests > 20_000 else 0.2)
+            self.accepted = total(self.server.stats(), "accepted") - before
+            memory.append((self.accepted, self.server.megabytes()))
+            progress(self, memory)
+        for failure in self.failures:
+            raise failure
+        return memory
+
+
+def at_rest(server):
+    """(descriptors, threads) once all connections are closed."""
+    server.await_idle()
+    last = None
+    for _ in range(50):
+        now = (server.descriptors(), server.threads())
+        if now == last:
+            return now
+        last = now
+        time.sleep(1)
+    raise Lost("descriptors and threads keep changing")
+
+
+def soak(options):
+    names = [f"client-{number}" for number in range(CLIENTS)]
+    with Site(options.bin, names) as site, \
+            Server(site, "--kv-cache-bytes", "6MiB", "--max-running", "16", "--queue-timeout", "2",
+                   "--stall-timeout", "1") as server:
+        shown = [time.monotonic()]
+
+        def progress(load, memory):
+            if options.long and time.monotonic() - shown[0] >= 60:
+                shown[0] = time.monotonic()
+                print(f"soak: {load.accepted} requests, {load.processes} client processes, "
+                      f"{memory[-1][1]:.0f} MB", flush=True)
+
+        each = 2000 if options.long else 200
+        warm_up = max(options.requests // 40, 400)
+        Load(server, warm_up, each, options.minutes / 4).run(progress)
+        descriptors, threads = at_rest(server)
+        began = time.monotonic()
+        load = Load(server, options.requests, each, options.minutes)
+        memory = load.run(progress)
+        seconds = time.monotonic() - began
+        stats = server.await_idle()
+        check_pools(stats)
+        late = total(stats, "accepted") - sum(
+            total(stats, end) for end in ("finished", "cancelled", "failed"))
+        check(late == total(stats, "refused"),
+              f"{late} requests have no end, of which {total(stats, 'refused')} waited too long")
+        # gRPC keeps threads of its pool for a while.
+        wait_for(lambda: server.descriptors() <= descriptors,
+                 f"{descriptors} descriptors (there are {server.descriptors()})")
+        wait_for(lambda: server.threads() <= threads + 2,
+                 f"{threads} threads (there are {server.threads()})")
+        rise = slope(memory) * 100_000
+        if load.accepted >= ENOUGH_FOR_SLOPE:
+            check(rise <= MAX_SLOPE, f"memory grows by {rise:.1f} MB in 100,000 requests")
+        line = (f"{load.accepted} requests accepted ({load.accepted / seconds:.0f}/s) of "
+                f"{load.processes} client processes, {load.killed} of them killed; server: "
+                f"{total(stats, 'finished')} finished, {total(stats, 'cancelled')} cancelled, "
+                f"{late} waited too long, {total(stats, 'preemptions')} preemptions; clients saw: "
+                f"{load.counts.get('completed', 0)} completed, "
+                f"{load.counts.get('cancelled', 0)} cancelled, "
+                f"{load.counts.get('expired', 0)} expired, {load.counts.get('failed', 0)} refused "
+                f"or cut off ({load.counts.get('truncated', 0)} as they did not read); held at the "
+                f"end: 0 bytes; descriptors {descriptors} -> {server.descriptors()}, threads "
+                f"{threads} -> {server.threads()}; memory {memory[0][1]:.0f} -> "
+                f"{memory[-1][1]:.0f} MB, {rise:+.2f} MB in 100,000 requests")
+        check(server.end() == 0, "the server did not end well")
+        return line
+
+
+def main():
+    options = parse_arguments(__doc__, requests=(4000, 1_000_000, "requests to be accepted"),
+                              minutes=(0.5, 120.0, "after which no more are sent"))
+    run_checked("soak", lambda: soak(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""1,000 streams at once over 10 connections, and 1,000 readers that stop reading: what another
+client, with a token of its own, feels of them, and what they cost.
+
+    tests/soak/streams.py [--long] [--streams N]
+
+The streams: as many as --max-running says are computed, the others wait. The victim's time between
+tokens is compared with what it is beside that many streams alone, and given for a victim that is
+alone, too. The readers: each has had its whole reply computed and takes nothing of it; the victim
+is compared with one that is alone. At the end every stream was served or given up, the caches hold
+nothing, and every client has ended by itself.
+"""
+
+import statistics
+
+from harness import (Bench, RESOURCE_EXHAUSTED, Server, Site, check, check_pools, errors_by_code,
+                     first_errors, parse_arguments, run_checked, wait_for)
+
+MODEL = "mla"
+CONNECTIONS = 10
+RUNNING = 64  # --max-running's default
+MAX_RATIO = 1.5
+ROUNDS = 3
+# A reader that stalls may cost its buffers at gRPC (a window of 1 KiB, a message) and its call.
+MAX_STALLED_KILOBYTES = 128
+
+
+def victim(server, seconds):
+    """Milliseconds between two tokens that 99% keep."""
+    bench = Bench(server, "victim", MODEL, duration=seconds, prompt_tokens=16, output_tokens=200)
+    results = bench.results(timeout=600)
+    check(not results["errors"], f"the victim's errors: {first_errors(results)}")
+    check(results["tokens"]["generated"] > 0, "the victim got nothing")
+    return results["seconds_between_tokens"]["p99"] * 1000
+
+
+def live(server):
+    stats = server.stats()[MODEL]
+    return stats["running_sequences"] + stats["waiting_sequences"]
+
+
+def beside(server, count, connections, seconds):
+    """The victim's figure while others keep so many streams live."""
+    crowd = Bench(server, "crowd", MODEL, duration=3600, concurrency=count, connections=connections,
+                  prompt_tokens=16, output_tokens=200)
+    # Some are between the end of one and the start of the next.
+    wait_for(lambda: live(server) >= 0.9 * count, "the streams' start", 300)
+    figure = victim(server, seconds)
+    crowd.interrupt()
+    results = crowd.results(timeout=600)
+    check(not results["errors"], f"the streams' errors: {first_errors(results)}")
+    server.await_idle()
+    return figure
+
+
+def streams(site, options):
+    with Server(site, "--max-client-requests", "0", "--kv-cache-bytes", "64MiB",
+                models=[MODEL]) as server:
+        victim(server, 1)  # pages and caches
+        alone = victim(server, options.seconds)
+        before, during = [], []
+        for _ in range(ROUNDS):  # what else the machine does changes
+            before.append(beside(server, RUNNING, 1, options.seconds))
+            during.append(beside(server, options.streams, CONNECTIONS, options.seconds))
+        before, during = statistics.median(before), statistics.median(during)
+        results = Bench(server, "crowd", MODEL, requests=2 * options.streams,
+                        concurrency=options.streams, connections=CONNECTIONS, prompt_tokens=16,
+                        output_tokens=200).results(timeout=1200)
+        completed = results["requests"]["completed"]
+        check(completed == 2 * options.streams,
+              f"of {2 * options.streams} streams {completed} completed: {first_errors(results)}")
+        check_pools(server.await_idle())
+        check(server.end() == 0, "the server did not end well")
+    line = (f"{options.streams} streams at once over {CONNECTIONS} connections, {completed} of "
+            f"{completed} completed; the victim's inter-token p99: alone "
+            f"{alone:.1f} ms, beside {RUNNING} {before:.1f} ms, beside {options.streams} "
+            f"{during:.1f} ms ({during / before:.2f} times)")
+    return line, during / before
+
+
+def readers(site, options):
+    # The first is given up no sooner than all are computed and the victim is measured.
+    stall_timeout = 30 + 6 * options.seconds
+    with Server(site, "--max-client-requests", str(options.streams), "--kv-cache-bytes", "64MiB",
+                "--stall-timeout", str(stall_timeout), models=[MODEL]) as server:
+        victim(server, 1)
+        before = statistics.median(victim(server, options.seconds) for _ in range(ROUNDS))
+        memory_before = server.megabytes()
+        crowd = Bench(server, "crowd", MODEL, requests=options.streams,
+                      concurrency=options.streams, connections=CONNECTIONS, prompt_tokens=4,
+                      output_tokens=400, stall_ratio=1, stall=600)
+        wait_for(lambda: server.stats()[MODEL]["accepted"] >= options.streams, "the streams' start",
+                 300)
+        server.await_idle()  # all is computed; what was not taken waits for its reader
+        memory = server.megabytes()
+        refused = one_more(server)
+        during = statistics.median(victim(server, options.seconds) for _ in range(ROUNDS))
+        check(one_more(server), "the streams did not last until the victim was measured")
+        wait_for(lambda: not one_more(server), "the end of streams that nobody reads",
+                 3 * stall_timeout + 60)
+        memory_after = server.megabytes()
+        crowd.interrupt()
+        counts = crowd.results(timeout=600)["requests"]
+        check_pools(server.await_idle())
+        check(server.end() == 0, "the server did not end well")
+    each = (memory - memory_before) * 1024 / options.streams
+    line = (f"{options.streams} readers that stopped: the victim's inter-token p99 {before:.1f} ms "
+            f"before, {during:.1f} ms beside them ({during / before:.2f} times); memory "
+            f"{memory_before:.0f} MB before, {memory:.0f} MB with all of them ({each:.0f} KiB "
+            f"each), {memory_after:.0f} MB after they were given up; clients: {counts}; refused "
+            f"one more: {refused}")
+    check(each <= MAX_STALLED_KILOBYTES, f"a stalled stream costs {each:.0f} KiB")
+    return line, during / before
+
+
+def one_more(server):
+    """Whether another request of the crowd's is refused, as all its places are taken."""
+    results = Bench(server, "crowd", MODEL, requests=1, prompt_tokens=1, output_tokens=1).results()
+    check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED}, first_errors(results))
+    return bool(results["errors"])
+
+
+def run(options):
+    with Site(options.bin, ["crowd", "victim"]) as site:
+        parts = [streams(site, options), readers(site, options)]
+        for line, _ in parts:
+            print(f"streams: {line}", flush=True)
+        slowest = max(ratio for _, ratio in parts)
+        # Short runs are of few tokens, on whatever machine.
+        check(not options.long or slowest <= MAX_RATIO,
+              f"the victim's inter-token p99 grew {slowest:.2f} times; allowed: {MAX_RATIO}")
+        return f"at most {slowest:.2f} times the inter-token p99"
+
+
+def main():
+    options = parse_arguments(__doc__, streams=(200, 1000, "streams, and readers"),
+                              seconds=(2.0, 10.0, "for which the victim is measured each time"))
+    run_checked("streams", lambda: run(options))
+
+
+if __name__ == "__main__":
+    main()
