@@ -25,7 +25,8 @@ Result<uint64_t> PageTokens::Read(std::string_view query, std::string_view token
     const auto [last, code] = std::from_chars(token.data() + kHashDigits, end, position, 16);
     if (code == std::errc() && last == end && Make(query, position) == token) return position;
   }
-  return InvalidArgument("page_token", Quote(token) + " is not one this server gave for this query");
+  return InvalidArgument("page_token",
+                         Quote(token) + " is not one this server gave for this query");
 }
 
 }  // namespace triptych

@@ -10,7 +10,8 @@
 namespace triptych {
 
 std::string RequestSummary::Text() const {
-  const std::string head = fmt::format("request {} of {} on {}: {}", id, Printable(client), model, end);
+  const std::string head =
+      fmt::format("request {} of {} on {}: {}", id, Printable(client), model, end);
   if (refused) return head;
   const auto ms = [](std::chrono::nanoseconds time) {
     return std::chrono::duration<double, std::milli>(time).count();

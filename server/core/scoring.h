@@ -55,8 +55,7 @@ class Scoring final : public std::enable_shared_from_this<Scoring> {
 
   // What the engine says of an input.
   void OnScheduled() TRIPTYCH_EXCLUDES(mutex_);
-  void OnDone(size_t input, InputScore score, std::optional<Error> error)
-      TRIPTYCH_EXCLUDES(mutex_);
+  void OnDone(size_t input, InputScore score, std::optional<Error> error) TRIPTYCH_EXCLUDES(mutex_);
   void CancelAll();
 
   const ServedModel& model_;
