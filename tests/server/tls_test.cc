@@ -5,8 +5,8 @@
 #include "server/grpc/tls_credentials.h"
 #include "tests/server/any_method.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/certificates.h"
 #include "tests/server/test_server.h"
+#include "tests/support/certificates.h"
 
 namespace triptych {
 namespace {
@@ -16,8 +16,8 @@ using testing::HasSubstr;
 
 constexpr const char* kMethod = "/triptych.v1.ModelService/ListModels";
 
-std::shared_ptr<grpc::ChannelCredentials> Trusting(const TestAuthority& authority,
-                                                   const CertificateAndKey& own = {}) {
+std::shared_ptr<grpc::ChannelCredentials> Trusting(const CertificateAuthority& authority,
+                                                   const Identity& own = {}) {
   return grpc::SslCredentials({.pem_root_certs = authority.certificate(),
                                .pem_private_key = own.key,
                                .pem_cert_chain = own.certificate});
@@ -32,16 +32,16 @@ class TlsTest : public testing::Test {
     std::ofstream(beside) << text;
     std::filesystem::rename(beside, file);
   }
-  void Install(const CertificateAndKey& own) const {
+  void Install(const Identity& own) const {
     Replace(tls_.certificate, own.certificate);
     Replace(tls_.key, own.key);
   }
-  void Authenticate(const TestAuthority& clients) {
+  void Authenticate(const CertificateAuthority& clients) {
     tls_.client_authority = directory_.path() / "clients.crt";
     Replace(*tls_.client_authority, clients.certificate());
   }
 
-  TestServerOptions Options(const CertificateAndKey& client = {}) const {
+  TestServerOptions Options(const Identity& client = {}) const {
     TestServerOptions options{.models = {EndlessModel()}};
     options.transport.tls = tls_;
     options.credentials = Trusting(authority_, client);
@@ -65,7 +65,7 @@ class TlsTest : public testing::Test {
   }
 
   const TempDir directory_;
-  const TestAuthority authority_;
+  const CertificateAuthority authority_;
   TlsOptions tls_{.certificate = directory_.path() / "server.crt",
                   .key = directory_.path() / "server.key",
                   .client_authority = {}};
@@ -73,7 +73,7 @@ class TlsTest : public testing::Test {
 
 TEST_F(TlsTest, EveryMethodTakesTlsOfAKnownAuthority) {
   const TestServer server(Options());
-  const TestAuthority other;
+  const CertificateAuthority other;
   const auto known = OwnConnection(server.address(), Trusting(authority_));
   for (const std::string& method : ListMethods(known)) {
     SCOPED_TRACE(method);
@@ -84,13 +84,13 @@ TEST_F(TlsTest, EveryMethodTakesTlsOfAKnownAuthority) {
 }
 
 TEST_F(TlsTest, EveryMethodTakesAClientsCertificate) {
-  const TestAuthority clients, others;
+  const CertificateAuthority clients, others;
   Authenticate(clients);
   const TestServer server(Options(clients.Issue("a client")));
   const auto known = OwnConnection(server.address(), Trusting(authority_, clients.Issue("b")));
   const auto none = Trusting(authority_);
   const auto unknown = Trusting(authority_, others.Issue("a client"));
-  const auto expired = Trusting(authority_, clients.Issue("a client", -std::chrono::hours(1)));
+  const auto expired = Trusting(authority_, clients.Issue("a client", "IP:127.0.0.1", /*days=*/0));
   for (const std::string& method : ListMethods(known)) {
     SCOPED_TRACE(method);
     EXPECT_NE(CallWithNothing(known, method).error_code(), StatusCode::UNAVAILABLE);
@@ -114,7 +114,7 @@ TEST_F(TlsTest, ATokenIsAskedForAsWell) {
 }
 
 TEST_F(TlsTest, AServersExpiredCertificateIsNotTrusted) {
-  Install(authority_.Issue("server", -std::chrono::hours(1)));
+  Install(authority_.Issue("server", "IP:127.0.0.1", /*days=*/0));
   const TestServer server(Options());
   EXPECT_EQ(Try(server, Trusting(authority_)), StatusCode::UNAVAILABLE);
 }
@@ -126,8 +126,8 @@ TEST_F(TlsTest, CertificatesAreReadAnewAndStreamsGoOn) {
   ASSERT_TRUE(stream.Read());
 
   // One file of the two, then what is cut off, and then none: the ones before stay in use.
-  const TestAuthority next;
-  const CertificateAndKey renewed = next.Issue("server");
+  const CertificateAuthority next;
+  const Identity renewed = next.Issue("server");
   Replace(tls_.certificate, renewed.certificate);
   EXPECT_EQ(Try(server, Trusting(next)), StatusCode::UNAVAILABLE);
   EXPECT_EQ(Try(server, Trusting(authority_)), StatusCode::OK);
@@ -150,7 +150,7 @@ TEST_F(TlsTest, CertificatesAreReadAnewAndStreamsGoOn) {
 }
 
 TEST_F(TlsTest, TheAuthorityOfClientsIsReadAnew) {
-  const TestAuthority before, after;
+  const CertificateAuthority before, after;
   Authenticate(before);
   const TestServer server(Options(before.Issue("a client")));
   const auto old_client = Trusting(authority_, before.Issue("old"));
@@ -165,7 +165,7 @@ TEST_F(TlsTest, TheAuthorityOfClientsIsReadAnew) {
 TEST_F(TlsTest, FilesThatDoNotServeAreRefusedAtStart) {
   EXPECT_EQ(StartError(), "");
   const std::string certificate = tls_.certificate, key = tls_.key;
-  const CertificateAndKey own = authority_.Issue("server");
+  const Identity own = authority_.Issue("server");
   Install({own.certificate, authority_.Issue("another").key});
   EXPECT_EQ(StartError(), key + ": is not the key of the certificate in " + certificate);
   Install({own.certificate, "none"});

@@ -1,3 +1,4 @@
+// Certificates for tests, made when they are needed.
 #ifndef TRIPTYCH_TESTS_SUPPORT_CERTIFICATES_H_
 #define TRIPTYCH_TESTS_SUPPORT_CERTIFICATES_H_
 
@@ -18,15 +19,16 @@ struct Identity {
 // An authority of its own, made for one test, with keys that nothing else has.
 class CertificateAuthority {
  public:
-  explicit CertificateAuthority(const std::string& name);
+  explicit CertificateAuthority(const std::string& name = "authority");
 
   // What clients are given as --ca.
   const std::string& certificate() const { return certificate_; }
 
-  // A certificate for `name`, its common name, and for `alternatives`:
-  // "DNS:localhost,IP:127.0.0.1". Valid from yesterday for `days` days; 0: no longer since a moment
-  // ago.
-  Identity Issue(const std::string& name, const std::string& alternatives, int days = 2) const;
+  // A certificate for `name`, its common name, and for `alternatives`. Valid from yesterday until
+  // `days` days from now; 0: no longer since a moment ago.
+  Identity Issue(const std::string& name,
+                 const std::string& alternatives = "DNS:localhost,IP:127.0.0.1",
+                 int days = 2) const;
 
  private:
   std::shared_ptr<EVP_PKEY> key_;
