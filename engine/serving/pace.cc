@@ -14,15 +14,19 @@ void Pace::MovingMedian::Add(Duration newest) {
   value_ = *middle;
 }
 
+Pace::Duration Pace::Longest() const { return std::max(max_slowdown_ * decode_.value(), kUnfelt); }
+
 int64_t Pace::PromptRows(int64_t decode_rows, Duration others, int64_t least) const {
   const bool generates = decode_rows > 0;
   if ((!generates && others.count() == 0) || std::isinf(max_slowdown_)) return kUnlimited;
   if (generates && (debt_.count() > 0 || mixed_steps_ >= kStepsBetweenMeasurements)) return 0;
-  Duration spare = (max_slowdown_ - 1) * decode_.value();
-  if (!generates) spare = others;
-  if (generates && others.count() > 0) spare = std::min(spare, others);
+  Duration spare = Longest() - decode_.value();
+  if (others.count() > 0) {
+    others = std::max(others, kUnfelt);
+    spare = generates ? std::min(spare, others) : others;
+  }
   const Duration row = row_.value();
-  if (spare.count() == 0 || row.count() == 0) return std::max(least, rows_);
+  if (row.count() == 0) return std::max(least, rows_);
   const double rows = std::min(spare / row, 2.0 * static_cast<double>(rows_));
   return std::max(least, static_cast<int64_t>(rows));
 }
@@ -30,7 +34,7 @@ int64_t Pace::PromptRows(int64_t decode_rows, Duration others, int64_t least) co
 void Pace::Record(int64_t decode_rows, int64_t prompt_rows, Duration took) {
   if (prompt_rows == 0) {
     decode_.Add(took);
-    debt_ = std::max(debt_ - (max_slowdown_ - 1) * decode_.value(), Duration(0));
+    debt_ = std::max(debt_ - (Longest() - decode_.value()), Duration(0));
     mixed_steps_ = 0;
     return;
   }
@@ -42,7 +46,7 @@ void Pace::Record(int64_t decode_rows, int64_t prompt_rows, Duration took) {
     ++mixed_steps_;
     // Nothing is owed for a step during which the machine did something else.
     const Duration owed = std::min(took, decode_.value() + rows * row_.value());
-    debt_ = std::max(debt_ + owed - max_slowdown_ * decode_.value(), Duration(0));
+    debt_ = std::max(debt_ + owed - Longest(), Duration(0));
   } else {
     debt_ = Duration(0);
   }

@@ -12,15 +12,19 @@ namespace triptych {
 
 // Learns from the steps' times what a step takes that only generates, and what each row of a prompt
 // adds, and says how many such rows a step may have so that it takes at most `max_slowdown` times
-// as long as it would without them. Where the least number of rows takes longer than that, steps
-// without prompts follow until the steps together have taken no longer: whoever generates always
-// does so at 1 / max_slowdown of the rate or more. Not thread-safe; without a clock of its own.
+// as long as it would without them, or kUnfelt. Where the least number of rows takes longer than
+// that, steps without prompts follow until the steps together have taken no longer: whoever
+// generates always does so at 1 / max_slowdown of the rate or more, or at 1 / kUnfelt. Not
+// thread-safe; without a clock of its own.
 class Pace {
  public:
   using Duration = std::chrono::duration<double>;
 
   // Twice as long is the goal for the slowest in a hundred.
   static constexpr double kDefaultMaxSlowdown = 1.8;
+  // Steps up to so long are not held back: 200 tokens a second are faster than anybody reads, and
+  // prompts in crumbs take several times as long.
+  static constexpr Duration kUnfelt = std::chrono::milliseconds(5);
   // Of so many steps with prompts one goes without, to learn anew what that takes.
   static constexpr int64_t kStepsBetweenMeasurements = 32;
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -40,6 +44,9 @@ class Pace {
   Duration decode_step() const { return decode_.value(); }
 
  private:
+  // How long a step may take beside those who generate.
+  Duration Longest() const;
+
   // The median of the last few, so that a step during which the machine did something else counts
   // for nothing; zero before the first.
   class MovingMedian {

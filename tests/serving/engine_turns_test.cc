@@ -98,13 +98,13 @@ TEST_F(EngineTurnsTest, WakesOnceForTasksAndRunsThemInOrder) {
 
 TEST_F(EngineTurnsTest, ALongPromptOfOneEngineKeepsThoseOfAnotherAtTheirPace) {
   // A step of the prompt's engine takes as long as it has rows.
-  Engine& decoding = Add(std::chrono::microseconds(100));
+  Engine& decoding = Add(std::chrono::milliseconds(10));
   auto model =
       std::make_unique<FakeModel>(FakeModel::Shape{.max_positions = 30000, .blocks = 30000});
   std::vector<int64_t> rows;
   model->before_step = [&](const StepInput& step) {
     rows.push_back(std::ssize(step.ids));
-    now_ += std::chrono::microseconds(10) * step.ids.size();
+    now_ += std::chrono::milliseconds(1) * step.ids.size();
   };
   engines_.push_back(std::make_unique<Engine>(std::move(model), TestTokenizer(), EngineOptions(),
                                               [this] { return now_; }));

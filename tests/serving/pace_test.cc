@@ -45,6 +45,20 @@ TEST(PaceTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
   EXPECT_GT(total / 180, 1.7);  // one in 33 steps is without prompts
 }
 
+TEST(PaceTest, ShortStepsAreNotHeldBack) {
+  Pace pace;
+  constexpr Duration kShort = kDecode / 100;
+  for (int i = 0; i < 5; ++i) pace.Record(4, 0, kShort);
+  Duration took = kNobody;
+  for (int i = 0; i < 20; ++i) {
+    const int64_t rows = pace.PromptRows(4, kShort);
+    took = kShort + static_cast<double>(rows) * kRow;
+    pace.Record(4, rows, took);
+  }
+  EXPECT_LE(took, Pace::kUnfelt);
+  EXPECT_GT(took, 0.9 * Pace::kUnfelt);
+}
+
 TEST(PaceTest, MeasuresDecodingAnewFromTimeToTime) {
   Machine machine;
   machine.pace.Record(4, 0, kDecode);
@@ -111,8 +125,8 @@ TEST(PaceTest, AnInfiniteSlowdownNeverHoldsPromptsBack) {
 
 TEST(PaceTest, OthersThatWaitBoundItToo) {
   Machine machine;
-  for (int i = 0; i < 20; ++i) machine.Step(0, std::chrono::milliseconds(2));
-  EXPECT_EQ(machine.rows, 20);
+  for (int i = 0; i < 20; ++i) machine.Step(0, std::chrono::milliseconds(20));
+  EXPECT_EQ(machine.rows, 200);
 }
 
 }  // namespace
