@@ -104,7 +104,7 @@ def run(options):
 
 
 def main():
-    options = parse_arguments(__doc__, rounds=(3, 50, "of each signal"),
+    options = parse_arguments(__doc__, rounds=(2, 50, "of each signal"),
                               seed=(0, 1, "of the moments"))
     run_checked("kill and drain", lambda: run(options))
 

@@ -6,9 +6,9 @@ clients do, and checks that nothing is left of them.
 
 Of all requests 30% are cancelled: half while they queue or their prompt is computed, half after
 some of their tokens, the last among them. Of the client processes four in nine have random
-deadlines, one in nine has readers that stop for a while, and one in ten is killed. At the end the caches hold
-nothing, every request that was accepted has ended once, descriptors and threads are as many as
-after the warm-up, and every client has ended by itself.
+deadlines, one in nine has readers that stop for a while, and one in ten is killed. At the end the
+caches hold nothing, every request that was accepted has ended once, descriptors and threads are as
+many as after the warm-up, and every client has ended by itself.
 """
 
 import random
@@ -53,8 +53,8 @@ class Client(threading.Thread):
         elif kind == "stalls":
             # Long enough to fill the window of a client that takes nothing; some stop for longer
             # than they may.
-            flags |= {"stall_ratio": 0.2, "stall": draw.choice([0.2, 2.5]), "output_tokens": "1:200",
-                      "requests": self.load.requests_each // 8}
+            flags |= {"stall_ratio": 0.2, "stall": draw.choice([0.2, 2.5]),
+                      "output_tokens": "1:200", "requests": self.load.requests_each // 8}
         killed = draw.random() < 0.1
         bench = Bench(self.load.server, f"client-{self.number}", draw.choice(MODELS), **flags)
         if killed:
@@ -175,7 +175,7 @@ def soak(options):
 
 
 def main():
-    options = parse_arguments(__doc__, requests=(4000, 1_000_000, "requests to be accepted"),
+    options = parse_arguments(__doc__, requests=(2000, 1_000_000, "requests to be accepted"),
                               minutes=(0.5, 120.0, "after which no more are sent"))
     run_checked("soak", lambda: soak(options))
 
