@@ -71,7 +71,7 @@ class Site:
         self.directory = tempfile.TemporaryDirectory(prefix="triptych-soak-")
         self.programs = programs
         self.tokens = {}
-        self.clients = []
+        self.processes = []
         self._certify()
         lines = []
         everyone = {"operator": "admin", **{name: "inference,statistics" for name in clients}}
@@ -86,7 +86,7 @@ class Site:
         return self
 
     def __exit__(self, *_):
-        for process in self.clients:  # what is left if something was lost
+        for process in self.processes:  # what is left if something was lost
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -131,6 +131,7 @@ class Server:
         with open(self.log_file, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log,
                                             preexec_fn=within)
+        site.processes.append(self.process)
         self.address = None
         if await_start:
             self.await_start()
@@ -183,7 +184,7 @@ class Server:
         environment = {**os.environ, "TRIPTYCH_TOKEN": self.site.tokens[name]}
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
-        self.site.clients.append(process)
+        self.site.processes.append(process)
         return process
 
     def stats(self):
