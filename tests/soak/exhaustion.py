@@ -79,11 +79,11 @@ def cache(site, options):
         check_pools(server.await_idle())
         check(refused > 0, "nothing was refused")
         check(server.end() == 0, "the server did not end well")
+    asked = requests * len(MODELS)
     return (f"demand of {TIMES_THE_POOL} times the pool ({at_once} requests at once for "
-            f"{POOL_POSITIONS} positions): {requests * len(MODELS)} of "
-            f"{requests * len(MODELS)} completed with {preemptions} preemptions; with a queue of "
-            f"8: {completed} completed, {refused} refused with RESOURCE_EXHAUSTED, 0 cut off; all {requests * len(MODELS) + completed} "
-            "outputs as without load")
+            f"{POOL_POSITIONS} positions): {asked} of {asked} completed with {preemptions} "
+            f"preemptions; with a queue of 8: {completed} completed, {refused} refused with "
+            f"RESOURCE_EXHAUSTED, 0 cut off; all {asked + completed} outputs as without load")
 
 
 @contextlib.contextmanager
