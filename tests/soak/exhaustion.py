@@ -23,9 +23,11 @@ from harness import (Bench, MODELS, RESOURCE_EXHAUSTED, Server, Site, check, che
 
 GROUPS = "/sys/fs/cgroup/memory"
 LIMIT = 400 << 20  # bytes of the control group
-LENGTHS = {"prompt_tokens": "1:120", "output_tokens": "1:120"}
-MEAN_POSITIONS = 120
+LENGTHS = {"shared_prefix_tokens": 32, "prefixes": 4, "prompt_tokens": "1:88",
+           "output_tokens": "1:120"}
+MEAN_POSITIONS = 136
 TIMES_THE_POOL = 10
+POOL_POSITIONS = 512
 
 
 def outputs(site, server, model, requests, **flags):
@@ -48,29 +50,26 @@ def cache(site, options):
     requests = options.requests
     with Server(site, "--kv-cache-bytes", "192MiB", "--prefix-cache", "off") as server:
         alone = {model: outputs(site, server, model, requests)[1] for model in MODELS}
-        check(total(server.stats(), "preemptions") == 0, "there was load without load")
+        stats = server.stats()
+        check(total(stats, "preemptions") == 0, "there was load without load")
     for model in MODELS:
         check(len(alone[model]) == requests, f"{model}: not all completed without load")
-    pools = ["--kv-cache-bytes", "3MiB"]
-    with Server(site, *pools, "--max-client-requests", "0") as server:
-        stats = server.stats()
-        at_once = {}
+    pools = {model: POOL_POSITIONS * stats[model]["bytes_per_position"] for model in MODELS}
+    at_once = 1 + TIMES_THE_POOL * POOL_POSITIONS // MEAN_POSITIONS
+    with Server(site, pools=pools) as server:
         for model in MODELS:
-            positions = stats[model]["total_blocks"] * stats[model]["block_positions"]
-            at_once[model] = min(requests, 1 + TIMES_THE_POOL * positions // MEAN_POSITIONS)
-            results, loaded = outputs(site, server, model, requests, concurrency=at_once[model])
+            results, loaded = outputs(site, server, model, requests, concurrency=at_once)
             check(not results["errors"], f"{model}: {first_errors(results)}")
-            check(loaded == alone[model] or check_same(model, loaded, alone[model]),
-                  f"{model}: {len(loaded)} of {requests} completed")
+            check(len(loaded) == requests, f"{model}: {len(loaded)} of {requests} completed")
+            check_same(model, loaded, alone[model])
         preemptions = total(server.await_idle(), "preemptions")
         check_pools(server.stats())
         check(preemptions > 0, "nothing was preempted")
         check(server.end() == 0, "the server did not end well")
     refused = completed = 0
-    with Server(site, *pools, "--max-client-requests", "0", "--max-waiting", "8", "--queue-timeout",
-                "0.5") as server:
+    with Server(site, "--max-waiting", "8", "--queue-timeout", "0.5", pools=pools) as server:
         for model in MODELS:
-            results, loaded = outputs(site, server, model, requests, concurrency=at_once[model])
+            results, loaded = outputs(site, server, model, requests, concurrency=at_once)
             check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED}, first_errors(results))
             check(results["requests"]["truncated"] == 0,
                   f"{model}: {results['requests']['truncated']} streams were cut off")
@@ -80,11 +79,11 @@ def cache(site, options):
         check_pools(server.await_idle())
         check(refused > 0, "nothing was refused")
         check(server.end() == 0, "the server did not end well")
-    return (f"demand of {TIMES_THE_POOL} times the pool ({' + '.join(map(str, at_once.values()))} "
-            f"requests at once): {requests * len(MODELS)} of {requests * len(MODELS)} completed "
-            f"with {preemptions} preemptions; with a queue of 8: {completed} completed, {refused} "
-            f"refused with RESOURCE_EXHAUSTED, 0 cut off; all {requests * len(MODELS) + completed} "
-            "outputs as without load")
+    asked = requests * len(MODELS)
+    return (f"demand of {TIMES_THE_POOL} times the pool ({at_once} requests at once for "
+            f"{POOL_POSITIONS} positions): {asked} of {asked} completed with {preemptions} "
+            f"preemptions; with a queue of 8: {completed} completed, {refused} refused with "
+            f"RESOURCE_EXHAUSTED, 0 cut off; all {asked + completed} outputs as without load")
 
 
 @contextlib.contextmanager
@@ -174,7 +173,7 @@ def run(options):
 
 
 def main():
-    options = parse_arguments(__doc__, requests=(120, 2000, "requests to each model"))
+    options = parse_arguments(__doc__, requests=(60, 1000, "requests to each model"))
     run_checked("exhaustion", lambda: run(options))
 
 

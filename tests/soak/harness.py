@@ -71,10 +71,11 @@ class Site:
         self.directory = tempfile.TemporaryDirectory(prefix="triptych-soak-")
         self.programs = programs
         self.tokens = {}
-        self.clients = []
+        self.processes = []
         self._certify()
         lines = []
-        for name, scopes in [("operator", "admin"), *((c, "inference,statistics") for c in clients)]:
+        everyone = {"operator": "admin", **{name: "inference,statistics" for name in clients}}
+        for name, scopes in everyone.items():
             token = secrets.token_hex(32)
             self.tokens[name] = token
             lines.append(f"{name} {scopes} {hashlib.sha256(token.encode()).hexdigest()}\n")
@@ -85,7 +86,7 @@ class Site:
         return self
 
     def __exit__(self, *_):
-        for process in self.clients:  # what is left if something was lost
+        for process in self.processes:  # what is left if something was lost
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -114,19 +115,23 @@ class Site:
 
 
 class Server:
-    """`triptych-server` with the site's certificate and tokens; `within` runs before its exec."""
+    """`triptych-server` with the site's certificate and tokens. `pools` has the bytes of each
+    model's cache; `within` runs before its exec."""
 
-    def __init__(self, site, *arguments, models=MODELS, port=0, within=None, await_start=True):
+    def __init__(self, site, *arguments, models=MODELS, pools=None, port=0, within=None,
+                 await_start=True):
         self.site = site
         self.log_file = site.path(f"log-{secrets.token_hex(4)}")
         command = [site.program("triptych-server"), "--listen", f"127.0.0.1:{port}",
                    "--tls-cert", site.path("server.crt"), "--tls-key", site.path("server.key"),
                    "--tokens", site.path("tokens")]
         for model in models:
-            command += ["--model", f"{model}={ROOT}/models/shakespeare-{model}"]
+            pool = f",kv-cache-bytes={pools[model]}" if pools else ""
+            command += ["--model", f"{model}={ROOT}/models/shakespeare-{model}{pool}"]
         with open(self.log_file, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log,
                                             preexec_fn=within)
+        site.processes.append(self.process)
         self.address = None
         if await_start:
             self.await_start()
@@ -179,7 +184,7 @@ class Server:
         environment = {**os.environ, "TRIPTYCH_TOKEN": self.site.tokens[name]}
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
-        self.site.clients.append(process)
+        self.site.processes.append(process)
         return process
 
     def stats(self):
@@ -193,13 +198,13 @@ class Server:
         return {model["model"]: {**numbers(model), **numbers(model["requests"])}
                 for model in json.loads(output)["models"]}
 
-    def await_idle(self):
+    def await_idle(self, timeout=END_TIMEOUT):
         """The statistics once nothing runs or waits."""
         def idle():
             stats = self.stats()
             live = sum(m["running_sequences"] + m["waiting_sequences"] for m in stats.values())
             return stats if live == 0 else None
-        return wait_for(idle, "an idle server")
+        return wait_for(idle, "an idle server", timeout)
 
 
 class Bench:
@@ -251,8 +256,8 @@ def check_pools(stats):
         # Refused after they were accepted, that is: for the time that they waited.
         late = s["accepted"] - ended
         check(0 <= late <= s["refused"],
-              f"{model}: {s['accepted']} requests were accepted, {ended} ended, {s['refused']} were "
-              "refused")
+              f"{model}: {s['accepted']} requests were accepted, {ended} ended, {s['refused']} "
+              "were refused")
         check(s["failed"] == 0, f"{model}: {s['failed']} requests failed")
 
 

@@ -2,7 +2,7 @@
 """Ends a loaded server over and over: by SIGTERM, which may cut off nothing, and by SIGKILL, after
 which the next one must serve.
 
-    tests/soak/kill_and_drain.py [--long] [--rounds N]
+    tests/soak/kill_and_drain.py [--long] [--rounds N] [--minutes M]
 
 SIGTERM: every stream that was admitted ends with its completion, every other call with UNAVAILABLE
 (or with CANCELLED by gRPC 1.51, before any message), the server's log says the same, and it exits
@@ -57,13 +57,13 @@ def terminate(site, draw):
 
 
 def kill(site, draw, rounds):
-    """How many requests the servers finished that followed one that was killed."""
+    """(rounds, requests that the servers finished that followed one that was killed)."""
     server = Server(site, "--kv-cache-bytes", "8MiB")
     port = server.port
     staying = start_load(server, draw)
-    finished = 0
+    killed = finished = 0
     try:
-        for _ in range(rounds):
+        for _ in rounds:
             at_random_moment(server, draw)
             server.process.kill()
             server.process.wait()
@@ -75,6 +75,7 @@ def kill(site, draw, rounds):
                                           "ROMEO:").communicate(timeout=120)
             check(output, f"a new client is not served: {error}")
             finished += total(server.stats(), "finished")
+            killed += 1
         for bench in staying:
             bench.interrupt()
         for bench in staying:
@@ -85,26 +86,36 @@ def kill(site, draw, rounds):
         check(server.end() == 0, "the last server did not end well")
     finally:
         server.__exit__()
-    return finished
+    return killed, finished
+
+
+def rounds(options):
+    """As many as there are to be, or until half of the time is over."""
+    end = time.monotonic() + 30 * options.minutes
+    for number in range(options.rounds):
+        if number > 0 and time.monotonic() >= end:
+            return
+        yield number
 
 
 def run(options):
     draw = random.Random(options.seed)
     with Site(options.bin, ["crowd"]) as site:
-        completed = refused = 0
-        for _ in range(options.rounds):
+        terminated = completed = refused = 0
+        for _ in rounds(options):
             more_completed, more_refused = terminate(site, draw)
+            terminated += 1
             completed += more_completed
             refused += more_refused
-        finished = kill(site, draw, options.rounds)
-        return (f"{options.rounds} SIGTERM: {completed} streams ended with their completion, 0 "
+        killed, finished = kill(site, draw, rounds(options))
+        return (f"{terminated} SIGTERM: {completed} streams ended with their completion, 0 "
                 f"truncated, {refused} calls refused (UNAVAILABLE, or CANCELLED before any "
-                f"message); {options.rounds} SIGKILL: each next server served, {finished} requests "
-                "in all")
+                f"message); {killed} SIGKILL: each next server served, {finished} requests in all")
 
 
 def main():
-    options = parse_arguments(__doc__, rounds=(3, 50, "of each signal"),
+    options = parse_arguments(__doc__, rounds=(2, 50, "of each signal"),
+                              minutes=(1.0, 120.0, "after which no round begins"),
                               seed=(0, 1, "of the moments"))
     run_checked("kill and drain", lambda: run(options))
 

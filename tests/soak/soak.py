@@ -6,9 +6,9 @@ clients do, and checks that nothing is left of them.
 
 Of all requests 30% are cancelled: half while they queue or their prompt is computed, half after
 some of their tokens, the last among them. Of the client processes four in nine have random
-deadlines, one in nine has readers that stop for a while, and one in ten is killed. At the end the caches hold
-nothing, every request that was accepted has ended once, descriptors and threads are as many as
-after the warm-up, and every client has ended by itself.
+deadlines, one in nine has readers that stop for a while, and one in ten is killed. At the end the
+caches hold nothing, every request that was accepted has ended once, descriptors and threads are as
+many as after the warm-up, and every client has ended by itself.
 """
 
 import random
@@ -21,6 +21,7 @@ from harness import (Bench, Lost, RESOURCE_EXHAUSTED, Server, Site, check, check
 
 CLIENTS = 4  # processes at a time
 CONCURRENCY = 24
+STALL_TIMEOUT = 10  # seconds; more than a client that reads is ever late
 # What the slope of memory may be, in MB for 100,000 requests, where enough were sent to tell.
 MAX_SLOPE = 10.0
 ENOUGH_FOR_SLOPE = 100_000
@@ -51,10 +52,9 @@ class Client(threading.Thread):
         if kind == "deadlines":
             flags["deadline"] = "1:400"
         elif kind == "stalls":
-            # Long enough to fill the window of a client that takes nothing; some stop for longer
-            # than they may.
-            flags |= {"stall_ratio": 0.2, "stall": draw.choice([0.2, 2.5]), "output_tokens": "1:200",
-                      "requests": self.load.requests_each // 8}
+            # Outputs long enough to fill the window of a client that takes nothing.
+            flags |= {"stall_ratio": 0.2, "stall": draw.choice(self.load.stalls),
+                      "output_tokens": "1:200", "requests": self.load.requests_each // 8}
         killed = draw.random() < 0.1
         bench = Bench(self.load.server, f"client-{self.number}", draw.choice(MODELS), **flags)
         if killed:
@@ -69,16 +69,19 @@ class Client(threading.Thread):
               f"of {counts['started']} requests of a client not each ended once: {counts}")
         check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED},
               f"a client's errors: {first_errors(results)}")
-        check(kind == "stalls" or counts["truncated"] == 0,
+        check(counts["truncated"] == 0 or flags.get("stall", 0) > STALL_TIMEOUT,
               f"{counts['truncated']} truncated streams of clients that read: "
               f"{first_errors(results)}")
         self.load.add(killed, counts)
 
 
 class Load:
-    def __init__(self, server, requests, requests_each, minutes):
+    def __init__(self, server, options, requests, minutes):
         self.end = time.monotonic() + 60 * minutes
-        self.server, self.requests, self.requests_each = server, requests, requests_each
+        self.server, self.requests = server, requests
+        self.requests_each = 2000 if options.long else 200
+        # Seconds; a long run has some readers that stop for longer than they may.
+        self.stalls = [0.2, 2.5 * STALL_TIMEOUT] if options.long else [0.2]
         self.accepted = 0
         self.failures = []
         self.lock = threading.Lock()
@@ -128,7 +131,7 @@ def soak(options):
     names = [f"client-{number}" for number in range(CLIENTS)]
     with Site(options.bin, names) as site, \
             Server(site, "--kv-cache-bytes", "6MiB", "--max-running", "16", "--queue-timeout", "2",
-                   "--stall-timeout", "1") as server:
+                   "--stall-timeout", str(STALL_TIMEOUT)) as server:
         shown = [time.monotonic()]
 
         def progress(load, memory):
@@ -137,12 +140,11 @@ def soak(options):
                 print(f"soak: {load.accepted} requests, {load.processes} client processes, "
                       f"{memory[-1][1]:.0f} MB", flush=True)
 
-        each = 2000 if options.long else 200
         warm_up = max(options.requests // 40, 400)
-        Load(server, warm_up, each, options.minutes / 4).run(progress)
+        Load(server, options, warm_up, options.minutes / 4).run(progress)
         descriptors, threads = at_rest(server)
         began = time.monotonic()
-        load = Load(server, options.requests, each, options.minutes)
+        load = Load(server, options, options.requests, options.minutes)
         memory = load.run(progress)
         seconds = time.monotonic() - began
         stats = server.await_idle()
@@ -175,7 +177,7 @@ def soak(options):
 
 
 def main():
-    options = parse_arguments(__doc__, requests=(4000, 1_000_000, "requests to be accepted"),
+    options = parse_arguments(__doc__, requests=(2000, 1_000_000, "requests to be accepted"),
                               minutes=(0.5, 120.0, "after which no more are sent"))
     run_checked("soak", lambda: soak(options))
 

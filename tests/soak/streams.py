@@ -12,6 +12,7 @@ nothing, and every client has ended by itself.
 """
 
 import statistics
+import time
 
 from harness import (Bench, RESOURCE_EXHAUSTED, Server, Site, check, check_pools, errors_by_code,
                      first_errors, parse_arguments, run_checked, wait_for)
@@ -21,6 +22,7 @@ CONNECTIONS = 10
 RUNNING = 64  # --max-running's default
 MAX_RATIO = 1.5
 ROUNDS = 3
+STALL_TIMEOUT = 2  # seconds
 # A reader that stalls may cost its buffers at gRPC (a window of 1 KiB, a message) and its call.
 MAX_STALLED_KILOBYTES = 128
 
@@ -37,6 +39,10 @@ def victim(server, seconds):
 def live(server):
     stats = server.stats()[MODEL]
     return stats["running_sequences"] + stats["waiting_sequences"]
+
+
+def accepted(server):
+    return server.stats()[MODEL]["accepted"]
 
 
 def beside(server, count, connections, seconds):
@@ -78,38 +84,62 @@ def streams(site, options):
     return line, during / before
 
 
+def stall(server, count):
+    """A crowd that takes nothing more of its replies after their first message, and stays."""
+    return Bench(server, "crowd", MODEL, requests=count, concurrency=count,
+                 connections=CONNECTIONS, prompt_tokens=4, output_tokens=200, stall_ratio=1,
+                 stall=36000)
+
+
+def stalled_server(site, count, stall_timeout):
+    """One of which the crowd may have so many streams."""
+    return Server(site, "--max-client-requests", str(count), "--kv-cache-bytes", "64MiB",
+                  "--stall-timeout", str(stall_timeout), models=[MODEL])
+
+
 def readers(site, options):
-    # The first is given up no sooner than all are computed and the victim is measured.
-    stall_timeout = 30 + 6 * options.seconds
-    with Server(site, "--max-client-requests", str(options.streams), "--kv-cache-bytes", "64MiB",
-                "--stall-timeout", str(stall_timeout), models=[MODEL]) as server:
+    count = options.streams
+    with stalled_server(site, count, stall_timeout=36000) as server:
         victim(server, 1)
         before = statistics.median(victim(server, options.seconds) for _ in range(ROUNDS))
         memory_before = server.megabytes()
-        crowd = Bench(server, "crowd", MODEL, requests=options.streams,
-                      concurrency=options.streams, connections=CONNECTIONS, prompt_tokens=4,
-                      output_tokens=400, stall_ratio=1, stall=600)
-        wait_for(lambda: server.stats()[MODEL]["accepted"] >= options.streams, "the streams' start",
-                 300)
-        server.await_idle()  # all is computed; what was not taken waits for its reader
+        known = accepted(server)
+        crowd = stall(server, count)
+        wait_for(lambda: accepted(server) >= known + count, "the streams' start", 300)
+        server.await_idle(1200)  # all is computed; what was not taken waits for its reader
+        check(one_more(server), "the streams ended though nobody reads them")
         memory = server.megabytes()
-        refused = one_more(server)
         during = statistics.median(victim(server, options.seconds) for _ in range(ROUNDS))
         check(one_more(server), "the streams did not last until the victim was measured")
-        wait_for(lambda: not one_more(server), "the end of streams that nobody reads",
-                 3 * stall_timeout + 60)
-        memory_after = server.megabytes()
         crowd.interrupt()
         counts = crowd.results(timeout=600)["requests"]
+        check(counts["interrupted"] == count, f"the streams ended: {counts}")
+        wait_for(lambda: not one_more(server), "the end of streams whose client has gone")
+        memory_after = server.megabytes()
         check_pools(server.await_idle())
         check(server.end() == 0, "the server did not end well")
-    each = (memory - memory_before) * 1024 / options.streams
-    line = (f"{options.streams} readers that stopped: the victim's inter-token p99 {before:.1f} ms "
-            f"before, {during:.1f} ms beside them ({during / before:.2f} times); memory "
-            f"{memory_before:.0f} MB before, {memory:.0f} MB with all of them ({each:.0f} KiB "
-            f"each), {memory_after:.0f} MB after they were given up; clients: {counts}; refused "
-            f"one more: {refused}")
+    reaped = count // 4
+    with stalled_server(site, reaped, STALL_TIMEOUT) as server:
+        crowd = stall(server, reaped)
+        wait_for(lambda: accepted(server) >= reaped, "the streams' start", 300)
+        server.await_idle(1200)
+        began = time.monotonic()
+        # None of them is left when all of its places are free.
+        wait_for(lambda: not errors_by_code(Bench(
+            server, "crowd", MODEL, requests=reaped, concurrency=reaped, prompt_tokens=1,
+            output_tokens=1).results()), "the end of streams that nobody reads")
+        seconds = time.monotonic() - began
+        crowd.kill()
+        check_pools(server.await_idle())
+        check(server.end() == 0, "the server did not end well")
+    each = (memory - memory_before) * 1024 / count
     check(each <= MAX_STALLED_KILOBYTES, f"a stalled stream costs {each:.0f} KiB")
+    line = (f"{count} readers that stopped: the victim's inter-token p99 {before:.1f} ms before, "
+            f"{during:.1f} ms beside them ({during / before:.2f} times); memory "
+            f"{memory_before:.0f} MB before, {memory:.0f} MB with all of them ({each:.0f} KiB "
+            f"each), {memory_after:.0f} MB after; with --stall-timeout {STALL_TIMEOUT} all "
+            f"{reaped} of {reaped} were given up, the last at most {seconds:.1f} s after it was "
+            "computed")
     return line, during / before
 
 
@@ -122,10 +152,11 @@ def one_more(server):
 
 def run(options):
     with Site(options.bin, ["crowd", "victim"]) as site:
-        parts = [streams(site, options), readers(site, options)]
-        for line, _ in parts:
+        slowest = 0
+        for part in streams, readers:
+            line, ratio = part(site, options)
             print(f"streams: {line}", flush=True)
-        slowest = max(ratio for _, ratio in parts)
+            slowest = max(slowest, ratio)
         # Short runs are of few tokens, on whatever machine.
         check(not options.long or slowest <= MAX_RATIO,
               f"the victim's inter-token p99 grew {slowest:.2f} times; allowed: {MAX_RATIO}")
@@ -134,7 +165,7 @@ def run(options):
 
 def main():
     options = parse_arguments(__doc__, streams=(200, 1000, "streams, and readers"),
-                              seconds=(2.0, 10.0, "for which the victim is measured each time"))
+                              seconds=(2.0, 5.0, "for which the victim is measured each time"))
     run_checked("streams", lambda: run(options))
 
 
