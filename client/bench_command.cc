@@ -143,8 +143,8 @@ void WriteOutputs(const std::string& file, const LoadResults& results) {
   std::string text;
   for (const auto& [index, tokens] : results.outputs) {
     text += std::to_string(index);
-    for (const int32_t token : tokens) text += " " + std::to_string(token);
-    text += "\n";
+    for (const int32_t token : tokens) text.append(1, ' ').append(std::to_string(token));
+    text += '\n';
   }
   try {
     ReplaceFile(file, text);
