@@ -29,6 +29,8 @@ struct Options {
   int threads = 2;
   int64_t prefix = 1000, requests = 16, repetitions = 20;
   int64_t prompt = 32768, prompts = 2, streams = 8;
+  int64_t width = 256, layers = 4;
+  bool never_expand = false;
   std::string dtype = "bfloat16";
 };
 
@@ -53,19 +55,20 @@ struct TimedSink final : RequestSink {
   std::optional<Completion> completion;
 };
 
-// The shape of the shipped models, with a context for long prompts.
-ModelConfig Config(AttentionKind kind, int64_t positions) {
+// By default the shape of the shipped models, with a context for long prompts.
+ModelConfig Config(const Options& options, AttentionKind kind, int64_t positions) {
   ModelConfig config = SmallModel(kind);
-  config.hidden_size = 256;
-  config.intermediate_size = 768;
-  config.num_hidden_layers = 4;
-  config.num_attention_heads = 8;
-  config.head_dim = 32;
+  config.hidden_size = options.width;
+  config.intermediate_size = 3 * options.width;
+  config.num_hidden_layers = options.layers;
+  config.head_dim = options.width < 512 ? 32 : 64;
+  config.num_attention_heads = options.width / config.head_dim;
   if (kind != AttentionKind::kMla) {
-    config.num_key_value_heads = kind == AttentionKind::kMha ? 8 : 2;
+    config.num_key_value_heads =
+        kind == AttentionKind::kMha ? config.num_attention_heads : config.num_attention_heads / 4;
   } else {
-    config.num_key_value_heads = 8;
-    config.kv_lora_rank.assign(config.num_hidden_layers, 128);
+    config.num_key_value_heads = config.num_attention_heads;
+    config.kv_lora_rank.assign(config.num_hidden_layers, options.width / 2);
   }
   config.max_position_embeddings = positions;
   return config;
@@ -74,7 +77,9 @@ ModelConfig Config(AttentionKind kind, int64_t positions) {
 class Bench {
  public:
   Bench(const Options& options, AttentionKind kind, int64_t positions)
-      : options_(options), config_(Config(kind, positions)), weights_(RandomWeights(config_, 1)) {}
+      : options_(options),
+        config_(Config(options, kind, positions)),
+        weights_(RandomWeights(config_, 1)) {}
 
   std::unique_ptr<Engine> Make(bool prefix_cache, int64_t sequences) const {
     EngineSetup setup;
@@ -83,6 +88,7 @@ class Bench {
     setup.kv_cache_bytes = (sequences * (config_.max_position_embeddings + 16)) *
                            MakeCacheGeometry(config_, setup.cache_format, 16).BytesPerPosition();
     setup.prefix_cache = prefix_cache;
+    if (options_.never_expand) setup.expand_from = kNeverExpand;
     return MakeEngine(config_, weights_, setup, DefaultComputeType(format), options_.threads);
   }
 
@@ -110,7 +116,7 @@ class Bench {
       const auto engine = Make(shared, options_.requests + 1);
       std::vector<int32_t> prefix = Ids(options_.prefix);
       std::vector<double> first;
-      int64_t bytes = 0;
+      int64_t bytes = 0, live = 0;
       for (int repetition = 0; repetition <= 3; ++repetition) {  // the first one warms up
         prefix = Ids(options_.prefix);
         std::vector<std::shared_ptr<TimedSink>> sinks;
@@ -118,18 +124,23 @@ class Bench {
         for (int64_t i = 0; i < options_.requests; ++i) {
           std::vector<int32_t> prompt = prefix;
           for (const int32_t id : Ids(24)) prompt.push_back(id);
-          sinks.push_back(Submit(*engine, prompt, 16));
+          sinks.push_back(Submit(*engine, prompt, 128));
         }
-        while (engine->Step()) bytes = std::max(bytes, engine->Stats().reserved_bytes);
+        while (engine->Step()) {
+          const KvCacheStats stats = engine->Stats();
+          if (stats.reserved_bytes <= bytes) continue;
+          bytes = stats.reserved_bytes;
+          live = stats.running;
+        }
         if (repetition == 0) continue;
         for (const auto& sink : sinks) first.push_back(Milliseconds(sink->tokens[0] - start));
       }
       std::printf(
           "prefix %-3s %2lld requests, %lld tokens in common, prefix cache %-3s  "
-          "first token median %8.1f ms, last %8.1f ms; peak %8.2f MiB\n",
+          "first token median %8.1f ms, last %8.1f ms; peak %6.2f MiB of %lld live\n",
           kind.c_str(), static_cast<long long>(options_.requests),
           static_cast<long long>(options_.prefix), shared ? "on" : "off", Median(first),
-          Quantile(first, 1), static_cast<double>(bytes) / (1 << 20));
+          Quantile(first, 1), static_cast<double>(bytes) / (1 << 20), static_cast<long long>(live));
     }
   }
 
@@ -233,13 +244,16 @@ int Main(int argc, char** argv) {
   app.add_option("--prompt", options.prompt)->check(CLI::Range(64, 1 << 20));
   app.add_option("--prompts", options.prompts)->check(CLI::Range(1, 1000));
   app.add_option("--streams", options.streams)->check(CLI::Range(1, 60));
+  app.add_option("--width", options.width)->check(CLI::Range(128, 4096));
+  app.add_option("--layers", options.layers)->check(CLI::Range(1, 64));
+  app.add_flag("--never-expand", options.never_expand, "MLA computes prompts reduced");
   CLI11_PARSE(app, argc, argv);
   const auto chosen = [](const std::vector<std::string>& of, const std::string& name) {
     return std::find(of.begin(), of.end(), name) != of.end();
   };
   for (const auto& [name, kind] : Names<AttentionKind>()) {
     if (!chosen(kinds, name)) continue;
-    if (chosen(parts, "prefix")) Bench(options, kind, options.prefix + 100).Prefix(name);
+    if (chosen(parts, "prefix")) Bench(options, kind, options.prefix + 200).Prefix(name);
     if (chosen(parts, "miss")) Bench(options, kind, options.prefix + 100).Miss(name);
     if (chosen(parts, "pace")) Bench(options, kind, options.prompt + 100).Pace(name);
     std::fflush(stdout);
