@@ -189,7 +189,10 @@ class Server:
 
     def stats(self):
         """{model: {field: number}} of the pools, with what is counted of requests."""
-        output, error = self.client("operator", "kv", "--json", "--timeout", "60").communicate()
+        for _ in range(5):  # on a busy machine a connection may take longer than gRPC waits for it
+            output, error = self.client("operator", "kv", "--json", "--timeout", "60").communicate()
+            if output:
+                break
         check(output, f"no statistics: {error}")
         def numbers(fields):
             return {re.sub("[A-Z]", lambda c: "_" + c.group().lower(), name): int(value)
