@@ -39,6 +39,7 @@ namespace {
 
 std::vector<Request> TakeRequests(std::vector<ValidRequest>& valid) {
   std::vector<Request> requests;
+  requests.reserve(valid.size());
   for (ValidRequest& one : valid) requests.push_back(std::move(one.request));
   return requests;
 }
@@ -52,6 +53,7 @@ Scoring::Scoring(const ServedModel& model, EngineHandle& engine, std::vector<Val
       client_(requests.front().request.client),
       inputs_([&] {
         std::vector<Input> inputs;
+        inputs.reserve(requests.size());
         for (const ValidRequest& one : requests) {
           inputs.push_back({.id = one.request.id, .size = RequestSize::Of(one)});
         }
