@@ -93,9 +93,8 @@ TEST(LimitsTest, BytesOfAMessage) {
 
 TEST(LimitsTest, BytesOfMetadata) {
   const TestServer server(OneEndlessModel({.max_metadata_bytes = 8192}));
-  const auto channel = OwnConnection(server.address());
   const auto code = [&](size_t bytes) {
-    return CallWithNothing(channel, "/triptych.v1.ModelService/ListModels",
+    return CallWithNothing(OwnConnection(server.address()), "/triptych.v1.ModelService/ListModels",
                            {{"x-filler", std::string(bytes, 'a')}})
         .error_code();
   };
@@ -208,13 +207,12 @@ class RawConnection {
 TEST(LimitsTest, PingsThatComeTooOften) {
   const TestServer server(OneEndlessModel({.min_ping_interval = 1h}));
   RawConnection connection(server.address());
-  for (int i = 0; i < 3; ++i) {  // one is welcome, and two more are forgiven
+  // One is welcome, and two more are forgiven; gRPC counts anew whenever it sends something itself.
+  int answered = 0;
+  do {
     connection.SendPing();
-    EXPECT_TRUE(connection.ReadPingAnswer()) << i;
-  }
-  connection.SendPing();
-  while (connection.ReadPingAnswer()) {
-  }
+  } while (connection.ReadPingAnswer() && ++answered < 20);
+  EXPECT_GE(answered, 3);
   EXPECT_EQ(connection.go_away(), "too_many_pings");
 }
 
