@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kCloseTimeout{1};
 
 // Four prompts of the whole context, as a request to score several may bring: a position is a token
 // id, of at most 5 bytes, or text, seldom of more than 8. What is beside prompts fits in the rest.
-constexpr int64_t kBytesPerPosition = 4 * 8;
+constexpr int64_t kBytesPerPosition = int64_t{4} * 8;
 constexpr int64_t kBytesBesidePrompt = int64_t{64} << 10;
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
