@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "engine/base/mutex.h"
@@ -44,7 +45,7 @@ class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
   void Stop() TRIPTYCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     stopped_ = true;
-    if (set_) alarm_.Cancel();
+    if (set_) alarm_->Cancel();
   }
 
  private:
@@ -53,8 +54,10 @@ class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
   void Set() TRIPTYCH_REQUIRES(mutex_) {
     set_ = true;
     seen_ = begun_;
-    alarm_ = grpc::Alarm();  // not the one whose function is running
-    alarm_.Set(
+    // Not the one whose function is running. Not assigned: the assignment of gRPC 1.51 loses the
+    // alarm that was there.
+    alarm_.emplace();
+    alarm_->Set(
         std::chrono::system_clock::now() + timeout_,
         [self = shared_from_this()](bool) mutable { std::exchange(self, nullptr)->OnAlarm(); });
   }
@@ -78,7 +81,7 @@ class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
   bool in_flight_ TRIPTYCH_GUARDED_BY(mutex_) = false;
   bool set_ TRIPTYCH_GUARDED_BY(mutex_) = false;
   bool stopped_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  grpc::Alarm alarm_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::optional<grpc::Alarm> alarm_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
 }  // namespace triptych
