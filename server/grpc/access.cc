@@ -2,15 +2,12 @@
 
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/auth_context.h>
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
-#include <set>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,108 +15,13 @@
 #include "engine/base/file.h"
 #include "engine/base/mutex.h"
 #include "engine/base/quoted.h"
+#include "server/core/tokens.h"
 #include "server/grpc/watched_file.h"
 
 namespace triptych {
 namespace {
 
 constexpr uint64_t kMaxTokenFileBytes = 1 << 20;
-
-using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
-
-struct Token {
-  Caller caller;
-  Digest digest;
-};
-
-std::vector<std::string_view> Split(std::string_view text, std::string_view separators) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t end = text.find_first_of(separators);
-    parts.push_back(text.substr(0, end));
-    if (end == text.npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-bool IsClientName(std::string_view name) {
-  return !name.empty() && name.size() <= 64 &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
-         });
-}
-
-bool SetScope(std::string_view name, Caller& caller) {
-  if (name == "inference") return caller.inference = true;
-  if (name == "statistics") return caller.statistics = true;
-  if (name == "admin") return caller.admin = true;
-  return false;
-}
-
-std::optional<Digest> ParseDigest(std::string_view text) {
-  Digest digest;
-  if (text.size() != 2 * digest.size()) return std::nullopt;
-  for (size_t i = 0; i < digest.size(); ++i) {
-    const char* const byte = text.data() + 2 * i;
-    const auto [end, error] = std::from_chars(byte, byte + 2, digest[i], 16);
-    if (error != std::errc() || end != byte + 2) return std::nullopt;
-  }
-  return digest;
-}
-
-// What is shown of a bad line never holds its last word, which may be a token by mistake.
-Token ParseLine(std::string_view line, const std::string& where) {
-  std::vector<std::string_view> words = Split(line, " \t\r");
-  std::erase(words, "");
-  if (words.size() != 3) {
-    throw LoadError(where + ": " + std::to_string(words.size()) +
-                    " words; allowed: NAME SCOPE[,SCOPE...] SHA256HEX");
-  }
-  Token token;
-  if (!IsClientName(words[0])) {
-    throw LoadError(where + ": the name is " + Quoted(words[0]) +
-                    "; allowed: 1 to 64 letters, digits, '-', '_' and '.'");
-  }
-  token.caller.client = words[0];
-  for (const std::string_view scope : Split(words[1], ",")) {
-    if (!SetScope(scope, token.caller)) {
-      throw LoadError(where + ": " + Quoted(scope) +
-                      " is not a scope; allowed: inference, statistics, admin");
-    }
-  }
-  const std::optional<Digest> digest = ParseDigest(words[2]);
-  if (!digest) {
-    throw LoadError(where + ": the token of " + token.caller.client +
-                    " is not a SHA-256; allowed: 64 hexadecimal digits");
-  }
-  token.digest = *digest;
-  return token;
-}
-
-std::vector<Token> ParseTokens(const std::string& text, const std::string& file) {
-  std::vector<Token> tokens;
-  std::set<Digest> digests;
-  int number = 0;
-  for (const std::string_view line : Split(text, "\n")) {
-    const std::string where = file + " line " + std::to_string(++number);
-    const size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == line.npos || line[begin] == '#') continue;
-    tokens.push_back(ParseLine(line, where));
-    // Two names may be one client's; one token may not be two clients'.
-    if (!digests.insert(tokens.back().digest).second) {
-      throw LoadError(where + ": the token of " + tokens.back().caller.client +
-                      " is another line's as well");
-    }
-  }
-  if (tokens.empty()) throw LoadError(file + ": holds no token; allowed: at least one");
-  return tokens;
-}
-
-Digest Hash(std::string_view token) {
-  Digest digest;
-  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
-  return digest;
-}
 
 std::string_view ScopeName(Scope scope) {
   switch (scope) {
@@ -134,17 +36,10 @@ std::string_view ScopeName(Scope scope) {
 }
 
 // The token that a call brings. More than one is as none: who reads the other one than we do?
-std::optional<std::string_view> BearerToken(const grpc::ServerContextBase& context) {
+std::optional<std::string_view> TokenOf(const grpc::ServerContextBase& context) {
   const auto [begin, end] = context.client_metadata().equal_range("authorization");
   if (begin == end || std::next(begin) != end) return std::nullopt;
-  constexpr std::string_view kScheme = "bearer ";
-  const std::string_view value(begin->second.data(), begin->second.size());
-  const bool is_bearer =
-      value.size() > kScheme.size() &&
-      std::equal(kScheme.begin(), kScheme.end(), value.begin(),
-                 [](char expected, unsigned char c) { return std::tolower(c) == expected; });
-  if (!is_bearer) return std::nullopt;
-  return value.substr(kScheme.size());
+  return BearerToken({begin->second.data(), begin->second.size()});
 }
 
 }  // namespace
@@ -155,26 +50,8 @@ class TokenFile {
   explicit TokenFile(const std::filesystem::path& path)
       : file_({path}), tokens_(Read(file_.paths().front())) {}
 
-  // Whose token it is, if anybody's. Takes as long for each.
-  std::optional<Caller> Find(std::string_view token) TRIPTYCH_EXCLUDES(mutex_) {
-    const Digest digest = Hash(token);
-    const std::shared_ptr<const std::vector<Token>> tokens = Current();
-    const Token* found = nullptr;
-    for (const Token& known : *tokens) {
-      if (CRYPTO_memcmp(known.digest.data(), digest.data(), digest.size()) == 0) found = &known;
-    }
-    return found == nullptr ? std::nullopt : std::optional(found->caller);
-  }
-
- private:
-  using Tokens = std::shared_ptr<const std::vector<Token>>;
-
-  static Tokens Read(const std::filesystem::path& path) {
-    return std::make_shared<const std::vector<Token>>(
-        ParseTokens(ReadText(path, kMaxTokenFileBytes), path.string()));
-  }
-
-  Tokens Current() TRIPTYCH_EXCLUDES(mutex_) {
+  // The tokens as the file has them now, or as it last had them well.
+  std::shared_ptr<const TokenList> Current() TRIPTYCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (file_.HasChanged()) {
       const std::filesystem::path& path = file_.paths().front();
@@ -188,9 +65,14 @@ class TokenFile {
     return tokens_;
   }
 
+ private:
+  static std::shared_ptr<const TokenList> Read(const std::filesystem::path& path) {
+    return std::make_shared<const TokenList>(ReadText(path, kMaxTokenFileBytes), path.string());
+  }
+
   Mutex mutex_;
   WatchedFiles file_ TRIPTYCH_GUARDED_BY(mutex_);
-  Tokens tokens_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::shared_ptr<const TokenList> tokens_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
 Access::Access(const AccessOptions& options)
@@ -201,12 +83,12 @@ Access::~Access() = default;
 
 Result<Caller> Access::Authenticate(const grpc::ServerContextBase& context) const {
   if (tokens_ != nullptr) {
-    const std::optional<std::string_view> token = BearerToken(context);
+    const std::optional<std::string_view> token = TokenOf(context);
     if (!token) {
       return Unauthenticated(
           "the call brings no token; allowed: metadata \"authorization: Bearer TOKEN\"");
     }
-    std::optional<Caller> caller = tokens_->Find(*token);
+    std::optional<Caller> caller = tokens_->Current()->Find(*token);
     if (!caller) return Unauthenticated("the call's token is not known");
     return *std::move(caller);
   }

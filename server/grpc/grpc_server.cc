@@ -143,6 +143,7 @@ void GrpcServer::StartDrain() {
 
 void GrpcServer::Close(std::chrono::milliseconds timeout) {
   if (drain_ == nullptr) StartDrain();
+  kv_cache_service_.EndWatches();  // the others end with what they do
   if (!drain_->Await(timeout)) grpc_server_cancel_all_calls(server_->c_server());
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();

@@ -3,7 +3,6 @@
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
-#include "server/grpc/watch_reactor.h"
 #include "server/grpc/wire.h"
 
 namespace triptych {
@@ -53,7 +52,8 @@ grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* KvCacheService::WatchKv
   if (!watch.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(watch.error(), *context));
   }
-  return new WatchReactor(entry.value().host, watch.value(), *context, entry.value().stall_timeout);
+  return new WatchReactor(entry.value().host, watch.value(), watches_, *context,
+                          entry.value().stall_timeout);
 }
 
 }  // namespace triptych

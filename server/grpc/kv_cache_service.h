@@ -3,6 +3,7 @@
 #define TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 
 #include "server/grpc/gate.h"
+#include "server/grpc/watch_reactor.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 
 namespace triptych {
@@ -21,8 +22,12 @@ class KvCacheService final : public v1::KvCacheService::CallbackService {
   grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* WatchKvCacheStats(
       grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* message) override;
 
+  // Ends the streams of statistics with UNAVAILABLE.
+  void EndWatches() { watches_.End(); }
+
  private:
   const Gate& gate_;
+  OpenWatches watches_;
 };
 
 }  // namespace triptych

@@ -2,16 +2,37 @@
 
 #include <chrono>
 
+#include "server/grpc/status.h"
 #include "server/grpc/wire.h"
 
 namespace triptych {
 
-WatchReactor::WatchReactor(ModelHost& host, const StatsWatch& watch,
+void OpenWatches::End() {
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  for (WatchReactor* watch : watches_) watch->OnDrain();
+}
+
+void OpenWatches::Add(WatchReactor* watch) {
+  const MutexLock lock(mutex_);
+  watches_.insert(watch);
+  if (ended_) watch->OnDrain();
+}
+
+void OpenWatches::Remove(WatchReactor* watch) {
+  const MutexLock lock(mutex_);
+  watches_.erase(watch);
+}
+
+WatchReactor::WatchReactor(ModelHost& host, const StatsWatch& watch, OpenWatches& open,
                            grpc::CallbackServerContext& context,
                            std::chrono::milliseconds stall_timeout)
     : host_(host),
       watch_(watch),
+      open_(open),
+      context_(context),
       stall_alarm_(std::make_shared<StallAlarm>(context, stall_timeout)) {
+  open_.Add(this);
   Collect();
 }
 
@@ -25,38 +46,43 @@ void WatchReactor::Collect() {
 
 void WatchReactor::OnWriteDone(bool ok) {
   stall_alarm_->End();
-  bool wait = false;
+  if (!ok) Stop(End::kCancelled);
+  End end = End::kNotYet;
   {
     const MutexLock lock(mutex_);
-    cancelled_ = cancelled_ || !ok;
-    wait = !cancelled_;
-    if (wait) {
-      // Set under the lock, so that OnCancel either sees the alarm or is seen.
+    end = end_;
+    if (end == End::kNotYet) {
+      // Set under the lock, so that Stop either sees the alarm or is seen.
       waiting_ = true;
       alarm_.Set(std::chrono::system_clock::now() + watch_.interval, [this](bool) { OnAlarm(); });
     }
   }
-  if (!wait) Finish(grpc::Status::CANCELLED);
-}
-
-void WatchReactor::OnCancel() {
-  const MutexLock lock(mutex_);
-  cancelled_ = true;
-  if (waiting_) alarm_.Cancel();
+  if (end != End::kNotYet) FinishAs(end);
 }
 
 void WatchReactor::OnAlarm() {
-  bool end = false;
+  End end = End::kNotYet;
   {
     const MutexLock lock(mutex_);
     waiting_ = false;
-    end = cancelled_;
+    end = end_;
   }
-  if (end) {
-    Finish(grpc::Status::CANCELLED);
-  } else {
+  if (end == End::kNotYet) {
     Collect();
+  } else {
+    FinishAs(end);
   }
+}
+
+void WatchReactor::Stop(End end) {
+  const MutexLock lock(mutex_);
+  if (end_ != End::kNotYet) return;
+  end_ = end;
+  if (waiting_) alarm_.Cancel();
+}
+
+void WatchReactor::FinishAs(End end) {
+  Finish(end == End::kDraining ? ToStatus(Draining(), context_) : grpc::Status::CANCELLED);
 }
 
 }  // namespace triptych

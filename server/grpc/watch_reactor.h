@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <set>
 
 #include "engine/base/mutex.h"
 #include "server/core/model_host.h"
@@ -16,6 +17,25 @@
 
 namespace triptych {
 
+class WatchReactor;
+
+// The streams of statistics that are open. Thread-safe.
+class OpenWatches {
+ public:
+  // Ends them, and those that are still to come, with UNAVAILABLE.
+  void End() TRIPTYCH_EXCLUDES(mutex_);
+
+ private:
+  friend class WatchReactor;
+
+  void Add(WatchReactor* watch) TRIPTYCH_EXCLUDES(mutex_);
+  void Remove(WatchReactor* watch) TRIPTYCH_EXCLUDES(mutex_);
+
+  Mutex mutex_;
+  bool ended_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  std::set<WatchReactor*> watches_ TRIPTYCH_GUARDED_BY(mutex_);
+};
+
 // Collects, writes, waits for the interval, and so on until the call ends. Deletes itself.
 // Thread-safe.
 //
@@ -23,28 +43,38 @@ namespace triptych {
 // the stream at any time: the one that starts the write, sets the alarm or finishes.
 class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse> {
  public:
-  // The host must outlive the call.
-  WatchReactor(ModelHost& host, const StatsWatch& watch, grpc::CallbackServerContext& context,
-               std::chrono::milliseconds stall_timeout);
+  // The host and `open` must outlive the call.
+  WatchReactor(ModelHost& host, const StatsWatch& watch, OpenWatches& open,
+               grpc::CallbackServerContext& context, std::chrono::milliseconds stall_timeout);
 
   void OnWriteDone(bool ok) override TRIPTYCH_EXCLUDES(mutex_);
-  void OnCancel() override TRIPTYCH_EXCLUDES(mutex_);
+  void OnCancel() override { Stop(End::kCancelled); }
   void OnDone() override {
     stall_alarm_->Stop();
+    open_.Remove(this);
     delete this;
   }
+  // The server ends.
+  void OnDrain() { Stop(End::kDraining); }
 
  private:
+  enum class End { kNotYet, kCancelled, kDraining };
+
   void Collect();
   void OnAlarm() TRIPTYCH_EXCLUDES(mutex_);
+  // Finishes as soon as nothing is in flight.
+  void Stop(End end) TRIPTYCH_EXCLUDES(mutex_);
+  void FinishAs(End end);
 
   ModelHost& host_;
   const StatsWatch watch_;
+  OpenWatches& open_;
+  grpc::CallbackServerContext& context_;
   const std::shared_ptr<StallAlarm> stall_alarm_;
   v1::WatchKvCacheStatsResponse message_;  // gRPC's while a write is in flight
 
   Mutex mutex_;
-  bool cancelled_ TRIPTYCH_GUARDED_BY(mutex_) = false;
+  End end_ TRIPTYCH_GUARDED_BY(mutex_) = End::kNotYet;
   bool waiting_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // the alarm is set
   grpc::Alarm alarm_ TRIPTYCH_GUARDED_BY(mutex_);
 };

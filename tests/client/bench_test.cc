@@ -168,7 +168,8 @@ TEST(WorkloadTest, PromptsBeginWithOneOfThePrefixes) {
   const Workload workload(options);
   std::map<std::vector<int32_t>, int> prefixes;
   for (int64_t i = 0; i < 300; ++i) {
-    const auto& ids = workload.Make(i).request.tokens().ids();
+    const PlannedRequest planned = workload.Make(i);
+    const auto& ids = planned.request.tokens().ids();
     ASSERT_GE(ids.size(), 35);
     ++prefixes[{ids.begin(), ids.begin() + 30}];
   }

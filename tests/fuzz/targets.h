@@ -19,6 +19,7 @@ void FuzzUtf8(std::string_view bytes);
 void FuzzClientStatus(std::string_view bytes);
 void FuzzOptionValues(std::string_view bytes);
 void FuzzRequests(std::string_view bytes);
+void FuzzTokens(std::string_view bytes);
 
 }  // namespace triptych
 

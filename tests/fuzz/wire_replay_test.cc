@@ -7,6 +7,7 @@ namespace {
 TEST(FuzzTest, ClientStatus) { Replay("client_status", FuzzClientStatus); }
 TEST(FuzzTest, OptionValues) { Replay("option_values", FuzzOptionValues); }
 TEST(FuzzTest, Requests) { Replay("requests", FuzzRequests); }
+TEST(FuzzTest, Tokens) { Replay("tokens", FuzzTokens); }
 
 }  // namespace
 }  // namespace triptych

@@ -400,11 +400,11 @@ TEST(KvCacheServiceTest, WatchesUntilCancelled) {
 }
 
 TEST(KvCacheServiceTest, AWatchThatWaitsEndsWhenItIsCancelled) {
-  auto server = std::make_unique<TestServer>();
+  const TestServer server;
   v1::WatchKvCacheStatsRequest request;
   request.mutable_interval()->set_seconds(3600);
   for (int i = 0; i < 20; ++i) {
-    Watch watch(*server, request);
+    Watch watch(server, request);
     v1::WatchKvCacheStatsResponse response;
     // Every second is cancelled before its first answer, perhaps.
     if (i % 2 == 0) {
@@ -412,14 +412,18 @@ TEST(KvCacheServiceTest, AWatchThatWaitsEndsWhenItIsCancelled) {
     }
     EXPECT_EQ(watch.Cancel().error_code(), grpc::StatusCode::CANCELLED);
   }
-  // And when the server ends.
+}
+
+TEST(KvCacheServiceTest, AWatchEndsWhenTheServerHasDrained) {
+  auto server = std::make_unique<TestServer>();
+  v1::WatchKvCacheStatsRequest request;
+  request.mutable_interval()->set_seconds(3600);
   Watch watch(*server, request);
   v1::WatchKvCacheStatsResponse response;
   ASSERT_TRUE(watch.Read(&response));
   EXPECT_EQ(response.stats().models_size(), 3);
   server->Shutdown(std::chrono::milliseconds(0));
-  EXPECT_THAT(watch.Finish().error_code(),
-              testing::AnyOf(grpc::StatusCode::CANCELLED, grpc::StatusCode::UNAVAILABLE));
+  EXPECT_TRUE(IsError(watch.Finish(), grpc::StatusCode::UNAVAILABLE, "DRAINING"));
 }
 
 TEST(KvCacheServiceTest, RefusesBadIntervals) {
