@@ -27,8 +27,8 @@ constexpr int64_t kDefaultRequests = 1000;
 // What servers commonly allow on one connection; gRPC makes the rest wait.
 constexpr int32_t kStreamsPerConnection = 100;
 constexpr int32_t kOpenLoopConnections = 10;
-// Little, so that the server feels it when a client takes nothing.
-constexpr int32_t kStallingWindowBytes = 1024;
+// Less than any reply, so that the server feels it when a client takes nothing.
+constexpr int32_t kStallingWindowBytes = 64;
 constexpr char kStandardOutput[] = "-";
 
 struct BenchFlags {

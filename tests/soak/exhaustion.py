@@ -47,6 +47,7 @@ def check_same(model, some, all_of_them):
 
 
 def cache(site, options):
+    """(what was found, megabytes of the server with small caches)"""
     requests = options.requests
     with Server(site, "--kv-cache-bytes", "192MiB", "--prefix-cache", "off") as server:
         alone = {model: outputs(site, server, model, requests)[1] for model in MODELS}
@@ -78,12 +79,14 @@ def cache(site, options):
             completed += len(loaded)
         check_pools(server.await_idle())
         check(refused > 0, "nothing was refused")
+        megabytes = server.megabytes()
         check(server.end() == 0, "the server did not end well")
     asked = requests * len(MODELS)
     return (f"demand of {TIMES_THE_POOL} times the pool ({at_once} requests at once for "
             f"{POOL_POSITIONS} positions): {asked} of {asked} completed with {preemptions} "
             f"preemptions; with a queue of 8: {completed} completed, {refused} refused with "
-            f"RESOURCE_EXHAUSTED, 0 cut off; all {asked + completed} outputs as without load")
+            f"RESOURCE_EXHAUSTED, 0 cut off; all {asked + completed} outputs as without load",
+            megabytes)
 
 
 @contextlib.contextmanager
@@ -109,7 +112,9 @@ def members(group):
         return file.read().split()
 
 
-def memory(site):
+def memory(site, megabytes):
+    if megabytes * 2**20 > 0.75 * LIMIT:
+        return f"memory: not tried, since these programs take {megabytes:.0f} MB by themselves"
     with control_group() as group:
         if group is None:
             return "memory: not tried, since this process may make no control group"
@@ -169,7 +174,8 @@ time.sleep(600)
 
 def run(options):
     with Site(options.bin, ["crowd"]) as site:
-        return cache(site, options) + "; " + memory(site)
+        found, megabytes = cache(site, options)
+        return found + "; " + memory(site, megabytes)
 
 
 def main():

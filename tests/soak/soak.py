@@ -25,6 +25,7 @@ STALL_TIMEOUT = 10  # seconds; more than a client that reads is ever late
 # What the slope of memory may be, in MB for 100,000 requests, where enough were sent to tell.
 MAX_SLOPE = 10.0
 ENOUGH_FOR_SLOPE = 100_000
+MAX_TIMER_THREADS = 16  # of gRPC's timers
 
 
 class Client(threading.Thread):
@@ -156,8 +157,10 @@ def soak(options):
         # gRPC keeps threads of its pool for a while.
         wait_for(lambda: server.descriptors() <= descriptors,
                  f"{descriptors} descriptors (there are {server.descriptors()})")
-        wait_for(lambda: server.threads() <= threads + 2,
+        wait_for(lambda: server.threads() <= threads,
                  f"{threads} threads (there are {server.threads()})")
+        check(server.timer_threads() <= MAX_TIMER_THREADS,
+              f"gRPC runs {server.timer_threads()} timers at once")
         rise = slope(memory) * 100_000
         if load.accepted >= ENOUGH_FOR_SLOPE:
             check(rise <= MAX_SLOPE, f"memory grows by {rise:.1f} MB in 100,000 requests")
@@ -170,8 +173,8 @@ def soak(options):
                 f"{load.counts.get('expired', 0)} expired, {load.counts.get('failed', 0)} refused "
                 f"or cut off ({load.counts.get('truncated', 0)} as they did not read); held at the "
                 f"end: 0 bytes; descriptors {descriptors} -> {server.descriptors()}, threads "
-                f"{threads} -> {server.threads()}; memory {memory[0][1]:.0f} -> "
-                f"{memory[-1][1]:.0f} MB, {rise:+.2f} MB in 100,000 requests")
+                f"{threads} -> {server.threads()} beside {server.timer_threads()} of gRPC's timers; "
+                f"memory {memory[0][1]:.0f} -> {memory[-1][1]:.0f} MB, {rise:+.2f} MB in 100,000 requests")
         check(server.end() == 0, "the server did not end well")
         return line
 

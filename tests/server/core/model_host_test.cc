@@ -63,15 +63,17 @@ class Taker final : public GenerationListener {
 
 class ModelHostTest : public testing::Test {
  protected:
-  void MakeHost(int models, const AdmissionLimits& limits = {}) {
+  void MakeHost(int models, const AdmissionLimits& limits = {}, int64_t positions = kPositions) {
     std::vector<ServedEngine> served;
     for (int i = 0; i < models; ++i) {
       ServedModel model = SmallServedModel();
       model.name = "model-" + std::to_string(i);
-      model.config.max_position_embeddings = kPositions;
-      model.pool_positions = kPositions;
-      auto fake = std::make_unique<FakeModel>(FakeModel::Shape{
-          .vocab_size = 258, .max_positions = kPositions, .blocks = 2000, .block_positions = 1000});
+      model.config.max_position_embeddings = positions;
+      model.pool_positions = positions;
+      auto fake = std::make_unique<FakeModel>(FakeModel::Shape{.vocab_size = 258,
+                                                               .max_positions = positions,
+                                                               .blocks = positions / 1000,
+                                                               .block_positions = 1000});
       served.push_back(
           {model, std::make_unique<Engine>(std::move(fake), model.tokenizer, EngineOptions{})});
     }
@@ -271,7 +273,7 @@ TEST_F(ModelHostTest, WatchersAreBounded) {
 }
 
 TEST_F(ModelHostTest, AListOfManyModelsFitsIntoAnError) {
-  MakeHost(200);
+  MakeHost(200, {}, 1000);  // pools of one block
   for (const std::string name : {"", "none"}) {
     const Result<const ServedModel*> found = host_->Find(name);
     ASSERT_FALSE(found.ok());
