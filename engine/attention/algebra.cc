@@ -1,5 +1,6 @@
 #include "engine/attention/algebra.h"
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <vector>
@@ -11,6 +12,16 @@ namespace {
 double NormOrOne(const at::Tensor& matrix) {
   const auto norm = matrix.norm().item<double>();
   return norm > 0 ? norm : 1;
+}
+
+// With C = Q L Q^T, Q L^(1/2): A times it has the U and S of A C^(1/2). Directions that the inputs
+// never take get a hair's weight: they come last, but full rank stays exact.
+//   covariance: C, [D, D] -> float64 [D, D]
+at::Tensor InputRoot(const at::Tensor& covariance) {
+  const auto [values, q] = at::linalg_eigh(covariance.to(at::kDouble));
+  const double largest = values.max().item<double>();
+  const double least = largest > 0 ? 1e-10 * largest : 1;
+  return q * values.clamp_min(least).sqrt();
 }
 
 }  // namespace
@@ -27,17 +38,52 @@ at::Tensor PoolHeads(const at::Tensor& rows, int64_t groups, int64_t d) {
   return rows.unflatten(0, {-1, groups * d}).mean(0);
 }
 
+CommonBasis::CommonBasis(const at::Tensor& rows, int64_t groups, int64_t d,
+                         const at::Tensor& covariance) {
+  const int64_t shared = rows.size(0) / (groups * d), width = rows.size(1);  // m, D
+  if (shared == 1) {
+    heads_ = rows.to(at::kDouble);
+    basis_ = at::eye(d, at::kDouble).expand({groups, d, d});
+    return;
+  }
+  // Head h = j * G + g becomes rows j * d, ... of group g's stack.
+  const at::Tensor stacks = rows.to(at::kDouble)
+                                .view({shared, groups, d, width})
+                                .transpose(0, 1)
+                                .reshape({groups, shared * d, width});
+  const auto svd =
+      at::linalg_svd(covariance.defined() ? at::matmul(stacks, InputRoot(covariance)) : stacks,
+                     /*full_matrices=*/false);
+  const int64_t rank = std::min(d, width);
+  const at::Tensor basis =
+      at::constant_pad_nd(std::get<0>(svd).narrow(2, 0, rank), {0, d - rank});  // [G, m * d, d]
+  const at::Tensor squares = std::get<1>(svd).square();
+  const auto all = squares.sum().item<double>();
+  if (all > 0) energy_kept_ = squares.narrow(1, 0, rank).sum().item<double>() / all;
+  heads_ = at::matmul(basis.transpose(1, 2), stacks).flatten(0, 1);
+  basis_ = basis.view({groups, shared, d, d}).transpose(0, 1).reshape({shared * groups, d, d});
+}
+
+at::Tensor CommonBasis::Turn(const at::Tensor& rows) const {
+  const int64_t d = basis_.size(1), heads = rows.size(0) / d;
+  const at::Tensor each = rows.to(at::kDouble).reshape({heads, d, -1});
+  const at::Tensor turned =
+      at::bmm(basis_.repeat({heads / basis_.size(0), 1, 1}).transpose(1, 2), each);
+  return turned.reshape(rows.sizes());
+}
+
+at::Tensor CommonBasis::Expand(const at::Tensor& heads) const {
+  const int64_t d = basis_.size(1);
+  const at::Tensor each = RepeatHeads(heads.to(at::kDouble), basis_.size(0), d);
+  return at::bmm(basis_, each.view({basis_.size(0), d, -1})).flatten(0, 1);
+}
+
 KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance)
     : key_rows_(w_k.size(0)) {
   const at::Tensor keys = w_k.to(at::kDouble), values = w_v.to(at::kDouble);
   at::Tensor weighted;  // [rows, D]
   if (covariance.defined()) {
-    // With C = Q L Q^T, A Q L^(1/2) has the U and S of A C^(1/2). Directions that the inputs never
-    // take get a hair's weight: they come last, but full rank stays exact.
-    const auto [values_of_c, q] = at::linalg_eigh(covariance.to(at::kDouble));
-    const double largest = values_of_c.max().item<double>();
-    const double least = largest > 0 ? 1e-10 * largest : 1;
-    const at::Tensor root = q * values_of_c.clamp_min(least).sqrt();  // [D, D]
+    const at::Tensor root = InputRoot(covariance);
     const at::Tensor weighted_keys = at::mm(keys, root), weighted_values = at::mm(values, root);
     key_scale_ = NormOrOne(weighted_keys);
     value_scale_ = NormOrOne(weighted_values);

@@ -16,6 +16,41 @@ at::Tensor RepeatHeads(const at::Tensor& rows, int64_t heads, int64_t d);
 //   rows: [H * d, ...] -> [groups * d, ...]
 at::Tensor PoolHeads(const at::Tensor& rows, int64_t groups, int64_t d);
 
+// One key (or value) head for all heads of a group, and how each of them reads it: the best common
+// basis (engine/definitions.md#pooling-heads-and-a-common-basis), in float64. For group g and its
+// heads h1, ..., hm of equal h mod G,
+//
+//   [W[h1]; ...; W[hm]] ~ U S V^T at rank d,   W'[g] = U^T [W[h1]; ...; W[hm]],   W[h] ~ U_h W'[g]
+//
+// with U_h the d rows of U that are head h's. Without a covariance the products U_h W'[g] are the
+// nearest of rank d to the weights (Eckart and Young 1936). With C = E[y y^T] of what the layer
+// reads, U is that of the stack times C^(1/2), and they are the best in the mean square of the keys
+// (or values) made of that; C may be singular. A stack of rank d or less is kept; the head of a
+// group of one is taken as it is, U = 1.
+class CommonBasis {
+ public:
+  // REQUIRES that `groups` divides H.
+  //   rows: [H * d, D]   covariance: [D, D], or undefined
+  CommonBasis(const at::Tensor& rows, int64_t groups, int64_t d, const at::Tensor& covariance = {});
+
+  // W'[g] of every group: [groups * d, D].
+  const at::Tensor& heads() const { return heads_; }
+  // What the basis keeps of the sum of squares that it is the best for, in [0, 1].
+  double energy_kept() const { return energy_kept_; }
+  // U_h^T of the d rows of each head, where head h of any multiple of H is read with U_(h mod H):
+  // turns W_Q and b_Q, and with rows and columns exchanged W_O.
+  //   rows: [n * H * d, ...] -> float64 [n * H * d, ...]
+  at::Tensor Turn(const at::Tensor& rows) const;
+  // U_h W[h mod G]: what each of the H heads makes of the groups' heads.
+  //   heads: [groups * d, D] -> float64 [H * d, D]
+  at::Tensor Expand(const at::Tensor& heads) const;
+
+ private:
+  at::Tensor heads_;  // [groups * d, D]
+  at::Tensor basis_;  // U_h: [H, d, d]; zero columns beyond D
+  double energy_kept_ = 1;
+};
+
 // One latent for keys and values: W_K = W_UK W_DKV and W_V = W_UV W_DKV.
 struct LatentFactors {
   at::Tensor down;  // W_DKV: [r, D]

@@ -46,8 +46,14 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
     refuse("groups " + std::to_string(to.groups) + " must divide its " +
            std::to_string(stored_groups) + " key/value heads");
   }
+  const bool rotary = config.position_embedding == PositionEmbedding::kRope;
+  if (to.attention == AttentionKind::kGqa && rotary &&
+      MethodOf(to, config, /*has_text=*/false) != ConversionMethod::kPool) {
+    refuse("position_embedding is \"rope\": method \"" + std::string(Name(*to.method)) +
+           "\" needs keys that are not rotated; allowed: \"pool\"");
+  }
   if (to.attention == AttentionKind::kMla) {
-    if (config.position_embedding == PositionEmbedding::kRope) {
+    if (rotary) {
       refuse("position_embedding is \"rope\": rotated keys cannot be absorbed into a latent");
     }
     if (to.rank < 0 || to.rank > FullRank(config)) {
@@ -60,6 +66,52 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
       refuse("tensor " + name + " holds a value that is not finite");
     }
   }
+}
+
+std::vector<GroupBases> FindGroupBases(const Checkpoint& from, int64_t groups,
+                                       const std::vector<at::Tensor>& covariances) {
+  std::vector<GroupBases> bases;
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    const auto basis = [&](const char* name) {
+      return CommonBasis(from.weights.at(AttentionPrefix(layer) + name), groups,
+                         from.config.head_dim,
+                         covariances.empty() ? at::Tensor() : covariances[layer]);
+    };
+    bases.push_back({.keys = basis("k_proj.weight"), .values = basis("v_proj.weight")});
+  }
+  return bases;
+}
+
+Checkpoint ToGroups(const Checkpoint& from, const std::vector<GroupBases>& bases) {
+  Checkpoint to = from;
+  to.config.attention = AttentionKind::kGqa;
+  to.config.num_key_value_heads = bases.front().keys.heads().size(0) / from.config.head_dim;
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    const std::string prefix = AttentionPrefix(layer);
+    const auto change = [&](const char* name, const auto& made) {
+      at::Tensor& weight = to.weights.at(prefix + name);
+      weight = made(weight).contiguous().to(weight.scalar_type());
+    };
+    const CommonBasis& keys = bases[layer].keys;
+    const CommonBasis& values = bases[layer].values;
+    const auto turn = [&](const at::Tensor& rows) { return keys.Turn(rows); };
+    if (from.config.attention_bias) {
+      FoldValueBias(RepeatHeads(from.weights.at(prefix + "v_proj.bias"),
+                                from.config.num_attention_heads, from.config.head_dim),
+                    to.weights, prefix);
+      change("q_proj.bias", turn);
+      for (const char* dropped : {"k_proj.bias", "v_proj.bias"}) {
+        change(dropped, [&](const at::Tensor& bias) {
+          return at::zeros({keys.heads().size(0)}, bias.options());
+        });
+      }
+    }
+    change("q_proj.weight", turn);
+    change("k_proj.weight", [&](const at::Tensor&) { return keys.heads(); });
+    change("v_proj.weight", [&](const at::Tensor&) { return values.heads(); });
+    change("o_proj.weight", [&](const at::Tensor& o) { return values.Turn(o.t()).t(); });
+  }
+  return to;
 }
 
 std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
@@ -107,6 +159,10 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
     const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config);
     return ToLatent(from, DecomposeLayers(from),
                     std::vector<int64_t>(from.config.num_hidden_layers, rank));
+  }
+  if (to.attention == AttentionKind::kGqa &&
+      MethodOf(to, from.config, /*has_text=*/false) != ConversionMethod::kPool) {
+    return ToGroups(from, FindGroupBases(from, to.groups));
   }
   Checkpoint converted = from;
   converted.config.attention = to.attention;

@@ -14,17 +14,34 @@ namespace triptych {
 // min(2*G*d, D): the rank at which a latent loses nothing.
 int64_t FullRank(const ModelConfig& config);
 
-// MHA to GQA pools heads; GQA to MHA repeats them, exactly; MHA or GQA to MLA factors keys and
-// values. Biases convert; weights keep their dtype.
+// MHA to GQA finds a common basis of each group's heads, or their mean where `to` asks for it or
+// keys are rotated; GQA to MHA repeats heads, exactly; MHA or GQA to MLA factors keys and values.
+// All by the weights alone. Biases convert; weights keep their dtype.
 //
 // Throws LoadError if there is no such conversion, a size is out of range or a weight is not
-// finite; `source` is the model's name for messages.
+// finite; `source` is the model's name for messages. REQUIRES: a method that needs no text.
 Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::string& source);
 
-// --- The parts, for those who choose ranks by what they find --------------------------------
+// --- The parts, for those who have a text or choose ranks by what they find ------------------
 
 // Throws what Convert throws.
 void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source);
+
+// The common bases of one layer's key heads and of its value heads.
+struct GroupBases {
+  CommonBasis keys;
+  CommonBasis values;
+};
+
+// Those of each layer at this number of groups; `covariances`, of what each layer's attention
+// reads, may be empty. REQUIRES: a checked conversion to GQA, keys that are not rotated.
+std::vector<GroupBases> FindGroupBases(const Checkpoint& from, int64_t groups,
+                                       const std::vector<at::Tensor>& covariances = {});
+
+// The grouped model with these bases, of FindGroupBases(from): W_Q'[h] = U_h^T W_Q[h] and
+// b_Q'[h] alike, W_O'[h] = W_O[h] U_h with the values' U, value biases in b_O
+// (engine/definitions.md#biases).
+Checkpoint ToGroups(const Checkpoint& from, const std::vector<GroupBases>& bases);
 
 // The decomposition of each layer; `covariances`, of what each layer's attention reads, may be
 // empty. REQUIRES: a checked conversion to MLA.
@@ -40,7 +57,7 @@ Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds
 Checkpoint AsStored(Checkpoint model);
 
 // [W_K; W_V] of every query head in float64, whatever the kind: [2 * H * d, D]. REQUIRES: no
-// decoupled key, no latent norm.
+// decoupled key, no latent norm. Heads of a common basis are in that basis.
 at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer);
 
 }  // namespace triptych

@@ -3,16 +3,32 @@
 #define TRIPTYCH_ENGINE_MODEL_CONVERSION_H_
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "engine/model/config.h"
 
 namespace triptych {
 
+// How fewer key/value heads, or a latent, are made.
+enum class ConversionMethod {
+  kWeight,      // by singular values of the weights alone
+  kActivation,  // whitened by the covariance of each layer's inputs over a text
+  kPool,        // GQA only: the mean of a group's heads
+};
+std::string_view Name(ConversionMethod method);
+
 struct Conversion {
   AttentionKind attention = AttentionKind::kMla;
   int64_t groups = 0;  // GQA: G
   int64_t rank = 0;    // MLA: r, the same in every layer; 0 for the full rank, which loses nothing
+  std::optional<ConversionMethod> method = {};  // the default's, if absent
 };
+
+// The method of a conversion of such a model: what it asks for, or else the best there is. That is
+// pool for GQA where keys are rotated, as no query can undo a basis then; activation where there is
+// a text to take inputs from; weight otherwise.
+ConversionMethod MethodOf(const Conversion& to, const ModelConfig& from, bool has_text);
 
 }  // namespace triptych
 

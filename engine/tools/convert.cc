@@ -39,11 +39,17 @@ void CheckOptions(const ConvertOptions& options) {
   const int budgets = (options.rank ? 1 : 0) + (options.bytes_per_position ? 1 : 0) +
                       (options.max_loss_increase ? 1 : 0);
   const auto refuse = [](const std::string& what) { throw std::runtime_error(what); };
-  if (!mla && (budgets > 0 || options.method)) {
-    refuse(
-        "--rank, --bytes-per-position, --max-loss-increase and --method go with --attention mla");
+  const bool gqa = options.attention == AttentionKind::kGqa;
+  if (!mla && budgets > 0) {
+    refuse("--rank, --bytes-per-position and --max-loss-increase go with --attention mla");
   }
-  if (options.groups.has_value() != (options.attention == AttentionKind::kGqa)) {
+  if (!mla && !gqa && options.method) {
+    refuse("--method goes with --attention gqa or mla: heads are repeated in one way only");
+  }
+  if (!gqa && options.method == ConversionMethod::kPool) {
+    refuse("--method pool goes with --attention gqa; allowed with mla: activation, weight");
+  }
+  if (options.groups.has_value() != gqa) {
     refuse("--groups goes with --attention gqa, and that with --groups");
   }
   if (budgets > 1) {
@@ -56,7 +62,7 @@ void CheckOptions(const ConvertOptions& options) {
     refuse("--max-loss-increase is not a number");
   }
   if (options.calibrate.empty()) {
-    if (options.method == FactorMethod::kActivation) {
+    if (options.method == ConversionMethod::kActivation) {
       refuse("--method activation needs --calibrate TEXT");
     }
     if (options.max_loss_increase) refuse("--max-loss-increase needs --calibrate TEXT");
@@ -168,12 +174,26 @@ std::string LayerTable(const std::vector<LayerReport>& layers) {
   return table;
 }
 
-// `energy_kept` may be empty: what heads keep is then found from what they lose.
+// [W_K; W_V] of every query head of a model of common bases, each turned back: [2 * H * d, D].
+at::Tensor TurnedBack(const Checkpoint& to, const GroupBases& bases, int64_t layer) {
+  const std::string prefix = AttentionPrefix(layer);
+  const auto of_all = [&](const CommonBasis& basis, const char* name) {
+    return RepeatHeads(basis.Expand(to.weights.at(prefix + name)), to.config.num_attention_heads,
+                       to.config.head_dim);
+  };
+  return at::cat({of_all(bases.keys, "k_proj.weight"), of_all(bases.values, "v_proj.weight")});
+}
+
+// `energy_kept` may be empty: what heads keep is then found from what they lose. `bases` is empty
+// unless heads have a common one.
 std::vector<LayerReport> ReportLayers(const Checkpoint& from, const Checkpoint& to,
-                                      const std::vector<double>& energy_kept) {
+                                      const std::vector<double>& energy_kept,
+                                      const std::vector<GroupBases>& bases) {
   std::vector<LayerReport> layers;
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
-    const double error = RelativeError(FullKeyValue(to, layer), FullKeyValue(from, layer));
+    const double error =
+        RelativeError(bases.empty() ? FullKeyValue(to, layer) : TurnedBack(to, bases[layer], layer),
+                      FullKeyValue(from, layer));
     layers.push_back({.elements_before = CacheRowElements(from.config, layer),
                       .elements_after = CacheRowElements(to.config, layer),
                       // Averaging is a projection: what it keeps and loses are at right angles.
@@ -285,7 +305,8 @@ void ConvertModel(const ConvertOptions& options) {
   Checkpoint from = LoadCheckpoint(options.from, WeightFormat::kFloat32);
   const Conversion conversion{.attention = options.attention,
                               .groups = options.groups.value_or(0),
-                              .rank = options.rank.value_or(0)};
+                              .rank = options.rank.value_or(0),
+                              .method = options.method};
   CheckConversion(from, conversion, options.from.string());
   if (options.dtype) from.config.torch_dtype = *options.dtype;
   CheckBudget(options, from.config);
@@ -299,33 +320,45 @@ void ConvertModel(const ConvertOptions& options) {
   }
 
   Checkpoint to;
-  std::string method = options.attention == AttentionKind::kGqa
-                           ? "Heads of equal residue were averaged."
-                           : "Heads were repeated.";
+  std::string method;
   std::vector<double> energy_kept;  // of each layer, where there are spectra
+  std::vector<GroupBases> bases;    // of each layer, where heads have a common one
+  const ConversionMethod chosen = MethodOf(conversion, from.config, calibration.has_value());
+  std::vector<at::Tensor> covariances;
+  std::string whitened = ".";
+  if (options.attention != AttentionKind::kMha && chosen == ConversionMethod::kActivation) {
+    covariances = calibration->Covariances();
+    whitened =
+        ", whitened by each layer's inputs on the training part of `" + calibration->name() + "`.";
+  }
   if (options.attention == AttentionKind::kMla) {
-    const bool activation =
-        options.method.value_or(calibration ? FactorMethod::kActivation : FactorMethod::kWeight) ==
-        FactorMethod::kActivation;
-    const std::vector<KeyValueSvd> svds =
-        DecomposeLayers(from, activation ? calibration->Covariances() : std::vector<at::Tensor>());
+    const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances);
     const std::vector<int64_t> ranks = ChooseRanks(options, from, svds, calibration, loss_before);
     for (size_t i = 0; i < svds.size(); ++i) {
       energy_kept.push_back(svds[i].energy()[ranks[i] - 1].item<double>());
     }
     to = AsStored(ToLatent(from, svds, ranks));
-    method = "Factors: the singular value decomposition of [W_K; W_V]";
-    if (activation) {
-      method +=
-          ", whitened by each layer's inputs on the training part of `" + calibration->name() + "`";
+    method = "Factors: the singular value decomposition of [W_K; W_V]" + whitened;
+  } else if (options.attention == AttentionKind::kGqa && chosen != ConversionMethod::kPool) {
+    bases = FindGroupBases(from, *options.groups, covariances);
+    for (const auto& [keys, values] : bases) {
+      energy_kept.push_back((keys.energy_kept() + values.energy_kept()) / 2);
     }
-    method += ".";
+    to = AsStored(ToGroups(from, bases));
+    method =
+        "A common basis for each group: the singular value decomposition of its stacked keys, "
+        "and of its values" +
+        whitened;
   } else {
     to = AsStored(Convert(from, conversion, options.from.string()));
+    method = options.attention == AttentionKind::kMha ? "Heads were repeated."
+             : options.method                         ? "Heads of equal residue were averaged."
+                              : "Heads of equal residue were averaged: rotated keys have no common "
+                                "basis.";
   }
 
   std::string report = KindText(from.config) + " to " + KindText(to.config) + ". " + method +
-                       "\n\n" + LayerTable(ReportLayers(from, to, energy_kept)) + "\n" +
+                       "\n\n" + LayerTable(ReportLayers(from, to, energy_kept, bases)) + "\n" +
                        CostText(from.config, to.config);
   if (loss_before) {
     report += Format("Held-out loss on `%s`: %.4f to %.4f nats per token.\n",

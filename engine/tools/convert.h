@@ -13,11 +13,6 @@
 
 namespace triptych {
 
-enum class FactorMethod {
-  kWeight,      // the SVD of the weights alone
-  kActivation,  // whitened by the covariance of each layer's inputs over a text
-};
-
 struct ConvertOptions {
   std::filesystem::path from;  // directory
   std::filesystem::path to;    // directory; must be absent or empty
@@ -29,18 +24,21 @@ struct ConvertOptions {
   std::optional<int64_t> bytes_per_position;  // at most, over all layers, in the stored dtype
   std::optional<double> max_loss_increase;    // nats per token on the held-out part of the text
 
-  std::optional<FactorMethod> method;  // activation if there is a text, else weight
-  std::filesystem::path calibrate;     // text, or empty
-  double held_out = 0.1;               // fraction of the text's end: losses are measured on it
-  std::optional<WeightFormat> dtype;   // to store; the source's if absent
+  std::optional<ConversionMethod> method;  // GQA and MLA: MethodOf's if absent
+  std::filesystem::path calibrate;         // text, or empty
+  double held_out = 0.1;                   // fraction of the text's end: losses are measured on it
+  std::optional<WeightFormat> dtype;       // to store; the source's if absent
 };
 
 // What a conversion did to one layer.
 struct LayerReport {
   int64_t elements_before = 0;  // of a cache row
   int64_t elements_after = 0;
-  double energy_kept = 1;   // share of the squared singular values, or of the weights' squares
-  double weight_error = 0;  // |[W_K; W_V] made - given| / |given|, over all query heads
+  // Share of the squared singular values, of keys' and of values' alike where each have their own,
+  // or of the weights' squares.
+  double energy_kept = 1;
+  // |[W_K; W_V] made - given| / |given|, over all query heads, those of a common basis turned back.
+  double weight_error = 0;
 };
 
 // C = E[y y^T] of what each layer's attention reads on windows of the text's training part:

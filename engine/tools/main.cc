@@ -40,8 +40,6 @@ using Action = std::function<int()>;
 const std::map<std::string, at::ScalarType> kVerifiedDTypes = {{"float32", at::kFloat},
                                                                {"float64", at::kDouble}};
 const std::map<std::string, at::DeviceType> kDevices = {{"cpu", at::kCPU}, {"cuda", at::kCUDA}};
-const std::map<std::string, FactorMethod> kMethods = {{"weight", FactorMethod::kWeight},
-                                                      {"activation", FactorMethod::kActivation}};
 
 // One of the names of `values`; shown by the help as they are.
 template <typename Value, typename Target>
@@ -145,13 +143,21 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   CLI::Option* csv =
       command
           ->add_option("--sweep", sweep.csv,
-                       "measure every conversion of the model, which is MHA, into this CSV file")
+                       "measure every conversion of the model, which is MHA, into this CSV file; "
+                       "goes on where it stopped")
           ->excludes(dtype);
   command
       ->add_option("--heal-steps", sweep.heal_steps,
                    "with --sweep: training steps after each conversion")
       ->needs(csv)
       ->check(CLI::Range(0, 100'000'000))
+      ->capture_default_str();
+  command
+      ->add_option("--heal-seeds", sweep.heal_seeds,
+                   "with --sweep: each conversion is trained on once with each; none that the "
+                   "model was trained with")
+      ->needs(csv)
+      ->delimiter(',')
       ->capture_default_str();
   command->callback([&] {
     action = [&] {
@@ -198,8 +204,9 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       ->add_option("--max-loss-increase", convert.max_loss_increase,
                    "mla: the most nats per token to lose; ranks are chosen for each layer")
       ->check(NumberIn(0.0, 100.0));
-  AddChoice(*command, "--method", convert.method, kMethods,
-            "mla: what the factors are the best for [activation with --calibrate, else weight]");
+  AddChoice(*command, "--method", convert.method, Names<ConversionMethod>(),
+            "gqa, mla: what factors are the best for, or pool, the mean of heads [gqa of rotated "
+            "keys: pool; activation with --calibrate, else weight]");
   CLI::Option* calibrate =
       command->add_option("--calibrate", convert.calibrate, "text to take inputs from, and losses")
           ->check(CLI::ExistingFile);

@@ -1,7 +1,10 @@
 #include "engine/tools/sweep.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -18,39 +21,55 @@
 namespace triptych {
 namespace {
 
-// Ranks, in sixteenths of the full one, at which nothing is lost.
-constexpr int64_t kLadder[] = {16, 12, 8, 6, 4, 3, 2, 1};
+// Ranks, in sixteenths of the full one, at which nothing is lost. Those of the bytes that GQA can
+// have at H a power of two, and of fewer.
+constexpr int64_t kLadder[] = {16, 8, 4, 3, 2, 1};
+
+constexpr int64_t kBatchSize = 4;  // of healing, and its peak rate
+constexpr double kLearningRate = 5e-4;
+
+constexpr char kColumns[] =
+    "attention,method,groups,rank,elements_per_position,bytes_float32,bytes_bfloat16,loss,seed,"
+    "half_healed_loss,healed_loss";
+constexpr size_t kLoss = 7, kSeed = 8, kHalfHealed = 9, kHealed = 10, kColumnCount = 11;
 
 struct Point {
   std::string method;
   Checkpoint model;
 };
 
+// By bytes, the most first.
 std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
                                const std::string& source) {
   const ModelConfig& config = from.config;
+  CheckConversion(from, {.attention = AttentionKind::kMla}, source);
+  const std::vector<at::Tensor> covariances =
+      InputCovariances(Decoder(config, from.weights, ComputeType::kFloat32), corpus);
   std::vector<Point> points = {{"none", from}};
   for (int64_t groups = config.num_attention_heads / 2; groups >= 1; --groups) {
     if (config.num_attention_heads % groups != 0) continue;
-    points.push_back(
-        {"pool", Convert(from, {.attention = AttentionKind::kGqa, .groups = groups}, source)});
+    points.push_back({"pool", Convert(from,
+                                      {.attention = AttentionKind::kGqa,
+                                       .groups = groups,
+                                       .method = ConversionMethod::kPool},
+                                      source)});
+    points.push_back({"weight", ToGroups(from, FindGroupBases(from, groups))});
+    points.push_back({"activation", ToGroups(from, FindGroupBases(from, groups, covariances))});
   }
-  CheckConversion(from, {.attention = AttentionKind::kMla}, source);
-  const Decoder decoder(config, from.weights, ComputeType::kFloat32);
   const std::vector<KeyValueSvd> by_weight = DecomposeLayers(from);
-  const std::vector<KeyValueSvd> by_activation =
-      DecomposeLayers(from, InputCovariances(decoder, corpus));
-  for (const auto& [method, svds] :
-       {std::pair("weight", &by_weight), {"activation", &by_activation}}) {
-    int64_t last = 0;
-    for (const int64_t sixteenths : kLadder) {
-      const int64_t rank = std::max<int64_t>(1, FullRank(config) * sixteenths / 16);
-      if (rank == last) continue;
-      last = rank;
-      points.push_back(
-          {method, ToLatent(from, *svds, std::vector<int64_t>(config.num_hidden_layers, rank))});
-    }
+  const std::vector<KeyValueSvd> by_activation = DecomposeLayers(from, covariances);
+  int64_t last = 0;
+  for (const int64_t sixteenths : kLadder) {
+    const int64_t rank = std::max<int64_t>(1, FullRank(config) * sixteenths / 16);
+    if (rank == last) continue;
+    last = rank;
+    const std::vector<int64_t> ranks(config.num_hidden_layers, rank);
+    points.push_back({"weight", ToLatent(from, by_weight, ranks)});
+    points.push_back({"activation", ToLatent(from, by_activation, ranks)});
   }
+  std::stable_sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
+    return ElementsPerPosition(a.model.config) > ElementsPerPosition(b.model.config);
+  });
   return points;
 }
 
@@ -72,19 +91,156 @@ class WorkDirectory {
   std::filesystem::path path_;
 };
 
-// The model after the sweep's short training.
-Checkpoint FineTune(const Checkpoint& model, const SweepOptions& options) {
+// The model after `steps` of training: a tenth of them warm up, and the rate falls to its end.
+Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t seed,
+                  int64_t steps) {
   const WorkDirectory work(options.csv);
   SaveCheckpoint(work.path() / "converted", model.config, model.weights);
   Train({.from = work.path() / "converted",
          .text = options.text,
          .output = work.path() / "healed",
          .held_out = options.held_out,
-         .steps = options.heal_steps,
-         .batch_size = 4,
-         .learning_rate = 5e-4,
-         .warmup_steps = options.heal_steps / 10});
+         .steps = steps,
+         .batch_size = kBatchSize,
+         .learning_rate = kLearningRate,
+         .warmup_steps = steps / 10,
+         .seed = seed});
   return LoadCheckpoint(work.path() / "healed", WeightFormat::kFloat32);
+}
+
+std::string Text(double loss) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", loss);
+  return text;
+}
+
+std::vector<std::string> Split(const std::string& line) {
+  std::vector<std::string> cells(1);
+  for (const char c : line) {
+    if (c == ',') {
+      cells.emplace_back();
+    } else {
+      cells.back() += c;
+    }
+  }
+  return cells;
+}
+
+// What a row says of its point before any loss: "gqa,weight,2,,512,2048,1024".
+std::string Describe(const Point& point) {
+  const ModelConfig& config = point.model.config;
+  const bool mla = config.attention == AttentionKind::kMla;
+  const int64_t elements = ElementsPerPosition(config);
+  std::ostringstream text;
+  text << Name(config.attention) << ',' << point.method << ','
+       << (mla ? "" : std::to_string(config.num_key_value_heads)) << ','
+       << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ',' << elements << ','
+       << RowBytes(CacheFormat::kFloat32, elements) << ','
+       << RowBytes(CacheFormat::kBFloat16, elements);
+  return text.str();
+}
+
+// The rows of a sweep's file, and the file: what was found is never computed again.
+class Rows {
+ public:
+  // Reads the rows of this sweep that are there, up to one that was cut off. Throws
+  // std::runtime_error if the file holds anything else.
+  Rows(std::filesystem::path file, const std::string& whose) : file_(std::move(file)) {
+    const std::string head = "# " + whose + "\n" + kColumns + "\n";
+    std::string text;
+    if (std::filesystem::exists(file_)) text = ReadText(file_, kMaxBytes);
+    if (!text.starts_with(head)) {
+      if (!head.starts_with(text)) {
+        throw std::runtime_error("--sweep " + file_.string() +
+                                 ": holds something else; allowed: a new file, or the sweep of "
+                                 "this model, text and --heal-steps");
+      }
+      text = head;
+    }
+    text.resize(text.rfind('\n') + 1);
+    if (!std::filesystem::exists(file_) || std::filesystem::file_size(file_) != text.size()) {
+      std::ofstream(file_, std::ios::binary | std::ios::trunc) << text;
+    }
+    std::istringstream lines(text.substr(head.size()));
+    for (std::string line; std::getline(lines, line);) Keep(line);
+  }
+
+  // The row of this point and seed ("" where nothing is healed), or null.
+  const std::vector<std::string>* Find(const std::string& point, const std::string& seed) const {
+    const auto found = rows_.find(Key(point, seed));
+    return found == rows_.end() ? nullptr : &found->second;
+  }
+  // The loss as converted that any row of the point has, or "".
+  std::string Loss(const std::string& point) const {
+    const auto found = rows_.lower_bound(Key(point, ""));
+    return found != rows_.end() && found->first.starts_with(Key(point, "")) ? found->second[kLoss]
+                                                                            : "";
+  }
+
+  void Add(const std::string& line) {
+    std::ofstream out(file_, std::ios::binary | std::ios::app);
+    out << line << '\n' << std::flush;
+    if (!out) throw std::runtime_error(file_.string() + ": cannot be written");
+    Keep(line);
+  }
+
+ private:
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 24;
+
+  static std::string Key(const std::string& point, const std::string& seed) {
+    return point + "," + seed;
+  }
+  void Keep(const std::string& line) {
+    std::vector<std::string> cells = Split(line);
+    if (cells.size() != kColumnCount) {
+      throw std::runtime_error("--sweep " + file_.string() + ": a row has " +
+                               std::to_string(cells.size()) +
+                               " cells; allowed: " + std::to_string(kColumnCount));
+    }
+    std::string point = cells[0];
+    for (size_t i = 1; i < kLoss; ++i) point += "," + cells[i];
+    rows_.insert_or_assign(Key(point, cells[kSeed]), std::move(cells));
+  }
+
+  std::filesystem::path file_;
+  std::map<std::string, std::vector<std::string>> rows_;  // by point and seed
+};
+
+// "1.5411 (1.5402 to 1.5420)": the median of what the seeds gave, and their range if they are more
+// than one.
+std::string Spread(std::vector<double> losses) {
+  if (losses.empty()) return "";
+  if (losses.size() == 1) return Text(losses.front());
+  std::sort(losses.begin(), losses.end());
+  const size_t middle = losses.size() / 2;
+  const double median =
+      losses.size() % 2 == 1 ? losses[middle] : (losses[middle - 1] + losses[middle]) / 2;
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.4f (%.4f to %.4f)", median, losses.front(), losses.back());
+  return text;
+}
+
+// As Markdown.
+void PrintTable(const std::vector<Point>& points, const std::vector<std::string>& seeds,
+                const Rows& rows) {
+  std::printf(
+      "| bytes per position in bfloat16 | model | method | as converted | healed half as long: "
+      "median (range) | healed: median (range) |\n|---:|---|---|---|---|---|\n");
+  for (const Point& point : points) {
+    const std::string name = Describe(point);
+    std::vector<double> half, whole;
+    for (const std::string& seed : seeds) {
+      const std::vector<std::string>* row = rows.Find(name, seed);
+      if (row == nullptr || seed.empty()) continue;
+      half.push_back(std::stod((*row)[kHalfHealed]));
+      whole.push_back(std::stod((*row)[kHealed]));
+    }
+    const std::vector<std::string> cells = Split(name);
+    const std::string size = cells[3].empty() ? "G = " + cells[2] : "r = " + cells[3];
+    std::printf("| %s | %s, %s | %s | %.4f | %s | %s |\n", cells[6].c_str(), cells[0].c_str(),
+                size.c_str(), cells[1].c_str(), std::stod(rows.Loss(name)),
+                Spread(std::move(half)).c_str(), Spread(std::move(whole)).c_str());
+  }
 }
 
 }  // namespace
@@ -95,27 +251,46 @@ void Sweep(const SweepOptions& options) {
     throw LoadError(options.model.string() + ": attention is \"" +
                     std::string(Name(from.config.attention)) + "\"; a sweep starts from \"mha\"");
   }
+  if (options.heal_steps < 0 || options.heal_steps == 1) {
+    throw std::runtime_error("--heal-steps " + std::to_string(options.heal_steps) +
+                             " has no half; allowed: 0, 2 and more");
+  }
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
   CheckVocabulary(*tokenizer, from.config, options.model.string());
   const Corpus corpus(options.text, *tokenizer, options.held_out);
   corpus.RequireHeldOut();
-  const std::vector<Point> points = Conversions(from, corpus, options.model.string());
+  corpus.RequireTraining(from.config.max_position_embeddings);
 
-  std::ofstream csv(options.csv, std::ios::trunc);
-  csv << "attention,method,groups,rank,elements_per_position,bytes_per_position,loss,healed_loss\n";
-  for (const auto& [method, model] : points) {
-    const ModelConfig& config = model.config;
-    const bool mla = config.attention == AttentionKind::kMla;
-    csv << Name(config.attention) << ',' << method << ','
-        << (mla ? "" : std::to_string(config.num_key_value_heads)) << ','
-        << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ','
-        << ElementsPerPosition(config) << ','
-        << RowBytes(DefaultCacheFormat(config.torch_dtype), ElementsPerPosition(config)) << ','
-        << HeldOutLoss(AsStored(model), corpus) << ',' << std::flush;
-    if (options.heal_steps > 0) csv << HeldOutLoss(FineTune(model, options), corpus);
-    csv << '\n' << std::flush;
-    if (!csv) throw std::runtime_error(options.csv.string() + ": cannot be written");
+  // The source's own loss says which model and text this is, whatever their names are.
+  const std::string own_loss = Text(HeldOutLoss(AsStored(from), corpus));
+  Rows rows(options.csv, "healed for " + std::to_string(options.heal_steps) + " steps of " +
+                             std::to_string(kBatchSize) + " windows of " +
+                             std::to_string(from.config.max_position_embeddings) +
+                             "; the source: " + own_loss + " nats per token over " +
+                             std::to_string(corpus.held_out_tokens()) + " of " +
+                             std::to_string(corpus.held_out_tokens() + corpus.train_tokens()));
+  const std::vector<Point> points = Conversions(from, corpus, options.model.string());
+  std::vector<std::string> seeds;
+  for (const uint64_t seed : options.heal_seeds) seeds.push_back(std::to_string(seed));
+  if (options.heal_steps == 0) seeds = {""};
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    for (const Point& point : points) {
+      const std::string name = Describe(point);
+      if (rows.Find(name, seeds[i]) != nullptr) continue;
+      std::string loss = point.method == "none" ? own_loss : rows.Loss(name);
+      if (loss.empty()) loss = Text(HeldOutLoss(AsStored(point.model), corpus));
+      std::string healed = ",";
+      if (options.heal_steps > 0) {
+        const auto after = [&](int64_t steps) {
+          return Text(
+              HeldOutLoss(Healed(point.model, options, options.heal_seeds[i], steps), corpus));
+        };
+        healed = after(options.heal_steps / 2) + "," + after(options.heal_steps);
+      }
+      rows.Add(name + "," + loss + "," + seeds[i] + "," + healed);
+    }
   }
+  PrintTable(points, seeds, rows);
 }
 
 }  // namespace triptych

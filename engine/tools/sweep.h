@@ -1,9 +1,10 @@
-// What the saved bytes cost: one MHA model converted every way, and measured.
+// What the saved bytes cost: one MHA model converted every way, healed, and measured.
 #ifndef TRIPTYCH_ENGINE_TOOLS_SWEEP_H_
 #define TRIPTYCH_ENGINE_TOOLS_SWEEP_H_
 
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 namespace triptych {
 
@@ -11,16 +12,29 @@ struct SweepOptions {
   std::filesystem::path model;  // an MHA checkpoint
   std::filesystem::path text;
   double held_out = 0.1;
-  std::filesystem::path csv;  // written row by row
-  int64_t heal_steps = 0;     // of training after each conversion; 0 for none
+  std::filesystem::path csv;
+  int64_t heal_steps = 0;  // of training after each conversion, at least 2; 0 for none
+  // Each point is healed once with each. They choose the windows of the text and the dropout:
+  // windows are new to the model where none of these is a seed that it was trained with.
+  std::vector<uint64_t> heal_seeds = {11, 12, 13};
 };
 
-// The held-out loss of the model itself, of GQA at every G that divides H, and of MLA at a ladder
-// of ranks by both methods, each as converted and, with `heal_steps`, after so much more training,
-// which the model itself gets as well. One row each in the CSV:
-//   attention,method,groups,rank,elements_per_position,bytes_per_position,loss,healed_loss
-// Models are measured as they would be stored, and bytes counted, in the checkpoint's dtype. Throws
-// LoadError or std::runtime_error.
+// The held-out loss of the model itself, of GQA at every G that divides H by pooling and by a
+// common basis (by weights, by activations), and of MLA at sixteenths of the full rank, both ways;
+// each as converted and, with `heal_steps`, healed: after so much more training, which the model
+// itself gets as well, and after half as much in a run of its own, whose rate falls as the whole
+// one's does. What the second half of the steps still changes says how flat the curve is.
+//
+// One row for each point and seed in the CSV, after a line that says whose it is:
+//   attention,method,groups,rank,elements_per_position,bytes_float32,bytes_bfloat16,loss,seed,
+//   half_healed_loss,healed_loss
+// Rows are written as they are found, all points with one seed before the next. Those that are
+// there are kept, so that the same command goes on after an interruption, or with more seeds. Then
+// prints a table: of each point the least, median and most of its healed losses.
+//
+// Models are measured as they would be stored, in the checkpoint's dtype, and losses computed in
+// float32 with caches in float32. Throws LoadError or std::runtime_error, also if `csv` holds
+// another sweep or anything else.
 void Sweep(const SweepOptions& options);
 
 }  // namespace triptych

@@ -179,6 +179,157 @@ TEST(Heads, NarrowLatentIsMultiQueryPaddedWithZeros) {
   }
 }
 
+// ---- A common basis of heads -------------------------------------------------------------------
+
+// Shapes with as many key heads as query heads, grouped further: what the groups are made of.
+std::vector<HeadShape> Groupings() {
+  std::vector<HeadShape> shapes = Shapes();
+  shapes.push_back({24, 8, 2, 6});
+  shapes.push_back({3, 4, 2, 5});   // wider heads than the layer
+  shapes.push_back({40, 6, 1, 2});  // MQA
+  return shapes;
+}
+
+// The rows of the heads of group g, one head after another: [m * d, D].
+at::Tensor GroupRows(const at::Tensor& rows, const HeadShape& s, int64_t group) {
+  std::vector<at::Tensor> heads;
+  for (int64_t h = group; h < s.heads; h += s.groups) heads.push_back(rows.narrow(0, h * s.d, s.d));
+  return at::cat(heads);
+}
+
+double SquaredError(const at::Tensor& made, const at::Tensor& rows, const at::Tensor& samples) {
+  const at::Tensor difference = made - rows;
+  return (samples.defined() ? at::mm(samples, difference.t()) : difference)
+      .square()
+      .sum()
+      .item<double>();
+}
+
+TEST(CommonBasisTest, HasTheShapesOfTheDefinition) {
+  for (const HeadShape& s : Groupings()) {
+    const CommonBasis basis(Normal(31).Weight(s.heads * s.d, s.width).to(at::kFloat), s.groups,
+                            s.d);
+    EXPECT_EQ(basis.heads().sizes(), (std::vector<int64_t>{s.groups * s.d, s.width}));
+    EXPECT_EQ(basis.heads().scalar_type(), at::kDouble);
+    EXPECT_EQ(basis.Expand(basis.heads()).sizes(), (std::vector<int64_t>{s.heads * s.d, s.width}));
+    const at::Tensor queries = Normal(32).Tensor({2 * s.heads * s.d, 7});
+    EXPECT_EQ(basis.Turn(queries).sizes(), queries.sizes());
+    EXPECT_EQ(basis.Turn(queries.select(1, 0)).sizes(), queries.select(1, 0).sizes());
+  }
+}
+
+// Eckart and Young 1936, in each group: no d rows are nearer than the dropped singular values say.
+TEST(CommonBasisTest, WeightsLoseTheDroppedSingularValues) {
+  for (const HeadShape& s : Groupings()) {
+    SCOPED_TRACE(testing::PrintToString(s));
+    const at::Tensor rows = Normal(33).Weight(s.heads * s.d, s.width);
+    const CommonBasis basis(rows, s.groups, s.d);
+    double dropped = 0;
+    for (int64_t g = 0; g < s.groups; ++g) {
+      const at::Tensor squares = at::linalg_svdvals(GroupRows(rows, s, g)).square();
+      dropped += squares.slice(0, s.d).sum().item<double>();
+    }
+    const double all = rows.square().sum().item<double>();
+    EXPECT_NEAR(SquaredError(basis.Expand(basis.heads()), rows, {}), dropped, 1e-12 * all);
+    EXPECT_NEAR(1 - basis.energy_kept(), dropped / all, 1e-12);
+  }
+}
+
+// The same with what a layer reads: the error of keys is what C^(1/2) says is dropped.
+TEST(CommonBasisTest, ActivationsLoseTheLeastOfWhatIsRead) {
+  for (const HeadShape& s : Groupings()) {
+    const at::Tensor rows = Normal(34).Weight(s.heads * s.d, s.width);
+    for (const int64_t samples : {4 * s.width, (s.width + 1) / 2}) {
+      SCOPED_TRACE(testing::PrintToString(s) + ", " + std::to_string(samples) + " samples");
+      const at::Tensor inputs = Samples(samples, s.width, 35);
+      const CommonBasis basis(rows, s.groups, s.d, Covariance(inputs));
+      double dropped = 0;
+      for (int64_t g = 0; g < s.groups; ++g) {
+        const at::Tensor made = at::mm(inputs, GroupRows(rows, s, g).t());  // the group's keys
+        dropped += at::linalg_svdvals(made).square().slice(0, s.d).sum().item<double>();
+      }
+      const double all = at::mm(inputs, rows.t()).square().sum().item<double>();
+      const double error = SquaredError(basis.Expand(basis.heads()), rows, inputs);
+      EXPECT_NEAR(error / all, dropped / all, kUnseen);
+      EXPECT_NEAR(1 - basis.energy_kept(), error / all, kUnseen);
+      const CommonBasis plain(rows, s.groups, s.d);
+      EXPECT_LE(error, SquaredError(plain.Expand(plain.heads()), rows, inputs) + kUnseen * all);
+    }
+  }
+}
+
+TEST(CommonBasisTest, IsNeverWorseThanTheMean) {
+  for (const HeadShape& s : Groupings()) {
+    SCOPED_TRACE(testing::PrintToString(s));
+    const at::Tensor rows = Normal(36).Weight(s.heads * s.d, s.width);
+    const at::Tensor pooled = RepeatHeads(PoolHeads(rows, s.groups, s.d), s.heads, s.d);
+    const at::Tensor inputs = Samples(2 * s.width, s.width, 37);
+    for (const at::Tensor& samples : {at::Tensor(), inputs}) {
+      const CommonBasis basis(rows, s.groups, s.d,
+                              samples.defined() ? Covariance(samples) : samples);
+      const double error = SquaredError(basis.Expand(basis.heads()), rows, samples);
+      const double mean_error = SquaredError(pooled, rows, samples);
+      EXPECT_LE(error, mean_error + kUnseen);
+      if (s.heads > s.groups && s.width > s.d) {
+        EXPECT_LT(error, mean_error);
+      }
+    }
+  }
+}
+
+// Turned queries meet the group's keys as the queries met what the basis keeps of their own.
+TEST(CommonBasisTest, TurnedQueriesGiveTheScoresOfExpandedKeys) {
+  for (const HeadShape& s : Groupings()) {
+    SCOPED_TRACE(testing::PrintToString(s));
+    const CommonBasis basis(Normal(38).Weight(s.heads * s.d, s.width), s.groups, s.d);
+    const int64_t query_heads = 2 * s.heads;  // two to each key head
+    const at::Tensor queries = Normal(39).Weight(query_heads * s.d, 11);
+    const at::Tensor turned = basis.Turn(queries);
+    const at::Tensor expanded = basis.Expand(basis.heads());
+    for (int64_t h = 0; h < query_heads; ++h) {
+      const auto rows = [&](const at::Tensor& of, int64_t head) {
+        return of.narrow(0, head * s.d, s.d);
+      };
+      const at::Tensor scores =
+          at::mm(rows(turned, h).t(), rows(basis.heads(), h % s.groups));  // [11, D]
+      const at::Tensor expected = at::mm(rows(queries, h).t(), rows(expanded, h % s.heads));
+      EXPECT_LE(LargestDifference(scores, expected), 1e-13) << h;
+    }
+    EXPECT_TRUE(at::equal(basis.Turn(queries.select(1, 3)), turned.select(1, 3)) ||
+                LargestDifference(basis.Turn(queries.select(1, 3)), turned.select(1, 3)) < 1e-14);
+  }
+}
+
+TEST(CommonBasisTest, CopiesLoseNothingAndOneHeadStaysItself) {
+  for (const HeadShape& s : Groupings()) {
+    SCOPED_TRACE(testing::PrintToString(s));
+    const at::Tensor one = Normal(40).Weight(s.groups * s.d, s.width);
+    const at::Tensor copies = RepeatHeads(one, s.heads, s.d);
+    for (const at::Tensor& covariance :
+         {at::Tensor(), Covariance(Samples(4 * s.width, s.width, 41))}) {
+      const CommonBasis basis(copies, s.groups, s.d, covariance);
+      EXPECT_LE(LargestDifference(basis.Expand(basis.heads()), copies), kExact);
+      EXPECT_NEAR(basis.energy_kept(), 1, 1e-14);
+      const CommonBasis same(one, s.groups, s.d, covariance);
+      EXPECT_TRUE(at::equal(same.heads(), one));
+      EXPECT_TRUE(at::equal(same.Turn(one), one));
+    }
+  }
+}
+
+TEST(CommonBasisTest, ZeroWeightsAndZeroInputsGiveNumbers) {
+  const int64_t width = 10;
+  const at::Tensor zeros = at::zeros({8, width}, at::kDouble), rows = Normal(42).Weight(8, width);
+  for (const at::Tensor& covariance : {at::Tensor(), at::zeros({width, width}, at::kDouble)}) {
+    for (const at::Tensor& given : {zeros, rows}) {
+      const CommonBasis basis(given, 2, 2, covariance);
+      EXPECT_TRUE(at::isfinite(basis.Expand(basis.heads())).all().item<bool>());
+      EXPECT_TRUE(std::isfinite(basis.energy_kept()));
+    }
+  }
+  EXPECT_EQ(CommonBasis(zeros, 2, 2).energy_kept(), 1);
+}
+
 // ---- The decomposition -----------------------------------------------------------------------
 
 TEST(KeyValueSvdTest, FactorsHaveTheShapesOfTheDefinition) {

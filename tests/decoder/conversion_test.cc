@@ -7,13 +7,16 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/attention/algebra.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/decoder.h"
 #include "engine/hosting/hosted_model.h"
+#include "tests/support/oracle.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/temp_dir.h"
@@ -70,8 +73,13 @@ at::Tensor Logits(const Checkpoint& checkpoint) {
 Checkpoint ToMha(const Checkpoint& from) {
   return Convert(from, {.attention = AttentionKind::kMha}, "from");
 }
-Checkpoint ToGqa(const Checkpoint& from, int64_t groups) {
-  return Convert(from, {.attention = AttentionKind::kGqa, .groups = groups}, "from");
+Checkpoint ToGqa(const Checkpoint& from, int64_t groups,
+                 std::optional<ConversionMethod> method = {}) {
+  return Convert(from, {.attention = AttentionKind::kGqa, .groups = groups, .method = method},
+                 "from");
+}
+Checkpoint Pooled(const Checkpoint& from, int64_t groups) {
+  return ToGqa(from, groups, ConversionMethod::kPool);
 }
 // 0: the full rank
 Checkpoint ToMla(const Checkpoint& from, int64_t rank = 0) {
@@ -101,10 +109,14 @@ TEST(Conversion, GqaToMhaIsExact) {
 TEST(Conversion, GqaToMhaAndBackIsTheSameModel) {
   for (const Checkpoint& from : RandomCheckpoints(3)) {
     SCOPED_TRACE(Describe(from));
-    const Checkpoint back = ToGqa(ToMha(from), from.config.num_key_value_heads);
+    const int64_t groups = from.config.num_key_value_heads;
     Checkpoint expected = from;
     expected.config.attention = AttentionKind::kGqa;  // MHA comes back as its case G = H
-    ExpectSameWeights(back, expected);
+    ExpectSameWeights(Pooled(ToMha(from), groups), expected);
+    // In a basis of its own it computes the same.
+    const Checkpoint back = ToGqa(ToMha(from), groups);
+    EXPECT_EQ(ToJson(back.config), ToJson(expected.config));
+    EXPECT_LT(LargestDifference(Logits(back), Logits(from)), kRounding);
   }
 }
 
@@ -118,6 +130,7 @@ TEST(Conversion, RotaryHeadsAreRepeatedExactly) {
     const Checkpoint mha = ToMha(gqa);
     EXPECT_LT(LargestDifference(Logits(mha), Logits(gqa)), kRounding);
     ExpectSameWeights(ToGqa(mha, config.num_key_value_heads), gqa);
+    ExpectSameWeights(Pooled(mha, config.num_key_value_heads), gqa);
   }
 }
 
@@ -125,7 +138,7 @@ TEST(Conversion, MhaToGqaPoolsHeadsOfEqualResidue) {
   const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
   const int64_t heads = mha.config.num_attention_heads, d = mha.config.head_dim;
   const int64_t groups = heads / 2;
-  const Checkpoint gqa = ToGqa(mha, groups);
+  const Checkpoint gqa = Pooled(mha, groups);
   const std::string name = "model.layers.0.self_attn.k_proj.weight";
   const at::Tensor& from = mha.weights.at(name);
   const at::Tensor& to = gqa.weights.at(name);
@@ -138,8 +151,114 @@ TEST(Conversion, MhaToGqaPoolsHeadsOfEqualResidue) {
 
 TEST(Conversion, PoolingInStepsIsPoolingAtOnce) {
   const Checkpoint mha = RandomCheckpoint(SmallModel({24, 12, 12, 2}));
-  ExpectSameWeights(ToGqa(ToGqa(mha, 6), 2), ToGqa(mha, 2));
-  EXPECT_GT(RelativeError(Logits(ToGqa(mha, 2)), Logits(mha)), kWrong);  // it is lossy
+  ExpectSameWeights(Pooled(Pooled(mha, 6), 2), Pooled(mha, 2));
+  EXPECT_GT(RelativeError(Logits(Pooled(mha, 2)), Logits(mha)), kWrong);  // it is lossy
+}
+
+// At G = H there is nothing to share: the model stays, whatever its biases.
+TEST(Conversion, AsManyGroupsAsHeadsIsExact) {
+  for (const Checkpoint& from : RandomCheckpoints(13)) {
+    SCOPED_TRACE(Describe(from));
+    const Checkpoint same = ToGqa(from, from.config.num_key_value_heads);
+    EXPECT_EQ(same.config.attention, AttentionKind::kGqa);
+    EXPECT_LT(LargestDifference(Logits(same), Logits(from)), kRounding);
+  }
+}
+
+// The rows of head h after those of its group, h mod `groups`, were projected onto their best d
+// directions: the eigenvectors of the Gram matrix of what they make of inputs with covariance C.
+at::Tensor ProjectedHeads(const at::Tensor& rows, int64_t groups, int64_t d,
+                          const at::Tensor& covariance) {
+  at::Tensor projected = at::zeros_like(rows);
+  const int64_t heads = rows.size(0) / d;
+  for (int64_t g = 0; g < groups; ++g) {
+    std::vector<int64_t> of_group;
+    for (int64_t h = g; h < heads; h += groups) {
+      for (int64_t i = 0; i < d; ++i) of_group.push_back(h * d + i);
+    }
+    const at::Tensor index = ToTensor(of_group), stack = rows.index_select(0, index);
+    const at::Tensor gram = at::mm(at::mm(stack, covariance), stack.t());
+    const at::Tensor q = std::get<1>(at::linalg_eigh(gram));  // ascending
+    const at::Tensor best = q.narrow(1, q.size(1) - d, d);
+    projected.index_copy_(0, index, at::mm(best, at::mm(best.t(), stack)));
+  }
+  return projected;
+}
+
+// Against the oracle's plain loops: the grouped model computes what the source does whose keys and
+// values were projected onto the groups' bases, all biases as they were. Sources of G0 < H groups
+// too, and every layer by its own inputs' covariance.
+TEST(Conversion, ACommonBasisComputesWhatItsProjectedSourceDoes) {
+  for (const HeadShape& shape : {HeadShape{24, 4, 4, 6}, HeadShape{17, 6, 6, 3},
+                                 HeadShape{24, 8, 4, 5}, HeadShape{13, 8, 8, 2}}) {
+    for (const bool bias : {false, true}) {
+      ModelConfig config = SmallModel(shape);
+      config.attention_bias = bias;
+      const Checkpoint from = RandomCheckpoint(config, 21);
+      std::vector<at::Tensor> covariances;
+      Normal normal(22);
+      for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+        const at::Tensor samples = normal.Tensor({3 * shape.width, shape.width}) *
+                                   at::pow(0.8, at::arange(shape.width, at::kDouble));
+        covariances.push_back(at::mm(samples.t(), samples));
+      }
+      for (int64_t groups = 1; groups < shape.groups; groups *= 2) {
+        if (shape.groups % groups != 0) continue;
+        for (const bool whitened : {false, true}) {
+          SCOPED_TRACE(Describe(from) + ", " + std::to_string(groups) + " groups" +
+                       (whitened ? ", whitened" : ""));
+          Checkpoint projected = from;
+          for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+            for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}) {
+              at::Tensor& rows = projected.weights.at(LayerPrefix(layer) + name);
+              rows =
+                  ProjectedHeads(rows, groups, shape.d,
+                                 whitened ? covariances[layer] : at::eye(shape.width, at::kDouble));
+            }
+          }
+          std::vector<int64_t> ids;
+          for (int64_t i = 0; i < 9; ++i) ids.push_back((i * 37 + 11) % config.vocab_size);
+          const Checkpoint gqa = whitened
+                                     ? ToGroups(from, FindGroupBases(from, groups, covariances))
+                                     : ToGqa(from, groups);
+          EXPECT_EQ(gqa.config.num_key_value_heads, groups);
+          const at::Tensor logits = Decoder(gqa.config, gqa.weights, ComputeType::kFloat64)
+                                        .Forward(ToTensor(ids).unsqueeze(0))[0];
+          const at::Tensor expected =
+              ToTensor(oracle::Logits(projected.config, ToArrays(projected.weights), ids));
+          EXPECT_LT(LargestDifference(logits, expected), 1e-9);
+          EXPECT_GT(RelativeError(logits, Logits(from)[0].narrow(0, 0, 9)), 1e-4);  // it is lossy
+        }
+      }
+    }
+  }
+}
+
+// What biases were in keys is gone, and in values is in b_O.
+TEST(Conversion, ACommonBasisLeavesNoBiasOfKeysAndValues) {
+  const Checkpoint gqa = ToGqa(RandomCheckpoint(AttentionKind::kMha, /*bias=*/true), 2);
+  for (const char* name : {"self_attn.k_proj.bias", "self_attn.v_proj.bias"}) {
+    EXPECT_EQ(gqa.weights.at(LayerPrefix(1) + name).abs().max().item<double>(), 0) << name;
+  }
+}
+
+TEST(Conversion, TheDefaultMethodIsTheBestThereIs) {
+  ModelConfig plain = SmallModel(AttentionKind::kMha), rotary = plain;
+  rotary.position_embedding = PositionEmbedding::kRope;
+  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
+    EXPECT_EQ(MethodOf({.attention = kind}, plain, false), ConversionMethod::kWeight);
+    EXPECT_EQ(MethodOf({.attention = kind}, plain, true), ConversionMethod::kActivation);
+    EXPECT_EQ(MethodOf({.attention = kind, .method = ConversionMethod::kWeight}, plain, true),
+              ConversionMethod::kWeight);
+  }
+  for (const bool has_text : {false, true}) {
+    EXPECT_EQ(MethodOf({.attention = AttentionKind::kGqa}, rotary, has_text),
+              ConversionMethod::kPool);
+  }
+  const Checkpoint mha = RandomCheckpoint(AttentionKind::kMha);
+  ExpectSameWeights(ToGqa(mha, 2), ToGqa(mha, 2, ConversionMethod::kWeight));
+  EXPECT_LT(RelativeError(Logits(ToGqa(mha, 2)), Logits(mha)),
+            RelativeError(Logits(Pooled(mha, 2)), Logits(mha)));
 }
 
 // Control: the grouping of other families' checkpoints, head h from group h / (H/G), is another
@@ -297,13 +416,15 @@ TEST(Conversion, TheSourceStaysAsItIs) {
 constexpr int64_t kGenerated = 40;
 
 // A saved model's greedy continuation through the engine, its paged cache and its kernels.
-std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint) {
+std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint,
+                                     const std::optional<Conversion>& at_load = {}) {
   const TempDir directory;
   SaveCheckpoint(directory.path() / "model", checkpoint.config, checkpoint.weights);
   HostOptions options;
   options.directory = directory.path() / "model";
   options.backend.kv_cache_bytes = 1 << 20;
   options.backend.block_positions = 4;
+  options.conversion = at_load;
   const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(1));
   Request request;
   request.id = "r";
@@ -348,6 +469,27 @@ TEST(Conversion, ServedReducedItGeneratesWhatItsSourceDoes) {
       EXPECT_EQ(served->text, plain->text);
     }
     EXPECT_NE(Serve(ToMla(gqa, 2))->tokens, expected);  // cut to a sixth, it is another model
+  }
+}
+
+// The paged cache and its kernels against the float64 decoder, made before or at load.
+TEST(Conversion, ServedInACommonBasisItGeneratesWhatTheDenseModelDoes) {
+  for (const bool bias : {false, true}) {
+    SCOPED_TRACE(bias ? "with biases" : "");
+    ModelConfig config = SmallModel(AttentionKind::kMha);
+    config.attention_bias = bias;
+    const Checkpoint mha = RandomCheckpoint(config, 10);
+    for (const int64_t groups : {1, 2, 4}) {
+      const Checkpoint gqa = ToGqa(mha, groups);
+      const std::vector<int32_t> expected = ClearGreedyTokens(gqa);
+      EXPECT_EQ(Serve(gqa)->tokens, expected) << groups;
+      EXPECT_EQ(Serve(mha, Conversion{.attention = AttentionKind::kGqa, .groups = groups})->tokens,
+                expected)
+          << groups;
+      if (groups < 4) {
+        EXPECT_NE(Serve(Pooled(mha, groups))->tokens, expected) << groups;
+      }
+    }
   }
 }
 
@@ -405,6 +547,21 @@ TEST(ConversionRefusal, RotaryKeysHaveNoLatent) {
   rotary.config.position_embedding = PositionEmbedding::kRope;
   EXPECT_THAT(Refusal(rotary, {.attention = AttentionKind::kMla}),
               AllOf(HasSubstr("the-model"), HasSubstr("\"rope\"")));
+}
+
+TEST(ConversionRefusal, RotaryKeysHaveNoCommonBasis) {
+  Checkpoint rotary = RandomCheckpoint(AttentionKind::kMha);
+  rotary.config.position_embedding = PositionEmbedding::kRope;
+  for (const ConversionMethod method : {ConversionMethod::kWeight, ConversionMethod::kActivation}) {
+    EXPECT_EQ(Refusal(rotary, {.attention = AttentionKind::kGqa, .groups = 2, .method = method}),
+              "the-model: position_embedding is \"rope\": method \"" + std::string(Name(method)) +
+                  "\" needs keys that are not rotated; allowed: \"pool\"");
+  }
+  for (const std::optional<ConversionMethod> method :
+       {std::optional<ConversionMethod>(), {ConversionMethod::kPool}}) {
+    EXPECT_EQ(Refusal(rotary, {.attention = AttentionKind::kGqa, .groups = 2, .method = method}),
+              "accepted");
+  }
 }
 
 TEST(ConversionRefusal, NonFiniteTensorIsNamed) {

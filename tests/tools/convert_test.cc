@@ -210,8 +210,9 @@ TEST_F(ConvertTest, TheCardOfPooledHeads) {
   ConvertOptions options = Options(AttentionKind::kMha, AttentionKind::kGqa);
   options.groups = 2;
   options.calibrate = text_;
+  options.method = ConversionMethod::kPool;
   const Checkpoint to = Converted(options), from = Loaded(options.from);
-  EXPECT_THAT(Card(), AllOf(HasSubstr("MHA to GQA with 2 groups"), HasSubstr("averaged"),
+  EXPECT_THAT(Card(), AllOf(HasSubstr("MHA to GQA with 2 groups"), HasSubstr("averaged."),
                             HasSubstr("96 to 48 elements")));
   const std::vector<std::vector<double>> table = TableOf(Card());
   ASSERT_EQ(table.size(), 2u);
@@ -225,6 +226,102 @@ TEST_F(ConvertTest, TheCardOfPooledHeads) {
   Converted(options);
   EXPECT_THAT(Card(), AllOf(HasSubstr("GQA with 2 groups to MHA"), HasSubstr("Heads were repeated"),
                             HasSubstr("48 to 96 elements")));
+}
+
+// |[W_K; W_V] that heads make of a common basis - given| / |given|, and what each half keeps of its
+// own squares, by the projections of engine/definitions.md#pooling-heads-and-a-common-basis.
+struct Kept {
+  double error = 0;
+  double energy = 0;  // of keys and of values, their mean
+};
+Kept KeptByBasis(const Checkpoint& from, int64_t layer, int64_t groups,
+                 const at::Tensor& covariance) {
+  const int64_t d = from.config.head_dim;
+  double lost = 0, all = 0, energy = 0;
+  for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}) {
+    const at::Tensor rows = from.weights.at(LayerPrefix(layer) + name).to(at::kDouble);
+    double kept_squares = 0, all_squares = 0;
+    for (int64_t g = 0; g < groups; ++g) {
+      const at::Tensor stack =
+          rows.view({-1, groups, d, rows.size(1)}).select(1, g).reshape({-1, rows.size(1)});
+      const auto [squares, q] = at::linalg_eigh(at::mm(at::mm(stack, covariance), stack.t()));
+      const at::Tensor best = q.narrow(1, q.size(1) - d, d);
+      kept_squares += squares.narrow(0, q.size(1) - d, d).sum().item<double>();
+      all_squares += squares.sum().item<double>();
+      lost += (at::mm(best, at::mm(best.t(), stack)) - stack).square().sum().item<double>();
+    }
+    all += rows.square().sum().item<double>();
+    energy += kept_squares / all_squares / 2;
+  }
+  return {.error = std::sqrt(lost / all), .energy = energy};
+}
+
+// With a text by activation, without one by weight; and each as it is asked for.
+TEST_F(ConvertTest, TheCardOfACommonBasis) {
+  ConvertOptions options = Options(AttentionKind::kMha, AttentionKind::kGqa);
+  options.groups = 2;
+  const Checkpoint from = Loaded(options.from);
+  const std::vector<at::Tensor> covariances =
+      InputCovariances(MakeDecoder(from), Corpus(text_, *TestTokenizer(), options.held_out));
+  const at::Tensor unit = at::eye(from.config.hidden_size, at::kDouble);
+  for (const bool calibrated : {false, true}) {
+    for (const std::optional<ConversionMethod> method : {std::optional<ConversionMethod>(),
+                                                         {ConversionMethod::kWeight},
+                                                         {ConversionMethod::kActivation}}) {
+      if (!calibrated && method == ConversionMethod::kActivation) continue;
+      options.calibrate = calibrated ? text_ : "";
+      options.method = method;
+      const Checkpoint to = Converted(options);
+      EXPECT_EQ(to.config.num_key_value_heads, 2);
+      const bool activation = calibrated && method != ConversionMethod::kWeight;
+      EXPECT_THAT(Card(), AllOf(HasSubstr("MHA to GQA with 2 groups. A common basis for each "
+                                          "group"),
+                                HasSubstr("96 to 48 elements")));
+      EXPECT_EQ(
+          Card().find("whitened by each layer's inputs on the training part of `text.txt`.") !=
+              std::string::npos,
+          activation);
+      const std::vector<std::vector<double>> table = TableOf(Card());
+      ASSERT_EQ(table.size(), 2u);
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        const Kept kept = KeptByBasis(from, layer, 2, activation ? covariances[layer] : unit);
+        EXPECT_NEAR(table[layer][1], kept.energy, 1e-5);
+        EXPECT_NEAR(table[layer][2], kept.error, 0.005 * kept.error + 1e-6);
+      }
+      if (calibrated) {
+        std::istringstream line(Card().substr(Card().find(" nats per token") - 6));
+        double after = 0;
+        line >> after;
+        EXPECT_NEAR(after, Loss(to), kPrinted + kLossRounding);
+      }
+    }
+  }
+}
+
+// Where keys are rotated, heads are averaged, and the card says why.
+TEST_F(ConvertTest, RotatedKeysArePooled) {
+  Checkpoint rotary = Source(AttentionKind::kMha);
+  rotary.config.position_embedding = PositionEmbedding::kRope;
+  rotary.weights.erase("model.embed_positions.weight");
+  ConvertOptions options = Options(AttentionKind::kMha, AttentionKind::kGqa);
+  options.from = dir_.path() / "rotary";
+  options.groups = 2;
+  options.calibrate = text_;
+  SaveCheckpoint(options.from, rotary.config, rotary.weights);
+  const Checkpoint to = Converted(options);
+  EXPECT_THAT(
+      Card(),
+      HasSubstr("Heads of equal residue were averaged: rotated keys have no common basis."));
+  options.method = ConversionMethod::kPool;
+  const Checkpoint pooled = Converted(options);
+  for (const auto& [name, tensor] : pooled.weights) {
+    EXPECT_TRUE(at::equal(to.weights.at(name), tensor)) << name;
+  }
+  std::filesystem::remove_all(options.to);
+  options.method = ConversionMethod::kActivation;
+  EXPECT_EQ(Refusal(options), options.from.string() +
+                                  ": position_embedding is \"rope\": method \"activation\" needs "
+                                  "keys that are not rotated; allowed: \"pool\"");
 }
 
 // The losses are those of the model that is stored, rounded as it is.
@@ -363,9 +460,9 @@ TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
   ConvertOptions options = Calibrated();
   for (const int64_t rank : {3, 8, 16}) {
     options.rank = rank;
-    options.method = FactorMethod::kWeight;
+    options.method = ConversionMethod::kWeight;
     const Checkpoint by_weight = Converted(options);
-    options.method = FactorMethod::kActivation;
+    options.method = ConversionMethod::kActivation;
     const Checkpoint by_activation = Converted(options);
     options.method.reset();  // with a text, by activation
     const Checkpoint by_default = Converted(options);
@@ -507,17 +604,26 @@ TEST_F(ConvertTest, OptionsThatDoNotGoTogetherAreRefused) {
   const Change rank = [](ConvertOptions& o) { o.rank = 4; };
   const Change bytes = [](ConvertOptions& o) { o.bytes_per_position = 64; };
   const Change loss = [](ConvertOptions& o) { o.max_loss_increase = 0.1; };
-  const Change method = [](ConvertOptions& o) { o.method = FactorMethod::kWeight; };
-  const Change activation = [](ConvertOptions& o) { o.method = FactorMethod::kActivation; };
+  const Change method = [](ConvertOptions& o) { o.method = ConversionMethod::kWeight; };
+  const Change activation = [](ConvertOptions& o) { o.method = ConversionMethod::kActivation; };
   const Change groups = [](ConvertOptions& o) { o.groups = 2; };
   const Change text = [this](ConvertOptions& o) { o.calibrate = text_; };
 
-  for (const Change& change : {rank, bytes, loss, method}) {
+  const Change pool = [](ConvertOptions& o) { o.method = ConversionMethod::kPool; };
+
+  for (const Change& change : {rank, bytes, loss}) {
     EXPECT_EQ(refusal(AttentionKind::kMha, {change}),
-              "--rank, --bytes-per-position, --max-loss-increase and --method go with --attention "
-              "mla");
+              "--rank, --bytes-per-position and --max-loss-increase go with --attention mla");
     EXPECT_THAT(refusal(AttentionKind::kGqa, {change, groups}), HasSubstr("--attention mla"));
   }
+  for (const Change& change : {method, activation, pool}) {
+    EXPECT_EQ(refusal(AttentionKind::kMha, {change}),
+              "--method goes with --attention gqa or mla: heads are repeated in one way only");
+  }
+  EXPECT_EQ(refusal(AttentionKind::kMla, {pool}),
+            "--method pool goes with --attention gqa; allowed with mla: activation, weight");
+  EXPECT_EQ(refusal(AttentionKind::kGqa, {activation, groups}),
+            "--method activation needs --calibrate TEXT");
   for (const std::vector<Change>& changes :
        {std::vector<Change>{rank, bytes}, {rank, loss, text}, {bytes, loss, text}}) {
     EXPECT_EQ(refusal(AttentionKind::kMla, changes),

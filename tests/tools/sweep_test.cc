@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <map>
 #include <set>
 #include <sstream>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "engine/decoder/conversion.h"
+#include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -36,14 +39,16 @@ class SweepTest : public testing::Test {
     return LoadCheckpoint(options_.model, WeightFormat::kFloat32);
   }
 
-  // The cells of each row, by attention, method, groups and rank.
+  // The cells of each row, by attention, method, groups or rank, and seed.
   std::map<std::string, std::vector<std::string>> Rows() const {
     std::istringstream lines(ReadFile(options_.csv));
     std::string line;
     std::getline(lines, line);
+    EXPECT_THAT(line, testing::StartsWith("# healed for "));
+    std::getline(lines, line);
     EXPECT_EQ(line,
-              "attention,method,groups,rank,elements_per_position,bytes_per_position,loss,"
-              "healed_loss");
+              "attention,method,groups,rank,elements_per_position,bytes_float32,bytes_bfloat16,"
+              "loss,seed,half_healed_loss,healed_loss");
     std::map<std::string, std::vector<std::string>> rows;
     while (std::getline(lines, line)) {
       std::vector<std::string> cells(1);
@@ -54,10 +59,21 @@ class SweepTest : public testing::Test {
           cells.back() += c;
         }
       }
-      const std::string key = cells.at(0) + " " + cells.at(1) + " " + cells.at(2) + cells.at(3);
+      EXPECT_EQ(cells.size(), 11u) << line;
+      const std::string key = cells.at(0) + " " + cells.at(1) + " " + cells.at(2) + cells.at(3) +
+                              (cells.at(8).empty() ? "" : " " + cells.at(8));
       EXPECT_TRUE(rows.emplace(key, cells).second) << key << " stands there twice";
     }
     return rows;
+  }
+
+  std::string Refusal() const {
+    try {
+      Sweep(options_);
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    return "accepted";
   }
 
   TempDir dir_;
@@ -69,44 +85,82 @@ class SweepTest : public testing::Test {
 
 TEST_F(SweepTest, MeasuresEveryConversion) {
   const Checkpoint mha = Save(AttentionKind::kMha);
+  testing::internal::CaptureStdout();
   Sweep(options_);
+  const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
   const ModelConfig& config = mha.config;
   const Corpus corpus(options_.text, *TestTokenizer(), options_.held_out);
-  // H = 4, D = 24: the model, two poolings, and sixteenths of 24 twice.
+  // H = 4, D = 24: the model, two sizes of groups three ways, and sixteenths of 24 twice.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
-  EXPECT_EQ(rows.size(), 1 + 2 + 2 * 8);
+  EXPECT_EQ(rows.size(), 1 + 2 * 3 + 2 * 6);
   const auto expect = [&](const std::string& key, const Checkpoint& model) {
     const auto& cells = rows.at(key);
     EXPECT_EQ(std::stoll(cells[4]), ElementsPerPosition(model.config)) << key;
-    EXPECT_EQ(std::stoll(cells[5]), 2 * ElementsPerPosition(model.config)) << key;
+    EXPECT_EQ(std::stoll(cells[5]), 4 * ElementsPerPosition(model.config)) << key;
+    EXPECT_EQ(std::stoll(cells[6]), 2 * ElementsPerPosition(model.config)) << key;
     // As printed, with six digits; and another thread count may sum in another order.
-    EXPECT_NEAR(std::stod(cells[6]), HeldOutLoss(AsStored(model), corpus), 1e-4) << key;
-    EXPECT_EQ(cells[7], "") << key;  // not healed
+    EXPECT_NEAR(std::stod(cells[7]), HeldOutLoss(AsStored(model), corpus), 1e-4) << key;
+    for (const size_t unhealed : {8, 9, 10}) EXPECT_EQ(cells[unhealed], "") << key;
   };
+  const std::vector<at::Tensor> covariances =
+      InputCovariances(Decoder(config, mha.weights, ComputeType::kFloat32), corpus);
   expect("mha none 4", mha);
   for (const int64_t groups : {2, 1}) {
-    expect("gqa pool " + std::to_string(groups),
+    const std::string size = std::to_string(groups);
+    expect("gqa pool " + size, Convert(mha,
+                                       {.attention = AttentionKind::kGqa,
+                                        .groups = groups,
+                                        .method = ConversionMethod::kPool},
+                                       "mha"));
+    expect("gqa weight " + size,
            Convert(mha, {.attention = AttentionKind::kGqa, .groups = groups}, "mha"));
+    expect("gqa activation " + size, ToGroups(mha, FindGroupBases(mha, groups, covariances)));
   }
-  for (const int64_t rank : {24, 18, 12, 9, 6, 4, 3, 1}) {
-    expect("mla weight " + std::to_string(rank),
+  for (const int64_t rank : {24, 12, 6, 4, 3, 1}) {
+    const std::string size = std::to_string(rank);
+    expect("mla weight " + size,
            Convert(mha, {.attention = AttentionKind::kMla, .rank = rank}, "mha"));
+    expect("mla activation " + size,
+           ToLatent(mha, DecomposeLayers(mha, covariances), {rank, rank}));
   }
   // Nothing is lost at r = D but by rounding to bfloat16, and the row is half as long.
-  EXPECT_NEAR(std::stod(rows.at("mla activation 24")[6]), HeldOutLoss(mha, corpus), 1e-2);
+  EXPECT_NEAR(std::stod(rows.at("mla activation 24")[7]), HeldOutLoss(mha, corpus), 1e-2);
+  EXPECT_THAT(table, testing::HasSubstr("| 96 | gqa, G = 2 | pool | "));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + rows.size()));
 }
 
-TEST_F(SweepTest, HealingLowersTheLossAndLeavesNothingElse) {
+// Of the points' names, as many as there are seeds.
+TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   Save(AttentionKind::kMha);
-  options_.heal_steps = 3;
+  options_.heal_steps = 4;
+  options_.heal_seeds = {21, 22, 23};
+  testing::internal::CaptureStdout();
   Sweep(options_);
+  const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
-  EXPECT_GE(rows.size(), 4);
+  EXPECT_EQ(rows.size(), 3u * 19);
   for (const auto& [key, cells] : rows) {
-    EXPECT_LT(std::stod(cells[7]), std::stod(cells[6])) << key;  // an untrained model learns fast
+    // An untrained model learns fast: twice the steps learn more.
+    EXPECT_LT(std::stod(cells[9]), std::stod(cells[7])) << key;
+    EXPECT_LT(std::stod(cells[10]), std::stod(cells[9])) << key;
+    if (cells[8] != "21") continue;
+    const std::string name = key.substr(0, key.size() - 2);
+    EXPECT_EQ(rows.at(name + "22")[7], cells[7]) << key;    // one conversion
+    EXPECT_NE(rows.at(name + "22")[10], cells[10]) << key;  // other windows
   }
+  std::vector<double> healed;
+  for (const char* seed : {"21", "22", "23"}) {
+    healed.push_back(std::stod(rows.at(std::string("gqa weight 1 ") + seed)[10]));
+  }
+  std::sort(healed.begin(), healed.end());
+  char spread[64];
+  std::snprintf(spread, sizeof(spread), "%.4f (%.4f to %.4f) |\n", healed[1], healed[0], healed[2]);
+  const size_t row = table.find("| gqa, G = 1 | weight |");
+  ASSERT_NE(row, std::string::npos) << table;
+  EXPECT_THAT(table.substr(row, table.find('\n', row) + 1 - row), testing::EndsWith(spread));
+
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
     names.insert(entry.path().filename());
@@ -114,12 +168,77 @@ TEST_F(SweepTest, HealingLowersTheLossAndLeavesNothingElse) {
   EXPECT_THAT(names, testing::ElementsAre("mha", "sweep.csv", "text.txt"));
 }
 
+// An interrupted sweep goes on: what is there is not computed again, a row that was cut off is, and
+// what comes out is what one run would have written.
+TEST_F(SweepTest, GoesOnWhereItStopped) {
+  Save(AttentionKind::kMha);
+  options_.heal_steps = 2;
+  options_.heal_seeds = {21};
+  Sweep(options_);
+  const std::string whole = ReadFile(options_.csv);
+  const auto first_lines = [&](int count) {
+    size_t end = 0;
+    for (int i = 0; i < count; ++i) end = whole.find('\n', end) + 1;
+    return whole.substr(0, end);
+  };
+  for (const std::string& left :
+       {first_lines(1).substr(0, 9), first_lines(2), first_lines(7), first_lines(7) + "gqa,wei"}) {
+    WriteFile(options_.csv, left);
+    Sweep(options_);
+    EXPECT_EQ(ReadFile(options_.csv), whole) << left;
+  }
+  // A row that is there is believed, and more seeds are added after it.
+  std::string marked = whole;
+  marked.replace(marked.rfind(',') + 1, std::string::npos, "0.125\n");
+  WriteFile(options_.csv, marked);
+  options_.heal_seeds = {21, 22};
+  Sweep(options_);
+  EXPECT_THAT(ReadFile(options_.csv), testing::StartsWith(marked));
+  EXPECT_EQ(Rows().size(), 2u * 19);
+}
+
+TEST_F(SweepTest, AnotherSweepsFileIsRefusedAndStays) {
+  Save(AttentionKind::kMha);
+  options_.heal_steps = 2;
+  options_.heal_seeds = {21};
+  Sweep(options_);
+  const std::string whole = ReadFile(options_.csv);
+  const std::string refused = "--sweep " + options_.csv.string() +
+                              ": holds something else; allowed: a new file, or the sweep of this "
+                              "model, text and --heal-steps";
+  options_.heal_steps = 3;
+  EXPECT_EQ(Refusal(), refused);
+  options_.heal_steps = 2;
+  options_.held_out = 0.3;
+  EXPECT_EQ(Refusal(), refused);
+  options_.held_out = 0.2;
+  Checkpoint other = Save(AttentionKind::kMha);
+  other.weights = RandomWeights(other.config, 6);
+  SaveCheckpoint(dir_.path() / "other", other.config, other.weights);
+  options_.model = dir_.path() / "other";
+  EXPECT_EQ(Refusal(), refused);
+  EXPECT_EQ(ReadFile(options_.csv), whole);
+  for (const char* mine : {"mine", "mine\n", "# healed for 2 steps, by another program\n"}) {
+    WriteFile(options_.csv, mine);
+    EXPECT_EQ(Refusal(), refused);
+    EXPECT_EQ(ReadFile(options_.csv), mine);
+  }
+}
+
+TEST_F(SweepTest, OneStepHasNoHalf) {
+  Save(AttentionKind::kMha);
+  options_.heal_steps = 1;
+  EXPECT_EQ(Refusal(), "--heal-steps 1 has no half; allowed: 0, 2 and more");
+  EXPECT_FALSE(std::filesystem::exists(options_.csv));
+}
+
 TEST_F(SweepTest, WhatIsBesideItStays) {
   Save(AttentionKind::kMha);
   const std::filesystem::path mine = options_.csv.string() + ".work";
   std::filesystem::create_directory(mine);
   WriteFile(mine / "kept", "mine");
-  options_.heal_steps = 1;
+  options_.heal_steps = 2;
+  options_.heal_seeds = {21};
   Sweep(options_);
   EXPECT_EQ(ReadFile(mine / "kept"), "mine");
 }
