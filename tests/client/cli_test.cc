@@ -138,6 +138,17 @@ class TemporaryFile {
 };
 
 class CliTest : public testing::Test {
+ public:
+  ~CliTest() override {
+    const std::lock_guard lock(mutex_);  // the server's threads were the last to write
+    requests_.clear();
+  }
+
+ private:
+  // Before the server, which uses them until it has ended.
+  std::mutex mutex_;
+  std::vector<v1::GenerateRequest> requests_;  // Guarded by mutex_.
+
  protected:
   // The program's arguments, the server's address among them.
   Args Command(const Args& args) const { return CliCommand(server_.address(), args); }
@@ -158,10 +169,6 @@ class CliTest : public testing::Test {
   }
 
   FakeServer server_;
-
- private:
-  std::mutex mutex_;
-  std::vector<v1::GenerateRequest> requests_;  // Guarded by mutex_.
 };
 
 using GenerateTest = CliTest;
