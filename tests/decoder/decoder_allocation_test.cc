@@ -31,8 +31,11 @@ void* Allocate(size_t bytes, size_t alignment) {
 
 }  // namespace
 
-// The other forms of new and delete call these.
+// The other forms of new and delete call these, but for one that AddressSanitizer has its own of.
 void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return Allocate(bytes, alignof(std::max_align_t));
+}
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<size_t>(alignment));
 }

@@ -129,7 +129,7 @@ bool Connects(const std::shared_ptr<grpc::Channel>& channel) {
 }
 
 TEST(LimitsTest, AConnectionWithoutCallsIsClosed) {
-  const TestServer server(OneEndlessModel({.max_idle = 200ms}));
+  const TestServer server(OneEndlessModel({.max_idle = 1s}));
   const auto idle = OwnConnection(server.address());
   const auto busy = OwnConnection(server.address());
   GenerateCall stream(*Inference(busy), Endless());
@@ -141,7 +141,7 @@ TEST(LimitsTest, AConnectionWithoutCallsIsClosed) {
 }
 
 TEST(LimitsTest, AnOldConnectionTakesNoNewCallsAndKeepsItsOwn) {
-  const TestServer server(OneEndlessModel({.max_age = 200ms}));
+  const TestServer server(OneEndlessModel({.max_age = 1s}));
   const auto channel = OwnConnection(server.address());
   GenerateCall stream(*Inference(channel), Endless());
   ASSERT_TRUE(stream.Read());
@@ -228,7 +228,7 @@ TEST(LimitsTest, PingsInGoodTime) {
 }
 
 TEST(LimitsTest, AClientThatTakesNothingIsGivenUp) {
-  const TestServer server(OneEndlessModel({.stall_timeout = 100ms}));
+  const TestServer server(OneEndlessModel({.stall_timeout = 1s}));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it takes 64 KiB ahead, and stays with that
   const auto stub =
@@ -244,7 +244,7 @@ TEST(LimitsTest, AClientThatTakesNothingIsGivenUp) {
     // Its reply is complete, or the server has given it up before.
     EXPECT_TRUE(server.WaitForStats(
         "endless", [](const v1::KvCacheStats& stats) { return stats.running_sequences() == 1; }));
-    std::this_thread::sleep_for(1s);
+    std::this_thread::sleep_for(3s);
     return stalled.Finish();
   }();
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();

@@ -57,7 +57,7 @@ Matrix Columns(const Matrix& x, int64_t first, int64_t count) {
 }
 
 Matrix RotateRows(const Rotation& rotation, Matrix x) {
-  for (int64_t i = 0; i < x.rows; ++i) Rotate(rotation, i, &x.data[i * x.cols], x.cols);
+  for (int64_t i = 0; i < x.rows; ++i) Rotate(rotation, i, x.data.data() + i * x.cols, x.cols);
   return x;
 }
 
