@@ -4,6 +4,7 @@ include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 find_dependency(PkgConfig)
 find_dependency(nlohmann_json)
+find_dependency(OpenSSL)
 find_dependency(Torch)
 pkg_check_modules(HWY REQUIRED QUIET IMPORTED_TARGET libhwy)
 

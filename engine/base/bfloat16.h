@@ -20,6 +20,15 @@ constexpr float FromBFloat16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
+// Whether this machine has instructions that multiply bfloat16 numbers.
+inline bool HasBFloat16Products() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace triptych
 
 #endif  // TRIPTYCH_ENGINE_BASE_BFLOAT16_H_

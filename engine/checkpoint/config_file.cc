@@ -76,6 +76,9 @@ std::string ToJson(const ModelConfig& config) {
   json["attention_bias"] = config.attention_bias;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["torch_dtype"] = Name(config.torch_dtype);
+  for (const TrainingText& text : config.training_texts) {
+    json["training_texts"].push_back({{"sha256", text.sha256}, {"held_out", text.held_out}});
+  }
   return json.dump(2) + "\n";
 }
 

@@ -1,5 +1,7 @@
 #include "engine/checkpoint/triptych_config.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
 namespace triptych {
@@ -113,6 +115,33 @@ void CheckPositionTables(const JsonFields& fields, const ModelConfig& config) {
                     std::to_string(most));
 }
 
+// "training_texts": [{"sha256": "<64 hexadecimal digits>", "held_out": 0.1}, ...]
+void TakeTrainingTexts(JsonFields& fields, ModelConfig& config) {
+  constexpr size_t kMaxTexts = 64;
+  constexpr const char* kField = "training_texts";
+  const Json texts = fields.Take(kField, Json::array());
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  const auto is_text = [&](const Json& text) {
+    if (!text.is_object() || text.size() != 2) return false;
+    const Json sha256 = text.value("sha256", Json()), held_out = text.value("held_out", Json());
+    if (!sha256.is_string() || !held_out.is_number()) return false;
+    const std::string digits = sha256.get<std::string>();
+    return digits.size() == 64 && std::all_of(digits.begin(), digits.end(), is_digit) &&
+           held_out.get<double>() >= 0 && held_out.get<double>() < 1;
+  };
+  if (!texts.is_array() || texts.size() > kMaxTexts ||
+      !std::all_of(texts.begin(), texts.end(), is_text)) {
+    fields.RefuseValue(kField, texts,
+                       "allowed: a list of at most " + std::to_string(kMaxTexts) +
+                           " of {\"sha256\": 64 digits 0 to f, \"held_out\": from 0 to less "
+                           "than 1}");
+  }
+  for (const Json& text : texts) {
+    config.training_texts.push_back(
+        {text["sha256"].get<std::string>(), text["held_out"].get<double>()});
+  }
+}
+
 }  // namespace
 
 ModelConfig ParseTriptychConfig(JsonFields& fields) {
@@ -155,6 +184,7 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   config.attention_bias = fields.Bool("attention_bias", false);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   config.torch_dtype = fields.Choice<WeightFormat>("torch_dtype");
+  TakeTrainingTexts(fields, config);
   return config;
 }
 

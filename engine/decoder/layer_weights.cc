@@ -16,21 +16,6 @@ Linear FindLinear(const Weights& weights, const std::string& name) {
   return {.weight = Find(weights, name + ".weight"), .bias = Find(weights, name + ".bias")};
 }
 
-// sin(p / 10000^(2i/D)) at 2i, cos at 2i+1 (Vaswani et al. 2017, arXiv:1706.03762).
-at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
-  const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
-  const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
-  const at::Tensor table = at::empty({positions, width}, at::kDouble);
-  constexpr int64_t kSlice = 4096;  // the angles of one slice are all that is held beside the table
-  for (int64_t first = 0; first < positions; first += kSlice) {
-    const int64_t end = std::min(first + kSlice, positions);
-    const at::Tensor angles = at::arange(first, end, at::kDouble).unsqueeze(1) * frequencies;
-    table.narrow(0, first, end - first)
-        .copy_(at::stack({angles.sin(), angles.cos()}, -1).flatten(1));
-  }
-  return table;
-}
-
 }  // namespace
 
 NormWeights FindNorm(const Weights& weights, const std::string& name) {
@@ -68,10 +53,24 @@ at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights) {
   return weights.at(config.tie_word_embeddings ? kEmbedding : "lm_head.weight");
 }
 
+at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
+  const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
+  const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
+  const at::Tensor table = at::empty({positions, width}, at::kDouble);
+  constexpr int64_t kSlice = 4096;  // the angles of one slice are all that is held beside the table
+  for (int64_t first = 0; first < positions; first += kSlice) {
+    const int64_t end = std::min(first + kSlice, positions);
+    const at::Tensor angles = at::arange(first, end, at::kDouble).unsqueeze(1) * frequencies;
+    table.narrow(0, first, end - first)
+        .copy_(at::stack({angles.sin(), angles.cos()}, -1).flatten(1));
+  }
+  return table;
+}
+
 at::Tensor PositionTable(const ModelConfig& config, const Weights& weights) {
   switch (config.position_embedding) {
     case PositionEmbedding::kLearned:
-      return weights.at("model.embed_positions.weight");
+      return weights.at(kPositionsName);
     case PositionEmbedding::kSinusoidal:
       return SinusoidalPositions(config.max_position_embeddings, config.hidden_size)
           .to(weights.at(kEmbedding).device());

@@ -43,6 +43,10 @@ inline constexpr const char* kFinalNormName = "model.norm";
 // The embedding itself if the two are tied.
 at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights);
 
+// sin(p / 10000^(2i/D)) at 2i, cos at 2i+1 (Vaswani et al. 2017, arXiv:1706.03762):
+// [positions, width] float64. REQUIRES: an even width.
+at::Tensor SinusoidalPositions(int64_t positions, int64_t width);
+
 // What is added to the embedding: learned or sinusoidal positions [max_positions, D], or undefined.
 at::Tensor PositionTable(const ModelConfig& config, const Weights& weights);
 

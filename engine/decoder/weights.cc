@@ -234,7 +234,7 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
 
   add("model.embed_tokens.weight", {config.vocab_size, width});
   if (config.position_embedding == PositionEmbedding::kLearned) {
-    add("model.embed_positions.weight", {config.max_position_embeddings, width});
+    add(kPositionsName, {config.max_position_embeddings, width});
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const std::string prefix = LayerPrefix(layer);

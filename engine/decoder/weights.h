@@ -25,6 +25,8 @@ at::ScalarType ToScalarType(WeightFormat format);
 at::ScalarType ToScalarType(CacheFormat format);
 at::ScalarType ToScalarType(ComputeType type);
 
+// The table of learned positions.
+inline constexpr const char* kPositionsName = "model.embed_positions.weight";
 // What the names of a layer's tensors begin with: "model.layers.N.".
 std::string LayerPrefix(int64_t layer);
 // What the names of its attention's tensors begin with: "model.layers.N.self_attn.".

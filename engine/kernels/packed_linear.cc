@@ -13,6 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/base/bfloat16.h"
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/elements.h"
 #include "engine/kernels/prefetch.h"
@@ -228,7 +229,7 @@ void Multiply(const Product& p) {
 void MultiplyFloat32(const Product& p) { Multiply<Float32>(p); }
 void MultiplyBFloat16(const Product& p) {
 #if TRIPTYCH_BFLOAT16_DOT
-  if (__builtin_cpu_supports("avx512bf16")) return Multiply<BFloat16Dot>(p);
+  if (HasBFloat16Products()) return Multiply<BFloat16Dot>(p);
 #endif
   Multiply<BFloat16>(p);
 }

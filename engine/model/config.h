@@ -4,6 +4,7 @@
 #define TRIPTYCH_ENGINE_MODEL_CONFIG_H_
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,12 @@ std::string_view Name(NormKind norm);
 std::string_view Name(MlpKind mlp);
 std::string_view Name(HiddenAct act);
 std::string_view Name(HeadGrouping grouping);
+
+// A text that a model was trained on: all but the end of it.
+struct TrainingText {
+  std::string sha256;   // of the file, 64 hexadecimal digits
+  double held_out = 0;  // the fraction of its tokens, at the end, that was not trained on
+};
 
 // The fields of a config.json of model_type "triptych" by their names there. Required are the sizes
 // from vocab_size to max_position_embeddings but head_dim and, unless under GQA,
@@ -66,6 +73,8 @@ struct ModelConfig {
   bool attention_bias = false;  // q, k, v and o; under MLA q and o
   bool tie_word_embeddings = false;
   WeightFormat torch_dtype = WeightFormat::kFloat32;  // float32, bfloat16
+  // What it was trained on, as far as that is known.
+  std::vector<TrainingText> training_texts;
 
   // Elements of one query or key: head_dim, plus d_R under MLA.
   int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }

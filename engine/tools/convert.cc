@@ -11,6 +11,7 @@
 
 #include "engine/base/file.h"
 #include "engine/checkpoint/load_tokenizer.h"
+#include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
 
 namespace triptych {
@@ -19,6 +20,8 @@ namespace {
 // Windows of a full context that a covariance is taken over.
 constexpr int64_t kCalibrationWindows = 64;
 constexpr int64_t kWindowsAtOnce = 8;
+// Batches of them that ranks are chosen by, the same for every choice.
+constexpr int64_t kChoosingBatches = 16;
 // What all sensitivities are at least, as a share of the largest: no layer is given up.
 constexpr double kLeastSensitivity = 0.01;
 // Less energy than this is rounding: a layer that loses it has lost nothing.
@@ -91,16 +94,24 @@ class Calibration {
  public:
   Calibration(const ConvertOptions& options, const Checkpoint& from)
       : name_(options.calibrate.filename().string()),
-        corpus_(options.calibrate, *FittingTokenizer(options, from), options.held_out),
+        corpus_(options.calibrate, *FittingTokenizer(options, from), options.held_out, from.config,
+                options.from.string()),
         decoder_(from.config, from.weights, ComputeType::kFloat32) {}
 
   const Corpus& corpus() const { return corpus_; }
   std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }
-  double LossBefore() const { return HeldOutLoss(decoder_, corpus_); }
-  double Loss(const Checkpoint& model) const { return HeldOutLoss(model, corpus_); }
+  double HeldOutLossBefore() const { return HeldOutLoss(decoder_, corpus_); }
+  // On windows of the training part: what ranks are chosen by.
+  double ChoosingLossBefore() const { return ChoosingLoss(decoder_); }
+  double ChoosingLoss(const Checkpoint& model) const {
+    return ChoosingLoss(Decoder(model.config, model.weights, ComputeType::kFloat32));
+  }
   const std::string& name() const { return name_; }
 
  private:
+  double ChoosingLoss(const Decoder& decoder) const {
+    return MeanLoss(decoder, ChoosingWindows(corpus_, decoder.config().max_position_embeddings));
+  }
   static std::shared_ptr<const Tokenizer> FittingTokenizer(const ConvertOptions& options,
                                                            const Checkpoint& from) {
     std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.from);
@@ -113,16 +124,17 @@ class Calibration {
   Decoder decoder_;
 };
 
-// The fewest ranks in all whose held-out loss, as stored, is within the budget, found by halving:
+// The fewest ranks in all whose loss on training text, as stored, is within the budget, found by
+// halving:
 // as good as the loss falls with the ranks. Throws std::runtime_error if not even the full ranks'
 // is.
 std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
                                   const std::vector<double>& weights,
                                   const Calibration& calibration, double most) {
   const auto loss_at = [&](int64_t total) {
-    const double loss =
-        calibration.Loss(AsStored(ToLatent(from, svds, AllocateRanks(svds, weights, total))));
-    std::fprintf(stderr, "%lld elements per position: loss %.4f, %s\n",
+    const double loss = calibration.ChoosingLoss(
+        AsStored(ToLatent(from, svds, AllocateRanks(svds, weights, total))));
+    std::fprintf(stderr, "%lld elements per position: loss on training text %.4f, %s\n",
                  static_cast<long long>(total), loss, loss <= most ? "enough" : "too few");
     return loss;
   };
@@ -144,8 +156,7 @@ std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyV
 
 std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint& from,
                                  const std::vector<KeyValueSvd>& svds,
-                                 const std::optional<Calibration>& calibration,
-                                 std::optional<double> loss_before) {
+                                 const std::optional<Calibration>& calibration) {
   const auto layers = static_cast<int64_t>(svds.size());
   if (!options.bytes_per_position && !options.max_loss_increase) {
     return std::vector<int64_t>(layers, options.rank.value_or(FullRank(from.config)));
@@ -154,7 +165,7 @@ std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint
                                                   : std::vector<double>(layers, 1.0);
   if (options.max_loss_increase) {
     return RanksForLoss(from, svds, weights, *calibration,
-                        *loss_before + *options.max_loss_increase);
+                        calibration->ChoosingLossBefore() + *options.max_loss_increase);
   }
   return AllocateRanks(
       svds, weights,
@@ -221,12 +232,6 @@ std::string KindText(const ModelConfig& config) {
   return text;
 }
 
-std::string FileName(const std::filesystem::path& directory) {
-  const std::filesystem::path whole =
-      std::filesystem::weakly_canonical(std::filesystem::absolute(directory));
-  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();  // "DIR/"
-}
-
 }  // namespace
 
 std::vector<at::Tensor> InputCovariances(const Decoder& decoder, const Corpus& corpus) {
@@ -248,6 +253,15 @@ std::vector<at::Tensor> InputCovariances(const Decoder& decoder, const Corpus& c
   }
   for (at::Tensor& sum : sums) sum /= static_cast<double>(tokens);
   return sums;
+}
+
+std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context) {
+  std::mt19937_64 generator(3);
+  std::vector<Window> windows;
+  for (int64_t i = 0; i < kChoosingBatches; ++i) {
+    windows.push_back(corpus.Sample(kWindowsAtOnce, context, generator));
+  }
+  return windows;
 }
 
 std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
@@ -315,8 +329,9 @@ void ConvertModel(const ConvertOptions& options) {
   std::optional<double> loss_before;
   if (!options.calibrate.empty()) {
     calibration.emplace(options, from);
-    if (options.max_loss_increase) calibration->corpus().RequireHeldOut();
-    if (calibration->corpus().held_out_tokens() > 0) loss_before = calibration->LossBefore();
+    if (calibration->corpus().held_out_tokens() > 0) {
+      loss_before = calibration->HeldOutLossBefore();
+    }
   }
 
   Checkpoint to;
@@ -333,7 +348,7 @@ void ConvertModel(const ConvertOptions& options) {
   }
   if (options.attention == AttentionKind::kMla) {
     const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances);
-    const std::vector<int64_t> ranks = ChooseRanks(options, from, svds, calibration, loss_before);
+    const std::vector<int64_t> ranks = ChooseRanks(options, from, svds, calibration);
     for (size_t i = 0; i < svds.size(); ++i) {
       energy_kept.push_back(svds[i].energy()[ranks[i] - 1].item<double>());
     }
@@ -357,17 +372,23 @@ void ConvertModel(const ConvertOptions& options) {
                                 "basis.";
   }
 
-  std::string report = KindText(from.config) + " to " + KindText(to.config) + ". " + method +
-                       "\n\n" + LayerTable(ReportLayers(from, to, energy_kept, bases)) + "\n" +
-                       CostText(from.config, to.config);
+  Card card{.directory = options.to,
+            .config = to.config,
+            .corpus = calibration ? &calibration->corpus() : nullptr,
+            .held_out_loss = {},
+            .facts = {},
+            .command = options.command,
+            .report = KindText(from.config) + " to " + KindText(to.config) + ". " + method +
+                      "\n\n" + LayerTable(ReportLayers(from, to, energy_kept, bases)) + "\n" +
+                      CostText(from.config, to.config),
+            .source = options.from};
   if (loss_before) {
-    report += Format("Held-out loss on `%s`: %.4f to %.4f nats per token.\n",
-                     calibration->name().c_str(), *loss_before, calibration->Loss(to));
+    card.held_out_loss = HeldOutLoss(to, calibration->corpus());
+    card.report += Format("Held-out loss on `%s`: %.4f to %.4f nats per token.\n",
+                          calibration->name().c_str(), *loss_before, *card.held_out_loss);
   }
-  SaveCheckpoint(options.to, to.config, to.weights,
-                 "# " + FileName(options.to) + "\n\nMade from " + FileName(options.from) +
-                     " by `triptych-model convert`: " + report);
-  std::printf("%s: %s", options.to.c_str(), report.c_str());
+  SaveCheckpoint(options.to, to.config, to.weights, ToMarkdown(card));
+  std::printf("%s: %s", options.to.c_str(), card.report.c_str());
 }
 
 }  // namespace triptych

@@ -22,12 +22,15 @@ struct ConvertOptions {
   // MLA: at most one of these; none is the full rank, which loses nothing.
   std::optional<int64_t> rank;                // r, the same in every layer
   std::optional<int64_t> bytes_per_position;  // at most, over all layers, in the stored dtype
-  std::optional<double> max_loss_increase;    // nats per token on the held-out part of the text
+  std::optional<double> max_loss_increase;    // nats per token on the text's training part
 
   std::optional<ConversionMethod> method;  // GQA and MLA: MethodOf's if absent
   std::filesystem::path calibrate;         // text, or empty
-  double held_out = 0.1;                   // fraction of the text's end: losses are measured on it
-  std::optional<WeightFormat> dtype;       // to store; the source's if absent
+  // Fraction of the text's end: losses are reported on it, and nothing is chosen by it. Absent:
+  // what Corpus says for the source.
+  std::optional<double> held_out = {};
+  std::optional<WeightFormat> dtype;  // to store; the source's if absent
+  std::string command = {};           // that was typed, for the card
 };
 
 // What a conversion did to one layer.
@@ -44,6 +47,10 @@ struct LayerReport {
 // C = E[y y^T] of what each layer's attention reads on windows of the text's training part:
 // [D, D] float64 for each layer. Throws std::runtime_error if that is shorter than a context.
 std::vector<at::Tensor> InputCovariances(const Decoder& decoder, const Corpus& corpus);
+
+// Windows of the text's training part, of a full context, that ranks are chosen by. Throws
+// std::runtime_error if that is shorter than a context.
+std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context);
 
 // How much losing all of a layer's energy would cost, for each layer: the divergence of the model
 // from itself with that layer alone cut to a quarter of its full rank, in nats per token of the

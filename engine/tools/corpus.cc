@@ -1,9 +1,12 @@
 #include "engine/tools/corpus.h"
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
 
+#include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/tools/digest.h"
 
 namespace triptych {
 namespace {
@@ -12,18 +15,47 @@ constexpr uint64_t kMaxTextBytes = uint64_t{1} << 32;
 
 }  // namespace
 
-Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer, double held_out)
-    : file_(file.string()), begin_token_(tokenizer.begin_token()) {
-  if (!(held_out >= 0 && held_out < 1)) {
-    throw std::runtime_error("--held-out " + std::to_string(held_out) +
+const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::string& sha256) {
+  const auto found = std::find_if(texts.begin(), texts.end(),
+                                  [&](const TrainingText& text) { return text.sha256 == sha256; });
+  return found == texts.end() ? nullptr : &*found;
+}
+
+Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
+               std::optional<double> held_out, const std::vector<TrainingText>& seen)
+    : file_(file), begin_token_(tokenizer.begin_token()) {
+  const std::string text = ReadText(file, kMaxTextBytes);
+  bytes_ = static_cast<int64_t>(text.size());
+  identity_.sha256 = Sha256(text);
+  const TrainingText* const known = FindText(seen, identity_.sha256);
+  identity_.held_out = held_out.value_or(known != nullptr ? known->held_out : kDefaultHeldOut);
+  if (!(identity_.held_out >= 0 && identity_.held_out < 1)) {
+    throw std::runtime_error("--held-out " + std::to_string(identity_.held_out) +
                              " is not a fraction; allowed: 0 to 0.9");
   }
-  const std::vector<int32_t> ids = tokenizer.Encode(ReadText(file, kMaxTextBytes));
+  const std::vector<int32_t> ids = tokenizer.Encode(text);
   const at::Tensor tokens =
       at::tensor(at::IntArrayRef(std::vector<int64_t>(ids.begin(), ids.end())), at::kLong);
-  const auto held_out_tokens = static_cast<int64_t>(held_out * static_cast<double>(ids.size()));
+  const auto held_out_tokens =
+      static_cast<int64_t>(identity_.held_out * static_cast<double>(ids.size()));
   train_ = tokens.narrow(0, 0, tokens.size(0) - held_out_tokens);
   held_out_ = tokens.narrow(0, train_.size(0), held_out_tokens);
+}
+
+Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
+               std::optional<double> held_out, const ModelConfig& config, const std::string& model)
+    : Corpus(file, tokenizer, held_out, config.training_texts) {
+  RequireUnseen(config, model);
+}
+
+void Corpus::RequireUnseen(const ModelConfig& config, const std::string& model) const {
+  const TrainingText* const seen = FindText(config.training_texts, identity_.sha256);
+  if (seen == nullptr || identity_.held_out <= seen->held_out) return;
+  std::ostringstream message;
+  message << "--held-out " << identity_.held_out << ": " << model
+          << " was trained on some of that part of " << file_.string() << "; allowed: 0 to "
+          << seen->held_out;
+  throw LoadError(message.str());
 }
 
 Window Corpus::MakeWindow(const at::Tensor& targets) const {
@@ -33,13 +65,13 @@ Window Corpus::MakeWindow(const at::Tensor& targets) const {
 
 void Corpus::RequireHeldOut() const {
   if (held_out_tokens() > 0) return;
-  throw std::runtime_error(file_ + ": --held-out leaves nothing of its " +
+  throw std::runtime_error(file_.string() + ": --held-out leaves nothing of its " +
                            std::to_string(train_tokens()) + " tokens to measure on");
 }
 
 void Corpus::RequireTraining(int64_t length) const {
   if (train_tokens() >= length) return;
-  throw std::runtime_error(file_ + ": " + std::to_string(train_tokens()) +
+  throw std::runtime_error(file_.string() + ": " + std::to_string(train_tokens()) +
                            " tokens, without those held out, are fewer than one context of " +
                            std::to_string(length));
 }

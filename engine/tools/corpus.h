@@ -5,10 +5,12 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "engine/model/config.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
@@ -19,17 +21,35 @@ struct Window {
   at::Tensor targets;
 };
 
+// The fraction of a text that is held out unless something else is said.
+inline constexpr double kDefaultHeldOut = 0.1;
+
 // The tokens of a text file, split once: the end is held out.
 class Corpus {
  public:
   // `held_out` is the fraction of tokens at the end, in [0, 1). Throws std::runtime_error if it is
   // not, or the file cannot be read.
-  Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer, double held_out);
+  Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer, double held_out)
+      : Corpus(file, tokenizer, held_out, {}) {}
+  // The text for a model with this config, which `model` names in messages: where `held_out` is
+  // absent, the part that the config says it was not trained on, or kDefaultHeldOut of a text that
+  // the config does not name. Throws LoadError if the model was trained on any of what would be
+  // held out, and what the other constructor throws.
+  Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
+         std::optional<double> held_out, const ModelConfig& config, const std::string& model);
+
+  // Throws LoadError if a model with this config was trained on any of what is held out.
+  void RequireUnseen(const ModelConfig& config, const std::string& model) const;
 
   // Throws std::runtime_error if nothing is held out.
   void RequireHeldOut() const;
   // Throws std::runtime_error if the training part is shorter than `length`.
   void RequireTraining(int64_t length) const;
+
+  std::string file_name() const { return file_.filename().string(); }
+  int64_t bytes() const { return bytes_; }
+  // The text and the split, as a model that is trained on it records them.
+  const TrainingText& identity() const { return identity_; }
 
   int64_t train_tokens() const { return train_.size(0); }
   int64_t held_out_tokens() const { return held_out_.size(0); }
@@ -43,14 +63,22 @@ class Corpus {
   std::vector<Window> HeldOutWindows(int64_t batch, int64_t length) const;
 
  private:
+  Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
+         std::optional<double> held_out, const std::vector<TrainingText>& seen);
+
   // targets: [batch, length] -> the inputs that predict them.
   Window MakeWindow(const at::Tensor& targets) const;
 
-  std::string file_;
+  std::filesystem::path file_;
+  int64_t bytes_ = 0;
+  TrainingText identity_;
   int64_t begin_token_;
   at::Tensor train_;     // [tokens] int64
   at::Tensor held_out_;  // [tokens] int64
 };
+
+// What the model's record of a text says, or null.
+const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::string& sha256);
 
 }  // namespace triptych
 

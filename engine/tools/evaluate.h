@@ -3,14 +3,18 @@
 #define TRIPTYCH_ENGINE_TOOLS_EVALUATE_H_
 
 #include <filesystem>
+#include <optional>
 
 #include "engine/decoder/decoder.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych {
 
-// Mean negative log-likelihood in nats per token over the whole held-out part, in windows of the
-// full context (engine/definitions.md#held-out-loss).
+// Mean negative log-likelihood of the windows' targets, in nats per token.
+double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows);
+
+// The mean loss over the whole held-out part, in windows of the full context
+// (engine/definitions.md#held-out-loss).
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
 // The held-out loss of the model's decoder, computed in float32.
 double HeldOutLoss(const Checkpoint& model, const Corpus& corpus);
@@ -22,11 +26,12 @@ at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits);
 struct EvaluateOptions {
   std::filesystem::path model;
   std::filesystem::path text;
-  double held_out = 0.1;
+  std::optional<double> held_out = {};  // absent: what Corpus says for the model
   WeightFormat dtype = WeightFormat::kFloat32;
 };
 
-// Prints the held-out loss. Throws LoadError or std::runtime_error.
+// Prints the held-out loss, and where the model was not trained on the rest of this text, or does
+// not say what it was trained on, that. Throws LoadError or std::runtime_error.
 void Evaluate(const EvaluateOptions& options);
 
 }  // namespace triptych

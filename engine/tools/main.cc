@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -39,6 +40,8 @@ using Action = std::function<int()>;
 
 const std::map<std::string, at::ScalarType> kVerifiedDTypes = {{"float32", at::kFloat},
                                                                {"float64", at::kDouble}};
+const std::map<std::string, ComputeType> kTrainedDTypes = {{"float32", ComputeType::kFloat32},
+                                                           {"bfloat16", ComputeType::kBFloat16}};
 const std::map<std::string, at::DeviceType> kDevices = {{"cpu", at::kCPU}, {"cuda", at::kCUDA}};
 
 // One of the names of `values`; shown by the help as they are.
@@ -69,13 +72,15 @@ CLI::Option* AddModel(CLI::App& command, const std::string& flag, std::filesyste
   return command.add_option(flag, model, help)->required()->check(CLI::ExistingDirectory);
 }
 
-CLI::Option* AddHeldOut(CLI::App& command, double& held_out) {
-  return command.add_option("--held-out", held_out, "fraction of the text's end that is held out")
-      ->check(NumberIn(0.0, 0.9))
-      ->capture_default_str();
+CLI::Option* AddHeldOut(CLI::App& command, std::optional<double>& held_out) {
+  return command
+      .add_option("--held-out", held_out,
+                  "fraction of the text's end that is held out [what the model was not trained on, "
+                  "or 0.1]")
+      ->check(NumberIn(0.0, 0.9));
 }
 
-void AddText(CLI::App& command, std::filesystem::path& text, double& held_out) {
+void AddText(CLI::App& command, std::filesystem::path& text, std::optional<double>& held_out) {
   command.add_option("--text", text, "text file")->required()->check(CLI::ExistingFile);
   AddHeldOut(command, held_out);
 }
@@ -93,9 +98,11 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   command->add_option("--steps", train.steps, "optimizer steps")
       ->check(CLI::Range(1, 100'000'000))
       ->capture_default_str();
-  command->add_option("--batch-size", train.batch_size, "windows of full context in a step")
+  command->add_option("--batch-size", train.batch_size, "windows in a step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command->add_option("--window", train.window, "tokens of a window [the full context]")
+      ->check(CLI::Range(1, 1 << 24));
   command->add_option("--learning-rate", train.learning_rate, "peak learning rate")
       ->check(NumberIn(1e-9, 1.0))
       ->capture_default_str();
@@ -113,9 +120,13 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
       ->capture_default_str();
   command->add_option("--seed", train.seed, "seed of weights, windows and dropout")
       ->capture_default_str();
-  command->add_option("--save-every", train.save_every, "steps between resumable states")
+  command
+      ->add_option("--save-every", train.save_every,
+                   "steps between states to go on from, each measured on the part held out")
       ->check(CLI::Range(1, 100'000'000))
       ->capture_default_str();
+  AddChoice(*command, "--dtype", train.compute, kTrainedDTypes,
+            "of matrix products [bfloat16 on machines that multiply such numbers, else float32]");
   CLI::Option* teacher =
       command->add_option("--teacher", train.teacher, "checkpoint to distil from, beside the text")
           ->check(CLI::ExistingDirectory);
@@ -126,9 +137,6 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   command->callback([&] {
     action = [&] {
       Train(train);
-      if (Corpus(train.text, *LoadTokenizer(train.output), train.held_out).held_out_tokens() > 0) {
-        Evaluate({.model = train.output, .text = train.text, .held_out = train.held_out});
-      }
       return kOk;
     };
   });
@@ -282,6 +290,24 @@ void AddVerifyModel(CLI::App& verify, VerifyModelOptions& models, Action& action
   command->callback([&] { action = [&] { return VerifyModel(models) ? kOk : kDifferent; }; });
 }
 
+// The command as a shell would read it.
+std::string CommandLine(int argc, char** argv) {
+  constexpr size_t kMaxArgument = 4096;
+  constexpr const char* kSpecial = " \"'\\`$&|;<>()*?#~!{}[]";
+  std::string line = std::filesystem::path(argv[0]).filename();
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = Printable(argv[i], kMaxArgument);
+    if (!argument.empty() && argument.find_first_of(kSpecial) == std::string::npos) {
+      line += " " + argument;
+      continue;
+    }
+    line += " '";
+    for (const char c : argument) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += "'";
+  }
+  return line;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "Make, measure and look at Triptych's models. Exit status: 0, or 1 if what was compared "
@@ -297,6 +323,7 @@ int Main(int argc, char** argv) {
 
   Action action;
   TrainOptions train;
+  train.command = CommandLine(argc, argv);
   AddTrain(app, train, action);
   EvaluateOptions evaluate;
   SweepOptions sweep;
@@ -305,6 +332,7 @@ int Main(int argc, char** argv) {
   bool list_tensors = false;
   AddInspect(app, inspected, list_tensors, action);
   ConvertOptions convert;
+  convert.command = CommandLine(argc, argv);
   AddConvert(app, convert, action);
   CLI::App* verify = app.add_subcommand("verify", "Put a claim of the definitions to the test");
   verify->require_subcommand(1);

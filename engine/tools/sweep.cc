@@ -257,7 +257,8 @@ void Sweep(const SweepOptions& options) {
   }
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
   CheckVocabulary(*tokenizer, from.config, options.model.string());
-  const Corpus corpus(options.text, *tokenizer, options.held_out);
+  const Corpus corpus(options.text, *tokenizer, options.held_out, from.config,
+                      options.model.string());
   corpus.RequireHeldOut();
   corpus.RequireTraining(from.config.max_position_embeddings);
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace triptych {
@@ -11,7 +12,7 @@ namespace triptych {
 struct SweepOptions {
   std::filesystem::path model;  // an MHA checkpoint
   std::filesystem::path text;
-  double held_out = 0.1;
+  std::optional<double> held_out = {};  // absent: what Corpus says for the model
   std::filesystem::path csv;
   int64_t heal_steps = 0;  // of training after each conversion, at least 2; 0 for none
   // Each point is healed once with each. They choose the windows of the text and the dropout:

@@ -4,6 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
+
+#include "engine/base/formats.h"
 
 namespace triptych {
 
@@ -13,27 +17,34 @@ struct TrainOptions {
   std::filesystem::path from = {};
   std::filesystem::path text = {};
   std::filesystem::path output = {};  // directory
-  double held_out = 0.1;              // fraction of the text's end, never trained on
+  // Fraction of the text's end, never trained on; absent: what Corpus says for the model.
+  std::optional<double> held_out = {};
   int64_t steps = 2000;
-  int64_t batch_size = 16;        // windows of the full context in a step
-  double learning_rate = 1.5e-3;  // peak: linear warm-up, then cosine decay to a tenth
+  int64_t batch_size = 16;        // windows in a step
+  int64_t window = 0;             // tokens of a window; 0: the full context
+  double learning_rate = 1.5e-3;  // peak: linear warm-up, then a cosine down to zero
   int64_t warmup_steps = 100;
   double weight_decay = 0.1;  // of matrices
   double dropout = 0.1;       // of what blocks add to the residual stream
   double clip = 1.0;          // of the gradient's norm
   uint64_t seed = 1;
-  int64_t save_every = 250;  // steps between resumable checkpoints
-  // A checkpoint to distil from, or empty: the loss is then (1 - teacher_weight) of the text's
-  // cross entropy and teacher_weight of that with the teacher's distribution (Hinton et al. 2015,
-  // arXiv:1503.02531, at temperature 1).
+  // Steps between states that a run can go on from. At each, and at the end, the weights are
+  // measured on the part held out; the best are kept.
+  int64_t save_every = 250;
+  // Of matrix products; absent: bfloat16 on machines that multiply such numbers, else float32.
+  std::optional<ComputeType> compute = {};
+  // A checkpoint to distil from, or empty, and its share of the loss.
   std::filesystem::path teacher = {};
   double teacher_weight = 0.5;
+  std::string command = {};  // that was typed, for the card
 };
 
-// Trains in bfloat16 products over float32 weights with AdamW, shows progress on stderr, and
-// leaves a checkpoint in `output`, which holds no model before. While it runs, `output` also holds
-// the state to resume from; the same command continues an interrupted run with the same result.
-// Throws LoadError or std::runtime_error.
+// Trains float32 weights with AdamW, shows progress on stderr, and leaves in `output`, which holds
+// no model before, a checkpoint with its card: of the weights that did best on the part held out,
+// or of the last where nothing is. Its config names the text. While it runs, `output` also holds
+// the state to resume from; the same command continues an interrupted run with the same result,
+// and refuses if anything that the result hangs on is another: options, text, teacher, number of
+// compute threads. Throws LoadError or std::runtime_error.
 void Train(const TrainOptions& options);
 
 }  // namespace triptych

@@ -67,7 +67,8 @@ struct VerifyModelOptions {
   std::filesystem::path a;
   std::filesystem::path b;
   std::filesystem::path text;
-  double held_out = 0.1;    // the part of the text's end that is compared on
+  // The part of the text's end that is compared on; absent: what Corpus says for `a`.
+  std::optional<double> held_out = {};
   double tolerance = 1e-4;  // of the largest logit difference
 };
 

@@ -238,6 +238,41 @@ TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
   }
 }
 
+TEST(ModelConfigTest, NamesTheTextsThatItWasTrainedOn) {
+  const std::string digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+  EXPECT_THAT(Parse(Mha()).training_texts, IsEmpty());
+  const Json first = {{"sha256", digits}, {"held_out", 0.1}};
+  const Json second = {{"sha256", std::string(64, 'f')}, {"held_out", 0}};
+  const ModelConfig config = Parse(With(Mha(), {{"training_texts", {first, second}}}));
+  const ModelConfig again = ParseModelConfig(ToJson(config), "again");
+  for (const ModelConfig& read : {config, again}) {
+    ASSERT_EQ(read.training_texts.size(), 2u);
+    EXPECT_EQ(read.training_texts[0].sha256, digits);
+    EXPECT_EQ(read.training_texts[0].held_out, 0.1);
+    EXPECT_EQ(read.training_texts[1].sha256, std::string(64, 'f'));
+    EXPECT_EQ(read.training_texts[1].held_out, 0);
+  }
+  std::vector<Json> refused = {Json(1),
+                               first,
+                               Json::array({1}),
+                               Json::array({Json::object()}),
+                               Json::array({{{"sha256", digits}}}),
+                               Json(65, first)};
+  for (const Json& sha256 : {Json(1), Json(""), Json(digits.substr(1)), Json(digits + "0"),
+                             Json("A" + digits.substr(1)), Json("\n" + digits.substr(1))}) {
+    refused.push_back(Json::array({With(first, {{"sha256", sha256}})}));
+  }
+  for (const Json& held_out : {Json("0.1"), Json(-0.1), Json(1), Json(1e300)}) {
+    refused.push_back(Json::array({With(first, {{"held_out", held_out}})}));
+  }
+  refused.push_back(Json::array({With(first, {{"more", 1}})}));
+  for (const Json& texts : refused) {
+    EXPECT_THAT(Refusal(With(Mha(), {{"training_texts", texts}}).dump()),
+                AllOf(HasSubstr("dir/config.json: training_texts"),
+                      HasSubstr("allowed: a list of at most 64 of {\"sha256\": 64 digits")));
+  }
+}
+
 TEST(ModelConfigTest, RefusesMissingFields) {
   for (const char* field : {"attention", "vocab_size", "hidden_size", "intermediate_size",
                             "num_hidden_layers", "num_attention_heads", "max_position_embeddings",

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -22,6 +21,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/random_model.h"
 #include "tests/support/serving.h"
+#include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
@@ -486,11 +486,7 @@ TEST(DecoderImport, FileLayoutsAreComputedAsTheyMean) {
 
 // A trained model of another family, decoded as an independent implementation did.
 
-std::filesystem::path StoriesDirectory() {
-  const char* data = std::getenv("TRIPTYCH_SHARED_DATA");
-  return std::filesystem::path(data != nullptr ? data : TRIPTYCH_DEFAULT_SHARED_DATA) /
-         "stories260K";
-}
+std::filesystem::path StoriesDirectory() { return SharedData() / "stories260K"; }
 
 // Takes little-endian values from the front of a file's bytes.
 class BinaryReader {

@@ -9,10 +9,14 @@
 #include <string>
 
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/hosting/hosted_model.h"
+#include "engine/tools/corpus.h"
+#include "engine/tools/evaluate.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych {
@@ -84,6 +88,22 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
       std::get<0>(logits.narrow(0, std::ssize(prompt) - 1, kNewTokens).topk(2));  // [new, 2]
   const double smallest_gap = (best.select(1, 0) - best.select(1, 1)).min().item<double>();
   EXPECT_GT(smallest_gap, 1e-3);
+}
+
+// To the last of the four decimals that the card prints, and what threads may change in float32.
+TEST_P(ShippedModelTest, HasTheLossThatItsCardSays) {
+  const Checkpoint model = LoadCheckpoint(Directory(), WeightFormat::kFloat32);
+  ASSERT_EQ(model.config.training_texts.size(), 1u);
+  const std::filesystem::path text = SharedData() / "tinyshakespeare.txt";
+  if (!std::filesystem::exists(text)) GTEST_SKIP() << "there is no " << text.string();
+  const Corpus corpus(text, *LoadTokenizer(Directory()), {}, model.config, GetParam());
+  ASSERT_EQ(corpus.identity().sha256, model.config.training_texts[0].sha256);
+
+  const std::string card = ReadFile(Directory() / "README.md");
+  const std::string row = "| held-out loss | ";
+  ASSERT_NE(card.find(row), std::string::npos);
+  EXPECT_NEAR(HeldOutLoss(model, corpus), std::stod(card.substr(card.find(row) + row.size())),
+              2e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ShippedModelTest, testing::Values("mha", "gqa", "mla"),

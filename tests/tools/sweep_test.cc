@@ -90,7 +90,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
   const ModelConfig& config = mha.config;
-  const Corpus corpus(options_.text, *TestTokenizer(), options_.held_out);
+  const Corpus corpus(options_.text, *TestTokenizer(), *options_.held_out);
   // H = 4, D = 24: the model, two sizes of groups three ways, and sixteenths of 24 twice.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);

@@ -3,18 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/base/bfloat16.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/decoder/dropout.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
+#include "engine/tools/digest.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
@@ -54,6 +60,29 @@ class TrainTest : public testing::Test {
             .teacher = {}};
   }
 
+  struct CurvePoint {
+    int64_t step;
+    double training_loss;
+    double held_out_loss;
+  };
+  using Curve = std::vector<CurvePoint>;
+
+  // The rows of a card's curve.
+  static Curve ReadCurve(const std::string& card) {
+    Curve curve;
+    std::istringstream lines(card);
+    for (std::string line; std::getline(lines, line);) {
+      long long step = 0;
+      CurvePoint point{};
+      if (std::sscanf(line.c_str(), "| %lld | %lf | %lf |", &step, &point.training_loss,
+                      &point.held_out_loss) == 3) {
+        point.step = step;
+        curve.push_back(point);
+      }
+    }
+    return curve;
+  }
+
   // To the last bit.
   bool SameWeights(const std::string& a, const std::string& b) const {
     return ReadFile(dir_.path() / a / "model.safetensors") ==
@@ -76,7 +105,149 @@ TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
   for (const auto& entry : std::filesystem::directory_iterator(options.output)) {
     files.push_back(entry.path().filename());
   }
-  EXPECT_THAT(files, testing::UnorderedElementsAre("config.json", "model.safetensors"));
+  EXPECT_THAT(files,
+              testing::UnorderedElementsAre("README.md", "config.json", "model.safetensors"));
+}
+
+// What the config and the card say is what was done, and what is measured again.
+TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
+  TrainOptions options = Options("out");
+  options.held_out = 0.25;
+  options.save_every = 12;
+  options.seed = 7;
+  options.command = "triptych-model train ...";
+  Train(options);
+  const Checkpoint model = LoadCheckpoint(options.output, WeightFormat::kFloat32);
+  ASSERT_EQ(model.config.training_texts.size(), 1u);
+  EXPECT_EQ(model.config.training_texts[0].sha256, Sha256(Rhyme()));
+  EXPECT_EQ(model.config.training_texts[0].held_out, 0.25);
+
+  const std::string card = ReadFile(options.output / "README.md");
+  EXPECT_THAT(card, testing::StartsWith("# out\n"));
+  EXPECT_THAT(card, testing::HasSubstr("\n    triptych-model train ...\n"));
+  EXPECT_THAT(card, testing::HasSubstr("| text | `text.txt`, 2400 bytes, sha256 `" +
+                                       Sha256(Rhyme()) + "` |\n"));
+  EXPECT_THAT(card, testing::HasSubstr("| held out | the last 0.25 of it, 600 of 2400 tokens |\n"));
+  EXPECT_THAT(card, testing::HasSubstr("| seed | 7 |\n"));
+  EXPECT_THAT(card, testing::HasSubstr("\n| 12 | "));
+  EXPECT_THAT(card, testing::HasSubstr("\n| 24 | "));
+  EXPECT_THAT(card, testing::HasSubstr("\n| 30 | "));
+  const Curve curve = ReadCurve(card);
+  ASSERT_EQ(curve.size(), 3u);
+  EXPECT_LT(curve[2].training_loss, curve[0].training_loss);
+  const Corpus corpus(text_, *TestTokenizer(), {}, model.config, "out");
+  EXPECT_EQ(corpus.held_out_tokens(), 600);
+  // As printed, with four decimals.
+  EXPECT_NEAR(curve[2].held_out_loss, HeldOutLoss(model, corpus), 1e-4);
+}
+
+// Of a text whose end is unlike the rest, the more is learnt the less is that end foreseen.
+TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
+  WriteFile(text_, std::string(900, 'a') + std::string(100, 'b'));
+  TrainOptions options = Options("out");
+  options.save_every = 5;
+  Train(options);
+  const Curve curve = ReadCurve(ReadFile(options.output / "README.md"));
+  ASSERT_EQ(curve.size(), 6u);
+  double best = curve[0].held_out_loss;
+  for (const CurvePoint& point : curve) best = std::min(best, point.held_out_loss);
+  ASSERT_LT(best, curve.back().held_out_loss - 0.1);
+  const Checkpoint model = LoadCheckpoint(options.output, WeightFormat::kFloat32);
+  EXPECT_NEAR(HeldOutLoss(model, Corpus(text_, *TestTokenizer(), 0.1)), best, 1e-4);
+}
+
+// A first half of the text that is held out by no one, and a model that says so.
+TEST_F(TrainTest, WithoutAHeldOutPartTheLastWeightsAreKept) {
+  TrainOptions options = Options("out");
+  options.held_out = 0;
+  options.save_every = 10;
+  Train(options);
+  EXPECT_THAT(ReadFile(options.output / "README.md"),
+              testing::AllOf(testing::HasSubstr("Nothing was held out; the weights are the last."),
+                             testing::Not(testing::HasSubstr("| held-out loss | "))));
+  TrainOptions other = Options("other");
+  other.held_out = 0;
+  other.save_every = 100;
+  Train(other);
+  EXPECT_TRUE(SameWeights("out", "other"));
+  EXPECT_EQ(
+      LoadCheckpoint(options.output, WeightFormat::kFloat32).config.training_texts.at(0).held_out,
+      0);
+}
+
+// What was trained on once stays trained on.
+TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
+  TrainOptions options = Options("start");
+  options.held_out = 0.25;
+  Train(options);
+  TrainOptions more = Options("more");
+  more.config.clear();
+  more.from = options.output;
+  more.held_out = 0.3;
+  try {
+    Train(more);
+    ADD_FAILURE() << "trained";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), testing::StartsWith("--held-out 0.3: "));
+  }
+  const auto texts = [&](std::optional<double> held_out, const std::string& text) {
+    std::filesystem::remove_all(more.output);
+    WriteFile(text_, text);
+    more.held_out = held_out;
+    Train(more);
+    return LoadCheckpoint(more.output, WeightFormat::kFloat32).config.training_texts;
+  };
+  EXPECT_EQ(texts({}, Rhyme()).at(0).held_out, 0.25);
+  EXPECT_EQ(texts(0.1, Rhyme()).at(0).held_out, 0.1);
+  const std::vector<TrainingText> both = texts({}, Rhyme() + Rhyme());
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].sha256, Sha256(Rhyme()));
+  EXPECT_EQ(both[0].held_out, 0.25);
+  EXPECT_EQ(both[1].sha256, Sha256(Rhyme() + Rhyme()));
+  EXPECT_EQ(both[1].held_out, kDefaultHeldOut);
+  // And its card tells of the first run.
+  EXPECT_THAT(ReadFile(more.output / "README.md"), testing::HasSubstr("\n## start\n"));
+}
+
+TEST_F(TrainTest, ATeacherMustNotHaveSeenWhatIsHeldOut) {
+  TrainOptions options = Options("teacher");
+  options.held_out = 0.05;
+  Train(options);
+  TrainOptions taught = Options("out");
+  taught.teacher = options.output;
+  try {
+    Train(taught);
+    ADD_FAILURE() << "trained";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), testing::AllOf(testing::StartsWith("--held-out 0.1: "),
+                                         testing::HasSubstr("teacher was trained on some")));
+  }
+  EXPECT_FALSE(std::filesystem::exists(taught.output));
+}
+
+// Windows of 8 reach no position past the eighth: a table's other rows only shrink.
+TEST_F(TrainTest, WindowsMayBeShorterThanTheContext) {
+  Train(Options("start"));
+  TrainOptions options = Options("out");
+  options.config.clear();
+  options.from = dir_.path() / "start";
+  options.window = 8;
+  options.weight_decay = 0;
+  Train(options);
+  const auto positions = [&](const std::string& model) {
+    return LoadCheckpoint(dir_.path() / model, WeightFormat::kFloat32)
+        .weights.at("model.embed_positions.weight");
+  };
+  EXPECT_TRUE(at::equal(positions("out").narrow(0, 8, 24), positions("start").narrow(0, 8, 24)));
+  EXPECT_FALSE(at::equal(positions("out")[7], positions("start")[7]));
+  options.output = dir_.path() / "other";
+  options.window = 33;
+  try {
+    Train(options);
+    ADD_FAILURE() << "trained";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "--window 33 is longer than the context; allowed: 1 to 32");
+  }
 }
 
 TEST_F(TrainTest, TheSameSeedGivesTheSameModel) {
@@ -138,6 +309,12 @@ TEST_F(TrainTest, AKilledRunContinuesWithTheSameResult) {
   EXPECT_EQ(continued.exit_code, 0) << continued.err;
   EXPECT_THAT(continued.err, testing::HasSubstr("continuing at step"));
   EXPECT_TRUE(SameWeights("killed", "whole"));
+  // The curve with it.
+  const auto curve = [&](const char* name) {
+    const std::string card = ReadFile(dir_.path() / name / "README.md");
+    return card.substr(card.find("The weights are those after step"));
+  };
+  EXPECT_EQ(curve("killed"), curve("whole"));
 }
 
 TEST_F(TrainTest, RefusesToContinueAnotherRun) {
@@ -147,8 +324,9 @@ TEST_F(TrainTest, RefusesToContinueAnotherRun) {
   EXPECT_THROW(Train(options), LoadError);
 }
 
-// A run that ends before its checkpoint is written keeps its state.
-TEST_F(TrainTest, AStateMadeWithoutATeacherIsNotContinuedWithOne) {
+// A run that ends before its checkpoint is written keeps its state, and another that differs in
+// anything is refused, which leaves the state as it was.
+TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
   Train(Options("teacher"));
   TrainOptions options = Options("out");
   options.save_every = 10;
@@ -160,18 +338,53 @@ TEST_F(TrainTest, AStateMadeWithoutATeacherIsNotContinuedWithOne) {
   ASSERT_TRUE(std::filesystem::exists(state));
   const std::string bytes = ReadFile(state);
 
-  TrainOptions taught = options;
-  taught.teacher = dir_.path() / "teacher";
-  try {
-    Train(taught);
-    ADD_FAILURE() << "continued";
-  } catch (const LoadError& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("not the state of a run with these options"));
-  }
-  EXPECT_EQ(ReadFile(state), bytes);
+  const auto refusal = [&](const TrainOptions& other) {
+    try {
+      Train(other);
+    } catch (const LoadError& e) {
+      EXPECT_EQ(ReadFile(state), bytes);
+      return std::string(e.what());
+    }
+    return std::string("continued");
+  };
+  const auto names = [&](const std::string& what) {
+    return testing::AllOf(testing::StartsWith(state.string() +
+                                              ": not the state of a run with "
+                                              "these options: " +
+                                              what),
+                          testing::EndsWith("; delete it to start anew"));
+  };
+  TrainOptions other = options;
+  other.teacher = dir_.path() / "teacher";
+  EXPECT_THAT(refusal(other), names("--teacher is "));
+  other = options;
+  other.held_out = 0.2;
+  EXPECT_THAT(refusal(other), names("--held-out is 0.2"));
+  other = options;
+  other.dropout = 0;
+  EXPECT_THAT(refusal(other), names("--dropout is 0, and was 0.1"));
+  other = options;
+  other.compute = HasBFloat16Products() ? ComputeType::kFloat32 : ComputeType::kBFloat16;
+  EXPECT_THAT(refusal(other), names("--dtype is "));
+  SetComputeThreads(1);
+  EXPECT_THAT(refusal(options), names("--threads is 1, and was 2"));
+  SetComputeThreads(2);
+  std::string text = Rhyme();
+  text[5] = 'k';
+  WriteFile(text_, text);
+  EXPECT_THAT(refusal(options), names("--text is "));
+  WriteFile(text_, Rhyme());
+  const std::string config = ReadFile(config_);
+  ModelConfig another = ReadModelConfig(config_);
+  another.norm_eps *= 2;
+  WriteFile(config_, ToJson(another));
+  EXPECT_THAT(refusal(options), names("config is "));
+  WriteFile(config_, config);
 
   Train(options);
-  Train(Options("whole"));
+  TrainOptions whole = Options("whole");
+  whole.save_every = 10;
+  Train(whole);
   EXPECT_TRUE(SameWeights("out", "whole"));
 }
 
@@ -339,37 +552,6 @@ TEST_F(TrainTest, NumbersOfFlagsAreNumbers) {
       }
     }
   }
-}
-
-// 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.
-TEST(KlDivergenceTest, IsTheDefinition) {
-  const at::Tensor p = at::tensor({0.75, 0.25}, at::kFloat).log() + 5;
-  const at::Tensor q = at::zeros({2}, at::kFloat);
-  EXPECT_NEAR(KlDivergence(p, q).item<double>(), 0.130812, 1e-6);
-  EXPECT_NEAR(KlDivergence(q, p).item<double>(), 0.143841, 1e-6);
-  EXPECT_EQ(KlDivergence(at::stack({p, q}), at::stack({p, q})).sum().item<double>(), 0);
-}
-
-TEST(CorpusTest, WindowsCoverTheHeldOutPartOnce) {
-  const TempDir dir;
-  std::string text;
-  for (int i = 0; i < 1000; ++i) text += static_cast<char>(i % 251);
-  WriteFile(dir.path() / "text", text);
-  const Corpus corpus(dir.path() / "text", *TestTokenizer(), 0.25);
-  EXPECT_EQ(corpus.train_tokens(), 750);
-  EXPECT_EQ(corpus.held_out_tokens(), 250);
-  int64_t next = 750;
-  for (const Window& window : corpus.HeldOutWindows(/*batch=*/2, /*length=*/40)) {
-    for (int64_t row = 0; row < window.targets.size(0); ++row) {
-      EXPECT_EQ(window.inputs[row][0].item<int64_t>(), kBeginToken);
-      for (int64_t i = 0; i < window.targets.size(1); ++i, ++next) {
-        ASSERT_EQ(window.targets[row][i].item<int64_t>(), next % 251);
-        if (i == 0) continue;
-        ASSERT_EQ(window.inputs[row][i].item<int64_t>(), (next - 1) % 251);
-      }
-    }
-  }
-  EXPECT_EQ(next, 1000);
 }
 
 // Of a million draws the dropped share has a standard deviation of 0.0003.

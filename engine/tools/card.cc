@@ -1,0 +1,132 @@
+#include "engine/tools/card.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <sstream>
+
+#include "engine/base/file.h"
+#include "engine/decoder/weights.h"
+
+namespace triptych {
+namespace {
+
+constexpr const char* kCardFile = "README.md";
+// More of a source's card is not repeated.
+constexpr uint64_t kMaxSourceBytes = uint64_t{1} << 16;
+
+std::string Upper(std::string_view name) {
+  std::string text(name);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+// "MLA, latents of 64", "GQA, 2 groups".
+std::string AttentionText(const ModelConfig& config) {
+  std::ostringstream text;
+  text << Upper(Name(config.attention)) << ", " << config.num_attention_heads << " heads of "
+       << config.head_dim;
+  switch (config.attention) {
+    case AttentionKind::kMha:
+      break;
+    case AttentionKind::kGqa:
+      text << " in " << config.num_key_value_heads << " groups";
+      break;
+    case AttentionKind::kMla: {
+      const auto [least, most] =
+          std::minmax_element(config.kv_lora_rank.begin(), config.kv_lora_rank.end());
+      text << ", latents of " << *least;
+      if (*least != *most) text << " to " << *most;
+      break;
+    }
+  }
+  return text.str();
+}
+
+std::string CacheText(const ModelConfig& config) {
+  const CacheFormat format = DefaultCacheFormat(config.torch_dtype);
+  const int64_t elements = ElementsPerPosition(config);
+  std::ostringstream text;
+  text << elements << " elements per position in all layers, " << RowBytes(format, elements)
+       << " bytes in " << Name(format);
+  const int64_t mha = config.num_hidden_layers * MhaRowElements(config);
+  if (elements != mha) {
+    char ratio[32];
+    std::snprintf(ratio, sizeof(ratio), "%.3g",
+                  static_cast<double>(mha) / static_cast<double>(elements));
+    text << ": MHA would need " << ratio << " times as many";
+  }
+  return text.str();
+}
+
+std::string SizeText(const ModelConfig& config) {
+  std::ostringstream text;
+  text << config.num_hidden_layers << " layers, width " << config.hidden_size << ", MLP of "
+       << config.intermediate_size << " (" << Name(config.mlp) << "), positions "
+       << Name(config.position_embedding) << ", context " << config.max_position_embeddings << ", "
+       << ParameterCount(config) << " parameters in " << Name(config.torch_dtype);
+  return text.str();
+}
+
+// The card of a source with its headings one deeper, or "".
+std::string SourceCard(const std::filesystem::path& source) {
+  const std::filesystem::path file = source / kCardFile;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error) ||
+      std::filesystem::file_size(file, error) > kMaxSourceBytes) {
+    return "";
+  }
+  std::istringstream lines(ReadText(file, kMaxSourceBytes));
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    text += (line.starts_with('#') ? "#" : "") + line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string LastName(const std::filesystem::path& path) {
+  const std::filesystem::path whole =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+std::string ToMarkdown(const Card& card) {
+  std::ostringstream text;
+  const auto row = [&](const std::string& name, const std::string& value) {
+    text << "| " << name << " | " << value << " |\n";
+  };
+  text << "# " << LastName(card.directory) << "\n\n| | |\n|---|---|\n";
+  row("attention", AttentionText(card.config));
+  row("cache", CacheText(card.config));
+  row("size", SizeText(card.config));
+  if (card.held_out_loss) {
+    char loss[32];
+    std::snprintf(loss, sizeof(loss), "%.4f", *card.held_out_loss);
+    row("held-out loss", std::string(loss) + " nats per token");
+  }
+  if (card.corpus != nullptr) {
+    const Corpus& corpus = *card.corpus;
+    std::ostringstream text_and_digest, split;
+    text_and_digest << "`" << corpus.file_name() << "`, " << corpus.bytes() << " bytes, sha256 `"
+                    << corpus.identity().sha256 << "`";
+    split << "the last " << corpus.identity().held_out << " of it, " << corpus.held_out_tokens()
+          << " of " << corpus.train_tokens() + corpus.held_out_tokens() << " tokens";
+    row("text", text_and_digest.str());
+    row("held out", split.str());
+  }
+  for (const auto& [name, value] : card.facts) row(name, value);
+  if (!card.source.empty()) row("made from", LastName(card.source));
+  if (!card.command.empty()) text << "\nMade by\n\n    " << card.command << "\n";
+  text << "\n" << card.report;
+  if (!card.source.empty()) {
+    if (const std::string source = SourceCard(card.source); !source.empty()) {
+      text << "\n" << source;
+    }
+  }
+  return text.str();
+}
+
+}  // namespace triptych

@@ -1,0 +1,18 @@
+// SHA-256 of what models are made from.
+#ifndef TRIPTYCH_ENGINE_TOOLS_DIGEST_H_
+#define TRIPTYCH_ENGINE_TOOLS_DIGEST_H_
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace triptych {
+
+// As 64 hexadecimal digits, which sha256sum(1) prints too.
+std::string Sha256(std::string_view bytes);
+// Throws LoadError.
+std::string Sha256OfFile(const std::filesystem::path& file);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TOOLS_DIGEST_H_

@@ -1,0 +1,92 @@
+#include "engine/tools/gradients.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "engine/decoder/compute_threads.h"
+
+namespace triptych {
+namespace {
+
+// What a worker computes at once: more would leave the caches between one layer and the next.
+constexpr int64_t kTokensAtOnce = 2048;
+
+Weights Handles(const std::vector<Parameter>& parameters) {
+  Weights weights;
+  for (const Parameter& p : parameters) {
+    weights.emplace(p.name, p.value.detach().requires_grad_());
+  }
+  return weights;
+}
+
+// logits: [tokens, vocab]   targets: [tokens] of ids, or [tokens, vocab] of probabilities
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& targets) {
+  return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
+}
+
+}  // namespace
+
+BatchGradients::Worker::Worker(const ModelConfig& config, const std::vector<Parameter>& parameters,
+                               ComputeType compute)
+    : weights_(Handles(parameters)), decoder_(config, weights_, compute) {}
+
+double BatchGradients::Worker::Accumulate(const Window& window, int64_t tokens,
+                                          const Teacher* teacher, Dropout& dropout) {
+  const int64_t rows = std::max<int64_t>(1, kTokensAtOnce / window.inputs.size(1));
+  const std::vector<at::Tensor> inputs = window.inputs.split(rows);
+  const std::vector<at::Tensor> targets = window.targets.split(rows);
+  double sum = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor logits = decoder_.Forward(inputs[i], &dropout).flatten(0, 1);
+    at::Tensor loss = SummedLoss(logits, targets[i].flatten());
+    if (teacher != nullptr) {
+      const at::Tensor taught = [&] {
+        const at::NoGradGuard no_grad;
+        return at::softmax(teacher->decoder.Forward(inputs[i]).flatten(0, 1), -1);
+      }();
+      loss = (1 - teacher->weight) * loss + teacher->weight * SummedLoss(logits, taught);
+    }
+    loss = loss / static_cast<double>(tokens);
+    loss.backward();
+    sum += loss.item<double>();
+  }
+  return sum;
+}
+
+void BatchGradients::Worker::Collect(std::vector<Parameter>& parameters) {
+  for (Parameter& p : parameters) {
+    at::Tensor& gradient = weights_.at(p.name).mutable_grad();
+    p.gradient = p.gradient.defined() ? p.gradient + gradient : gradient;
+    gradient = at::Tensor();
+  }
+}
+
+BatchGradients::BatchGradients(const ModelConfig& config, const std::vector<Parameter>& parameters,
+                               ComputeType compute, std::optional<Teacher> teacher, int64_t parts)
+    : teacher_(std::move(teacher)) {
+  for (int64_t i = 0; i < parts; ++i) workers_.emplace_back(config, parameters, compute);
+}
+
+double BatchGradients::Compute(const Window& window, double dropout, std::mt19937_64& generator,
+                               std::vector<Parameter>& parameters) {
+  const auto parts = static_cast<int64_t>(workers_.size());
+  const std::vector<at::Tensor> inputs = window.inputs.chunk(parts);
+  const std::vector<at::Tensor> targets = window.targets.chunk(parts);
+  std::vector<Dropout> dropped;
+  for (size_t i = 0; i < inputs.size(); ++i) dropped.emplace_back(dropout, generator());
+  std::vector<double> losses(inputs.size());
+  RunOnComputeThreads(std::ssize(inputs), [&](int64_t i) {
+    losses[i] = workers_[i].Accumulate({inputs[i], targets[i]}, window.inputs.numel(),
+                                       teacher_ ? &*teacher_ : nullptr, dropped[i]);
+  });
+  for (Parameter& p : parameters) p.gradient = at::Tensor();
+  for (size_t i = 0; i < inputs.size(); ++i) workers_[i].Collect(parameters);
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+}  // namespace triptych
