@@ -117,7 +117,6 @@ void CheckPositionTables(const JsonFields& fields, const ModelConfig& config) {
 
 // "training_texts": [{"sha256": "<64 hexadecimal digits>", "held_out": 0.1}, ...]
 void TakeTrainingTexts(JsonFields& fields, ModelConfig& config) {
-  constexpr size_t kMaxTexts = 64;
   constexpr const char* kField = "training_texts";
   const Json texts = fields.Take(kField, Json::array());
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -129,16 +128,19 @@ void TakeTrainingTexts(JsonFields& fields, ModelConfig& config) {
     return digits.size() == 64 && std::all_of(digits.begin(), digits.end(), is_digit) &&
            held_out.get<double>() >= 0 && held_out.get<double>() < 1;
   };
-  if (!texts.is_array() || texts.size() > kMaxTexts ||
+  if (!texts.is_array() || texts.size() > kMaxTrainingTexts ||
       !std::all_of(texts.begin(), texts.end(), is_text)) {
     fields.RefuseValue(kField, texts,
-                       "allowed: a list of at most " + std::to_string(kMaxTexts) +
+                       "allowed: a list of at most " + std::to_string(kMaxTrainingTexts) +
                            " of {\"sha256\": 64 digits 0 to f, \"held_out\": from 0 to less "
                            "than 1}");
   }
   for (const Json& text : texts) {
-    config.training_texts.push_back(
-        {text["sha256"].get<std::string>(), text["held_out"].get<double>()});
+    const TrainingText known{text["sha256"].get<std::string>(), text["held_out"].get<double>()};
+    for (const TrainingText& other : config.training_texts) {
+      if (other.sha256 == known.sha256) fields.RefuseValue(kField, text, "it stands there twice");
+    }
+    config.training_texts.push_back(known);
   }
 }
 

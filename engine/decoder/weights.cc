@@ -20,8 +20,6 @@
 namespace triptych {
 namespace {
 
-constexpr const char* kCardFile = "README.md";
-
 const char* SafetensorsName(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat32:

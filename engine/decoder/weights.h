@@ -48,6 +48,9 @@ struct Checkpoint {
 // Tensors are read one by one. Throws LoadError.
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format);
 
+// The model card in a checkpoint's directory.
+inline constexpr const char* kCardFile = "README.md";
+
 // Whether `model.safetensors` is there.
 bool HoldsModel(const std::filesystem::path& directory);
 

@@ -3,6 +3,7 @@
 #ifndef TRIPTYCH_ENGINE_MODEL_CONFIG_H_
 #define TRIPTYCH_ENGINE_MODEL_CONFIG_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct TrainingText {
   std::string sha256;   // of the file, 64 hexadecimal digits
   double held_out = 0;  // the fraction of its tokens, at the end, that was not trained on
 };
+
+// As many as a config.json may name.
+inline constexpr size_t kMaxTrainingTexts = 64;
 
 // The fields of a config.json of model_type "triptych" by their names there. Required are the sizes
 // from vocab_size to max_position_embeddings but head_dim and, unless under GQA,
@@ -73,7 +77,8 @@ struct ModelConfig {
   bool attention_bias = false;  // q, k, v and o; under MLA q and o
   bool tie_word_embeddings = false;
   WeightFormat torch_dtype = WeightFormat::kFloat32;  // float32, bfloat16
-  // What it was trained on, as far as that is known.
+  // What it was made from, as far as that is known: the texts that it, its teachers and the choice
+  // of its ranks saw. No two of the same file.
   std::vector<TrainingText> training_texts;
 
   // Elements of one query or key: head_dim, plus d_R under MLA.

@@ -1,48 +1,18 @@
 #include "engine/tools/card.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <sstream>
 
+#include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/decoder/weights.h"
 
 namespace triptych {
 namespace {
 
-constexpr const char* kCardFile = "README.md";
 // More of a source's card is not repeated.
 constexpr uint64_t kMaxSourceBytes = uint64_t{1} << 16;
-
-std::string Upper(std::string_view name) {
-  std::string text(name);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
-
-// "MLA, latents of 64", "GQA, 2 groups".
-std::string AttentionText(const ModelConfig& config) {
-  std::ostringstream text;
-  text << Upper(Name(config.attention)) << ", " << config.num_attention_heads << " heads of "
-       << config.head_dim;
-  switch (config.attention) {
-    case AttentionKind::kMha:
-      break;
-    case AttentionKind::kGqa:
-      text << " in " << config.num_key_value_heads << " groups";
-      break;
-    case AttentionKind::kMla: {
-      const auto [least, most] =
-          std::minmax_element(config.kv_lora_rank.begin(), config.kv_lora_rank.end());
-      text << ", latents of " << *least;
-      if (*least != *most) text << " to " << *most;
-      break;
-    }
-  }
-  return text.str();
-}
 
 std::string CacheText(const ModelConfig& config) {
   const CacheFormat format = DefaultCacheFormat(config.torch_dtype);
@@ -62,22 +32,23 @@ std::string CacheText(const ModelConfig& config) {
 
 std::string SizeText(const ModelConfig& config) {
   std::ostringstream text;
-  text << config.num_hidden_layers << " layers, width " << config.hidden_size << ", MLP of "
+  text << config.num_hidden_layers << " layers, width " << config.hidden_size << ", "
+       << config.num_attention_heads << " heads of " << config.head_dim << ", MLP of "
        << config.intermediate_size << " (" << Name(config.mlp) << "), positions "
        << Name(config.position_embedding) << ", context " << config.max_position_embeddings << ", "
        << ParameterCount(config) << " parameters in " << Name(config.torch_dtype);
   return text.str();
 }
 
-// The card of a source with its headings one deeper, or "".
+// The card of a source with its headings one deeper, or "" if there is none that can be read.
 std::string SourceCard(const std::filesystem::path& source) {
-  const std::filesystem::path file = source / kCardFile;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error) ||
-      std::filesystem::file_size(file, error) > kMaxSourceBytes) {
+  std::string card;
+  try {
+    card = ReadText(source / kCardFile, kMaxSourceBytes);
+  } catch (const LoadError&) {
     return "";
   }
-  std::istringstream lines(ReadText(file, kMaxSourceBytes));
+  std::istringstream lines(card);
   std::string text;
   for (std::string line; std::getline(lines, line);) {
     text += (line.starts_with('#') ? "#" : "") + line + "\n";
@@ -86,6 +57,26 @@ std::string SourceCard(const std::filesystem::path& source) {
 }
 
 }  // namespace
+
+std::string KindText(const ModelConfig& config) {
+  std::ostringstream text;
+  for (const char letter : Name(config.attention)) text << static_cast<char>(letter - 'a' + 'A');
+  switch (config.attention) {
+    case AttentionKind::kMha:
+      break;
+    case AttentionKind::kGqa:
+      text << " with " << config.num_key_value_heads << " groups";
+      break;
+    case AttentionKind::kMla: {
+      const auto [least, most] =
+          std::minmax_element(config.kv_lora_rank.begin(), config.kv_lora_rank.end());
+      text << " with latents of " << *least;
+      if (*least != *most) text << " to " << *most;
+      break;
+    }
+  }
+  return text.str();
+}
 
 std::string LastName(const std::filesystem::path& path) {
   const std::filesystem::path whole =
@@ -99,7 +90,7 @@ std::string ToMarkdown(const Card& card) {
     text << "| " << name << " | " << value << " |\n";
   };
   text << "# " << LastName(card.directory) << "\n\n| | |\n|---|---|\n";
-  row("attention", AttentionText(card.config));
+  row("attention", KindText(card.config));
   row("cache", CacheText(card.config));
   row("size", SizeText(card.config));
   if (card.held_out_loss) {

@@ -28,6 +28,9 @@ struct Card {
 // As Markdown. The card of the source, where it has one, is a part of it.
 std::string ToMarkdown(const Card& card);
 
+// "MHA", "GQA with 2 groups", "MLA with latents of 64", "MLA with latents of 16 to 64".
+std::string KindText(const ModelConfig& config);
+
 // The last name of a path, be it "DIR/" or ".".
 std::string LastName(const std::filesystem::path& path);
 

@@ -125,9 +125,8 @@ class Calibration {
 };
 
 // The fewest ranks in all whose loss on training text, as stored, is within the budget, found by
-// halving:
-// as good as the loss falls with the ranks. Throws std::runtime_error if not even the full ranks'
-// is.
+// halving: as good as the loss falls with the ranks. Throws std::runtime_error if not even the full
+// ranks' is.
 std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
                                   const std::vector<double>& weights,
                                   const Calibration& calibration, double most) {
@@ -221,15 +220,6 @@ std::string CostText(const ModelConfig& from, const ModelConfig& to) {
                 static_cast<long long>(before), static_cast<long long>(after),
                 static_cast<long long>(RowBytes(format, before)),
                 static_cast<long long>(RowBytes(format, after)), std::string(Name(format)).c_str());
-}
-
-std::string KindText(const ModelConfig& config) {
-  std::string text(Name(config.attention));
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c - 'a' + 'A'; });
-  if (config.attention == AttentionKind::kGqa) {
-    text += " with " + std::to_string(config.num_key_value_heads) + " groups";
-  }
-  return text;
 }
 
 }  // namespace
@@ -372,6 +362,7 @@ void ConvertModel(const ConvertOptions& options) {
                                 "basis.";
   }
 
+  if (calibration) AddTrainingText(to.config.training_texts, calibration->corpus().identity());
   Card card{.directory = options.to,
             .config = to.config,
             .corpus = calibration ? &calibration->corpus() : nullptr,

@@ -21,6 +21,15 @@ const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::
   return found == texts.end() ? nullptr : &*found;
 }
 
+void AddTrainingText(std::vector<TrainingText>& texts, const TrainingText& text) {
+  for (TrainingText& known : texts) {
+    if (known.sha256 != text.sha256) continue;
+    known.held_out = std::min(known.held_out, text.held_out);
+    return;
+  }
+  texts.push_back(text);
+}
+
 Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
                std::optional<double> held_out, const std::vector<TrainingText>& seen)
     : file_(file), begin_token_(tokenizer.begin_token()) {
@@ -52,9 +61,12 @@ void Corpus::RequireUnseen(const ModelConfig& config, const std::string& model) 
   const TrainingText* const seen = FindText(config.training_texts, identity_.sha256);
   if (seen == nullptr || identity_.held_out <= seen->held_out) return;
   std::ostringstream message;
-  message << "--held-out " << identity_.held_out << ": " << model
-          << " was trained on some of that part of " << file_.string() << "; allowed: 0 to "
-          << seen->held_out;
+  message << "--held-out " << identity_.held_out << ": " << model << " was trained on ";
+  if (seen->held_out > 0) {
+    message << "some of that part of " << file_.string() << "; allowed: 0 to " << seen->held_out;
+  } else {
+    message << "all of " << file_.string() << "; allowed: another text";
+  }
   throw LoadError(message.str());
 }
 
@@ -65,14 +77,14 @@ Window Corpus::MakeWindow(const at::Tensor& targets) const {
 
 void Corpus::RequireHeldOut() const {
   if (held_out_tokens() > 0) return;
-  throw std::runtime_error(file_.string() + ": --held-out leaves nothing of its " +
-                           std::to_string(train_tokens()) + " tokens to measure on");
+  throw std::runtime_error(file_.string() + ": none of its " + std::to_string(train_tokens()) +
+                           " tokens are held out to measure on");
 }
 
 void Corpus::RequireTraining(int64_t length) const {
   if (train_tokens() >= length) return;
   throw std::runtime_error(file_.string() + ": " + std::to_string(train_tokens()) +
-                           " tokens, without those held out, are fewer than one context of " +
+                           " tokens, without those held out, are fewer than one window of " +
                            std::to_string(length));
 }
 

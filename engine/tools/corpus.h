@@ -77,8 +77,10 @@ class Corpus {
   at::Tensor held_out_;  // [tokens] int64
 };
 
-// What the model's record of a text says, or null.
+// What a model's record says of a text, or null.
 const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::string& sha256);
+// Adds a text to the record; of one that is there the smaller part stays held out.
+void AddTrainingText(std::vector<TrainingText>& texts, const TrainingText& text);
 
 }  // namespace triptych
 

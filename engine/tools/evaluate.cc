@@ -34,7 +34,7 @@ double HeldOutLoss(const Checkpoint& model, const Corpus& corpus) {
 
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
   return MeanLoss(decoder,
-                  corpus.HeldOutWindows(/*batch=*/8, decoder.config().max_position_embeddings));
+                  corpus.HeldOutWindows(/*batch=*/1, decoder.config().max_position_embeddings));
 }
 
 at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) {
@@ -53,7 +53,7 @@ std::string PartText(const ModelConfig& config, const Corpus& corpus) {
   return "the last " + count + " tokens of " + corpus.file_name() +
          (config.training_texts.empty()
               ? ", of which it does not say whether it was trained on them"
-              : ", a text that it was not trained on");
+              : ", which is none of the texts that it says it was trained on");
 }
 
 }  // namespace

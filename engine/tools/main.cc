@@ -15,7 +15,6 @@
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
 #include "engine/base/version.h"
-#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/model/config.h"
 #include "engine/tools/convert.h"

@@ -104,7 +104,8 @@ Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t
          .batch_size = kBatchSize,
          .learning_rate = kLearningRate,
          .warmup_steps = steps / 10,
-         .seed = seed});
+         .seed = seed,
+         .save_every = steps});  // the last weights, and not the best on what is reported
   return LoadCheckpoint(work.path() / "healed", WeightFormat::kFloat32);
 }
 
@@ -266,7 +267,8 @@ void Sweep(const SweepOptions& options) {
   const std::string own_loss = Text(HeldOutLoss(AsStored(from), corpus));
   Rows rows(options.csv, "healed for " + std::to_string(options.heal_steps) + " steps of " +
                              std::to_string(kBatchSize) + " windows of " +
-                             std::to_string(from.config.max_position_embeddings) +
+                             std::to_string(from.config.max_position_embeddings) + " in " +
+                             std::string(Name(DefaultTrainingType())) +
                              "; the source: " + own_loss + " nats per token over " +
                              std::to_string(corpus.held_out_tokens()) + " of " +
                              std::to_string(corpus.held_out_tokens() + corpus.train_tokens()));

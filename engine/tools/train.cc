@@ -98,15 +98,16 @@ void RequireFinite(double value, const char* what, int64_t step) {
 }
 
 RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const Corpus& corpus,
-                  ComputeType compute, int64_t window, int64_t threads) {
+                  ComputeType compute, int64_t window) {
   const auto text = [](const auto& value) {
     std::ostringstream out;
     out.precision(17);
     out << value;
     return out.str();
   };
-  const auto weights_of = [](const std::filesystem::path& model) {
-    return model.empty() ? std::string("none") : Sha256OfFile(model / kWeightsFile);
+  const auto digest_of = [](const std::filesystem::path& model) {
+    if (model.empty()) return std::string("none");
+    return Sha256(Sha256OfFile(model / kConfigFile) + Sha256OfFile(model / kWeightsFile));
   };
   RunKey key = {{"--steps", text(options.steps)},
                 {"--batch-size", text(options.batch_size)},
@@ -120,11 +121,11 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
                 {"--save-every", text(options.save_every)},
                 {"--held-out", text(corpus.identity().held_out)},
                 {"--text", corpus.identity().sha256},
-                {"--from", weights_of(options.from)},
-                {"--teacher", weights_of(options.teacher)}};
+                {"--from", digest_of(options.from)},
+                {"--teacher", digest_of(options.teacher)}};
   if (!options.teacher.empty()) key.emplace_back("--teacher-weight", text(options.teacher_weight));
   key.emplace_back("--dtype", Name(compute));
-  key.emplace_back("--threads", text(threads));
+  key.emplace_back("--threads", text(at::get_num_threads()));  // sums are divided among them
   key.emplace_back("config", Sha256(ToJson(config)));
   return key;
 }
@@ -188,19 +189,11 @@ std::string CurveText(const std::vector<Measurement>& curve) {
   return text.str();
 }
 
-// What a model is once it was trained on the text too: a text that is there keeps the smaller part
-// held out.
-ModelConfig TrainedOn(ModelConfig config, const TrainingText& text) {
-  for (TrainingText& known : config.training_texts) {
-    if (known.sha256 != text.sha256) continue;
-    known.held_out = std::min(known.held_out, text.held_out);
-    return config;
-  }
-  config.training_texts.push_back(text);
-  return config;
-}
-
 }  // namespace
+
+ComputeType DefaultTrainingType() {
+  return HasBFloat16Products() ? ComputeType::kBFloat16 : ComputeType::kFloat32;
+}
 
 void Train(const TrainOptions& options) {
   const std::filesystem::path state_file = options.output / "training_state.safetensors";
@@ -208,7 +201,11 @@ void Train(const TrainOptions& options) {
     throw std::runtime_error("--output " + options.output.string() +
                              ": holds a model already; allowed: a directory without one");
   }
-  const int64_t threads = std::min<int64_t>(at::get_num_threads(), options.batch_size);
+  if (std::filesystem::exists(options.output / kCardFile) && !std::filesystem::exists(state_file)) {
+    throw std::runtime_error("--output " + options.output.string() + ": holds a " + kCardFile +
+                             ", which the model's card would replace; allowed: a directory "
+                             "without one");
+  }
   std::optional<Checkpoint> from;
   if (!options.from.empty()) from = LoadCheckpoint(options.from, WeightFormat::kFloat32);
   ModelConfig config = from ? from->config : ReadModelConfig(options.config);
@@ -231,22 +228,30 @@ void Train(const TrainOptions& options) {
                              std::to_string(context));
   }
   corpus.RequireTraining(window);
-  const ComputeType compute = options.compute.value_or(
-      HasBFloat16Products() ? ComputeType::kBFloat16 : ComputeType::kFloat32);
+  const ComputeType compute = options.compute.value_or(DefaultTrainingType());
   std::optional<Teacher> teacher = LoadTeacher(options, config, corpus, compute);
+  AddTrainingText(config.training_texts, corpus.identity());
+  if (teacher) {
+    for (const TrainingText& text : teacher->decoder.config().training_texts) {
+      AddTrainingText(config.training_texts, text);
+    }
+  }
+  if (config.training_texts.size() > kMaxTrainingTexts) {
+    throw LoadError(source + ": was trained on too many other texts; allowed: " +
+                    std::to_string(kMaxTrainingTexts) + " in all");
+  }
   CheckOutputDirectory(options.output);
   std::filesystem::create_directories(options.output);
 
   TrainingState state;
   state.parameters = InitialParameters(config, from ? &*from : nullptr, options.seed);
-  const RunKey key = MakeRunKey(options, config, corpus, compute, window, threads);
+  const RunKey key = MakeRunKey(options, config, corpus, compute, window);
   if (std::filesystem::exists(state_file)) {
-    LoadTrainingState(state_file, key, state);
+    LoadTrainingState(state_file, key, options.steps, state);
     std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(state.steps));
   }
-  config = TrainedOn(std::move(config), corpus.identity());
-
-  BatchGradients gradients(config, state.parameters, compute, std::move(teacher), threads);
+  BatchGradients gradients(config, state.parameters, compute, std::move(teacher),
+                           std::min<int64_t>(at::get_num_threads(), options.batch_size));
   const LearningRate rate{options.learning_rate, options.warmup_steps, options.steps};
   const AdamW optimizer{.weight_decay = options.weight_decay};
   Progress progress(state.steps, options.steps, options.batch_size * window);
@@ -271,6 +276,7 @@ void Train(const TrainOptions& options) {
     losses_since = 0;
     if (corpus.held_out_tokens() > 0) {
       point.held_out_loss = HeldOutLoss(AsStored({config, Values(state.parameters)}), corpus);
+      RequireFinite(*point.held_out_loss, "held-out loss", step);
     }
     state.curve.push_back(point);
     progress.Say(LossText(point));

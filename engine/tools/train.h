@@ -31,20 +31,23 @@ struct TrainOptions {
   // Steps between states that a run can go on from. At each, and at the end, the weights are
   // measured on the part held out; the best are kept.
   int64_t save_every = 250;
-  // Of matrix products; absent: bfloat16 on machines that multiply such numbers, else float32.
-  std::optional<ComputeType> compute = {};
+  std::optional<ComputeType> compute = {};  // of matrix products; absent: DefaultTrainingType()
   // A checkpoint to distil from, or empty, and its share of the loss.
   std::filesystem::path teacher = {};
   double teacher_weight = 0.5;
   std::string command = {};  // that was typed, for the card
 };
 
+// What products of training are computed in unless something else is said: bfloat16 on machines
+// that multiply such numbers, else float32, which is several times faster there.
+ComputeType DefaultTrainingType();
+
 // Trains float32 weights with AdamW, shows progress on stderr, and leaves in `output`, which holds
-// no model before, a checkpoint with its card: of the weights that did best on the part held out,
-// or of the last where nothing is. Its config names the text. While it runs, `output` also holds
-// the state to resume from; the same command continues an interrupted run with the same result,
-// and refuses if anything that the result hangs on is another: options, text, teacher, number of
-// compute threads. Throws LoadError or std::runtime_error.
+// no model and no card before, a checkpoint with its card: of the weights that did best on the part
+// held out, or of the last where nothing is. Its config names the text. While it runs, `output`
+// also holds the state to resume from; the same command continues an interrupted run with the same
+// result, and refuses if anything that the result hangs on is another: options, text, teacher,
+// number of compute threads. Throws LoadError or std::runtime_error.
 void Train(const TrainOptions& options);
 
 }  // namespace triptych

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -17,9 +18,9 @@ namespace {
 constexpr const char* kRun = "run";      // lines of NAME VALUE
 constexpr const char* kSteps = "steps";  // of the run that are done
 constexpr const char* kCurve = "curve";  // [measurements, 3]: steps, losses; NaN for none
+constexpr int64_t kCurveColumns = 3;
 constexpr const char* kBest = ".best";
 constexpr uint64_t kMaxRunBytes = uint64_t{1} << 20;
-constexpr uint64_t kMaxMeasurements = uint64_t{1} << 20;
 
 std::string ToText(const RunKey& key) {
   std::string text;
@@ -64,7 +65,7 @@ void SaveTrainingState(const std::filesystem::path& file, const RunKey& key,
     curve.push_back(point.training_loss);
     curve.push_back(point.held_out_loss.value_or(std::numeric_limits<double>::quiet_NaN()));
   }
-  add(kCurve, "F64", {static_cast<int64_t>(state.curve.size()), 3}, curve.data(),
+  add(kCurve, "F64", {static_cast<int64_t>(state.curve.size()), kCurveColumns}, curve.data(),
       curve.size() * sizeof(double));
   for (const Parameter& p : state.parameters) {
     for (const auto& [name, tensor] : TensorsOf(p)) {
@@ -77,7 +78,8 @@ void SaveTrainingState(const std::filesystem::path& file, const RunKey& key,
   WriteSafetensors(file, tensors);
 }
 
-void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, TrainingState& state) {
+void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, int64_t run_steps,
+                       TrainingState& state) {
   const SafetensorsFile file(path);
   const auto refuse = [&](const std::string& why) {
     throw LoadError(file.name() + ": not the state of a run with these options: " + why +
@@ -96,19 +98,29 @@ void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, Tra
   read(kRun, run.data(), run.size());
   if (run != ToText(key)) refuse(Difference(key, run));
   read(kSteps, &state.steps, sizeof(state.steps));
-  std::vector<double> curve(bytes_of(kCurve, kMaxMeasurements * 3 * sizeof(double)) /
+  std::vector<double> curve(bytes_of(kCurve, run_steps * kCurveColumns * sizeof(double)) /
                             sizeof(double));
   read(kCurve, curve.data(), curve.size() * sizeof(double));
   state.curve.clear();
-  for (size_t i = 0; i + 3 <= curve.size(); i += 3) {
-    Measurement point{static_cast<int64_t>(curve[i]), curve[i + 1], {}};
+  double last = 0;
+  for (size_t i = 0; i + kCurveColumns <= curve.size(); i += kCurveColumns) {
+    if (!(curve[i] > last && curve[i] < static_cast<double>(run_steps))) {
+      refuse("its curve is none");
+    }
+    last = curve[i];
+    Measurement point{static_cast<int64_t>(last), curve[i + 1], {}};
     if (!std::isnan(curve[i + 2])) point.held_out_loss = curve[i + 2];
     state.curve.push_back(point);
   }
+  if (state.curve.empty() || state.curve.back().steps != state.steps) {
+    refuse("its steps are not those of its curve");
+  }
+  const bool has_best = std::any_of(state.curve.begin(), state.curve.end(),
+                                    [](const Measurement& p) { return p.held_out_loss; });
   const at::NoGradGuard no_grad;
   for (const Parameter& p : state.parameters) {
     for (const auto& [name, tensor] : TensorsOf(p)) read(name, tensor.data_ptr(), tensor.nbytes());
-    if (file.Find(p.name + kBest) == nullptr) continue;
+    if (!has_best) continue;
     const at::Tensor best = at::empty_like(p.value);
     read(p.name + kBest, best.data_ptr(), best.nbytes());
     state.best.insert_or_assign(p.name, best);

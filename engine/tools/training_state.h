@@ -36,9 +36,11 @@ using RunKey = std::vector<std::pair<std::string, std::string>>;
 void SaveTrainingState(const std::filesystem::path& file, const RunKey& key,
                        const TrainingState& state);
 
-// Fills `state`, which has the parameters of a run that is about to begin. Throws LoadError, with
-// the state as it was or partly read, if the file is not the state of a run with this key.
-void LoadTrainingState(const std::filesystem::path& file, const RunKey& key, TrainingState& state);
+// Fills `state`, which has the parameters of a run of so many steps that is about to begin. Throws
+// LoadError, with the state as it was or partly read, if the file is not the state of a run with
+// this key that has steps left.
+void LoadTrainingState(const std::filesystem::path& file, const RunKey& key, int64_t run_steps,
+                       TrainingState& state);
 
 }  // namespace triptych
 

@@ -735,7 +735,7 @@ TEST_F(ConvertTest, UnusableTextsAreRefused) {
   for (const int64_t length : {0, 1, 64, 70}) {  // of 70, 63 are not held out
     WriteFile(options.calibrate, Words(100).substr(0, length));
     EXPECT_THAT(Refusal(options), AllOf(StartsWith(options.calibrate.string()),
-                                        HasSubstr("fewer than one context of 64")))
+                                        HasSubstr("fewer than one window of 64")))
         << length;
   }
   WriteFile(options.calibrate, Words(100).substr(0, 71));

@@ -111,8 +111,8 @@ TEST_F(SeenTextTest, RefusesToHoldOutWhatTheModelHasSeen) {
   EXPECT_EQ(Refusal(0.3), "--held-out 0.3: MODEL was trained on some of that part of " +
                               file_.string() + "; allowed: 0 to 0.25");
   config_.training_texts = {{Sha256(text_), 0}};
-  EXPECT_EQ(Refusal(0.01), "--held-out 0.01: MODEL was trained on some of that part of " +
-                               file_.string() + "; allowed: 0 to 0");
+  EXPECT_EQ(Refusal(0.01), "--held-out 0.01: MODEL was trained on all of " + file_.string() +
+                               "; allowed: another text");
 }
 
 }  // namespace

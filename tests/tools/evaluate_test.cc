@@ -41,7 +41,8 @@ TEST_F(EvaluateTest, SaysWhatTheTokensAreToTheModel) {
   config.training_texts = {{std::string(64, '0'), 0.5}};
   EXPECT_THAT(
       Printed(config),
-      HasSubstr(" over the last 100 tokens of play.txt, a text that it was not trained on, "));
+      HasSubstr(" over the last 100 tokens of play.txt, which is none of the texts that it says it "
+                "was trained on, "));
   config.training_texts.push_back({Sha256(text_), 0.25});
   EXPECT_THAT(Printed(config), HasSubstr(" over 250 held-out tokens, "));
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -156,7 +157,6 @@ TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
   EXPECT_NEAR(HeldOutLoss(model, Corpus(text_, *TestTokenizer(), 0.1)), best, 1e-4);
 }
 
-// A first half of the text that is held out by no one, and a model that says so.
 TEST_F(TrainTest, WithoutAHeldOutPartTheLastWeightsAreKept) {
   TrainOptions options = Options("out");
   options.held_out = 0;
@@ -198,6 +198,7 @@ TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
     return LoadCheckpoint(more.output, WeightFormat::kFloat32).config.training_texts;
   };
   EXPECT_EQ(texts({}, Rhyme()).at(0).held_out, 0.25);
+  EXPECT_EQ(texts({}, Rhyme()).size(), 1u);
   EXPECT_EQ(texts(0.1, Rhyme()).at(0).held_out, 0.1);
   const std::vector<TrainingText> both = texts({}, Rhyme() + Rhyme());
   ASSERT_EQ(both.size(), 2u);
@@ -207,6 +208,54 @@ TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
   EXPECT_EQ(both[1].held_out, kDefaultHeldOut);
   // And its card tells of the first run.
   EXPECT_THAT(ReadFile(more.output / "README.md"), testing::HasSubstr("\n## start\n"));
+}
+
+// What a student was taught, its teacher had from its own texts.
+TEST_F(TrainTest, AStudentNamesItsTeachersTexts) {
+  TrainOptions options = Options("teacher");
+  options.held_out = 0.25;
+  Train(options);
+  WriteFile(text_, Rhyme() + Rhyme());
+  TrainOptions taught = Options("out");
+  taught.teacher = options.output;
+  Train(taught);
+  const std::vector<TrainingText> texts =
+      LoadCheckpoint(taught.output, WeightFormat::kFloat32).config.training_texts;
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(texts[1].sha256, Sha256(Rhyme()));
+  EXPECT_EQ(texts[1].held_out, 0.25);
+}
+
+TEST_F(TrainTest, RefusesOneTextTooMany) {
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  for (int i = 0; i < 64; ++i) config.training_texts.push_back({Sha256(std::to_string(i)), 0.1});
+  TrainOptions options = Options("out");
+  options.config.clear();
+  options.from = dir_.path() / "from";
+  SaveCheckpoint(options.from, config, RandomWeights(config, 1));
+  try {
+    Train(options);
+    ADD_FAILURE() << "trained";
+  } catch (const LoadError& e) {
+    EXPECT_EQ(e.what(),
+              options.from.string() + ": was trained on too many other texts; allowed: 64 in all");
+  }
+  EXPECT_FALSE(std::filesystem::exists(options.output));
+}
+
+TEST_F(TrainTest, KeepsTheReadmeThatIsThere) {
+  const TrainOptions options = Options("out");
+  std::filesystem::create_directory(options.output);
+  WriteFile(options.output / "README.md", "mine");
+  try {
+    Train(options);
+    ADD_FAILURE() << "trained";
+  } catch (const std::runtime_error& e) {
+    EXPECT_EQ(e.what(), "--output " + options.output.string() +
+                            ": holds a README.md, which the model's card would replace; allowed: "
+                            "a directory without one");
+  }
+  EXPECT_EQ(ReadFile(options.output / "README.md"), "mine");
 }
 
 TEST_F(TrainTest, ATeacherMustNotHaveSeenWhatIsHeldOut) {
@@ -225,7 +274,7 @@ TEST_F(TrainTest, ATeacherMustNotHaveSeenWhatIsHeldOut) {
   EXPECT_FALSE(std::filesystem::exists(taught.output));
 }
 
-// Windows of 8 reach no position past the eighth: a table's other rows only shrink.
+// Windows of 8 reach no position past the eighth: the table's other rows stay as they are.
 TEST_F(TrainTest, WindowsMayBeShorterThanTheContext) {
   Train(Options("start"));
   TrainOptions options = Options("out");
@@ -260,6 +309,26 @@ TEST_F(TrainTest, TheSameSeedGivesTheSameModel) {
   EXPECT_FALSE(SameWeights("one", "three"));
 }
 
+// Whatever a run is told to do differently, it ends differently.
+TEST_F(TrainTest, EveryOptionMatters) {
+  const TrainOptions options = Options("plain");
+  Train(options);
+  const auto differs = [&](const std::string& name, const auto& change) {
+    TrainOptions other = Options(name);
+    change(other);
+    Train(other);
+    EXPECT_FALSE(SameWeights(name, "plain")) << name;
+  };
+  differs("steps", [](TrainOptions& o) { o.steps = 31; });
+  differs("batch", [](TrainOptions& o) { o.batch_size = 5; });
+  differs("window", [](TrainOptions& o) { o.window = 31; });
+  differs("rate", [](TrainOptions& o) { o.learning_rate = 0.9e-2; });
+  differs("warmup", [](TrainOptions& o) { o.warmup_steps = 4; });
+  differs("decay", [](TrainOptions& o) { o.weight_decay = 0.5; });
+  differs("dropout", [](TrainOptions& o) { o.dropout = 0.2; });
+  differs("clip", [](TrainOptions& o) { o.clip = 0.5; });
+}
+
 TEST_F(TrainTest, GoesOnFromACheckpoint) {
   Train(Options("start"));
   TrainOptions more = Options("more");
@@ -276,7 +345,8 @@ TEST_F(TrainTest, GoesOnFromACheckpoint) {
   }
 }
 
-// However far the killed run came, the one that continues it ends with the same bytes.
+// However far the killed run came, the one that continues it ends with the same bytes. One that was
+// done before the signal came has nothing to continue.
 TEST_F(TrainTest, AKilledRunContinuesWithTheSameResult) {
   const auto command = [&](const std::string& output) {
     return std::vector<std::string>{TRIPTYCH_MODEL_PROGRAM,
@@ -300,14 +370,18 @@ TEST_F(TrainTest, AKilledRunContinuesWithTheSameResult) {
   Process killed(command("killed"), {});
   const auto state = dir_.path() / "killed/training_state.safetensors";
   const auto finished = dir_.path() / "killed/model.safetensors";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
   while (!std::filesystem::exists(state) && !std::filesystem::exists(finished)) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     std::this_thread::yield();
   }
   killed.Signal(SIGKILL);
   killed.Wait();
-  const Process::Result continued = Process(command("killed"), {}).Wait();
-  EXPECT_EQ(continued.exit_code, 0) << continued.err;
-  EXPECT_THAT(continued.err, testing::HasSubstr("continuing at step"));
+  if (std::filesystem::exists(state)) {
+    const Process::Result continued = Process(command("killed"), {}).Wait();
+    EXPECT_EQ(continued.exit_code, 0) << continued.err;
+    EXPECT_THAT(continued.err, testing::HasSubstr("continuing at step"));
+  }
   EXPECT_TRUE(SameWeights("killed", "whole"));
   // The curve with it.
   const auto curve = [&](const char* name) {
@@ -357,6 +431,9 @@ TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
   TrainOptions other = options;
   other.teacher = dir_.path() / "teacher";
   EXPECT_THAT(refusal(other), names("--teacher is "));
+  SetComputeThreads(5);  // more than windows
+  EXPECT_THAT(refusal(options), names("--threads is 5, and was 2"));
+  SetComputeThreads(2);
   other = options;
   other.held_out = 0.2;
   EXPECT_THAT(refusal(other), names("--held-out is 0.2"));
