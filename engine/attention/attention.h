@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "engine/base/formats.h"
 #include "engine/kernels/paged_attention.h"
 
 namespace triptych {
@@ -14,9 +15,11 @@ class Attention {
   virtual ~Attention() = default;
 
   // Whole sequences: x attends y, with the kind's defining operations (vanilla for MLA).
-  // Differentiable. `causal` for self-attention, where x = y.
+  // Differentiable. `causal` for self-attention, where x = y. What a cache would keep of y is
+  // rounded to `cache`.
   //   x: [batch, L1, D1]   y: [batch, L2, D2]   returns [batch, L1, D1]
-  virtual at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const = 0;
+  virtual at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
+                           CacheFormat cache) const = 0;
 };
 
 // Self-attention whose keys and values lie in a cache of rows: what is computed before and after
@@ -36,6 +39,17 @@ class CachedAttention {
   virtual PagedRowLayout layout() const = 0;
   virtual double scale() const = 0;
 };
+
+// Rows as a cache of this format gives them back, in their own dtype.
+inline at::Tensor AsCached(const at::Tensor& rows, CacheFormat format) {
+  switch (format) {
+    case CacheFormat::kFloat32:
+      return rows;
+    case CacheFormat::kBFloat16:
+      return rows.to(at::kBFloat16).to(rows.scalar_type());
+  }
+  return {};
+}
 
 // The positions 0, 1, 2, ... of a whole sequence x: [..., length, D] -> [length] int64.
 inline at::Tensor PositionsOf(const at::Tensor& x) {

@@ -18,10 +18,12 @@ GroupedAttention::GroupedAttention(int64_t heads, int64_t groups, GroupedWeights
       d_v_(weights_.v.weight.size(0) / groups),
       scale_(1.0 / std::sqrt(static_cast<double>(d_qk_))) {}
 
-at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const {
-  const at::Tensor v = weights_.v(y).unflatten(-1, {groups_, d_v_});  // [batch, L2, G, d_v]
-  return Output(
-      AttendDense(Queries(x, PositionsOf(x)), Keys(y, PositionsOf(y)), v, scale_, causal));
+at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
+                                   CacheFormat cache) const {
+  const at::Tensor k = AsCached(Keys(y, PositionsOf(y)), cache);  // [batch, L2, G, d_qk]
+  const at::Tensor v =
+      AsCached(weights_.v(y).unflatten(-1, {groups_, d_v_}), cache);  // [batch, L2, G, d_v]
+  return Output(AttendDense(Queries(x, PositionsOf(x)), k, v, scale_, causal));
 }
 
 at::Tensor GroupedAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {

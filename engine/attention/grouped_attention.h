@@ -25,7 +25,8 @@ class GroupedAttention final : public Attention, public CachedAttention {
   // `rotary` rotates queries and keys, if defined; its width is d_qk.
   GroupedAttention(int64_t heads, int64_t groups, GroupedWeights weights, Rotary rotary = {});
 
-  at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const override;
+  at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
+                   CacheFormat cache = CacheFormat::kFloat32) const override;
 
   at::Tensor Queries(const at::Tensor& x, const at::Tensor& positions) const override;
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const override;

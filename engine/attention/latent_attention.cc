@@ -128,12 +128,14 @@ at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& 
 LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary)
     : shape_(shape), weights_(std::move(weights)), rotary_(std::move(rotary)) {}
 
-at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal) const {
+at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
+                                  CacheFormat cache) const {
   const int64_t heads = shape_.heads, d_qk = shape_.d_qk, d_v = shape_.d_v, d_rope = shape_.d_rope;
   const at::Tensor q = RotateTail(shape_, rotary_, weights_.q(x).unflatten(-1, {heads, -1}), d_qk,
                                   PositionsOf(x));  // [batch, L1, H, d_qk + d_R]
-  const at::Tensor rows = LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_,
-                                     PositionsOf(y));  // [batch, L2, r + d_R]
+  const at::Tensor rows =
+      AsCached(LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_, PositionsOf(y)),
+               cache);  // [batch, L2, r + d_R]
   const at::Tensor latent = rows.narrow(-1, 0, shape_.rank);
   const at::Tensor kv = Linear{weights_.kv_b, {}}(latent).unflatten(-1, {heads, d_qk + d_v});
   at::Tensor k = kv.narrow(-1, 0, d_qk);  // [batch, L2, H, d_qk]

@@ -6,8 +6,9 @@
 
 namespace triptych {
 
-Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute)
-    : frame_(config, weights, compute) {
+Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute,
+                 CacheFormat cache)
+    : frame_(config, weights, compute), cache_(cache) {
   const Rotary rotary = MakeRotary(config, frame_.device());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (config.attention == AttentionKind::kMla) {
@@ -25,7 +26,7 @@ at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout,
                             std::vector<at::Tensor>* attention_inputs) const {
   const auto attend = [&](int64_t layer, const at::Tensor& normal) {
     if (attention_inputs != nullptr) attention_inputs->push_back(normal);
-    return attention_[layer]->Dense(normal, normal, /*causal=*/true);
+    return attention_[layer]->Dense(normal, normal, /*causal=*/true, cache_);
   };
   const auto add = [&](const at::Tensor& x, const at::Tensor& branch) {
     return x + (dropout != nullptr ? dropout->Apply(branch) : branch);

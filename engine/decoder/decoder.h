@@ -20,8 +20,9 @@ namespace triptych {
 class Decoder {
  public:
   // `weights` and `compute` are as DecoderFrame takes them; the attention's tensors are
-  // shared too.
-  Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute);
+  // shared too. Keys and values, or latents, are rounded to `cache`.
+  Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute,
+          CacheFormat cache = CacheFormat::kFloat32);
 
   // Whole sequences, differentiable. `dropout`, if given, acts on what blocks add to the residual
   // stream; `attention_inputs`, if given, gets what each layer's attention reads.
@@ -35,6 +36,7 @@ class Decoder {
 
  private:
   DecoderFrame frame_;
+  CacheFormat cache_;
   std::vector<std::unique_ptr<const Attention>> attention_;  // of each layer
 };
 

@@ -28,8 +28,8 @@ double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows) {
   return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(tokens);
 }
 
-double HeldOutLoss(const Checkpoint& model, const Corpus& corpus) {
-  return HeldOutLoss(Decoder(model.config, model.weights, ComputeType::kFloat32), corpus);
+double HeldOutLoss(const Checkpoint& model, const Corpus& corpus, CacheFormat cache) {
+  return HeldOutLoss(Decoder(model.config, model.weights, ComputeType::kFloat32, cache), corpus);
 }
 
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
@@ -65,12 +65,13 @@ void Evaluate(const EvaluateOptions& options) {
   const Corpus corpus(options.text, *tokenizer, options.held_out, checkpoint.config,
                       options.model.string());
   corpus.RequireHeldOut();
-  const Decoder decoder(checkpoint.config, checkpoint.weights, DefaultComputeType(options.dtype));
+  const Decoder decoder(checkpoint.config, checkpoint.weights, DefaultComputeType(options.dtype),
+                        options.cache);
   const double loss = HeldOutLoss(decoder, corpus);
-  std::printf("%s: %.4f nats per token (%.3f bits) over %s, computed in %s\n",
+  std::printf("%s: %.4f nats per token (%.3f bits) over %s, computed in %s with a cache in %s\n",
               options.model.c_str(), loss, loss / std::log(2.0),
-              PartText(checkpoint.config, corpus).c_str(),
-              std::string(Name(options.dtype)).c_str());
+              PartText(checkpoint.config, corpus).c_str(), std::string(Name(options.dtype)).c_str(),
+              std::string(Name(options.cache)).c_str());
 }
 
 }  // namespace triptych

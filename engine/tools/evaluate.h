@@ -16,8 +16,9 @@ double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows);
 // The mean loss over the whole held-out part, in windows of the full context
 // (engine/definitions.md#held-out-loss).
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
-// The held-out loss of the model's decoder, computed in float32.
-double HeldOutLoss(const Checkpoint& model, const Corpus& corpus);
+// The held-out loss of the model's decoder, computed in float32 but for what a cache keeps.
+double HeldOutLoss(const Checkpoint& model, const Corpus& corpus,
+                   CacheFormat cache = CacheFormat::kFloat32);
 
 // sum of p (log p - log q) over the vocabulary, in nats, where the logits are those of p and q.
 //   p_logits, q_logits: [tokens, vocab]; returns [tokens] float64
@@ -28,6 +29,7 @@ struct EvaluateOptions {
   std::filesystem::path text;
   std::optional<double> held_out = {};  // absent: what Corpus says for the model
   WeightFormat dtype = WeightFormat::kFloat32;
+  CacheFormat cache = CacheFormat::kFloat32;
 };
 
 // Prints the held-out loss, and where the model was not trained on the rest of this text, or does

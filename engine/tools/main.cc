@@ -147,12 +147,15 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   AddText(*command, evaluate.text, evaluate.held_out);
   CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, Names<WeightFormat>(),
                                  "dtype of weights and products [float32]");
+  CLI::Option* cache = AddChoice(*command, "--kv-cache-dtype", evaluate.cache, Names<CacheFormat>(),
+                                 "dtype of what a cache keeps of a position [float32]");
   CLI::Option* csv =
       command
           ->add_option("--sweep", sweep.csv,
                        "measure every conversion of the model, which is MHA, into this CSV file; "
                        "goes on where it stopped")
-          ->excludes(dtype);
+          ->excludes(dtype)
+          ->excludes(cache);
   command
       ->add_option("--heal-steps", sweep.heal_steps,
                    "with --sweep: training steps after each conversion")

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -29,7 +30,7 @@ constexpr int64_t kBatchSize = 4;  // of healing, and its peak rate
 constexpr double kLearningRate = 5e-4;
 
 constexpr char kColumns[] =
-    "attention,method,groups,rank,elements_per_position,bytes_float32,bytes_bfloat16,loss,seed,"
+    "attention,method,groups,rank,elements_per_position,cache,bytes_per_position,loss,seed,"
     "half_healed_loss,healed_loss";
 constexpr size_t kLoss = 7, kSeed = 8, kHalfHealed = 9, kHealed = 10, kColumnCount = 11;
 
@@ -127,8 +128,8 @@ std::vector<std::string> Split(const std::string& line) {
   return cells;
 }
 
-// What a row says of its point before any loss: "gqa,weight,2,,512,2048,1024".
-std::string Describe(const Point& point) {
+// What a row says of its point before any loss: "gqa,weight,2,,512,bfloat16,1024".
+std::string Describe(const Point& point, CacheFormat cache) {
   const ModelConfig& config = point.model.config;
   const bool mla = config.attention == AttentionKind::kMla;
   const int64_t elements = ElementsPerPosition(config);
@@ -136,8 +137,7 @@ std::string Describe(const Point& point) {
   text << Name(config.attention) << ',' << point.method << ','
        << (mla ? "" : std::to_string(config.num_key_value_heads)) << ','
        << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ',' << elements << ','
-       << RowBytes(CacheFormat::kFloat32, elements) << ','
-       << RowBytes(CacheFormat::kBFloat16, elements);
+       << Name(cache) << ',' << RowBytes(cache, elements);
   return text.str();
 }
 
@@ -225,22 +225,53 @@ std::string Spread(std::vector<double> losses) {
 void PrintTable(const std::vector<Point>& points, const std::vector<std::string>& seeds,
                 const Rows& rows) {
   std::printf(
-      "| bytes per position in bfloat16 | model | method | as converted | healed half as long: "
-      "median (range) | healed: median (range) |\n|---:|---|---|---|---|---|\n");
+      "| bytes per position | cache | model | method | as converted | healed half as long: median "
+      "(range) | healed: median (range) |\n|---:|---|---|---|---|---|---|\n");
   for (const Point& point : points) {
-    const std::string name = Describe(point);
-    std::vector<double> half, whole;
-    for (const std::string& seed : seeds) {
-      const std::vector<std::string>* row = rows.Find(name, seed);
-      if (row == nullptr || seed.empty()) continue;
-      half.push_back(std::stod((*row)[kHalfHealed]));
-      whole.push_back(std::stod((*row)[kHealed]));
+    for (const auto& [cache, format] : Names<CacheFormat>()) {
+      const std::string name = Describe(point, format);
+      std::vector<double> half, whole;
+      for (const std::string& seed : seeds) {
+        const std::vector<std::string>* row = rows.Find(name, seed);
+        if (row == nullptr || seed.empty()) continue;
+        half.push_back(std::stod((*row)[kHalfHealed]));
+        whole.push_back(std::stod((*row)[kHealed]));
+      }
+      const std::vector<std::string> cells = Split(name);
+      const std::string size = cells[3].empty() ? "G = " + cells[2] : "r = " + cells[3];
+      std::printf("| %s | %s | %s, %s | %s | %.4f | %s | %s |\n", cells[6].c_str(), cache.c_str(),
+                  cells[0].c_str(), size.c_str(), cells[1].c_str(), std::stod(rows.Loss(name)),
+                  Spread(std::move(half)).c_str(), Spread(std::move(whole)).c_str());
     }
-    const std::vector<std::string> cells = Split(name);
-    const std::string size = cells[3].empty() ? "G = " + cells[2] : "r = " + cells[3];
-    std::printf("| %s | %s, %s | %s | %.4f | %s | %s |\n", cells[6].c_str(), cells[0].c_str(),
-                size.c_str(), cells[1].c_str(), std::stod(rows.Loss(name)),
-                Spread(std::move(half)).c_str(), Spread(std::move(whole)).c_str());
+  }
+}
+
+// Finds the rows of one conversion with one seed ("" where nothing is healed) that are not there:
+// one for each format of the cache, all of the same healed models.
+void Measure(const Point& point, const SweepOptions& options, const std::string& seed,
+             const Corpus& corpus, Rows& rows) {
+  const auto missing = [&](CacheFormat cache) {
+    return rows.Find(Describe(point, cache), seed) == nullptr;
+  };
+  const auto& formats = Names<CacheFormat>();
+  if (std::none_of(formats.begin(), formats.end(),
+                   [&](const auto& format) { return missing(format.second); })) {
+    return;
+  }
+  std::optional<Checkpoint> half, whole;
+  if (!seed.empty()) {
+    half = Healed(point.model, options, std::stoull(seed), options.heal_steps / 2);
+    whole = Healed(point.model, options, std::stoull(seed), options.heal_steps);
+  }
+  for (const auto& [unused, cache] : formats) {
+    if (!missing(cache)) continue;
+    const std::string name = Describe(point, cache);
+    std::string loss = rows.Loss(name);
+    if (loss.empty()) loss = Text(HeldOutLoss(AsStored(point.model), corpus, cache));
+    const auto healed = [&, format = cache](const std::optional<Checkpoint>& model) {
+      return model ? Text(HeldOutLoss(*model, corpus, format)) : std::string();
+    };
+    rows.Add(name + "," + loss + "," + seed + "," + healed(half) + "," + healed(whole));
   }
 }
 
@@ -276,22 +307,8 @@ void Sweep(const SweepOptions& options) {
   std::vector<std::string> seeds;
   for (const uint64_t seed : options.heal_seeds) seeds.push_back(std::to_string(seed));
   if (options.heal_steps == 0) seeds = {""};
-  for (size_t i = 0; i < seeds.size(); ++i) {
-    for (const Point& point : points) {
-      const std::string name = Describe(point);
-      if (rows.Find(name, seeds[i]) != nullptr) continue;
-      std::string loss = point.method == "none" ? own_loss : rows.Loss(name);
-      if (loss.empty()) loss = Text(HeldOutLoss(AsStored(point.model), corpus));
-      std::string healed = ",";
-      if (options.heal_steps > 0) {
-        const auto after = [&](int64_t steps) {
-          return Text(
-              HeldOutLoss(Healed(point.model, options, options.heal_seeds[i], steps), corpus));
-        };
-        healed = after(options.heal_steps / 2) + "," + after(options.heal_steps);
-      }
-      rows.Add(name + "," + loss + "," + seeds[i] + "," + healed);
-    }
+  for (const std::string& seed : seeds) {
+    for (const Point& point : points) Measure(point, options, seed, corpus, rows);
   }
   PrintTable(points, seeds, rows);
 }

@@ -26,15 +26,16 @@ struct SweepOptions {
 // itself gets as well, and after half as much in a run of its own, whose rate falls as the whole
 // one's does. What the second half of the steps still changes says how flat the curve is.
 //
-// One row for each point and seed in the CSV, after a line that says whose it is:
-//   attention,method,groups,rank,elements_per_position,bytes_float32,bytes_bfloat16,loss,seed,
+// One row for each point, seed and format of the cache in the CSV, after a line that says whose it
+// is:
+//   attention,method,groups,rank,elements_per_position,cache,bytes_per_position,loss,seed,
 //   half_healed_loss,healed_loss
 // Rows are written as they are found, all points with one seed before the next. Those that are
 // there are kept, so that the same command goes on after an interruption, or with more seeds. Then
 // prints a table: of each point the least, median and most of its healed losses.
 //
-// Models are measured as they would be stored, in the checkpoint's dtype, and losses computed in
-// float32 with caches in float32. Throws LoadError or std::runtime_error, also if `csv` holds
+// Models are measured as they would be stored, in the checkpoint's dtype; losses are computed in
+// float32, but for the rows of the cache. Throws LoadError or std::runtime_error, also if `csv` holds
 // another sweep or anything else.
 void Sweep(const SweepOptions& options);
 

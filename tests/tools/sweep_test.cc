@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -39,7 +40,7 @@ class SweepTest : public testing::Test {
     return LoadCheckpoint(options_.model, WeightFormat::kFloat32);
   }
 
-  // The cells of each row, by attention, method, groups or rank, and seed.
+  // The cells of each row, by cache, attention, method, groups or rank, and seed.
   std::map<std::string, std::vector<std::string>> Rows() const {
     std::istringstream lines(ReadFile(options_.csv));
     std::string line;
@@ -47,8 +48,8 @@ class SweepTest : public testing::Test {
     EXPECT_THAT(line, testing::StartsWith("# healed for "));
     std::getline(lines, line);
     EXPECT_EQ(line,
-              "attention,method,groups,rank,elements_per_position,bytes_float32,bytes_bfloat16,"
-              "loss,seed,half_healed_loss,healed_loss");
+              "attention,method,groups,rank,elements_per_position,cache,bytes_per_position,loss,"
+              "seed,half_healed_loss,healed_loss");
     std::map<std::string, std::vector<std::string>> rows;
     while (std::getline(lines, line)) {
       std::vector<std::string> cells(1);
@@ -60,7 +61,8 @@ class SweepTest : public testing::Test {
         }
       }
       EXPECT_EQ(cells.size(), 11u) << line;
-      const std::string key = cells.at(0) + " " + cells.at(1) + " " + cells.at(2) + cells.at(3) +
+      const std::string key = cells.at(5) + " " + cells.at(0) + " " + cells.at(1) + " " +
+                              cells.at(2) + cells.at(3) +
                               (cells.at(8).empty() ? "" : " " + cells.at(8));
       EXPECT_TRUE(rows.emplace(key, cells).second) << key << " stands there twice";
     }
@@ -94,15 +96,20 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   // H = 4, D = 24: the model, two sizes of groups three ways, and sixteenths of 24 twice.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
-  EXPECT_EQ(rows.size(), 1 + 2 * 3 + 2 * 6);
+  EXPECT_EQ(rows.size(), 2 * (1 + 2 * 3 + 2 * 6));
+  int moved = 0;  // losses that rounding of the cache moves by more than is printed
   const auto expect = [&](const std::string& key, const Checkpoint& model) {
-    const auto& cells = rows.at(key);
-    EXPECT_EQ(std::stoll(cells[4]), ElementsPerPosition(model.config)) << key;
-    EXPECT_EQ(std::stoll(cells[5]), 4 * ElementsPerPosition(model.config)) << key;
-    EXPECT_EQ(std::stoll(cells[6]), 2 * ElementsPerPosition(model.config)) << key;
-    // As printed, with six digits; and another thread count may sum in another order.
-    EXPECT_NEAR(std::stod(cells[7]), HeldOutLoss(AsStored(model), corpus), 1e-4) << key;
-    for (const size_t unhealed : {8, 9, 10}) EXPECT_EQ(cells[unhealed], "") << key;
+    for (const auto& [name, cache] : Names<CacheFormat>()) {
+      const auto& cells = rows.at(name + " " + key);
+      const int64_t elements = ElementsPerPosition(model.config);
+      EXPECT_EQ(std::stoll(cells[4]), elements) << key;
+      EXPECT_EQ(std::stoll(cells[6]), RowBytes(cache, elements)) << key;
+      // As printed, with six digits.
+      const double loss = HeldOutLoss(AsStored(model), corpus, cache);
+      EXPECT_NEAR(std::stod(cells[7]), loss, 1e-5) << key;
+      for (const size_t unhealed : {8, 9, 10}) EXPECT_EQ(cells[unhealed], "") << key;
+      if (std::abs(loss - HeldOutLoss(AsStored(model), corpus)) > 2e-5) ++moved;
+    }
   };
   const std::vector<at::Tensor> covariances =
       InputCovariances(Decoder(config, mha.weights, ComputeType::kFloat32), corpus);
@@ -125,9 +132,11 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
     expect("mla activation " + size,
            ToLatent(mha, DecomposeLayers(mha, covariances), {rank, rank}));
   }
+  EXPECT_GT(moved, 5);
   // Nothing is lost at r = D but by rounding to bfloat16, and the row is half as long.
-  EXPECT_NEAR(std::stod(rows.at("mla activation 24")[7]), HeldOutLoss(mha, corpus), 1e-2);
-  EXPECT_THAT(table, testing::HasSubstr("| 96 | gqa, G = 2 | pool | "));
+  EXPECT_NEAR(std::stod(rows.at("float32 mla activation 24")[7]), HeldOutLoss(mha, corpus), 1e-2);
+  EXPECT_THAT(table, testing::HasSubstr("| 96 | bfloat16 | gqa, G = 2 | pool | "));
+  EXPECT_THAT(table, testing::HasSubstr("| 192 | float32 | gqa, G = 2 | pool | "));
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + rows.size()));
 }
 
@@ -140,7 +149,7 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   Sweep(options_);
   const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
-  EXPECT_EQ(rows.size(), 3u * 19);
+  EXPECT_EQ(rows.size(), 3u * 2 * 19);
   for (const auto& [key, cells] : rows) {
     // An untrained model learns fast: twice the steps learn more.
     EXPECT_LT(std::stod(cells[9]), std::stod(cells[7])) << key;
@@ -152,12 +161,12 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   }
   std::vector<double> healed;
   for (const char* seed : {"21", "22", "23"}) {
-    healed.push_back(std::stod(rows.at(std::string("gqa weight 1 ") + seed)[10]));
+    healed.push_back(std::stod(rows.at(std::string("bfloat16 gqa weight 1 ") + seed)[10]));
   }
   std::sort(healed.begin(), healed.end());
   char spread[64];
   std::snprintf(spread, sizeof(spread), "%.4f (%.4f to %.4f) |\n", healed[1], healed[0], healed[2]);
-  const size_t row = table.find("| gqa, G = 1 | weight |");
+  const size_t row = table.find("| bfloat16 | gqa, G = 1 | weight |");
   ASSERT_NE(row, std::string::npos) << table;
   EXPECT_THAT(table.substr(row, table.find('\n', row) + 1 - row), testing::EndsWith(spread));
 
@@ -194,7 +203,7 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
   options_.heal_seeds = {21, 22};
   Sweep(options_);
   EXPECT_THAT(ReadFile(options_.csv), testing::StartsWith(marked));
-  EXPECT_EQ(Rows().size(), 2u * 19);
+  EXPECT_EQ(Rows().size(), 2u * 2 * 19);
 }
 
 TEST_F(SweepTest, AnotherSweepsFileIsRefusedAndStays) {

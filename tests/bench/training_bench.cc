@@ -1,0 +1,160 @@
+// What a step of training takes, in each dtype, beside its matrix products alone: what no loop over
+// the same library can be faster than.
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/checkpoint/config_file.h"
+#include "engine/decoder/compute_threads.h"
+#include "engine/tools/gradients.h"
+#include "engine/tools/optimizer.h"
+#include "tests/bench/median.h"
+
+namespace triptych {
+namespace {
+
+// The median of the seconds that each run took, after one that counts for nothing.
+double Seconds(int repetitions, const std::function<void()>& run) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  for (int i = 0; i <= repetitions; ++i) {
+    const Clock::time_point start = Clock::now();
+    run();
+    if (i > 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return Median(std::move(seconds));
+}
+
+// The matrices that a token is multiplied by.
+std::vector<TensorSpec> Matrices(const ModelConfig& config) {
+  std::vector<TensorSpec> matrices;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    if (spec.shape.size() == 2 && spec.name != kPositionsName) matrices.push_back(spec);
+  }
+  return matrices;
+}
+
+// Of one token: forward, and the gradients of inputs and of weights. The products of attention's
+// own, which only see what is before a token, come on top.
+double LinearFlop(const ModelConfig& config) {
+  double flop = 0;
+  for (const TensorSpec& spec : Matrices(config)) {
+    flop += 6.0 * static_cast<double>(spec.shape[0] * spec.shape[1]);
+  }
+  return flop;
+}
+
+class Training {
+ public:
+  Training(const ModelConfig& config, ComputeType compute, int64_t batch, int64_t window)
+      : config_(config), dtype_(ToScalarType(compute)), tokens_(batch * window) {
+    for (const TensorSpec& spec : ExpectedTensors(config)) {
+      const at::Tensor value = at::randn(spec.shape) * 0.05;
+      parameters_.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
+    }
+    parts_ = std::min<int64_t>(at::get_num_threads(), batch);
+    gradients_.emplace(config, parameters_, compute, std::nullopt, parts_);
+    const at::Tensor ids = at::randint(config.vocab_size, {batch, window}, at::kLong);
+    window_ = {ids, ids};
+  }
+
+  void Step() {
+    gradients_->Compute(window_, /*dropout=*/0.1, generator_, parameters_);
+    ClipGradients(parameters_, 1.0);
+    AdamW().Step(parameters_, 0, 1e-3);
+  }
+
+  // y = x W^T, dy W and dy^T x for every matrix, a share of the tokens on each thread.
+  void Products() const {
+    RunOnComputeThreads(parts_, [&](int64_t) {
+      const at::NoGradGuard no_grad;
+      constexpr int64_t kTokensAtOnce = 2048;  // as training does
+      for (int64_t done = 0; done < tokens_ / parts_; done += kTokensAtOnce) {
+        const int64_t tokens = std::min(kTokensAtOnce, tokens_ / parts_ - done);
+        for (const TensorSpec& spec : Matrices(config_)) {
+          const at::Tensor w = at::ones(spec.shape, dtype_);
+          const at::Tensor x = at::ones({tokens, spec.shape[1]}, dtype_);
+          const at::Tensor y = at::linear(x, w);
+          at::mm(y, w);
+          at::mm(y.t(), x);
+        }
+      }
+    });
+  }
+
+  int64_t tokens() const { return tokens_; }
+
+ private:
+  ModelConfig config_;
+  at::ScalarType dtype_;
+  int64_t tokens_;
+  int64_t parts_;
+  std::vector<Parameter> parameters_;
+  std::optional<BatchGradients> gradients_;
+  Window window_;
+  std::mt19937_64 generator_{1};
+};
+
+int Main(int argc, char** argv) {
+  CLI::App app("What a step of training takes, beside its matrix products alone", "training_bench");
+  std::filesystem::path file;
+  int64_t batch = 16, window = 0;
+  int threads = static_cast<int>(std::thread::hardware_concurrency()), repetitions = 5;
+  app.add_option("--config", file, "config.json of the model")
+      ->required()
+      ->check(CLI::ExistingFile);
+  app.add_option("--batch-size", batch, "windows in a step")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  app.add_option("--window", window, "tokens of a window [the full context]");
+  app.add_option("--threads", threads, "compute threads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--repetitions", repetitions, "the median of so many is reported")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  SetComputeThreads(threads);
+  const ModelConfig config = ReadModelConfig(file);
+  if (window < 1 || window > config.max_position_embeddings) {
+    window = config.max_position_embeddings;
+  }
+  std::printf("%d threads, %lld windows of %lld tokens\n", threads, static_cast<long long>(batch),
+              static_cast<long long>(window));
+  for (const ComputeType compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+    Training training(config, compute, batch, window);
+    const double products = Seconds(repetitions, [&] { training.Products(); });
+    const double step = Seconds(repetitions, [&] { training.Step(); });
+    const auto tokens = static_cast<double>(training.tokens());
+    std::printf(
+        "%-8s  %6.0f tokens/s; linear layers %4.0f GFLOP/s, alone %4.0f: their products are "
+        "%2.0f%% "
+        "of a step\n",
+        std::string(Name(compute)).c_str(), tokens / step, tokens * LinearFlop(config) / step / 1e9,
+        tokens * LinearFlop(config) / products / 1e9, 100 * products / step);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace triptych
+
+int main(int argc, char** argv) {
+  try {
+    return triptych::Main(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "training_bench: %s\n", e.what());
+    return 2;
+  }
+}
