@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -76,6 +77,47 @@ at::Tensor CommonBasis::Expand(const at::Tensor& heads) const {
   const int64_t d = basis_.size(1);
   const at::Tensor each = RepeatHeads(heads.to(at::kDouble), basis_.size(0), d);
   return at::bmm(basis_, each.view({basis_.size(0), d, -1})).flatten(0, 1);
+}
+
+at::Tensor Likeness(const at::Tensor& rows, int64_t d, const at::Tensor& covariance) {
+  const at::Tensor all = rows.to(at::kDouble);
+  const at::Tensor a = covariance.defined() ? at::mm(all, InputRoot(covariance)) : all;
+  const double norm = NormOrOne(a);
+  return at::mm(a, a.t())
+      .square()
+      .view({rows.size(0) / d, d, rows.size(0) / d, d})
+      .sum(at::IntArrayRef{1, 3})
+      .div(norm * norm * norm * norm);
+}
+
+std::vector<int64_t> LikeHeads(const at::Tensor& likeness, int64_t groups) {
+  const int64_t heads = likeness.size(0);
+  const at::Tensor dense = likeness.to(at::kDouble).contiguous();
+  const auto like = dense.accessor<double, 2>();
+  std::vector<int64_t> order(heads);
+  std::iota(order.begin(), order.end(), 0);
+  // What the head at place `from` has in common with the others of a place's group.
+  const auto shared = [&](int64_t from, int64_t place, int64_t without) {
+    double sum = 0;
+    for (int64_t i = place % groups; i < heads; i += groups) {
+      if (i != place && i != without) sum += like[order[from]][order[i]];
+    }
+    return sum;
+  };
+  const double least = 1e-9 * dense.abs().sum().item<double>();  // less is rounding
+  for (bool better = true; better;) {
+    better = false;
+    for (int64_t i = 0; i < heads; ++i) {
+      for (int64_t j = i + 1; j < heads; ++j) {
+        if (i % groups == j % groups) continue;
+        const double gain = shared(i, j, i) + shared(j, i, j) - shared(i, i, i) - shared(j, j, j);
+        if (gain <= least) continue;
+        std::swap(order[i], order[j]);
+        better = true;
+      }
+    }
+  }
+  return order;
 }
 
 KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance)

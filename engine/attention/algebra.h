@@ -51,6 +51,17 @@ class CommonBasis {
   double energy_kept_ = 1;
 };
 
+// An order of heads in which those that have the most in common share a group: place i, of group
+// i mod G, is for head order[i]. Swaps of two heads raise the sum of `likeness` within the groups
+// until none does; the order as it is, where that is one of the best, stays.
+//   likeness: [heads, heads], symmetric
+std::vector<int64_t> LikeHeads(const at::Tensor& likeness, int64_t groups);
+
+// How much of each head's rows lies along each other's: |A_h A_h'^T|^2 for A = rows C^(1/2), over
+// the square of |A|^2.
+//   rows: [H * d, D]   covariance: [D, D], or undefined   returns [H, H] float64
+at::Tensor Likeness(const at::Tensor& rows, int64_t d, const at::Tensor& covariance = {});
+
 // One latent for keys and values: W_K = W_UK W_DKV and W_V = W_UV W_DKV.
 struct LatentFactors {
   at::Tensor down;  // W_DKV: [r, D]

@@ -68,6 +68,37 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
   }
 }
 
+Checkpoint WithLikeHeadsTogether(const Checkpoint& from, int64_t groups,
+                                 const std::vector<at::Tensor>& covariances) {
+  const int64_t stored = from.config.num_key_value_heads, d = from.config.head_dim;
+  Checkpoint to = from;
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    const std::string prefix = AttentionPrefix(layer);
+    const at::Tensor covariance = covariances.empty() ? at::Tensor() : covariances[layer];
+    const at::Tensor k = from.weights.at(prefix + "k_proj.weight");
+    const at::Tensor v = from.weights.at(prefix + "v_proj.weight");
+    const at::Tensor order = at::tensor(
+        LikeHeads(Likeness(k, d, covariance) + Likeness(v, d, covariance), groups), at::kLong);
+    // Rows of every repeat of the stored heads.
+    const auto ordered = [&](const at::Tensor& rows) {
+      return rows.unflatten(0, {-1, stored, d}).index_select(1, order).flatten(0, 2);
+    };
+    const auto kept = [&](const at::Tensor& rows) {
+      return CommonBasis(rows, groups, d, covariance).energy_kept();
+    };
+    if (kept(ordered(k)) + kept(ordered(v)) <= kept(k) + kept(v)) continue;
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+      for (const char* part : {".weight", ".bias"}) {
+        const auto found = to.weights.find(prefix + name + part);
+        if (found != to.weights.end()) found->second = ordered(found->second);
+      }
+    }
+    at::Tensor& o = to.weights.at(prefix + "o_proj.weight");
+    o = ordered(o.t()).t().contiguous();
+  }
+  return to;
+}
+
 std::vector<GroupBases> FindGroupBases(const Checkpoint& from, int64_t groups,
                                        const std::vector<at::Tensor>& covariances) {
   std::vector<GroupBases> bases;
@@ -112,6 +143,12 @@ Checkpoint ToGroups(const Checkpoint& from, const std::vector<GroupBases>& bases
     change("o_proj.weight", [&](const at::Tensor& o) { return values.Turn(o.t()).t(); });
   }
   return to;
+}
+
+Checkpoint ByCommonBases(const Checkpoint& from, int64_t groups,
+                         const std::vector<at::Tensor>& covariances) {
+  const Checkpoint like = WithLikeHeadsTogether(from, groups, covariances);
+  return ToGroups(like, FindGroupBases(like, groups, covariances));
 }
 
 std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
@@ -162,7 +199,7 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
   }
   if (to.attention == AttentionKind::kGqa &&
       MethodOf(to, from.config, /*has_text=*/false) != ConversionMethod::kPool) {
-    return ToGroups(from, FindGroupBases(from, to.groups));
+    return ByCommonBases(from, to.groups);
   }
   Checkpoint converted = from;
   converted.config.attention = to.attention;

@@ -27,6 +27,13 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
 // Throws what Convert throws.
 void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source);
 
+// The same model with the key/value heads of each layer, and the query heads that read them, in
+// another order: heads that have the most in common share one of `groups` where they keep more like
+// that. `covariances`, of what each layer's attention reads, may be empty. REQUIRES: a checked
+// conversion to GQA, keys that are not rotated.
+Checkpoint WithLikeHeadsTogether(const Checkpoint& from, int64_t groups,
+                                 const std::vector<at::Tensor>& covariances = {});
+
 // The common bases of one layer's key heads and of its value heads.
 struct GroupBases {
   CommonBasis keys;
@@ -37,6 +44,10 @@ struct GroupBases {
 // reads, may be empty. REQUIRES: a checked conversion to GQA, keys that are not rotated.
 std::vector<GroupBases> FindGroupBases(const Checkpoint& from, int64_t groups,
                                        const std::vector<at::Tensor>& covariances = {});
+
+// The parts of it, one after the other: like heads together, their common bases.
+Checkpoint ByCommonBases(const Checkpoint& from, int64_t groups,
+                         const std::vector<at::Tensor>& covariances = {});
 
 // The grouped model with these bases, of FindGroupBases(from): W_Q'[h] = U_h^T W_Q[h] and
 // b_Q'[h] alike, W_O'[h] = W_O[h] U_h with the values' U, value biases in b_O

@@ -345,6 +345,7 @@ void ConvertModel(const ConvertOptions& options) {
     to = AsStored(ToLatent(from, svds, ranks));
     method = "Factors: the singular value decomposition of [W_K; W_V]" + whitened;
   } else if (options.attention == AttentionKind::kGqa && chosen != ConversionMethod::kPool) {
+    from = WithLikeHeadsTogether(from, *options.groups, covariances);
     bases = FindGroupBases(from, *options.groups, covariances);
     for (const auto& [keys, values] : bases) {
       energy_kept.push_back((keys.energy_kept() + values.energy_kept()) / 2);

@@ -54,8 +54,8 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
                                        .groups = groups,
                                        .method = ConversionMethod::kPool},
                                       source)});
-    points.push_back({"weight", ToGroups(from, FindGroupBases(from, groups))});
-    points.push_back({"activation", ToGroups(from, FindGroupBases(from, groups, covariances))});
+    points.push_back({"weight", ByCommonBases(from, groups)});
+    points.push_back({"activation", ByCommonBases(from, groups, covariances)});
   }
   const std::vector<KeyValueSvd> by_weight = DecomposeLayers(from);
   const std::vector<KeyValueSvd> by_activation = DecomposeLayers(from, covariances);

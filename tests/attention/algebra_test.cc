@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/grouped_attention.h"
@@ -331,6 +333,66 @@ TEST(CommonBasisTest, ZeroWeightsAndZeroInputsGiveNumbers) {
 }
 
 // ---- The decomposition -----------------------------------------------------------------------
+
+TEST(LikenessTest, IsTheDefinition) {
+  constexpr int64_t kHeads = 3, kDim = 2, kWidth = 5;
+  const at::Tensor rows = Normal(41).Weight(kHeads * kDim, kWidth);
+  const at::Tensor inputs = Samples(20, kWidth, 42);
+  for (const bool whitened : {false, true}) {
+    const at::Tensor c = whitened ? Covariance(inputs) : at::eye(kWidth, at::kDouble);
+    const at::Tensor products = at::mm(at::mm(rows, c), rows.t());  // A A^T
+    const at::Tensor likeness = Likeness(rows.to(at::kFloat), kDim, whitened ? c : at::Tensor());
+    ASSERT_EQ(likeness.sizes(), (std::vector<int64_t>{kHeads, kHeads}));
+    const double square = products.trace().item<double>();  // |A|^2
+    for (int64_t i = 0; i < kHeads; ++i) {
+      for (int64_t j = 0; j < kHeads; ++j) {
+        const double expected = products.narrow(0, i * kDim, kDim)
+                                    .narrow(1, j * kDim, kDim)
+                                    .square()
+                                    .sum()
+                                    .item<double>() /
+                                (square * square);
+        EXPECT_NEAR(likeness[i][j].item<double>(), expected, 1e-6) << i << " " << j;  // float32
+      }
+    }
+  }
+}
+
+// No swap of two heads of different groups raises what heads of one group share, and what is drawn
+// together is found.
+TEST(LikeHeadsTest, NoSwapIsBetter) {
+  Normal normal(43);
+  for (const auto& [heads, groups] :
+       std::vector<std::pair<int64_t, int64_t>>{{4, 2}, {6, 2}, {6, 3}, {8, 4}, {9, 3}, {8, 1}}) {
+    const at::Tensor half = normal.Tensor({heads, heads});
+    const at::Tensor likeness = half + half.t();
+    const auto shared = [&, g = groups](const std::vector<int64_t>& order) {
+      double sum = 0;
+      for (size_t i = 0; i < order.size(); ++i) {
+        for (size_t j = i + 1; j < order.size(); ++j) {
+          if (i % g == j % g) sum += likeness[order[i]][order[j]].item<double>();
+        }
+      }
+      return sum;
+    };
+    std::vector<int64_t> order = LikeHeads(likeness, groups);
+    std::vector<int64_t> sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    for (int64_t i = 0; i < heads; ++i) ASSERT_EQ(sorted[i], i);
+    const double reached = shared(order);
+    for (int64_t i = 0; i < heads; ++i) {
+      for (int64_t j = i + 1; j < heads; ++j) {
+        std::swap(order[i], order[j]);
+        EXPECT_LE(shared(order), reached + 1e-9) << heads << " heads, " << groups << " groups";
+        std::swap(order[i], order[j]);
+      }
+    }
+  }
+}
+
+TEST(LikeHeadsTest, HeadsThatAreEquallyLikeStayInOrder) {
+  EXPECT_EQ(LikeHeads(at::ones({6, 6}), 2), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+}
 
 TEST(KeyValueSvdTest, FactorsHaveTheShapesOfTheDefinition) {
   for (const HeadShape& s : Shapes()) {

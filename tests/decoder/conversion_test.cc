@@ -218,9 +218,9 @@ TEST(Conversion, ACommonBasisComputesWhatItsProjectedSourceDoes) {
           }
           std::vector<int64_t> ids;
           for (int64_t i = 0; i < 9; ++i) ids.push_back((i * 37 + 11) % config.vocab_size);
-          const Checkpoint gqa = whitened
-                                     ? ToGroups(from, FindGroupBases(from, groups, covariances))
-                                     : ToGqa(from, groups);
+          const Checkpoint gqa = ToGroups(
+              from,
+              FindGroupBases(from, groups, whitened ? covariances : std::vector<at::Tensor>()));
           EXPECT_EQ(gqa.config.num_key_value_heads, groups);
           const at::Tensor logits = Decoder(gqa.config, gqa.weights, ComputeType::kFloat64)
                                         .Forward(ToTensor(ids).unsqueeze(0))[0];
@@ -232,6 +232,47 @@ TEST(Conversion, ACommonBasisComputesWhatItsProjectedSourceDoes) {
       }
     }
   }
+}
+
+TEST(Conversion, LikeHeadsTogetherAreTheSameModel) {
+  int moved = 0;
+  for (const Checkpoint& from : RandomCheckpoints(31)) {
+    const int64_t stored = from.config.num_key_value_heads;
+    for (int64_t groups = 1; groups < stored; ++groups) {
+      if (stored % groups != 0) continue;
+      SCOPED_TRACE(Describe(from) + ", " + std::to_string(groups) + " groups");
+      const Checkpoint like = WithLikeHeadsTogether(from, groups);
+      EXPECT_LT(LargestDifference(Logits(like), Logits(from)), kRounding);
+      const auto kept = [&](const Checkpoint& model) {
+        double sum = 0;
+        for (const GroupBases& layer : FindGroupBases(model, groups)) {
+          sum += layer.keys.energy_kept() + layer.values.energy_kept();
+        }
+        return sum;
+      };
+      EXPECT_GE(kept(like), kept(from) - 1e-12);
+      if (kept(like) > kept(from) + 1e-6) ++moved;
+    }
+  }
+  EXPECT_GT(moved, 3);
+}
+
+// Heads 0 and 1 are copies, and 2 and 3: not the groups of heads of equal residue.
+TEST(Conversion, CopiesFindEachOtherWhereverTheyAre) {
+  Checkpoint from = RandomCheckpoint(AttentionKind::kMha);
+  const int64_t d = from.config.head_dim;
+  ASSERT_EQ(from.config.num_attention_heads, 4);
+  for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
+    for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}) {
+      at::Tensor& rows = from.weights.at(LayerPrefix(layer) + name);
+      const at::Tensor heads = rows.unflatten(0, {4, d});
+      rows = at::cat({heads[0], heads[0], heads[2], heads[2]});
+    }
+  }
+  EXPECT_LT(LargestDifference(Logits(ToGqa(from, 2)), Logits(from)), kRounding);
+  // The control: bases of the heads as they stand.
+  EXPECT_GT(LargestDifference(Logits(ToGroups(from, FindGroupBases(from, 2))), Logits(from)),
+            kWrong);
 }
 
 // What biases were in keys is gone, and in values is in b_O.

@@ -289,8 +289,10 @@ TEST_F(ConvertTest, TheCardOfACommonBasis) {
           activation);
       const std::vector<std::vector<double>> table = TableOf(Card());
       ASSERT_EQ(table.size(), 2u);
+      const Checkpoint like =
+          WithLikeHeadsTogether(from, 2, activation ? covariances : std::vector<at::Tensor>());
       for (int64_t layer = 0; layer < 2; ++layer) {
-        const Kept kept = KeptByBasis(from, layer, 2, activation ? covariances[layer] : unit);
+        const Kept kept = KeptByBasis(like, layer, 2, activation ? covariances[layer] : unit);
         EXPECT_NEAR(table[layer][1], kept.energy, 1e-5);
         EXPECT_NEAR(table[layer][2], kept.error, 0.005 * kept.error + 1e-6);
       }

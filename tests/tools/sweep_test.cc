@@ -123,7 +123,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
                                        "mha"));
     expect("gqa weight " + size,
            Convert(mha, {.attention = AttentionKind::kGqa, .groups = groups}, "mha"));
-    expect("gqa activation " + size, ToGroups(mha, FindGroupBases(mha, groups, covariances)));
+    expect("gqa activation " + size, ByCommonBases(mha, groups, covariances));
   }
   for (const int64_t rank : {24, 12, 6, 4, 3, 1}) {
     const std::string size = std::to_string(rank);

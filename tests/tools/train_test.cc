@@ -598,6 +598,26 @@ TEST_F(TrainTest, StopsWhenTheLossIsNotFinite) {
   }
 }
 
+// Values of 1e25 that an output matrix of zeros hides: the loss is as ever, the squares of that
+// matrix's gradient are beyond float32.
+TEST_F(TrainTest, StopsWhenTheGradientIsNotFinite) {
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.max_position_embeddings = 32;
+  Checkpoint huge{.config = config, .weights = RandomWeights(config, 1)};
+  huge.weights.at("model.layers.0.self_attn.v_proj.weight").fill_(1e25);
+  huge.weights.at("model.layers.0.self_attn.o_proj.weight").zero_();
+  SaveCheckpoint(dir_.path() / "huge", huge.config, huge.weights);
+  TrainOptions options = Options("out");
+  options.config.clear();
+  options.from = dir_.path() / "huge";
+  try {
+    Train(options);
+    ADD_FAILURE() << "trained";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "step 1: the gradient is not finite; a lower --learning-rate may help");
+  }
+}
+
 TEST_F(TrainTest, NumbersOfFlagsAreNumbers) {
   const std::string config = config_, text = text_, output = dir_.path() / "out",
                     model = dir_.path();
