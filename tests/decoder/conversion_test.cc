@@ -236,7 +236,11 @@ TEST(Conversion, ACommonBasisComputesWhatItsProjectedSourceDoes) {
 
 TEST(Conversion, LikeHeadsTogetherAreTheSameModel) {
   int moved = 0;
-  for (const Checkpoint& from : RandomCheckpoints(31)) {
+  std::vector<Checkpoint> sources = RandomCheckpoints(31);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    sources.push_back(RandomCheckpoint(SmallModel(HeadShape{24, 12, 6, 3}), seed));
+  }
+  for (const Checkpoint& from : sources) {
     const int64_t stored = from.config.num_key_value_heads;
     for (int64_t groups = 1; groups < stored; ++groups) {
       if (stored % groups != 0) continue;
