@@ -292,7 +292,8 @@ void AddVerifyModel(CLI::App& verify, VerifyModelOptions& models, Action& action
   command->callback([&] { action = [&] { return VerifyModel(models) ? kOk : kDifferent; }; });
 }
 
-// The command as a shell would read it.
+// The command as it was typed, for a card: quoted for a shell, with escapes for what no terminal
+// shows.
 std::string CommandLine(int argc, char** argv) {
   constexpr size_t kMaxArgument = 4096;
   constexpr const char* kSpecial = " \"'\\`$&|;<>()*?#~!{}[]";

@@ -35,8 +35,8 @@ struct SweepOptions {
 // prints a table: of each point the least, median and most of its healed losses.
 //
 // Models are measured as they would be stored, in the checkpoint's dtype; losses are computed in
-// float32, but for the rows of the cache. Throws LoadError or std::runtime_error, also if `csv` holds
-// another sweep or anything else.
+// float32, but for the rows of the cache. Throws LoadError or std::runtime_error, also if `csv`
+// holds another sweep or anything else.
 void Sweep(const SweepOptions& options);
 
 }  // namespace triptych
