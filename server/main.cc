@@ -63,6 +63,21 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Whether all requests ended within the drain timeout. All that the server had to log is logged.
+bool ServeUntilSignalled(const triptych::ServerOptions& options) {
+  triptych::Server server(options);
+  listens = true;
+  spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
+  AwaitSignal(first_signal);
+  const int64_t asked = asked_drain_ms;
+  const auto timeout = asked >= 0 ? std::chrono::milliseconds(asked) : options.drain_timeout;
+  const char* cause = last_signal == SIGINT    ? "SIGINT"
+                      : last_signal == SIGTERM ? "SIGTERM"
+                                               : "AdminService.Drain";
+  spdlog::info("{}: draining for at most {} s", cause, static_cast<double>(timeout.count()) / 1000);
+  return server.Shutdown(timeout);
+}
+
 int Fail(const char* error) {
   std::fprintf(stderr, "triptych-server: %s\n", error);
   return EXIT_FAILURE;
@@ -96,17 +111,7 @@ int main(int argc, char** argv) {
     });
     second_signal.detach();
     options.transport.request_drain = Drain;
-    triptych::Server server(options);
-    listens = true;
-    spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
-    AwaitSignal(first_signal);
-    if (asked_drain_ms >= 0) options.drain_timeout = std::chrono::milliseconds(asked_drain_ms);
-    const char* cause = last_signal == SIGINT    ? "SIGINT"
-                        : last_signal == SIGTERM ? "SIGTERM"
-                                                 : "AdminService.Drain";
-    spdlog::info("{}: draining for at most {} s", cause,
-                 static_cast<double>(options.drain_timeout.count()) / 1000);
-    if (server.Shutdown(options.drain_timeout)) {
+    if (ServeUntilSignalled(options)) {
       spdlog::info("drained; bye");
     } else {
       spdlog::warn("requests still live after the drain timeout were cancelled");

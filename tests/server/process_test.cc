@@ -117,6 +117,9 @@ class ServerProcessTest : public testing::Test {
   // Runs a server that cannot start, and returns the one line it says why in.
   std::string StartError(const Args& arguments) {
     Args argv = {TRIPTYCH_SERVER_PROGRAM};
+    if (std::find(arguments.begin(), arguments.end(), "--listen") == arguments.end()) {
+      argv.insert(argv.end(), {"--listen", "127.0.0.1:0"});
+    }
     argv.insert(argv.end(), arguments.begin(), arguments.end());
     const Process::Result result = Process(argv, {}).Wait();
     EXPECT_NE(result.exit_code, 0);
@@ -229,12 +232,12 @@ TEST_F(ServerProcessTest, ASignalEndsTheLoadingOfModels) {
   slow.hidden_size = 8 * 96;
   WriteRandomCheckpoint(directory_.path() / "slow", slow);
   for (const int signal : {SIGTERM, SIGINT}) {
-    Args argv = {TRIPTYCH_SERVER_PROGRAM};
+    Args argv = {TRIPTYCH_SERVER_PROGRAM, "--listen", "127.0.0.1:0"};
     for (const Args& model : {Model("mla"), Model("slow", "slow", "attention=mla")}) {
       argv.insert(argv.end(), model.begin(), model.end());
     }
     Process server(argv, {});
-    ASSERT_TRUE(server.WaitForOutput("model mla:"));
+    ASSERT_TRUE(server.WaitForOutput("model mla:")) << server.Wait().err;
     server.Signal(signal);
     const Process::Result result = server.Wait();
     EXPECT_EQ(result.exit_code, 128 + signal);
