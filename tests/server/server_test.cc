@@ -227,14 +227,14 @@ TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
   v1::GenerateRequest request = Greedy("", "a", kTokens);
   request.set_logprobs(20);
   GenerateCall slow(*stub, request);
+  const std::string id = slow.RequestId();
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(Generate(server.inference(), Greedy("", "b", 100))->tokens(), SizeIs(100));
   }
   ASSERT_TRUE(server.WaitForStats("endless", IsIdle));
   const grpc::Status status = slow.Finish();
-  EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "SLOW_READER"));
-  EXPECT_EQ(GetDetail<google::rpc::ErrorInfo>(status)->metadata().at("request_id"),
-            slow.RequestId());
+  ASSERT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "SLOW_READER"));
+  EXPECT_EQ(GetDetail<google::rpc::ErrorInfo>(status)->metadata().at("request_id"), id);
   EXPECT_LT(std::ssize(slow.tokens()), kTokens);
 }
 
