@@ -1,4 +1,4 @@
-// How numbers are kept: three choices that are independent of each other. Torch-free.
+// How numbers are kept: choices that are independent of each other. Torch-free.
 //
 // Every function over one of these types is a switch without a default: a value that is added is a
 // compile error wherever it was forgotten.
@@ -8,12 +8,18 @@
 #include <cstdint>
 #include <string_view>
 
+#include "engine/base/ceil_div.h"
 #include "engine/base/names.h"
 
 namespace triptych {
 
-// What weights are stored in, in files and in the memory of a serving model.
-enum class WeightFormat { kFloat32, kBFloat16 };
+// What the tensors of a checkpoint are, in files and in memory.
+enum class TensorFormat { kFloat32, kBFloat16 };
+
+// What the weights of a serving model are. The integers go in groups of kQuantizationGroup along a
+// product's inputs, each of which has a scale in bfloat16: a weight is its integer times that.
+enum class WeightFormat { kFloat32, kBFloat16, kInt8, kInt4 };
+inline constexpr int64_t kQuantizationGroup = 32;
 
 // What the rows of a key/value cache are stored in.
 enum class CacheFormat { kFloat32, kBFloat16 };
@@ -21,12 +27,26 @@ enum class CacheFormat { kFloat32, kBFloat16 };
 // What is computed in: the inputs of matrix products. Sums are float32, or float64 under kFloat64.
 enum class ComputeType { kFloat32, kBFloat16, kFloat64 };
 
+constexpr std::string_view Name(TensorFormat format) {
+  switch (format) {
+    case TensorFormat::kFloat32:
+      return "float32";
+    case TensorFormat::kBFloat16:
+      return "bfloat16";
+  }
+  return {};
+}
+
 constexpr std::string_view Name(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat32:
       return "float32";
     case WeightFormat::kBFloat16:
       return "bfloat16";
+    case WeightFormat::kInt8:
+      return "int8";
+    case WeightFormat::kInt4:
+      return "int4";
   }
   return {};
 }
@@ -53,13 +73,18 @@ constexpr std::string_view Name(ComputeType type) {
   return {};
 }
 
-// Bytes of `elements` weights.
-constexpr int64_t WeightBytes(WeightFormat format, int64_t elements) {
+// Bytes of a matrix of weights, or of one row of so many.
+constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outputs = 1) {
+  const int64_t groups = outputs * CeilDiv(inputs, kQuantizationGroup);
   switch (format) {
     case WeightFormat::kFloat32:
-      return 4 * elements;
+      return 4 * inputs * outputs;
     case WeightFormat::kBFloat16:
-      return 2 * elements;
+      return 2 * inputs * outputs;
+    case WeightFormat::kInt8:
+      return groups * (kQuantizationGroup + 2);
+    case WeightFormat::kInt4:
+      return groups * (kQuantizationGroup / 2 + 2);
   }
   return 0;
 }
@@ -75,23 +100,59 @@ constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   return 0;
 }
 
-// The cache that goes with weights unless another is asked for.
+// The cache that goes with tensors of a checkpoint, or with weights, unless another is asked for.
+constexpr CacheFormat DefaultCacheFormat(TensorFormat format) {
+  switch (format) {
+    case TensorFormat::kFloat32:
+      return CacheFormat::kFloat32;
+    case TensorFormat::kBFloat16:
+      return CacheFormat::kBFloat16;
+  }
+  return {};
+}
 constexpr CacheFormat DefaultCacheFormat(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat32:
       return CacheFormat::kFloat32;
     case WeightFormat::kBFloat16:
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4:
       return CacheFormat::kBFloat16;
   }
   return {};
 }
 
-// What serving computes in with such weights.
-constexpr ComputeType DefaultComputeType(WeightFormat format) {
+// The weights that tensors become without being rounded.
+constexpr WeightFormat ToWeightFormat(TensorFormat format) {
+  switch (format) {
+    case TensorFormat::kFloat32:
+      return WeightFormat::kFloat32;
+    case TensorFormat::kBFloat16:
+      return WeightFormat::kBFloat16;
+  }
+  return {};
+}
+
+// What a checkpoint's tensors are read as, for weights that are rounded to a format once.
+constexpr TensorFormat TensorsFor(WeightFormat format, TensorFormat stored) {
   switch (format) {
     case WeightFormat::kFloat32:
-      return ComputeType::kFloat32;
+      return TensorFormat::kFloat32;
     case WeightFormat::kBFloat16:
+      return TensorFormat::kBFloat16;
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4:
+      return stored;
+  }
+  return {};
+}
+
+// What serving computes in with such tensors.
+constexpr ComputeType DefaultComputeType(TensorFormat format) {
+  switch (format) {
+    case TensorFormat::kFloat32:
+      return ComputeType::kFloat32;
+    case TensorFormat::kBFloat16:
       return ComputeType::kBFloat16;
   }
   return {};

@@ -185,7 +185,7 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   config.mlp_bias = fields.Bool("mlp_bias", false);
   config.attention_bias = fields.Bool("attention_bias", false);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
-  config.torch_dtype = fields.Choice<WeightFormat>("torch_dtype");
+  config.torch_dtype = fields.Choice<TensorFormat>("torch_dtype");
   TakeTrainingTexts(fields, config);
   return config;
 }

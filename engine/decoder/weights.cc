@@ -20,11 +20,11 @@
 namespace triptych {
 namespace {
 
-const char* SafetensorsName(WeightFormat format) {
+const char* SafetensorsName(TensorFormat format) {
   switch (format) {
-    case WeightFormat::kFloat32:
+    case TensorFormat::kFloat32:
       return "F32";
-    case WeightFormat::kBFloat16:
+    case TensorFormat::kBFloat16:
       return "BF16";
   }
   return "";
@@ -47,19 +47,19 @@ bool AllFinite(std::span<const Bits> elements, Bits exponent) {
 }
 
 // tensor: contiguous
-bool AllFinite(const at::Tensor& tensor, WeightFormat format) {
+bool AllFinite(const at::Tensor& tensor, TensorFormat format) {
   const auto count = static_cast<size_t>(tensor.numel());
   switch (format) {
-    case WeightFormat::kFloat32:
+    case TensorFormat::kFloat32:
       return AllFinite<uint32_t>({static_cast<const uint32_t*>(tensor.data_ptr()), count},
                                  0x7f800000);
-    case WeightFormat::kBFloat16:
+    case TensorFormat::kBFloat16:
       return AllFinite<uint16_t>({static_cast<const uint16_t*>(tensor.data_ptr()), count}, 0x7f80);
   }
   return false;
 }
 
-at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec, WeightFormat format) {
+at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec, TensorFormat format) {
   const std::string where = source.name() + ": tensor " + spec.name + " ";
   const StoredTensor* const stored = source.Find(spec.name);
   if (stored == nullptr) throw LoadError(where + "is missing");
@@ -177,11 +177,11 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
 
 }  // namespace
 
-at::ScalarType ToScalarType(WeightFormat format) {
+at::ScalarType ToScalarType(TensorFormat format) {
   switch (format) {
-    case WeightFormat::kFloat32:
+    case TensorFormat::kFloat32:
       return at::kFloat;
-    case WeightFormat::kBFloat16:
+    case TensorFormat::kBFloat16:
       return at::kBFloat16;
   }
   return {};
@@ -270,7 +270,19 @@ int64_t ParameterCount(const ModelConfig& config) {
   return count;
 }
 
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format) {
+int64_t ParameterBytes(const ModelConfig& config, WeightFormat format) {
+  int64_t bytes = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const bool quantized = format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
+    const bool matrix = spec.shape.size() == 2 && spec.name != kPositionsName;
+    const int64_t rows = spec.shape.size() == 2 ? spec.shape[0] : 1;
+    bytes += WeightBytes(quantized && !matrix ? WeightFormat::kFloat32 : format, spec.shape.back(),
+                         rows);
+  }
+  return bytes;
+}
+
+Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format) {
   Checkpoint checkpoint{.config = ReadModelConfig(directory / kConfigFile), .weights = {}};
   ModelConfig& config = checkpoint.config;
   const std::unique_ptr<const TensorSource> source = OpenTensors(directory);

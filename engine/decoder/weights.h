@@ -21,7 +21,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-at::ScalarType ToScalarType(WeightFormat format);
+at::ScalarType ToScalarType(TensorFormat format);
 at::ScalarType ToScalarType(CacheFormat format);
 at::ScalarType ToScalarType(ComputeType type);
 
@@ -38,6 +38,9 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
 // The number of elements of all weights.
 int64_t ParameterCount(const ModelConfig& config);
 
+// What they take in this format. Of integers, vectors and positions are float32.
+int64_t ParameterBytes(const ModelConfig& config, WeightFormat format);
+
 struct Checkpoint {
   // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
   ModelConfig config;
@@ -46,7 +49,7 @@ struct Checkpoint {
 
 // Reads and checks a checkpoint, with its weights converted to `format`: every one is finite then.
 // Tensors are read one by one. Throws LoadError.
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, WeightFormat format);
+Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format);
 
 // The model card in a checkpoint's directory.
 inline constexpr const char* kCardFile = "README.md";

@@ -37,13 +37,17 @@ std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightForm
                                                std::shared_ptr<KernelContext> context) {
   if (device.is_cpu()) {
     CpuWeights weights =
-        PackWeights(checkpoint.config, std::move(checkpoint.weights), options.expand_from);
+        PackWeights(checkpoint.config, std::move(checkpoint.weights), format, options.expand_from);
     return std::make_unique<CpuModel>(checkpoint.config, std::move(weights), options,
                                       std::move(context));
   }
+  const TensorFormat tensors = TensorsFor(format, checkpoint.config.torch_dtype);
+  if (ToWeightFormat(tensors) != format) {
+    throw std::invalid_argument(std::string(Name(format)) + " weights are served on the CPU alone");
+  }
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(device);
   return std::make_unique<TensorModel>(checkpoint.config, checkpoint.weights,
-                                       DefaultComputeType(format), options);
+                                       DefaultComputeType(tensors), options);
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
@@ -54,27 +58,29 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 
   HostedModel model;
   model.name = options.name;
-  model.weight_format = options.weight_format.value_or(stored.torch_dtype);
+  model.weight_format = options.weight_format.value_or(ToWeightFormat(stored.torch_dtype));
   model.cache_format = options.cache_format.value_or(DefaultCacheFormat(model.weight_format));
   // What a conversion computes is rounded to the weights' format once, at its end.
-  Checkpoint checkpoint = LoadCheckpoint(
-      options.directory, options.conversion ? WeightFormat::kFloat32 : model.weight_format);
+  const TensorFormat tensors = TensorsFor(
+      model.weight_format, options.conversion ? TensorFormat::kFloat32 : stored.torch_dtype);
+  Checkpoint checkpoint =
+      LoadCheckpoint(options.directory, options.conversion ? TensorFormat::kFloat32 : tensors);
   if (options.conversion) {
     model.converted_from = checkpoint.config.attention;
     SetComputeThreads(context->pool.threads());  // of this thread: conversions compute
     checkpoint = Convert(checkpoint, *options.conversion, options.directory.string());
     for (auto& [name, tensor] : checkpoint.weights) {
-      tensor = tensor.to(ToScalarType(model.weight_format));
+      tensor = tensor.to(ToScalarType(tensors));
       if (!at::isfinite(tensor).all().item<bool>()) {
         throw LoadError(options.directory.string() + ": tensor " + name +
                         ", converted, holds numbers that are not finite in " +
-                        std::string(Name(model.weight_format)) + "; allowed: finite ones");
+                        std::string(Name(tensors)) + "; allowed: finite ones");
       }
     }
   }
   model.config = checkpoint.config;
   model.parameters = ParameterCount(model.config);
-  model.parameter_bytes = WeightBytes(model.weight_format, model.parameters);
+  model.parameter_bytes = ParameterBytes(model.config, model.weight_format);
   model.latent_forms = ReducedForms(model.config);
   model.tokenizer = std::move(tokenizer);
 

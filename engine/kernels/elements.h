@@ -27,11 +27,11 @@ constexpr float ToFloat(uint16_t element) { return FromBFloat16(element); }
 
 // Calls visit with a pointer to the elements of this format.
 template <typename Visit>
-void VisitElements(WeightFormat format, const void* elements, const Visit& visit) {
+void VisitElements(TensorFormat format, const void* elements, const Visit& visit) {
   switch (format) {
-    case WeightFormat::kFloat32:
+    case TensorFormat::kFloat32:
       return visit(static_cast<const float*>(elements));
-    case WeightFormat::kBFloat16:
+    case TensorFormat::kBFloat16:
       return visit(static_cast<const uint16_t*>(elements));
   }
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstring>
+#include <vector>
 
 // Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
 // of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
@@ -16,6 +18,8 @@
 #include "engine/base/bfloat16.h"
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/elements.h"
+#include "engine/kernels/load-inl.h"
+#include "engine/kernels/packed_format.h"
 #include "engine/kernels/prefetch.h"
 
 #ifndef TRIPTYCH_PACKED_LINEAR_ONCE
@@ -23,20 +27,27 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kPanel = 32;  // outputs that are computed together
-
 // Rows of x against consecutive panels of one group.
 struct Product {
-  const void* x;        // [rows][x_stride] float32, or bfloat16 pairs
-  const void* weights;  // [panels][steps][kPanel] float32, or bfloat16 pairs
-  const float* bias;    // [panels][kPanel]
-  float* y;             // [rows][y_stride]
-  int64_t x_stride;     // in 32-bit elements, as `steps`
+  const void* x;             // [rows][x_stride], as Kernel::prepare leaves them
+  const std::byte* weights;  // [panels][units] of packed_format.h
+  const float* bias;         // [panels][kPanel]
+  float* y;                  // [rows][y_stride]
+  int64_t x_stride;          // in 32-bit words
   int64_t y_stride;
   int64_t rows;
-  int64_t steps;    // inputs, or pairs of inputs
+  int64_t units;    // of a panel
   int64_t outputs;  // of all the panels; the last one may be partial
   bool prefetch;    // whether weights are fetched ahead, where rows are few
+};
+
+// How a format is multiplied by an instruction set.
+struct Kernel {
+  void (*multiply)(const Product& product);
+  // Puts a row's inputs as `multiply` reads them; null if it reads them as they are.
+  //   x: [inputs]   words: [units][unit_words]
+  void (*prepare)(const float* x, int64_t inputs, uint32_t* words);
+  int64_t unit_words;  // 32-bit words of x for a unit of weights
 };
 
 }  // namespace
@@ -51,10 +62,13 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::CappedTag<float, kPanel>;
 using BitsTag = hn::RebindToUnsigned<FloatTag>;
+using IntTag = hn::RebindToSigned<FloatTag>;
 using FloatVec = hn::Vec<FloatTag>;
 using BitsVec = hn::Vec<BitsTag>;
+using IntVec = hn::Vec<IntTag>;
 
 constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
+constexpr int64_t kLanes = kPanel / kVectors;
 // Vectors of sums that fit into registers, next to weights and inputs.
 #if !HWY_ARCH_X86
 constexpr int kSums = 24;
@@ -65,60 +79,144 @@ constexpr int kSums = 12;
 #endif
 constexpr int kMaxRows = std::max(1, kSums / kVectors);
 
-// The next three types say what one 32-bit element of weights and one of x contribute to a sum.
+// The next types say what one step of weights and its words of x contribute to a sum, in kParts
+// parts, each of which takes one word of x.
 struct Float32 {
-  using Element = float;
+  static constexpr WeightFormat kFormat = WeightFormat::kFloat32;
   static constexpr int kParts = 1;
+  using Sum = FloatVec;
   template <int kPart>
-  static HWY_INLINE FloatVec Weights(const float* w) {
-    return hn::LoadU(FloatTag(), w);
+  static HWY_INLINE FloatVec Weights(const std::byte* w) {
+    return hn::LoadU(FloatTag(), reinterpret_cast<const float*>(w));
   }
-  template <int kPart>
-  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, float x) {
-    return hn::MulAdd(w, hn::Set(FloatTag(), x), sum);
+  static HWY_INLINE FloatVec Input(const uint32_t* x) {
+    return hn::Set(FloatTag(), std::bit_cast<float>(*x));
+  }
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, FloatVec x) {
+    return hn::MulAdd(w, x, sum);
   }
 };
 
-// An element is a pair, the first of which is in the lower half.
+// Of a pair of weights, the first is in the lower half. Inputs are float32 that bfloat16 can hold.
 struct BFloat16 {
-  using Element = uint32_t;
+  static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 2;
+  using Sum = FloatVec;
   template <int kPart>
-  static HWY_INLINE FloatVec Widen(BitsVec pairs) {
+  static HWY_INLINE FloatVec Weights(const std::byte* w) {
     const BitsTag d;
+    const BitsVec pairs = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
     return hn::BitCast(FloatTag(), kPart == 0 ? hn::ShiftLeft<16>(pairs)
                                               : hn::And(pairs, hn::Set(d, 0xffff0000u)));
   }
-  template <int kPart>
-  static HWY_INLINE FloatVec Weights(const uint32_t* w) {
-    return Widen<kPart>(hn::LoadU(BitsTag(), w));
-  }
-  template <int kPart>
-  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, uint32_t x) {
-    return hn::MulAdd(w, Widen<kPart>(hn::Set(BitsTag(), x)), sum);
+  static HWY_INLINE FloatVec Input(const uint32_t* x) { return Float32::Input(x); }
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, FloatVec x) {
+    return hn::MulAdd(w, x, sum);
   }
 };
 
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
-#define TRIPTYCH_BFLOAT16_DOT 1
-// Not every processor of these sets has the instruction, so the compiler must not know it.
+#define TRIPTYCH_AVX3_DL 1
+// Pairs of both. Not every processor of these sets has the instruction, so the compiler must not
+// know it.
 struct BFloat16Dot {
-  using Element = uint32_t;
+  static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 1;
+  using Sum = FloatVec;
   template <int kPart>
-  static HWY_INLINE BitsVec Weights(const uint32_t* w) {
-    return hn::LoadU(BitsTag(), w);
+  static HWY_INLINE BitsVec Weights(const std::byte* w) {
+    return hn::LoadU(BitsTag(), reinterpret_cast<const uint32_t*>(w));
   }
-  template <int kPart>
-  static HWY_INLINE FloatVec Add(FloatVec sum, BitsVec w, uint32_t x) {
-    const BitsVec pairs = hn::Set(BitsTag(), x);
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(pairs.raw));
+  static HWY_INLINE BitsVec Input(const uint32_t* x) { return hn::Set(BitsTag(), *x); }
+  static HWY_INLINE FloatVec Add(FloatVec sum, BitsVec w, BitsVec x) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
     return sum;
   }
 };
 #else
-#define TRIPTYCH_BFLOAT16_DOT 0
+#define TRIPTYCH_AVX3_DL 0
 #endif
+
+// Integer weights times inputs that were rounded to 16 bits, with a scale for each row and unit:
+// sums within a unit are exact. A unit has a word for each pair of inputs, then the scale.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+using ShortTag = hn::RepartitionToNarrow<IntTag>;
+using Pairs = hn::Vec<ShortTag>;
+
+struct Integers {
+  using Sum = IntVec;
+  static HWY_INLINE Pairs Input(const uint32_t* x) {
+    return hn::BitCast(ShortTag(), hn::Set(BitsTag(), *x));
+  }
+  // Adds the products of both of a pair.
+  static HWY_INLINE IntVec Add(IntVec sum, Pairs w, Pairs x) {
+#if TRIPTYCH_AVX3_DL
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
+    return sum;
+#else
+    IntVec unused = sum;
+    return hn::ReorderWidenMulAccumulate(IntTag(), w, x, sum, unused);
+#endif
+  }
+  static HWY_INLINE Pairs Widen(const int8_t* w) {
+    return hn::PromoteTo(ShortTag(), hn::LoadU(hn::Rebind<int8_t, ShortTag>(), w));
+  }
+  // The four bits from kBit on of each 16-bit word.
+  template <int kBit>
+  static HWY_INLINE Pairs Widen(const int16_t* w) {
+    const Pairs words = hn::LoadU(ShortTag(), w);
+    if constexpr (kBit == 12) return hn::ShiftRight<12>(words);
+    return hn::ShiftRight<12>(hn::ShiftLeft<12 - kBit>(words));
+  }
+};
+#else
+struct Pairs {
+  IntVec first, second;
+};
+
+struct Integers {
+  using Sum = IntVec;
+  static HWY_INLINE Pairs Input(const uint32_t* x) {
+    const IntTag d;
+    return {hn::Set(d, static_cast<int16_t>(*x)), hn::Set(d, static_cast<int16_t>(*x >> 16))};
+  }
+  static HWY_INLINE IntVec Add(IntVec sum, const Pairs& w, const Pairs& x) {
+    return hn::Add(hn::Add(sum, hn::Mul(w.first, x.first)), hn::Mul(w.second, x.second));
+  }
+  static HWY_INLINE Pairs Widen(const int8_t* w) {
+    const hn::Rebind<int16_t, IntTag> narrow;
+    const IntVec pairs =
+        hn::PromoteTo(IntTag(), hn::LoadU(narrow, reinterpret_cast<const int16_t*>(w)));
+    return {hn::ShiftRight<24>(hn::ShiftLeft<24>(pairs)),
+            hn::ShiftRight<24>(hn::ShiftLeft<16>(pairs))};
+  }
+  template <int kBit>
+  static HWY_INLINE Pairs Widen(const int16_t* w) {
+    const IntVec words = hn::LoadU(IntTag(), reinterpret_cast<const int32_t*>(w));
+    const IntVec first = hn::ShiftRight<28>(hn::ShiftLeft<28 - kBit>(words));
+    if constexpr (kBit == 12) return {first, hn::ShiftRight<28>(words)};
+    return {first, hn::ShiftRight<28>(hn::ShiftLeft<12 - kBit>(words))};
+  }
+};
+#endif
+
+struct Int8 : Integers {
+  static constexpr WeightFormat kFormat = WeightFormat::kInt8;
+  static constexpr int kParts = 1;
+  template <int kPart>
+  static HWY_INLINE Pairs Weights(const std::byte* w) {
+    return Widen(reinterpret_cast<const int8_t*>(w));
+  }
+};
+
+struct Int4 : Integers {
+  static constexpr WeightFormat kFormat = WeightFormat::kInt4;
+  static constexpr int kParts = 4;
+  template <int kPart>
+  static HWY_INLINE Pairs Weights(const std::byte* w) {
+    return Widen<4 * kPart>(reinterpret_cast<const int16_t*>(w));
+  }
+};
 
 // Where few rows leave a processor waiting for weights, they are fetched so many bytes ahead: in
 // each panel, so that several panels keep as many lines on their way as a core can.
@@ -127,18 +225,72 @@ constexpr int kFewRows = 4;
 
 // Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
-HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
-                        const typename Kind::Element* const (&weights)[kColumns], int64_t step,
-                        FloatVec (&sums)[kRows][kColumns]) {
+HWY_INLINE void AddPart(const uint32_t* const (&x)[kRows], int64_t word,
+                        const std::byte* const (&weights)[kColumns], int64_t offset,
+                        typename Kind::Sum (&sums)[kRows][kColumns]) {
   decltype(Kind::template Weights<kPart>(weights[0])) w[kColumns];
   HWY_UNROLL(24)
-  for (int c = 0; c < kColumns; ++c)
-    w[c] = Kind::template Weights<kPart>(weights[c] + step * kPanel);
+  for (int c = 0; c < kColumns; ++c) w[c] = Kind::template Weights<kPart>(weights[c] + offset);
   HWY_UNROLL(24)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = Kind::template Add<kPart>(sums[r][c], w[c], x[r][step]);
+      sums[r][c] = Kind::Add(sums[r][c], w[c], Kind::Input(x[r] + word + kPart));
+    }
+  }
+}
+
+// Adds one step: its first word of x, and the offset of its weights.
+template <class Kind, bool kPrefetch, int kRows, int kColumns>
+HWY_INLINE void AddStep(const uint32_t* const (&x)[kRows], int64_t word,
+                        const std::byte* const (&weights)[kColumns], int64_t offset,
+                        typename Kind::Sum (&sums)[kRows][kColumns]) {
+  if constexpr (kPrefetch) {
+    constexpr int64_t kVectorBytes = kLanes * Packed(Kind::kFormat).step_bytes;
+    constexpr int kVectorsOfLine = std::max<int>(kLineBytes / kVectorBytes, 1);
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; c += kVectorsOfLine) Prefetch(weights[c] + offset, kAhead);
+  }
+  AddPart<Kind, 0>(x, word, weights, offset, sums);
+  if constexpr (Kind::kParts > 1) AddPart<Kind, 1>(x, word, weights, offset, sums);
+  if constexpr (Kind::kParts > 2) AddPart<Kind, 2>(x, word, weights, offset, sums);
+  if constexpr (Kind::kParts > 3) AddPart<Kind, 3>(x, word, weights, offset, sums);
+}
+
+template <class Kind>
+constexpr int64_t UnitWords() {
+  constexpr PackedFormat kPacked = Packed(Kind::kFormat);
+  return kPacked.steps * Kind::kParts + (kPacked.scale_bytes > 0 ? 1 : 0);
+}
+
+// Adds the sums of one unit of integers, times its scales, to those of all.
+template <class Kind, bool kPrefetch, int kRows, int kColumns>
+HWY_INLINE void AddScaledUnit(const uint32_t* const (&x)[kRows], int64_t word,
+                              const std::byte* const (&weights)[kColumns], int64_t offset,
+                              FloatVec (&sums)[kRows][kColumns]) {
+  constexpr PackedFormat kPacked = Packed(Kind::kFormat);
+  const FloatTag d;
+  IntVec parts[kRows][kColumns];
+  HWY_UNROLL(24)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) parts[r][c] = hn::Zero(IntTag());
+  }
+  for (int64_t step = 0; step < kPacked.steps; ++step) {
+    AddStep<Kind, kPrefetch>(x, word + step * Kind::kParts, weights,
+                             offset + step * kPanel * kPacked.step_bytes, parts);
+  }
+  HWY_UNROLL(24)
+  for (int c = 0; c < kColumns; ++c) {
+    // The scales of a vector's outputs lie closer together than their steps.
+    constexpr int64_t kCloser = kLanes * (kPacked.step_bytes - kPacked.scale_bytes);
+    const std::byte* const scales =
+        weights[c] + offset + kPanel * kPacked.steps * kPacked.step_bytes - c % kVectors * kCloser;
+    const FloatVec scale = LoadFloats(d, reinterpret_cast<const uint16_t*>(scales));
+    HWY_UNROLL(24)
+    for (int r = 0; r < kRows; ++r) {
+      const FloatVec x_scale = Float32::Input(x[r] + word + UnitWords<Kind>() - 1);
+      sums[r][c] = hn::MulAdd(hn::Mul(hn::ConvertTo(d, parts[r][c]), x_scale), scale, sums[r][c]);
     }
   }
 }
@@ -146,34 +298,30 @@ HWY_INLINE void AddPart(const typename Kind::Element* const (&x)[kRows],
 // Multiplies kRows rows, from `row` on, by kPanels panels, from `panel` on.
 template <class Kind, bool kPrefetch, int kRows, int kPanels>
 void Tile(const Product& p, int64_t row, int64_t panel) {
-  using Element = typename Kind::Element;
   constexpr int kColumns = kPanels * kVectors;
-  constexpr int64_t kLanes = kPanel / kVectors;
+  constexpr PackedFormat kPacked = Packed(Kind::kFormat);
+  constexpr int64_t kUnitBytes = kPacked.panel_bytes();
   const FloatTag d;
-  const Element* x[kRows];
-  const Element* weights[kColumns];
+  const uint32_t* x[kRows];
+  const std::byte* weights[kColumns];
   FloatVec sums[kRows][kColumns];
   for (int r = 0; r < kRows; ++r) {
-    x[r] = static_cast<const Element*>(p.x) + (row + r) * p.x_stride;
+    x[r] = static_cast<const uint32_t*>(p.x) + (row + r) * p.x_stride;
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
-    weights[c] = static_cast<const Element*>(p.weights) +
-                 (panel + c / kVectors) * p.steps * kPanel + c % kVectors * kLanes;
+    weights[c] = p.weights + (panel + c / kVectors) * p.units * kUnitBytes +
+                 c % kVectors * kLanes * kPacked.step_bytes;
     const FloatVec bias = hn::LoadU(d, p.bias + panel * kPanel + c * kLanes);
     HWY_UNROLL(24)
     for (int r = 0; r < kRows; ++r) sums[r][c] = bias;
   }
-  for (int64_t step = 0; step < p.steps; ++step) {
-    if constexpr (kPrefetch) {
-      constexpr int kVectorsOfLine = std::max<int>(kLineBytes / sizeof(Element) / kLanes, 1);
-      HWY_UNROLL(24)
-      for (int c = 0; c < kColumns; c += kVectorsOfLine) {
-        Prefetch(weights[c] + step * kPanel, kAhead);
-      }
+  for (int64_t unit = 0; unit < p.units; ++unit) {
+    if constexpr (kPacked.scale_bytes > 0) {
+      AddScaledUnit<Kind, kPrefetch>(x, unit * UnitWords<Kind>(), weights, unit * kUnitBytes, sums);
+    } else {
+      AddStep<Kind, kPrefetch>(x, unit * UnitWords<Kind>(), weights, unit * kUnitBytes, sums);
     }
-    AddPart<Kind, 0>(x, weights, step, sums);
-    if constexpr (Kind::kParts == 2) AddPart<Kind, 1>(x, weights, step, sums);
   }
 
   const int64_t columns = std::min<int64_t>(kPanels * kPanel, p.outputs - panel * kPanel);
@@ -226,22 +374,80 @@ void Multiply(const Product& p) {
   }
 }
 
-void MultiplyFloat32(const Product& p) { Multiply<Float32>(p); }
-void MultiplyBFloat16(const Product& p) {
-#if TRIPTYCH_BFLOAT16_DOT
-  if (HasBFloat16Products()) return Multiply<BFloat16Dot>(p);
-#endif
-  Multiply<BFloat16>(p);
-}
-#undef TRIPTYCH_BFLOAT16_DOT
-
+#if TRIPTYCH_AVX3_DL
 // Rounds to bfloat16, in pairs; a zero follows an odd last one.
-//   x: [count]   pairs: [(count + 1) / 2]
-void RoundToBFloat16(const float* x, int64_t count, void* pairs) {
-  auto* const rounded = static_cast<uint16_t*>(pairs);
-  for (int64_t i = 0; i < count; ++i) rounded[i] = ToBFloat16(x[i]);
-  if (count % 2 != 0) rounded[count] = 0;
+void RoundToPairs(const float* x, int64_t inputs, uint32_t* words) {
+  auto* const rounded = reinterpret_cast<uint16_t*>(words);
+  for (int64_t i = 0; i < inputs; ++i) rounded[i] = ToBFloat16(x[i]);
+  if (inputs % 2 != 0) rounded[inputs] = 0;
 }
+#endif
+
+// Rounds to bfloat16 as float32; a zero follows an odd last one.
+void RoundToFloats(const float* x, int64_t inputs, uint32_t* words) {
+  for (int64_t i = 0; i < inputs; ++i) {
+    words[i] = static_cast<uint32_t>(ToBFloat16(x[i])) << 16;
+  }
+  if (inputs % 2 != 0) words[inputs] = 0;
+}
+
+// Rounds groups to 16 bits: the largest of each becomes 32767 times the scale. What is not finite
+// makes the scale NaN.
+void RoundToShorts(const float* x, int64_t inputs, uint32_t* words) {
+  constexpr int64_t kWords = kQuantizationGroup / 2 + 1;
+  constexpr float kMost = 32767;
+  // Below this, the smallest step is no normal number: as good as zero.
+  constexpr float kLeast = 1e-30f;
+  const hn::CappedTag<float, kQuantizationGroup> d;
+  const hn::Rebind<int16_t, decltype(d)> ds;
+  const int64_t lanes = hn::Lanes(d);
+  for (; inputs > 0; x += kQuantizationGroup, inputs -= kQuantizationGroup, words += kWords) {
+    float padded[kQuantizationGroup] = {};
+    const float* group = x;
+    if (inputs < kQuantizationGroup) {
+      std::copy_n(x, inputs, padded);
+      group = padded;
+    }
+    auto largest = hn::Zero(d), nan = hn::Zero(d);
+    for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
+      const auto value = hn::LoadU(d, group + i);
+      largest = hn::Max(largest, hn::Abs(value));
+      nan = hn::Add(nan, hn::Mul(value, hn::Zero(d)));
+    }
+    const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
+    const auto step = hn::Set(d, most > kLeast ? kMost / most : 0.0f);
+    auto* const shorts = reinterpret_cast<int16_t*>(words);
+    for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
+      const auto integers = hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step));
+      hn::StoreU(hn::DemoteTo(ds, integers), ds, shorts + i);
+    }
+    const float scale = most > kLeast ? most / kMost : 0.0f;
+    words[kWords - 1] = std::bit_cast<uint32_t>(scale + hn::GetLane(hn::SumOfLanes(d, nan)));
+  }
+}
+
+template <class Kind>
+Kernel KernelOf(void (*prepare)(const float*, int64_t, uint32_t*)) {
+  return {.multiply = Multiply<Kind>, .prepare = prepare, .unit_words = UnitWords<Kind>()};
+}
+
+Kernel KernelFor(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return KernelOf<Float32>(nullptr);
+    case WeightFormat::kBFloat16:
+#if TRIPTYCH_AVX3_DL
+      if (HasBFloat16Products()) return KernelOf<BFloat16Dot>(RoundToPairs);
+#endif
+      return KernelOf<BFloat16>(RoundToFloats);
+    case WeightFormat::kInt8:
+      return KernelOf<Int8>(RoundToShorts);
+    case WeightFormat::kInt4:
+      return KernelOf<Int4>(RoundToShorts);
+  }
+  __builtin_unreachable();
+}
+#undef TRIPTYCH_AVX3_DL
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -252,9 +458,7 @@ HWY_AFTER_NAMESPACE();
 namespace triptych {
 namespace {
 
-HWY_EXPORT(MultiplyFloat32);
-HWY_EXPORT(MultiplyBFloat16);
-HWY_EXPORT(RoundToBFloat16);
+HWY_EXPORT(KernelFor);
 
 // Rows that keep the cost of reading weights small.
 constexpr int64_t kTaskRows = 48;
@@ -262,16 +466,6 @@ constexpr int64_t kTaskRows = 48;
 constexpr int64_t kPrefetchBytes = int64_t{1} << 20;
 // Copying one weight costs about as much as this many multiply-adds.
 constexpr int64_t kCopyWork = 16;
-
-auto MultiplyFunction(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kFloat32:
-      return HWY_DYNAMIC_DISPATCH(MultiplyFloat32);
-    case WeightFormat::kBFloat16:
-      return HWY_DYNAMIC_DISPATCH(MultiplyBFloat16);
-  }
-  __builtin_unreachable();
-}
 
 // How a product is cut into tasks: each is a part of a group's panels, for a part of the rows.
 struct Cut {
@@ -301,40 +495,37 @@ struct Cut {
 
 }  // namespace
 
-PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, const void* weight,
-                           const float* bias)
+PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, TensorFormat stored,
+                           const void* weight, const float* bias)
     : shape_(shape), format_(format) {
-  VisitElements(format, weight, [&](const auto* elements) { Pack(elements, bias); });
+  const PackedFormat packed = Packed(format);
+  const int64_t panels = this->panels(), inputs = shape.inputs;
+  const int64_t all_panels = shape.groups * panels;
+  packed_ = LargePages(all_panels * (panel_bytes() + kPanel * static_cast<int64_t>(sizeof(float))));
+  auto* const packed_bias = reinterpret_cast<float*>(packed_.data() + all_panels * panel_bytes());
+  std::vector<float> row(inputs);
+  VisitElements(stored, weight, [&](const auto* elements) {
+    for (int64_t g = 0; g < shape.groups; ++g) {
+      for (int64_t n = 0; n < shape.outputs; ++n) {
+        const int64_t output = g * shape.outputs + n;
+        std::transform(elements + output * inputs, elements + (output + 1) * inputs, row.begin(),
+                       [](auto element) { return ToFloat(element); });
+        std::byte* unit = packed_.data() + (g * panels + n / kPanel) * panel_bytes();
+        for (int64_t k = 0; k < inputs; k += packed.inputs, unit += packed.panel_bytes()) {
+          const auto count = static_cast<size_t>(std::min(packed.inputs, inputs - k));
+          PackUnit(format, {row.data() + k, count}, n % kPanel, unit);
+        }
+        if (bias != nullptr) packed_bias[g * panels * kPanel + n] = bias[output];
+      }
+    }
+  });
 }
 
 int64_t PackedLinear::panels() const { return CeilDiv(shape_.outputs, kPanel); }
 
-int64_t PackedLinear::steps() const {
-  return CeilDiv(WeightBytes(format_, shape_.inputs), sizeof(float));
-}
+int64_t PackedLinear::units() const { return CeilDiv(shape_.inputs, Packed(format_).inputs); }
 
-template <typename Element>
-void PackedLinear::Pack(const Element* weight, const float* bias) {
-  static_assert(std::endian::native == std::endian::little);  // the order of a pair
-  constexpr int64_t kPair = sizeof(float) / sizeof(Element);
-  const int64_t panels = this->panels(), steps = this->steps();
-  const size_t bytes = shape_.groups * panels * (steps + 1) * kPanel * sizeof(float);
-  packed_ = LargePages(bytes);
-  auto* panel = reinterpret_cast<Element*>(packed_.data());
-  auto* packed_bias =
-      reinterpret_cast<float*>(packed_.data()) + shape_.groups * panels * steps * kPanel;
-  for (int64_t g = 0; g < shape_.groups; ++g) {
-    for (int64_t n = 0; n < shape_.outputs; ++n) {
-      const int64_t output = g * shape_.outputs + n, column = n % kPanel;
-      Element* to = panel + (g * panels + n / kPanel) * steps * kPanel * kPair;
-      const Element* from = weight + output * shape_.inputs;
-      for (int64_t k = 0; k < shape_.inputs; ++k) {
-        to[(k / kPair * kPanel + column) * kPair + k % kPair] = from[k];
-      }
-      if (bias != nullptr) packed_bias[g * panels * kPanel + n] = bias[output];
-    }
-  }
-}
+int64_t PackedLinear::panel_bytes() const { return units() * Packed(format_).panel_bytes(); }
 
 void PackedLinear::Apply(const float* x, int64_t rows, float* y, KernelContext& context) const {
   Apply(x, {shape_.groups * shape_.inputs, shape_.inputs}, rows, y,
@@ -355,38 +546,37 @@ void PackedLinear::ApplyGroups(const Groups& groups, const float* x, const Strid
                                int64_t rows, float* y, const Strides& y_strides,
                                KernelContext& context) const {
   if (rows == 0) return;
-  const bool round = format_ == WeightFormat::kBFloat16;
-  const int64_t inputs = shape_.inputs, width = groups.count * steps();
+  const Kernel kernel = HWY_DYNAMIC_DISPATCH(KernelFor)(format_);
+  const int64_t inputs = shape_.inputs, words = units() * kernel.unit_words;  // of a group's row
+  const int64_t width = groups.count * words;
   // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
-  const bool apart = rows > 2 && (round ? width : x_strides.row) % 1024 == 0;
-  if (!round && !apart) return Multiply(groups, x, x_strides, rows, y, y_strides, context);
-  const Strides strides{width + (apart ? 16 : 0), steps()};
+  const bool apart = rows > 2 && (kernel.prepare ? width : x_strides.row) % 1024 == 0;
+  if (!kernel.prepare && !apart) return Multiply(groups, x, x_strides, rows, y, y_strides, context);
+  const Strides strides{width + (apart ? 16 : 0), words};
   const Workspace::Scope scope(context.workspace);
-  float* const copy = context.workspace.Floats(rows * strides.row);  // [rows, groups, steps]
+  auto* const copy = context.workspace.Take<uint32_t>(rows * strides.row);  // [rows, groups, words]
   context.pool.ForEach(rows, rows * groups.count * inputs, [&](int64_t row) {
     for (int64_t group = 0; group < groups.count; ++group) {
       const float* from = x + row * x_strides.row + group * x_strides.group;
-      float* to = copy + row * strides.row + group * strides.group;
-      if (round) {
-        HWY_DYNAMIC_DISPATCH(RoundToBFloat16)(from, inputs, to);
+      uint32_t* to = copy + row * strides.row + group * strides.group;
+      if (kernel.prepare) {
+        kernel.prepare(from, inputs, to);
       } else {
-        std::copy_n(from, inputs, to);
+        std::memcpy(to, from, inputs * sizeof(float));
       }
     }
   });
   Multiply(groups, copy, strides, rows, y, y_strides, context);
 }
 
-void PackedLinear::Multiply(const Groups& groups, const float* x, const Strides& x_strides,
+void PackedLinear::Multiply(const Groups& groups, const void* x, const Strides& x_strides,
                             int64_t rows, float* y, const Strides& y_strides,
                             KernelContext& context) const {
-  const int64_t panels = this->panels(), steps = this->steps();
-  const int64_t group_elements = panels * steps * kPanel;  // 32-bit ones
-  const auto* weights = reinterpret_cast<const float*>(packed_.data());
-  const float* bias = weights + shape_.groups * group_elements;
-  const auto multiply = MultiplyFunction(format_);
-  const bool prefetch =
-      groups.count * group_elements * static_cast<int64_t>(sizeof(float)) >= kPrefetchBytes;
+  const Kernel kernel = HWY_DYNAMIC_DISPATCH(KernelFor)(format_);
+  const int64_t panels = this->panels(), panel_bytes = this->panel_bytes();
+  const auto* const bias =
+      reinterpret_cast<const float*>(packed_.data() + shape_.groups * panels * panel_bytes);
+  const bool prefetch = groups.count * panels * panel_bytes >= kPrefetchBytes;
   const int64_t wanted =
       context.pool.TaskCount(rows * groups.count * panels * kPanel * shape_.inputs);
   const Cut cut(wanted, groups.count, panels, rows);
@@ -395,16 +585,17 @@ void PackedLinear::Multiply(const Groups& groups, const float* x, const Strides&
     const int64_t panel = cut.first_panel(task);
     const int64_t packed_panel = (groups.first + group) * panels + panel;
     const int64_t outputs = std::min(shape_.outputs, cut.panel_end(task) * kPanel) - panel * kPanel;
-    multiply({.x = x + row * x_strides.row + group * x_strides.group,
-              .weights = weights + packed_panel * steps * kPanel,
-              .bias = bias + packed_panel * kPanel,
-              .y = y + row * y_strides.row + group * y_strides.group + panel * kPanel,
-              .x_stride = x_strides.row,
-              .y_stride = y_strides.row,
-              .rows = cut.row_end(task) - row,
-              .steps = steps,
-              .outputs = outputs,
-              .prefetch = prefetch});
+    kernel.multiply(
+        {.x = static_cast<const uint32_t*>(x) + row * x_strides.row + group * x_strides.group,
+         .weights = packed_.data() + packed_panel * panel_bytes,
+         .bias = bias + packed_panel * kPanel,
+         .y = y + row * y_strides.row + group * y_strides.group + panel * kPanel,
+         .x_stride = x_strides.row,
+         .y_stride = y_strides.row,
+         .rows = cut.row_end(task) - row,
+         .units = units(),
+         .outputs = outputs,
+         .prefetch = prefetch});
   };
   const int64_t tasks = groups.count * cut.panel_parts * cut.row_parts;
   if (wanted == 1) {
@@ -416,17 +607,14 @@ void PackedLinear::Multiply(const Groups& groups, const float* x, const Strides&
 
 void PackedLinear::CopyWeights(const int64_t* outputs, int64_t rows, float* y,
                                KernelContext& context) const {
-  VisitElements(format_, packed_.data(), [&]<typename Element>(const Element* packed) {
-    constexpr int64_t kPair = sizeof(float) / sizeof(Element);
-    const int64_t inputs = shape_.inputs, panel_elements = steps() * kPanel * kPair;
-    context.pool.ForEach(rows, rows * inputs * kCopyWork, [&](int64_t row) {
-      const int64_t panel = outputs[row] / kPanel, column = outputs[row] % kPanel;
-      const Element* from = packed + panel * panel_elements + column * kPair;
-      float* to = y + row * inputs;
-      for (int64_t k = 0; k < inputs; ++k) {
-        to[k] = ToFloat(from[k / kPair * kPanel * kPair + k % kPair]);
-      }
-    });
+  const PackedFormat packed = Packed(format_);
+  const int64_t inputs = shape_.inputs;
+  context.pool.ForEach(rows, rows * inputs * kCopyWork, [&](int64_t row) {
+    const std::byte* unit = packed_.data() + outputs[row] / kPanel * panel_bytes();
+    for (int64_t k = 0; k < inputs; k += packed.inputs, unit += packed.panel_bytes()) {
+      const auto count = static_cast<size_t>(std::min(packed.inputs, inputs - k));
+      UnpackUnit(format_, unit, outputs[row] % kPanel, {y + row * inputs + k, count});
+    }
   });
 }
 

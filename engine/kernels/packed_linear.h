@@ -16,7 +16,8 @@ namespace triptych {
 // Every output is one sum over its inputs in a fixed order, whatever the number of rows and of
 // threads: on one machine a row's result is the same bits in every batch. Sums are float32.
 // Under bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are
-// exact.
+// exact. Under int8 and int4 weights, each group of 32 inputs of a row is rounded to 16 bits, the
+// largest of which is 32767 steps; sums within such a group are exact.
 //
 // Holds a copy of the weights. Immutable: safe to use from several threads.
 class PackedLinear {
@@ -30,9 +31,11 @@ class PackedLinear {
 
   // A layer without outputs; not to be applied.
   PackedLinear() = default;
-  //   weight: [groups, outputs, inputs] of this format
+  // Rounds to the format what is stored.
+  //   weight: [groups, outputs, inputs], finite
   //   bias: [groups, outputs], or null
-  PackedLinear(const Shape& shape, WeightFormat format, const void* weight, const float* bias);
+  PackedLinear(const Shape& shape, WeightFormat format, TensorFormat stored, const void* weight,
+               const float* bias);
 
   const Shape& shape() const { return shape_; }
   WeightFormat format() const { return format_; }
@@ -67,23 +70,21 @@ class PackedLinear {
     int64_t count;
   };
 
-  template <typename Element>
-  void Pack(const Element* weight, const float* bias);
   // Applies these groups; x and y are those of the first one.
   void ApplyGroups(const Groups& groups, const float* x, const Strides& x_strides, int64_t rows,
                    float* y, const Strides& y_strides, KernelContext& context) const;
-  // Multiplies inputs as the kernels read them.
-  //   x: [rows, groups, steps]
-  void Multiply(const Groups& groups, const float* x, const Strides& x_strides, int64_t rows,
+  // Multiplies inputs as the kernels read them, in 32-bit words.
+  //   x: [rows, groups, units of words]
+  void Multiply(const Groups& groups, const void* x, const Strides& x_strides, int64_t rows,
                 float* y, const Strides& y_strides, KernelContext& context) const;
 
   int64_t panels() const;  // of a group
-  int64_t steps() const;   // 32-bit elements of a group's inputs
+  int64_t units() const;   // of a panel
+  int64_t panel_bytes() const;
 
   Shape shape_;
   WeightFormat format_ = WeightFormat::kFloat32;
-  // Panels of 32 outputs, each [inputs, 32] or, in bfloat16, [inputs / 2, 32, 2]; past the last
-  // output, and past an odd last input of bfloat16, zeros. Then the bias, [panels, 32].
+  // [groups][panels][units] of packed_format.h, then the bias [groups][panels, 32].
   LargePages packed_;
 };
 

@@ -51,7 +51,7 @@ HWY_EXPORT(CopyOrAddBFloat16);
 auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(CopyOrAddFloat); }
 auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(CopyOrAddBFloat16); }
 
-void CopyOrAddRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+void CopyOrAddRows(TensorFormat format, const void* table, const int64_t* indices, int64_t rows,
                    int64_t width, bool add, float* y, KernelContext& context) {
   VisitElements(format, table, [&](const auto* elements) {
     const auto copy_or_add = Dispatch(elements);
@@ -63,12 +63,12 @@ void CopyOrAddRows(WeightFormat format, const void* table, const int64_t* indice
 
 }  // namespace
 
-void CopyRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+void CopyRows(TensorFormat format, const void* table, const int64_t* indices, int64_t rows,
               int64_t width, float* y, KernelContext& context) {
   CopyOrAddRows(format, table, indices, rows, width, /*add=*/false, y, context);
 }
 
-void AddRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+void AddRows(TensorFormat format, const void* table, const int64_t* indices, int64_t rows,
              int64_t width, float* y, KernelContext& context) {
   CopyOrAddRows(format, table, indices, rows, width, /*add=*/true, y, context);
 }

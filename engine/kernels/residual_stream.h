@@ -11,12 +11,12 @@ namespace triptych {
 
 // Row i of y becomes row indices[i] of the table.
 //   table: [..., width] of this format   indices: [rows]   y: [rows, width]
-void CopyRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+void CopyRows(TensorFormat format, const void* table, const int64_t* indices, int64_t rows,
               int64_t width, float* y, KernelContext& context);
 
 // Adds row indices[i] of the table to row i of y.
 //   table: [..., width] of this format   indices: [rows]   y: [rows, width]
-void AddRows(WeightFormat format, const void* table, const int64_t* indices, int64_t rows,
+void AddRows(TensorFormat format, const void* table, const int64_t* indices, int64_t rows,
              int64_t width, float* y, KernelContext& context);
 
 // y += x, both [count].

@@ -76,7 +76,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool attention_bias = false;  // q, k, v and o; under MLA q and o
   bool tie_word_embeddings = false;
-  WeightFormat torch_dtype = WeightFormat::kFloat32;  // float32, bfloat16
+  TensorFormat torch_dtype = TensorFormat::kFloat32;  // float32, bfloat16
   // What it was made from, as far as that is known: the texts that it, its teachers and the choice
   // of its ranks saw. No two of the same file.
   std::vector<TrainingText> training_texts;

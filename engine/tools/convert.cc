@@ -306,7 +306,7 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
-  Checkpoint from = LoadCheckpoint(options.from, WeightFormat::kFloat32);
+  Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
   const Conversion conversion{.attention = options.attention,
                               .groups = options.groups.value_or(0),
                               .rank = options.rank.value_or(0),

@@ -29,7 +29,7 @@ struct ConvertOptions {
   // Fraction of the text's end: losses are reported on it, and nothing is chosen by it. Absent:
   // what Corpus says for the source.
   std::optional<double> held_out = {};
-  std::optional<WeightFormat> dtype;  // to store; the source's if absent
+  std::optional<TensorFormat> dtype;  // to store; the source's if absent
   std::string command = {};           // that was typed, for the card
 };
 

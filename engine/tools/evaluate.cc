@@ -1,16 +1,24 @@
 #include "engine/tools/evaluate.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <cstdio>
 #include <iterator>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/backend/cpu/pack_weights.h"
+#include "engine/base/ceil_div.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
+#include "engine/kv_cache/geometry.h"
 
 namespace triptych {
 
@@ -44,6 +52,39 @@ at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) 
 
 namespace {
 
+// The held-out loss of a model as the server computes it, prompts of the full context.
+double ServedLoss(Checkpoint checkpoint, WeightFormat weights, CacheFormat cache,
+                  const Corpus& corpus) {
+  const ModelConfig config = checkpoint.config;
+  const int64_t context = config.max_position_embeddings;
+  BackendOptions options{.cache_format = cache};
+  const int64_t blocks = CeilDiv(context, options.block_positions);
+  options.kv_cache_bytes =
+      blocks * MakeCacheGeometry(config, cache, options.block_positions).BlockBytes();
+  CpuModel model(config, PackWeights(config, std::move(checkpoint.weights), weights, {}), options,
+                 std::make_shared<KernelContext>(at::get_num_threads()));
+  std::vector<int32_t> table(blocks);
+  std::iota(table.begin(), table.end(), 0);
+  double loss = 0;
+  int64_t tokens = 0;
+  for (const Window& window : corpus.HeldOutWindows(/*batch=*/1, context)) {
+    const int64_t count = window.targets.numel();
+    const auto* const ids = window.inputs.data_ptr<int64_t>();
+    StepInput step{
+        .ids = {ids, ids + count},
+        .sequences = {{.blocks = table.data(), .start = 0, .count = count, .prompt = count}},
+        .logit_rows = std::vector<int64_t>(count)};
+    std::iota(step.logit_rows.begin(), step.logit_rows.end(), 0);
+    const std::span<const float> logits = model.Step(step);
+    const at::Tensor rows =
+        at::from_blob(const_cast<float*>(logits.data()), {count, config.vocab_size}, at::kFloat);
+    loss += at::cross_entropy_loss(rows, window.targets.flatten(), {}, at::Reduction::Sum)
+                .item<double>();
+    tokens += count;
+  }
+  return loss / static_cast<double>(tokens);
+}
+
 // What the measured tokens are to the model.
 std::string PartText(const ModelConfig& config, const Corpus& corpus) {
   const std::string count = std::to_string(corpus.held_out_tokens());
@@ -59,19 +100,17 @@ std::string PartText(const ModelConfig& config, const Corpus& corpus) {
 }  // namespace
 
 void Evaluate(const EvaluateOptions& options) {
-  const Checkpoint checkpoint = LoadCheckpoint(options.model, options.dtype);
+  const TensorFormat stored = ReadModelConfig(options.model / kConfigFile).torch_dtype;
+  Checkpoint checkpoint = LoadCheckpoint(options.model, TensorsFor(options.dtype, stored));
+  const ModelConfig config = checkpoint.config;
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
-  CheckVocabulary(*tokenizer, checkpoint.config, options.model.string());
-  const Corpus corpus(options.text, *tokenizer, options.held_out, checkpoint.config,
-                      options.model.string());
+  CheckVocabulary(*tokenizer, config, options.model.string());
+  const Corpus corpus(options.text, *tokenizer, options.held_out, config, options.model.string());
   corpus.RequireHeldOut();
-  const Decoder decoder(checkpoint.config, checkpoint.weights, DefaultComputeType(options.dtype),
-                        options.cache);
-  const double loss = HeldOutLoss(decoder, corpus);
+  const double loss = ServedLoss(std::move(checkpoint), options.dtype, options.cache, corpus);
   std::printf("%s: %.4f nats per token (%.3f bits) over %s, computed in %s with a cache in %s\n",
-              options.model.c_str(), loss, loss / std::log(2.0),
-              PartText(checkpoint.config, corpus).c_str(), std::string(Name(options.dtype)).c_str(),
-              std::string(Name(options.cache)).c_str());
+              options.model.c_str(), loss, loss / std::log(2.0), PartText(config, corpus).c_str(),
+              std::string(Name(options.dtype)).c_str(), std::string(Name(options.cache)).c_str());
 }
 
 }  // namespace triptych

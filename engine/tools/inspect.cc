@@ -10,7 +10,7 @@
 namespace triptych {
 
 void Inspect(const std::filesystem::path& model, bool list_tensors) {
-  const Checkpoint checkpoint = LoadCheckpoint(model, WeightFormat::kFloat32);
+  const Checkpoint checkpoint = LoadCheckpoint(model, TensorFormat::kFloat32);
   const ModelConfig& config = checkpoint.config;
   const int64_t elements = ElementsPerPosition(config);
   std::string rows;

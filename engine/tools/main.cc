@@ -221,7 +221,7 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       command->add_option("--calibrate", convert.calibrate, "text to take inputs from, and losses")
           ->check(CLI::ExistingFile);
   AddHeldOut(*command, convert.held_out)->needs(calibrate);
-  AddChoice(*command, "--dtype", convert.dtype, Names<WeightFormat>(), "to store [the source's]");
+  AddChoice(*command, "--dtype", convert.dtype, Names<TensorFormat>(), "to store [the source's]");
   command->callback([&] {
     action = [&] {
       ConvertModel(convert);

@@ -107,7 +107,7 @@ Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t
          .warmup_steps = steps / 10,
          .seed = seed,
          .save_every = steps});  // the last weights, and not the best on what is reported
-  return LoadCheckpoint(work.path() / "healed", WeightFormat::kFloat32);
+  return LoadCheckpoint(work.path() / "healed", TensorFormat::kFloat32);
 }
 
 std::string Text(double loss) {
@@ -278,7 +278,7 @@ void Measure(const Point& point, const SweepOptions& options, const std::string&
 }  // namespace
 
 void Sweep(const SweepOptions& options) {
-  const Checkpoint from = LoadCheckpoint(options.model, WeightFormat::kFloat32);
+  const Checkpoint from = LoadCheckpoint(options.model, TensorFormat::kFloat32);
   if (from.config.attention != AttentionKind::kMha) {
     throw LoadError(options.model.string() + ": attention is \"" +
                     std::string(Name(from.config.attention)) + "\"; a sweep starts from \"mha\"");

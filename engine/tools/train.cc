@@ -65,7 +65,7 @@ std::vector<Parameter> InitialParameters(const ModelConfig& config, const Checkp
 std::optional<Teacher> LoadTeacher(const TrainOptions& options, const ModelConfig& student,
                                    const Corpus& corpus, ComputeType compute) {
   if (options.teacher.empty()) return std::nullopt;
-  const Checkpoint teacher = LoadCheckpoint(options.teacher, WeightFormat::kFloat32);
+  const Checkpoint teacher = LoadCheckpoint(options.teacher, TensorFormat::kFloat32);
   const auto refuse = [&](const std::string& what) {
     throw LoadError(options.teacher.string() + ": " + what);
   };
@@ -207,7 +207,7 @@ void Train(const TrainOptions& options) {
                              "without one");
   }
   std::optional<Checkpoint> from;
-  if (!options.from.empty()) from = LoadCheckpoint(options.from, WeightFormat::kFloat32);
+  if (!options.from.empty()) from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
   ModelConfig config = from ? from->config : ReadModelConfig(options.config);
   // What is trained is in the engine's own order, whatever order the file would load from.
   config.head_grouping = HeadGrouping::kModular;

@@ -227,7 +227,7 @@ bool VerifyGqaToMla(const VerifyGqaToMlaOptions& options) {
   if (options.model.empty()) {
     w = Normal({options.rows, options.columns});
   } else {
-    const Checkpoint checkpoint = LoadCheckpoint(options.model, WeightFormat::kFloat32);
+    const Checkpoint checkpoint = LoadCheckpoint(options.model, TensorFormat::kFloat32);
     const ModelConfig& config = checkpoint.config;
     if (config.attention == AttentionKind::kMla) {
       throw LoadError(
@@ -366,8 +366,8 @@ bool VerifyNotGqa(const VerifyNotGqaOptions& o) {
 
 bool VerifyModel(const VerifyModelOptions& options) {
   const at::NoGradGuard no_grad;
-  const Checkpoint a = LoadCheckpoint(options.a, WeightFormat::kFloat32);
-  const Checkpoint b = LoadCheckpoint(options.b, WeightFormat::kFloat32);
+  const Checkpoint a = LoadCheckpoint(options.a, TensorFormat::kFloat32);
+  const Checkpoint b = LoadCheckpoint(options.b, TensorFormat::kFloat32);
   if (a.config.vocab_size != b.config.vocab_size) {
     throw LoadError(options.b.string() + ": vocab_size is " + std::to_string(b.config.vocab_size) +
                     "; " + options.a.string() + " has " + std::to_string(a.config.vocab_size));

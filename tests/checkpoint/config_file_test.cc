@@ -87,7 +87,7 @@ TEST(ModelConfigTest, FillsInDefaults) {
   EXPECT_FALSE(config.norm_bias || config.mlp_bias || config.attention_bias ||
                config.tie_word_embeddings || config.kv_a_layernorm);
   EXPECT_THAT(config.kv_lora_rank, IsEmpty());
-  EXPECT_EQ(config.torch_dtype, WeightFormat::kBFloat16);
+  EXPECT_EQ(config.torch_dtype, TensorFormat::kBFloat16);
 }
 
 TEST(ModelConfigTest, TakesOneRankOrOnePerLayer) {
@@ -106,10 +106,12 @@ TEST(ModelConfigTest, NamesAreThoseOfTheFile) {
   EXPECT_EQ(Name(AttentionKind::kMha), "mha");
   EXPECT_EQ(Name(AttentionKind::kGqa), "gqa");
   EXPECT_EQ(Name(AttentionKind::kMla), "mla");
+  EXPECT_EQ(Name(TensorFormat::kFloat32), "float32");
+  EXPECT_EQ(Name(TensorFormat::kBFloat16), "bfloat16");
   EXPECT_EQ(Name(WeightFormat::kFloat32), "float32");
   EXPECT_EQ(Name(WeightFormat::kBFloat16), "bfloat16");
-  EXPECT_EQ(WeightBytes(WeightFormat::kFloat32, 1), 4);
-  EXPECT_EQ(WeightBytes(WeightFormat::kBFloat16, 1), 2);
+  EXPECT_EQ(Name(WeightFormat::kInt8), "int8");
+  EXPECT_EQ(Name(WeightFormat::kInt4), "int4");
 }
 
 TEST(ModelConfigTest, WritesWhatItReadsBack) {

@@ -392,7 +392,7 @@ TEST(Conversion, EachLayerHasTheRankItIsGiven) {
     // It is a model like any other: its file says what it is.
     const TempDir directory;
     SaveCheckpoint(directory.path(), mla.config, mla.weights);
-    EXPECT_EQ(ToJson(LoadCheckpoint(directory.path(), WeightFormat::kFloat32).config),
+    EXPECT_EQ(ToJson(LoadCheckpoint(directory.path(), TensorFormat::kFloat32).config),
               ToJson(mla.config));
   }
 }

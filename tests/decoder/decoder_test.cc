@@ -469,7 +469,7 @@ TEST(DecoderImport, FileLayoutsAreComputedAsTheyMean) {
     const Weights weights = Cast(RandomWeights(config, 18), at::kFloat);
     const TempDir directory;
     SaveCheckpoint(directory.path(), config, weights);
-    const Checkpoint loaded = LoadCheckpoint(directory.path(), WeightFormat::kFloat32);
+    const Checkpoint loaded = LoadCheckpoint(directory.path(), TensorFormat::kFloat32);
     EXPECT_EQ(loaded.config.head_grouping, HeadGrouping::kModular);
     EXPECT_TRUE(loaded.config.rope_interleave);
 
@@ -607,7 +607,7 @@ TEST(DecoderImport, Stories260KDecodesAsPublished) {
   const auto [config, weights] = ReadLlama2c(data / "stories260K.bin");
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, weights);
-  const Checkpoint loaded = LoadCheckpoint(directory.path(), WeightFormat::kFloat32);
+  const Checkpoint loaded = LoadCheckpoint(directory.path(), TensorFormat::kFloat32);
 
   constexpr int64_t kBegin = 1;
   StepRunner runner({.config = loaded.config, .weights = loaded.weights}, 1);

@@ -31,7 +31,7 @@ using ::testing::UnorderedElementsAre;
 constexpr char kQuery[] = "model.layers.1.self_attn.q_proj.weight";
 
 std::string Refusal(const std::filesystem::path& directory,
-                    WeightFormat dtype = WeightFormat::kFloat32) {
+                    TensorFormat dtype = TensorFormat::kFloat32) {
   try {
     LoadCheckpoint(directory, dtype);
   } catch (const LoadError& e) {
@@ -71,7 +71,7 @@ class CheckpointTest : public testing::Test {
 
 TEST(Checkpoint, SaveAndLoadGiveTheSameModel) {
   for (NamedConfig named : EveryOption()) {
-    for (const WeightFormat dtype : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+    for (const TensorFormat dtype : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {
       SCOPED_TRACE(named.name);
       named.config.torch_dtype = dtype;
       const Weights weights = Cast(RandomWeights(named.config, 2), ToScalarType(dtype));
@@ -89,7 +89,7 @@ TEST(Checkpoint, SaveAndLoadGiveTheSameModel) {
 }
 
 TEST_F(CheckpointTest, LoadsInTheDtypeThatIsAskedFor) {
-  const Checkpoint loaded = LoadCheckpoint(directory_.path(), WeightFormat::kBFloat16);
+  const Checkpoint loaded = LoadCheckpoint(directory_.path(), TensorFormat::kBFloat16);
   for (const auto& [name, tensor] : weights_) {
     EXPECT_TRUE(at::equal(loaded.weights.at(name), tensor.to(at::kBFloat16))) << name;
   }
@@ -98,7 +98,7 @@ TEST_F(CheckpointTest, LoadsInTheDtypeThatIsAskedFor) {
 TEST_F(CheckpointTest, ReadsHalfPrecision) {
   weights_[kQuery] = weights_[kQuery].to(at::kHalf);
   WriteTensors(weights_file(), weights_);
-  const Checkpoint loaded = LoadCheckpoint(directory_.path(), WeightFormat::kFloat32);
+  const Checkpoint loaded = LoadCheckpoint(directory_.path(), TensorFormat::kFloat32);
   EXPECT_TRUE(at::equal(loaded.weights.at(kQuery), weights_[kQuery].to(at::kFloat)));
 }
 
@@ -106,7 +106,7 @@ TEST_F(CheckpointTest, SavingAgainReplacesBothFiles) {
   const Weights other = Cast(RandomWeights(config_, 3), at::kFloat);
   SaveCheckpoint(directory_.path(), config_, other);
   EXPECT_TRUE(
-      at::equal(LoadCheckpoint(directory_.path(), WeightFormat::kFloat32).weights.at(kQuery),
+      at::equal(LoadCheckpoint(directory_.path(), TensorFormat::kFloat32).weights.at(kQuery),
                 other.at(kQuery)));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 2);
 }
@@ -126,7 +126,7 @@ TEST_F(CheckpointTest, TheCardIsKeptBesideTheModel) {
     EXPECT_THAT(Names(directory),
                 UnorderedElementsAre("config.json", "model.safetensors", "README.md"));
     EXPECT_EQ(ReadFile(directory / "README.md"), "# A card\n");
-    LoadCheckpoint(directory, WeightFormat::kFloat32);
+    LoadCheckpoint(directory, TensorFormat::kFloat32);
     SaveCheckpoint(directory, config_, weights_, "# Another\n");
     EXPECT_EQ(ReadFile(directory / "README.md"), "# Another\n");
   }
@@ -183,14 +183,14 @@ TEST(Checkpoint, IsWrittenInsideADirectoryThatIsThere) {
   SaveCheckpoint(link, config, weights, "card");
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_THAT(Names(empty), UnorderedElementsAre("config.json", "model.safetensors", "README.md"));
-  LoadCheckpoint(empty, WeightFormat::kFloat32);
+  LoadCheckpoint(empty, TensorFormat::kFloat32);
 
   const std::filesystem::path here = std::filesystem::current_path();
   std::filesystem::create_directory(directory.path() / "dot");
   std::filesystem::current_path(directory.path() / "dot");
   SaveCheckpoint(".", config, weights);
   std::filesystem::current_path(here);
-  LoadCheckpoint(directory.path() / "dot", WeightFormat::kFloat32);
+  LoadCheckpoint(directory.path() / "dot", TensorFormat::kFloat32);
   EXPECT_THAT(Names(directory.path()), UnorderedElementsAre("empty", "link", "dot"));
 }
 
@@ -229,7 +229,7 @@ TEST_F(CheckpointTest, WeightsThatAreNotFiniteAreNamed) {
       broken[kQuery] = broken[kQuery].to(stored).clone();
       broken[kQuery][-1][-1] = number;
       WriteTensors(weights_file(), broken);
-      for (const WeightFormat format : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+      for (const TensorFormat format : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {
         EXPECT_EQ(Refusal(directory_.path(), format),
                   weights_file().string() + ": tensor " + kQuery +
                       " holds numbers that are not finite in " + std::string(Name(format)) +
@@ -239,8 +239,8 @@ TEST_F(CheckpointTest, WeightsThatAreNotFiniteAreNamed) {
   }
   weights_[kQuery][0][0] = largest;  // rounds to infinity
   WriteTensors(weights_file(), weights_);
-  EXPECT_EQ(Refusal(directory_.path(), WeightFormat::kFloat32), "accepted");
-  EXPECT_THAT(Refusal(directory_.path(), WeightFormat::kBFloat16),
+  EXPECT_EQ(Refusal(directory_.path(), TensorFormat::kFloat32), "accepted");
+  EXPECT_THAT(Refusal(directory_.path(), TensorFormat::kBFloat16),
               AllOf(HasSubstr(kQuery), HasSubstr("not finite in bfloat16")));
 }
 
@@ -375,7 +375,7 @@ TEST_F(CheckpointTest, RandomDamageNeverCrashes) {
   int accepted = 0, refused = 0;
   const auto load = [&] {
     try {
-      const Checkpoint loaded = LoadCheckpoint(directory_.path(), WeightFormat::kFloat32);
+      const Checkpoint loaded = LoadCheckpoint(directory_.path(), TensorFormat::kFloat32);
       for (const TensorSpec& spec : ExpectedTensors(loaded.config)) {
         ASSERT_EQ(loaded.weights.at(spec.name).sizes(), spec.shape);
       }

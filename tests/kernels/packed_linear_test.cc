@@ -2,14 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
-#include <type_traits>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/kernels/elements.h"
+#include "engine/kernels/packed_format.h"
 #include "tests/support/instruction_sets.h"
 
 namespace triptych {
@@ -21,31 +26,58 @@ struct Case {
   bool bias = false;
 };
 
-template <typename Element>
-constexpr WeightFormat kFormat =
-    std::is_same_v<Element, float> ? WeightFormat::kFloat32 : WeightFormat::kBFloat16;
+bool IsInteger(WeightFormat format) {
+  return format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
+}
 
-// A layer and rows of inputs; what lies before and behind them is NaN.
-template <typename Element>
+// Inputs as products of this format take them.
+std::vector<double> Rounded(WeightFormat format, std::span<const float> x) {
+  std::vector<double> rounded(x.begin(), x.end());
+  if (format == WeightFormat::kBFloat16) {
+    for (double& value : rounded) value = ToFloat(ToBFloat16(static_cast<float>(value)));
+  }
+  if (!IsInteger(format)) return rounded;
+  for (size_t begin = 0; begin < x.size(); begin += kQuantizationGroup) {
+    const size_t end = std::min(x.size(), begin + kQuantizationGroup);
+    float most = 0;
+    for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(x[i]));
+    const float scale = most / 32767, steps = 32767 / most;
+    for (size_t i = begin; i < end; ++i) {
+      rounded[i] = most == 0 ? 0 : std::nearbyint(x[i] * steps) * static_cast<double>(scale);
+    }
+  }
+  return rounded;
+}
+
+// A layer and rows of inputs; what lies before and behind the inputs is NaN.
 class Layer {
  public:
   static constexpr int64_t kGuard = 64;
 
-  explicit Layer(const Case& c) : case_(c) {
+  Layer(const Case& c, WeightFormat format) : case_(c), format_(format) {
     std::mt19937_64 generator(1);
     std::normal_distribution<float> normal;
     const auto [groups, outputs, inputs] = c.shape;
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    weight_.assign(groups * outputs * inputs + 2 * kGuard, FromFloat<Element>(nan));
-    x_.assign(c.rows * groups * inputs + 2 * kGuard, nan);
-    for (size_t i = kGuard; i + kGuard < weight_.size(); ++i) {
-      weight_[i] = FromFloat<Element>(normal(generator));
-    }
+    std::vector<float> weight(groups * outputs * inputs);
+    for (float& value : weight) value = normal(generator);
+    x_.assign(c.rows * groups * inputs + 2 * kGuard, std::numeric_limits<float>::quiet_NaN());
     for (size_t i = kGuard; i + kGuard < x_.size(); ++i) x_[i] = normal(generator);
     if (c.bias) bias_.resize(groups * outputs);
     for (float& value : bias_) value = normal(generator);
-    packed_ = PackedLinear(c.shape, kFormat<Element>, weight_.data() + kGuard,
+    packed_ = PackedLinear(c.shape, format, TensorFormat::kFloat32, weight.data(),
                            c.bias ? bias_.data() : nullptr);
+    // What a weight is rounded to does not depend on where it lies.
+    const PackedFormat packed = Packed(format);
+    for (int64_t output = 0; output < groups * outputs; ++output) {
+      const std::span<float> row(&weight[output * inputs], inputs);
+      for (int64_t k = 0; k < inputs; k += packed.inputs) {
+        std::vector<std::byte> unit(packed.panel_bytes());
+        const auto of_unit = row.subspan(k, std::min(packed.inputs, inputs - k));
+        PackUnit(format, of_unit, 0, unit.data());
+        UnpackUnit(format, unit.data(), 0, of_unit);
+      }
+    }
+    weight_ = std::move(weight);
   }
 
   float* x(int64_t row) {
@@ -53,9 +85,7 @@ class Layer {
   }
   const PackedLinear& packed() const { return packed_; }
   // Weight k of an output, all groups' outputs counted.
-  float weight(int64_t output, int64_t k) const {
-    return ToFloat(weight_[kGuard + output * case_.shape.inputs + k]);
-  }
+  float weight(int64_t output, int64_t k) const { return weight_[output * case_.shape.inputs + k]; }
 
   // Rows first to first + rows - 1, in one call.
   std::vector<float> Apply(int64_t first, int64_t rows, KernelContext& context) {
@@ -76,19 +106,21 @@ class Layer {
     ASSERT_EQ(std::ssize(y), case_.rows * groups * outputs);
     for (int64_t row = 0; row < case_.rows; ++row) {
       for (int64_t g = 0; g < groups; ++g) {
+        const std::vector<double> in =
+            Rounded(format_, {x(row) + g * inputs, static_cast<size_t>(inputs)});
         for (int64_t n = 0; n < outputs; ++n) {
           const int64_t output = g * outputs + n;
           double sum = case_.bias ? bias_[output] : 0, size = std::abs(sum);
           for (int64_t k = 0; k < inputs; ++k) {
-            const float value = x(row)[g * inputs + k];
-            const double in = ToFloat(FromFloat<Element>(value));
-            const double product = in * weight(output, k);
+            const double product = in[k] * weight(output, k);
             sum += product;
             size += std::abs(product);
           }
           // Every one of the sum's float32 additions is off by at most 2^-24 of what it yields.
-          const double tolerance = size * static_cast<double>(inputs + 2) * std::exp2(-24);
-          ASSERT_NEAR(y[row * groups * outputs + output], sum, tolerance)
+          // Under integers they are fewer: one of each group, whose sum and its scaling are off
+          // by as much each.
+          const double roundings = static_cast<double>(inputs) + (IsInteger(format_) ? 4 : 2);
+          ASSERT_NEAR(y[row * groups * outputs + output], sum, size * roundings * std::exp2(-24))
               << "row " << row << " group " << g << " output " << n;
         }
       }
@@ -97,13 +129,22 @@ class Layer {
 
  private:
   Case case_;
-  std::vector<Element> weight_;
+  WeightFormat format_;
+  std::vector<float> weight_;  // as packed
   std::vector<float> bias_;
   std::vector<float> x_;
   PackedLinear packed_;
 };
 
-using PackedLinearTest = InstructionSetTest;
+// Every instruction set, forced, with every format.
+class PackedLinearTest : public testing::TestWithParam<
+                             std::tuple<int64_t, std::pair<const std::string, WeightFormat>>> {
+ protected:
+  PackedLinearTest() : set_(std::get<0>(GetParam())), format_(std::get<1>(GetParam()).second) {}
+
+  const UsedInstructionSet set_;
+  const WeightFormat format_;
+};
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
@@ -136,28 +177,23 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-template <typename Element>
-void ExpectDefinition() {
+TEST_P(PackedLinearTest, IsTheDefinition) {
   KernelContext context(3);
   for (const Case& c : Cases()) {
     SCOPED_TRACE(testing::Message() << c.shape.groups << " groups of " << c.shape.outputs << " x "
                                     << c.shape.inputs << ", rows " << c.rows);
-    Layer<Element> layer(c);
+    Layer layer(c, format_);
     layer.ExpectNear(layer.Apply(context));
     if (testing::Test::HasFatalFailure()) return;
   }
 }
 
-TEST_P(PackedLinearTest, Float32IsTheDefinition) { ExpectDefinition<float>(); }
-TEST_P(PackedLinearTest, BFloat16IsTheDefinition) { ExpectDefinition<uint16_t>(); }
-
 // Bit for bit: any rows of a batch alone, on any number of threads.
-template <typename Element>
-void ExpectInvariance() {
+TEST_P(PackedLinearTest, RowsAreTheSameInEveryBatch) {
   for (const PackedLinear::Shape& shape :
        {PackedLinear::Shape{1, 161, 301}, {1, 515, 1024}, {3, 37, 129}}) {
     constexpr int64_t kRows = 101;
-    Layer<Element> layer(Case{shape, kRows, true});
+    Layer layer(Case{shape, kRows, true}, format_);
     KernelContext one(1);
     const std::vector<float> all = layer.Apply(one);
     const int64_t width = shape.groups * shape.outputs;
@@ -173,17 +209,13 @@ void ExpectInvariance() {
   }
 }
 
-TEST_P(PackedLinearTest, Float32RowsAreTheSameInEveryBatch) { ExpectInvariance<float>(); }
-TEST_P(PackedLinearTest, BFloat16RowsAreTheSameInEveryBatch) { ExpectInvariance<uint16_t>(); }
-
 // Parts of something wider: the same bits as alone.
-template <typename Element>
-void ExpectStrides() {
+TEST_P(PackedLinearTest, Strides) {
   KernelContext context(3);
   for (const int64_t rows : {1, 5, 40}) {
     for (const int64_t gap : {3, 1024 - 2 * 20}) {  // the second one: rows are 4 KiB apart
       const PackedLinear::Shape shape{2, 37, 17};
-      Layer<Element> layer(Case{shape, rows, true});
+      Layer layer(Case{shape, rows, true}, format_);
       const std::vector<float> expected = layer.Apply(context);
       const PackedLinear::Strides in{2 * 20 + gap, 20}, out{2 * 41 + 1, 41};
       std::vector<float> x(rows * in.row, std::numeric_limits<float>::quiet_NaN());
@@ -206,16 +238,12 @@ void ExpectStrides() {
   }
 }
 
-TEST_P(PackedLinearTest, Float32Strides) { ExpectStrides<float>(); }
-TEST_P(PackedLinearTest, BFloat16Strides) { ExpectStrides<uint16_t>(); }
-
 // One group's product alone is the same bits as within all of them, whatever the batch.
-template <typename Element>
-void ExpectGroups() {
+TEST_P(PackedLinearTest, GroupsAlone) {
   for (const PackedLinear::Shape& shape :
        {PackedLinear::Shape{1, 70, 33}, {4, 37, 17}, {3, 200, 1024}}) {
     constexpr int64_t kRows = 40;
-    Layer<Element> layer(Case{shape, kRows, true});
+    Layer layer(Case{shape, kRows, true}, format_);
     const auto [groups, outputs, inputs] = shape;
     for (const int threads : {1, 3}) {
       KernelContext context(threads);
@@ -241,11 +269,50 @@ void ExpectGroups() {
   }
 }
 
-TEST_P(PackedLinearTest, Float32GroupsAlone) { ExpectGroups<float>(); }
-TEST_P(PackedLinearTest, BFloat16GroupsAlone) { ExpectGroups<uint16_t>(); }
+// Nor does infinity leave it: with integers, all that an infinite input is part of is NaN.
+TEST_P(PackedLinearTest, NanStaysInItsRow) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7fffffffu),
+        std::bit_cast<float>(0xff800001u), std::numeric_limits<float>::infinity()}) {
+    Layer layer(Case{{1, 50, 40}, 10}, format_);
+    KernelContext context(2);
+    const std::vector<float> clean = layer.Apply(context);
+    layer.x(4)[3] = bad;
+    const std::vector<float> y = layer.Apply(context);
+    for (int64_t i = 0; i < std::ssize(y); ++i) {
+      if (i / 50 == 4) {
+        EXPECT_FALSE(std::isfinite(y[i]));
+      } else {
+        EXPECT_EQ(y[i], clean[i]);
+      }
+    }
+  }
+}
+
+// Zeros, and numbers so small that no step between them is a normal number, are exact or as good
+// as zero.
+TEST_P(PackedLinearTest, SmallInputs) {
+  for (const float small : {0.0f, 1e-44f, 1e-38f, 1e-31f}) {
+    Layer layer(Case{{1, 33, 70}, 3}, format_);
+    KernelContext context(1);
+    std::fill_n(layer.x(1), 70, small);
+    const std::vector<float> y = layer.Apply(context);
+    for (int64_t n = 0; n < 33; ++n) EXPECT_NEAR(y[33 + n], 0, 70 * 4 * small);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, PackedLinearTest,
+                         testing::Combine(testing::ValuesIn(InstructionSets()),
+                                          testing::ValuesIn(Names<WeightFormat>())),
+                         [](const auto& instance) {
+                           return std::string(hwy::TargetName(std::get<0>(instance.param))) + "_" +
+                                  std::get<1>(instance.param).first;
+                         });
+
+using BFloat16InputsTest = InstructionSetTest;
 
 // Inputs are rounded to nearest, ties to even: seen through the identity.
-TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
+TEST_P(BFloat16InputsTest, AreRoundedToNearest) {
   const std::vector<float> inputs = {1.0f,
                                      1.0f + 0x1p-8f,             // a tie, down to even
                                      1.0f + 3 * 0x1p-8f,         // a tie, up to even
@@ -258,7 +325,8 @@ TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
   const auto n = std::ssize(inputs);
   // One group of one input each, so that nothing is multiplied by infinity.
   const std::vector<uint16_t> ones(n, ToBFloat16(1));
-  const PackedLinear identity({n, 1, 1}, WeightFormat::kBFloat16, ones.data(), nullptr);
+  const PackedLinear identity({n, 1, 1}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
+                              ones.data(), nullptr);
   std::vector<float> y(n);
   KernelContext context(1);
   identity.Apply(inputs.data(), 1, y.data(), context);
@@ -266,7 +334,7 @@ TEST_P(PackedLinearTest, BFloat16RoundsInputs) {
 }
 
 // Rows longer than a vector are rounded so too.
-TEST_P(PackedLinearTest, BFloat16RoundsLongRows) {
+TEST_P(BFloat16InputsTest, OfLongRows) {
   constexpr int64_t kInputs = 67;
   std::vector<float> inputs(kInputs);
   for (int64_t i = 0; i < kInputs; ++i) {
@@ -274,73 +342,68 @@ TEST_P(PackedLinearTest, BFloat16RoundsLongRows) {
   }
   std::vector<uint16_t> identity(kInputs * kInputs, ToBFloat16(0));
   for (int64_t i = 0; i < kInputs; ++i) identity[i * kInputs + i] = ToBFloat16(1);
-  const PackedLinear layer({1, kInputs, kInputs}, WeightFormat::kBFloat16, identity.data(),
-                           nullptr);
+  const PackedLinear layer({1, kInputs, kInputs}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
+                           identity.data(), nullptr);
   std::vector<float> y(kInputs);
   KernelContext context(1);
   layer.Apply(inputs.data(), 1, y.data(), context);
   for (int64_t i = 0; i < kInputs; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << i;
 }
 
-TEST_P(PackedLinearTest, NanStaysInItsRow) {
-  for (const float nan : {std::numeric_limits<float>::quiet_NaN(),
-                          std::bit_cast<float>(0x7fffffffu), std::bit_cast<float>(0xff800001u)}) {
-    const auto check = [&](auto layer) {
-      KernelContext context(2);
-      const std::vector<float> clean = layer.Apply(context);
-      layer.x(4)[3] = nan;
-      const std::vector<float> y = layer.Apply(context);
-      for (int64_t i = 0; i < std::ssize(y); ++i) {
-        if (i / 50 == 4) {
-          EXPECT_TRUE(std::isnan(y[i]));
-        } else {
-          EXPECT_EQ(y[i], clean[i]);
-        }
-      }
-    };
-    check(Layer<float>(Case{{1, 50, 40}, 10}));
-    check(Layer<uint16_t>(Case{{1, 50, 40}, 10}));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Targets, PackedLinearTest, testing::ValuesIn(InstructionSets()),
+INSTANTIATE_TEST_SUITE_P(Targets, BFloat16InputsTest, testing::ValuesIn(InstructionSets()),
                          InstructionSetName);
 
-template <typename Element>
-void ExpectWeights() {
-  for (const PackedLinear::Shape& shape :
-       {PackedLinear::Shape{1, 1, 1}, {1, 33, 7}, {1, 64, 16}, {1, 301, 129}}) {
-    const Layer<Element> layer(Case{shape, 0, true});
-    for (const int threads : {1, 3}) {
-      KernelContext context(threads);
-      for (const int64_t rows : {0, 1, 5, 600}) {  // outputs more than once, too
-        std::vector<int64_t> outputs(rows);
-        for (int64_t row = 0; row < rows; ++row) outputs[row] = (row * 97 + 32) % shape.outputs;
-        std::vector<float> y(rows * shape.inputs + 1, 12345.0f);
-        layer.packed().CopyWeights(outputs.data(), rows, y.data(), context);
-        EXPECT_EQ(y.back(), 12345.0f);
-        for (int64_t i = 0; i < rows * shape.inputs; ++i) {
-          ASSERT_EQ(y[i], layer.weight(outputs[i / shape.inputs], i % shape.inputs));
+TEST(PackedLinear, CopiesWeights) {
+  for (const auto& [name, format] : Names<WeightFormat>()) {
+    SCOPED_TRACE(name);
+    for (const PackedLinear::Shape& shape :
+         {PackedLinear::Shape{1, 1, 1}, {1, 33, 7}, {1, 64, 16}, {1, 301, 129}}) {
+      const Layer layer(Case{shape, 0, true}, format);
+      for (const int threads : {1, 3}) {
+        KernelContext context(threads);
+        for (const int64_t rows : {0, 1, 5, 600}) {  // outputs more than once, too
+          std::vector<int64_t> outputs(rows);
+          for (int64_t row = 0; row < rows; ++row) outputs[row] = (row * 97 + 32) % shape.outputs;
+          std::vector<float> y(rows * shape.inputs + 1, 12345.0f);
+          layer.packed().CopyWeights(outputs.data(), rows, y.data(), context);
+          EXPECT_EQ(y.back(), 12345.0f);
+          for (int64_t i = 0; i < rows * shape.inputs; ++i) {
+            ASSERT_EQ(y[i], layer.weight(outputs[i / shape.inputs], i % shape.inputs));
+          }
         }
       }
     }
   }
 }
 
-TEST(PackedLinear, CopiesFloat32Weights) { ExpectWeights<float>(); }
-TEST(PackedLinear, CopiesBFloat16Weights) { ExpectWeights<uint16_t>(); }
+TEST(PackedLinear, RoundsFromEitherTensor) {
+  const std::vector<float> weight = {1, -2, 0.5f, 3, 0, -0.25f};
+  std::vector<uint16_t> narrow(weight.size());
+  std::transform(weight.begin(), weight.end(), narrow.begin(), ToBFloat16);
+  KernelContext context(1);
+  const std::vector<float> x = {1, 2, 3};
+  for (const auto& [name, format] : Names<WeightFormat>()) {
+    std::vector<float> a(2), b(2);
+    PackedLinear({1, 2, 3}, format, TensorFormat::kFloat32, weight.data(), nullptr)
+        .Apply(x.data(), 1, a.data(), context);
+    PackedLinear({1, 2, 3}, format, TensorFormat::kBFloat16, narrow.data(), nullptr)
+        .Apply(x.data(), 1, b.data(), context);
+    EXPECT_EQ(a, b) << name;
+  }
+}
 
 TEST(PackedLinear, KeepsItsShapeAndFormat) {
   const std::vector<uint16_t> weight(6);
-  const PackedLinear layer({1, 2, 3}, WeightFormat::kBFloat16, weight.data(), nullptr);
+  const PackedLinear layer({1, 2, 3}, WeightFormat::kInt8, TensorFormat::kBFloat16, weight.data(),
+                           nullptr);
   EXPECT_EQ(layer.shape().outputs, 2);
   EXPECT_EQ(layer.shape().inputs, 3);
-  EXPECT_EQ(layer.format(), WeightFormat::kBFloat16);
+  EXPECT_EQ(layer.format(), WeightFormat::kInt8);
   EXPECT_EQ(PackedLinear().shape().outputs, 0);
 }
 
 TEST(PackedLinear, NoRowsIsNothing) {
-  Layer<float> layer(Case{{1, 5, 3}, 0});
+  Layer layer(Case{{1, 5, 3}, 0}, WeightFormat::kFloat32);
   KernelContext context(2);
   EXPECT_TRUE(layer.Apply(context).empty());
 }

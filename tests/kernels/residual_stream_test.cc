@@ -27,7 +27,7 @@ using ResidualStreamTest = InstructionSetTest;
 
 // Copies and single additions are exact: the same bits in every batch.
 template <typename Element>
-void CheckRows(WeightFormat format) {
+void CheckRows(TensorFormat format) {
   KernelContext context(3);
   const std::vector<int64_t> indices = {4, 0, 10, 4, 9};
   for (const int64_t width : {1, 3, 8, 15, 16, 17, 70, 20000}) {
@@ -48,8 +48,8 @@ void CheckRows(WeightFormat format) {
   }
 }
 
-TEST_P(ResidualStreamTest, RowsOfAFloat32Table) { CheckRows<float>(WeightFormat::kFloat32); }
-TEST_P(ResidualStreamTest, RowsOfABFloat16Table) { CheckRows<uint16_t>(WeightFormat::kBFloat16); }
+TEST_P(ResidualStreamTest, RowsOfAFloat32Table) { CheckRows<float>(TensorFormat::kFloat32); }
+TEST_P(ResidualStreamTest, RowsOfABFloat16Table) { CheckRows<uint16_t>(TensorFormat::kBFloat16); }
 
 TEST_P(ResidualStreamTest, Add) {
   KernelContext context(3);

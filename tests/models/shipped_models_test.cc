@@ -76,7 +76,7 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
   ASSERT_TRUE(sink->completion);
   EXPECT_EQ(sink->completion->usage.kv_cache.positions, std::ssize(prompt) + kNewTokens - 1);
 
-  Checkpoint checkpoint = LoadCheckpoint(Directory(), WeightFormat::kFloat32);
+  Checkpoint checkpoint = LoadCheckpoint(Directory(), TensorFormat::kFloat32);
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(at::kDouble);
   const Decoder decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat64);
   std::vector<int64_t> ids(prompt.begin(), prompt.end());
@@ -92,7 +92,7 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
 
 // To the last of the four decimals that the card prints, and what threads may change in float32.
 TEST_P(ShippedModelTest, HasTheLossThatItsCardSays) {
-  const Checkpoint model = LoadCheckpoint(Directory(), WeightFormat::kFloat32);
+  const Checkpoint model = LoadCheckpoint(Directory(), TensorFormat::kFloat32);
   ASSERT_EQ(model.config.training_texts.size(), 1u);
   const std::filesystem::path text = SharedData() / "tinyshakespeare.txt";
   if (!std::filesystem::exists(text)) GTEST_SKIP() << "there is no " << text.string();

@@ -433,9 +433,9 @@ TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {
 
 TEST_F(ServerProcessTest, ConvertingLosesNothingToTheDtypeThatIsServed) {
   // Converted in float32 and then stored in bfloat16.
-  Checkpoint converted = Convert(LoadCheckpoint(directory_.path() / "mha", WeightFormat::kFloat32),
+  Checkpoint converted = Convert(LoadCheckpoint(directory_.path() / "mha", TensorFormat::kFloat32),
                                  {.attention = AttentionKind::kGqa, .groups = 1}, /*source=*/"mha");
-  converted.config.torch_dtype = WeightFormat::kBFloat16;
+  converted.config.torch_dtype = TensorFormat::kBFloat16;
   SaveCheckpoint(directory_.path() / "stored", converted.config, converted.weights);
 
   Args arguments = Models({"stored"}, {"--dtype", "bfloat16"});

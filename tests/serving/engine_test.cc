@@ -847,7 +847,7 @@ TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
 
 TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   ModelConfig config = SmallModel(AttentionKind::kMla);
-  config.torch_dtype = WeightFormat::kBFloat16;
+  config.torch_dtype = TensorFormat::kBFloat16;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
   HostOptions options{.name = "small", .directory = directory.path()};

@@ -29,17 +29,25 @@ inline std::string InstructionSetName(const testing::TestParamInfo<int64_t>& inf
   return hwy::TargetName(info.param);
 }
 
-// Its parameter is one of InstructionSets(): kernels use that one while the test runs.
-class InstructionSetTest : public testing::TestWithParam<int64_t> {
- protected:
-  InstructionSetTest() { Use(GetParam()); }
-  ~InstructionSetTest() override { Use(0); }
+// Kernels use one of InstructionSets() while it lives.
+class UsedInstructionSet {
+ public:
+  explicit UsedInstructionSet(int64_t target) { Use(target); }
+  ~UsedInstructionSet() { Use(0); }
+  UsedInstructionSet(const UsedInstructionSet&) = delete;
+  UsedInstructionSet& operator=(const UsedInstructionSet&) = delete;
 
  private:
   static void Use(int64_t targets) {
     hwy::SetSupportedTargetsForTest(targets);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
+};
+
+// Its parameter is one of InstructionSets(): kernels use that one while the test runs.
+class InstructionSetTest : public testing::TestWithParam<int64_t> {
+ private:
+  const UsedInstructionSet set_{GetParam()};
 };
 
 }  // namespace triptych

@@ -111,10 +111,10 @@ class ConvertTest : public testing::Test {
   Checkpoint Converted(const ConvertOptions& options) const {
     std::filesystem::remove_all(options.to);
     ConvertModel(options);
-    return LoadCheckpoint(options.to, WeightFormat::kFloat32);
+    return LoadCheckpoint(options.to, TensorFormat::kFloat32);
   }
   static Checkpoint Loaded(const std::filesystem::path& directory) {
-    return LoadCheckpoint(directory, WeightFormat::kFloat32);
+    return LoadCheckpoint(directory, TensorFormat::kFloat32);
   }
   static Decoder MakeDecoder(const Checkpoint& checkpoint) {
     return Decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat32);
@@ -334,7 +334,7 @@ TEST_F(ConvertTest, RotatedKeysArePooled) {
 
 // The losses are those of the model that is stored, rounded as it is.
 TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
-  for (const WeightFormat dtype : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+  for (const TensorFormat dtype : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {
     ConvertOptions options = Calibrated();
     options.rank = 3;
     options.dtype = dtype;
@@ -363,14 +363,14 @@ TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
 
 TEST_F(ConvertTest, StoresInTheSourcesDtypeUnlessAskedForAnother) {
   Checkpoint half = Source(AttentionKind::kMha);
-  half.config.torch_dtype = WeightFormat::kBFloat16;
+  half.config.torch_dtype = TensorFormat::kBFloat16;
   SaveCheckpoint(dir_.path() / "half", half.config, half.weights);
   ConvertOptions options = ToMla();
   options.from = dir_.path() / "half";
-  EXPECT_EQ(Converted(options).config.torch_dtype, WeightFormat::kBFloat16);
+  EXPECT_EQ(Converted(options).config.torch_dtype, TensorFormat::kBFloat16);
   EXPECT_THAT(Card(), HasSubstr("96 to 48 elements (192 to 96 bytes in bfloat16)"));
-  options.dtype = WeightFormat::kFloat32;
-  EXPECT_EQ(Converted(options).config.torch_dtype, WeightFormat::kFloat32);
+  options.dtype = TensorFormat::kFloat32;
+  EXPECT_EQ(Converted(options).config.torch_dtype, TensorFormat::kFloat32);
 }
 
 TEST_F(ConvertTest, TheNameOfADirectoryMayEndInASlash) {
@@ -400,7 +400,7 @@ TEST_F(ConvertTest, OneRankInEveryLayer) {
 
 TEST_F(ConvertTest, BytesPerPositionAreNotExceededAndGoWhereTheyCount) {
   for (const bool calibrated : {false, true}) {
-    for (const WeightFormat dtype : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+    for (const TensorFormat dtype : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {
       for (const int64_t bytes : {8, 67, 100, 1000}) {
         ConvertOptions options = calibrated ? Calibrated() : ToMla();
         options.bytes_per_position = bytes;
@@ -450,7 +450,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
 // What rounding to bfloat16 does to the loss, up or down, counts as well.
 TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
   ConvertOptions options = Calibrated();
-  options.dtype = WeightFormat::kBFloat16;
+  options.dtype = TensorFormat::kBFloat16;
   const double full = ChoosingLoss(Converted(options)) - ChoosingLoss(Loaded(options.from));
   std::filesystem::remove_all(options.to);
   options.max_loss_increase = full - 10 * kLossRounding;

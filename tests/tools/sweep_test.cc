@@ -34,10 +34,10 @@ class SweepTest : public testing::Test {
     Checkpoint model{.config = SmallModel(kind), .weights = {}};
     model.config.position_embedding = PositionEmbedding::kLearned;
     model.config.max_position_embeddings = 32;
-    model.config.torch_dtype = WeightFormat::kBFloat16;
+    model.config.torch_dtype = TensorFormat::kBFloat16;
     model.weights = RandomWeights(model.config, 5);
     SaveCheckpoint(options_.model, model.config, model.weights);
-    return LoadCheckpoint(options_.model, WeightFormat::kFloat32);
+    return LoadCheckpoint(options_.model, TensorFormat::kFloat32);
   }
 
   // The cells of each row, by cache, attention, method, groups or rank, and seed.

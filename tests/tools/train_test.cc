@@ -98,7 +98,7 @@ class TrainTest : public testing::Test {
 TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
   const TrainOptions options = Options("out");
   Train(options);
-  const Checkpoint checkpoint = LoadCheckpoint(options.output, WeightFormat::kFloat32);
+  const Checkpoint checkpoint = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   const Decoder decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat32);
   // An untrained model's loss is log(258) = 5.55; the letters' frequencies alone give about 2.6.
   EXPECT_LT(HeldOutLoss(decoder, Corpus(text_, *TestTokenizer(), 0.1)), 2.6);
@@ -118,7 +118,7 @@ TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
   options.seed = 7;
   options.command = "triptych-model train ...";
   Train(options);
-  const Checkpoint model = LoadCheckpoint(options.output, WeightFormat::kFloat32);
+  const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   ASSERT_EQ(model.config.training_texts.size(), 1u);
   EXPECT_EQ(model.config.training_texts[0].sha256, Sha256(Rhyme()));
   EXPECT_EQ(model.config.training_texts[0].held_out, 0.25);
@@ -153,7 +153,7 @@ TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
   double best = curve[0].held_out_loss;
   for (const CurvePoint& point : curve) best = std::min(best, point.held_out_loss);
   ASSERT_LT(best, curve.back().held_out_loss - 0.1);
-  const Checkpoint model = LoadCheckpoint(options.output, WeightFormat::kFloat32);
+  const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   EXPECT_NEAR(HeldOutLoss(model, Corpus(text_, *TestTokenizer(), 0.1)), best, 1e-4);
 }
 
@@ -171,7 +171,7 @@ TEST_F(TrainTest, WithoutAHeldOutPartTheLastWeightsAreKept) {
   Train(other);
   EXPECT_TRUE(SameWeights("out", "other"));
   EXPECT_EQ(
-      LoadCheckpoint(options.output, WeightFormat::kFloat32).config.training_texts.at(0).held_out,
+      LoadCheckpoint(options.output, TensorFormat::kFloat32).config.training_texts.at(0).held_out,
       0);
 }
 
@@ -195,7 +195,7 @@ TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
     WriteFile(text_, text);
     more.held_out = held_out;
     Train(more);
-    return LoadCheckpoint(more.output, WeightFormat::kFloat32).config.training_texts;
+    return LoadCheckpoint(more.output, TensorFormat::kFloat32).config.training_texts;
   };
   EXPECT_EQ(texts({}, Rhyme()).at(0).held_out, 0.25);
   EXPECT_EQ(texts({}, Rhyme()).size(), 1u);
@@ -220,7 +220,7 @@ TEST_F(TrainTest, AStudentNamesItsTeachersTexts) {
   taught.teacher = options.output;
   Train(taught);
   const std::vector<TrainingText> texts =
-      LoadCheckpoint(taught.output, WeightFormat::kFloat32).config.training_texts;
+      LoadCheckpoint(taught.output, TensorFormat::kFloat32).config.training_texts;
   ASSERT_EQ(texts.size(), 2u);
   EXPECT_EQ(texts[1].sha256, Sha256(Rhyme()));
   EXPECT_EQ(texts[1].held_out, 0.25);
@@ -284,7 +284,7 @@ TEST_F(TrainTest, WindowsMayBeShorterThanTheContext) {
   options.weight_decay = 0;
   Train(options);
   const auto positions = [&](const std::string& model) {
-    return LoadCheckpoint(dir_.path() / model, WeightFormat::kFloat32)
+    return LoadCheckpoint(dir_.path() / model, TensorFormat::kFloat32)
         .weights.at("model.embed_positions.weight");
   };
   EXPECT_TRUE(at::equal(positions("out").narrow(0, 8, 24), positions("start").narrow(0, 8, 24)));
@@ -338,8 +338,8 @@ TEST_F(TrainTest, GoesOnFromACheckpoint) {
   more.steps = 1;
   Train(more);
   // One step at next to no learning rate: the model it started from, but for the last bits.
-  const Checkpoint start = LoadCheckpoint(dir_.path() / "start", WeightFormat::kFloat32);
-  const Checkpoint end = LoadCheckpoint(dir_.path() / "more", WeightFormat::kFloat32);
+  const Checkpoint start = LoadCheckpoint(dir_.path() / "start", TensorFormat::kFloat32);
+  const Checkpoint end = LoadCheckpoint(dir_.path() / "more", TensorFormat::kFloat32);
   for (const auto& [name, tensor] : start.weights) {
     EXPECT_LT(LargestDifference(end.weights.at(name), tensor), 1e-7) << name;
   }
@@ -481,7 +481,7 @@ TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
   taught.teacher = dir_.path() / "teacher";
   taught.teacher_weight = 1;
   const auto logits = [&](const std::string& name) {
-    const Checkpoint model = LoadCheckpoint(dir_.path() / name, WeightFormat::kFloat32);
+    const Checkpoint model = LoadCheckpoint(dir_.path() / name, TensorFormat::kFloat32);
     const Corpus corpus(text_, *TestTokenizer(), 0.1);
     return Decoder(model.config, model.weights, ComputeType::kFloat32)
         .Forward(corpus.HeldOutWindows(8, model.config.max_position_embeddings)[0].inputs)
@@ -560,7 +560,7 @@ TEST_F(TrainTest, WritesInsideADirectoryThatIsThere) {
   const TrainOptions options = Options("link");
   Train(options);
   EXPECT_TRUE(std::filesystem::is_symlink(options.output));
-  LoadCheckpoint(dir_.path() / "volume", WeightFormat::kFloat32);
+  LoadCheckpoint(dir_.path() / "volume", TensorFormat::kFloat32);
 }
 
 TEST_F(TrainTest, NeverSavesWhatIsNotFinite) {

@@ -93,7 +93,7 @@ class VerifyModelsTest : public testing::Test {
   VerifyModelsTest() {
     gqa_.config = SmallModel(AttentionKind::kGqa);
     gqa_.config.position_embedding = PositionEmbedding::kLearned;
-    gqa_.config.torch_dtype = WeightFormat::kFloat32;
+    gqa_.config.torch_dtype = TensorFormat::kFloat32;
     gqa_.weights = RandomWeights(gqa_.config, 3);
     Save("gqa", gqa_);
     std::string text;

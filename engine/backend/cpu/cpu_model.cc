@@ -43,7 +43,7 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
     Add(branch, tokens * width, x, context);
   }
   float* const wanted = branch;  // [rows, D]
-  CopyRows(WeightFormat::kFloat32, x, step.logit_rows.data(), rows, width, wanted, context);
+  CopyRows(TensorFormat::kFloat32, x, step.logit_rows.data(), rows, width, wanted, context);
   Normalize(weights_.final_norm, wanted, rows, normal);
   weights_.output.Apply(normal, rows, logits_.data(), context);
   return {logits_.data(), static_cast<size_t>(rows * vocab)};
@@ -76,7 +76,7 @@ void CpuModel::Embed(const StepInput& step, float* y) {
   const PackedLinear& embedding = weights_.embedding ? *weights_.embedding : weights_.output;
   embedding.CopyWeights(step.ids.data(), tokens, y, *context_);
   if (weights_.positions.empty()) return;
-  AddRows(WeightFormat::kFloat32, weights_.positions.data(), step_.positions.data(), tokens, width,
+  AddRows(TensorFormat::kFloat32, weights_.positions.data(), step_.positions.data(), tokens, width,
           y, *context_);
 }
 

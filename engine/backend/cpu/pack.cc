@@ -7,25 +7,25 @@
 namespace triptych {
 namespace {
 
-WeightFormat FormatOf(const at::Tensor& weight) {
-  for (const auto& [name, format] : Names<WeightFormat>()) {
+TensorFormat FormatOf(const at::Tensor& weight) {
+  for (const auto& [name, format] : Names<TensorFormat>()) {
     if (weight.scalar_type() == ToScalarType(format)) return format;
   }
   throw std::invalid_argument("weights that are neither float32 nor bfloat16 cannot be packed");
 }
 
 // weight: [groups, outputs, inputs], bias: [groups, outputs] or undefined
-PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias) {
+PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias, WeightFormat format) {
   const at::Tensor rows = weight.contiguous();
   const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat).contiguous() : at::Tensor();
   const PackedLinear::Shape shape{rows.size(0), rows.size(1), rows.size(2)};
-  return PackedLinear(shape, FormatOf(rows), rows.data_ptr(),
+  return PackedLinear(shape, format, FormatOf(rows), rows.data_ptr(),
                       bias.defined() ? wide_bias.data_ptr<float>() : nullptr);
 }
 
 }  // namespace
 
-PackedLinear Pack(const std::vector<Linear>& layers) {
+PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format) {
   std::vector<at::Tensor> weights, biases;
   bool any_bias = false;
   for (const Linear& layer : layers) {
@@ -36,10 +36,12 @@ PackedLinear Pack(const std::vector<Linear>& layers) {
                                           : at::zeros({layer.weight.size(0)}, at::kFloat));
   }
   const at::Tensor weight = weights.size() == 1 ? weights.front() : at::cat(weights);
-  return PackGroups(weight.unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor());
+  return PackGroups(weight.unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor(), format);
 }
 
-PackedLinear PackHeads(const at::Tensor& weight) { return PackGroups(weight, {}); }
+PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format) {
+  return PackGroups(weight, {}, format);
+}
 
 std::vector<float> ToFloats(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};

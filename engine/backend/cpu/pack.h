@@ -13,11 +13,11 @@ namespace triptych {
 
 // Linear layers that read the same input as one, whose outputs follow one another. Weights are all
 // float32 or all bfloat16; those not defined are left out.
-PackedLinear Pack(const std::vector<Linear>& layers);
+PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format);
 
 // A product per head.
 //   weight: [heads, out, in] float32 or bfloat16
-PackedLinear PackHeads(const at::Tensor& weight);
+PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format);
 
 // A tensor's elements in float32; none if it is undefined.
 std::vector<float> ToFloats(const at::Tensor& tensor);

@@ -40,41 +40,42 @@ CpuWeights::Norm PackNorm(const NormWeights& norm) {
 
 std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config,
                                                   const GroupedWeights& weights,
+                                                  WeightFormat format,
                                                   const RotationTable& rotation) {
   return std::make_unique<GroupedLayer>(
       GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads, config.head_dim,
                        config.head_dim),
-      GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}),
-                            .o = Pack({weights.o}),
+      GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format),
+                            .o = Pack({weights.o}, format),
                             .rotation = rotation});
 }
 
 }  // namespace
 
 std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
-                                                 const ReducedWeights& weights,
+                                                 const ReducedWeights& weights, WeightFormat format,
                                                  const RotationTable& rotation, bool expand) {
-  LatentLayer::Weights packed{.in = Pack({weights.q, weights.kv_a}),
-                              .o = Pack({weights.o}),
+  LatentLayer::Weights packed{.in = Pack({weights.q, weights.kv_a}, format),
+                              .o = Pack({weights.o}, format),
                               .latent_norm = ToFloats(weights.latent_norm),
                               .rotation = rotation,
                               .factors = {}};
   if (weights.form == ReducedForm::kFactored) {
-    packed.factors = {.uk = PackHeads(weights.uk.transpose(1, 2)),
-                      .uv = PackHeads(weights.uv),
+    packed.factors = {.uk = PackHeads(weights.uk.transpose(1, 2), format),
+                      .uv = PackHeads(weights.uv, format),
                       .expand_keys = {}};
-    if (expand && VanillaCanPay(shape)) packed.factors->expand_keys = PackHeads(weights.uk);
+    if (expand && VanillaCanPay(shape)) packed.factors->expand_keys = PackHeads(weights.uk, format);
   }
   return std::make_unique<LatentLayer>(shape, std::move(packed));
 }
 
-CpuWeights PackWeights(const ModelConfig& config, Weights weights,
+CpuWeights PackWeights(const ModelConfig& config, Weights weights, WeightFormat format,
                        std::optional<int64_t> expand_from) {
   CpuWeights packed;
   if (config.attention == AttentionKind::kMla) packed.expand_from = ExpandFrom(config, expand_from);
-  packed.output = Pack({{FindOutputMatrix(config, weights), {}}});
+  packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, format);
   if (!config.tie_word_embeddings) {
-    packed.embedding = Pack({{weights.at("model.embed_tokens.weight"), {}}});
+    packed.embedding = Pack({{weights.at("model.embed_tokens.weight"), {}}}, format);
   }
   packed.positions = ToFloats(PositionTable(config, weights));
   packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
@@ -92,13 +93,13 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights,
       const LatentShape shape = LatentShapeOf(config, i);
       layer.attention = PackLatent(
           shape, Reduce(shape, FindLatent(weights, i), SmallerForm(shape, config.hidden_size)),
-          rotation, packed.expand_from.has_value());
+          format, rotation, packed.expand_from.has_value());
     } else {
-      layer.attention = PackGrouped(config, FindGrouped(weights, i), rotation);
+      layer.attention = PackGrouped(config, FindGrouped(weights, i), format, rotation);
     }
     const MlpWeights mlp = FindMlp(weights, i);
-    layer.mlp_in = Pack({mlp.gate, mlp.up});
-    layer.mlp_down = Pack({mlp.down});
+    layer.mlp_in = Pack({mlp.gate, mlp.up}, format);
+    layer.mlp_down = Pack({mlp.down}, format);
     std::erase_if(weights, [&, prefix = LayerPrefix(i)](const auto& tensor) {
       return tensor.first.starts_with(prefix);
     });

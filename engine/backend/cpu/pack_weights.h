@@ -17,12 +17,12 @@ namespace triptych {
 // One latent layer. `expand`: whether runs may be attended by vanilla attention, where that can
 // pay. `rotation`: the cosines, then the sines [max_positions, 2, d_R / 2]; null where d_R is 0.
 std::unique_ptr<const AttentionLayer> PackLatent(
-    const LatentShape& shape, const ReducedWeights& weights,
+    const LatentShape& shape, const ReducedWeights& weights, WeightFormat format,
     const std::shared_ptr<const std::vector<float>>& rotation, bool expand);
 
-// Packs float32 or bfloat16 weights in the CPU's memory, and lets go of each tensor as it is
-// packed. `expand_from`: as BackendOptions has it.
-CpuWeights PackWeights(const ModelConfig& config, Weights weights,
+// Packs float32 or bfloat16 tensors in the CPU's memory, rounded to `format`, and lets go of each
+// as it is packed. `expand_from`: as BackendOptions has it.
+CpuWeights PackWeights(const ModelConfig& config, Weights weights, WeightFormat format,
                        std::optional<int64_t> expand_from);
 
 }  // namespace triptych

@@ -1,0 +1,60 @@
+// How weights lie in memory for the kernels: the one description that packing, unpacking, the
+// kernels of every instruction set and the accounting of bytes follow.
+//
+// A panel is 32 outputs. Its weights go in units along the inputs; in each unit, the numbers of
+// one output:
+//   float32   one input
+//   bfloat16  a pair of inputs
+//   int8      16 pairs of inputs (one step each), each pair of all 32 outputs together; then the
+//             outputs' scales
+//   int4      16 pairs of inputs, four pairs (one step) to two 16-bit words, the even inputs' and
+//             the odd ones', the first pair in the lowest bits; then the outputs' scales
+// What is beyond the last input or output is zero.
+#ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
+#define TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/base/formats.h"
+
+namespace triptych {
+
+inline constexpr int64_t kPanel = 32;  // outputs that are computed together
+
+struct PackedFormat {
+  int64_t inputs;       // of a unit
+  int64_t steps;        // of a unit, in all of which each output has as many bytes
+  int64_t step_bytes;   // of one output
+  int64_t scale_bytes;  // of one output, after the steps
+
+  constexpr int64_t panel_bytes() const { return kPanel * (steps * step_bytes + scale_bytes); }
+};
+
+constexpr PackedFormat Packed(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return {.inputs = 1, .steps = 1, .step_bytes = 4, .scale_bytes = 0};
+    case WeightFormat::kBFloat16:
+      return {.inputs = 2, .steps = 1, .step_bytes = 4, .scale_bytes = 0};
+    case WeightFormat::kInt8:
+      return {.inputs = kQuantizationGroup, .steps = 16, .step_bytes = 2, .scale_bytes = 2};
+    case WeightFormat::kInt4:
+      return {.inputs = kQuantizationGroup, .steps = 4, .step_bytes = 4, .scale_bytes = 2};
+  }
+  return {};
+}
+
+// Puts at most a unit's weights of one output into its panel's unit, rounded to the format.
+//   column: 0 to kPanel - 1   unit: [panel_bytes], zeros where nothing was put yet
+void PackUnit(WeightFormat format, std::span<const float> weights, int64_t column, std::byte* unit);
+
+// The weights that PackUnit has put there, exactly.
+//   weights: at most a unit's
+void UnpackUnit(WeightFormat format, const std::byte* unit, int64_t column,
+                std::span<float> weights);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_

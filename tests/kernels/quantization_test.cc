@@ -1,0 +1,146 @@
+#include "engine/kernels/quantization.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/base/bfloat16.h"
+#include "engine/kernels/packed_format.h"
+
+namespace triptych {
+namespace {
+
+constexpr WeightFormat kIntegers[] = {WeightFormat::kInt8, WeightFormat::kInt4};
+
+std::vector<float> Normal(int64_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(count);
+  for (float& number : numbers) number = normal(generator);
+  return numbers;
+}
+
+// A group rounded, as floats.
+std::vector<float> RoundTrip(WeightFormat format, const std::vector<float>& weights) {
+  std::array<int8_t, kQuantizationGroup> integers;
+  const float scale = FromBFloat16(Quantize(format, weights, integers));
+  std::vector<float> rounded(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    rounded[i] = static_cast<float>(integers[i]) * scale;
+  }
+  return rounded;
+}
+
+double SquaredError(const std::vector<float>& a, const std::vector<float>& b) {
+  double error = 0;
+  for (size_t i = 0; i < a.size(); ++i) error += std::pow(static_cast<double>(a[i]) - b[i], 2);
+  return error;
+}
+
+TEST(QuantizeTest, EightBitsAreWithinHalfAStep) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const std::vector<float> weights = Normal(seed % kQuantizationGroup + 1, seed);
+    float most = 0;
+    for (const float weight : weights) most = std::max(most, std::abs(weight));
+    // bfloat16 makes the steps up to 2^-9 shorter or longer than the largest over 127.
+    const float step = most / 127 * (1 + 0x1p-8f);
+    const std::vector<float> rounded = RoundTrip(WeightFormat::kInt8, weights);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      // The largest one may be clipped by what the steps are shorter, 127 * 2^-9 of one.
+      EXPECT_LE(std::abs(rounded[i] - weights[i]), step * 0.5f) << seed;
+    }
+  }
+}
+
+TEST(QuantizeTest, WhatFitsIsExact) {
+  for (const WeightFormat format : kIntegers) {
+    const int least = format == WeightFormat::kInt8 ? -127 : -8;
+    const int most = format == WeightFormat::kInt8 ? 127 : 7;
+    for (const float scale : {1.0f, 0.375f, -0x1p-20f, 0x1p100f}) {
+      std::vector<float> weights(kQuantizationGroup);
+      for (int i = 0; i < kQuantizationGroup; ++i) {
+        weights[i] = static_cast<float>(least + i * (most - least) / 31) * scale;
+      }
+      EXPECT_EQ(RoundTrip(format, weights), weights);
+    }
+  }
+}
+
+// Four bits: never worse than steps of the largest weight over eight, and better in sum.
+TEST(QuantizeTest, TheScaleIsTheBestThatWasTried) {
+  double best = 0, plain = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    const std::vector<float> weights = Normal(kQuantizationGroup, seed);
+    const float largest = *std::max_element(
+        weights.begin(), weights.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+    const float scale = FromBFloat16(ToBFloat16(largest / -8));
+    std::vector<float> nearest(weights.size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+      nearest[i] = std::clamp(std::nearbyint(weights[i] / scale), -8.0f, 7.0f) * scale;
+    }
+    const double error = SquaredError(RoundTrip(WeightFormat::kInt4, weights), weights);
+    EXPECT_LE(error, SquaredError(nearest, weights)) << seed;
+    best += error;
+    plain += SquaredError(nearest, weights);
+  }
+  EXPECT_LT(best, 0.95 * plain);
+}
+
+TEST(QuantizeTest, ZerosAndWhatIsTooSmallForAScaleAreZeros) {
+  for (const WeightFormat format : kIntegers) {
+    for (const float value : {0.0f, 1e-45f, -1e-44f}) {
+      const std::vector<float> weights(5, value);
+      EXPECT_EQ(RoundTrip(format, weights), std::vector<float>(5, 0.0f)) << value;
+    }
+  }
+}
+
+TEST(QuantizeTest, TheLargestNumbersStayFinite) {
+  for (const WeightFormat format : kIntegers) {
+    std::vector<float> weights(kQuantizationGroup, 1.0f);
+    weights[7] = std::numeric_limits<float>::max();
+    weights[8] = -std::numeric_limits<float>::max();
+    for (const float value : RoundTrip(format, weights)) EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+// Each weight lies where the kernels look for it, and leaves the others alone.
+TEST(PackedFormatTest, UnpacksWhatWasPacked) {
+  for (const auto& [name, format] : Names<WeightFormat>()) {
+    SCOPED_TRACE(name);
+    const PackedFormat packed = Packed(format);
+    std::vector<std::byte> unit(packed.panel_bytes());
+    std::vector<std::vector<float>> columns(kPanel);
+    for (int64_t column = 0; column < kPanel; ++column) {
+      columns[column] = Normal(packed.inputs, static_cast<unsigned>(column));
+      PackUnit(format, columns[column], column, unit.data());
+    }
+    for (int64_t column = 0; column < kPanel; ++column) {
+      std::vector<std::byte> alone(packed.panel_bytes());
+      PackUnit(format, columns[column], 0, alone.data());
+      std::vector<float> expected(packed.inputs), unpacked(packed.inputs);
+      UnpackUnit(format, alone.data(), 0, expected);
+      UnpackUnit(format, unit.data(), column, unpacked);
+      EXPECT_EQ(unpacked, expected);
+    }
+  }
+}
+
+TEST(PackedFormatTest, BytesAreThoseOfTheFormat) {
+  for (const auto& [name, format] : Names<WeightFormat>()) {
+    const PackedFormat packed = Packed(format);
+    EXPECT_EQ(packed.panel_bytes(), WeightBytes(format, packed.inputs, kPanel)) << name;
+  }
+  EXPECT_EQ(WeightBytes(WeightFormat::kFloat32, 7, 3), 84);
+  EXPECT_EQ(WeightBytes(WeightFormat::kBFloat16, 7, 3), 42);
+  EXPECT_EQ(WeightBytes(WeightFormat::kInt8, 33, 3), 3 * 2 * 34);
+  EXPECT_EQ(WeightBytes(WeightFormat::kInt4, 64, 3), 3 * 2 * 18);
+}
+
+}  // namespace
+}  // namespace triptych
