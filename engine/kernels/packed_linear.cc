@@ -69,15 +69,24 @@ using IntVec = hn::Vec<IntTag>;
 
 constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
 constexpr int64_t kLanes = kPanel / kVectors;
-// Vectors of sums that fit into registers, next to weights and inputs.
+// Vectors of sums that fit into registers, next to weights and inputs; of those, the fewest that
+// one row has.
 #if !HWY_ARCH_X86
-constexpr int kSums = 24;
+constexpr int kSums = 24, kLeastColumns = 4;
 #elif HWY_TARGET <= HWY_AVX3
-constexpr int kSums = 16;  // of 32 registers; more rows need more pointers than there are
+constexpr int kSums = 16, kLeastColumns = 2;  // more rows need more pointers than there are
 #else
-constexpr int kSums = 12;
+constexpr int kSums = 12, kLeastColumns = 2;
 #endif
-constexpr int kMaxRows = std::max(1, kSums / kVectors);
+constexpr int kMaxRows = kSums / kLeastColumns;
+
+// How many vectors of so many rows are computed together: up to four panels, whose weights are on
+// their way at once, or a part of one.
+constexpr int ColumnsFor(int rows) {
+  const int columns = kSums / rows;
+  if (columns >= kVectors) return std::min(columns / kVectors, 4) * kVectors;
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(columns)));
+}
 
 // The next types say what one step of weights and its words of x contribute to a sum, in kParts
 // parts, each of which takes one word of x.
@@ -228,14 +237,26 @@ template <class Kind, int kPart, int kRows, int kColumns>
 HWY_INLINE void AddPart(const uint32_t* const (&x)[kRows], int64_t word,
                         const std::byte* const (&weights)[kColumns], int64_t offset,
                         typename Kind::Sum (&sums)[kRows][kColumns]) {
-  decltype(Kind::template Weights<kPart>(weights[0])) w[kColumns];
-  HWY_UNROLL(24)
-  for (int c = 0; c < kColumns; ++c) w[c] = Kind::template Weights<kPart>(weights[c] + offset);
-  HWY_UNROLL(24)
-  for (int r = 0; r < kRows; ++r) {
+  // What there is less of stays in registers, next to the sums.
+  if constexpr (kRows < kColumns) {
+    decltype(Kind::Input(x[0])) inputs[kRows];
+    HWY_UNROLL(24)
+    for (int r = 0; r < kRows; ++r) inputs[r] = Kind::Input(x[r] + word + kPart);
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = Kind::Add(sums[r][c], w[c], Kind::Input(x[r] + word + kPart));
+      const auto w = Kind::template Weights<kPart>(weights[c] + offset);
+      HWY_UNROLL(24)
+      for (int r = 0; r < kRows; ++r) sums[r][c] = Kind::Add(sums[r][c], w, inputs[r]);
+    }
+  } else {
+    decltype(Kind::template Weights<kPart>(weights[0])) w[kColumns];
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) w[c] = Kind::template Weights<kPart>(weights[c] + offset);
+    HWY_UNROLL(24)
+    for (int r = 0; r < kRows; ++r) {
+      const auto input = Kind::Input(x[r] + word + kPart);
+      HWY_UNROLL(24)
+      for (int c = 0; c < kColumns; ++c) sums[r][c] = Kind::Add(sums[r][c], w[c], input);
     }
   }
 }
@@ -266,7 +287,8 @@ constexpr int64_t UnitWords() {
 // Adds the sums of one unit of integers, times its scales, to those of all.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
 HWY_INLINE void AddScaledUnit(const uint32_t* const (&x)[kRows], int64_t word,
-                              const std::byte* const (&weights)[kColumns], int64_t offset,
+                              const std::byte* const (&weights)[kColumns],
+                              const std::byte* const (&scales)[kColumns], int64_t offset,
                               FloatVec (&sums)[kRows][kColumns]) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   const FloatTag d;
@@ -282,11 +304,7 @@ HWY_INLINE void AddScaledUnit(const uint32_t* const (&x)[kRows], int64_t word,
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
-    // The scales of a vector's outputs lie closer together than their steps.
-    constexpr int64_t kCloser = kLanes * (kPacked.step_bytes - kPacked.scale_bytes);
-    const std::byte* const scales =
-        weights[c] + offset + kPanel * kPacked.steps * kPacked.step_bytes - c % kVectors * kCloser;
-    const FloatVec scale = LoadFloats(d, reinterpret_cast<const uint16_t*>(scales));
+    const FloatVec scale = LoadFloats(d, reinterpret_cast<const uint16_t*>(scales[c] + offset));
     HWY_UNROLL(24)
     for (int r = 0; r < kRows; ++r) {
       const FloatVec x_scale = Float32::Input(x[r] + word + UnitWords<Kind>() - 1);
@@ -295,81 +313,118 @@ HWY_INLINE void AddScaledUnit(const uint32_t* const (&x)[kRows], int64_t word,
   }
 }
 
-// Multiplies kRows rows, from `row` on, by kPanels panels, from `panel` on.
-template <class Kind, bool kPrefetch, int kRows, int kPanels>
-void Tile(const Product& p, int64_t row, int64_t panel) {
-  constexpr int kColumns = kPanels * kVectors;
+// Consecutive units of all panels.
+struct Units {
+  int64_t begin;
+  int64_t end;
+};
+
+// Multiplies kRows rows, from `row` on, by these units of kColumns vectors of outputs, from
+// `column` on: whole panels, or a part of one. What follows the first units goes on with the sums
+// in y.
+template <class Kind, bool kPrefetch, int kRows, int kColumns>
+void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
+  static_assert(kColumns % kVectors == 0 || kVectors % kColumns == 0);
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   constexpr int64_t kUnitBytes = kPacked.panel_bytes();
+  constexpr int64_t kOutputs = kColumns * kLanes;
   const FloatTag d;
+  const int64_t output = column * kLanes;
+  const int64_t outputs = std::min(kOutputs, p.outputs - output);
+  if (outputs <= 0) return;  // a part of the last panel
+  const int64_t panel = column / kVectors, first = column % kVectors;
   const uint32_t* x[kRows];
   const std::byte* weights[kColumns];
+  const std::byte* scales[kColumns];
   FloatVec sums[kRows][kColumns];
   for (int r = 0; r < kRows; ++r) {
     x[r] = static_cast<const uint32_t*>(p.x) + (row + r) * p.x_stride;
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
-    weights[c] = p.weights + (panel + c / kVectors) * p.units * kUnitBytes +
-                 c % kVectors * kLanes * kPacked.step_bytes;
-    const FloatVec bias = hn::LoadU(d, p.bias + panel * kPanel + c * kLanes);
-    HWY_UNROLL(24)
-    for (int r = 0; r < kRows; ++r) sums[r][c] = bias;
+    const int64_t lane = (first + c % kVectors) * kLanes;  // of its panel
+    weights[c] =
+        p.weights + (panel + c / kVectors) * p.units * kUnitBytes + lane * kPacked.step_bytes;
+    scales[c] = weights[c] + kPanel * kPacked.steps * kPacked.step_bytes +
+                lane * (kPacked.scale_bytes - kPacked.step_bytes);
   }
-  for (int64_t unit = 0; unit < p.units; ++unit) {
+  float whole[kOutputs] = {};
+  HWY_UNROLL(24)
+  for (int r = 0; r < kRows; ++r) {
+    const float* from = p.bias + output;
+    if (units.begin > 0) {
+      from = p.y + (row + r) * p.y_stride + output;
+      if (outputs < kOutputs) {
+        std::copy_n(from, outputs, whole);
+        from = whole;
+      }
+    }
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::LoadU(d, from + c * kLanes);
+  }
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    const int64_t word = unit * UnitWords<Kind>(), offset = unit * kUnitBytes;
     if constexpr (kPacked.scale_bytes > 0) {
-      AddScaledUnit<Kind, kPrefetch>(x, unit * UnitWords<Kind>(), weights, unit * kUnitBytes, sums);
+      AddScaledUnit<Kind, kPrefetch>(x, word, weights, scales, offset, sums);
     } else {
-      AddStep<Kind, kPrefetch>(x, unit * UnitWords<Kind>(), weights, unit * kUnitBytes, sums);
+      AddStep<Kind, kPrefetch>(x, word, weights, offset, sums);
     }
   }
 
-  const int64_t columns = std::min<int64_t>(kPanels * kPanel, p.outputs - panel * kPanel);
   HWY_UNROLL(24)
   for (int r = 0; r < kRows; ++r) {
-    float* y = p.y + (row + r) * p.y_stride + panel * kPanel;
-    float whole[kPanels * kPanel];
-    float* out = columns == kPanels * kPanel ? y : whole;
+    float* y = p.y + (row + r) * p.y_stride + output;
+    float* out = outputs == kOutputs ? y : whole;
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[r][c], d, out + c * kLanes);
-    if (out == whole) std::copy_n(whole, columns, y);
+    if (out == whole) std::copy_n(whole, outputs, y);
   }
 }
 
-// Multiplies kRows rows by panels `panel` to `end` - 1, kPanels at a time and then fewer: several
-// panels are what keeps a processor busy when the rows are few.
-template <class Kind, bool kPrefetch, int kRows, int kPanels>
-HWY_INLINE void TilePanels(const Product& p, int64_t row, int64_t panel, int64_t end) {
-  for (; panel + kPanels <= end; panel += kPanels) {
-    Tile<Kind, kPrefetch, kRows, kPanels>(p, row, panel);
+// Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels.
+template <class Kind, bool kPrefetch, int kRows, int kColumns>
+HWY_INLINE void TileColumns(const Product& p, const Units& units, int64_t row, int64_t column,
+                            int64_t end) {
+  for (; column + kColumns <= end; column += kColumns) {
+    Tile<Kind, kPrefetch, kRows, kColumns>(p, units, row, column);
   }
-  if constexpr (kPanels > 1) TilePanels<Kind, kPrefetch, kRows, kPanels - 1>(p, row, panel, end);
+  if constexpr (kColumns > kVectors) {
+    TileColumns<Kind, kPrefetch, kRows, kColumns - kVectors>(p, units, row, column, end);
+  }
 }
 
-// Multiplies `rows` rows, 1 to kRows of them, by panels `panel` to `end` - 1.
+// Multiplies `rows` rows, 1 to kRows of them.
 template <class Kind, int kRows>
-HWY_INLINE void TileRows(const Product& p, int64_t row, int64_t rows, int64_t panel, int64_t end) {
+HWY_INLINE void TileRows(const Product& p, const Units& units, int64_t row, int64_t rows,
+                         int64_t column, int64_t end) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) return TileRows<Kind, kRows - 1>(p, row, rows, panel, end);
+    if (rows < kRows) return TileRows<Kind, kRows - 1>(p, units, row, rows, column, end);
   }
-  constexpr int kPanels = std::clamp(kSums / (kRows * kVectors), 1, 4);
   if constexpr (kRows <= kFewRows) {
-    if (p.prefetch) return TilePanels<Kind, true, kRows, kPanels>(p, row, panel, end);
+    if (p.prefetch)
+      return TileColumns<Kind, true, kRows, ColumnsFor(kRows)>(p, units, row, column, end);
   }
-  TilePanels<Kind, false, kRows, kPanels>(p, row, panel, end);
+  TileColumns<Kind, false, kRows, ColumnsFor(kRows)>(p, units, row, column, end);
 }
+
+// Weights that several tiles of rows read stay in a core's cache while they do.
+constexpr int64_t kBytesForTiles = int64_t{1} << 17;
 
 template <class Kind>
 void Multiply(const Product& p) {
   const int64_t panels = CeilDiv(p.outputs, kPanel);
   const int64_t tiles = CeilDiv(p.rows, kMaxRows);
-  // Weights that several tiles read are read while they are in a cache.
   const int64_t span = tiles == 1 ? panels : 2;
+  const int64_t unit_bytes = span * Packed(Kind::kFormat).panel_bytes();
+  const int64_t length = tiles == 1 ? p.units : std::max(int64_t{1}, kBytesForTiles / unit_bytes);
   for (int64_t panel = 0; panel < panels; panel += span) {
-    for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t row = p.rows * i / tiles;
-      TileRows<Kind, kMaxRows>(p, row, p.rows * (i + 1) / tiles - row, panel,
-                               std::min(panel + span, panels));
+    const int64_t column = panel * kVectors, end = std::min(panel + span, panels) * kVectors;
+    for (int64_t unit = 0; unit < p.units; unit += length) {
+      const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
+      for (int64_t i = 0; i < tiles; ++i) {
+        const int64_t row = p.rows * i / tiles;
+        TileRows<Kind, kMaxRows>(p, units, row, p.rows * (i + 1) / tiles - row, column, end);
+      }
     }
   }
 }

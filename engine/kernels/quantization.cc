@@ -10,6 +10,8 @@
 namespace triptych {
 namespace {
 
+using Group = std::array<float, kQuantizationGroup>;
+
 struct Range {
   float least;
   float most;
@@ -20,41 +22,60 @@ Range RangeOf(WeightFormat format) {
   return {.least = -8, .most = 7};
 }
 
-// The integer nearest to a weight under a scale.
-float Nearest(float weight, float scale, const Range& range) {
-  return std::clamp(std::nearbyint(weight / scale), range.least, range.most);
+// The integer nearest to a weight under 1 / scale, ties to even: adding this number leaves no room
+// for a fraction.
+float Nearest(float weight, float inverse, const Range& range) {
+  constexpr float kNoFraction = 0x1.8p23f;
+  const float steps = std::min(std::max(weight * inverse, range.least), range.most);
+  return (steps + kNoFraction) - kNoFraction;
+}
+
+// The sum of the squared errors, in lanes that compilers make vectors of.
+float SquaredError(const Group& weights, float scale, const Range& range) {
+  constexpr int kLanes = 8;
+  const float inverse = 1 / scale;
+  std::array<float, kLanes> errors{};
+  for (int i = 0; i < kQuantizationGroup; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float weight = weights[i + lane];
+      const float miss = Nearest(weight, inverse, range) * scale - weight;
+      errors[lane] += miss * miss;
+    }
+  }
+  float error = 0;
+  for (const float of_lane : errors) error += of_lane;
+  return error;
 }
 
 }  // namespace
 
 uint16_t Quantize(WeightFormat format, std::span<const float> weights, std::span<int8_t> integers) {
   const Range range = RangeOf(format);
+  Group group{};
+  std::copy(weights.begin(), weights.end(), group.begin());
   const float largest = *std::max_element(
-      weights.begin(), weights.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+      group.begin(), group.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
   // The largest weight becomes the least integer, of which there may be one more than of the
   // others, or a little more than that: what clipping it costs, finer steps may gain for the rest.
-  // Eight bits gain nothing by that.
-  const int tries = format == WeightFormat::kInt8 ? 1 : 16;
+  // Eight bits gain nothing by that, unless the scale is rounded so that it overflows.
+  const int tries = format == WeightFormat::kInt8 ? 2 : 16;
   uint16_t best = 0;
-  double least_error = std::numeric_limits<double>::infinity();
+  float scale = 0, least_error = std::numeric_limits<float>::infinity();
   for (int i = 0; i < tries; ++i) {
-    const uint16_t bits =
-        ToBFloat16(largest / (range.least * (1 + 0.025f * static_cast<float>(i))));
-    const float scale = FromBFloat16(bits);
-    if (scale == 0 || !std::isfinite(scale)) continue;
-    double error = 0;
-    for (const float weight : weights) {
-      const double miss = Nearest(weight, scale, range) * scale - weight;
-      error += miss * miss;
-    }
-    if (error < least_error) {
-      least_error = error;
+    const float steps = range.least * (1 + 0.025f * static_cast<float>(i));
+    const uint16_t bits = ToBFloat16(largest / steps);
+    const float tried = FromBFloat16(bits);
+    if (!std::isnormal(tried) || !std::isnormal(1 / tried)) continue;
+    if (!std::isfinite(tried * range.least)) continue;
+    const float error = SquaredError(group, tried, range);
+    if (best == 0 || error < least_error) {
       best = bits;
+      scale = tried;
+      least_error = error;
     }
   }
-  const float scale = FromBFloat16(best);
   for (size_t i = 0; i < weights.size(); ++i) {
-    integers[i] = scale == 0 ? 0 : static_cast<int8_t>(Nearest(weights[i], scale, range));
+    integers[i] = best == 0 ? 0 : static_cast<int8_t>(Nearest(weights[i], 1 / scale, range));
   }
   return best;
 }

@@ -21,6 +21,7 @@
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/model/row_layout.h"
+#include "tests/bench/instruction_set.h"
 #include "tests/bench/limits.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
@@ -91,15 +92,18 @@ double PeakFlops(const Limits& limits, WeightFormat format) {
       return limits.float32_flops;
     case WeightFormat::kBFloat16:
       return limits.bfloat16_flops;
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4:
+      return limits.integer_flops;
   }
   return 0;
 }
 
 // Of a linear layer of state's outputs, inputs and rows, whose weights come from memory.
 Work LinearWork(const benchmark::State& state, const Machine& machine, WeightFormat format) {
-  const int64_t weights = state.range(0) * state.range(1);
-  return {.bytes = static_cast<double>(WeightBytes(format, weights)),
-          .flops = 2.0 * static_cast<double>(weights * state.range(2)),
+  const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
+  return {.bytes = static_cast<double>(WeightBytes(format, inputs, outputs)),
+          .flops = 2.0 * static_cast<double>(outputs * inputs * rows),
           .peak = PeakFlops(machine.limits, format)};
 }
 
@@ -107,10 +111,10 @@ Work LinearWork(const benchmark::State& state, const Machine& machine, WeightFor
 void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
   const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
-  const at::Tensor weight = at::randn({outputs, inputs}, ToScalarType(format));
+  const at::Tensor weight = at::randn({outputs, inputs});
   std::vector<PackedLinear> layers;
-  for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, outputs * inputs)); ++i) {
-    layers.emplace_back(shape, format, weight.data_ptr(), nullptr);
+  for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, inputs, outputs)); ++i) {
+    layers.emplace_back(shape, format, TensorFormat::kFloat32, weight.data_ptr(), nullptr);
   }
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
@@ -122,11 +126,12 @@ void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat
 }
 
 // The same by LibTorch, which may sum in another order for every number of rows and of threads.
-void LibraryProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
-  const at::ScalarType dtype = ToScalarType(format);
+void LibraryProduct(benchmark::State& state, const Machine& machine, TensorFormat stored) {
+  const at::ScalarType dtype = ToScalarType(stored);
+  const WeightFormat format = ToWeightFormat(stored);
   const int64_t outputs = state.range(0), inputs = state.range(1);
   std::vector<at::Tensor> layers;
-  for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, outputs * inputs)); ++i) {
+  for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, inputs, outputs)); ++i) {
     layers.push_back(at::randn({outputs, inputs}, dtype));
   }
   const at::Tensor x = at::randn({state.range(2), inputs}, dtype);
@@ -190,10 +195,13 @@ void RegisterAll(const Machine& machine) {
   const std::vector<std::string> sizes = {"out", "in", "rows"};
   const std::vector<std::vector<int64_t>> products = {
       {2048, 8192, 1}, {2048, 8192, 8}, {2048, 8192, 32}, {2048, 8192, 240}};
-  for (const WeightFormat format : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+  for (const auto& [name, format] : Names<WeightFormat>()) {
     Register(
-        "linear/" + std::string(Name(format)),
-        [=](benchmark::State& state) { LinearProduct(state, machine, format); }, sizes, products);
+        "linear/" + name,
+        [=, format = format](benchmark::State& state) { LinearProduct(state, machine, format); },
+        sizes, products);
+  }
+  for (const TensorFormat format : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {
     Register(
         "library_linear/" + std::string(Name(format)),
         [=](benchmark::State& state) { LibraryProduct(state, machine, format); }, sizes, products);
@@ -214,6 +222,7 @@ void AddContext(const Limits& limits, const std::string& suffix) {
   add("read GB/s", limits.read_bytes);
   add("float32 GFLOP/s", limits.float32_flops);
   add("bfloat16 GFLOP/s", limits.bfloat16_flops);
+  add("16-bit integer GFLOP/s", limits.integer_flops);
 }
 
 }  // namespace
@@ -221,7 +230,11 @@ void AddContext(const Limits& limits, const std::string& suffix) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  if (argc == 3 && std::string(argv[1]) == "--instruction-set") {
+    triptych::UseInstructionSet(argv[2]);
+  } else if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
+    return 1;
+  }
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   triptych::KernelContext context(threads);
   const triptych::Limits limits = triptych::MeasureLimits(context.pool);

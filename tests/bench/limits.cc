@@ -108,6 +108,40 @@ float MultiplyBFloat16(int64_t steps, const float* factors, int64_t& flops) {
   return MultiplyFloat32(steps, factors, flops);
 }
 
+// Pairs of products of 16-bit integers, summed in 32 bits.
+float MultiplyIntegers(int64_t steps, const float* factors, int64_t& flops) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  const hn::ScalableTag<int32_t> d;
+  const hn::RepartitionToNarrow<decltype(d)> narrow;
+  const auto a = hn::Set(narrow, static_cast<int16_t>(factors[0] * 4));
+  const auto b = hn::Set(narrow, static_cast<int16_t>(factors[1] * 4));
+  using IntVec = hn::Vec<decltype(d)>;
+  IntVec sums[kSums];
+  HWY_UNROLL(12)
+  for (int i = 0; i < kSums; ++i) sums[i] = hn::Set(d, i * static_cast<int>(factors[0] * 4));
+  for (int64_t step = 0; step < steps; ++step) {
+    HWY_UNROLL(12)
+    for (int j = 0; j < kSums; ++j) {
+#if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
+      asm("vpdpwssd %2, %1, %0" : "+v"(sums[j].raw) : "v"(a.raw), "v"(b.raw));
+#else
+      // Unlike the kernels' products, these would otherwise be all the same one.
+      auto product = a;
+      asm volatile("" : "+x"(product.raw));
+      IntVec unused = sums[j];
+      sums[j] = hn::ReorderWidenMulAccumulate(d, product, b, sums[j], unused);
+#endif
+    }
+  }
+  IntVec total = sums[0];
+  for (int i = 1; i < kSums; ++i) total = hn::Add(total, sums[i]);
+  flops += steps * kSums * static_cast<int64_t>(hn::Lanes(d)) * 4;
+  return static_cast<float>(hn::GetLane(hn::SumOfLanes(d, total)));
+#else
+  return MultiplyFloat32(steps, factors, flops);
+#endif
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace triptych
@@ -120,6 +154,7 @@ namespace {
 HWY_EXPORT(Read);
 HWY_EXPORT(MultiplyFloat32);
 HWY_EXPORT(MultiplyBFloat16);
+HWY_EXPORT(MultiplyIntegers);
 
 constexpr size_t kReadBytes = size_t{1} << 29;  // beyond any cache
 constexpr size_t kPartBytes = size_t{1} << 26;
@@ -209,7 +244,8 @@ Limits MeasureLimits(ThreadPool& pool) {
   ReadProbe probe(pool);
   return {.read_bytes = kPartBytes / BestSeconds(2, [&] { probe.BytesPerSecond(); }),
           .float32_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyFloat32)),
-          .bfloat16_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyBFloat16))};
+          .bfloat16_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyBFloat16)),
+          .integer_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyIntegers))};
 }
 
 double LeastSeconds(const Limits& limits, double peak, double bytes, double flops) {

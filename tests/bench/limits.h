@@ -13,6 +13,7 @@ struct Limits {
   double read_bytes = 0;      // a second, from memory beyond the caches
   double float32_flops = 0;   // a second, multiply-adds counted as two
   double bfloat16_flops = 0;  // the same of bfloat16 products, summed in float32
+  double integer_flops = 0;   // the same of 16-bit integers' products, summed in 32 bits
 };
 
 // Reads memory beyond the caches by all of a pool's threads together. On a machine that is shared,

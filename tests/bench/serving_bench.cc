@@ -89,7 +89,7 @@ class Bench {
                            MakeCacheGeometry(config_, setup.cache_format, 16).BytesPerPosition();
     setup.prefix_cache = prefix_cache;
     if (options_.never_expand) setup.expand_from = kNeverExpand;
-    return MakeEngine(config_, weights_, setup, DefaultComputeType(format), options_.threads);
+    return MakeEngine(config_, weights_, setup, format, options_.threads);
   }
 
   std::vector<int32_t> Ids(int64_t count) {

@@ -113,10 +113,16 @@ int64_t PositionsNeeded(const Options& options) {
                                           (options.random_cache ? 0 : FillSteps(options)));
 }
 
+// What weights are served in: asked for, or as they are stored.
+WeightFormat WeightFormatOf(const Options& options, TensorFormat stored) {
+  return options.dtype.empty() ? ToWeightFormat(stored) : Names<WeightFormat>().at(options.dtype);
+}
+
 Checkpoint RandomCheckpoint(const Options& options) {
   Json json = options.fields;
   json["max_position_embeddings"] = PositionsNeeded(options);
-  json["torch_dtype"] = options.dtype.empty() ? Name(WeightFormat::kFloat32) : options.dtype;
+  json["torch_dtype"] =
+      Name(TensorsFor(WeightFormatOf(options, TensorFormat::kFloat32), TensorFormat::kFloat32));
   Checkpoint checkpoint;
   try {
     checkpoint.config = ParseModelConfig(json.dump(), "flags");
@@ -130,12 +136,11 @@ Checkpoint RandomCheckpoint(const Options& options) {
 
 Checkpoint MakeCheckpoint(const Options& options) {
   if (options.model.empty()) return RandomCheckpoint(options);
-  const WeightFormat stored =
+  const TensorFormat stored =
       ReadModelConfig(std::filesystem::path(options.model) / "config.json").torch_dtype;
-  const WeightFormat dtype =
-      options.dtype.empty() ? stored : Names<WeightFormat>().at(options.dtype);
-  Checkpoint checkpoint = LoadCheckpoint(options.model, dtype);
-  checkpoint.config.torch_dtype = dtype;
+  const TensorFormat tensors = TensorsFor(WeightFormatOf(options, stored), stored);
+  Checkpoint checkpoint = LoadCheckpoint(options.model, tensors);
+  checkpoint.config.torch_dtype = tensors;
   if (PositionsNeeded(options) > checkpoint.config.max_position_embeddings) {
     throw LoadError(options.model + ": " + kPositionsNeeded + " is " +
                     std::to_string(PositionsNeeded(options)) + "; allowed: at most " +
@@ -145,7 +150,7 @@ Checkpoint MakeCheckpoint(const Options& options) {
 }
 
 CacheFormat CacheFormatOf(const Options& options, const ModelConfig& config) {
-  return options.kv_dtype.empty() ? DefaultCacheFormat(config.torch_dtype)
+  return options.kv_dtype.empty() ? DefaultCacheFormat(WeightFormatOf(options, config.torch_dtype))
                                   : Names<CacheFormat>().at(options.kv_dtype);
 }
 
@@ -160,7 +165,8 @@ std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoin
       std::max(options.batch * BlocksFor(positions), BlocksFor(options.prompt + 1));
   const CacheGeometry geometry =
       MakeCacheGeometry(checkpoint.config, cache_format, kBlockPositions);
-  CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights), {});
+  CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights),
+                                   WeightFormatOf(options, checkpoint.config.torch_dtype), {});
   return std::make_unique<CpuModel>(
       checkpoint.config, std::move(weights),
       BackendOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
@@ -213,12 +219,13 @@ class Bench {
 
  private:
   Json Model() const {
-    const int64_t parameters = ParameterCount(config_);
+    const WeightFormat dtype = WeightFormatOf(options_, config_.torch_dtype);
     return {{"config", Json::parse(ToJson(config_))},
+            {"dtype", Name(dtype)},
             {"kv_dtype", Name(CacheFormatOf(options_, config_))},
             {"threads", options_.threads},
-            {"parameters", parameters},
-            {"weight_bytes", WeightBytes(config_.torch_dtype, parameters)},
+            {"parameters", ParameterCount(config_)},
+            {"weight_bytes", ParameterBytes(config_, dtype)},
             {"cache_bytes_per_position", model_->info().geometry.BytesPerPosition()}};
   }
 

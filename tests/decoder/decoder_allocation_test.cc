@@ -61,15 +61,15 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
   }
   std::vector<int32_t> blocks(2 * kSequences);  // two of each
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
-  for (const WeightFormat weights : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+  for (const auto& [name, weights] : Names<WeightFormat>()) {
     const CacheFormat format = DefaultCacheFormat(weights);
     BackendOptions options{.cache_format = format};
     options.kv_cache_bytes =
         std::ssize(blocks) *
         MakeCacheGeometry(config, format, options.block_positions).BlockBytes();
     for (const int threads : {1, 3}) {
-      const auto model = MakeServingModel(config, RandomWeights(config, 1), options,
-                                          DefaultComputeType(weights), threads);
+      const auto model =
+          MakeServingModel(config, RandomWeights(config, 1), options, weights, threads);
       StepInput step;
       // What a step takes.
       const auto measure = [&](int64_t position) {

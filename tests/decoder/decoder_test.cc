@@ -4,19 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/backend/cpu/pack_weights.h"
+#include "engine/base/bfloat16.h"
 #include "engine/decoder/dropout.h"
+#include "engine/kernels/quantization.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
 #include "tests/support/random_model.h"
@@ -119,6 +123,41 @@ class DecoderTest : public testing::TestWithParam<NamedConfig> {
 
   const Weights weights_ = RandomWeights(GetParam().config, 1);
 };
+
+// Each row of a matrix as its groups are rounded to.
+at::Tensor Rounded(WeightFormat format, const at::Tensor& matrix) {
+  const at::Tensor rounded = matrix.to(at::kFloat).contiguous().clone();
+  const int64_t inputs = rounded.size(1);
+  for (int64_t row = 0; row < rounded.size(0); ++row) {
+    for (int64_t k = 0; k < inputs; k += kQuantizationGroup) {
+      std::array<int8_t, kQuantizationGroup> integers;
+      const std::span<float> group(rounded[row].data_ptr<float>() + k,
+                                   std::min(kQuantizationGroup, inputs - k));
+      const float scale = FromBFloat16(Quantize(format, group, integers));
+      for (size_t i = 0; i < group.size(); ++i) group[i] = static_cast<float>(integers[i]) * scale;
+    }
+  }
+  return rounded;
+}
+
+// MLA's matrices are rounded after they were absorbed.
+TEST_P(DecoderTest, IntegersServeTheirRoundedWeights) {
+  if (config().attention == AttentionKind::kMla) GTEST_SKIP() << "rounded after absorption";
+  const std::vector<int64_t> ids = RandomIds(config(), 20, 2);
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    Weights rounded = weights_;
+    for (auto& [name, tensor] : rounded) {
+      if (tensor.dim() == 2 && name != kPositionsName) tensor = Rounded(format, tensor);
+    }
+    Served integers = Serving();
+    integers.weight_format = format;
+    const at::Tensor logits = InPieces(integers, ids, {20});
+    const Served of_rounded{.config = config(), .weights = rounded};
+    // Inputs are rounded to 16 bits: by 2^-16 of the largest of each group, in each product.
+    EXPECT_LE(RelativeError(logits, InPieces(of_rounded, ids, {20})), 1e-3);
+    EXPECT_GT(RelativeError(logits, InPieces(Serving(), ids, {20})), 1e-3);  // they are not exact
+  }
+}
 
 TEST_P(DecoderTest, ForwardEqualsTheDefinition) {
   const Decoder decoder(config(), weights_, ComputeType::kFloat64);
@@ -360,7 +399,9 @@ TEST(CpuModel, ExpandsWhereLayersGainByIt) {
   config.position_embedding = PositionEmbedding::kNone;
   const auto expand_from = [&](std::vector<int64_t> ranks, std::optional<int64_t> asked) {
     config.kv_lora_rank = std::move(ranks);
-    return PackWeights(config, Cast(RandomWeights(config, 24), at::kFloat), asked).expand_from;
+    return PackWeights(config, Cast(RandomWeights(config, 24), at::kFloat), WeightFormat::kFloat32,
+                       asked)
+        .expand_from;
   };
   EXPECT_EQ(expand_from({1, 2}, {}), std::nullopt);  // premultiplied
   EXPECT_EQ(expand_from({1, 2}, 5), std::nullopt);

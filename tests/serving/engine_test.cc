@@ -819,7 +819,9 @@ TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
     models.push_back(std::make_unique<EngineFixture>(named.config));
     const EngineSetup setup = models.back()->Options();
     auto model = std::make_unique<CpuModel>(
-        named.config, PackWeights(named.config, Cast(models.back()->weights(), at::kFloat), {}),
+        named.config,
+        PackWeights(named.config, Cast(models.back()->weights(), at::kFloat),
+                    WeightFormat::kFloat32, {}),
         setup, context);
     engines.push_back(std::make_unique<Engine>(std::move(model), TestTokenizer(), setup));
     pointers.push_back(engines.back().get());
@@ -858,7 +860,7 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
     EXPECT_EQ(model.weight_format, weights);
     EXPECT_EQ(model.cache_format, cache);
     EXPECT_EQ(model.parameters, ParameterCount(config));
-    EXPECT_EQ(model.parameter_bytes, WeightBytes(weights, model.parameters));
+    EXPECT_EQ(model.parameter_bytes, ParameterBytes(config, weights));
     EXPECT_EQ(model.engine->Stats().bytes_per_position, 2 * RowBytes(cache, 7));
     EXPECT_EQ(RunOne(*model.engine, Greedy("r", Prompt(5, 23), 6))->tokens.size(), 6u);
   };
@@ -867,6 +869,11 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   check(WeightFormat::kFloat32, CacheFormat::kFloat32);
   options.cache_format = CacheFormat::kBFloat16;
   check(WeightFormat::kFloat32, CacheFormat::kBFloat16);
+  options.cache_format = std::nullopt;
+  options.weight_format = WeightFormat::kInt8;
+  check(WeightFormat::kInt8, CacheFormat::kBFloat16);
+  options.weight_format = WeightFormat::kInt4;
+  check(WeightFormat::kInt4, CacheFormat::kBFloat16);
 }
 
 // Conversions compute in float32, whose largest numbers bfloat16 rounds to infinity.

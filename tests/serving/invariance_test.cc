@@ -97,8 +97,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
         conduct.pool_positions *
         MakeCacheGeometry(config_, options.cache_format, options.block_positions)
             .BytesPerPosition();
-    const auto made =
-        MakeEngine(config_, weights_, options, DefaultComputeType(format), conduct.threads);
+    const auto made = MakeEngine(config_, weights_, options, format, conduct.threads);
     Engine& engine = *made;
     EXPECT_EQ(engine.info().expand_from == kExpandFrom, GetParam().name == "MlaVanilla");
     std::vector<size_t> order(requests.size());
@@ -176,8 +175,7 @@ TEST_P(InvarianceTest, TurnsOfAConversation) {
     options.expand_from = kExpandFrom;
     options.kv_cache_bytes = 1 << 24;
     options.prefix_cache = prefix_cache;
-    const auto engine =
-        MakeEngine(config_, weights_, options, DefaultComputeType(WeightFormat::kBFloat16));
+    const auto engine = MakeEngine(config_, weights_, options, WeightFormat::kBFloat16);
     std::vector<int32_t>& conversation = conversations.emplace_back(20, 65);
     for (int turn = 0; turn < 8; ++turn) {
       Request request;
@@ -203,6 +201,8 @@ TEST_P(InvarianceTest, TurnsOfAConversation) {
 
 TEST_P(InvarianceTest, Float32) { Check(WeightFormat::kFloat32); }
 TEST_P(InvarianceTest, BFloat16) { Check(WeightFormat::kBFloat16); }
+TEST_P(InvarianceTest, Int8) { Check(WeightFormat::kInt8); }
+TEST_P(InvarianceTest, Int4) { Check(WeightFormat::kInt4); }
 
 INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(Models()),
                          testing::PrintToStringParamName());

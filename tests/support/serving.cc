@@ -14,14 +14,29 @@
 namespace triptych {
 
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+                                               const BackendOptions& options, WeightFormat format,
+                                               int threads) {
+  return std::make_unique<CpuModel>(
+      config, PackWeights(config, Cast(weights, at::kFloat), format, options.expand_from), options,
+      std::make_shared<KernelContext>(threads));
+}
+
+std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, ComputeType compute,
                                                int threads) {
-  const Weights cast = Cast(weights, ToScalarType(compute));
-  if (compute == ComputeType::kFloat64 || !cast.begin()->second.is_cpu()) {
-    return std::make_unique<TensorModel>(config, cast, compute, options);
+  if (compute != ComputeType::kFloat64 && weights.begin()->second.is_cpu()) {
+    const bool narrow = compute == ComputeType::kBFloat16;
+    return MakeServingModel(config, weights, options,
+                            narrow ? WeightFormat::kBFloat16 : WeightFormat::kFloat32, threads);
   }
-  return std::make_unique<CpuModel>(config, PackWeights(config, cast, options.expand_from), options,
-                                    std::make_shared<KernelContext>(threads));
+  return std::make_unique<TensorModel>(config, Cast(weights, ToScalarType(compute)), compute,
+                                       options);
+}
+
+std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                   const EngineSetup& setup, WeightFormat format, int threads) {
+  return std::make_unique<Engine>(MakeServingModel(config, weights, setup, format, threads),
+                                  TestTokenizer(), setup);
 }
 
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
@@ -45,7 +60,10 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
                          .expand_from = served.expand_from};
   options.kv_cache_bytes =
       count * MakeCacheGeometry(config_, options.cache_format, block_positions_).BlockBytes();
-  model_ = MakeServingModel(config_, served.weights, options, compute_, served.threads);
+  model_ = served.weight_format
+               ? MakeServingModel(config_, served.weights, options, *served.weight_format,
+                                  served.threads)
+               : MakeServingModel(config_, served.weights, options, compute_, served.threads);
 
   std::vector<int32_t> order(count);
   std::iota(order.begin(), order.end(), 0);

@@ -19,6 +19,10 @@ namespace triptych {
 // What an engine and its model are made with.
 struct EngineSetup : BackendOptions, EngineOptions {};
 
+// Serves on kernels, the weights rounded to the format.
+std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+                                               const BackendOptions& options, WeightFormat format,
+                                               int threads = 2);
 // Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on another
 // device, on LibTorch's operations. Weights are cast to `compute`.
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
@@ -28,6 +32,8 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
 
 // An engine with what MakeServingModel makes, and with TestTokenizer().
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                   const EngineSetup& setup, WeightFormat format, int threads = 2);
+std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
                                    const EngineSetup& setup,
                                    ComputeType compute = ComputeType::kFloat32, int threads = 2);
 
@@ -36,6 +42,7 @@ struct Served {
   const ModelConfig& config;
   const Weights& weights;
   ComputeType compute = ComputeType::kFloat32;       // what the weights are cast to, too
+  std::optional<WeightFormat> weight_format = {};    // on kernels, instead of `compute`
   CacheFormat cache_format = CacheFormat::kFloat32;  // in float64 the cache is float64 too
   int64_t block_positions = 16;
   std::optional<int64_t> expand_from = kNeverExpand;

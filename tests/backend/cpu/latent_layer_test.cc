@@ -51,7 +51,8 @@ TEST(LatentLayer, IsVanillaForEitherFormAndForExpandedRuns) {
     const at::Tensor table = rotary.Table().flatten().contiguous();
     const auto rotation = std::make_shared<const std::vector<float>>(
         table.data_ptr<float>(), table.data_ptr<float>() + table.numel());
-    const auto layer = PackLatent(shape, reduced, rotation, /*expand=*/true);
+    const auto layer =
+        PackLatent(shape, reduced, WeightFormat::kFloat32, rotation, /*expand=*/true);
     const at::Tensor narrow = x[0].to(at::kFloat).contiguous();
     for (const bool expand : {false, true}) {
       KernelContext context(2);
