@@ -146,7 +146,7 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   AddModel(*command, "--model", evaluate.model);
   AddText(*command, evaluate.text, evaluate.held_out);
   CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, Names<WeightFormat>(),
-                                 "dtype of weights and products [float32]");
+                                 "dtype of the weights as they are served [float32]");
   CLI::Option* cache = AddChoice(*command, "--kv-cache-dtype", evaluate.cache, Names<CacheFormat>(),
                                  "dtype of what a cache keeps of a position [float32]");
   CLI::Option* csv =
