@@ -533,7 +533,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--kv-cache-bytes", "x"}, "--kv-cache-bytes"},
       {{"--model", model, "--kv-cache-bytes", "-1"}, "--kv-cache-bytes"},
       {{"--model", model + ",kv-cache-bytes=2GiB"}, "--kv-cache-bytes"},
-      {{"--model", model, "--dtype", "float16"}, "--dtype: float16 not in {bfloat16,float32}"},
+      {{"--model", model, "--dtype", "float16"}, "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},
       {{"--model", model, "--kv-dtype", "int8"}, "--kv-dtype"},
       {{"--model", model, "--device", "gpu"}, "--device: gpu is not available in this LibTorch"},
