@@ -132,7 +132,6 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
   add_format("--dtype", options.weight_format, "of the weights [the checkpoint's]");
   add_format("--kv-dtype", options.cache_format, "of the cache [the weights']");
   app.add_option("--device", options.device, "of weights, cache and compute: cpu, cuda or cuda:N")
-      ->check(Parses("DEVICE", CheckDevice))
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--expand-from",
@@ -308,6 +307,11 @@ void CheckWhoIsLetIn(const TransportOptions& transport) {
 
 // Throws CLI::ValidationError unless the options fit each other.
 void CheckTogether(const ServerOptions& options) {
+  try {
+    CheckDevice(options.device, options.weight_format);
+  } catch (const std::invalid_argument& e) {
+    throw CLI::ValidationError("--device", e.what());
+  }
   try {
     SplitKvCacheBytes(options);
   } catch (const std::invalid_argument& e) {

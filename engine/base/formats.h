@@ -73,8 +73,21 @@ constexpr std::string_view Name(ComputeType type) {
   return {};
 }
 
-// Bytes of a matrix of weights, or of one row of so many.
-constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outputs = 1) {
+// Whether weights are integers with a scale for each group.
+constexpr bool IsInteger(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+    case WeightFormat::kBFloat16:
+      return false;
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4:
+      return true;
+  }
+  return false;
+}
+
+// Bytes of a matrix of weights.
+constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outputs) {
   const int64_t groups = outputs * CeilDiv(inputs, kQuantizationGroup);
   switch (format) {
     case WeightFormat::kFloat32:
@@ -134,17 +147,8 @@ constexpr WeightFormat ToWeightFormat(TensorFormat format) {
 }
 
 // What a checkpoint's tensors are read as, for weights that are rounded to a format once.
-constexpr TensorFormat TensorsFor(WeightFormat format, TensorFormat stored) {
-  switch (format) {
-    case WeightFormat::kFloat32:
-      return TensorFormat::kFloat32;
-    case WeightFormat::kBFloat16:
-      return TensorFormat::kBFloat16;
-    case WeightFormat::kInt8:
-    case WeightFormat::kInt4:
-      return stored;
-  }
-  return {};
+constexpr TensorFormat TensorsFor(WeightFormat format) {
+  return format == WeightFormat::kBFloat16 ? TensorFormat::kBFloat16 : TensorFormat::kFloat32;
 }
 
 // What serving computes in with such tensors.

@@ -273,11 +273,10 @@ int64_t ParameterCount(const ModelConfig& config) {
 int64_t ParameterBytes(const ModelConfig& config, WeightFormat format) {
   int64_t bytes = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const bool quantized = format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
     const bool matrix = spec.shape.size() == 2 && spec.name != kPositionsName;
     const int64_t rows = spec.shape.size() == 2 ? spec.shape[0] : 1;
-    bytes += WeightBytes(quantized && !matrix ? WeightFormat::kFloat32 : format, spec.shape.back(),
-                         rows);
+    bytes += WeightBytes(IsInteger(format) && !matrix ? WeightFormat::kFloat32 : format,
+                         spec.shape.back(), rows);
   }
   return bytes;
 }

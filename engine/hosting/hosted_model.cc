@@ -41,13 +41,9 @@ std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightForm
     return std::make_unique<CpuModel>(checkpoint.config, std::move(weights), options,
                                       std::move(context));
   }
-  const TensorFormat tensors = TensorsFor(format, checkpoint.config.torch_dtype);
-  if (ToWeightFormat(tensors) != format) {
-    throw std::invalid_argument(std::string(Name(format)) + " weights are served on the CPU alone");
-  }
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(device);
   return std::make_unique<TensorModel>(checkpoint.config, checkpoint.weights,
-                                       DefaultComputeType(tensors), options);
+                                       DefaultComputeType(TensorsFor(format)), options);
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
@@ -56,13 +52,14 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.directory);
   CheckVocabulary(*tokenizer, stored, config_file.string());
 
+  CheckDevice(options.device, options.weight_format);
+
   HostedModel model;
   model.name = options.name;
   model.weight_format = options.weight_format.value_or(ToWeightFormat(stored.torch_dtype));
   model.cache_format = options.cache_format.value_or(DefaultCacheFormat(model.weight_format));
   // What a conversion computes is rounded to the weights' format once, at its end.
-  const TensorFormat tensors = TensorsFor(
-      model.weight_format, options.conversion ? TensorFormat::kFloat32 : stored.torch_dtype);
+  const TensorFormat tensors = TensorsFor(model.weight_format);
   Checkpoint checkpoint =
       LoadCheckpoint(options.directory, options.conversion ? TensorFormat::kFloat32 : tensors);
   if (options.conversion) {
@@ -96,7 +93,13 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 
 }  // namespace
 
-void CheckDevice(const std::string& name) { ParseDevice(name); }
+void CheckDevice(const std::string& name, std::optional<WeightFormat> format) {
+  if (format && IsInteger(*format) && name != "cpu") {
+    throw std::invalid_argument(name + " does not serve " + std::string(Name(*format)) +
+                                " weights; allowed: cpu");
+  }
+  ParseDevice(name);
+}
 
 HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context) {
   try {

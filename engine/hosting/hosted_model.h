@@ -27,7 +27,7 @@ struct HostedModel {
   WeightFormat weight_format = WeightFormat::kFloat32;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
-  int64_t parameter_bytes = 0;            // in weight_format
+  int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_format
   std::vector<ReducedForm> latent_forms;  // of each layer; empty unless MLA
   ServingModelInfo info;                  // the engine's: for any thread to read
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -45,9 +45,9 @@ struct HostOptions {
   std::string device = "cpu";                 // of weights, cache and compute
 };
 
-// Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N"
-// and LibTorch has that device.
-void CheckDevice(const std::string& name);
+// Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N",
+// LibTorch has that device, and it serves weights of this format, the checkpoint's if absent.
+void CheckDevice(const std::string& name, std::optional<WeightFormat> format);
 
 // Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on:
 // kernels on the CPU, LibTorch's operations on any other device. `context` is what kernels compute

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "engine/base/bfloat16.h"
 #include "engine/kernels/quantization.h"

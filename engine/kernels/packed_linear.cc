@@ -27,9 +27,11 @@
 namespace triptych {
 namespace {
 
+constexpr int64_t kWordBytes = 4;
+
 // Rows of x against consecutive panels of one group.
 struct Product {
-  const void* x;             // [rows][x_stride], as Kernel::prepare leaves them
+  const std::byte* x;        // [rows][x_stride], as Kernel::prepare leaves them
   const std::byte* weights;  // [panels][units] of packed_format.h
   const float* bias;         // [panels][kPanel]
   float* y;                  // [rows][y_stride]
@@ -46,7 +48,7 @@ struct Kernel {
   void (*multiply)(const Product& product);
   // Puts a row's inputs as `multiply` reads them; null if it reads them as they are.
   //   x: [inputs]   words: [units][unit_words]
-  void (*prepare)(const float* x, int64_t inputs, uint32_t* words);
+  void (*prepare)(const float* x, int64_t inputs, std::byte* words);
   int64_t unit_words;  // 32-bit words of x for a unit of weights
 };
 
@@ -88,6 +90,15 @@ constexpr int ColumnsFor(int rows) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(columns)));
 }
 
+// A word of x.
+template <typename T>
+HWY_INLINE T LoadWord(const std::byte* x) {
+  static_assert(sizeof(T) == kWordBytes);
+  T word;
+  std::memcpy(&word, x, kWordBytes);
+  return word;
+}
+
 // The next types say what one step of weights and its words of x contribute to a sum, in kParts
 // parts, each of which takes one word of x.
 struct Float32 {
@@ -98,8 +109,8 @@ struct Float32 {
   static HWY_INLINE FloatVec Weights(const std::byte* w) {
     return hn::LoadU(FloatTag(), reinterpret_cast<const float*>(w));
   }
-  static HWY_INLINE FloatVec Input(const uint32_t* x) {
-    return hn::Set(FloatTag(), std::bit_cast<float>(*x));
+  static HWY_INLINE FloatVec Input(const std::byte* x) {
+    return hn::Set(FloatTag(), LoadWord<float>(x));
   }
   static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, FloatVec x) {
     return hn::MulAdd(w, x, sum);
@@ -118,7 +129,7 @@ struct BFloat16 {
     return hn::BitCast(FloatTag(), kPart == 0 ? hn::ShiftLeft<16>(pairs)
                                               : hn::And(pairs, hn::Set(d, 0xffff0000u)));
   }
-  static HWY_INLINE FloatVec Input(const uint32_t* x) { return Float32::Input(x); }
+  static HWY_INLINE FloatVec Input(const std::byte* x) { return Float32::Input(x); }
   static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, FloatVec x) {
     return hn::MulAdd(w, x, sum);
   }
@@ -136,7 +147,9 @@ struct BFloat16Dot {
   static HWY_INLINE BitsVec Weights(const std::byte* w) {
     return hn::LoadU(BitsTag(), reinterpret_cast<const uint32_t*>(w));
   }
-  static HWY_INLINE BitsVec Input(const uint32_t* x) { return hn::Set(BitsTag(), *x); }
+  static HWY_INLINE BitsVec Input(const std::byte* x) {
+    return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
+  }
   static HWY_INLINE FloatVec Add(FloatVec sum, BitsVec w, BitsVec x) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
     return sum;
@@ -148,14 +161,14 @@ struct BFloat16Dot {
 
 // Integer weights times inputs that were rounded to 16 bits, with a scale for each row and unit:
 // sums within a unit are exact. A unit has a word for each pair of inputs, then the scale.
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 using ShortTag = hn::RepartitionToNarrow<IntTag>;
 using Pairs = hn::Vec<ShortTag>;
 
 struct Integers {
   using Sum = IntVec;
-  static HWY_INLINE Pairs Input(const uint32_t* x) {
-    return hn::BitCast(ShortTag(), hn::Set(BitsTag(), *x));
+  static HWY_INLINE Pairs Input(const std::byte* x) {
+    return hn::BitCast(ShortTag(), hn::Set(BitsTag(), LoadWord<uint32_t>(x)));
   }
   // Adds the products of both of a pair.
   static HWY_INLINE IntVec Add(IntVec sum, Pairs w, Pairs x) {
@@ -163,7 +176,7 @@ struct Integers {
     asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
     return sum;
 #else
-    IntVec unused = sum;
+    IntVec unused = sum;  // by these sets, which add both of a pair at once
     return hn::ReorderWidenMulAccumulate(IntTag(), w, x, sum, unused);
 #endif
   }
@@ -185,9 +198,10 @@ struct Pairs {
 
 struct Integers {
   using Sum = IntVec;
-  static HWY_INLINE Pairs Input(const uint32_t* x) {
+  static HWY_INLINE Pairs Input(const std::byte* x) {
     const IntTag d;
-    return {hn::Set(d, static_cast<int16_t>(*x)), hn::Set(d, static_cast<int16_t>(*x >> 16))};
+    const auto pair = LoadWord<uint32_t>(x);
+    return {hn::Set(d, static_cast<int16_t>(pair)), hn::Set(d, static_cast<int16_t>(pair >> 16))};
   }
   static HWY_INLINE IntVec Add(IntVec sum, const Pairs& w, const Pairs& x) {
     return hn::Add(hn::Add(sum, hn::Mul(w.first, x.first)), hn::Mul(w.second, x.second));
@@ -234,14 +248,14 @@ constexpr int kFewRows = 4;
 
 // Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
-HWY_INLINE void AddPart(const uint32_t* const (&x)[kRows], int64_t word,
+HWY_INLINE void AddPart(const std::byte* const (&x)[kRows], int64_t word,
                         const std::byte* const (&weights)[kColumns], int64_t offset,
                         typename Kind::Sum (&sums)[kRows][kColumns]) {
   // What there is less of stays in registers, next to the sums.
   if constexpr (kRows < kColumns) {
     decltype(Kind::Input(x[0])) inputs[kRows];
     HWY_UNROLL(24)
-    for (int r = 0; r < kRows; ++r) inputs[r] = Kind::Input(x[r] + word + kPart);
+    for (int r = 0; r < kRows; ++r) inputs[r] = Kind::Input(x[r] + (word + kPart) * kWordBytes);
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) {
       const auto w = Kind::template Weights<kPart>(weights[c] + offset);
@@ -254,7 +268,7 @@ HWY_INLINE void AddPart(const uint32_t* const (&x)[kRows], int64_t word,
     for (int c = 0; c < kColumns; ++c) w[c] = Kind::template Weights<kPart>(weights[c] + offset);
     HWY_UNROLL(24)
     for (int r = 0; r < kRows; ++r) {
-      const auto input = Kind::Input(x[r] + word + kPart);
+      const auto input = Kind::Input(x[r] + (word + kPart) * kWordBytes);
       HWY_UNROLL(24)
       for (int c = 0; c < kColumns; ++c) sums[r][c] = Kind::Add(sums[r][c], w[c], input);
     }
@@ -263,7 +277,7 @@ HWY_INLINE void AddPart(const uint32_t* const (&x)[kRows], int64_t word,
 
 // Adds one step: its first word of x, and the offset of its weights.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
-HWY_INLINE void AddStep(const uint32_t* const (&x)[kRows], int64_t word,
+HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
                         const std::byte* const (&weights)[kColumns], int64_t offset,
                         typename Kind::Sum (&sums)[kRows][kColumns]) {
   if constexpr (kPrefetch) {
@@ -286,7 +300,7 @@ constexpr int64_t UnitWords() {
 
 // Adds the sums of one unit of integers, times its scales, to those of all.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
-HWY_INLINE void AddScaledUnit(const uint32_t* const (&x)[kRows], int64_t word,
+HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
                               const std::byte* const (&weights)[kColumns],
                               const std::byte* const (&scales)[kColumns], int64_t offset,
                               FloatVec (&sums)[kRows][kColumns]) {
@@ -304,10 +318,13 @@ HWY_INLINE void AddScaledUnit(const uint32_t* const (&x)[kRows], int64_t word,
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
+    if constexpr (kPrefetch) {
+      if (c % kVectors == 0) Prefetch(scales[c] + offset, kAhead);
+    }
     const FloatVec scale = LoadFloats(d, reinterpret_cast<const uint16_t*>(scales[c] + offset));
     HWY_UNROLL(24)
     for (int r = 0; r < kRows; ++r) {
-      const FloatVec x_scale = Float32::Input(x[r] + word + UnitWords<Kind>() - 1);
+      const FloatVec x_scale = Float32::Input(x[r] + (word + UnitWords<Kind>() - 1) * kWordBytes);
       sums[r][c] = hn::MulAdd(hn::Mul(hn::ConvertTo(d, parts[r][c]), x_scale), scale, sums[r][c]);
     }
   }
@@ -333,12 +350,12 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
   const int64_t outputs = std::min(kOutputs, p.outputs - output);
   if (outputs <= 0) return;  // a part of the last panel
   const int64_t panel = column / kVectors, first = column % kVectors;
-  const uint32_t* x[kRows];
+  const std::byte* x[kRows];
   const std::byte* weights[kColumns];
   const std::byte* scales[kColumns];
   FloatVec sums[kRows][kColumns];
   for (int r = 0; r < kRows; ++r) {
-    x[r] = static_cast<const uint32_t*>(p.x) + (row + r) * p.x_stride;
+    x[r] = p.x + (row + r) * p.x_stride * kWordBytes;
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
@@ -407,16 +424,17 @@ HWY_INLINE void TileRows(const Product& p, const Units& units, int64_t row, int6
   TileColumns<Kind, false, kRows, ColumnsFor(kRows)>(p, units, row, column, end);
 }
 
-// Weights that several tiles of rows read stay in a core's cache while they do.
+// Weights that several tiles read stay in a core's cache while they do.
 constexpr int64_t kBytesForTiles = int64_t{1} << 17;
 
 template <class Kind>
 void Multiply(const Product& p) {
   const int64_t panels = CeilDiv(p.outputs, kPanel);
   const int64_t tiles = CeilDiv(p.rows, kMaxRows);
-  const int64_t span = tiles == 1 ? panels : 2;
-  const int64_t unit_bytes = span * Packed(Kind::kFormat).panel_bytes();
-  const int64_t length = tiles == 1 ? p.units : std::max(int64_t{1}, kBytesForTiles / unit_bytes);
+  const bool once = tiles == 1 && ColumnsFor(static_cast<int>(p.rows)) >= kVectors;
+  const int64_t span = once ? panels : 2;
+  const int64_t length =
+      once ? p.units : kBytesForTiles / (span * Packed(Kind::kFormat).panel_bytes());
   for (int64_t panel = 0; panel < panels; panel += span) {
     const int64_t column = panel * kVectors, end = std::min(panel + span, panels) * kVectors;
     for (int64_t unit = 0; unit < p.units; unit += length) {
@@ -431,32 +449,33 @@ void Multiply(const Product& p) {
 
 #if TRIPTYCH_AVX3_DL
 // Rounds to bfloat16, in pairs; a zero follows an odd last one.
-void RoundToPairs(const float* x, int64_t inputs, uint32_t* words) {
-  auto* const rounded = reinterpret_cast<uint16_t*>(words);
-  for (int64_t i = 0; i < inputs; ++i) rounded[i] = ToBFloat16(x[i]);
-  if (inputs % 2 != 0) rounded[inputs] = 0;
+void RoundToPairs(const float* x, int64_t inputs, std::byte* words) {
+  for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
+    const uint16_t rounded = i < inputs ? ToBFloat16(x[i]) : uint16_t{0};
+    std::memcpy(words + i * 2, &rounded, 2);
+  }
 }
 #endif
 
 // Rounds to bfloat16 as float32; a zero follows an odd last one.
-void RoundToFloats(const float* x, int64_t inputs, uint32_t* words) {
-  for (int64_t i = 0; i < inputs; ++i) {
-    words[i] = static_cast<uint32_t>(ToBFloat16(x[i])) << 16;
+void RoundToFloats(const float* x, int64_t inputs, std::byte* words) {
+  for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
+    const float rounded = i < inputs ? FromBFloat16(ToBFloat16(x[i])) : 0.0f;
+    std::memcpy(words + i * kWordBytes, &rounded, kWordBytes);
   }
-  if (inputs % 2 != 0) words[inputs] = 0;
 }
 
 // Rounds groups to 16 bits: the largest of each becomes 32767 times the scale. What is not finite
 // makes the scale NaN.
-void RoundToShorts(const float* x, int64_t inputs, uint32_t* words) {
-  constexpr int64_t kWords = kQuantizationGroup / 2 + 1;
+void RoundToShorts(const float* x, int64_t inputs, std::byte* words) {
+  constexpr int64_t kShortBytes = kQuantizationGroup * 2;
   constexpr float kMost = 32767;
-  // Below this, the smallest step is no normal number: as good as zero.
-  constexpr float kLeast = 1e-30f;
+  // Of less, the steps in one would be no finite number.
+  constexpr float kLeast = 0x1p-110f;
   const hn::CappedTag<float, kQuantizationGroup> d;
   const hn::Rebind<int16_t, decltype(d)> ds;
-  const int64_t lanes = hn::Lanes(d);
-  for (; inputs > 0; x += kQuantizationGroup, inputs -= kQuantizationGroup, words += kWords) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (; inputs > 0; x += kQuantizationGroup, inputs -= kQuantizationGroup) {
     float padded[kQuantizationGroup] = {};
     const float* group = x;
     if (inputs < kQuantizationGroup) {
@@ -471,18 +490,20 @@ void RoundToShorts(const float* x, int64_t inputs, uint32_t* words) {
     }
     const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
     const auto step = hn::Set(d, most > kLeast ? kMost / most : 0.0f);
-    auto* const shorts = reinterpret_cast<int16_t*>(words);
+    int16_t shorts[kQuantizationGroup];
     for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
       const auto integers = hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step));
       hn::StoreU(hn::DemoteTo(ds, integers), ds, shorts + i);
     }
-    const float scale = most > kLeast ? most / kMost : 0.0f;
-    words[kWords - 1] = std::bit_cast<uint32_t>(scale + hn::GetLane(hn::SumOfLanes(d, nan)));
+    const float scale = (most > kLeast ? most / kMost : 0.0f) + hn::GetLane(hn::SumOfLanes(d, nan));
+    std::memcpy(words, shorts, kShortBytes);
+    std::memcpy(words + kShortBytes, &scale, kWordBytes);
+    words += kShortBytes + kWordBytes;
   }
 }
 
 template <class Kind>
-Kernel KernelOf(void (*prepare)(const float*, int64_t, uint32_t*)) {
+Kernel KernelOf(void (*prepare)(const float*, int64_t, std::byte*)) {
   return {.multiply = Multiply<Kind>, .prepare = prepare, .unit_words = UnitWords<Kind>()};
 }
 
@@ -606,25 +627,29 @@ void PackedLinear::ApplyGroups(const Groups& groups, const float* x, const Strid
   const int64_t width = groups.count * words;
   // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
   const bool apart = rows > 2 && (kernel.prepare ? width : x_strides.row) % 1024 == 0;
-  if (!kernel.prepare && !apart) return Multiply(groups, x, x_strides, rows, y, y_strides, context);
+  if (!kernel.prepare && !apart) {
+    return Multiply(groups, reinterpret_cast<const std::byte*>(x), x_strides, rows, y, y_strides,
+                    context);
+  }
   const Strides strides{width + (apart ? 16 : 0), words};
   const Workspace::Scope scope(context.workspace);
-  auto* const copy = context.workspace.Take<uint32_t>(rows * strides.row);  // [rows, groups, words]
+  // [rows, groups, words]
+  auto* const copy = context.workspace.Take<std::byte>(rows * strides.row * kWordBytes);
   context.pool.ForEach(rows, rows * groups.count * inputs, [&](int64_t row) {
     for (int64_t group = 0; group < groups.count; ++group) {
       const float* from = x + row * x_strides.row + group * x_strides.group;
-      uint32_t* to = copy + row * strides.row + group * strides.group;
+      std::byte* to = copy + (row * strides.row + group * strides.group) * kWordBytes;
       if (kernel.prepare) {
         kernel.prepare(from, inputs, to);
       } else {
-        std::memcpy(to, from, inputs * sizeof(float));
+        std::memcpy(to, from, inputs * kWordBytes);
       }
     }
   });
   Multiply(groups, copy, strides, rows, y, y_strides, context);
 }
 
-void PackedLinear::Multiply(const Groups& groups, const void* x, const Strides& x_strides,
+void PackedLinear::Multiply(const Groups& groups, const std::byte* x, const Strides& x_strides,
                             int64_t rows, float* y, const Strides& y_strides,
                             KernelContext& context) const {
   const Kernel kernel = HWY_DYNAMIC_DISPATCH(KernelFor)(format_);
@@ -640,17 +665,16 @@ void PackedLinear::Multiply(const Groups& groups, const void* x, const Strides& 
     const int64_t panel = cut.first_panel(task);
     const int64_t packed_panel = (groups.first + group) * panels + panel;
     const int64_t outputs = std::min(shape_.outputs, cut.panel_end(task) * kPanel) - panel * kPanel;
-    kernel.multiply(
-        {.x = static_cast<const uint32_t*>(x) + row * x_strides.row + group * x_strides.group,
-         .weights = packed_.data() + packed_panel * panel_bytes,
-         .bias = bias + packed_panel * kPanel,
-         .y = y + row * y_strides.row + group * y_strides.group + panel * kPanel,
-         .x_stride = x_strides.row,
-         .y_stride = y_strides.row,
-         .rows = cut.row_end(task) - row,
-         .units = units(),
-         .outputs = outputs,
-         .prefetch = prefetch});
+    kernel.multiply({.x = x + (row * x_strides.row + group * x_strides.group) * kWordBytes,
+                     .weights = packed_.data() + packed_panel * panel_bytes,
+                     .bias = bias + packed_panel * kPanel,
+                     .y = y + row * y_strides.row + group * y_strides.group + panel * kPanel,
+                     .x_stride = x_strides.row,
+                     .y_stride = y_strides.row,
+                     .rows = cut.row_end(task) - row,
+                     .units = units(),
+                     .outputs = outputs,
+                     .prefetch = prefetch});
   };
   const int64_t tasks = groups.count * cut.panel_parts * cut.row_parts;
   if (wanted == 1) {

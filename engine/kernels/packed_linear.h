@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
 #define TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/base/formats.h"
@@ -17,7 +18,8 @@ namespace triptych {
 // threads: on one machine a row's result is the same bits in every batch. Sums are float32.
 // Under bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are
 // exact. Under int8 and int4 weights, each group of 32 inputs of a row is rounded to 16 bits, the
-// largest of which is 32767 steps; sums within such a group are exact.
+// largest of which is 32767 steps (2^-110 and less count as zero); sums within such a group are
+// exact.
 //
 // Holds a copy of the weights. Immutable: safe to use from several threads.
 class PackedLinear {
@@ -75,7 +77,7 @@ class PackedLinear {
                    float* y, const Strides& y_strides, KernelContext& context) const;
   // Multiplies inputs as the kernels read them, in 32-bit words.
   //   x: [rows, groups, units of words]
-  void Multiply(const Groups& groups, const void* x, const Strides& x_strides, int64_t rows,
+  void Multiply(const Groups& groups, const std::byte* x, const Strides& x_strides, int64_t rows,
                 float* y, const Strides& y_strides, KernelContext& context) const;
 
   int64_t panels() const;  // of a group

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 #include "engine/base/bfloat16.h"
 
@@ -15,11 +17,23 @@ using Group = std::array<float, kQuantizationGroup>;
 struct Range {
   float least;
   float most;
+  int tries;  // scales
 };
 
+// The largest weight becomes the least integer, of which there may be one more than of the others,
+// or a little more than that: what clipping it costs, finer steps may gain for the rest. Eight bits
+// gain nothing by that.
 Range RangeOf(WeightFormat format) {
-  if (format == WeightFormat::kInt8) return {.least = -127, .most = 127};
-  return {.least = -8, .most = 7};
+  switch (format) {
+    case WeightFormat::kInt8:
+      return {.least = -127, .most = 127, .tries = 1};
+    case WeightFormat::kInt4:
+      return {.least = -8, .most = 7, .tries = 16};
+    case WeightFormat::kFloat32:
+    case WeightFormat::kBFloat16:
+      break;
+  }
+  throw std::invalid_argument(std::string(Name(format)) + " has no integers");
 }
 
 // The integer nearest to a weight under 1 / scale, ties to even: adding this number leaves no room
@@ -55,13 +69,9 @@ uint16_t Quantize(WeightFormat format, std::span<const float> weights, std::span
   std::copy(weights.begin(), weights.end(), group.begin());
   const float largest = *std::max_element(
       group.begin(), group.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
-  // The largest weight becomes the least integer, of which there may be one more than of the
-  // others, or a little more than that: what clipping it costs, finer steps may gain for the rest.
-  // Eight bits gain nothing by that, unless the scale is rounded so that it overflows.
-  const int tries = format == WeightFormat::kInt8 ? 2 : 16;
   uint16_t best = 0;
   float scale = 0, least_error = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < tries; ++i) {
+  for (int i = 0; i < range.tries; ++i) {
     const float steps = range.least * (1 + 0.025f * static_cast<float>(i));
     const uint16_t bits = ToBFloat16(largest / steps);
     const float tried = FromBFloat16(bits);

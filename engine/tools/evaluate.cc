@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <iterator>
 #include <memory>
@@ -13,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/backend/cpu/cpu_model.h"
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/base/ceil_div.h"
-#include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/kv_cache/geometry.h"
@@ -100,8 +101,7 @@ std::string PartText(const ModelConfig& config, const Corpus& corpus) {
 }  // namespace
 
 void Evaluate(const EvaluateOptions& options) {
-  const TensorFormat stored = ReadModelConfig(options.model / kConfigFile).torch_dtype;
-  Checkpoint checkpoint = LoadCheckpoint(options.model, TensorsFor(options.dtype, stored));
+  Checkpoint checkpoint = LoadCheckpoint(options.model, TensorsFor(options.dtype));
   const ModelConfig config = checkpoint.config;
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
   CheckVocabulary(*tokenizer, config, options.model.string());

@@ -32,7 +32,8 @@ struct EvaluateOptions {
   CacheFormat cache = CacheFormat::kFloat32;
 };
 
-// Prints the held-out loss, and where the model was not trained on the rest of this text, or does
+// Prints the held-out loss of the model as the server computes it on the CPU with these weights and
+// this cache, and where the model was not trained on the rest of this text, or does
 // not say what it was trained on, that. Throws LoadError or std::runtime_error.
 void Evaluate(const EvaluateOptions& options);
 

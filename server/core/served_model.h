@@ -25,7 +25,7 @@ struct ServedModel {
   WeightFormat weight_format = WeightFormat::kFloat32;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
-  int64_t parameter_bytes = 0;            // in weight_format
+  int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_format
   std::vector<std::string> latent_forms;  // the name of each layer's; empty unless MLA
   // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
   std::optional<int64_t> expand_from;

@@ -2,7 +2,6 @@
 // value costs, on every instruction set that this machine has, and where vanilla attention
 // overtakes reduced.
 #include <ATen/ATen.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,6 +22,7 @@
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/context.h"
 #include "engine/model/latent_shape.h"
+#include "tests/bench/instruction_set.h"
 
 namespace triptych {
 namespace {
@@ -119,21 +119,16 @@ void Run(const LatentShape& s, int64_t width, KernelContext& context) {
 int main() {
   using triptych::LatentShape;
   triptych::KernelContext context(static_cast<int>(std::thread::hardware_concurrency()));
-  const int64_t supported = hwy::SupportedTargets();
-  const int64_t emulated = HWY_EMU128 | HWY_SCALAR;  // no machine serves on them
   std::printf("stored cost %.0f\n", triptych::kExpansionCost);
-  for (int64_t left = supported & ~emulated; left != 0; left &= left - 1) {
-    const int64_t set = left & -left;
-    hwy::SetSupportedTargetsForTest(supported & ~(set - 1));  // and lesser ones
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  for (const int64_t set : triptych::InstructionSets()) {
+    triptych::UseInstructionSet(set);
     std::printf("%s\n  %-24s %9s %10s %10s %10s %10s\n", hwy::TargetName(set),
                 "crossover; vanilla / reduced", "stored", "measured", "its cost", "there",
                 "at 2048");
     triptych::Run({.heads = 8, .d_qk = 32, .d_v = 32, .rank = 64}, 256, context);
     triptych::Run({.heads = 12, .d_qk = 64, .d_v = 64, .rank = 128, .d_rope = 32}, 768, context);
     triptych::Run({.heads = 16, .d_qk = 128, .d_v = 128, .rank = 512, .d_rope = 64}, 2048, context);
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    triptych::UseInstructionSet(0);
   }
   return 0;
 }

@@ -7,21 +7,32 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace triptych {
 
-// The kernels and the limits use this instruction set of Highway's, or lesser ones where there is
-// no code for it. Throws std::invalid_argument if this machine does not have it.
+// Those of this machine, one bit each, the best first. No machine serves on emulated ones.
+inline std::vector<int64_t> InstructionSets() {
+  std::vector<int64_t> sets;
+  for (int64_t left = hwy::SupportedTargets() & ~int64_t{HWY_EMU128 | HWY_SCALAR}; left != 0;
+       left &= left - 1) {
+    sets.push_back(left & -left);
+  }
+  return sets;
+}
+
+// Kernels and limits use this one, or a lesser one where they have no code for it; 0: the best.
+inline void UseInstructionSet(int64_t set) {
+  hwy::SetSupportedTargetsForTest(0);
+  if (set != 0) hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(set - 1));
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+// The same by Highway's name. Throws std::invalid_argument if this machine does not have it.
 inline void UseInstructionSet(const std::string& name) {
-  const int64_t supported = hwy::SupportedTargets();
   std::string allowed;
-  for (int64_t left = supported; left != 0; left &= left - 1) {
-    const int64_t set = left & -left;
-    if (hwy::TargetName(set) == name) {
-      hwy::SetSupportedTargetsForTest(supported & ~(set - 1));
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      return;
-    }
+  for (const int64_t set : InstructionSets()) {
+    if (hwy::TargetName(set) == name) return UseInstructionSet(set);
     allowed += std::string(allowed.empty() ? "" : ", ") + hwy::TargetName(set);
   }
   throw std::invalid_argument("--instruction-set: this machine has no " + name +

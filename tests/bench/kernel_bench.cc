@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <iterator>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -230,9 +232,14 @@ void AddContext(const Limits& limits, const std::string& suffix) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  if (argc == 3 && std::string(argv[1]) == "--instruction-set") {
-    triptych::UseInstructionSet(argv[2]);
-  } else if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
+  try {
+    if (argc == 3 && std::string(argv[1]) == "--instruction-set") {
+      triptych::UseInstructionSet(std::string(argv[2]));
+    } else if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
+      return 1;
+    }
+  } catch (const std::invalid_argument& e) {
+    std::fprintf(stderr, "kernel_bench: %s\n", e.what());
     return 1;
   }
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

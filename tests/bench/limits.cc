@@ -110,7 +110,7 @@ float MultiplyBFloat16(int64_t steps, const float* factors, int64_t& flops) {
 
 // Pairs of products of 16-bit integers, summed in 32 bits.
 float MultiplyIntegers(int64_t steps, const float* factors, int64_t& flops) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   const hn::ScalableTag<int32_t> d;
   const hn::RepartitionToNarrow<decltype(d)> narrow;
   const auto a = hn::Set(narrow, static_cast<int16_t>(factors[0] * 4));

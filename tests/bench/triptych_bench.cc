@@ -121,8 +121,7 @@ WeightFormat WeightFormatOf(const Options& options, TensorFormat stored) {
 Checkpoint RandomCheckpoint(const Options& options) {
   Json json = options.fields;
   json["max_position_embeddings"] = PositionsNeeded(options);
-  json["torch_dtype"] =
-      Name(TensorsFor(WeightFormatOf(options, TensorFormat::kFloat32), TensorFormat::kFloat32));
+  json["torch_dtype"] = Name(TensorsFor(WeightFormatOf(options, TensorFormat::kFloat32)));
   Checkpoint checkpoint;
   try {
     checkpoint.config = ParseModelConfig(json.dump(), "flags");
@@ -138,7 +137,7 @@ Checkpoint MakeCheckpoint(const Options& options) {
   if (options.model.empty()) return RandomCheckpoint(options);
   const TensorFormat stored =
       ReadModelConfig(std::filesystem::path(options.model) / "config.json").torch_dtype;
-  const TensorFormat tensors = TensorsFor(WeightFormatOf(options, stored), stored);
+  const TensorFormat tensors = TensorsFor(WeightFormatOf(options, stored));
   Checkpoint checkpoint = LoadCheckpoint(options.model, tensors);
   checkpoint.config.torch_dtype = tensors;
   if (PositionsNeeded(options) > checkpoint.config.max_position_embeddings) {
@@ -428,11 +427,10 @@ void AddModelFlags(CLI::App& app, Options& options) {
     if (flag != shape->get_help_ptr()) model->excludes(flag);
   }
   app.add_option("--save", options.save, "directory to write the model to, as a checkpoint");
-  const std::vector<std::string> dtypes = {"float32", "bfloat16"};
   app.add_option("--dtype", options.dtype, "of the weights [float32; the checkpoint's]")
-      ->check(CLI::IsMember(dtypes));
+      ->check(CLI::IsMember(Names<WeightFormat>()));
   app.add_option("--kv-dtype", options.kv_dtype, "of the cache [the weights']")
-      ->check(CLI::IsMember(dtypes));
+      ->check(CLI::IsMember(Names<CacheFormat>()));
 }
 
 void AddMeasurementFlags(CLI::App& app, Options& options) {

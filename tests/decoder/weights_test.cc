@@ -445,5 +445,19 @@ TEST(Checkpoint, ExpectedTensorsHaveThePublishedNames) {
           "model.layers.0.mlp.down_proj.weight", "model.norm.weight"));
 }
 
+TEST(ParameterBytesTest, IntegersAreTheMatricesAlone) {
+  ModelConfig config = SmallModel(AttentionKind::kMha);  // D 24, F 43, vocabulary 258, two layers
+  ASSERT_EQ(config.position_embedding, PositionEmbedding::kLearned);
+  ASSERT_FALSE(config.tie_word_embeddings);
+  const int64_t count = ParameterCount(config);
+  EXPECT_EQ(ParameterBytes(config, WeightFormat::kFloat32), 4 * count);
+  EXPECT_EQ(ParameterBytes(config, WeightFormat::kBFloat16), 2 * count);
+  // Rows of 24 and of 43 weights are one and two groups.
+  const int64_t groups = 2 * 258 + 2 * (4 * 24 + 2 * 43 + 24 * 2);
+  const int64_t others = 64 * 24 + 24 + 2 * 2 * 24;  // positions and norms
+  EXPECT_EQ(ParameterBytes(config, WeightFormat::kInt8), 34 * groups + 4 * others);
+  EXPECT_EQ(ParameterBytes(config, WeightFormat::kInt4), 18 * groups + 4 * others);
+}
+
 }  // namespace
 }  // namespace triptych

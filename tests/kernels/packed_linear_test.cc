@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <span>
@@ -25,10 +27,6 @@ struct Case {
   int64_t rows;
   bool bias = false;
 };
-
-bool IsInteger(WeightFormat format) {
-  return format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
-}
 
 // Inputs as products of this format take them.
 std::vector<double> Rounded(WeightFormat format, std::span<const float> x) {
@@ -168,7 +166,9 @@ std::vector<Case> Cases() {
     }
   }
   // Weights that are fetched ahead.
-  for (const int64_t rows : {1, 4}) cases.push_back({{1, 801, 701}, rows});
+  for (const int64_t rows : {1, 4}) cases.push_back({{1, 2100, 1024}, rows});
+  // Weights that several tiles read part by part.
+  for (const int64_t rows : {5, 29}) cases.push_back({{1, 70, 4001}, rows, true});
   // Rows of x that are a multiple of 4 KiB apart.
   for (const int64_t rows : {1, 2, 3, 12}) {
     cases.push_back({{1, 40, 1024}, rows});
@@ -191,7 +191,7 @@ TEST_P(PackedLinearTest, IsTheDefinition) {
 // Bit for bit: any rows of a batch alone, on any number of threads.
 TEST_P(PackedLinearTest, RowsAreTheSameInEveryBatch) {
   for (const PackedLinear::Shape& shape :
-       {PackedLinear::Shape{1, 161, 301}, {1, 515, 1024}, {3, 37, 129}}) {
+       {PackedLinear::Shape{1, 161, 301}, {1, 515, 1024}, {3, 37, 129}, {1, 70, 4001}}) {
     constexpr int64_t kRows = 101;
     Layer layer(Case{shape, kRows, true}, format_);
     KernelContext one(1);
@@ -289,15 +289,22 @@ TEST_P(PackedLinearTest, NanStaysInItsRow) {
   }
 }
 
-// Zeros, and numbers so small that no step between them is a normal number, are exact or as good
-// as zero.
+// Integers take the smallest inputs for zero; from 2^-109 on they are as exact as any.
 TEST_P(PackedLinearTest, SmallInputs) {
-  for (const float small : {0.0f, 1e-44f, 1e-38f, 1e-31f}) {
+  for (const float small : {0.0f, 0x1p-149f, 0x1p-126f, 0x1p-109f}) {
     Layer layer(Case{{1, 33, 70}, 3}, format_);
     KernelContext context(1);
     std::fill_n(layer.x(1), 70, small);
     const std::vector<float> y = layer.Apply(context);
-    for (int64_t n = 0; n < 33; ++n) EXPECT_NEAR(y[33 + n], 0, 70 * 4 * small);
+    for (int64_t n = 0; n < 33; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < 70; ++k) sum += layer.weight(n, k) * static_cast<double>(small);
+      if (small == 0x1p-109f) {
+        EXPECT_NEAR(y[33 + n], sum, 70 * 4 * 0x1p-24 * small);
+      } else {
+        EXPECT_NEAR(y[33 + n], 0, 70 * 4 * small);
+      }
+    }
   }
 }
 

@@ -17,8 +17,10 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
                                                const BackendOptions& options, WeightFormat format,
                                                int threads) {
   return std::make_unique<CpuModel>(
-      config, PackWeights(config, Cast(weights, at::kFloat), format, options.expand_from), options,
-      std::make_shared<KernelContext>(threads));
+      config,
+      PackWeights(config, Cast(weights, ToScalarType(TensorsFor(format))), format,
+                  options.expand_from),
+      options, std::make_shared<KernelContext>(threads));
 }
 
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,

@@ -19,7 +19,7 @@ namespace triptych {
 // What an engine and its model are made with.
 struct EngineSetup : BackendOptions, EngineOptions {};
 
-// Serves on kernels, the weights rounded to the format.
+// Serves on kernels, as a checkpoint is served in that format.
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, WeightFormat format,
                                                int threads = 2);
@@ -41,7 +41,7 @@ std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& wei
 struct Served {
   const ModelConfig& config;
   const Weights& weights;
-  ComputeType compute = ComputeType::kFloat32;       // what the weights are cast to, too
+  ComputeType compute = ComputeType::kFloat32;       // unless weight_format says
   std::optional<WeightFormat> weight_format = {};    // on kernels, instead of `compute`
   CacheFormat cache_format = CacheFormat::kFloat32;  // in float64 the cache is float64 too
   int64_t block_positions = 16;

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <memory>
+#include <random>
 #include <string>
 
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/digest.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -45,6 +49,36 @@ TEST_F(EvaluateTest, SaysWhatTheTokensAreToTheModel) {
                 "was trained on, "));
   config.training_texts.push_back({Sha256(text_), 0.25});
   EXPECT_THAT(Printed(config), HasSubstr(" over 250 held-out tokens, "));
+}
+
+// What is served and what is trained are one model: float32 to rounding, integers near by.
+TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
+  std::string text(2000, ' ');
+  std::mt19937 generator(1);
+  for (char& c : text) c = static_cast<char>('a' + generator() % 16);
+  WriteFile(file_, text);
+  for (const NamedConfig& named : EachKind()) {
+    SCOPED_TRACE(named.name);
+    const std::filesystem::path model = dir_.path() / "model";
+    std::filesystem::remove_all(model);
+    SaveCheckpoint(model, named.config, RandomWeights(named.config, 1));
+    const auto loss = [&](WeightFormat dtype, CacheFormat cache) {
+      testing::internal::CaptureStdout();
+      Evaluate({.model = model, .text = file_, .dtype = dtype, .cache = cache});
+      const std::string printed = testing::internal::GetCapturedStdout();
+      return std::stod(printed.substr(printed.find(": ") + 2));
+    };
+    const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(model);
+    const Corpus corpus(file_, *tokenizer, {}, named.config, model.string());
+    const double expected = HeldOutLoss(LoadCheckpoint(model, TensorFormat::kFloat32), corpus);
+    EXPECT_NEAR(loss(WeightFormat::kFloat32, CacheFormat::kFloat32), expected, 1e-4);  // as printed
+    // Rounded to 2^-9, to 1/254 and to 1/16 of the largest weight, and summed up over layers.
+    EXPECT_NEAR(loss(WeightFormat::kBFloat16, CacheFormat::kBFloat16), expected, 0.02);
+    EXPECT_NEAR(loss(WeightFormat::kInt8, CacheFormat::kFloat32), expected, 0.02);
+    const double four_bits = loss(WeightFormat::kInt4, CacheFormat::kFloat32);
+    EXPECT_NEAR(four_bits, expected, 0.3);
+    EXPECT_GT(std::abs(four_bits - expected), 2e-4);
+  }
 }
 
 // 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.

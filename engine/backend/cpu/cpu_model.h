@@ -41,10 +41,10 @@ struct CpuWeights {
   std::optional<int64_t> expand_from;
 };
 
-// Computes in float32; bfloat16 weights are multiplied with inputs rounded to bfloat16. A token's
-// logits are the same bits whatever else is in the step, however its sequence was cut into steps,
-// and on any number of threads, if all weights are finite. A step of a size that was seen before
-// takes nothing from the heap.
+// Computes in float32, but for the inputs of products, which are rounded as PackedLinear says. A
+// token's logits are the same bits whatever else is in the step, however its sequence was cut into
+// steps, and on any number of threads, if all weights are finite. A step of a size that was seen
+// before takes nothing from the heap.
 //
 // MLA attends the prompt's tokens from `expand_from` on by vanilla attention, all others reduced: a
 // function of the position and of whether a token is the prompt's.

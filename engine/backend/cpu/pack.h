@@ -11,11 +11,11 @@
 
 namespace triptych {
 
-// Linear layers that read the same input as one, whose outputs follow one another. Weights are all
-// float32 or all bfloat16; those not defined are left out.
+// Linear layers that read the same input as one, whose outputs follow one another, rounded to the
+// format. Weights are all float32 or all bfloat16; those not defined are left out.
 PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format);
 
-// A product per head.
+// A product per head, rounded to the format.
 //   weight: [heads, out, in] float32 or bfloat16
 PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format);
 

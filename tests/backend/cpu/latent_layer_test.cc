@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/latent_attention.h"
@@ -19,8 +22,25 @@ namespace {
 constexpr double kSingle = 1e-5;
 
 // Both forms serve, and factored weights expand as well: what is read out of the cache against the
-// vanilla definition.
-TEST(LatentLayer, IsVanillaForEitherFormAndForExpandedRuns) {
+// vanilla definition. Rounded weights are that much off, and no more.
+class LatentLayerTest : public testing::TestWithParam<std::pair<const std::string, WeightFormat>> {
+ protected:
+  static double Tolerance() {
+    switch (GetParam().second) {
+      case WeightFormat::kFloat32:
+        return kSingle;
+      case WeightFormat::kBFloat16:
+        return 0.02;
+      case WeightFormat::kInt8:
+        return 0.05;
+      case WeightFormat::kInt4:
+        return 0.5;
+    }
+    return 0;
+  }
+};
+
+TEST_P(LatentLayerTest, IsVanillaForEitherFormAndForExpandedRuns) {
   constexpr int64_t kTokens = 21, kWidth = 16, kHeads = 4, kHead = 4, kRope = 4;
   for (const int64_t rank : {3, 40}) {
     const LatentShape shape{.heads = kHeads,
@@ -51,8 +71,7 @@ TEST(LatentLayer, IsVanillaForEitherFormAndForExpandedRuns) {
     const at::Tensor table = rotary.Table().flatten().contiguous();
     const auto rotation = std::make_shared<const std::vector<float>>(
         table.data_ptr<float>(), table.data_ptr<float>() + table.numel());
-    const auto layer =
-        PackLatent(shape, reduced, WeightFormat::kFloat32, rotation, /*expand=*/true);
+    const auto layer = PackLatent(shape, reduced, GetParam().second, rotation, /*expand=*/true);
     const at::Tensor narrow = x[0].to(at::kFloat).contiguous();
     for (const bool expand : {false, true}) {
       KernelContext context(2);
@@ -66,10 +85,14 @@ TEST(LatentLayer, IsVanillaForEitherFormAndForExpandedRuns) {
       std::iota(step.positions.begin(), step.positions.end(), 0);
       at::Tensor y = at::full({kTokens, kWidth}, std::nan(""), at::kFloat);
       layer->Attend(narrow.data_ptr<float>(), step, cache.layer(0), context, y.data_ptr<float>());
-      EXPECT_LE(WorstRowError(y, expected), kSingle) << "rank " << rank << ", expand " << expand;
+      EXPECT_LE(WorstRowError(y, expected), Tolerance())
+          << "rank " << rank << ", expand " << expand;
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, LatentLayerTest, testing::ValuesIn(Names<WeightFormat>()),
+                         [](const auto& instance) { return instance.param.first; });
 
 }  // namespace
 }  // namespace triptych
