@@ -93,15 +93,14 @@ void UnpackUnit(WeightFormat format, const std::byte* unit, int64_t column,
     case WeightFormat::kInt4: {
       const float scale = FromBFloat16(Load<uint16_t>(unit + ScaleOffset(packed, column)));
       for (int64_t i = 0; i < std::ssize(weights); ++i) {
-        int integer = 0;
         if (format == WeightFormat::kInt8) {
-          integer = Load<int8_t>(unit + StepOffset(packed, i / 2, column) + i % 2);
+          const auto integer = Load<int8_t>(unit + StepOffset(packed, i / 2, column) + i % 2);
+          weights[i] = static_cast<float>(integer) * scale;
         } else {
           const auto [offset, shift] = NibbleOf(i, column);
           const int bits = Load<uint16_t>(unit + offset) >> shift & 0xf;
-          integer = bits >= 8 ? bits - 16 : bits;
+          weights[i] = static_cast<float>(bits >= 8 ? bits - 16 : bits) * scale;
         }
-        weights[i] = static_cast<float>(integer) * scale;
       }
       return;
     }
