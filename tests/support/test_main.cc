@@ -118,6 +118,13 @@ class Summary : public testing::EmptyTestEventListener {
 // What UBSan calls, which ends the program by itself.
 extern "C" void __ubsan_on_report() { NameTest("crashed"); }
 
+#ifdef __SANITIZE_ADDRESS__
+// What LeakSanitizer calls. Programs under test print nothing of their own accord.
+extern "C" const char* __lsan_default_options() {
+  return "print_suppressions=0:suppressions=" TRIPTYCH_LSAN_SUPPRESSIONS;
+}
+#endif
+
 #ifdef __SANITIZE_THREAD__
 // What ThreadSanitizer calls. The suppressions hold for this program and for those it starts.
 extern "C" {
@@ -130,6 +137,9 @@ void __tsan_on_report(void*) {
 #endif
 
 int main(int argc, char** argv) {
+#ifdef __SANITIZE_ADDRESS__
+  setenv("LSAN_OPTIONS", __lsan_default_options(), /*overwrite=*/0);
+#endif
 #ifdef __SANITIZE_THREAD__
   setenv("TSAN_OPTIONS", __tsan_default_options(), /*overwrite=*/0);
 #endif
