@@ -113,16 +113,18 @@ constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   return 0;
 }
 
-// The cache that goes with tensors of a checkpoint, or with weights, unless another is asked for.
-constexpr CacheFormat DefaultCacheFormat(TensorFormat format) {
+// The weights that tensors become without being rounded.
+constexpr WeightFormat ToWeightFormat(TensorFormat format) {
   switch (format) {
     case TensorFormat::kFloat32:
-      return CacheFormat::kFloat32;
+      return WeightFormat::kFloat32;
     case TensorFormat::kBFloat16:
-      return CacheFormat::kBFloat16;
+      return WeightFormat::kBFloat16;
   }
   return {};
 }
+
+// The cache that goes with weights, or with tensors of a checkpoint, unless another is asked for.
 constexpr CacheFormat DefaultCacheFormat(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat32:
@@ -134,16 +136,8 @@ constexpr CacheFormat DefaultCacheFormat(WeightFormat format) {
   }
   return {};
 }
-
-// The weights that tensors become without being rounded.
-constexpr WeightFormat ToWeightFormat(TensorFormat format) {
-  switch (format) {
-    case TensorFormat::kFloat32:
-      return WeightFormat::kFloat32;
-    case TensorFormat::kBFloat16:
-      return WeightFormat::kBFloat16;
-  }
-  return {};
+constexpr CacheFormat DefaultCacheFormat(TensorFormat format) {
+  return DefaultCacheFormat(ToWeightFormat(format));
 }
 
 // What a checkpoint's tensors are read as, for weights that are rounded to a format once.

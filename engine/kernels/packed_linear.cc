@@ -118,20 +118,15 @@ struct Float32 {
 };
 
 // Of a pair of weights, the first is in the lower half. Inputs are float32 that bfloat16 can hold.
-struct BFloat16 {
+struct BFloat16 : Float32 {
   static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 2;
-  using Sum = FloatVec;
   template <int kPart>
   static HWY_INLINE FloatVec Weights(const std::byte* w) {
     const BitsTag d;
     const BitsVec pairs = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
     return hn::BitCast(FloatTag(), kPart == 0 ? hn::ShiftLeft<16>(pairs)
                                               : hn::And(pairs, hn::Set(d, 0xffff0000u)));
-  }
-  static HWY_INLINE FloatVec Input(const std::byte* x) { return Float32::Input(x); }
-  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, FloatVec x) {
-    return hn::MulAdd(w, x, sum);
   }
 };
 
