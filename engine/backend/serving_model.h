@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -14,6 +15,13 @@
 
 namespace triptych {
 
+// What a model keeps of a prompt from one step to the next, to save work: the results are the same
+// bits without. Whoever runs the prompt owns it, until the prompt is computed at the latest.
+class PromptScratch {
+ public:
+  virtual ~PromptScratch() = default;
+};
+
 // The new tokens of one step, sequence by sequence.
 struct StepInput {
   // The new tokens of one sequence: positions start to start + count - 1.
@@ -22,6 +30,8 @@ struct StepInput {
     int64_t start;
     int64_t count;
     int64_t prompt;  // how many of the sequence's first positions are its prompt's
+    // Null, or of the same model, and of no other prompt.
+    PromptScratch* scratch = nullptr;
   };
 
   std::vector<int64_t> ids;         // [tokens]
@@ -53,6 +63,10 @@ class ServingModel {
   // alone; a step that throws has changed nothing but the rows of its own tokens.
   // Throws std::out_of_range if an id or a position is not the model's.
   virtual std::span<const float> Step(const StepInput& step) = 0;
+
+  // For a prompt of so many tokens that takes several steps; null if nothing is kept of it. Goes
+  // before the model does.
+  virtual std::unique_ptr<PromptScratch> MakePromptScratch(int64_t /*prompt*/) { return nullptr; }
 
   virtual const ServingModelInfo& info() const = 0;
 };

@@ -63,15 +63,20 @@ void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const Toke
   });
 }
 
-void ReadPagedRows(const PagedCache& cache, const int32_t* blocks, int64_t length, float* rows) {
+void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows) {
   const int64_t block_positions = cache.block_positions, row_width = cache.row_width;
+  const int64_t end = run.start + run.count;
   VisitElements(cache.format, cache.elements, [&](const auto* elements) {
-    for (int64_t first = 0; first < length; first += block_positions) {
-      const auto* from = elements + blocks[first / block_positions] * block_positions * row_width;
-      const int64_t count = std::min(block_positions, length - first);
+    for (int64_t p = run.start; p < end;) {
+      const int64_t column = p % block_positions;
+      const int64_t count = std::min(block_positions - column, end - p);
+      const int64_t block = run.blocks[p / block_positions];
+      const auto* from = elements + block * row_width * block_positions + column;
       for (int64_t c = 0; c < row_width; ++c, from += block_positions) {
-        for (int64_t i = 0; i < count; ++i) rows[(first + i) * row_width + c] = ToFloat(from[i]);
+        for (int64_t i = 0; i < count; ++i) rows[i * row_width + c] = ToFloat(from[i]);
       }
+      rows += count * row_width;
+      p += count;
     }
   });
 }

@@ -40,9 +40,9 @@ struct TokenRun {
 void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
                     const PagedCache& cache, KernelContext& context);
 
-// Reads the rows of positions 0 to length - 1 of the sequence that has these blocks.
-//   rows: [length, row_width]
-void ReadPagedRows(const PagedCache& cache, const int32_t* blocks, int64_t length, float* rows);
+// Reads the rows of a run's positions.
+//   rows: [count, row_width]
+void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows);
 
 }  // namespace triptych
 

@@ -114,9 +114,14 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   step_.logit_rows.clear();
   chunk_logits_.clear();
   for (const Chunk& chunk : chunks) {
-    const Sequence& sequence = *chunk.sequence;
+    Sequence& sequence = *chunk.sequence;
     const int64_t end = chunk.start + chunk.count, prompt = sequence.prompt();
-    step_.sequences.push_back({sequence.blocks.blocks().data(), chunk.start, chunk.count, prompt});
+    if (!sequence.scratch && end < prompt) sequence.scratch = model_->MakePromptScratch(prompt);
+    step_.sequences.push_back({.blocks = sequence.blocks.blocks().data(),
+                               .start = chunk.start,
+                               .count = chunk.count,
+                               .prompt = prompt,
+                               .scratch = sequence.scratch.get()});
     chunk_logits_.push_back(0);
     for (int64_t p = chunk.start; p < end; ++p) {
       const bool scores =

@@ -58,7 +58,7 @@ bool Scheduler::expanding() const {
   return limits_.expand_from &&
          std::any_of(admitted_.begin(), std::list<Sequence*>::const_iterator(first_waiting_),
                      [this](const Sequence* sequence) {
-                       return sequence->cached >= *limits_.expand_from &&
+                       return !sequence->scratch && sequence->cached >= *limits_.expand_from &&
                               sequence->cached < sequence->prompt();
                      });
 }
@@ -180,6 +180,7 @@ void Scheduler::PlanPrompts(int64_t rows) {
 void Scheduler::Advance(const Chunk& chunk) {
   Sequence& sequence = *chunk.sequence;
   sequence.cached += chunk.count;
+  if (sequence.cached >= sequence.prompt()) sequence.scratch.reset();
   ListBlocks(sequence);
   if (chunk.samples && sequence.choice == 0) StartOtherChoices(sequence);
 }
@@ -311,6 +312,7 @@ void Scheduler::PreemptLast() {
 void Scheduler::GiveUpBlocks(Sequence& sequence) {
   BreakPromise(sequence);
   sequence.blocks.Release();
+  sequence.scratch.reset();
   sequence.cached = 0;
   sequence.listed_blocks = 0;
   sequence.listed = sequence.root.value_or(PrefixCache::kShared);

@@ -55,7 +55,8 @@ class Scheduler {
  public:
   // Prompts that are computed at the same time, at most.
   static constexpr int64_t kMaxPrefills = 4;
-  // Expanding keys and values of all that came before, for fewer rows, costs more than it saves.
+  // Expanding keys and values of all that came before, where they are not kept, costs more than it
+  // saves for fewer rows.
   static constexpr int64_t kLeastExpandingRows = 64;
 
   // The pool must outlive the scheduler.
@@ -68,7 +69,7 @@ class Scheduler {
   // How many sequences the next step generates tokens of, if none is preempted.
   int64_t decoding() const;
 
-  // A prompt under way attends by vanilla attention where it is.
+  // A prompt under way attends by vanilla attention where it is, and keeps nothing.
   bool expanding() const;
 
   // The next step, with blocks reserved for it, and at most `prompt_rows` rows of prompts; empty

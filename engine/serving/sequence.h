@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/backend/serving_model.h"
 #include "engine/kv_cache/block_table.h"
 #include "engine/kv_cache/prefix_cache.h"
 #include "engine/serving/request.h"
@@ -50,6 +51,8 @@ struct Sequence {
   BlockTable blocks;
   int64_t promised = 0;  // blocks that are kept for it beside those that it holds
   int64_t cached = 0;    // positions whose rows are written
+  // While its prompt is computed, if the model keeps anything of it. Made by the engine.
+  std::unique_ptr<PromptScratch> scratch;
   bool running = false;
   int64_t preemptions = 0;
   // The prefix of blocks that are listed in the prefix cache: how many, and the last one's id.

@@ -94,7 +94,7 @@ void ExpectWhatWasWritten() {
       }
       for (const int64_t sequence : {0, 2}) {
         std::vector<float> read(kPositions * kWidth + 1, 12345.0f);
-        ReadPagedRows(cache.View(), cache.Run(sequence, 0, 0).blocks, kPositions, read.data());
+        ReadPagedRows(cache.View(), cache.Run(sequence, 0, kPositions), read.data());
         EXPECT_EQ(read.back(), 12345.0f);
         for (int64_t i = 0; i < kPositions * kWidth; ++i) {
           const auto expected = FromFloat<Element>(cache.row(sequence, i / kWidth)[i % kWidth]);
@@ -102,12 +102,15 @@ void ExpectWhatWasWritten() {
           ASSERT_EQ(read[i], ToFloat(expected));
         }
       }
-      // Fewer than all of them.
-      std::vector<float> few(7 * kWidth + 1, 12345.0f);
-      ReadPagedRows(cache.View(), cache.Run(2, 0, 0).blocks, 7, few.data());
-      EXPECT_EQ(few.back(), 12345.0f);
-      for (int64_t i = 0; i < 7 * kWidth; ++i) {
-        ASSERT_EQ(few[i], ToFloat(FromFloat<Element>(cache.row(2, i / kWidth)[i % kWidth])));
+      // Fewer than all of them, from the first on and from within a block.
+      for (const int64_t start : {0, 19}) {
+        std::vector<float> few(7 * kWidth + 1, 12345.0f);
+        ReadPagedRows(cache.View(), cache.Run(2, start, 7), few.data());
+        EXPECT_EQ(few.back(), 12345.0f);
+        for (int64_t i = 0; i < 7 * kWidth; ++i) {
+          const float* const row = cache.row(2, start + i / kWidth);
+          ASSERT_EQ(few[i], ToFloat(FromFloat<Element>(row[i % kWidth])));
+        }
       }
       // The sequence that was not written to is as it was.
       for (int64_t p = 0; p < kPositions; ++p) {

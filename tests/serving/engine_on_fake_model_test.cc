@@ -120,6 +120,36 @@ TEST(EngineOnFakeModel, AsksForTheRowsOfAStepAndNoOthers) {
               testing::ElementsAre("0+8/11 -> 0", "8+3/11 -> 1", "11+1/11 -> 1", "12+1/11 -> 1"));
 }
 
+TEST(EngineOnFakeModel, WhatAModelKeepsOfAPromptGoesWithThePrompt) {
+  EngineOptions options;
+  options.max_batch_tokens = 8;
+  FakeEngine fake({.expand_from = 10}, options);
+  std::vector<bool> kept;
+  fake.model->before_step = [&](const StepInput& step) {
+    kept.push_back(step.sequences[0].scratch != nullptr);
+  };
+  // From the first of several steps to the last.
+  fake.Submit(Greedy("long", 20, 3));
+  fake.engine->Step();
+  EXPECT_EQ(fake.model->scratches, 1);
+  fake.Run();
+  EXPECT_THAT(kept, testing::ElementsAre(true, true, true, false, false));
+  EXPECT_EQ(fake.model->scratches, 0);
+  // Not of one that never expands, or that takes one step.
+  kept.clear();
+  fake.Submit(Greedy("early", 10, 1));
+  fake.Run();
+  fake.Submit(Greedy("short", 8, 1));
+  fake.Run();
+  EXPECT_THAT(kept, testing::Each(false));
+  // Cancelled under way.
+  fake.Submit(Greedy("cancelled", 20, 3));
+  fake.engine->Step();
+  EXPECT_EQ(fake.model->scratches, 1);
+  fake.engine->Cancel("cancelled");
+  EXPECT_EQ(fake.model->scratches, 0);
+}
+
 TEST(EngineOnFakeModel, AThrowingStepFailsItsOwnRequestsAndFreesTheirBlocks) {
   EngineOptions options;
   options.max_running = 2;
@@ -162,7 +192,9 @@ TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
     options.max_batch_tokens = 1 + below(24);
     options.max_running = 1 + below(options.max_batch_tokens);
     options.max_waiting = 1 + below(12);
-    FakeEngine fake({.blocks = 13 + below(10)}, options);
+    FakeModel::Shape shape{.blocks = 13 + below(10)};
+    if (below(2) == 0) shape.expand_from = below(20);
+    FakeEngine fake(shape, options);
     fake.model->before_step = [&](const StepInput&) {
       if (below(50) == 0) throw std::runtime_error("a failing step");
     };
@@ -180,12 +212,14 @@ TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
       }
       const KvCacheStats stats = fake.engine->Stats();
       ASSERT_EQ(stats.reserved_bytes + stats.cached_bytes + stats.free_bytes, stats.pool_bytes);
-      int64_t reserved = 0;  // no two prompts are equal
+      int64_t reserved = 0, prompts = 0;  // no two prompts are equal
       for (const SequenceStats& live : fake.engine->Sequences()) {
         reserved += live.kv_cache.reserved_bytes;
         ASSERT_EQ(live.kv_cache.shared_bytes, 0);
+        prompts += live.state == SequenceState::kPrefill;
       }
       ASSERT_EQ(reserved, stats.reserved_bytes);
+      ASSERT_LE(fake.model->scratches, prompts);
     }
     EXPECT_EQ(fake.engine->Stats().reserved_bytes, 0);
     for (size_t i = 0; i < sinks.size(); ++i) {

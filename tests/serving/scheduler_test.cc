@@ -7,6 +7,7 @@
 #include <chrono>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <sstream>
@@ -244,6 +245,41 @@ TEST(SchedulerTest, BlocksOfAPromptUnderWayAreKeptForIt) {
   EXPECT_EQ(h.scheduler_.running(), 2);
   h.Drain();
   EXPECT_EQ(h.scheduler_.preemptions(), 0);
+}
+
+TEST(SchedulerTest, APromptExpandsWhileItIsBeyondTheBoundAndNothingOfItIsKept) {
+  struct Kept : PromptScratch {};
+  Harness h({.max_batch_tokens = 8, .max_positions = 64, .expand_from = 8}, 100, 4);
+  h.Submit("a", 30, 4);
+  EXPECT_FALSE(h.scheduler_.expanding());
+  h.Step();  // to the bound
+  EXPECT_TRUE(h.scheduler_.expanding());
+  h.scheduler_.Find("a")[0]->scratch = std::make_unique<Kept>();
+  EXPECT_FALSE(h.scheduler_.expanding());
+  h.scheduler_.Find("a")[0]->scratch.reset();
+  h.StepUntil([&] { return h.Find("a").generated() > 0; });
+  EXPECT_FALSE(h.scheduler_.expanding());
+}
+
+TEST(SchedulerTest, WhatIsKeptOfAPromptGoesWhenItIsComputedOrPreempted) {
+  struct Kept : PromptScratch {};
+  Harness h({.max_batch_tokens = 2, .max_positions = 64}, 8, 4);
+  h.Submit("a", 12, 15);
+  h.Step();
+  Sequence& a = *h.scheduler_.Find("a")[0];
+  a.scratch = std::make_unique<Kept>();
+  h.Step();
+  EXPECT_NE(a.scratch, nullptr);
+  h.StepUntil([&] { return a.generated() > 0; });
+  EXPECT_EQ(a.scratch, nullptr);
+
+  h.Submit("b", 16, 15);
+  h.Step();
+  Sequence& b = *h.scheduler_.Find("b")[0];
+  b.scratch = std::make_unique<Kept>();
+  h.StepUntil([&] { return b.preemptions > 0; });
+  EXPECT_EQ(b.generated(), 0);
+  EXPECT_EQ(b.scratch, nullptr);
 }
 
 TEST(SchedulerTest, PreemptsTheYoungestAndRecomputesItFromTheStart) {

@@ -1,12 +1,13 @@
 // A serving model without weights: its next token is a function of the sequence so far, read back
 // out of its cache, so that a wrong block, a stale row or a mixed-up sequence shows in what it
-// says.
+// says. What it keeps of a prompt under way are the rows of the prompt itself.
 #ifndef TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
 #define TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -58,6 +59,7 @@ class FakeModel final : public ServingModel {
     logits_.assign(step.logit_rows.size() * info_.vocab_size, 0.0f);
     size_t token = 0, row = 0;
     for (const StepInput::Sequence& sequence : step.sequences) {
+      if (sequence.scratch != nullptr) CheckScratch(sequence);
       for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p, ++token) {
         At(sequence, p) = Row(step.ids[token], info_.expand_from, p, sequence.prompt);
         if (row == step.logit_rows.size() || step.logit_rows[row] != static_cast<int64_t>(token)) {
@@ -78,6 +80,11 @@ class FakeModel final : public ServingModel {
     return logits_;
   }
 
+  std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override {
+    if (prompt <= info_.expand_from.value_or(prompt)) return nullptr;
+    return std::make_unique<Scratch>(scratches);
+  }
+
   const ServingModelInfo& info() const override { return info_; }
 
   // A row is another one if its position attended by vanilla attention, as a prompt's may.
@@ -93,11 +100,30 @@ class FakeModel final : public ServingModel {
   }
 
   int64_t steps = 0;
+  int64_t scratches = 0;  // that live
   // Called in every step; what it throws, the step throws.
   std::function<void(const StepInput&)> before_step;
 
  private:
   static constexpr int64_t kSeen = 64;  // last positions that a token depends on
+
+  struct Scratch final : PromptScratch {
+    explicit Scratch(int64_t& live_in) : live(live_in) { ++live; }
+    ~Scratch() override { --live; }
+    int64_t& live;
+    std::vector<int64_t> rows;  // of the positions before the last step that had it
+  };
+
+  void CheckScratch(const StepInput::Sequence& sequence) {
+    if (sequence.start >= sequence.prompt) throw std::logic_error("scratch of a computed prompt");
+    std::vector<int64_t> rows(sequence.start);
+    for (int64_t p = 0; p < sequence.start; ++p) rows[p] = At(sequence, p);
+    std::vector<int64_t>& kept = static_cast<Scratch*>(sequence.scratch)->rows;
+    if (kept.size() > rows.size() || !std::equal(kept.begin(), kept.end(), rows.begin())) {
+      throw std::logic_error("scratch of another prompt");
+    }
+    kept = std::move(rows);
+  }
 
   static uint64_t Mix(uint64_t hash, int64_t token) {
     hash = (hash ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15;

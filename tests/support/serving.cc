@@ -97,7 +97,11 @@ at::Tensor StepRunner::Step(const std::vector<NewTokens>& all,
   for (const NewTokens& tokens : all) {
     int64_t& length = lengths_[tokens.sequence];
     const int64_t count = std::ssize(tokens.ids);
-    step.sequences.push_back({blocks_[tokens.sequence].data(), length, count, prompt_});
+    step.sequences.push_back({.blocks = blocks_[tokens.sequence].data(),
+                              .start = length,
+                              .count = count,
+                              .prompt = prompt_,
+                              .scratch = tokens.scratch});
     step.ids.insert(step.ids.end(), tokens.ids.begin(), tokens.ids.end());
     length += count;
   }

@@ -53,6 +53,7 @@ struct Served {
 struct NewTokens {
   int64_t sequence;
   std::vector<int64_t> ids;
+  PromptScratch* scratch = nullptr;
 };
 
 // Steps sequences over a cache of scattered blocks that is NaN where nothing was written.

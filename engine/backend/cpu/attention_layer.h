@@ -10,11 +10,21 @@
 
 namespace triptych {
 
+// Keys and values of a prompt's first positions in one layer, which vanilla attention has expanded:
+// as rows of a cache whose block i holds the positions from i * block_positions on.
+struct ExpandedRows {
+  PagedCache cache;  // float32
+  int64_t length = 0;
+};
+
 // The new tokens of a step, cut into runs that are attended in one way.
 struct LayerStep {
   std::vector<int64_t> positions;  // [tokens], of each token in its sequence
   std::vector<TokenRun> runs;      // in the order of their tokens
   std::vector<bool> expand;        // [runs]: whether MLA attends the run by vanilla attention
+  // [runs]: in this layer, of an expanding run's prompt: what it starts from and adds to. Null:
+  // keys and values of all positions before are expanded for the run alone.
+  std::vector<ExpandedRows*> expanded;
 
   int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
 };
@@ -30,6 +40,9 @@ class AttentionLayer {
   //   x: [tokens, D]   y: [tokens, D], not overlapping x
   virtual void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
                       KernelContext& context, float* y) const = 0;
+
+  // Elements of a row of ExpandedRows; 0 if the layer expands nothing.
+  virtual int64_t expanded_width() const { return 0; }
 };
 
 }  // namespace triptych

@@ -18,6 +18,14 @@ CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendO
       cache_(info_.blocks, options.block_positions, CacheRowElements(config),
              options.cache_format) {
   info_.cache_bytes = cache_.bytes();
+  for (const CpuWeights::Layer& layer : weights_.layers) {
+    expanded_widths_.push_back(layer.attention->expanded_width());
+  }
+}
+
+std::unique_ptr<PromptScratch> CpuModel::MakePromptScratch(int64_t prompt) {
+  if (prompt <= info_.expand_from.value_or(prompt)) return nullptr;
+  return ExpandedPrompt::Make(prompt, expanded_widths_, kMostExpandedBytes, expanded_bytes_);
 }
 
 std::span<const float> CpuModel::Step(const StepInput& step) {
@@ -35,6 +43,9 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
   Embed(step, x);
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const CpuWeights::Layer& layer = weights_.layers[i];
+    for (size_t run = 0; run < prompts_.size(); ++run) {
+      step_.expanded[run] = prompts_[run] != nullptr ? &prompts_[run]->layer(i) : nullptr;
+    }
     Normalize(layer.attention_norm, x, tokens, normal);
     layer.attention->Attend(normal, step_, cache_.layer(i), context, branch);
     Add(branch, tokens * width, x, context);
@@ -53,6 +64,7 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
   step_.positions.clear();
   step_.runs.clear();
   step_.expand.clear();
+  prompts_.clear();
   for (const StepInput::Sequence& sequence : step.sequences) {
     const int64_t begin = sequence.start, end = sequence.start + sequence.count;
     const int64_t expand_begin = std::clamp(info_.expand_from.value_or(end), begin, end);
@@ -61,6 +73,7 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
       if (from == to) return;
       step_.runs.push_back({sequence.blocks, from, to - from});
       step_.expand.push_back(expand);
+      prompts_.push_back(expand ? static_cast<ExpandedPrompt*>(sequence.scratch) : nullptr);
     };
     add(begin, expand_begin, false);
     add(expand_begin, expand_end, true);
@@ -69,6 +82,7 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
       step_.positions.push_back(position);
     }
   }
+  step_.expanded.resize(step_.runs.size());
 }
 
 void CpuModel::Embed(const StepInput& step, float* y) {

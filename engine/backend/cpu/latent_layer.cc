@@ -18,6 +18,11 @@ LatentLayer::LatentLayer(const LatentShape& shape, Weights weights)
       scale_(static_cast<float>(shape.reduced_scale())),
       weights_(std::move(weights)) {}
 
+int64_t LatentLayer::expanded_width() const {
+  if (!weights_.factors || !weights_.factors->expand_keys) return 0;
+  return shape_.heads * (shape_.d_qk + shape_.d_rope + shape_.d_v);
+}
+
 void LatentLayer::Attend(const float* x, const LayerStep& step, const PagedCache& cache,
                          KernelContext& context, float* y) const {
   const Workspace::Scope scope(context.workspace);
@@ -76,7 +81,7 @@ void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
                     .queries = projected + token * in_width(),
                     .values = values + token * shape_.heads * shape_.d_v};
     if (expand) {
-      AttendVanilla(span, cache, context);
+      AttendVanilla(span, step.expanded[begin], cache, context);
     } else {
       AttendReduced(span, cache, context);
     }
@@ -104,39 +109,50 @@ void LatentLayer::AttendReduced(const Span& span, const PagedCache& cache,
   weights_.factors->uv.Apply(latents, span.tokens, span.values, context);
 }
 
-void LatentLayer::AttendVanilla(const Span& span, const PagedCache& cache,
+void LatentLayer::AttendVanilla(const Span& span, ExpandedRows* expanded, const PagedCache& cache,
                                 KernelContext& context) const {
-  constexpr int64_t kBlockPositions = 16;
   const Workspace::Scope scope(context.workspace);
   const TokenRun& run = span.runs.front();
-  const int64_t length = run.start + run.count, rank = shape_.rank, d_rope = shape_.d_rope;
-  const int64_t key_width = shape_.d_qk + d_rope, width = key_width + shape_.d_v;
-  float* const rows = context.workspace.Floats(length * row_width());  // [length, r + d_R]
-  ReadPagedRows(cache, run.blocks, length, rows);
-  // A cache of one head: a row is its key, then its value.
-  const int64_t blocks = CeilDiv(length, kBlockPositions);
-  float* const expanded = context.workspace.Floats(length * width);  // [length, d_qk + d_R + d_v]
-  const PagedCache head_cache{
-      .elements = context.workspace.Floats(blocks * kBlockPositions * width),
-      .format = CacheFormat::kFloat32,
-      .row_width = width,
-      .block_positions = kBlockPositions};
-  auto* const table = context.workspace.Take<int32_t>(blocks);
-  std::iota(table, table + blocks, 0);
-  const TokenRun whole{table, 0, length}, queries{table, run.start, run.count};
-  const PagedRowLayout layout = GroupedRowLayout(1, 1, key_width, shape_.d_v);
-  for (int64_t h = 0; h < shape_.heads; ++h) {
-    weights_.factors->expand_keys->ApplyGroup(h, rows, row_width(), length, expanded, width,
-                                              context);
-    for (int64_t p = 0; p < length && d_rope > 0; ++p) {
-      std::copy_n(rows + p * row_width() + rank, d_rope, expanded + p * width + shape_.d_qk);
+  const int64_t rank = shape_.rank, d_rope = shape_.d_rope, d_v = shape_.d_v;
+  const int64_t key_width = shape_.d_qk + d_rope, end = run.start + run.count;
+  const int64_t panels = CeilDiv(end, kPanelPositions);
+  // Heads whose keys and values are at hand together.
+  const int64_t heads = expanded != nullptr ? shape_.heads : 1;
+  const int64_t width = heads * (key_width + d_v);
+  const PagedCache keys_and_values =
+      expanded != nullptr
+          ? expanded->cache
+          : PagedCache{.elements = context.workspace.Floats(panels * kPanelPositions * width),
+                       .format = CacheFormat::kFloat32,
+                       .row_width = width,
+                       .block_positions = kPanelPositions};
+  const PagedRowLayout layout = GroupedRowLayout(heads, heads, key_width, d_v);
+  auto* const blocks = context.workspace.Take<int32_t>(panels);
+  std::iota(blocks, blocks + panels, 0);
+
+  const int64_t first = expanded != nullptr ? std::min(expanded->length, run.start) : 0;
+  const int64_t count = end - first;
+  const TokenRun fresh{blocks, first, count}, queries{blocks, run.start, run.count};
+  float* const latents = context.workspace.Floats(count * row_width());  // [count, r + d_R]
+  ReadPagedRows(cache, {run.blocks, first, count}, latents);
+  // [count, keys of these heads, then values]
+  float* const rows = context.workspace.Floats(count * width);
+  for (int64_t h = 0; h < shape_.heads; h += heads) {
+    for (int64_t i = 0; i < heads; ++i) {
+      float* const keys = rows + i * key_width;
+      float* const values = rows + layout.value_offset + i * d_v;
+      weights_.factors->expand_keys->ApplyGroup(h + i, latents, row_width(), count, keys, width,
+                                                context);
+      for (int64_t p = 0; p < count && d_rope > 0; ++p) {
+        std::copy_n(latents + p * row_width() + rank, d_rope, keys + p * width + shape_.d_qk);
+      }
+      weights_.factors->uv.ApplyGroup(h + i, latents, row_width(), count, values, width, context);
     }
-    weights_.factors->uv.ApplyGroup(h, rows, row_width(), length, expanded + key_width, width,
-                                    context);
-    WritePagedRows(expanded, width, {&whole, 1}, head_cache, context);
-    PagedAttention(span.queries + h * key_width, in_width(), head_cache, layout, scale_,
-                   {&queries, 1}, span.values + h * shape_.d_v, shape_.heads * shape_.d_v, context);
+    WritePagedRows(rows, width, {&fresh, 1}, keys_and_values, context);
+    PagedAttention(span.queries + h * key_width, in_width(), keys_and_values, layout, scale_,
+                   {&queries, 1}, span.values + h * d_v, shape_.heads * d_v, context);
   }
+  if (expanded != nullptr) expanded->length = end;
 }
 
 }  // namespace triptych

@@ -41,6 +41,7 @@ class LatentLayer final : public AttentionLayer {
 
   void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
               KernelContext& context, float* y) const override;
+  int64_t expanded_width() const override;
 
  private:
   // Consecutive runs of a step that are attended in one way.
@@ -63,8 +64,9 @@ class LatentLayer final : public AttentionLayer {
   void AttendFactored(const LayerStep& step, const float* projected, const PagedCache& cache,
                       KernelContext& context, float* values) const;
   void AttendReduced(const Span& span, const PagedCache& cache, KernelContext& context) const;
-  // One run. Keys and values are expanded for one head at a time.
-  void AttendVanilla(const Span& span, const PagedCache& cache, KernelContext& context) const;
+  // One run. Keys and values that nobody keeps are expanded for one head at a time.
+  void AttendVanilla(const Span& span, ExpandedRows* expanded, const PagedCache& cache,
+                     KernelContext& context) const;
 
   LatentShape shape_;
   PagedRowLayout layout_;

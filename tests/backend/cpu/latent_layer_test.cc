@@ -81,7 +81,8 @@ TEST_P(LatentLayerTest, IsVanillaForEitherFormAndForExpandedRuns) {
       const std::vector<int32_t> blocks = {2, 0, 3};
       LayerStep step{.positions = std::vector<int64_t>(kTokens),
                      .runs = {{blocks.data(), 0, kTokens}},
-                     .expand = {expand}};
+                     .expand = {expand},
+                     .expanded = {nullptr}};
       std::iota(step.positions.begin(), step.positions.end(), 0);
       at::Tensor y = at::full({kTokens, kWidth}, std::nan(""), at::kFloat);
       layer->Attend(narrow.data_ptr<float>(), step, cache.layer(0), context, y.data_ptr<float>());

@@ -1,0 +1,41 @@
+// What MLA keeps of a prompt under way.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_
+#define TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cpu/attention_layer.h"
+#include "engine/backend/serving_model.h"
+#include "engine/kernels/large_pages.h"
+
+namespace triptych {
+
+// The keys and values of a prompt that were expanded, of all layers. Memory that was not written
+// yet is not the process's yet.
+class ExpandedPrompt final : public PromptScratch {
+ public:
+  // `widths`: elements of a position's expanded row, of each layer. `held`: the bytes of all that
+  // live, which outlives them; null if they would be more than `most`, or there is no memory.
+  static std::unique_ptr<ExpandedPrompt> Make(int64_t prompt, const std::vector<int64_t>& widths,
+                                              int64_t most, int64_t& held);
+  ~ExpandedPrompt() override { held_ -= bytes_; }
+  ExpandedPrompt(const ExpandedPrompt&) = delete;
+  ExpandedPrompt& operator=(const ExpandedPrompt&) = delete;
+
+  ExpandedRows& layer(int64_t index) { return layers_[index]; }
+
+ private:
+  ExpandedPrompt(int64_t positions, const std::vector<int64_t>& widths, int64_t bytes,
+                 int64_t& held);
+
+  LargePages memory_;
+  std::vector<ExpandedRows> layers_;
+  int64_t bytes_;
+  int64_t& held_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_

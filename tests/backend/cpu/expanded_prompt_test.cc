@@ -1,0 +1,112 @@
+#include "engine/backend/cpu/expanded_prompt.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/cpu/cpu_model.h"
+#include "tests/support/random_model.h"
+#include "tests/support/serving.h"
+#include "tests/support/tensors.h"
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kPrompt = 90, kExpandFrom = 13;
+
+// Latents wide enough that vanilla attention can pay, with decoupled keys or without.
+ModelConfig VanillaModel(int64_t d_rope = 0) {
+  ModelConfig config = SmallModel(AttentionKind::kMla);
+  config.kv_lora_rank.assign(config.num_hidden_layers, 40);
+  config.max_position_embeddings = 128;
+  if (d_rope > 0) {
+    config.position_embedding = PositionEmbedding::kRope;
+    config.qk_rope_head_dim = d_rope;
+  }
+  return config;
+}
+
+TEST(ExpandedPrompt, WhatIsKeptIsCountedAndBounded) {
+  int64_t held = 0;
+  EXPECT_EQ(ExpandedPrompt::Make(100, {0, 0}, 1 << 20, held), nullptr);
+  {
+    // 112 positions of 8 and 24 floats.
+    const auto first = ExpandedPrompt::Make(100, {8, 0, 24}, 20000, held);
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(held, 112 * 32 * 4);
+    EXPECT_EQ(first->layer(0).cache.row_width, 8);
+    EXPECT_EQ(first->layer(2).cache.row_width, 24);
+    EXPECT_EQ(ExpandedPrompt::Make(100, {8, 0, 24}, 20000, held), nullptr);
+    EXPECT_NE(ExpandedPrompt::Make(10, {8, 0, 24}, 20000, held), nullptr);
+    EXPECT_EQ(held, 112 * 32 * 4);
+  }
+  EXPECT_EQ(held, 0);
+  EXPECT_NE(ExpandedPrompt::Make(100, {8, 0, 24}, 112 * 32 * 4, held), nullptr);
+  EXPECT_EQ(ExpandedPrompt::Make(100, {8, 0, 24}, 112 * 32 * 4 - 1, held), nullptr);
+  EXPECT_EQ(held, 0);
+}
+
+TEST(ExpandedPrompt, AModelKeepsNoMoreThanItsBoundAndNothingOfWhatItDoesNotExpand) {
+  const ModelConfig config = VanillaModel();
+  const Weights weights = RandomWeights(config, 1);
+  StepRunner runner({.config = config, .weights = weights, .expand_from = kExpandFrom}, 1, kPrompt);
+  EXPECT_EQ(runner.model().MakePromptScratch(kExpandFrom), nullptr);
+  EXPECT_NE(runner.model().MakePromptScratch(kExpandFrom + 1), nullptr);
+  const int64_t position_bytes = config.num_hidden_layers * config.num_attention_heads *
+                                 (2 * config.head_dim + config.qk_rope_head_dim) * 4;
+  const int64_t most = CpuModel::kMostExpandedBytes / position_bytes;
+  EXPECT_EQ(runner.model().MakePromptScratch(most + 1), nullptr);
+  const auto half = runner.model().MakePromptScratch(most / 2 + 16);
+  EXPECT_NE(half, nullptr);
+  EXPECT_EQ(runner.model().MakePromptScratch(most / 2), nullptr);
+
+  for (const auto& [name, other] : EachKind()) {
+    const Weights others = RandomWeights(other, 1);
+    if (other.attention == AttentionKind::kMla) continue;
+    StepRunner of_other({.config = other, .weights = others}, 1, kPrompt);
+    EXPECT_EQ(of_other.model().MakePromptScratch(1000), nullptr) << name;
+  }
+}
+
+// However the prompt is cut, and where a step is computed again.
+TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
+  std::vector<int64_t> ids(kPrompt);
+  for (int64_t i = 0; i < kPrompt; ++i) ids[i] = (i * 37) % 256;
+  for (const auto& [d_rope, format] : std::vector<std::pair<int64_t, CacheFormat>>{
+           {0, CacheFormat::kFloat32}, {6, CacheFormat::kBFloat16}}) {
+    const ModelConfig config = VanillaModel(d_rope);
+    const Weights weights = RandomWeights(config, 1);
+    const Served served{
+        .config = config, .weights = weights, .cache_format = format, .expand_from = kExpandFrom};
+    StepRunner whole(served, 1, kPrompt);
+    const at::Tensor expected = whole.Step({{0, ids}});
+    for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{
+             {5, 20, 21, 37, 64, 90}, {12, 13, 14, 90}, {40, 41, 56, 57, 90}}) {
+      // Two prompts side by side, of which one is kept.
+      StepRunner cut(served, 2, kPrompt);
+      const std::unique_ptr<PromptScratch> scratch = cut.model().MakePromptScratch(kPrompt);
+      ASSERT_NE(scratch, nullptr);
+      int64_t begin = 0;
+      for (const int64_t end : cuts) {
+        const std::vector<int64_t> chunk(ids.begin() + begin, ids.begin() + end);
+        const at::Tensor logits = cut.Step({{0, chunk, scratch.get()}, {1, chunk}});
+        const int64_t count = end - begin;
+        EXPECT_TRUE(at::equal(logits.narrow(0, 0, count), expected.narrow(0, begin, count)))
+            << "from " << begin;
+        EXPECT_TRUE(at::equal(logits.narrow(0, count, count), expected.narrow(0, begin, count)))
+            << "from " << begin;
+        for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+          EXPECT_EQ(dynamic_cast<ExpandedPrompt&>(*scratch).layer(layer).length,
+                    end > kExpandFrom ? end : 0);
+        }
+        begin = end;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triptych
