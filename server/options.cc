@@ -165,7 +165,7 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
             "requests share what is cached of prompts that begin alike");
   app.add_option("--max-slowdown", engine.max_slowdown,
                  "how many times longer a step may take for the prompts that are computed beside "
-                 "those who generate; up to 5 ms it may always take")
+                 "those who generate; up to 3.5 ms it may always take")
       ->check(Parses(
           "TIMES",
           [](const std::string& text) {

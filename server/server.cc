@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/backend/cpu/expanded_prompt.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
@@ -96,9 +97,22 @@ TransportOptions WithMessageSize(const ServerOptions& options) {
   return transport;
 }
 
-// Throws LoadError unless there is memory for a model's cache and weights. A system that promises
-// more memory than it has would end the process later, in the middle of requests.
-void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes) {
+// What a model keeps of prompts under way, at most; 0 if its config cannot be read, which is said
+// where it is loaded.
+int64_t PromptBytes(const ModelOptions& model) {
+  try {
+    const ModelConfig config = ReadModelConfig(model.directory / kConfigFile);
+    const AttentionKind served = model.conversion ? model.conversion->attention : config.attention;
+    return served == AttentionKind::kMla ? MostExpandedBytes(config) : 0;
+  } catch (const LoadError&) {
+    return 0;
+  }
+}
+
+// Throws LoadError unless there is memory for a model's cache and weights, and for what the models
+// up to it keep of prompts. A system that promises more memory than it has would end the process
+// later, in the middle of requests.
+void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes, int64_t prompt_bytes) {
   const std::optional<int64_t> left = MemoryLeft();
   int64_t weights = 0;
   std::error_code error;  // what cannot be read is said where it is loaded
@@ -107,11 +121,12 @@ void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes) {
     const uintmax_t bytes = file.file_size(error);
     if (!error) weights += static_cast<int64_t>(bytes);
   }
-  if (!left || kv_cache_bytes <= *left - weights - MemoryGauge::kHeadRoom) return;
+  const int64_t free = MemoryGauge::kHeadRoom + prompt_bytes;
+  if (!left || kv_cache_bytes <= *left - weights - free) return;
   throw LoadError(fmt::format(
       "model {}: does not fit: its cache takes {} bytes, its weights about {}, and {} are to stay "
-      "free; {} bytes of memory are left",
-      model.name, kv_cache_bytes, weights, MemoryGauge::kHeadRoom, *left));
+      "free, {} of them for prompts; {} bytes of memory are left",
+      model.name, kv_cache_bytes, weights, free, prompt_bytes, *left));
 }
 
 // Logs each model when it is loaded.
@@ -119,6 +134,7 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options,
                                      const std::shared_ptr<KernelContext>& context) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   std::vector<ServedEngine> served;
+  int64_t prompt_bytes = 0;
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
                      .directory = options.models[i].directory,
@@ -129,7 +145,10 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options,
                      .conversion = options.models[i].conversion,
                      .device = options.device};
     host.backend.kv_cache_bytes = kv_cache_bytes[i];
-    if (options.device == "cpu") CheckMemory(options.models[i], kv_cache_bytes[i]);
+    if (options.device == "cpu") {
+      prompt_bytes += PromptBytes(options.models[i]);
+      CheckMemory(options.models[i], kv_cache_bytes[i], prompt_bytes);
+    }
     HostedModel hosted = Load(host, context);
     served.push_back({Describe(hosted), std::move(hosted.engine)});
     LogModel(served.back().model);

@@ -16,7 +16,8 @@
 namespace triptych {
 
 // What a model keeps of a prompt from one step to the next, to save work: the results are the same
-// bits without. Whoever runs the prompt owns it, until the prompt is computed at the latest.
+// bits without. Whoever runs the prompt owns it, and gives it up when the prompt is computed, or
+// its blocks are.
 class PromptScratch {
  public:
   virtual ~PromptScratch() = default;
@@ -60,7 +61,8 @@ class ServingModel {
 
   // Writes the cache rows of the new tokens, attends over the cache and returns logits
   // [rows, vocab_size], valid until the next call. A token's logits depend on its own sequence
-  // alone; a step that throws has changed nothing but the rows of its own tokens.
+  // alone; a step that throws has changed nothing but the rows of its own tokens, and what is kept
+  // of their prompts.
   // Throws std::out_of_range if an id or a position is not the model's.
   virtual std::span<const float> Step(const StepInput& step) = 0;
 

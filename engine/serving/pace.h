@@ -22,8 +22,8 @@ class Pace {
 
   // Twice as long is the goal for the slowest in a hundred.
   static constexpr double kDefaultMaxSlowdown = 1.8;
-  // Steps up to so long are not held back: 200 tokens a second, which leaves the slowest in a hundred
-  // 5 ms, are faster than anybody reads, and prompts in crumbs take several times as long.
+  // Steps up to so long are not held back, so that the slowest in a hundred take 5 ms: 200 tokens a
+  // second are faster than anybody reads, and prompts in crumbs take several times as long.
   static constexpr Duration kUnfelt = std::chrono::microseconds(3500);
   // Of so many steps with prompts one goes without, to learn anew what that takes.
   static constexpr int64_t kStepsBetweenMeasurements = 32;

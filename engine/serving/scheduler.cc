@@ -179,10 +179,14 @@ void Scheduler::PlanPrompts(int64_t rows) {
 
 void Scheduler::Advance(const Chunk& chunk) {
   Sequence& sequence = *chunk.sequence;
-  sequence.cached += chunk.count;
-  if (sequence.cached >= sequence.prompt()) sequence.scratch.reset();
+  MoveOn(sequence, chunk.count);
   ListBlocks(sequence);
   if (chunk.samples && sequence.choice == 0) StartOtherChoices(sequence);
+}
+
+void Scheduler::MoveOn(Sequence& sequence, int64_t positions) {
+  sequence.cached += positions;
+  if (sequence.cached >= sequence.prompt()) sequence.scratch.reset();
 }
 
 void Scheduler::StartOtherChoices(const Sequence& first) {
@@ -230,7 +234,7 @@ void Scheduler::FindPrefix(Sequence& sequence) {
     }
     sequence.listed = found->id;
     ++sequence.listed_blocks;
-    sequence.cached += block_positions_;
+    MoveOn(sequence, block_positions_);
     if (!sequence.recomputes) {
       sequence.cached_prompt_tokens += std::clamp<int64_t>(
           sequence.prompt() - sequence.cached + block_positions_, 0, block_positions_);

@@ -115,6 +115,8 @@ class Scheduler {
   void BreakPromise(Sequence& sequence);
   void GiveUpBlocks(Sequence& sequence);
   void PlanPrompts(int64_t rows);
+  // So many more positions have their rows.
+  void MoveOn(Sequence& sequence, int64_t positions);
   void StartOtherChoices(const Sequence& first);
   // REQUIRES: one is running.
   void PreemptLast();

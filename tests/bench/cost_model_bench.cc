@@ -59,7 +59,8 @@ class Prompt {
     std::iota(table.begin(), table.end(), 0);
     LayerStep step{.positions = std::vector<int64_t>(length),
                    .runs = {{table.data(), 0, length}},
-                   .expand = {vanilla}};
+                   .expand = {vanilla},
+                   .kept = {nullptr}};
     std::iota(step.positions.begin(), step.positions.end(), 0);
     const at::Tensor x = at::randn({length, width_});
     at::Tensor y = at::empty_like(x);

@@ -227,6 +227,9 @@ TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
       ASSERT_EQ(sinks[i]->late_deltas, 0) << i;
       if (!sinks[i]->completion) continue;
       reasons.insert(sinks[i]->completion->reason);
+      if (sinks[i]->completion->reason == FinishReason::kFailed) {
+        ASSERT_EQ(sinks[i]->completion->error, "a failing step");
+      }
       if (sinks[i]->completion->reason == FinishReason::kLength) {
         fake.ExpectGreedy(requests[i], *sinks[i]);
       }

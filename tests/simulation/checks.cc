@@ -42,9 +42,16 @@ void EngineChecks::CheckTables(const Report& report) {
   holds_.assign(pool.total(), 0);
   rows_.assign(pool.total(), 0);
   running_ = 0;
+  int64_t scratches = 0;
   for (const Sequence* sequence : sequences_) {
     const std::vector<int32_t>& blocks = sequence->blocks.blocks();
     if (sequence->running) ++running_;
+    if (sequence->scratch) {
+      ++scratches;
+      if (!sequence->running || sequence->cached >= sequence->prompt()) {
+        report("what is kept of a prompt goes with it", NameOf(*sequence));
+      }
+    }
     if (!sequence->running && (!blocks.empty() || sequence->cached != 0)) {
       report("who waits holds no block", NameOf(*sequence));
     }
@@ -62,6 +69,8 @@ void EngineChecks::CheckTables(const Report& report) {
     }
     CheckRows(*sequence, report);
   }
+  Equal("what is kept of prompts is their sequences'", report)("the model's count",
+                                                               model_.scratches, scratches);
 }
 
 void EngineChecks::CheckRows(const Sequence& sequence, const Report& report) const {

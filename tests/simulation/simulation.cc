@@ -56,6 +56,9 @@ class SimulatedModel final : public ServingModel {
       : world_(world), engine_(engine), model_(shape) {}
 
   std::span<const float> Step(const StepInput& step) override;
+  std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override {
+    return model_.MakePromptScratch(prompt);
+  }
   const ServingModelInfo& info() const override { return model_.info(); }
   const FakeModel& fake() const { return model_; }
 

@@ -67,6 +67,9 @@ class StepRunner {
   // Logits of the tokens that are wanted [rows, vocab].
   at::Tensor Step(const std::vector<NewTokens>& all, const std::vector<int64_t>& logit_rows);
 
+  // The next step has the sequence's last `count` tokens again.
+  void MoveBack(int64_t sequence, int64_t count) { lengths_[sequence] -= count; }
+
   // What a layer's cache holds for a position, to look at and to change: [row_elements].
   at::Tensor CacheRow(int64_t layer, int64_t sequence, int64_t position);
 

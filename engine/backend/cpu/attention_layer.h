@@ -13,8 +13,8 @@ namespace triptych {
 // Keys and values of a prompt's first positions in one layer, which vanilla attention has expanded:
 // as rows of a cache whose block i holds the positions from i * block_positions on.
 struct ExpandedRows {
-  PagedCache cache;  // float32
-  int64_t length = 0;
+  PagedCache cache;    // float32
+  int64_t length = 0;  // at most where the next run starts
 };
 
 // The new tokens of a step, cut into runs that are attended in one way.
@@ -22,9 +22,9 @@ struct LayerStep {
   std::vector<int64_t> positions;  // [tokens], of each token in its sequence
   std::vector<TokenRun> runs;      // in the order of their tokens
   std::vector<bool> expand;        // [runs]: whether MLA attends the run by vanilla attention
-  // [runs]: in this layer, of an expanding run's prompt: what it starts from and adds to. Null:
-  // keys and values of all positions before are expanded for the run alone.
-  std::vector<ExpandedRows*> expanded;
+  // [runs]: the rows of this layer that are kept of the prompt of a run which expands; attending
+  // adds the run's own. Null where none are: those of all positions are expanded for the run alone.
+  std::vector<ExpandedRows*> kept;
 
   int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
 };

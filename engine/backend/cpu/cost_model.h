@@ -30,7 +30,8 @@ bool VanillaCanPay(const LatentShape& shape);
 // The engine takes it for a position: tokens of a prompt before it attend reduced, those from it on
 // by vanilla. A choice by position alone, which keeps every token on its path however its prompt is
 // cut, cannot be best for all lengths: a prompt of up to about 1.6 times the crossover is expanded
-// for too few tokens, and so is the last chunk of a prompt if it is short.
+// for too few tokens, and so is the last chunk of a prompt if it is short and nothing is kept of
+// the chunks before (MostExpandedBytes).
 int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansion_cost);
 
 }  // namespace triptych

@@ -25,7 +25,8 @@ CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendO
 
 std::unique_ptr<PromptScratch> CpuModel::MakePromptScratch(int64_t prompt) {
   if (prompt <= info_.expand_from.value_or(prompt)) return nullptr;
-  return ExpandedPrompt::Make(prompt, expanded_widths_, kMostExpandedBytes, expanded_bytes_);
+  return ExpandedPrompt::Make(prompt, expanded_widths_, MostExpandedBytes(config_),
+                              expanded_bytes_);
 }
 
 std::span<const float> CpuModel::Step(const StepInput& step) {
@@ -44,7 +45,7 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const CpuWeights::Layer& layer = weights_.layers[i];
     for (size_t run = 0; run < prompts_.size(); ++run) {
-      step_.expanded[run] = prompts_[run] != nullptr ? &prompts_[run]->layer(i) : nullptr;
+      step_.kept[run] = prompts_[run] != nullptr ? &prompts_[run]->layer(i) : nullptr;
     }
     Normalize(layer.attention_norm, x, tokens, normal);
     layer.attention->Attend(normal, step_, cache_.layer(i), context, branch);
@@ -69,11 +70,13 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
     const int64_t begin = sequence.start, end = sequence.start + sequence.count;
     const int64_t expand_begin = std::clamp(info_.expand_from.value_or(end), begin, end);
     const int64_t expand_end = std::clamp(sequence.prompt, expand_begin, end);
+    auto* const kept = static_cast<ExpandedPrompt*>(sequence.scratch);
+    if (kept != nullptr) kept->Truncate(begin);
     const auto add = [&](int64_t from, int64_t to, bool expand) {
       if (from == to) return;
       step_.runs.push_back({sequence.blocks, from, to - from});
       step_.expand.push_back(expand);
-      prompts_.push_back(expand ? static_cast<ExpandedPrompt*>(sequence.scratch) : nullptr);
+      prompts_.push_back(expand ? kept : nullptr);
     };
     add(begin, expand_begin, false);
     add(expand_begin, expand_end, true);
@@ -82,7 +85,7 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
       step_.positions.push_back(position);
     }
   }
-  step_.expanded.resize(step_.runs.size());
+  step_.kept.resize(step_.runs.size());
 }
 
 void CpuModel::Embed(const StepInput& step, float* y) {

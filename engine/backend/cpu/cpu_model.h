@@ -50,14 +50,12 @@ struct CpuWeights {
 // MLA attends the prompt's tokens from `expand_from` on by vanilla attention, all others reduced: a
 // function of the position and of whether a token is the prompt's. The keys and values that it
 // expands are kept until their prompt is computed, while those of all prompts under way take no
-// more than kMostExpandedBytes; those of other prompts are expanded anew in each step.
+// more than MostExpandedBytes; those of other prompts are expanded anew in each step.
 class CpuModel final : public ServingModel {
  public:
   // Throws LoadError if the cache would hold no block.
   CpuModel(const ModelConfig& config, CpuWeights weights, const BackendOptions& options,
            std::shared_ptr<KernelContext> context);
-
-  static constexpr int64_t kMostExpandedBytes = int64_t{256} << 20;
 
   std::span<const float> Step(const StepInput& step) override;
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override;
@@ -79,11 +77,10 @@ class CpuModel final : public ServingModel {
   const std::shared_ptr<KernelContext> context_;
   ServingModelInfo info_;
   CacheMemory cache_;
-  LayerStep step_;  // of the step under way
-  std::vector<ExpandedPrompt*>
-      prompts_;  // [runs], of the step under way; null where nothing is kept
-  std::vector<int64_t> expanded_widths_;  // [layers], elements
-  int64_t expanded_bytes_ = 0;            // held by prompts under way
+  LayerStep step_;                        // of the step under way
+  std::vector<ExpandedPrompt*> prompts_;  // [runs] of that step, null where nothing is kept
+  std::vector<int64_t> expanded_widths_;  // [layers]
+  int64_t expanded_bytes_ = 0;            // of all prompts under way
   std::vector<float> logits_;             // of the last step; never shrinks
 };
 

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -9,15 +10,19 @@
 #include "engine/backend/cpu/attention_layer.h"
 #include "engine/backend/serving_model.h"
 #include "engine/kernels/large_pages.h"
+#include "engine/model/config.h"
 
 namespace triptych {
 
-// The keys and values of a prompt that were expanded, of all layers. Memory that was not written
-// yet is not the process's yet.
+// Bytes that an MLA model of this config keeps of all prompts under way together, at most: of four
+// whole contexts, and no more than 256 MiB.
+int64_t MostExpandedBytes(const ModelConfig& config);
+
+// The keys and values of a prompt that were expanded, of all layers.
 class ExpandedPrompt final : public PromptScratch {
  public:
-  // `widths`: elements of a position's expanded row, of each layer. `held`: the bytes of all that
-  // live, which outlives them; null if they would be more than `most`, or there is no memory.
+  // `widths`: elements of a position's expanded row, of each layer. `held`: bytes of all that live,
+  // whom it outlives. Null if they would be more than `most`, or there is no memory.
   static std::unique_ptr<ExpandedPrompt> Make(int64_t prompt, const std::vector<int64_t>& widths,
                                               int64_t most, int64_t& held);
   ~ExpandedPrompt() override { held_ -= bytes_; }
@@ -25,6 +30,10 @@ class ExpandedPrompt final : public PromptScratch {
   ExpandedPrompt& operator=(const ExpandedPrompt&) = delete;
 
   ExpandedRows& layer(int64_t index) { return layers_[index]; }
+  // The rows of positions from `length` on are computed again.
+  void Truncate(int64_t length) {
+    for (ExpandedRows& layer : layers_) layer.length = std::min(layer.length, length);
+  }
 
  private:
   ExpandedPrompt(int64_t positions, const std::vector<int64_t>& widths, int64_t bytes,

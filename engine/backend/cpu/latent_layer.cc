@@ -81,7 +81,7 @@ void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
                     .queries = projected + token * in_width(),
                     .values = values + token * shape_.heads * shape_.d_v};
     if (expand) {
-      AttendVanilla(span, step.expanded[begin], cache, context);
+      AttendVanilla(span, step.kept[begin], cache, context);
     } else {
       AttendReduced(span, cache, context);
     }
@@ -109,50 +109,62 @@ void LatentLayer::AttendReduced(const Span& span, const PagedCache& cache,
   weights_.factors->uv.Apply(latents, span.tokens, span.values, context);
 }
 
-void LatentLayer::AttendVanilla(const Span& span, ExpandedRows* expanded, const PagedCache& cache,
+void LatentLayer::AttendVanilla(const Span& span, ExpandedRows* kept, const PagedCache& cache,
                                 KernelContext& context) const {
   const Workspace::Scope scope(context.workspace);
   const TokenRun& run = span.runs.front();
-  const int64_t rank = shape_.rank, d_rope = shape_.d_rope, d_v = shape_.d_v;
-  const int64_t key_width = shape_.d_qk + d_rope, end = run.start + run.count;
+  const int64_t key_width = shape_.d_qk + shape_.d_rope, end = run.start + run.count;
   const int64_t panels = CeilDiv(end, kPanelPositions);
   // Heads whose keys and values are at hand together.
-  const int64_t heads = expanded != nullptr ? shape_.heads : 1;
-  const int64_t width = heads * (key_width + d_v);
+  const int64_t heads = kept != nullptr ? shape_.heads : 1;
+  const PagedRowLayout layout = GroupedRowLayout(heads, heads, key_width, shape_.d_v);
+  const int64_t width = heads * (key_width + shape_.d_v);
   const PagedCache keys_and_values =
-      expanded != nullptr
-          ? expanded->cache
+      kept != nullptr
+          ? kept->cache
           : PagedCache{.elements = context.workspace.Floats(panels * kPanelPositions * width),
                        .format = CacheFormat::kFloat32,
                        .row_width = width,
                        .block_positions = kPanelPositions};
-  const PagedRowLayout layout = GroupedRowLayout(heads, heads, key_width, d_v);
   auto* const blocks = context.workspace.Take<int32_t>(panels);
   std::iota(blocks, blocks + panels, 0);
 
-  const int64_t first = expanded != nullptr ? std::min(expanded->length, run.start) : 0;
-  const int64_t count = end - first;
-  const TokenRun fresh{blocks, first, count}, queries{blocks, run.start, run.count};
-  float* const latents = context.workspace.Floats(count * row_width());  // [count, r + d_R]
-  ReadPagedRows(cache, {run.blocks, first, count}, latents);
-  // [count, keys of these heads, then values]
-  float* const rows = context.workspace.Floats(count * width);
+  const int64_t first = kept != nullptr ? kept->length : 0;
+  float* const latents = context.workspace.Floats((end - first) * row_width());
+  ReadPagedRows(cache, {run.blocks, first, end - first}, latents);
+  const TokenRun queries{blocks, run.start, run.count};
   for (int64_t h = 0; h < shape_.heads; h += heads) {
-    for (int64_t i = 0; i < heads; ++i) {
-      float* const keys = rows + i * key_width;
-      float* const values = rows + layout.value_offset + i * d_v;
-      weights_.factors->expand_keys->ApplyGroup(h + i, latents, row_width(), count, keys, width,
-                                                context);
-      for (int64_t p = 0; p < count && d_rope > 0; ++p) {
-        std::copy_n(latents + p * row_width() + rank, d_rope, keys + p * width + shape_.d_qk);
-      }
-      weights_.factors->uv.ApplyGroup(h + i, latents, row_width(), count, values, width, context);
-    }
-    WritePagedRows(rows, width, {&fresh, 1}, keys_and_values, context);
+    Expand(latents, h, heads, {blocks, first, end - first}, keys_and_values, context);
     PagedAttention(span.queries + h * key_width, in_width(), keys_and_values, layout, scale_,
-                   {&queries, 1}, span.values + h * d_v, shape_.heads * d_v, context);
+                   {&queries, 1}, span.values + h * shape_.d_v, shape_.heads * shape_.d_v, context);
   }
-  if (expanded != nullptr) expanded->length = end;
+  if (kept != nullptr) kept->length = end;
+}
+
+void LatentLayer::Expand(const float* latents, int64_t head, int64_t heads, const TokenRun& to,
+                         const PagedCache& keys_and_values, KernelContext& context) const {
+  constexpr int64_t kRows = 256;  // at a time, which stay near
+  const Workspace::Scope scope(context.workspace);
+  const int64_t rank = shape_.rank, d_rope = shape_.d_rope, d_v = shape_.d_v;
+  const int64_t key_width = shape_.d_qk + d_rope, width = heads * (key_width + d_v);
+  // [rows, keys of these heads, then values]
+  float* const rows = context.workspace.Floats(std::min(to.count, kRows) * width);
+  for (int64_t done = 0; done < to.count; done += kRows) {
+    const int64_t count = std::min(to.count - done, kRows);
+    const float* const from = latents + done * row_width();
+    for (int64_t h = 0; h < heads; ++h) {
+      float* const keys = rows + h * key_width;
+      weights_.factors->expand_keys->ApplyGroup(head + h, from, row_width(), count, keys, width,
+                                                context);
+      for (int64_t i = 0; i < count && d_rope > 0; ++i) {
+        std::copy_n(from + i * row_width() + rank, d_rope, keys + i * width + shape_.d_qk);
+      }
+      weights_.factors->uv.ApplyGroup(head + h, from, row_width(), count,
+                                      rows + heads * key_width + h * d_v, width, context);
+    }
+    const TokenRun piece{to.blocks, to.start + done, count};
+    WritePagedRows(rows, width, {&piece, 1}, keys_and_values, context);
+  }
 }
 
 }  // namespace triptych

@@ -65,8 +65,12 @@ class LatentLayer final : public AttentionLayer {
                       KernelContext& context, float* values) const;
   void AttendReduced(const Span& span, const PagedCache& cache, KernelContext& context) const;
   // One run. Keys and values that nobody keeps are expanded for one head at a time.
-  void AttendVanilla(const Span& span, ExpandedRows* expanded, const PagedCache& cache,
+  void AttendVanilla(const Span& span, ExpandedRows* kept, const PagedCache& cache,
                      KernelContext& context) const;
+  // Keys and values of `heads` heads from `head` on, of positions as `to` says.
+  //   latents: [to.count, r + d_R]
+  void Expand(const float* latents, int64_t head, int64_t heads, const TokenRun& to,
+              const PagedCache& keys_and_values, KernelContext& context) const;
 
   LatentShape shape_;
   PagedRowLayout layout_;

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/cpu/cpu_model.h"
 #include "tests/support/random_model.h"
 #include "tests/support/serving.h"
 #include "tests/support/tensors.h"
@@ -49,30 +48,40 @@ TEST(ExpandedPrompt, WhatIsKeptIsCountedAndBounded) {
   EXPECT_EQ(held, 0);
 }
 
-TEST(ExpandedPrompt, AModelKeepsNoMoreThanItsBoundAndNothingOfWhatItDoesNotExpand) {
-  const ModelConfig config = VanillaModel();
+TEST(ExpandedPrompt, AModelKeepsFourContextsAndNothingOfWhatItDoesNotExpand) {
+  ModelConfig config = VanillaModel();
+  EXPECT_EQ(MostExpandedBytes(config), 4 * 128 * config.num_hidden_layers *
+                                           config.num_attention_heads * 2 * config.head_dim * 4);
+  config.max_position_embeddings = 1 << 30;
+  EXPECT_EQ(MostExpandedBytes(config), int64_t{256} << 20);
+
+  config = VanillaModel();
   const Weights weights = RandomWeights(config, 1);
   StepRunner runner({.config = config, .weights = weights, .expand_from = kExpandFrom}, 1, kPrompt);
   EXPECT_EQ(runner.model().MakePromptScratch(kExpandFrom), nullptr);
+  std::vector<std::unique_ptr<PromptScratch>> kept;
+  for (int i = 0; i < 4; ++i) {
+    kept.push_back(runner.model().MakePromptScratch(128));
+    EXPECT_NE(kept.back(), nullptr);
+  }
+  EXPECT_EQ(runner.model().MakePromptScratch(kExpandFrom + 1), nullptr);
+  kept.pop_back();
   EXPECT_NE(runner.model().MakePromptScratch(kExpandFrom + 1), nullptr);
-  const int64_t position_bytes = config.num_hidden_layers * config.num_attention_heads *
-                                 (2 * config.head_dim + config.qk_rope_head_dim) * 4;
-  const int64_t most = CpuModel::kMostExpandedBytes / position_bytes;
-  EXPECT_EQ(runner.model().MakePromptScratch(most + 1), nullptr);
-  const auto half = runner.model().MakePromptScratch(most / 2 + 16);
-  EXPECT_NE(half, nullptr);
-  EXPECT_EQ(runner.model().MakePromptScratch(most / 2), nullptr);
 
   for (const auto& [name, other] : EachKind()) {
-    const Weights others = RandomWeights(other, 1);
     if (other.attention == AttentionKind::kMla) continue;
-    StepRunner of_other({.config = other, .weights = others}, 1, kPrompt);
-    EXPECT_EQ(of_other.model().MakePromptScratch(1000), nullptr) << name;
+    const Weights of_other = RandomWeights(other, 1);
+    StepRunner grouped({.config = other, .weights = of_other}, 1, kPrompt);
+    EXPECT_EQ(grouped.model().MakePromptScratch(1000), nullptr) << name;
   }
 }
 
-// However the prompt is cut, and where a step is computed again.
+// However the prompt is cut, what is kept missed some steps, or a step is computed again.
 TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
+  struct Cut {
+    int64_t end;
+    bool keeps = true;
+  };
   std::vector<int64_t> ids(kPrompt);
   for (int64_t i = 0; i < kPrompt; ++i) ids[i] = (i * 37) % 256;
   for (const auto& [d_rope, format] : std::vector<std::pair<int64_t, CacheFormat>>{
@@ -83,25 +92,35 @@ TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
         .config = config, .weights = weights, .cache_format = format, .expand_from = kExpandFrom};
     StepRunner whole(served, 1, kPrompt);
     const at::Tensor expected = whole.Step({{0, ids}});
-    for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{
-             {5, 20, 21, 37, 64, 90}, {12, 13, 14, 90}, {40, 41, 56, 57, 90}}) {
+    for (const std::vector<Cut>& cuts :
+         std::vector<std::vector<Cut>>{{{5}, {20}, {21}, {37}, {64}, {90}},
+                                       {{12}, {13}, {14}, {90}},
+                                       {{30}, {41, false}, {56, false}, {57}, {90}}}) {
       // Two prompts side by side, of which one is kept.
       StepRunner cut(served, 2, kPrompt);
       const std::unique_ptr<PromptScratch> scratch = cut.model().MakePromptScratch(kPrompt);
       ASSERT_NE(scratch, nullptr);
-      int64_t begin = 0;
-      for (const int64_t end : cuts) {
-        const std::vector<int64_t> chunk(ids.begin() + begin, ids.begin() + end);
-        const at::Tensor logits = cut.Step({{0, chunk, scratch.get()}, {1, chunk}});
-        const int64_t count = end - begin;
-        EXPECT_TRUE(at::equal(logits.narrow(0, 0, count), expected.narrow(0, begin, count)))
-            << "from " << begin;
-        EXPECT_TRUE(at::equal(logits.narrow(0, count, count), expected.narrow(0, begin, count)))
-            << "from " << begin;
+      const auto expect_length = [&](int64_t length) {
         for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-          EXPECT_EQ(dynamic_cast<ExpandedPrompt&>(*scratch).layer(layer).length,
-                    end > kExpandFrom ? end : 0);
+          EXPECT_EQ(dynamic_cast<ExpandedPrompt&>(*scratch).layer(layer).length, length);
         }
+      };
+      int64_t begin = 0;
+      for (const auto& [end, keeps] : cuts) {
+        const int64_t count = end - begin;
+        const std::vector<int64_t> chunk(ids.begin() + begin, ids.begin() + end);
+        if (keeps) {
+          // Other tokens, first.
+          cut.Step({{0, std::vector<int64_t>(count, 7), scratch.get()}});
+          cut.MoveBack(0, count);
+        }
+        const at::Tensor logits =
+            cut.Step({{0, chunk, keeps ? scratch.get() : nullptr}, {1, chunk}});
+        for (const int64_t first : {int64_t{0}, count}) {
+          EXPECT_TRUE(at::equal(logits.narrow(0, first, count), expected.narrow(0, begin, count)))
+              << begin << " to " << end << ", row " << first;
+        }
+        if (keeps) expect_length(end > kExpandFrom ? end : 0);
         begin = end;
       }
     }

@@ -82,7 +82,7 @@ TEST_P(LatentLayerTest, IsVanillaForEitherFormAndForExpandedRuns) {
       LayerStep step{.positions = std::vector<int64_t>(kTokens),
                      .runs = {{blocks.data(), 0, kTokens}},
                      .expand = {expand},
-                     .expanded = {nullptr}};
+                     .kept = {nullptr}};
       std::iota(step.positions.begin(), step.positions.end(), 0);
       at::Tensor y = at::full({kTokens, kWidth}, std::nan(""), at::kFloat);
       layer->Attend(narrow.data_ptr<float>(), step, cache.layer(0), context, y.data_ptr<float>());
