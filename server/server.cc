@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/backend/cpu/expanded_prompt.h"
+#include "engine/backend/serving_model.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
@@ -103,7 +103,7 @@ int64_t PromptBytes(const ModelOptions& model) {
   try {
     const ModelConfig config = ReadModelConfig(model.directory / kConfigFile);
     const AttentionKind served = model.conversion ? model.conversion->attention : config.attention;
-    return served == AttentionKind::kMla ? MostExpandedBytes(config) : 0;
+    return served == AttentionKind::kMla ? MostScratchBytes(config) : 0;
   } catch (const LoadError&) {
     return 0;
   }

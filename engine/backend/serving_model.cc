@@ -1,5 +1,6 @@
 #include "engine/backend/serving_model.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -20,6 +21,13 @@ void CheckStep(const StepInput& step, const ServingModelInfo& info) {
     Check(sequence.start, info.max_positions, "position");
     Check(sequence.start + sequence.count - 1, info.max_positions, "position");
   }
+}
+
+int64_t MostScratchBytes(const ModelConfig& config) {
+  constexpr int64_t kMost = int64_t{256} << 20, kContexts = 4;
+  const int64_t position_bytes =
+      config.num_hidden_layers * MhaRowElements(config) * static_cast<int64_t>(sizeof(float));
+  return std::min(kMost, kContexts * config.max_position_embeddings * position_bytes);
 }
 
 ServingModelInfo MakeInfo(const ModelConfig& config, const BackendOptions& options,

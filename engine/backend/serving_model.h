@@ -76,6 +76,10 @@ class ServingModel {
 // Throws std::out_of_range if an id or a position is not the model's.
 void CheckStep(const StepInput& step, const ServingModelInfo& info);
 
+// Bytes that MLA with the heads of this config may keep of all prompts under way together: the keys
+// and values of four whole contexts, in float32, and no more than 256 MiB.
+int64_t MostScratchBytes(const ModelConfig& config);
+
 // A BackendOptions::expand_from at which MLA never expands keys and values.
 inline constexpr int64_t kNeverExpand = std::numeric_limits<int64_t>::max();
 

@@ -31,7 +31,7 @@ bool VanillaCanPay(const LatentShape& shape);
 // by vanilla. A choice by position alone, which keeps every token on its path however its prompt is
 // cut, cannot be best for all lengths: a prompt of up to about 1.6 times the crossover is expanded
 // for too few tokens, and so is the last chunk of a prompt if it is short and nothing is kept of
-// the chunks before (MostExpandedBytes).
+// the chunks before (MostScratchBytes).
 int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansion_cost);
 
 }  // namespace triptych

@@ -25,8 +25,7 @@ CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendO
 
 std::unique_ptr<PromptScratch> CpuModel::MakePromptScratch(int64_t prompt) {
   if (prompt <= info_.expand_from.value_or(prompt)) return nullptr;
-  return ExpandedPrompt::Make(prompt, expanded_widths_, MostExpandedBytes(config_),
-                              expanded_bytes_);
+  return ExpandedPrompt::Make(prompt, expanded_widths_, MostScratchBytes(config_), expanded_bytes_);
 }
 
 std::span<const float> CpuModel::Step(const StepInput& step) {

@@ -50,7 +50,7 @@ struct CpuWeights {
 // MLA attends the prompt's tokens from `expand_from` on by vanilla attention, all others reduced: a
 // function of the position and of whether a token is the prompt's. The keys and values that it
 // expands are kept until their prompt is computed, while those of all prompts under way take no
-// more than MostExpandedBytes; those of other prompts are expanded anew in each step.
+// more than MostScratchBytes; those of other prompts are expanded anew in each step.
 class CpuModel final : public ServingModel {
  public:
   // Throws LoadError if the cache would hold no block.

@@ -1,21 +1,11 @@
 #include "engine/backend/cpu/expanded_prompt.h"
 
-#include <algorithm>
 #include <new>
 #include <numeric>
 
 #include "engine/base/ceil_div.h"
 
 namespace triptych {
-
-int64_t MostExpandedBytes(const ModelConfig& config) {
-  constexpr int64_t kMost = int64_t{256} << 20, kContexts = 4;
-  const int64_t position_bytes =
-      config.num_hidden_layers * MhaRowElements(config) * static_cast<int64_t>(sizeof(float));
-  const int64_t positions =
-      CeilDiv(config.max_position_embeddings, kPanelPositions) * kPanelPositions;
-  return std::min(kMost, kContexts * positions * position_bytes);
-}
 
 std::unique_ptr<ExpandedPrompt> ExpandedPrompt::Make(int64_t prompt,
                                                      const std::vector<int64_t>& widths,

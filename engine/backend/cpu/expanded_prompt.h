@@ -10,13 +10,8 @@
 #include "engine/backend/cpu/attention_layer.h"
 #include "engine/backend/serving_model.h"
 #include "engine/kernels/large_pages.h"
-#include "engine/model/config.h"
 
 namespace triptych {
-
-// Bytes that an MLA model of this config keeps of all prompts under way together, at most: of four
-// whole contexts, and no more than 256 MiB.
-int64_t MostExpandedBytes(const ModelConfig& config);
 
 // The keys and values of a prompt that were expanded, of all layers.
 class ExpandedPrompt final : public PromptScratch {

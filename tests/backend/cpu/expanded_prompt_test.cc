@@ -50,10 +50,10 @@ TEST(ExpandedPrompt, WhatIsKeptIsCountedAndBounded) {
 
 TEST(ExpandedPrompt, AModelKeepsFourContextsAndNothingOfWhatItDoesNotExpand) {
   ModelConfig config = VanillaModel();
-  EXPECT_EQ(MostExpandedBytes(config), 4 * 128 * config.num_hidden_layers *
-                                           config.num_attention_heads * 2 * config.head_dim * 4);
+  EXPECT_EQ(MostScratchBytes(config), 4 * 128 * config.num_hidden_layers *
+                                          config.num_attention_heads * 2 * config.head_dim * 4);
   config.max_position_embeddings = 1 << 30;
-  EXPECT_EQ(MostExpandedBytes(config), int64_t{256} << 20);
+  EXPECT_EQ(MostScratchBytes(config), int64_t{256} << 20);
 
   config = VanillaModel();
   const Weights weights = RandomWeights(config, 1);
