@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/kernels/elements.h"
 #include "engine/kernels/load-inl.h"
 #include "engine/kernels/prefetch.h"
 
@@ -67,20 +68,35 @@ void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, i
       for (int v = 0; v < kVectors; ++v) sums[r][c][v] = hn::Zero(d);
     }
   }
-  for (int64_t k = 0; k < s.key_width; ++k) {
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      if constexpr (kPrefetch) {
-        if ((k & (every - 1)) == 0) {
-          Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kElementBytes);
-        }
-      }
+  for (int64_t k = 0; k < s.key_width;) {
+    int64_t end = s.key_width;
+    [[maybe_unused]] FloatVec scales[kColumns][kVectors];
+    if constexpr (kHasScale<Element>) {
+      const int64_t element = s.key_offset + group * s.key_width + k;
+      end = std::min(end, k + kQuantizationGroup - element % kQuantizationGroup);
       HWY_UNROLL(16)
-      for (int v = 0; v < kVectors; ++v) {
-        const FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
+      for (int c = 0; c < kColumns; ++c) {
+        const uint16_t* const from = s.scales[panel + c] + element / kQuantizationGroup * s.stride;
         HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) {
-          sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
+        for (int v = 0; v < kVectors; ++v) scales[c][v] = LoadFloats(d, from + v * kLanes);
+      }
+    }
+    for (; k < end; ++k) {
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) {
+        if constexpr (kPrefetch) {
+          if ((k & (every - 1)) == 0) {
+            Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kElementBytes);
+          }
+        }
+        HWY_UNROLL(16)
+        for (int v = 0; v < kVectors; ++v) {
+          FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
+          if constexpr (kHasScale<Element>) key = hn::Mul(key, scales[c][v]);
+          HWY_UNROLL(16)
+          for (int r = 0; r < kRows; ++r) {
+            sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
+          }
         }
       }
     }
@@ -115,7 +131,9 @@ HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int
 template <bool kPrefetch, int kRows, typename Element>
 HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                              int64_t query) {
-  constexpr unsigned kFit = std::clamp<int>(kSums / (kRows * kVectors), 1, kStreams);
+  // Where registers are few, scales take half of them.
+  constexpr int kSumsOfTile = kHasScale<Element> && kSums == 8 ? kSums / 2 : kSums;
+  constexpr unsigned kFit = std::clamp<int>(kSumsOfTile / (kRows * kVectors), 1, kStreams);
   constexpr int kColumns = std::bit_floor(kFit);
   for (; query + kRows <= s.queries; query += kRows) {
     if (query == 0) {  // later queries find what the first ones fetched
@@ -233,6 +251,13 @@ void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, i
       for (int r = 0; r < kRows; ++r) {
         w[r] = hn::LoadU(d, weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
       }
+      if constexpr (kHasScale<Element>) {
+        const int64_t element = s.value_offset + group * s.value_width + column;
+        const FloatVec scale =
+            LoadFloats(d, s.scales[panel] + element / kQuantizationGroup * s.stride + v * kLanes);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) w[r] = hn::Mul(w[r], scale);
+      }
       HWY_UNROLL(16)
       for (int c = 0; c < kColumns; ++c) {
         const Element* from = values + c * s.stride + v * kLanes;
@@ -341,6 +366,7 @@ void AttendTiles(const AttentionSplit<Element>& s) {
 
 void AttendSplitFloat(const AttentionSplit<float>& s) { AttendTiles(s); }
 void AttendSplitBFloat16(const AttentionSplit<uint16_t>& s) { AttendTiles(s); }
+void AttendSplitInt8(const AttentionSplit<int8_t>& s) { AttendTiles(s); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -353,6 +379,7 @@ namespace {
 
 HWY_EXPORT(AttendSplitFloat);
 HWY_EXPORT(AttendSplitBFloat16);
+HWY_EXPORT(AttendSplitInt8);
 
 }  // namespace
 
@@ -361,6 +388,9 @@ void AttendSplit(const AttentionSplit<float>& split) {
 }
 void AttendSplit(const AttentionSplit<uint16_t>& split) {
   HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16)(split);
+}
+void AttendSplit(const AttentionSplit<int8_t>& split) {
+  HWY_DYNAMIC_DISPATCH(AttendSplitInt8)(split);
 }
 
 }  // namespace triptych

@@ -535,6 +535,8 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model + ",kv-cache-bytes=2GiB"}, "--kv-cache-bytes"},
       {{"--model", model, "--dtype", "int4", "--device", "cuda"},
        "--device: cuda does not serve int4 weights; allowed: cpu"},
+      {{"--model", model, "--kv-dtype", "int8", "--device", "cuda"},
+       "--device: cuda does not serve a cache in int8; allowed: cpu"},
       {{"--model", model, "--dtype", "float16"},
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},
