@@ -540,7 +540,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--dtype", "float16"},
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},
-      {{"--model", model, "--kv-dtype", "int8"}, "--kv-dtype"},
+      {{"--model", model, "--kv-dtype", "int4"}, "--kv-dtype"},
       {{"--model", model, "--device", "gpu"}, "--device: gpu is not available in this LibTorch"},
       {{"--model", model, "--device", "cuda:99"}, "--device: cuda:99 is not available"},
       {{"--model", model, "--expand-from", "-1"},
