@@ -227,7 +227,8 @@ void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, i
                int64_t column) {
   const FloatTag d;
   const int64_t row = group * s.queries + query;
-  const float* weights = s.scores + row * kSplitPositions;
+  const float* weights =
+      kHasScale<Element> ? s.scaled + query * kSplitPositions : s.scores + row * kSplitPositions;
   constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
   [[maybe_unused]] const int64_t every = ElementsOfLine<Element>(s.stride);
   FloatVec sums[kRows][kColumns];
@@ -250,13 +251,6 @@ void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, i
       HWY_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
         w[r] = hn::LoadU(d, weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
-      }
-      if constexpr (kHasScale<Element>) {
-        const int64_t element = s.value_offset + group * s.value_width + column;
-        const FloatVec scale =
-            LoadFloats(d, s.scales[panel] + element / kQuantizationGroup * s.stride + v * kLanes);
-        HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) w[r] = hn::Mul(w[r], scale);
       }
       HWY_UNROLL(16)
       for (int c = 0; c < kColumns; ++c) {
@@ -311,18 +305,54 @@ HWY_INLINE void ValueQueries(const AttentionSplit<Element>& s, Panels panels, in
     ValueQueries<kPrefetch, Fewer(kRows), kColumns>(s, panels, group, query, column);
 }
 
-// Adds up all elements of the values from `column` on for all queries, kColumns elements at a time
-// and then fewer: at least 4, or one.
+// Adds up the values' elements `column` to end - 1 for all queries, kColumns elements at a time and
+// then fewer: at least 4, or one.
 template <bool kPrefetch, int kRows, int kColumns, typename Element>
 HWY_INLINE void ValueColumns(const AttentionSplit<Element>& s, Panels panels, int64_t group,
-                             int64_t column) {
-  for (; column + kColumns <= s.value_width; column += kColumns) {
+                             int64_t column, int64_t end) {
+  for (; column + kColumns <= end; column += kColumns) {
     ValueQueries<kPrefetch, kRows, kColumns>(s, panels, group, 0, column);
   }
   if constexpr (kColumns > 4) {
-    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column);
+    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column, end);
   } else if constexpr (kColumns > 1) {
-    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column);
+    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column, end);
+  }
+}
+
+// Multiplies the weights of a group's queries by the scales of the values' elements that share one
+// with element `column`.
+void ScaleWeights(const AttentionSplit<int8_t>& s, Panels panels, int64_t group, int64_t column) {
+  const FloatTag d;
+  const int64_t element = s.value_offset + group * s.value_width + column;
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const uint16_t* const scales = s.scales[panel] + element / kQuantizationGroup * s.stride;
+    for (int v = 0; v < kVectors; ++v) {
+      const FloatVec scale = LoadFloats(d, scales + v * kLanes);
+      const int64_t position = panel * kPanelPositions + v * kLanes;
+      for (int64_t r = 0; r < s.queries; ++r) {
+        const FloatVec weight =
+            hn::LoadU(d, s.scores + (group * s.queries + r) * kSplitPositions + position);
+        hn::StoreU(hn::Mul(weight, scale), d, s.scaled + r * kSplitPositions + position);
+      }
+    }
+  }
+}
+
+// Adds up all elements of a group's values for all queries.
+template <bool kPrefetch, int kRows, int kColumns, typename Element>
+HWY_INLINE void ValueGroup(const AttentionSplit<Element>& s, Panels panels, int64_t group) {
+  if constexpr (kHasScale<Element>) {
+    const int64_t first = s.value_offset + group * s.value_width;
+    for (int64_t column = 0; column < s.value_width;) {
+      const int64_t end = std::min(
+          s.value_width, column + kQuantizationGroup - (first + column) % kQuantizationGroup);
+      ScaleWeights(s, panels, group, column);
+      ValueColumns<kPrefetch, kRows, kColumns>(s, panels, group, column, end);
+      column = end;
+    }
+  } else {
+    ValueColumns<kPrefetch, kRows, kColumns>(s, panels, group, 0, s.value_width);
   }
 }
 
@@ -345,11 +375,11 @@ void AttendTiles(const AttentionSplit<Element>& s) {
     for (int64_t group = 0; group < s.groups; ++group) {
       if (s.queries == 1) {
         // Few elements at a time: memory is read fastest in short turns of many streams.
-        ValueColumns<kPrefetch, 1, 4>(s, panels, group, 0);
+        ValueGroup<kPrefetch, 1, 4>(s, panels, group);
       } else if (s.queries < 4) {
-        ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);
+        ValueGroup<kPrefetch, 2, kSums / 2>(s, panels, group);
       } else {
-        ValueColumns<kPrefetch, kSums / 4, 4>(s, panels, group, 0);
+        ValueGroup<kPrefetch, kSums / 4, 4>(s, panels, group);
       }
     }
   }

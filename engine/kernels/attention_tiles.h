@@ -20,9 +20,7 @@ inline constexpr int64_t kSplitQueries = 32;
 inline constexpr int64_t kStreams = 8;
 
 // Some queries of consecutive groups against the positions of one split. `Element` is float,
-// uint16_t that holds the bits of a bfloat16, or int8_t, whose value columns then begin, in each
-// group, at a multiple of kValueColumns within a row.
-inline constexpr int64_t kValueColumns = 8;
+// uint16_t that holds the bits of a bfloat16, or int8_t.
 template <typename Element>
 struct AttentionSplit {
   int64_t groups;
@@ -40,6 +38,7 @@ struct AttentionSplit {
   const uint16_t* const* scales;
   int64_t key_offset;
   int64_t value_offset;
+  float* scaled;  // under int8: [queries, kSplitPositions], scratch
   int64_t ahead;  // panels are fetched so many panels before they are read; 0: they are not
   int64_t stride;
   int64_t key_width;

@@ -126,19 +126,12 @@ SplitResults From(const SplitResults& all, int64_t row, int64_t value_width) {
 template <typename Element>
 using Gathered = std::conditional_t<kHasScale<Element>, float, Element>;
 
-// Whether splits read panels where they lie, and no copies.
-template <typename Element>
-bool InPlace(const PagedRowLayout& layout, const PagedCache& cache) {
-  if (cache.block_positions % kPanelPositions != 0) return false;
-  return !kHasScale<Element> || (layout.value_offset % kValueColumns == 0 &&
-                                 (layout.groups == 1 || layout.value_width % kValueColumns == 0));
-}
-
 // What one thread attends splits in.
 template <typename Element>
 struct Scratch {
   float* q;                     // [kSplitQueries, key_width]
   float* scores;                // [kSplitQueries, kSplitPositions]
+  float* scaled;                // likewise; or empty
   float* sums;                  // [kFewQueries, value_width, kPanelPositions]
   Gathered<Element>* gathered;  // [kSplitPanels, keys, then values, kPanelPositions]; or empty
   SplitResults results;         // of 2 * kSplitQueries rows
@@ -151,7 +144,7 @@ const Scratch<Element>* TakeScratch(const Plan& plan, const PagedRowLayout& layo
   Workspace& workspace = context.workspace;
   const int64_t threads = context.pool.threads();
   int64_t gathered = 0;
-  if (!InPlace<Element>(layout, cache)) {
+  if (cache.block_positions % kPanelPositions != 0) {
     for (const QueryBundle& bundle : plan.bundles) gathered = std::max(gathered, bundle.groups);
     gathered *= (layout.key_width + layout.value_width) * kSplitPositions;
   }
@@ -159,6 +152,7 @@ const Scratch<Element>* TakeScratch(const Plan& plan, const PagedRowLayout& layo
   for (int64_t i = 0; i < threads; ++i) {
     all[i] = {.q = workspace.Floats(kSplitQueries * layout.key_width),
               .scores = workspace.Floats(kSplitQueries * kSplitPositions),
+              .scaled = workspace.Floats(kHasScale<Element> ? kSplitQueries * kSplitPositions : 0),
               .sums = workspace.Floats(kFewQueries * layout.value_width * kPanelPositions),
               .gathered = workspace.Take<Gathered<Element>>(gathered),
               .results = TakeResults(2 * kSplitQueries, layout.value_width, workspace)};
@@ -178,7 +172,6 @@ class BundleAttention {
         cache_(cache),
         elements_(elements),
         block_elements_(cache.block_bytes() / static_cast<int64_t>(sizeof(Element))),
-        in_place_(InPlace<Element>(layout, cache)),
         layout_(layout),
         scale_(scale * std::numbers::log2e_v<float>),
         out_(out),
@@ -223,6 +216,7 @@ class BundleAttention {
                              .scales = scales,
                              .key_offset = KeyOffset(bundle),
                              .value_offset = ValueOffset(bundle),
+                             .scaled = scratch.scaled,
                              .ahead = 0,
                              .stride = kPanelPositions,
                              .key_width = layout_.key_width,
@@ -236,7 +230,7 @@ class BundleAttention {
       point(panels, scales, s);
       AttendSplit(s);
     };
-    if (in_place_) {
+    if (cache_.block_positions % kPanelPositions == 0) {
       attend.template operator()<Element>([&](auto& panels, auto& scales, auto& s) {
         PointAtPanels(bundle, begin, panels, scales, s);
       });
@@ -366,7 +360,6 @@ class BundleAttention {
   const PagedCache& cache_;
   const Element* elements_;  // of the cache
   int64_t block_elements_;   // from one block to the next
-  bool in_place_;
   const PagedRowLayout& layout_;
   float scale_;  // of scores, whose base is 2
   float* out_;
