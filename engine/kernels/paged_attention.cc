@@ -343,13 +343,14 @@ class BundleAttention {
     std::fill_n(gathered + (s.panels - 1) * panel_elements, panel_elements, Gathered<Element>{0});
     for (int64_t p = 0; p < s.visible[s.queries - 1]; ++p) {
       const Element* column = At(bundle, begin + p);
+      [[maybe_unused]] const uint16_t* scales = nullptr;
+      if constexpr (kHasScale<Element>) scales = ScalesAt(bundle, begin + p);
       Gathered<Element>* to = gathered + p / kPanelPositions * panel_elements + p % kPanelPositions;
       for (int64_t e = 0; e < elements; ++e, to += kPanelPositions) {
         const int64_t element = e < key_elements ? key + e : value + e - key_elements;
         *to = column[element * cache_.block_positions];
         if constexpr (kHasScale<Element>) {
-          *to *= FromBFloat16(
-              ScalesAt(bundle, begin + p)[element / kQuantizationGroup * cache_.block_positions]);
+          *to *= FromBFloat16(scales[element / kQuantizationGroup * cache_.block_positions]);
         }
       }
     }

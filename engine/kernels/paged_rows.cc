@@ -105,10 +105,11 @@ template <typename Element>
 void ReadColumns(const PagedCache& cache, int64_t block, const Columns& columns, float* rows) {
   const int64_t stride = cache.block_positions, width = cache.row_width;
   const Element* from = BlockElements<Element>(cache, block) + columns.first;
+  [[maybe_unused]] const uint16_t* scales = nullptr;
+  if constexpr (kHasScale<Element>) scales = BlockScales(cache, block) + columns.first;
   for (int64_t c = 0; c < width; ++c, from += stride) {
     for (int64_t i = 0; i < columns.count; ++i) {
       if constexpr (kHasScale<Element>) {
-        const uint16_t* const scales = BlockScales(cache, block) + columns.first;
         rows[i * width + c] =
             static_cast<float>(from[i]) * FromBFloat16(scales[c / kQuantizationGroup * stride + i]);
       } else {
