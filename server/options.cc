@@ -130,6 +130,8 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
         ->check(CLI::IsMember(Names<Format>()));
   };
   add_format("--dtype", options.weight_format, "of the weights [the checkpoint's]");
+  add_format("--embedding-dtype", options.embedding_format,
+             "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
   add_format("--kv-dtype", options.cache_format, "of the cache [the weights']");
   app.add_option("--device", options.device, "of weights, cache and compute: cpu, cuda or cuda:N")
       ->capture_default_str();
@@ -308,7 +310,8 @@ void CheckWhoIsLetIn(const TransportOptions& transport) {
 // Throws CLI::ValidationError unless the options fit each other.
 void CheckTogether(const ServerOptions& options) {
   try {
-    CheckDevice(options.device, options.weight_format, options.cache_format);
+    CheckDevice(options.device, options.weight_format, options.embedding_format,
+                options.cache_format);
   } catch (const std::invalid_argument& e) {
     throw CLI::ValidationError("--device", e.what());
   }

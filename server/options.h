@@ -23,6 +23,7 @@ struct ServerOptions {
   std::vector<ModelOptions> models;
   int64_t kv_cache_bytes = 0;  // of all models together
   std::optional<WeightFormat> weight_format;
+  std::optional<WeightFormat> embedding_format;
   std::optional<CacheFormat> cache_format;
   std::string device = "cpu";  // of all models
   BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model

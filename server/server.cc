@@ -44,7 +44,7 @@ ServedModel Describe(const HostedModel& hosted) {
                     .config = hosted.config,
                     .config_json = ToJson(hosted.config),
                     .converted_from = hosted.converted_from,
-                    .weight_format = hosted.weight_format,
+                    .weight_formats = hosted.weight_formats,
                     .cache_format = hosted.cache_format,
                     .parameters = hosted.parameters,
                     .parameter_bytes = hosted.parameter_bytes,
@@ -69,13 +69,18 @@ std::string HowLatentAttends(const ServedModel& model) {
                      std::ssize(forms) - factored, prompts);
 }
 
+std::string WeightText(const WeightFormats& formats) {
+  if (formats.layers == formats.embeddings) return std::string(Name(formats.layers));
+  return fmt::format("{}, embeddings in {}", Name(formats.layers), Name(formats.embeddings));
+}
+
 void LogModel(const ServedModel& model) {
   std::string attention(Name(model.config.attention));
   if (model.converted_from) {
     attention += fmt::format(" (converted from {})", Name(*model.converted_from));
   }
   spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
-               model.name, attention, model.parameters, Name(model.weight_format),
+               model.name, attention, model.parameters, WeightText(model.weight_formats),
                model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
                HowLatentAttends(model));
 }
@@ -134,6 +139,7 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options,
     HostOptions host{.name = options.models[i].name,
                      .directory = options.models[i].directory,
                      .weight_format = options.weight_format,
+                     .embedding_format = options.embedding_format,
                      .cache_format = options.cache_format,
                      .backend = options.backend,
                      .engine = options.engine,

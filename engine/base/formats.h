@@ -23,6 +23,19 @@ inline constexpr int64_t kQuantizationGroup = 32;
 // What the weights of a serving model are. Groups of integers lie along a product's inputs.
 enum class WeightFormat { kFloat32, kBFloat16, kInt8, kInt4 };
 
+// Those of one model. Implicit from one format, which is then of all.
+struct WeightFormats {
+  constexpr WeightFormats() = default;
+  constexpr WeightFormats(WeightFormat all) : layers(all), embeddings(all) {}  // NOLINT: implicit
+  constexpr WeightFormats(WeightFormat layers_in, WeightFormat embeddings_in)
+      : layers(layers_in), embeddings(embeddings_in) {}
+
+  WeightFormat layers = WeightFormat::kFloat32;
+  WeightFormat embeddings = WeightFormat::kFloat32;  // the embedding and the output matrix
+
+  bool operator==(const WeightFormats&) const = default;
+};
+
 // What the rows of a key/value cache are stored in. Groups of integers lie along a row.
 enum class CacheFormat { kFloat32, kBFloat16, kInt8 };
 
@@ -146,9 +159,11 @@ constexpr CacheFormat DefaultCacheFormat(TensorFormat format) {
   return DefaultCacheFormat(ToWeightFormat(format));
 }
 
-// What a checkpoint's tensors are read as, for weights that are rounded to a format once.
-constexpr TensorFormat TensorsFor(WeightFormat format) {
-  return format == WeightFormat::kBFloat16 ? TensorFormat::kBFloat16 : TensorFormat::kFloat32;
+// What a checkpoint's tensors are read as, for weights that are rounded to their formats once.
+constexpr TensorFormat TensorsFor(const WeightFormats& formats) {
+  return formats.layers == WeightFormat::kBFloat16 && formats.embeddings == WeightFormat::kBFloat16
+             ? TensorFormat::kBFloat16
+             : TensorFormat::kFloat32;
 }
 
 // What serving computes in with such tensors.

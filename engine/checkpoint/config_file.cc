@@ -76,6 +76,13 @@ std::string ToJson(const ModelConfig& config) {
   json["attention_bias"] = config.attention_bias;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["torch_dtype"] = Name(config.torch_dtype);
+  if (config.quantization) {
+    json["quantization_config"] = {
+        {"quant_method", kTriptychType},
+        {"bits", config.quantization->format == WeightFormat::kInt8 ? 8 : 4},
+        {"group_size", kQuantizationGroup},
+        {"embeddings", config.quantization->embeddings}};
+  }
   for (const TrainingText& text : config.training_texts) {
     json["training_texts"].push_back({{"sha256", text.sha256}, {"held_out", text.held_out}});
   }

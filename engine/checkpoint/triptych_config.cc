@@ -115,6 +115,27 @@ void CheckPositionTables(const JsonFields& fields, const ModelConfig& config) {
                     std::to_string(most));
 }
 
+// "quantization_config": {"quant_method": "triptych", "bits": 8, "group_size": 32,
+//                         "embeddings": true}
+void TakeQuantization(JsonFields& fields, ModelConfig& config) {
+  constexpr const char* kField = "quantization_config";
+  if (!fields.Has(kField)) return;
+  const Json value = fields.Take(kField, nullptr);
+  const auto has = [&](const char* name, const Json& wanted) {
+    return value.contains(name) && value.at(name) == wanted;
+  };
+  const bool known = value.is_object() && value.size() == 4 && has("quant_method", kTriptychType) &&
+                     (has("bits", 8) || has("bits", 4)) && has("group_size", kQuantizationGroup) &&
+                     (has("embeddings", true) || has("embeddings", false));
+  if (!known) {
+    fields.RefuseValue(kField, value,
+                       "allowed: {\"quant_method\": \"triptych\", \"bits\": 8 or 4, "
+                       "\"group_size\": 32, \"embeddings\": true or false}");
+  }
+  config.quantization = {.format = has("bits", 8) ? WeightFormat::kInt8 : WeightFormat::kInt4,
+                         .embeddings = has("embeddings", true)};
+}
+
 // "training_texts": [{"sha256": "<64 hexadecimal digits>", "held_out": 0.1}, ...]
 void TakeTrainingTexts(JsonFields& fields, ModelConfig& config) {
   constexpr const char* kField = "training_texts";
@@ -186,6 +207,7 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   config.attention_bias = fields.Bool("attention_bias", false);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   config.torch_dtype = fields.Choice<TensorFormat>("torch_dtype");
+  TakeQuantization(fields, config);
   TakeTrainingTexts(fields, config);
   return config;
 }

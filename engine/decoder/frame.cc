@@ -8,7 +8,7 @@ DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights, Co
     : config_(config),
       compute_dtype_(ToScalarType(compute)),
       residual_dtype_(compute_dtype_ == at::kDouble ? at::kDouble : at::kFloat),
-      token_embedding_(weights.at("model.embed_tokens.weight")),
+      token_embedding_(weights.at(kEmbeddingName)),
       position_table_(PositionTable(config, weights)),
       final_norm_(FindNorm(weights, kFinalNormName)),
       output_{FindOutputMatrix(config, weights), {}} {

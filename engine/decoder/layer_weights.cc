@@ -5,7 +5,6 @@
 namespace triptych {
 namespace {
 
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 at::Tensor Find(const Weights& weights, const std::string& name) {
   const auto found = weights.find(name);
@@ -50,7 +49,7 @@ std::string AttentionNormName(int64_t layer) { return LayerPrefix(layer) + "inpu
 std::string MlpNormName(int64_t layer) { return LayerPrefix(layer) + "post_attention_layernorm"; }
 
 at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights) {
-  return weights.at(config.tie_word_embeddings ? kEmbedding : "lm_head.weight");
+  return weights.at(config.tie_word_embeddings ? kEmbeddingName : kOutputName);
 }
 
 at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
@@ -73,7 +72,7 @@ at::Tensor PositionTable(const ModelConfig& config, const Weights& weights) {
       return weights.at(kPositionsName);
     case PositionEmbedding::kSinusoidal:
       return SinusoidalPositions(config.max_position_embeddings, config.hidden_size)
-          .to(weights.at(kEmbedding).device());
+          .to(weights.at(kEmbeddingName).device());
     case PositionEmbedding::kRope:
     case PositionEmbedding::kNone:
       return {};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -14,8 +15,10 @@
 #include "engine/base/file.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/integer_rows.h"
 #include "engine/checkpoint/open_tensors.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/model/latent_shape.h"
 
 namespace triptych {
 namespace {
@@ -28,6 +31,15 @@ const char* SafetensorsName(TensorFormat format) {
       return "BF16";
   }
   return "";
+}
+
+bool IsEmbedding(const TensorSpec& spec) {
+  return spec.name == kEmbeddingName || spec.name == kOutputName;
+}
+
+// Whether serving multiplies by it, or by what becomes of it.
+bool IsMatrix(const TensorSpec& spec) {
+  return spec.shape.size() == 2 && spec.name != kPositionsName;
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -59,30 +71,78 @@ bool AllFinite(const at::Tensor& tensor, TensorFormat format) {
   return false;
 }
 
-at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec, TensorFormat format) {
-  const std::string where = source.name() + ": tensor " + spec.name + " ";
+struct StoredType {
+  const char* name;  // in safetensors
+  at::ScalarType type;
+};
+constexpr StoredType kNumbers[] = {
+    {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
+
+std::string WhereIs(const TensorSource& source, const std::string& tensor) {
+  return source.name() + ": tensor " + tensor + " ";
+}
+
+// A tensor as it is stored, in one of the types allowed.
+at::Tensor ReadStored(const TensorSource& source, const TensorSpec& spec,
+                      std::span<const StoredType> allowed) {
+  const std::string where = WhereIs(source, spec.name);
   const StoredTensor* const stored = source.Find(spec.name);
   if (stored == nullptr) throw LoadError(where + "is missing");
   if (stored->shape != spec.shape) {
     throw LoadError(where + "has shape " + Printable(ShapeText(stored->shape)) +
                     "; the config needs " + ShapeText(spec.shape));
   }
-  at::ScalarType type;
-  if (stored->dtype == "F32") {
-    type = at::kFloat;
-  } else if (stored->dtype == "BF16") {
-    type = at::kBFloat16;
-  } else if (stored->dtype == "F16") {
-    type = at::kHalf;
-  } else {
-    throw LoadError(where + "has dtype " + Printable(stored->dtype) + "; allowed: F32, BF16, F16");
+  std::string names;
+  for (const auto& [name, type] : allowed) {
+    if (stored->dtype == name) {
+      const at::Tensor read = at::empty(stored->shape, type);
+      source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
+      return read;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  const at::Tensor read = at::empty(stored->shape, type);
-  source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
+  throw LoadError(where + "has dtype " + Printable(stored->dtype) + "; allowed: " + names);
+}
+
+at::ScalarType TypeOf(WeightFormat integers) {
+  return integers == WeightFormat::kInt8 ? at::kChar : at::kByte;
+}
+
+template <typename T>
+std::span<T> RowOf(T* matrix, int64_t row, int64_t width) {
+  return {matrix + row * width, static_cast<size_t>(width)};
+}
+
+// The numbers that a matrix of integers stands for: [outputs, inputs] float32.
+at::Tensor ReadIntegers(const TensorSource& source, const TensorSpec& spec, WeightFormat format) {
+  const int64_t outputs = spec.shape[0], inputs = spec.shape[1];
+  const IntegerRow row = IntegerRowOf(format, inputs);
+  const StoredType integer_type[] = {{row.dtype, TypeOf(format)}};
+  const StoredType scale_type[] = {{"BF16", at::kBFloat16}};
+  const at::Tensor integers =
+      ReadStored(source, {spec.name, {outputs, row.elements}}, integer_type);
+  const at::Tensor scales =
+      ReadStored(source, {ScalesName(spec.name), {outputs, row.scales}}, scale_type);
+  at::Tensor numbers = at::empty(spec.shape, at::kFloat);
+  const auto* const integer_bytes = static_cast<const std::byte*>(integers.data_ptr());
+  const auto* const scale_bits = static_cast<const uint16_t*>(scales.data_ptr());
+  auto* const floats = numbers.data_ptr<float>();
+  for (int64_t i = 0; i < outputs; ++i) {
+    ReadRow(format, RowOf(integer_bytes, i, row.elements), RowOf(scale_bits, i, row.scales),
+            RowOf(floats, i, inputs));
+  }
+  return numbers;
+}
+
+// `integers`: that the tensor is stored as, if it is.
+at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec,
+                      std::optional<WeightFormat> integers, TensorFormat format) {
+  const at::Tensor read =
+      integers ? ReadIntegers(source, spec, *integers) : ReadStored(source, spec, kNumbers);
   at::Tensor tensor = read.to(ToScalarType(format));
   if (!AllFinite(tensor, format)) {
-    throw LoadError(where + "holds numbers that are not finite in " + std::string(Name(format)) +
-                    "; allowed: finite ones");
+    throw LoadError(WhereIs(source, spec.name) + "holds numbers that are not finite in " +
+                    std::string(Name(format)) + "; allowed: finite ones");
   }
   return tensor;
 }
@@ -144,6 +204,28 @@ void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
   }
 }
 
+struct IntegerMatrix {
+  at::Tensor integers;  // [outputs, elements of a row]
+  at::Tensor scales;    // [outputs, groups] bfloat16
+};
+
+// weight: [outputs, inputs]
+IntegerMatrix ToIntegers(const at::Tensor& weight, WeightFormat format) {
+  const at::Tensor rows = weight.to(at::kFloat).contiguous();
+  const int64_t outputs = rows.size(0), inputs = rows.size(1);
+  const IntegerRow row = IntegerRowOf(format, inputs);
+  IntegerMatrix matrix{.integers = at::empty({outputs, row.elements}, TypeOf(format)),
+                       .scales = at::empty({outputs, row.scales}, at::kBFloat16)};
+  const auto* const floats = rows.data_ptr<float>();
+  auto* const integers = static_cast<std::byte*>(matrix.integers.data_ptr());
+  auto* const scales = static_cast<uint16_t*>(matrix.scales.data_ptr());
+  for (int64_t i = 0; i < outputs; ++i) {
+    StoreRow(format, RowOf(floats, i, inputs), RowOf(integers, i, row.elements),
+             RowOf(scales, i, row.scales));
+  }
+  return matrix;
+}
+
 // The weights and the config are whole on the disk before the first takes its place. A config that
 // is there already goes before, so that it never describes the new weights.
 void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
@@ -155,13 +237,25 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
   }
   std::vector<at::Tensor> kept;  // what `tensors` points into
   std::vector<SafetensorsTensor> tensors;
-  for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const at::Tensor& tensor = kept.emplace_back(
-        weights.at(spec.name).detach().to(ToScalarType(config.torch_dtype)).contiguous());
-    tensors.push_back({spec.name,
-                       SafetensorsName(config.torch_dtype),
-                       spec.shape,
+  const auto add = [&](const std::string& name, const char* dtype, const at::Tensor& tensor) {
+    kept.push_back(tensor);
+    tensors.push_back({name,
+                       dtype,
+                       tensor.sizes().vec(),
                        {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
+  };
+  const std::set<std::string> integers = IntegerTensors(config);
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const at::Tensor weight = weights.at(spec.name).detach();
+    if (integers.contains(spec.name)) {
+      const WeightFormat format = config.quantization->format;
+      const IntegerMatrix matrix = ToIntegers(weight, format);
+      add(spec.name, IntegerRowOf(format, spec.shape[1]).dtype, matrix.integers);
+      add(ScalesName(spec.name), SafetensorsName(TensorFormat::kBFloat16), matrix.scales);
+    } else {
+      add(spec.name, SafetensorsName(config.torch_dtype),
+          weight.to(ToScalarType(config.torch_dtype)).contiguous());
+    }
   }
   StagedFile weights_file(directory / kWeightsFile);
   WriteSafetensors(weights_file, tensors, {{"format", "pt"}});
@@ -232,7 +326,7 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     if (config.norm_bias) add(name + ".bias", {width});
   };
 
-  add("model.embed_tokens.weight", {config.vocab_size, width});
+  add(kEmbeddingName, {config.vocab_size, width});
   if (config.position_embedding == PositionEmbedding::kLearned) {
     add(kPositionsName, {config.max_position_embeddings, width});
   }
@@ -260,7 +354,7 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     add_linear(prefix + "mlp.down_proj", width, config.intermediate_size, config.mlp_bias);
   }
   add_norm("model.norm");
-  if (!config.tie_word_embeddings) add("lm_head.weight", {config.vocab_size, width});
+  if (!config.tie_word_embeddings) add(kOutputName, {config.vocab_size, width});
   return specs;
 }
 
@@ -272,15 +366,35 @@ int64_t ParameterCount(const ModelConfig& config) {
   return count;
 }
 
-int64_t ParameterBytes(const ModelConfig& config, WeightFormat format) {
+int64_t ParameterBytes(const ModelConfig& config, const WeightFormats& formats) {
   int64_t bytes = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const bool matrix = spec.shape.size() == 2 && spec.name != kPositionsName;
+    const WeightFormat own = IsEmbedding(spec) ? formats.embeddings : formats.layers;
     const int64_t rows = spec.shape.size() == 2 ? spec.shape[0] : 1;
-    bytes += WeightBytes(IsInteger(format) && !matrix ? WeightFormat::kFloat32 : format,
+    bytes += WeightBytes(IsInteger(own) && !IsMatrix(spec) ? WeightFormat::kFloat32 : own,
                          spec.shape.back(), rows);
   }
   return bytes;
+}
+
+std::set<std::string> IntegerTensors(const ModelConfig& config) {
+  std::set<std::string> names;
+  if (!config.quantization) return names;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    if (IsMatrix(spec) && (config.quantization->embeddings || !IsEmbedding(spec))) {
+      names.insert(spec.name);
+    }
+  }
+  const std::vector<ReducedForm> forms = ReducedForms(config);
+  for (size_t layer = 0; layer < forms.size(); ++layer) {
+    const std::string attention = AttentionPrefix(static_cast<int64_t>(layer));
+    names.erase(attention + "kv_b_proj.weight");
+    if (forms[layer] == ReducedForm::kPremultiplied) {
+      names.erase(attention + "q_proj.weight");
+      names.erase(attention + "o_proj.weight");
+    }
+  }
+  return names;
 }
 
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format) {
@@ -288,15 +402,24 @@ Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat f
   ModelConfig& config = checkpoint.config;
   const std::unique_ptr<const TensorSource> source = OpenTensors(directory);
 
+  const std::set<std::string> integers = IntegerTensors(config);
+  std::set<std::string> read;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    checkpoint.weights.emplace(spec.name, ReadTensor(*source, spec, format));
+    std::optional<WeightFormat> stored_as;
+    if (integers.contains(spec.name)) {
+      stored_as = config.quantization->format;
+      read.insert(ScalesName(spec.name));
+    }
+    checkpoint.weights.emplace(spec.name, ReadTensor(*source, spec, stored_as, format));
+    read.insert(spec.name);
   }
   for (const std::string& name : source->TensorNames()) {
-    if (!checkpoint.weights.contains(name)) {
+    if (!read.contains(name)) {
       throw LoadError(source->name() + ": tensor " + Printable(name) +
                       " does not belong to a model with this config");
     }
   }
+  config.quantization.reset();
 
   if (config.position_embedding == PositionEmbedding::kRope && !config.rope_interleave) {
     InterleaveRotary(config, checkpoint.weights);

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ at::ScalarType ToScalarType(TensorFormat format);
 at::ScalarType ToScalarType(CacheFormat format);
 at::ScalarType ToScalarType(ComputeType type);
 
+inline constexpr const char* kEmbeddingName = "model.embed_tokens.weight";
+// The output matrix, where it is not the embedding.
+inline constexpr const char* kOutputName = "lm_head.weight";
 // The table of learned positions.
 inline constexpr const char* kPositionsName = "model.embed_positions.weight";
 // What the names of a layer's tensors begin with: "model.layers.N.".
@@ -38,11 +42,16 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
 // The number of elements of all weights.
 int64_t ParameterCount(const ModelConfig& config);
 
-// What they take in this format. Of integers, vectors and positions are float32.
-int64_t ParameterBytes(const ModelConfig& config, WeightFormat format);
+// What they take in these formats. Of integers, vectors and positions are float32.
+int64_t ParameterBytes(const ModelConfig& config, const WeightFormats& formats);
+
+// The matrices that a checkpoint with the config's quantization stores as integers: those that
+// serving multiplies by as they are, so not what MLA absorbs or transposes. None without one.
+std::set<std::string> IntegerTensors(const ModelConfig& config);
 
 struct Checkpoint {
   // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
+  // Without quantization: integers have become numbers.
   ModelConfig config;
   Weights weights;
 };
@@ -57,11 +66,11 @@ inline constexpr const char* kCardFile = "README.md";
 // Whether `model.safetensors` is there.
 bool HoldsModel(const std::filesystem::path& directory);
 
-// Writes `config.json`, `model.safetensors` in the config's torch_dtype and, unless `card` is
-// empty, the model card `README.md`. A directory that is absent is made beside its place and
-// renamed: it appears whole or not at all. In one that is there, be it empty, a mount or a symbolic
-// link to one, each file appears whole or not at all, config.json last: without it there is no
-// model. Throws std::runtime_error.
+// Writes `config.json`, `model.safetensors` in the config's torch_dtype, or integers as its
+// quantization says, and, unless `card` is empty, the model card `README.md`. A directory that is
+// absent is made beside its place and renamed: it appears whole or not at all. In one that is
+// there, be it empty, a mount or a symbolic link to one, each file appears whole or not at all,
+// config.json last: without it there is no model. Throws std::runtime_error.
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
                     const Weights& weights, const std::string& card = "");
 

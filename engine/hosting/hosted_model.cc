@@ -32,18 +32,32 @@ at::Device ParseDevice(const std::string& name) {
 }
 
 // The one place that chooses what a model is served on.
-std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightFormat format,
+std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, const WeightFormats& formats,
                                                at::Device device, const BackendOptions& options,
                                                std::shared_ptr<KernelContext> context) {
   if (device.is_cpu()) {
-    CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights), format,
+    CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights), formats,
                                      options.expand_from, context->pool);
     return std::make_unique<CpuModel>(checkpoint.config, std::move(weights), options,
                                       std::move(context));
   }
   for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(device);
   return std::make_unique<TensorModel>(checkpoint.config, checkpoint.weights,
-                                       DefaultComputeType(TensorsFor(format)), options);
+                                       DefaultComputeType(TensorsFor(formats)), options);
+}
+
+// What a checkpoint is stored in.
+WeightFormats StoredFormats(const ModelConfig& config) {
+  const WeightFormat numbers = ToWeightFormat(config.torch_dtype);
+  if (!config.quantization) return numbers;
+  const auto& [format, embeddings] = *config.quantization;
+  return {format, embeddings ? format : numbers};
+}
+
+WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& options) {
+  WeightFormats formats = options.weight_format ? *options.weight_format : StoredFormats(stored);
+  if (options.embedding_format) formats.embeddings = *options.embedding_format;
+  return formats;
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
@@ -52,14 +66,15 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.directory);
   CheckVocabulary(*tokenizer, stored, config_file.string());
 
-  CheckDevice(options.device, options.weight_format, options.cache_format);
-
   HostedModel model;
   model.name = options.name;
-  model.weight_format = options.weight_format.value_or(ToWeightFormat(stored.torch_dtype));
-  model.cache_format = options.cache_format.value_or(DefaultCacheFormat(model.weight_format));
+  model.weight_formats = ServedFormats(stored, options);
+  model.cache_format =
+      options.cache_format.value_or(DefaultCacheFormat(model.weight_formats.layers));
+  CheckDevice(options.device, model.weight_formats.layers, model.weight_formats.embeddings,
+              model.cache_format);
   // What a conversion computes is rounded to the weights' format once, at its end.
-  const TensorFormat tensors = TensorsFor(model.weight_format);
+  const TensorFormat tensors = TensorsFor(model.weight_formats);
   Checkpoint checkpoint =
       LoadCheckpoint(options.directory, options.conversion ? TensorFormat::kFloat32 : tensors);
   if (options.conversion) {
@@ -77,14 +92,14 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   }
   model.config = checkpoint.config;
   model.parameters = ParameterCount(model.config);
-  model.parameter_bytes = ParameterBytes(model.config, model.weight_format);
+  model.parameter_bytes = ParameterBytes(model.config, model.weight_formats);
   model.latent_forms = ReducedForms(model.config);
   model.tokenizer = std::move(tokenizer);
 
   BackendOptions backend = options.backend;
   backend.cache_format = model.cache_format;
   std::unique_ptr<ServingModel> serving =
-      MakeServingModel(std::move(checkpoint), model.weight_format, ParseDevice(options.device),
+      MakeServingModel(std::move(checkpoint), model.weight_formats, ParseDevice(options.device),
                        backend, std::move(context));
   model.info = serving->info();
   model.engine = std::make_unique<Engine>(std::move(serving), model.tokenizer, options.engine);
@@ -94,12 +109,14 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 }  // namespace
 
 void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
-                 std::optional<CacheFormat> cache) {
+                 std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache) {
   const auto refuse = [&](std::string_view what) {
     throw std::invalid_argument(name + " does not serve " + std::string(what) + "; allowed: cpu");
   };
-  if (name != "cpu" && weights && IsInteger(*weights)) {
-    refuse(std::string(Name(*weights)) + " weights");
+  for (const std::optional<WeightFormat>& format : {weights, embeddings}) {
+    if (name != "cpu" && format && IsInteger(*format)) {
+      refuse(std::string(Name(*format)) + " weights");
+    }
   }
   if (name != "cpu" && cache == CacheFormat::kInt8) refuse("a cache in int8");
   ParseDevice(name);

@@ -24,10 +24,10 @@ struct HostedModel {
   std::string name;
   ModelConfig config;                           // as it is served
   std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
-  WeightFormat weight_format = WeightFormat::kFloat32;
+  WeightFormats weight_formats;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
-  int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_format
+  int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_formats
   std::vector<ReducedForm> latent_forms;  // of each layer; empty unless MLA
   ServingModelInfo info;                  // the engine's: for any thread to read
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -38,18 +38,21 @@ struct HostOptions {
   std::string name;
   std::filesystem::path directory;
   std::optional<WeightFormat> weight_format = {};  // the checkpoint's own if absent
-  std::optional<CacheFormat> cache_format = {};    // the weights' if absent
-  BackendOptions backend = {};                     // cache_format there is ignored
+  // Of the embedding and the output matrix: the other weights' if absent, or the checkpoint's own
+  // where those are.
+  std::optional<WeightFormat> embedding_format = {};
+  std::optional<CacheFormat> cache_format = {};  // the weights' if absent
+  BackendOptions backend = {};                   // cache_format there is ignored
   EngineOptions engine = {};
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
   std::string device = "cpu";                 // of weights, cache and compute
 };
 
 // Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N",
-// LibTorch has that device, and it serves weights and a cache of these formats, the checkpoint's if
-// absent.
+// LibTorch has that device, and it serves weights, embeddings and a cache of these formats, those
+// that are given.
 void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
-                 std::optional<CacheFormat> cache);
+                 std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
 
 // Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on:
 // kernels on the CPU, LibTorch's operations on any other device. `context` is what kernels compute

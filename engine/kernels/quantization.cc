@@ -61,6 +61,49 @@ float SquaredError(const Group& weights, float scale, const Range& range) {
   return error;
 }
 
+// Whether every weight is an integer times the scale.
+bool Holds(const Group& weights, float scale, const Range& range) {
+  const float inverse = 1 / scale;
+  return std::all_of(weights.begin(), weights.end(), [&](float weight) {
+    return Nearest(weight, inverse, range) * scale == weight;
+  });
+}
+
+// The bits of the scale that makes `steps` of a weight, or 0 if it is none to compute with.
+uint16_t ScaleBits(float weight, float steps, const Range& range) {
+  const uint16_t bits = ToBFloat16(weight / steps);
+  const float scale = FromBFloat16(bits);
+  const bool usable =
+      std::isnormal(scale) && std::isnormal(1 / scale) && std::isfinite(scale * range.least);
+  return usable ? bits : 0;
+}
+
+// The scale that the weights have if they were rounded to four bits before, or 0.
+uint16_t KnownScale(const Group& weights, float largest, const Range& range) {
+  for (float integer = range.least; integer <= range.most; ++integer) {
+    const uint16_t bits = ScaleBits(largest, integer, range);
+    if (bits != 0 && Holds(weights, FromBFloat16(bits), range)) return bits;
+  }
+  return 0;
+}
+
+// Of the scales that are tried, the one with the least error, or 0 if none can be used.
+uint16_t BestScale(const Group& weights, float largest, const Range& range) {
+  uint16_t best = 0;
+  float least_error = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < range.tries; ++i) {
+    const uint16_t bits =
+        ScaleBits(largest, range.least * (1 + 0.025f * static_cast<float>(i)), range);
+    if (bits == 0) continue;
+    const float error = SquaredError(weights, FromBFloat16(bits), range);
+    if (best == 0 || error < least_error) {
+      best = bits;
+      least_error = error;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 uint16_t Quantize(WeightFormat format, std::span<const float> weights, std::span<int8_t> integers) {
@@ -69,25 +112,13 @@ uint16_t Quantize(WeightFormat format, std::span<const float> weights, std::span
   std::copy(weights.begin(), weights.end(), group.begin());
   const float largest = *std::max_element(
       group.begin(), group.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
-  uint16_t best = 0;
-  float scale = 0, least_error = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < range.tries; ++i) {
-    const float steps = range.least * (1 + 0.025f * static_cast<float>(i));
-    const uint16_t bits = ToBFloat16(largest / steps);
-    const float tried = FromBFloat16(bits);
-    if (!std::isnormal(tried) || !std::isnormal(1 / tried)) continue;
-    if (!std::isfinite(tried * range.least)) continue;
-    const float error = SquaredError(group, tried, range);
-    if (best == 0 || error < least_error) {
-      best = bits;
-      scale = tried;
-      least_error = error;
-    }
-  }
+  uint16_t bits = format == WeightFormat::kInt4 ? KnownScale(group, largest, range) : 0;
+  if (bits == 0) bits = BestScale(group, largest, range);
+  const float inverse = 1 / FromBFloat16(bits);
   for (size_t i = 0; i < weights.size(); ++i) {
-    integers[i] = best == 0 ? 0 : static_cast<int8_t>(Nearest(weights[i], 1 / scale, range));
+    integers[i] = bits == 0 ? 0 : static_cast<int8_t>(Nearest(weights[i], inverse, range));
   }
-  return best;
+  return bits;
 }
 
 }  // namespace triptych

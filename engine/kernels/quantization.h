@@ -11,7 +11,8 @@ namespace triptych {
 
 // Rounds a group of weights to integers of the format, kInt8 (-127 to 127) or kInt4 (-8 to 7), and
 // returns the bits of their scale in bfloat16: of the scales that were tried, the one with the
-// least sum of squared errors. REQUIRES: the weights are finite.
+// least sum of squared errors. Weights that such integers became are rounded to themselves, under
+// kInt8 those that this function made, under kInt4 any. REQUIRES: the weights are finite.
 //   weights: 1 to kQuantizationGroup   integers: at least as many
 uint16_t Quantize(WeightFormat format, std::span<const float> weights, std::span<int8_t> integers);
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,12 @@ struct TrainingText {
 
 // As many as a config.json may name.
 inline constexpr size_t kMaxTrainingTexts = 64;
+
+// Matrices that a checkpoint stores as integers: "quantization_config" in its config.json.
+struct Quantization {
+  WeightFormat format = WeightFormat::kInt8;  // one of integers; "bits": 8 or 4
+  bool embeddings = true;                     // the embedding and the output matrix, too
+};
 
 // The fields of a config.json of model_type "triptych" by their names there. Required are the sizes
 // from vocab_size to max_position_embeddings but head_dim and, unless under GQA,
@@ -77,6 +84,8 @@ struct ModelConfig {
   bool attention_bias = false;  // q, k, v and o; under MLA q and o
   bool tie_word_embeddings = false;
   TensorFormat torch_dtype = TensorFormat::kFloat32;  // float32, bfloat16
+  // Of what is stored; what was loaded is numbers again.
+  std::optional<Quantization> quantization;
   // What it was made from, as far as that is known: the texts that it, its teachers and the choice
   // of its ranks saw. No two of the same file.
   std::vector<TrainingText> training_texts;

@@ -54,7 +54,7 @@ at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) 
 namespace {
 
 // The held-out loss of a model as the server computes it, prompts of the full context.
-double ServedLoss(Checkpoint checkpoint, WeightFormat weights, CacheFormat cache,
+double ServedLoss(Checkpoint checkpoint, const WeightFormats& weights, CacheFormat cache,
                   const Corpus& corpus) {
   const ModelConfig config = checkpoint.config;
   const int64_t positions = config.max_position_embeddings;
@@ -103,16 +103,19 @@ std::string PartText(const ModelConfig& config, const Corpus& corpus) {
 }  // namespace
 
 void Evaluate(const EvaluateOptions& options) {
-  Checkpoint checkpoint = LoadCheckpoint(options.model, TensorsFor(options.dtype));
+  const WeightFormats weights(options.dtype, options.embeddings.value_or(options.dtype));
+  Checkpoint checkpoint = LoadCheckpoint(options.model, TensorsFor(weights));
   const ModelConfig config = checkpoint.config;
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
   CheckVocabulary(*tokenizer, config, options.model.string());
   const Corpus corpus(options.text, *tokenizer, options.held_out, config, options.model.string());
   corpus.RequireHeldOut();
-  const double loss = ServedLoss(std::move(checkpoint), options.dtype, options.cache, corpus);
-  std::printf("%s: %.4f nats per token (%.3f bits) over %s, computed in %s with a cache in %s\n",
+  const double loss = ServedLoss(std::move(checkpoint), weights, options.cache, corpus);
+  std::printf("%s: %.4f nats per token (%.3f bits) over %s, computed in %s%s with a cache in %s\n",
               options.model.c_str(), loss, loss / std::log(2.0), PartText(config, corpus).c_str(),
-              std::string(Name(options.dtype)).c_str(), std::string(Name(options.cache)).c_str());
+              std::string(Name(options.dtype)).c_str(),
+              options.embeddings ? (" and " + std::string(Name(*options.embeddings))).c_str() : "",
+              std::string(Name(options.cache)).c_str());
 }
 
 }  // namespace triptych

@@ -29,6 +29,7 @@ struct EvaluateOptions {
   std::filesystem::path text;
   std::optional<double> held_out = {};  // absent: what Corpus says for the model
   WeightFormat dtype = WeightFormat::kFloat32;
+  std::optional<WeightFormat> embeddings = {};  // as the others if absent
   CacheFormat cache = CacheFormat::kFloat32;
 };
 

@@ -20,6 +20,7 @@
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/inspect.h"
+#include "engine/tools/quantize.h"
 #include "engine/tools/sweep.h"
 #include "engine/tools/train.h"
 #include "engine/tools/verify.h"
@@ -147,6 +148,9 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   AddText(*command, evaluate.text, evaluate.held_out);
   CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, Names<WeightFormat>(),
                                  "dtype of the weights as they are served [float32]");
+  CLI::Option* embeddings =
+      AddChoice(*command, "--embedding-dtype", evaluate.embeddings, Names<WeightFormat>(),
+                "dtype of the embedding and the output matrix [as --dtype]");
   CLI::Option* cache = AddChoice(*command, "--kv-cache-dtype", evaluate.cache, Names<CacheFormat>(),
                                  "dtype of what a cache keeps of a position [float32]");
   CLI::Option* csv =
@@ -155,6 +159,7 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
                        "measure every conversion of the model, which is MHA, into this CSV file; "
                        "goes on where it stopped")
           ->excludes(dtype)
+          ->excludes(embeddings)
           ->excludes(cache);
   command
       ->add_option("--heal-steps", sweep.heal_steps,
@@ -225,6 +230,30 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
   command->callback([&] {
     action = [&] {
       ConvertModel(convert);
+      return kOk;
+    };
+  });
+}
+
+void AddQuantize(CLI::App& app, QuantizeOptions& quantize, Action& action) {
+  static const std::map<std::string, WeightFormat> kFormats = {{"int8", WeightFormat::kInt8},
+                                                               {"int4", WeightFormat::kInt4}};
+  CLI::App* command =
+      app.add_subcommand("quantize", "Make a checkpoint whose matrices are integers out of one");
+  AddModel(*command, "--from", quantize.from);
+  command->add_option("--to", quantize.to, "directory of the new checkpoint")->required();
+  AddChoice(*command, "--dtype", quantize.format, kFormats, "of the matrices")->required();
+  command->add_flag("--keep-embeddings", quantize.keep_embeddings,
+                    "the embedding and the output matrix stay as they are");
+  CLI::Option* calibrate =
+      command
+          ->add_option("--calibrate", quantize.calibrate,
+                       "int4: text to take inputs from, by which weights are rounded, and losses")
+          ->check(CLI::ExistingFile);
+  AddHeldOut(*command, quantize.held_out)->needs(calibrate);
+  command->callback([&] {
+    action = [&] {
+      QuantizeModel(quantize);
       return kOk;
     };
   });
@@ -337,6 +366,9 @@ int Main(int argc, char** argv) {
   ConvertOptions convert;
   convert.command = CommandLine(argc, argv);
   AddConvert(app, convert, action);
+  QuantizeOptions quantize;
+  quantize.command = CommandLine(argc, argv);
+  AddQuantize(app, quantize, action);
   CLI::App* verify = app.add_subcommand("verify", "Put a claim of the definitions to the test");
   verify->require_subcommand(1);
   VerifyReductionOptions reduction;

@@ -22,10 +22,10 @@ struct ServedModel {
   ModelConfig config;                           // as it is served
   std::string config_json;                      // the same, as config.json has it
   std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
-  WeightFormat weight_format = WeightFormat::kFloat32;
+  WeightFormats weight_formats;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
-  int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_format
+  int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_formats
   std::vector<std::string> latent_forms;  // the name of each layer's; empty unless MLA
   // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
   std::optional<int64_t> expand_from;

@@ -294,7 +294,8 @@ v1::Model ToProto(const ServedModel& model) {
   message.set_config_json(model.config_json);
   message.set_parameters(model.parameters);
   message.set_parameter_bytes(model.parameter_bytes);
-  message.set_weight_dtype(std::string(Name(model.weight_format)));
+  message.set_weight_dtype(std::string(Name(model.weight_formats.layers)));
+  message.set_embedding_dtype(std::string(Name(model.weight_formats.embeddings)));
   message.set_kv_dtype(std::string(Name(model.cache_format)));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     message.add_row_elements(CacheRowElements(config, layer));

@@ -71,6 +71,47 @@ void ExpectSame(const ModelConfig& a, const ModelConfig& b) {
   EXPECT_EQ(a.attention_bias, b.attention_bias);
   EXPECT_EQ(a.tie_word_embeddings, b.tie_word_embeddings);
   EXPECT_EQ(a.torch_dtype, b.torch_dtype);
+  ASSERT_EQ(a.quantization.has_value(), b.quantization.has_value());
+  if (a.quantization) {
+    EXPECT_EQ(a.quantization->format, b.quantization->format);
+    EXPECT_EQ(a.quantization->embeddings, b.quantization->embeddings);
+  }
+}
+
+Json Quantized(const Json& changes) {
+  Json quantization = {
+      {"quant_method", "triptych"}, {"bits", 8}, {"group_size", 32}, {"embeddings", true}};
+  quantization.update(changes);
+  return With(Mha(), {{"quantization_config", quantization}});
+}
+
+TEST(ModelConfigTest, ReadsAndWritesWhatIsStoredAsIntegers) {
+  EXPECT_FALSE(Parse(Mha()).quantization.has_value());
+  for (const int bits : {8, 4}) {
+    for (const bool embeddings : {true, false}) {
+      const ModelConfig config = Parse(Quantized({{"bits", bits}, {"embeddings", embeddings}}));
+      ASSERT_TRUE(config.quantization.has_value());
+      EXPECT_EQ(config.quantization->format, bits == 8 ? WeightFormat::kInt8 : WeightFormat::kInt4);
+      EXPECT_EQ(config.quantization->embeddings, embeddings);
+      ExpectSame(ParseModelConfig(ToJson(config), "again"), config);
+    }
+  }
+}
+
+TEST(ModelConfigTest, RefusesOtherQuantizations) {
+  for (const Json& changes :
+       {Json{{"bits", 3}}, Json{{"bits", "8"}}, Json{{"group_size", 64}},
+        Json{{"quant_method", "gptq"}}, Json{{"embeddings", 1}}, Json{{"desc_act", true}}}) {
+    EXPECT_THAT(
+        Refusal(Quantized(changes).dump()),
+        AllOf(HasSubstr("dir/config.json: quantization_config"), HasSubstr("\"bits\": 8 or 4")))
+        << changes;
+  }
+  for (const Json& value : {Json(4), Json::array(), Json::object(), Json(nullptr)}) {
+    EXPECT_THAT(Refusal(With(Mha(), {{"quantization_config", value}}).dump()),
+                HasSubstr("quantization_config"))
+        << value;
+  }
 }
 
 TEST(ModelConfigTest, FillsInDefaults) {

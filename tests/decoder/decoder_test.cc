@@ -4,23 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <random>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/backend/cpu/pack_weights.h"
-#include "engine/base/bfloat16.h"
 #include "engine/decoder/dropout.h"
-#include "engine/kernels/quantization.h"
+#include "engine/tools/quantize.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"
 #include "tests/support/random_model.h"
@@ -124,22 +121,6 @@ class DecoderTest : public testing::TestWithParam<NamedConfig> {
   const Weights weights_ = RandomWeights(GetParam().config, 1);
 };
 
-// Each row of a matrix as its groups are rounded to.
-at::Tensor Rounded(WeightFormat format, const at::Tensor& matrix) {
-  const at::Tensor rounded = matrix.to(at::kFloat).contiguous().clone();
-  const int64_t inputs = rounded.size(1);
-  for (int64_t row = 0; row < rounded.size(0); ++row) {
-    for (int64_t k = 0; k < inputs; k += kQuantizationGroup) {
-      std::array<int8_t, kQuantizationGroup> integers;
-      const std::span<float> group(rounded[row].data_ptr<float>() + k,
-                                   std::min(kQuantizationGroup, inputs - k));
-      const float scale = FromBFloat16(Quantize(format, group, integers));
-      for (size_t i = 0; i < group.size(); ++i) group[i] = static_cast<float>(integers[i]) * scale;
-    }
-  }
-  return rounded;
-}
-
 // MLA's matrices are rounded after they were absorbed: LatentLayerTest.
 TEST_P(DecoderTest, IntegersServeTheirRoundedWeights) {
   if (config().attention == AttentionKind::kMla) return;
@@ -147,7 +128,7 @@ TEST_P(DecoderTest, IntegersServeTheirRoundedWeights) {
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
     Weights rounded = weights_;
     for (auto& [name, tensor] : rounded) {
-      if (tensor.dim() == 2 && name != kPositionsName) tensor = Rounded(format, tensor);
+      if (tensor.dim() == 2 && name != kPositionsName) tensor = RoundToNearest(tensor, format);
     }
     Served integers = Serving();
     integers.weight_format = format;

@@ -9,12 +9,17 @@
 #include <csignal>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/model/latent_shape.h"
+#include "engine/tools/quantize.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -457,6 +462,105 @@ TEST(ParameterBytesTest, IntegersAreTheMatricesAlone) {
   const int64_t others = 64 * 24 + 24 + 2 * 2 * 24;  // positions and norms
   EXPECT_EQ(ParameterBytes(config, WeightFormat::kInt8), 34 * groups + 4 * others);
   EXPECT_EQ(ParameterBytes(config, WeightFormat::kInt4), 18 * groups + 4 * others);
+  // Embedding and output matrix, of 258 rows of 24 each.
+  EXPECT_EQ(ParameterBytes(config, {WeightFormat::kInt4, WeightFormat::kBFloat16}),
+            18 * (groups - 2 * 258) + 4 * others + 2 * 2 * 258 * 24);
+}
+
+// ---- Integers --------------------------------------------------------------------------------
+
+ModelConfig Integers(const ModelConfig& config, WeightFormat format, bool embeddings = true) {
+  ModelConfig stored = config;
+  stored.quantization = {.format = format, .embeddings = embeddings};
+  return stored;
+}
+
+TEST(IntegerCheckpoint, LoadsAsTheRoundedMatrices) {
+  for (const NamedConfig& named : EveryOption()) {
+    for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+      for (const bool embeddings : {true, false}) {
+        SCOPED_TRACE(named.name + std::string(Name(format)));
+        ModelConfig modular = named.config;  // as every checkpoint is that the tools write
+        modular.head_grouping = HeadGrouping::kModular;
+        modular.rope_interleave = true;
+        const ModelConfig stored = Integers(modular, format, embeddings);
+        const Weights weights = Cast(RandomWeights(stored, 3), at::kFloat);
+        const TempDir directory;
+        SaveCheckpoint(directory.path(), stored, weights);
+        const Checkpoint loaded = LoadCheckpoint(directory.path(), TensorFormat::kFloat32);
+        EXPECT_FALSE(loaded.config.quantization.has_value());
+        const std::set<std::string> integers = IntegerTensors(stored);
+        for (const auto& [name, weight] : weights) {
+          const at::Tensor expected =
+              integers.contains(name) ? RoundToNearest(weight, format)
+                                      : weight.to(ToScalarType(stored.torch_dtype)).to(at::kFloat);
+          EXPECT_TRUE(at::equal(loaded.weights.at(name), expected)) << name;
+        }
+      }
+    }
+  }
+}
+
+TEST(IntegerCheckpoint, WhatServingDoesNotMultiplyByAsItIsStaysNumbers) {
+  ModelConfig mla = Integers(SmallModel(AttentionKind::kMla), WeightFormat::kInt8, false);
+  mla.num_hidden_layers = 2;
+  mla.kv_lora_rank = {1, 24};
+  const std::vector<ReducedForm> forms = ReducedForms(mla);
+  ASSERT_THAT(forms, ElementsAre(ReducedForm::kPremultiplied, ReducedForm::kFactored));
+  const std::set<std::string> names = IntegerTensors(mla);
+  const auto has = [&](const std::string& name) { return names.contains(name); };
+  for (const int64_t layer : {0, 1}) {
+    const std::string attention = AttentionPrefix(layer);
+    EXPECT_FALSE(has(attention + "kv_b_proj.weight"));
+    EXPECT_TRUE(has(attention + "kv_a_proj_with_mqa.weight"));
+    EXPECT_EQ(has(attention + "q_proj.weight"), layer == 1);
+    EXPECT_EQ(has(attention + "o_proj.weight"), layer == 1);
+    EXPECT_TRUE(has(LayerPrefix(layer) + "mlp.down_proj.weight"));
+    EXPECT_FALSE(has(LayerPrefix(layer) + "input_layernorm.weight"));
+  }
+  EXPECT_FALSE(has(kEmbeddingName));
+  EXPECT_FALSE(has(kPositionsName));
+  mla.quantization->embeddings = true;
+  EXPECT_TRUE(IntegerTensors(mla).contains(kEmbeddingName));
+  EXPECT_THAT(IntegerTensors(SmallModel(AttentionKind::kMla)), IsEmpty());
+}
+
+TEST(IntegerCheckpoint, RefusesWhatDoesNotFit) {
+  const ModelConfig config = Integers(SmallModel(AttentionKind::kMha), WeightFormat::kInt4);
+  const TempDir directory;
+  SaveCheckpoint(directory.path(), config, Cast(RandomWeights(config, 4), at::kFloat));
+  const std::filesystem::path file = directory.path() / "model.safetensors";
+  const SafetensorsFile whole(file);
+  // The same file with one tensor of its own, or without it.
+  const auto with = [&](const std::string& changed, std::optional<SafetensorsTensor> as) {
+    std::vector<std::vector<std::byte>> kept;
+    std::vector<SafetensorsTensor> tensors;
+    for (const auto& [name, entry] : whole.entries()) {
+      if (name == changed) continue;
+      whole.Read(name, kept.emplace_back(entry.bytes));
+      tensors.push_back({name, entry.dtype, entry.shape, kept.back()});
+    }
+    if (as) tensors.push_back(*as);
+    const TempDir other;
+    SaveCheckpoint(other.path(), config, Cast(RandomWeights(config, 4), at::kFloat));
+    WriteSafetensors(other.path() / "model.safetensors", tensors);
+    return Refusal(other.path());
+  };
+  const std::string scales = std::string(kQuery) + "_scale";
+  const std::vector<std::byte> ones(24 * 24 * 4, std::byte{0xff});  // bfloat16: NaN
+  EXPECT_THAT(with(scales, {}), HasSubstr("tensor " + scales + " is missing"));
+  EXPECT_THAT(with(kQuery, SafetensorsTensor{kQuery, "I8", {24, 12}, std::span(ones).first(288)}),
+              AllOf(HasSubstr(std::string("tensor ") + kQuery), HasSubstr("allowed: U8")));
+  EXPECT_THAT(with(kQuery, SafetensorsTensor{kQuery, "U8", {24, 24}, std::span(ones).first(576)}),
+              HasSubstr("has shape [24, 24]; the config needs [24, 12]"));
+  EXPECT_THAT(with(scales, SafetensorsTensor{scales, "BF16", {24, 1}, std::span(ones).first(48)}),
+              HasSubstr("not finite"));
+  EXPECT_THAT(with(scales, SafetensorsTensor{scales, "F32", {24, 1}, std::span(ones).first(96)}),
+              HasSubstr("allowed: BF16"));
+  EXPECT_THAT(
+      with("",
+           SafetensorsTensor{"model.norm.weight_scale", "BF16", {24}, std::span(ones).first(48)}),
+      HasSubstr("does not belong"));
 }
 
 }  // namespace

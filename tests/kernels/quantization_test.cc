@@ -73,6 +73,30 @@ TEST(QuantizeTest, WhatFitsIsExact) {
   }
 }
 
+// A checkpoint of integers, loaded and packed, is what was stored.
+TEST(QuantizeTest, WhatWasRoundedIsRoundedToItself) {
+  for (const WeightFormat format : kIntegers) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+      const std::vector<float> weights = Normal(seed % kQuantizationGroup + 1, seed);
+      const std::vector<float> rounded = RoundTrip(format, weights);
+      EXPECT_EQ(RoundTrip(format, rounded), rounded) << seed;
+    }
+  }
+}
+
+// Whatever rounded them, and if none of them is the least integer.
+TEST(QuantizeTest, IntegersOfFourBitsAreExactUnderAnyScale) {
+  std::mt19937 generator(1);
+  for (int i = 0; i < 2000; ++i) {
+    const float scale = FromBFloat16(ToBFloat16(Normal(1, static_cast<unsigned>(i))[0]));
+    const int most = static_cast<int>(generator() % 8);
+    std::uniform_int_distribution<int> integer(-most - static_cast<int>(generator() % 2), most);
+    std::vector<float> weights(generator() % kQuantizationGroup + 1);
+    for (float& weight : weights) weight = static_cast<float>(integer(generator)) * scale;
+    EXPECT_EQ(RoundTrip(WeightFormat::kInt4, weights), weights) << i;
+  }
+}
+
 // Four bits: never worse than steps of the largest weight over eight, and better in sum.
 TEST(QuantizeTest, TheScaleIsTheBestThatWasTried) {
   double best = 0, plain = 0;

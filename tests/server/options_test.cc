@@ -324,6 +324,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "3MiB",
                                "--dtype",
                                "bfloat16",
+                               "--embedding-dtype",
+                               "int8",
                                "--kv-dtype",
                                "float32",
                                "--device",
@@ -376,6 +378,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_FALSE(options.transport.reflection);
   EXPECT_EQ(options.transport.limits.max_streams, 5);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
+  EXPECT_EQ(options.embedding_format, WeightFormat::kInt8);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 0);
   EXPECT_EQ(options.backend.block_positions, 32);
@@ -535,6 +538,9 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model + ",kv-cache-bytes=2GiB"}, "--kv-cache-bytes"},
       {{"--model", model, "--dtype", "int4", "--device", "cuda"},
        "--device: cuda does not serve int4 weights; allowed: cpu"},
+      {{"--model", model, "--embedding-dtype", "int8", "--device", "cuda"},
+       "--device: cuda does not serve int8 weights; allowed: cpu"},
+      {{"--model", model, "--embedding-dtype", "int3"}, "--embedding-dtype: int3 not in"},
       {{"--model", model, "--kv-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve a cache in int8; allowed: cpu"},
       {{"--model", model, "--dtype", "float16"},

@@ -856,10 +856,10 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
   HostOptions options{.name = "small", .directory = directory.path()};
   options.backend.kv_cache_bytes = 100'000;
-  const auto check = [&](WeightFormat weights, CacheFormat cache) {
+  const auto check = [&](const WeightFormats& weights, CacheFormat cache) {
     const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
     EXPECT_EQ(model.name, "small");
-    EXPECT_EQ(model.weight_format, weights);
+    EXPECT_EQ(model.weight_formats, weights);
     EXPECT_EQ(model.cache_format, cache);
     EXPECT_EQ(model.parameters, ParameterCount(config));
     EXPECT_EQ(model.parameter_bytes, ParameterBytes(config, weights));
@@ -876,6 +876,43 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   check(WeightFormat::kInt8, CacheFormat::kBFloat16);
   options.weight_format = WeightFormat::kInt4;
   check(WeightFormat::kInt4, CacheFormat::kBFloat16);
+  options.embedding_format = WeightFormat::kBFloat16;
+  check({WeightFormat::kInt4, WeightFormat::kBFloat16}, CacheFormat::kBFloat16);
+  options.weight_format = std::nullopt;
+  options.embedding_format = WeightFormat::kInt8;
+  check({WeightFormat::kBFloat16, WeightFormat::kInt8}, CacheFormat::kBFloat16);
+}
+
+// Rounded before or at load: the same bits.
+TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
+  for (const NamedConfig& named : EachKind()) {
+    if (named.config.attention == AttentionKind::kMla) continue;  // absorbed, then rounded
+    for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+      for (const bool embeddings : {true, false}) {
+        SCOPED_TRACE(named.name + std::string(Name(format)));
+        const Weights weights = Cast(RandomWeights(named.config, 6), at::kFloat);
+        ModelConfig integers = named.config;
+        integers.quantization = {.format = format, .embeddings = embeddings};
+        const TempDir numbers_directory, integers_directory;
+        SaveCheckpoint(numbers_directory.path(), named.config, weights);
+        SaveCheckpoint(integers_directory.path(), integers, weights);
+        HostOptions at_load{.name = "numbers", .directory = numbers_directory.path()};
+        at_load.backend.kv_cache_bytes = 100'000;
+        at_load.weight_format = format;
+        if (!embeddings) at_load.embedding_format = WeightFormat::kFloat32;
+        HostOptions stored{.name = "integers", .directory = integers_directory.path()};
+        stored.backend.kv_cache_bytes = 100'000;
+        const auto run = [](const HostOptions& options) {
+          const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
+          Request request = Greedy("r", Prompt(5, 23), 6);
+          request.logprobs = 3;
+          return std::tuple(model.weight_formats, model.cache_format, model.parameter_bytes,
+                            RunOne(*model.engine, request)->logprobs);
+        };
+        EXPECT_TRUE(run(stored) == run(at_load));
+      }
+    }
+  }
 }
 
 // Conversions compute in float32, whose largest numbers bfloat16 rounds to infinity.

@@ -72,13 +72,14 @@ std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
   return std::make_unique<LatentLayer>(shape, std::move(packed));
 }
 
-CpuWeights PackWeights(const ModelConfig& config, Weights weights, WeightFormat format,
+CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
                        std::optional<int64_t> expand_from, ThreadPool& pool) {
+  const WeightFormat format = formats.layers;
   CpuWeights packed;
   if (config.attention == AttentionKind::kMla) packed.expand_from = ExpandFrom(config, expand_from);
-  packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, format, pool);
+  packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, formats.embeddings, pool);
   if (!config.tie_word_embeddings) {
-    packed.embedding = Pack({{weights.at("model.embed_tokens.weight"), {}}}, format, pool);
+    packed.embedding = Pack({{weights.at(kEmbeddingName), {}}}, formats.embeddings, pool);
   }
   packed.positions = ToFloats(PositionTable(config, weights));
   packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));

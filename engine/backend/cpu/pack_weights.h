@@ -21,9 +21,9 @@ std::unique_ptr<const AttentionLayer> PackLatent(
     const LatentShape& shape, const ReducedWeights& weights, WeightFormat format,
     const std::shared_ptr<const std::vector<float>>& rotation, bool expand, ThreadPool& pool);
 
-// Packs float32 or bfloat16 tensors in the CPU's memory, rounded to `format`, and lets go of each
-// as it is packed. `expand_from`: as BackendOptions has it. The threads of `pool` pack.
-CpuWeights PackWeights(const ModelConfig& config, Weights weights, WeightFormat format,
+// Packs float32 or bfloat16 tensors in the CPU's memory, rounded to their formats, and lets go of
+// each as it is packed. `expand_from`: as BackendOptions has it. The threads of `pool` pack.
+CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
                        std::optional<int64_t> expand_from, ThreadPool& pool);
 
 }  // namespace triptych

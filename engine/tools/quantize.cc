@@ -1,0 +1,222 @@
+#include "engine/tools/quantize.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/bfloat16.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/kernels/quantization.h"
+#include "engine/tools/card.h"
+#include "engine/tools/evaluate.h"
+
+namespace triptych {
+namespace {
+
+// Windows of a full context that moments are summed over.
+constexpr int64_t kCalibrationWindows = 64;
+constexpr int64_t kWindowsAtOnce = 8;
+// Of the moments' mean, added to each: inputs that hardly vary would else be made up for without
+// bounds.
+constexpr double kDamping = 0.01;
+
+// What linear layers read while this lives, on its thread, as LibTorch's profilers see it.
+class ObservedInputs {
+ public:
+  // `sums`: of x x^T, by the first element of the weights that x is multiplied by.
+  explicit ObservedInputs(std::map<const void*, at::Tensor>& sums) : outer_(sums_) {
+    sums_ = &sums;
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(Observe).needsInputs(true));
+  }
+  ~ObservedInputs() {
+    at::removeCallback(handle_);
+    sums_ = outer_;
+  }
+  ObservedInputs(const ObservedInputs&) = delete;
+  ObservedInputs& operator=(const ObservedInputs&) = delete;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> Observe(const at::RecordFunction& function) {
+    if (std::string_view(function.name()) != "aten::linear") return nullptr;
+    const auto found = sums_->find(function.inputs()[1].toTensor().data_ptr());
+    if (found == sums_->end()) return nullptr;
+    const at::Tensor& x = function.inputs()[0].toTensor();
+    const at::Tensor rows = x.reshape({-1, x.size(-1)}).to(at::kDouble);  // [tokens, inputs]
+    const at::Tensor products = at::mm(rows.t(), rows);
+    found->second = found->second.defined() ? found->second + products : products;
+    return nullptr;
+  }
+
+  static thread_local std::map<const void*, at::Tensor>* sums_;
+  std::map<const void*, at::Tensor>* outer_;
+  at::CallbackHandle handle_;
+};
+
+thread_local std::map<const void*, at::Tensor>* ObservedInputs::sums_ = nullptr;
+
+// The scales of a group of columns. columns: [outputs, a group or less] float32, contiguous;
+// returns [outputs, 1] float64.
+at::Tensor ScalesOf(const at::Tensor& columns, WeightFormat format) {
+  at::Tensor scales = at::empty({columns.size(0), 1}, at::kDouble);
+  const auto width = static_cast<size_t>(columns.size(1));
+  std::array<int8_t, kQuantizationGroup> integers;
+  for (int64_t row = 0; row < columns.size(0); ++row) {
+    const std::span<const float> group(columns.data_ptr<float>() + row * columns.size(1), width);
+    scales.data_ptr<double>()[row] = FromBFloat16(Quantize(format, group, integers));
+  }
+  return scales;
+}
+
+void CheckOptions(const QuantizeOptions& options) {
+  if (!options.calibrate.empty() && options.format != WeightFormat::kInt4) {
+    throw std::runtime_error("--calibrate goes with --dtype int4: eight bits gain nothing by it");
+  }
+  if (std::filesystem::exists(options.to) && !IsEmptyDirectory(options.to)) {
+    throw std::runtime_error("--to " + options.to.string() +
+                             ": is there already, and is not an empty directory");
+  }
+  CheckOutputDirectory(options.to);
+}
+
+}  // namespace
+
+at::Tensor RoundToNearest(const at::Tensor& weight, WeightFormat format) {
+  at::Tensor rounded = weight.to(at::kFloat).contiguous().clone();
+  const int64_t inputs = rounded.size(1);
+  std::array<int8_t, kQuantizationGroup> integers;
+  for (int64_t row = 0; row < rounded.size(0); ++row) {
+    const std::span<float> weights(rounded.data_ptr<float>() + row * inputs,
+                                   static_cast<size_t>(inputs));
+    for (size_t begin = 0; begin < weights.size(); begin += kQuantizationGroup) {
+      const std::span<float> group =
+          weights.subspan(begin, std::min<size_t>(kQuantizationGroup, weights.size() - begin));
+      const float scale = FromBFloat16(Quantize(format, group, integers));
+      for (size_t i = 0; i < group.size(); ++i) group[i] = static_cast<float>(integers[i]) * scale;
+    }
+  }
+  return rounded;
+}
+
+at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments) {
+  const int64_t inputs = weight.size(1);
+  const at::Tensor damping = moments.diagonal().mean() * kDamping;
+  const at::Tensor damped = moments + damping.clamp_min(1e-30) * at::eye(inputs, moments.options());
+  const at::Tensor inverse = at::cholesky_inverse(at::linalg_cholesky(damped));
+  const at::Tensor upper = at::linalg_cholesky(inverse, /*upper=*/true);  // [inputs, inputs]
+
+  at::Tensor left = weight.to(at::kDouble).clone();  // what columns are to be, after those before
+  at::Tensor rounded = at::empty(weight.sizes(), at::kFloat);
+  for (int64_t begin = 0; begin < inputs; begin += kQuantizationGroup) {
+    const int64_t width = std::min(kQuantizationGroup, inputs - begin);
+    at::Tensor group = left.narrow(1, begin, width);
+    const at::Tensor scales =
+        ScalesOf(group.to(at::kFloat).contiguous(), WeightFormat::kInt4);  // [outputs, 1]
+    const at::Tensor steps = at::where(scales == 0, at::ones_like(scales), scales);
+    at::Tensor errors = at::empty({weight.size(0), width}, at::kDouble);
+    for (int64_t i = 0; i < width; ++i) {
+      const at::Tensor column = group.narrow(1, i, 1);  // [outputs, 1]
+      const at::Tensor nearest = at::round(column / steps).clamp(-8, 7) * scales;
+      const at::Tensor row = upper.narrow(0, begin + i, 1);  // [1, inputs]
+      const at::Tensor error = (column - nearest) / row.select(1, begin + i);
+      rounded.narrow(1, begin + i, 1).copy_(nearest);
+      errors.narrow(1, i, 1).copy_(error);
+      group.narrow(1, i, width - i).sub_(at::mm(error, row.narrow(1, begin + i, width - i)));
+    }
+    const int64_t end = begin + width;
+    left.narrow(1, end, inputs - end)
+        .sub_(at::mm(errors, upper.narrow(0, begin, width).narrow(1, end, inputs - end)));
+  }
+  return rounded;
+}
+
+std::map<std::string, at::Tensor> InputMoments(const Decoder& decoder, const Weights& weights,
+                                               const std::set<std::string>& names,
+                                               const Corpus& corpus) {
+  const at::NoGradGuard no_grad;
+  std::map<const void*, at::Tensor> sums;
+  for (const std::string& name : names) sums.emplace(weights.at(name).data_ptr(), at::Tensor());
+  {
+    const ObservedInputs observed(sums);
+    std::mt19937_64 generator(1);
+    for (int64_t done = 0; done < kCalibrationWindows; done += kWindowsAtOnce) {
+      decoder.Forward(
+          corpus.Sample(kWindowsAtOnce, decoder.config().max_position_embeddings, generator)
+              .inputs);
+    }
+  }
+  std::map<std::string, at::Tensor> moments;
+  for (const std::string& name : names) {
+    const at::Tensor& sum = sums.at(weights.at(name).data_ptr());
+    if (sum.defined()) moments[name] = sum;
+  }
+  return moments;
+}
+
+void QuantizeModel(const QuantizeOptions& options) {
+  CheckOptions(options);
+  Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  const Quantization quantization{.format = options.format, .embeddings = !options.keep_embeddings};
+  ModelConfig stored = model.config;
+  stored.quantization = quantization;
+  const std::set<std::string> names = IntegerTensors(stored);
+
+  std::optional<Corpus> corpus;
+  std::map<std::string, at::Tensor> moments;
+  std::optional<double> loss_before;
+  if (!options.calibrate.empty()) {
+    const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.from);
+    CheckVocabulary(*tokenizer, model.config, options.from.string());
+    corpus.emplace(options.calibrate, *tokenizer, options.held_out, model.config,
+                   options.from.string());
+    const Decoder decoder(model.config, model.weights, ComputeType::kFloat32);
+    moments = InputMoments(decoder, model.weights, names, *corpus);
+    if (corpus->held_out_tokens() > 0) loss_before = HeldOutLoss(decoder, *corpus);
+  }
+  for (const std::string& name : names) {
+    at::Tensor& weight = model.weights.at(name);
+    const auto found = moments.find(name);
+    weight = found == moments.end() ? RoundToNearest(weight, options.format)
+                                    : RoundCalibrated(weight, found->second);
+  }
+
+  if (corpus) AddTrainingText(stored.training_texts, corpus->identity());
+  const WeightFormat numbers = ToWeightFormat(stored.torch_dtype);
+  const WeightFormats formats(options.format, options.keep_embeddings ? numbers : options.format);
+  std::string report = "Matrices as integers of " +
+                       std::string(options.format == WeightFormat::kInt8 ? "8" : "4") +
+                       " bits, a scale for each 32";
+  if (options.keep_embeddings) report += ", but the embedding and the output matrix";
+  report += corpus ? ", rounded by what they multiply on the training part of `" +
+                         corpus->file_name() + "`.\n"
+                   : ", each rounded to the nearest.\n";
+  report += "Weights: " + std::to_string(ParameterBytes(model.config, numbers)) + " to " +
+            std::to_string(ParameterBytes(model.config, formats)) + " bytes as they are served.\n";
+  Card card{.directory = options.to,
+            .config = stored,
+            .corpus = corpus ? &*corpus : nullptr,
+            .held_out_loss = {},
+            .facts = {},
+            .command = options.command,
+            .report = {},
+            .source = options.from};
+  if (loss_before) {
+    card.held_out_loss = HeldOutLoss(model, *corpus);
+    char losses[128];
+    std::snprintf(losses, sizeof(losses), "%.4f to %.4f", *loss_before, *card.held_out_loss);
+    report += "Held-out loss on `" + corpus->file_name() + "`: " + losses + " nats per token.\n";
+  }
+  card.report = report;
+  SaveCheckpoint(options.to, stored, model.weights, ToMarkdown(card));
+  std::printf("%s: %s", options.to.c_str(), report.c_str());
+}
+
+}  // namespace triptych

@@ -1,0 +1,175 @@
+#include "engine/tools/quantize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "engine/base/file.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/tools/evaluate.h"
+#include "tests/support/process.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tokenizer.h"
+
+namespace triptych {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// What rounding changes of products, over inputs of these moments.
+double Lost(const at::Tensor& weight, const at::Tensor& rounded, const at::Tensor& moments) {
+  const at::Tensor change = rounded.to(at::kDouble) - weight.to(at::kDouble);
+  return (at::mm(change, moments) * change).sum().item<double>();
+}
+
+// Inputs that vary together: sums of a few.
+at::Tensor DependentMoments(int64_t inputs, uint64_t seed) {
+  Normal normal(seed);
+  const at::Tensor factors = normal.Weight(inputs, inputs / 4);
+  return at::mm(factors, factors.t()) + 0.01 * at::eye(inputs, at::kDouble);
+}
+
+TEST(RoundCalibratedTest, LosesLessOfProducts) {
+  for (const int64_t inputs : {24, 64, 100}) {
+    const at::Tensor weight = Normal(1).Weight(40, inputs);
+    const at::Tensor moments = DependentMoments(inputs, 2);
+    const at::Tensor calibrated = RoundCalibrated(weight, moments);
+    EXPECT_EQ(calibrated.sizes(), weight.sizes());
+    EXPECT_LT(Lost(weight, calibrated, moments),
+              0.6 * Lost(weight, RoundToNearest(weight, WeightFormat::kInt4), moments))
+        << inputs;
+  }
+}
+
+// Nothing is gained by what others make up for where none varies with another.
+TEST(RoundCalibratedTest, IsToTheNearestUnderIndependentInputs) {
+  const at::Tensor weight = Normal(3).Weight(40, 70);
+  EXPECT_TRUE(at::equal(RoundCalibrated(weight, at::eye(70, at::kDouble)),
+                        RoundToNearest(weight, WeightFormat::kInt4)));
+}
+
+// What is packed from it, or stored, is what it is.
+TEST(RoundCalibratedTest, IsIntegersAlready) {
+  const at::Tensor rounded = RoundCalibrated(Normal(4).Weight(64, 100), DependentMoments(100, 5));
+  EXPECT_TRUE(at::equal(RoundToNearest(rounded, WeightFormat::kInt4), rounded));
+}
+
+TEST(RoundCalibratedTest, InputsThatAreNeverThereMayBeAny) {
+  const at::Tensor moments = at::zeros({40, 40}, at::kDouble);
+  const at::Tensor weight = Normal(6).Weight(8, 40);
+  EXPECT_TRUE(RoundCalibrated(weight, moments).isfinite().all().item<bool>());
+}
+
+class QuantizeTest : public testing::Test {
+ protected:
+  QuantizeTest() {
+    std::mt19937_64 generator(1);
+    std::string text;
+    for (int i = 0; i < 9000; ++i) text += static_cast<char>('a' + generator() % 9);
+    WriteFile(text_, text);
+  }
+
+  QuantizeOptions Options(AttentionKind kind, WeightFormat format) const {
+    const std::filesystem::path from = dir_.path() / Name(kind);
+    const ModelConfig config = SmallModel(kind);
+    SaveCheckpoint(from, config, RandomWeights(config, 1));
+    QuantizeOptions options;
+    options.from = from;
+    options.to = dir_.path() / "out";
+    options.format = format;
+    return options;
+  }
+  static std::string Refusal(const QuantizeOptions& options) {
+    try {
+      QuantizeModel(options);
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return "accepted";
+  }
+
+  const TempDir dir_;
+  const std::filesystem::path text_ = dir_.path() / "text.txt";
+};
+
+TEST_F(QuantizeTest, StoresIntegersOfEveryKind) {
+  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa, AttentionKind::kMla}) {
+    for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+      SCOPED_TRACE(std::string(Name(kind)) + std::string(Name(format)));
+      const QuantizeOptions options = Options(kind, format);
+      std::filesystem::remove_all(options.to);
+      QuantizeModel(options);
+      const ModelConfig stored = ReadModelConfig(options.to / "config.json");
+      ASSERT_TRUE(stored.quantization.has_value());
+      EXPECT_EQ(stored.quantization->format, format);
+      const Weights before = LoadCheckpoint(options.from, TensorFormat::kFloat32).weights;
+      const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
+      for (const std::string& name : IntegerTensors(stored)) {
+        EXPECT_TRUE(at::equal(after.at(name), RoundToNearest(before.at(name), format))) << name;
+      }
+      EXPECT_LT(std::filesystem::file_size(options.to / "model.safetensors"),
+                std::filesystem::file_size(options.from / "model.safetensors") / 2);
+    }
+  }
+}
+
+// Every matrix that a product reads is rounded by what it multiplies.
+TEST_F(QuantizeTest, CalibratesByTheInputsOfEachProduct) {
+  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa, AttentionKind::kMla}) {
+    SCOPED_TRACE(Name(kind));
+    QuantizeOptions options = Options(kind, WeightFormat::kInt4);
+    std::filesystem::remove_all(options.to);
+    options.calibrate = text_;
+    QuantizeModel(options);
+    const ModelConfig stored = ReadModelConfig(options.to / "config.json");
+    const Checkpoint before = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+    const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
+    const Corpus corpus(text_, *TestTokenizer(), kDefaultHeldOut);
+    const auto moments = InputMoments(Decoder(before.config, before.weights, ComputeType::kFloat32),
+                                      before.weights, IntegerTensors(stored), corpus);
+    for (const std::string& name : IntegerTensors(stored)) {
+      if (name == kEmbeddingName) continue;  // is looked up
+      ASSERT_TRUE(moments.contains(name)) << name;
+      EXPECT_TRUE(
+          at::equal(after.at(name), RoundCalibrated(before.weights.at(name), moments.at(name))))
+          << name;
+    }
+    EXPECT_FALSE(moments.contains(kEmbeddingName));
+    // The query matrix of the first layer reads what its attention does.
+    std::vector<at::Tensor> inputs;
+    const std::string query = AttentionPrefix(0) + "q_proj.weight";
+    if (!moments.contains(query)) continue;
+    EXPECT_EQ(moments.at(query).size(0), before.config.hidden_size);
+    EXPECT_THAT(ReadText(options.to / "README.md", 1 << 16),
+                AllOf(HasSubstr("rounded by what they multiply"), HasSubstr("held-out loss")));
+  }
+}
+
+TEST_F(QuantizeTest, KeepsEmbeddings) {
+  QuantizeOptions options = Options(AttentionKind::kMha, WeightFormat::kInt4);
+  options.keep_embeddings = true;
+  QuantizeModel(options);
+  const Weights before = LoadCheckpoint(options.from, TensorFormat::kFloat32).weights;
+  const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
+  EXPECT_TRUE(at::equal(after.at(kEmbeddingName), before.at(kEmbeddingName)));
+  EXPECT_TRUE(at::equal(after.at(kOutputName), before.at(kOutputName)));
+}
+
+TEST_F(QuantizeTest, RefusesInOneLine) {
+  QuantizeOptions options = Options(AttentionKind::kMha, WeightFormat::kInt8);
+  options.calibrate = text_;
+  EXPECT_THAT(Refusal(options), HasSubstr("--calibrate goes with --dtype int4"));
+  options.calibrate.clear();
+  options.to = options.from;
+  EXPECT_THAT(Refusal(options), HasSubstr("is there already"));
+  EXPECT_EQ(Refusal({.from = dir_.path() / "none", .to = dir_.path() / "out"}).find('\n'),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace triptych
