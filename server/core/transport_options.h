@@ -41,6 +41,9 @@ struct TransportLimits {
   std::chrono::milliseconds stall_timeout{std::chrono::seconds(30)};
   // A client may ping this often, with calls or without.
   std::chrono::milliseconds min_ping_interval{std::chrono::seconds(9)};
+  // For a whole request to arrive, from its first byte on. Of HTTP; gRPC bounds what it buffers.
+  std::chrono::milliseconds max_request_time{std::chrono::seconds(60)};
+  int max_connections = 4096;  // of HTTP
   // The server pings a silent client this often, and closes what does not answer in time.
   std::chrono::milliseconds keepalive{std::chrono::seconds(60)};
   std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
@@ -55,7 +58,9 @@ struct TransportOptions {
   // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
   std::string listen = "127.0.0.1:50051";
   AccessOptions access;
-  std::optional<TlsOptions> tls;  // unencrypted if absent
+  // The same, where HTTP is spoken; nowhere if absent.
+  std::optional<std::string> http = {};
+  std::optional<TlsOptions> tls;  // unencrypted if absent; of all addresses
   TransportLimits limits;
   bool reflection = true;
   // Asked before every request that is computed.

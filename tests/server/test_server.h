@@ -82,6 +82,8 @@ class TestServer {
   bool Shutdown(std::chrono::milliseconds drain_timeout);
 
   const std::string& address() const { return address_; }
+  // Where it speaks HTTP, if `transport` says that it does.
+  std::string http_address() const;
   v1::InferenceService::Stub& inference() const { return *inference_; }
   v1::ModelService::Stub& models() const { return *models_; }
   v1::KvCacheService::Stub& kv_cache() const { return *kv_cache_; }

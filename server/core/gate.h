@@ -1,18 +1,17 @@
-// What every call passes before its handler does anything.
-#ifndef TRIPTYCH_SERVER_GRPC_GATE_H_
-#define TRIPTYCH_SERVER_GRPC_GATE_H_
-
-#include <grpcpp/server_context.h>
+// What every call passes before its handler does anything, over any transport.
+#ifndef TRIPTYCH_SERVER_CORE_GATE_H_
+#define TRIPTYCH_SERVER_CORE_GATE_H_
 
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <utility>
 
+#include "server/core/access.h"
 #include "server/core/caller.h"
 #include "server/core/error.h"
 #include "server/core/model_host.h"
-#include "server/grpc/access.h"
+#include "server/core/transport_options.h"
 
 namespace triptych {
 
@@ -23,17 +22,20 @@ struct Entry {
   std::chrono::milliseconds stall_timeout;  // of its writes: TransportLimits
 };
 
-// Refuses who may not, and everybody until there is a host. Thread-safe.
+// Refuses who may not, and everybody until there is a host. All transports share one. Thread-safe.
 class Gate {
  public:
-  // `access` must outlive the gate.
-  Gate(const Access& access, const TransportOptions& options)
-      : access_(access),
+  // Throws LoadError.
+  explicit Gate(const TransportOptions& options)
+      : access_(options.access),
         stall_timeout_(options.limits.stall_timeout),
         is_memory_short_(options.is_memory_short) {}
 
-  Result<Entry> Enter(const grpc::ServerContextBase& context, Scope scope) const {
-    Result<Caller> caller = access_.Authorize(context, scope);
+  // Whether anybody knows who calls.
+  Result<Caller> Authenticate(const Presented& call) const { return access_.Authenticate(call); }
+
+  Result<Entry> Enter(const Presented& call, Scope scope) const {
+    Result<Caller> caller = access_.Authorize(call, scope);
     if (!caller.ok()) return caller.error();
     ModelHost* const host = host_;
     if (host == nullptr) return Starting();
@@ -41,8 +43,8 @@ class Gate {
   }
 
   // The same for a request that is computed, for which there must be memory too.
-  Result<Entry> EnterToCompute(const grpc::ServerContextBase& context) const {
-    Result<Entry> entry = Enter(context, Scope::kInference);
+  Result<Entry> EnterToCompute(const Presented& call) const {
+    Result<Entry> entry = Enter(call, Scope::kInference);
     if (entry.ok() && is_memory_short_()) return MemoryPressure();
     return entry;
   }
@@ -51,7 +53,7 @@ class Gate {
   void Open(ModelHost& host) { host_ = &host; }
 
  private:
-  const Access& access_;
+  const Access access_;
   const std::chrono::milliseconds stall_timeout_;
   const std::function<bool()> is_memory_short_;
   std::atomic<ModelHost*> host_ = nullptr;
@@ -59,4 +61,4 @@ class Gate {
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_GRPC_GATE_H_
+#endif  // TRIPTYCH_SERVER_CORE_GATE_H_

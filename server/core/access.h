@@ -1,12 +1,12 @@
 // Who is let in: bearer tokens, client certificates and peers' addresses.
-#ifndef TRIPTYCH_SERVER_GRPC_ACCESS_H_
-#define TRIPTYCH_SERVER_GRPC_ACCESS_H_
-
-#include <grpcpp/server_context.h>
+#ifndef TRIPTYCH_SERVER_CORE_ACCESS_H_
+#define TRIPTYCH_SERVER_CORE_ACCESS_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/core/caller.h"
 #include "server/core/error.h"
@@ -15,6 +15,14 @@
 namespace triptych {
 
 class TokenFile;
+
+// What a call brings by which it may be known who calls.
+struct Presented {
+  std::vector<std::string> authorization;  // the values of its headers of that name
+  std::string address;                     // the peer's, without a port; "unix" of a Unix socket
+  // Of the client certificate, if there is one and its authority is known.
+  std::optional<std::string> common_name = {};
+};
 
 // Thread-safe. The token file is read anew by the first call after it changed; one that cannot be
 // read leaves the list as it was and is logged once.
@@ -25,22 +33,18 @@ class Access {
   ~Access();
 
   // Who the call is from: an error if tokens are in use and it brings none that is known.
-  Result<Caller> Authenticate(const grpc::ServerContextBase& context) const;
+  Result<Caller> Authenticate(const Presented& call) const;
   // The same, and it may do what takes `scope`.
-  Result<Caller> Authorize(const grpc::ServerContextBase& context, Scope scope) const;
+  Result<Caller> Authorize(const Presented& call, Scope scope) const;
 
  private:
   const bool insecure_;
   const std::unique_ptr<TokenFile> tokens_;  // null if none are in use
 };
 
-// The address in what gRPC calls a peer, without the port: "127.0.0.1" of "ipv4:127.0.0.1:5",
-// "::1" of "ipv6:%5B::1%5D:5" or "ipv6:[::1]:5", "unix" of any Unix socket.
-std::string PeerAddress(std::string_view peer);
-
-// Whether the address, as PeerAddress has it, is this machine's own.
+// Whether the address, as Presented has it, is this machine's own.
 bool IsLoopback(std::string_view address);
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_GRPC_ACCESS_H_
+#endif  // TRIPTYCH_SERVER_CORE_ACCESS_H_
