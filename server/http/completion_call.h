@@ -13,7 +13,7 @@
 namespace triptych {
 
 // Answers with what a generation brings: at its end, or by server-sent events as it comes.
-class CompletionCall final : public Call, public std::enable_shared_from_this<CompletionCall> {
+class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
  public:
   CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
                  const ServedModel& model, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);

@@ -141,7 +141,7 @@ void Connection::Close() {
   const std::shared_ptr<Connection> self = shared_from_this();
   state_ = State::kClosed;
   Disarm();
-  if (const std::shared_ptr<Call> call = std::exchange(call_, nullptr)) call->OnGone();
+  if (const std::shared_ptr<HttpCall> call = std::exchange(call_, nullptr)) call->OnGone();
   parser_.reset();
   body_bytes_.Release();
   stream_->Close();
@@ -269,7 +269,7 @@ void Connection::Handle() {
   request_ = {};
   body_bytes_.Release();
   if (const auto* response = std::get_if<HttpResponse>(&answer)) return Respond(*response);
-  call_ = std::get<std::shared_ptr<Call>>(std::move(answer));
+  call_ = std::get<std::shared_ptr<HttpCall>>(std::move(answer));
   call_->Start(*this);
 }
 
@@ -373,7 +373,7 @@ void Connection::OnWrite(const error_code& error, size_t bytes) {
   Disarm();
   if (ended_) {
     EndExchange();
-  } else if (const std::shared_ptr<Call> call = call_) {
+  } else if (const std::shared_ptr<HttpCall> call = call_) {
     call->OnWritten();
   }
 }

@@ -145,10 +145,10 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool is_http_1_0_ = false;
   bool is_head_ = false;  // nothing but the head is answered
 
-  std::shared_ptr<Call> call_;  // that answers
-  bool close_after_ = false;    // the answer
-  bool chunked_ = false;        // the answer
-  bool ended_ = false;          // the answer: nothing more is added to it
+  std::shared_ptr<HttpCall> call_;  // that answers
+  bool close_after_ = false;        // the answer
+  bool chunked_ = false;            // the answer
+  bool ended_ = false;              // the answer: nothing more is added to it
   bool writing_ = false;
   std::string out_;      // what comes after
   std::string sending_;  // of which

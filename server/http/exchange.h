@@ -38,9 +38,9 @@ class Exchange {
 
 // What takes time to answer. Its connection keeps it until the answer is sent or the client gone,
 // and calls it on the I/O thread; whoever else holds one holds it weakly.
-class Call {
+class HttpCall {
  public:
-  virtual ~Call() = default;
+  virtual ~HttpCall() = default;
   // The exchange lives as long as the call.
   virtual void Start(Exchange& exchange) = 0;
   // Everything that was begun or written has been taken by the network.

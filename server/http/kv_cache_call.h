@@ -21,7 +21,7 @@ JsonOutput ToJson(const HostStats& stats);
 JsonOutput ToJson(const LiveSequence& sequence);
 
 // Answers with what GetKvCacheStats says, and with what ListSequences says to those who may ask it.
-class KvCacheCall final : public Call, public std::enable_shared_from_this<KvCacheCall> {
+class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<KvCacheCall> {
  public:
   // The host outlives the call.
   KvCacheCall(ModelHost& host, Caller caller, ListSequencesParams params,

@@ -43,7 +43,7 @@ class Routes {
   std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
 
   // What is answered at once, or a call that has not been started.
-  using Answer = std::variant<HttpResponse, std::shared_ptr<Call>>;
+  using Answer = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
   Answer Handle(const Admitted& admitted, const HttpRequest& request) const;
 
  private:

@@ -185,8 +185,8 @@ TEST(CompletionsTest, StopAndBiasAndPenalties) {
   request["stop"] = json::array({"nothing", "xxxx"});
   EXPECT_EQ(client.Post("/v1/completions", request).json().at("usage").at("completion_tokens"), 4);
   request.erase("stop");
-  request["logit_bias"] = {{"120", 60}, {"121", 59}};
-  request["presence_penalty"] = 2;
+  request["logit_bias"] = {{"120", 500}, {"121", 490}};
+  request["presence_penalty"] = 20;
   EXPECT_EQ(client.Post("/v1/completions", request).json().at("choices")[0].at("text"), "xyxxxxxx");
 }
 
@@ -247,8 +247,6 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": "mha", "prompt": "a", "suffix": "b"})", "suffix", "cannot do"},
            {R"({"model": "mha", "prompt": "a", "best_of": 2})", "best_of", "allowed: 1"},
            {R"({"model": "mha", "prompt": "a", "tools": []})", "tools", "is not known here"},
-           {R"({"model": "mha", "prompt": "a", "max_tokens": 100000})", "max_tokens",
-            "the model's key/value cache has"},
        }) {
     SCOPED_TRACE(bad.request);
     const HttpAnswer answer = client.Ask("POST", "/v1/completions", bad.request, {});
