@@ -313,7 +313,7 @@ void CheckWhoIsLetIn(const TransportOptions& transport) {
 // Throws CLI::ValidationError unless the options fit each other.
 void CheckTogether(const ServerOptions& options) {
   try {
-    CheckDevice(options.device, options.weight_format);
+    CheckDevice(options.device, options.weight_format, options.cache_format);
   } catch (const std::invalid_argument& e) {
     throw CLI::ValidationError("--device", e.what());
   }

@@ -99,16 +99,11 @@ TransportOptions WithMessageSize(const ServerOptions& options) {
   return transport;
 }
 
-// What a model keeps of prompts under way, at most; 0 if its config cannot be read, which is said
-// where it is loaded.
+// What a model keeps of prompts under way, at most. Throws LoadError.
 int64_t PromptBytes(const ModelOptions& model) {
-  try {
-    const ModelConfig config = ReadModelConfig(model.directory / kConfigFile);
-    const AttentionKind served = model.conversion ? model.conversion->attention : config.attention;
-    return served == AttentionKind::kMla ? MostScratchBytes(config) : 0;
-  } catch (const LoadError&) {
-    return 0;
-  }
+  const ModelConfig config = ReadModelConfig(model.directory / kConfigFile);
+  const AttentionKind served = model.conversion ? model.conversion->attention : config.attention;
+  return served == AttentionKind::kMla ? MostScratchBytes(config) : 0;
 }
 
 // Throws LoadError unless there is memory for a model's cache and weights, and for what the models

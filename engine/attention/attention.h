@@ -40,16 +40,8 @@ class CachedAttention {
   virtual double scale() const = 0;
 };
 
-// Rows as a cache of this format gives them back, in their own dtype.
-inline at::Tensor AsCached(const at::Tensor& rows, CacheFormat format) {
-  switch (format) {
-    case CacheFormat::kFloat32:
-      return rows;
-    case CacheFormat::kBFloat16:
-      return rows.to(at::kBFloat16).to(rows.scalar_type());
-  }
-  return {};
-}
+// Rows [..., row_width] as a cache of this format gives them back, in their own dtype.
+at::Tensor AsCached(const at::Tensor& rows, CacheFormat format);
 
 // The positions 0, 1, 2, ... of a whole sequence x: [..., length, D] -> [length] int64.
 inline at::Tensor PositionsOf(const at::Tensor& x) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "engine/attention/dense.h"
 #include "engine/model/row_layout.h"
@@ -20,9 +21,14 @@ GroupedAttention::GroupedAttention(int64_t heads, int64_t groups, GroupedWeights
 
 at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
                                    CacheFormat cache) const {
-  const at::Tensor k = AsCached(Keys(y, PositionsOf(y)), cache);  // [batch, L2, G, d_qk]
-  const at::Tensor v =
-      AsCached(weights_.v(y).unflatten(-1, {groups_, d_v_}), cache);  // [batch, L2, G, d_v]
+  at::Tensor k = Keys(y, PositionsOf(y)).flatten(-2), v = weights_.v(y);
+  if (cache != CacheFormat::kFloat32) {
+    const std::vector<at::Tensor> parts =
+        AsCached(at::cat({k, v}, -1), cache).split_with_sizes({k.size(-1), v.size(-1)}, -1);
+    k = parts[0], v = parts[1];
+  }
+  k = k.unflatten(-1, {groups_, d_qk_});  // [batch, L2, G, d_qk]
+  v = v.unflatten(-1, {groups_, d_v_});   // [batch, L2, G, d_v]
   return Output(AttendDense(Queries(x, PositionsOf(x)), k, v, scale_, causal));
 }
 

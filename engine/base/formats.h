@@ -16,13 +16,15 @@ namespace triptych {
 // What the tensors of a checkpoint are, in files and in memory.
 enum class TensorFormat { kFloat32, kBFloat16 };
 
-// What the weights of a serving model are. The integers go in groups of kQuantizationGroup along a
-// product's inputs, each of which has a scale in bfloat16: a weight is its integer times that.
-enum class WeightFormat { kFloat32, kBFloat16, kInt8, kInt4 };
+// Integers go in groups of so many, the last of them maybe with fewer, each of which has a scale in
+// bfloat16: a number is its integer times that.
 inline constexpr int64_t kQuantizationGroup = 32;
 
-// What the rows of a key/value cache are stored in.
-enum class CacheFormat { kFloat32, kBFloat16 };
+// What the weights of a serving model are. Groups of integers lie along a product's inputs.
+enum class WeightFormat { kFloat32, kBFloat16, kInt8, kInt4 };
+
+// What the rows of a key/value cache are stored in. Groups of integers lie along a row.
+enum class CacheFormat { kFloat32, kBFloat16, kInt8 };
 
 // What is computed in: the inputs of matrix products. Sums are float32, or float64 under kFloat64.
 enum class ComputeType { kFloat32, kBFloat16, kFloat64 };
@@ -57,6 +59,8 @@ constexpr std::string_view Name(CacheFormat format) {
       return "float32";
     case CacheFormat::kBFloat16:
       return "bfloat16";
+    case CacheFormat::kInt8:
+      return "int8";
   }
   return {};
 }
@@ -102,13 +106,15 @@ constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outpu
   return 0;
 }
 
-// Bytes of one cache row of `elements`.
+// Bytes of one cache row of `elements`, of which integers are rounded up to an even number.
 constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   switch (format) {
     case CacheFormat::kFloat32:
       return 4 * elements;
     case CacheFormat::kBFloat16:
       return 2 * elements;
+    case CacheFormat::kInt8:
+      return 2 * (CeilDiv(elements, int64_t{2}) + CeilDiv(elements, kQuantizationGroup));
   }
   return 0;
 }

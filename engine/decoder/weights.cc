@@ -193,6 +193,8 @@ at::ScalarType ToScalarType(CacheFormat format) {
       return at::kFloat;
     case CacheFormat::kBFloat16:
       return at::kBFloat16;
+    case CacheFormat::kInt8:
+      return at::kChar;
   }
   return {};
 }

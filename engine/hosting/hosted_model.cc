@@ -52,7 +52,7 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.directory);
   CheckVocabulary(*tokenizer, stored, config_file.string());
 
-  CheckDevice(options.device, options.weight_format);
+  CheckDevice(options.device, options.weight_format, options.cache_format);
 
   HostedModel model;
   model.name = options.name;
@@ -93,11 +93,15 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 
 }  // namespace
 
-void CheckDevice(const std::string& name, std::optional<WeightFormat> format) {
-  if (format && IsInteger(*format) && name != "cpu") {
-    throw std::invalid_argument(name + " does not serve " + std::string(Name(*format)) +
-                                " weights; allowed: cpu");
+void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
+                 std::optional<CacheFormat> cache) {
+  const auto refuse = [&](std::string_view what) {
+    throw std::invalid_argument(name + " does not serve " + std::string(what) + "; allowed: cpu");
+  };
+  if (name != "cpu" && weights && IsInteger(*weights)) {
+    refuse(std::string(Name(*weights)) + " weights");
   }
+  if (name != "cpu" && cache == CacheFormat::kInt8) refuse("a cache in int8");
   ParseDevice(name);
 }
 

@@ -46,8 +46,10 @@ struct HostOptions {
 };
 
 // Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N",
-// LibTorch has that device, and it serves weights of this format, the checkpoint's if absent.
-void CheckDevice(const std::string& name, std::optional<WeightFormat> format);
+// LibTorch has that device, and it serves weights and a cache of these formats, the checkpoint's if
+// absent.
+void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
+                 std::optional<CacheFormat> cache);
 
 // Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on:
 // kernels on the CPU, LibTorch's operations on any other device. `context` is what kernels compute

@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/kernels/elements.h"
 #include "engine/kernels/load-inl.h"
 #include "engine/kernels/prefetch.h"
 
@@ -67,20 +68,35 @@ void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, i
       for (int v = 0; v < kVectors; ++v) sums[r][c][v] = hn::Zero(d);
     }
   }
-  for (int64_t k = 0; k < s.key_width; ++k) {
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      if constexpr (kPrefetch) {
-        if ((k & (every - 1)) == 0) {
-          Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kElementBytes);
-        }
-      }
+  for (int64_t k = 0; k < s.key_width;) {
+    int64_t end = s.key_width;
+    [[maybe_unused]] FloatVec scales[kColumns][kVectors];
+    if constexpr (kHasScale<Element>) {
+      const int64_t element = s.key_offset + group * s.key_width + k;
+      end = std::min(end, k + kQuantizationGroup - element % kQuantizationGroup);
       HWY_UNROLL(16)
-      for (int v = 0; v < kVectors; ++v) {
-        const FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
+      for (int c = 0; c < kColumns; ++c) {
+        const uint16_t* const from = s.scales[panel + c] + element / kQuantizationGroup * s.stride;
         HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) {
-          sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
+        for (int v = 0; v < kVectors; ++v) scales[c][v] = LoadFloats(d, from + v * kLanes);
+      }
+    }
+    for (; k < end; ++k) {
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) {
+        if constexpr (kPrefetch) {
+          if ((k & (every - 1)) == 0) {
+            Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kElementBytes);
+          }
+        }
+        HWY_UNROLL(16)
+        for (int v = 0; v < kVectors; ++v) {
+          FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
+          if constexpr (kHasScale<Element>) key = hn::Mul(key, scales[c][v]);
+          HWY_UNROLL(16)
+          for (int r = 0; r < kRows; ++r) {
+            sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
+          }
         }
       }
     }
@@ -115,7 +131,9 @@ HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int
 template <bool kPrefetch, int kRows, typename Element>
 HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                              int64_t query) {
-  constexpr unsigned kFit = std::clamp<int>(kSums / (kRows * kVectors), 1, kStreams);
+  // Where registers are few, scales take half of them.
+  constexpr int kSumsOfTile = kHasScale<Element> && kSums == 8 ? kSums / 2 : kSums;
+  constexpr unsigned kFit = std::clamp<int>(kSumsOfTile / (kRows * kVectors), 1, kStreams);
   constexpr int kColumns = std::bit_floor(kFit);
   for (; query + kRows <= s.queries; query += kRows) {
     if (query == 0) {  // later queries find what the first ones fetched
@@ -209,7 +227,8 @@ void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, i
                int64_t column) {
   const FloatTag d;
   const int64_t row = group * s.queries + query;
-  const float* weights = s.scores + row * kSplitPositions;
+  const float* weights =
+      kHasScale<Element> ? s.scaled + query * kSplitPositions : s.scores + row * kSplitPositions;
   constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
   [[maybe_unused]] const int64_t every = ElementsOfLine<Element>(s.stride);
   FloatVec sums[kRows][kColumns];
@@ -286,18 +305,54 @@ HWY_INLINE void ValueQueries(const AttentionSplit<Element>& s, Panels panels, in
     ValueQueries<kPrefetch, Fewer(kRows), kColumns>(s, panels, group, query, column);
 }
 
-// Adds up all elements of the values from `column` on for all queries, kColumns elements at a time
-// and then fewer: at least 4, or one.
+// Adds up the values' elements `column` to end - 1 for all queries, kColumns elements at a time and
+// then fewer: at least 4, or one.
 template <bool kPrefetch, int kRows, int kColumns, typename Element>
 HWY_INLINE void ValueColumns(const AttentionSplit<Element>& s, Panels panels, int64_t group,
-                             int64_t column) {
-  for (; column + kColumns <= s.value_width; column += kColumns) {
+                             int64_t column, int64_t end) {
+  for (; column + kColumns <= end; column += kColumns) {
     ValueQueries<kPrefetch, kRows, kColumns>(s, panels, group, 0, column);
   }
   if constexpr (kColumns > 4) {
-    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column);
+    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column, end);
   } else if constexpr (kColumns > 1) {
-    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column);
+    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column, end);
+  }
+}
+
+// Multiplies the weights of a group's queries by the scales of the values' elements that share one
+// with element `column`.
+void ScaleWeights(const AttentionSplit<int8_t>& s, Panels panels, int64_t group, int64_t column) {
+  const FloatTag d;
+  const int64_t element = s.value_offset + group * s.value_width + column;
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const uint16_t* const scales = s.scales[panel] + element / kQuantizationGroup * s.stride;
+    for (int v = 0; v < kVectors; ++v) {
+      const FloatVec scale = LoadFloats(d, scales + v * kLanes);
+      const int64_t position = panel * kPanelPositions + v * kLanes;
+      for (int64_t r = 0; r < s.queries; ++r) {
+        const FloatVec weight =
+            hn::LoadU(d, s.scores + (group * s.queries + r) * kSplitPositions + position);
+        hn::StoreU(hn::Mul(weight, scale), d, s.scaled + r * kSplitPositions + position);
+      }
+    }
+  }
+}
+
+// Adds up all elements of a group's values for all queries.
+template <bool kPrefetch, int kRows, int kColumns, typename Element>
+HWY_INLINE void ValueGroup(const AttentionSplit<Element>& s, Panels panels, int64_t group) {
+  if constexpr (kHasScale<Element>) {
+    const int64_t first = s.value_offset + group * s.value_width;
+    for (int64_t column = 0; column < s.value_width;) {
+      const int64_t end = std::min(
+          s.value_width, column + kQuantizationGroup - (first + column) % kQuantizationGroup);
+      ScaleWeights(s, panels, group, column);
+      ValueColumns<kPrefetch, kRows, kColumns>(s, panels, group, column, end);
+      column = end;
+    }
+  } else {
+    ValueColumns<kPrefetch, kRows, kColumns>(s, panels, group, 0, s.value_width);
   }
 }
 
@@ -320,11 +375,11 @@ void AttendTiles(const AttentionSplit<Element>& s) {
     for (int64_t group = 0; group < s.groups; ++group) {
       if (s.queries == 1) {
         // Few elements at a time: memory is read fastest in short turns of many streams.
-        ValueColumns<kPrefetch, 1, 4>(s, panels, group, 0);
+        ValueGroup<kPrefetch, 1, 4>(s, panels, group);
       } else if (s.queries < 4) {
-        ValueColumns<kPrefetch, 2, kSums / 2>(s, panels, group, 0);
+        ValueGroup<kPrefetch, 2, kSums / 2>(s, panels, group);
       } else {
-        ValueColumns<kPrefetch, kSums / 4, 4>(s, panels, group, 0);
+        ValueGroup<kPrefetch, kSums / 4, 4>(s, panels, group);
       }
     }
   }
@@ -341,6 +396,7 @@ void AttendTiles(const AttentionSplit<Element>& s) {
 
 void AttendSplitFloat(const AttentionSplit<float>& s) { AttendTiles(s); }
 void AttendSplitBFloat16(const AttentionSplit<uint16_t>& s) { AttendTiles(s); }
+void AttendSplitInt8(const AttentionSplit<int8_t>& s) { AttendTiles(s); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -353,6 +409,7 @@ namespace {
 
 HWY_EXPORT(AttendSplitFloat);
 HWY_EXPORT(AttendSplitBFloat16);
+HWY_EXPORT(AttendSplitInt8);
 
 }  // namespace
 
@@ -361,6 +418,9 @@ void AttendSplit(const AttentionSplit<float>& split) {
 }
 void AttendSplit(const AttentionSplit<uint16_t>& split) {
   HWY_DYNAMIC_DISPATCH(AttendSplitBFloat16)(split);
+}
+void AttendSplit(const AttentionSplit<int8_t>& split) {
+  HWY_DYNAMIC_DISPATCH(AttendSplitInt8)(split);
 }
 
 }  // namespace triptych

@@ -19,8 +19,8 @@ inline constexpr int64_t kSplitQueries = 32;
 // sums wait in between.
 inline constexpr int64_t kStreams = 8;
 
-// Some queries of consecutive groups against the positions of one split. `Element` is float, or
-// uint16_t that holds the bits of a bfloat16.
+// Some queries of consecutive groups against the positions of one split. `Element` is float,
+// uint16_t that holds the bits of a bfloat16, or int8_t.
 template <typename Element>
 struct AttentionSplit {
   int64_t groups;
@@ -33,6 +33,12 @@ struct AttentionSplit {
   // [panels] -> [groups, value_width, stride]. In memory these pointers follow those of the keys,
   // and are followed by those of `ahead` panels that are read next.
   const Element* const* values;
+  // Under int8 alone: [panels] -> the scales of whole rows, [groups of a row, stride], and the
+  // elements of a row before the keys and before the values.
+  const uint16_t* const* scales;
+  int64_t key_offset;
+  int64_t value_offset;
+  float* scaled;  // under int8: [queries, kSplitPositions], scratch
   int64_t ahead;  // panels are fetched so many panels before they are read; 0: they are not
   int64_t stride;
   int64_t key_width;
@@ -47,6 +53,7 @@ struct AttentionSplit {
 // Fills max, sum and out.
 void AttendSplit(const AttentionSplit<float>& split);
 void AttendSplit(const AttentionSplit<uint16_t>& split);
+void AttendSplit(const AttentionSplit<int8_t>& split);
 
 }  // namespace triptych
 

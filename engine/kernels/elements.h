@@ -1,10 +1,11 @@
-// Elements as kernels hold weights and cache rows: float32, or bfloat16 as its bits. This is the
-// one place where a format becomes a type.
+// Elements as kernels hold weights and cache rows: float32, bfloat16 as its bits, or, of a cache,
+// integers that a scale goes with. This is the one place where a format becomes a type.
 #ifndef TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
 #define TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
 
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/base/bfloat16.h"
 #include "engine/base/formats.h"
@@ -25,6 +26,10 @@ constexpr Element FromFloat(float value) {
 constexpr float ToFloat(float element) { return element; }
 constexpr float ToFloat(uint16_t element) { return FromBFloat16(element); }
 
+// Whether a scale goes with an element.
+template <typename Element>
+inline constexpr bool kHasScale = std::same_as<std::remove_const_t<Element>, int8_t>;
+
 // Calls visit with a pointer to the elements of this format.
 template <typename Visit>
 void VisitElements(TensorFormat format, const void* elements, const Visit& visit) {
@@ -42,6 +47,8 @@ void VisitElements(CacheFormat format, void* elements, const Visit& visit) {
       return visit(static_cast<float*>(elements));
     case CacheFormat::kBFloat16:
       return visit(static_cast<uint16_t*>(elements));
+    case CacheFormat::kInt8:
+      return visit(static_cast<int8_t*>(elements));
   }
 }
 

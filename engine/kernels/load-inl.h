@@ -1,5 +1,5 @@
-// Loads of float32, and of bfloat16 as its bits, for kernels that compute in float32. Every kernel
-// includes this file once for each instruction set.
+// Loads of float32, of bfloat16 as its bits, and of int8, for kernels that compute in float32.
+// Every kernel includes this file once for each instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_
@@ -26,6 +26,14 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> LoadFloats(D d, const uint16_t* x) {
   const hn::Rebind<uint16_t, D> narrow;
   const hn::RebindToUnsigned<D> wide;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, x))));
+}
+
+template <class D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> LoadFloats(D d, const int8_t* x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<int8_t, D> narrow;
+  const hn::RebindToSigned<D> wide;
+  return hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, x)));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/attention_tiles.h"
@@ -121,14 +122,19 @@ SplitResults From(const SplitResults& all, int64_t row, int64_t value_width) {
   return {all.max + row, all.sum + row, all.out + row * value_width};
 }
 
+// What copies of panels hold.
+template <typename Element>
+using Gathered = std::conditional_t<kHasScale<Element>, float, Element>;
+
 // What one thread attends splits in.
 template <typename Element>
 struct Scratch {
-  float* q;              // [kSplitQueries, key_width]
-  float* scores;         // [kSplitQueries, kSplitPositions]
-  float* sums;           // [kFewQueries, value_width, kPanelPositions]
-  Element* gathered;     // [kSplitPanels, keys, then values, kPanelPositions]; or empty
-  SplitResults results;  // of 2 * kSplitQueries rows
+  float* q;                     // [kSplitQueries, key_width]
+  float* scores;                // [kSplitQueries, kSplitPositions]
+  float* scaled;                // likewise; or empty
+  float* sums;                  // [kFewQueries, value_width, kPanelPositions]
+  Gathered<Element>* gathered;  // [kSplitPanels, keys, then values, kPanelPositions]; or empty
+  SplitResults results;         // of 2 * kSplitQueries rows
 };
 
 // Scratch for each thread of the pool: [threads].
@@ -146,8 +152,9 @@ const Scratch<Element>* TakeScratch(const Plan& plan, const PagedRowLayout& layo
   for (int64_t i = 0; i < threads; ++i) {
     all[i] = {.q = workspace.Floats(kSplitQueries * layout.key_width),
               .scores = workspace.Floats(kSplitQueries * kSplitPositions),
+              .scaled = workspace.Floats(kHasScale<Element> ? kSplitQueries * kSplitPositions : 0),
               .sums = workspace.Floats(kFewQueries * layout.value_width * kPanelPositions),
-              .gathered = workspace.Take<Element>(gathered),
+              .gathered = workspace.Take<Gathered<Element>>(gathered),
               .results = TakeResults(2 * kSplitQueries, layout.value_width, workspace)};
   }
   return all;
@@ -164,6 +171,7 @@ class BundleAttention {
         q_stride_(q_stride),
         cache_(cache),
         elements_(elements),
+        block_elements_(cache.block_bytes() / static_cast<int64_t>(sizeof(Element))),
         layout_(layout),
         scale_(scale * std::numbers::log2e_v<float>),
         out_(out),
@@ -195,30 +203,42 @@ class BundleAttention {
       out[i] = split == 0 ? Out(bundle, row) : results.out + row * layout_.value_width;
     }
     float max[kSplitQueries], sum[kSplitQueries];
-    const Element* panels[3 * kSplitPanels];  // of keys, of values, and those ahead
-    AttentionSplit<Element> s{.groups = bundle.groups,
-                              .queries = queries,
-                              .q = scratch.q,
-                              .visible = visible,
-                              .panels = CeilDiv(visible[queries - 1], kPanelPositions),
-                              .keys = panels,
-                              .values = nullptr,
-                              .ahead = 0,
-                              .stride = kPanelPositions,
-                              .key_width = layout_.key_width,
-                              .value_width = layout_.value_width,
-                              .scores = scratch.scores,
-                              .sums = scratch.sums,
-                              .max = max,
-                              .sum = sum,
-                              .out = out};
-    s.values = panels + s.panels;
+    const auto attend = [&]<typename Read>(const auto& point) {
+      const Read* panels[3 * kSplitPanels];  // of keys, of values, and those ahead
+      const uint16_t* scales[kSplitPanels];
+      AttentionSplit<Read> s{.groups = bundle.groups,
+                             .queries = queries,
+                             .q = scratch.q,
+                             .visible = visible,
+                             .panels = CeilDiv(visible[queries - 1], kPanelPositions),
+                             .keys = panels,
+                             .values = nullptr,
+                             .scales = scales,
+                             .key_offset = KeyOffset(bundle),
+                             .value_offset = ValueOffset(bundle),
+                             .scaled = scratch.scaled,
+                             .ahead = 0,
+                             .stride = kPanelPositions,
+                             .key_width = layout_.key_width,
+                             .value_width = layout_.value_width,
+                             .scores = scratch.scores,
+                             .sums = scratch.sums,
+                             .max = max,
+                             .sum = sum,
+                             .out = out};
+      s.values = panels + s.panels;
+      point(panels, scales, s);
+      AttendSplit(s);
+    };
     if (cache_.block_positions % kPanelPositions == 0) {
-      PointAtPanels(bundle, begin, panels, s);
+      attend.template operator()<Element>([&](auto& panels, auto& scales, auto& s) {
+        PointAtPanels(bundle, begin, panels, scales, s);
+      });
     } else {
-      GatherPanels(bundle, begin, scratch.gathered, panels, s);
+      attend.template operator()<Gathered<Element>>([&](auto& panels, auto&, auto& s) {
+        GatherPanels(bundle, begin, scratch.gathered, panels, s);
+      });
     }
-    AttendSplit(s);
     for (int64_t i = 0; i < rows; ++i) {
       results.max[row_of(i)] = max[i];
       results.sum[row_of(i)] = sum[i];
@@ -263,8 +283,14 @@ class BundleAttention {
   // The first element of a position's row.
   const Element* At(const QueryBundle& bundle, int64_t position) const {
     const int64_t block = bundle.run->blocks[position / cache_.block_positions];
-    return elements_ + block * cache_.block_positions * cache_.row_width +
-           position % cache_.block_positions;
+    return elements_ + block * block_elements_ + position % cache_.block_positions;
+  }
+  // The first scale of a position's row.
+  const uint16_t* ScalesAt(const QueryBundle& bundle, int64_t position) const {
+    const int64_t block = bundle.run->blocks[position / cache_.block_positions];
+    const auto* const scales = reinterpret_cast<const uint16_t*>(
+        elements_ + block * block_elements_ + cache_.scales_offset());
+    return scales + position % cache_.block_positions;
   }
   // Elements of a row that lie before the bundle's keys, and before its values.
   int64_t KeyOffset(const QueryBundle& bundle) const { return bundle.group * layout_.key_width; }
@@ -281,7 +307,7 @@ class BundleAttention {
 
   // Has a split read panels where they lie.
   void PointAtPanels(const QueryBundle& bundle, int64_t begin, const Element** panels,
-                     AttentionSplit<Element>& s) const {
+                     const uint16_t** scales, AttentionSplit<Element>& s) const {
     s.stride = cache_.block_positions;
     // What several queries of a group read comes a whole phase ahead: the values while the keys are
     // read, the next keys while the values are. One query reads too much for that, and a latent's
@@ -293,6 +319,7 @@ class BundleAttention {
       const Element* panel = At(bundle, begin + i * kPanelPositions);
       panels[i] = panel + key;
       values[i] = panel + value;
+      if constexpr (kHasScale<Element>) scales[i] = ScalesAt(bundle, begin + i * kPanelPositions);
     }
     const int64_t length = bundle.Length(bundle.rows() - 1);
     for (int64_t i = 0; i < s.ahead; ++i) {
@@ -302,8 +329,8 @@ class BundleAttention {
   }
 
   // Has a split read copies of panels that straddle blocks.
-  void GatherPanels(const QueryBundle& bundle, int64_t begin, Element* gathered,
-                    const Element** panels, AttentionSplit<Element>& s) const {
+  void GatherPanels(const QueryBundle& bundle, int64_t begin, Gathered<Element>* gathered,
+                    const Gathered<Element>** panels, AttentionSplit<Gathered<Element>>& s) const {
     const int64_t key = KeyOffset(bundle), value = ValueOffset(bundle);
     const int64_t key_elements = bundle.groups * layout_.key_width;
     const int64_t elements = key_elements + bundle.groups * layout_.value_width;
@@ -313,13 +340,18 @@ class BundleAttention {
       panels[s.panels + i] = panels[i] + key_elements * kPanelPositions;
     }
     // The last panel may have an end that nothing is copied to.
-    std::fill_n(gathered + (s.panels - 1) * panel_elements, panel_elements, Element{0});
+    std::fill_n(gathered + (s.panels - 1) * panel_elements, panel_elements, Gathered<Element>{0});
     for (int64_t p = 0; p < s.visible[s.queries - 1]; ++p) {
       const Element* column = At(bundle, begin + p);
-      Element* to = gathered + p / kPanelPositions * panel_elements + p % kPanelPositions;
+      [[maybe_unused]] const uint16_t* scales = nullptr;
+      if constexpr (kHasScale<Element>) scales = ScalesAt(bundle, begin + p);
+      Gathered<Element>* to = gathered + p / kPanelPositions * panel_elements + p % kPanelPositions;
       for (int64_t e = 0; e < elements; ++e, to += kPanelPositions) {
         const int64_t element = e < key_elements ? key + e : value + e - key_elements;
         *to = column[element * cache_.block_positions];
+        if constexpr (kHasScale<Element>) {
+          *to *= FromBFloat16(scales[element / kQuantizationGroup * cache_.block_positions]);
+        }
       }
     }
   }
@@ -328,6 +360,7 @@ class BundleAttention {
   int64_t q_stride_;
   const PagedCache& cache_;
   const Element* elements_;  // of the cache
+  int64_t block_elements_;   // from one block to the next
   const PagedRowLayout& layout_;
   float scale_;  // of scores, whose base is 2
   float* out_;

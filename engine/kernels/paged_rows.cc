@@ -1,6 +1,8 @@
 #include "engine/kernels/paged_rows.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 
 #include "engine/kernels/elements.h"
 
@@ -16,28 +18,104 @@ struct ElementRange {
   int64_t end;
 };
 
-// Writes a run's rows, of which these elements.
+// Elements of a row that are written together.
 template <typename Element>
-void WriteRun(const float* rows, int64_t rows_stride, const TokenRun& run, ElementRange range,
-              const PagedCache& cache, Element* elements) {
-  const int64_t block_positions = cache.block_positions;
-  const int64_t last = run.start + run.count - 1;
-  for (int64_t p = run.start; p <= last;) {
-    // The rest of a panel, or of what is new of it. What its later positions will overwrite is read
-    // until then, with weight zero.
+constexpr int64_t kUnit = kHasScale<Element> ? kQuantizationGroup : 1;
+
+// Positions of a run in one panel of a block.
+struct Columns {
+  int64_t first;
+  int64_t count;
+  int64_t written;  // those beyond `count` become zero: they are read, with weight zero
+};
+
+// Calls visit with the block and the columns of each panel that the run is in, in order.
+template <typename Visit>
+void VisitPanels(const TokenRun& run, int64_t block_positions, const Visit& visit) {
+  const int64_t end = run.start + run.count;
+  for (int64_t p = run.start; p < end;) {
     const int64_t column = p % block_positions;
     const int64_t panel_end =
         std::min(column / kPanelPositions * kPanelPositions + kPanelPositions, block_positions);
-    const int64_t count = std::min(panel_end - column, last + 1 - p);
+    const int64_t count = std::min(panel_end - column, end - p);
     const int64_t written = column % kPanelPositions == 0 ? panel_end - column : count;
-    const int64_t block = run.blocks[p / block_positions];
-    Element* to = elements + (block * cache.row_width + range.begin) * block_positions + column;
-    for (int64_t c = range.begin; c < range.end; ++c, to += block_positions) {
-      for (int64_t i = 0; i < count; ++i) to[i] = FromFloat<Element>(rows[i * rows_stride + c]);
-      for (int64_t i = count; i < written; ++i) to[i] = Element{0};
-    }
-    rows += count * rows_stride;
+    visit(run.blocks[p / block_positions], Columns{column, count, written});
     p += count;
+  }
+}
+
+template <typename Element>
+Element* BlockElements(const PagedCache& cache, int64_t block) {
+  return reinterpret_cast<Element*>(static_cast<std::byte*>(cache.elements) +
+                                    block * cache.block_bytes());
+}
+uint16_t* BlockScales(const PagedCache& cache, int64_t block) {
+  return reinterpret_cast<uint16_t*>(static_cast<std::byte*>(cache.elements) +
+                                     block * cache.block_bytes() + cache.scales_offset());
+}
+
+// Writes elements of some columns of a block.
+template <typename Element>
+void WriteColumns(const float* rows, int64_t rows_stride, const Columns& columns,
+                  ElementRange range, const PagedCache& cache, int64_t block) {
+  const int64_t stride = cache.block_positions;
+  Element* to = BlockElements<Element>(cache, block) + range.begin * stride + columns.first;
+  for (int64_t c = range.begin; c < range.end; ++c, to += stride) {
+    for (int64_t i = 0; i < columns.count; ++i) {
+      to[i] = FromFloat<Element>(rows[i * rows_stride + c]);
+    }
+    for (int64_t i = columns.count; i < columns.written; ++i) to[i] = Element{0};
+  }
+}
+
+// The scale of a group of numbers, as bfloat16.
+float ScaleOf(const float* numbers, int64_t count) {
+  float largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::abs(numbers[i]));
+    finite = finite && std::isfinite(numbers[i]);
+  }
+  if (!finite) return NAN;
+  return largest < 0x1p-100f ? 0 : FromBFloat16(ToBFloat16(largest / 127));
+}
+
+template <>
+void WriteColumns<int8_t>(const float* rows, int64_t rows_stride, const Columns& columns,
+                          ElementRange range, const PagedCache& cache, int64_t block) {
+  const int64_t stride = cache.block_positions;
+  int8_t* const elements = BlockElements<int8_t>(cache, block) + columns.first;
+  uint16_t* const scales = BlockScales(cache, block) + columns.first;
+  for (int64_t begin = range.begin; begin < range.end; begin += kQuantizationGroup) {
+    const int64_t end = std::min(begin + kQuantizationGroup, range.end);
+    for (int64_t i = 0; i < columns.written; ++i) {
+      const float* const row = rows + i * rows_stride;
+      const float scale = i < columns.count ? ScaleOf(row + begin, end - begin) : 0;
+      scales[begin / kQuantizationGroup * stride + i] = ToBFloat16(scale);
+      const float inverse = scale > 0 ? 1 / scale : 0;
+      for (int64_t c = begin; c < end; ++c) {
+        const float rounded = inverse > 0 ? std::nearbyint(row[c] * inverse) : 0;
+        elements[c * stride + i] = static_cast<int8_t>(std::clamp(rounded, -127.0f, 127.0f));
+      }
+    }
+  }
+}
+
+template <typename Element>
+void ReadColumns(const PagedCache& cache, int64_t block, const Columns& columns, float* rows) {
+  const int64_t stride = cache.block_positions, width = cache.row_width;
+  const Element* from = BlockElements<Element>(cache, block) + columns.first;
+  [[maybe_unused]] const uint16_t* scales = nullptr;
+  if constexpr (kHasScale<Element>) scales = BlockScales(cache, block) + columns.first;
+  for (int64_t c = 0; c < width; ++c, from += stride) {
+    for (int64_t i = 0; i < columns.count; ++i) {
+      if constexpr (kHasScale<Element>) {
+        rows[i * width + c] =
+            static_cast<float>(from[i]) * FromBFloat16(scales[c / kQuantizationGroup * stride + i]);
+      } else {
+        rows[i * width + c] = ToFloat(from[i]);
+      }
+    }
   }
 }
 
@@ -47,37 +125,33 @@ void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const Toke
                     const PagedCache& cache, KernelContext& context) {
   int64_t tokens = 0;
   for (const TokenRun& run : runs) tokens += run.count;
-  // A task writes some elements of every row.
-  const int64_t tasks =
-      std::min(cache.row_width, context.pool.TaskCount(tokens * cache.row_width * kElementWork));
-  VisitElements(cache.format, cache.elements, [&](auto* elements) {
+  VisitElements(cache.format, cache.elements, [&]<typename Element>(Element*) {
+    // A task writes some elements of every row.
+    const int64_t units = CeilDiv(cache.row_width, kUnit<Element>);
+    const int64_t tasks =
+        std::min(units, context.pool.TaskCount(tokens * cache.row_width * kElementWork));
     context.pool.Run(tasks, [&](int64_t task) {
-      const ElementRange range{cache.row_width * task / tasks,
-                               cache.row_width * (task + 1) / tasks};
+      const auto begin_of = [&](int64_t i) {
+        return std::min(units * i / tasks * kUnit<Element>, cache.row_width);
+      };
+      const ElementRange range{begin_of(task), begin_of(task + 1)};
       const float* from = rows;
       for (const TokenRun& run : runs) {
-        WriteRun(from, rows_stride, run, range, cache, elements);
-        from += run.count * rows_stride;
+        VisitPanels(run, cache.block_positions, [&](int64_t block, const Columns& columns) {
+          WriteColumns<Element>(from, rows_stride, columns, range, cache, block);
+          from += columns.count * rows_stride;
+        });
       }
     });
   });
 }
 
 void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows) {
-  const int64_t block_positions = cache.block_positions, row_width = cache.row_width;
-  const int64_t end = run.start + run.count;
-  VisitElements(cache.format, cache.elements, [&](const auto* elements) {
-    for (int64_t p = run.start; p < end;) {
-      const int64_t column = p % block_positions;
-      const int64_t count = std::min(block_positions - column, end - p);
-      const int64_t block = run.blocks[p / block_positions];
-      const auto* from = elements + block * row_width * block_positions + column;
-      for (int64_t c = 0; c < row_width; ++c, from += block_positions) {
-        for (int64_t i = 0; i < count; ++i) rows[i * row_width + c] = ToFloat(from[i]);
-      }
-      rows += count * row_width;
-      p += count;
-    }
+  VisitElements(cache.format, cache.elements, [&]<typename Element>(Element*) {
+    VisitPanels(run, cache.block_positions, [&](int64_t block, const Columns& columns) {
+      ReadColumns<Element>(cache, block, columns, rows);
+      rows += columns.count * cache.row_width;
+    });
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/base/ceil_div.h"
 #include "engine/base/formats.h"
 #include "engine/kernels/context.h"
 
@@ -16,12 +17,18 @@ inline constexpr int64_t kPanelPositions = 16;
 
 // One layer's cache: [blocks, row_width, block_positions]. Within a block, element c of all its
 // positions' rows lie side by side, so that one vector holds one element of many positions, as a
-// key and as a value. Arithmetic is float32 in every format.
+// key and as a value. Under int8 a block's elements, which are as many as for an even row_width,
+// are followed by the positions' scales: [groups of a row, block_positions]. Arithmetic is float32
+// in every format.
 struct PagedCache {
   void* elements;
   CacheFormat format;
   int64_t row_width;  // elements of a row
   int64_t block_positions;
+
+  int64_t block_bytes() const { return block_positions * RowBytes(format, row_width); }
+  // Bytes from a block to its scales.
+  int64_t scales_offset() const { return block_positions * CeilDiv(row_width, int64_t{2}) * 2; }
 };
 
 // Consecutive new tokens of one sequence, one or more: those at positions start to
@@ -34,8 +41,9 @@ struct TokenRun {
   int64_t count;
 };
 
-// Writes the rows of the runs' tokens, rounding to nearest, ties to even. A sequence's positions
-// are written in order, from 0 on.
+// Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127,
+// and their scale is a 127th of the largest of their group, rounded; zero below 2^-100. A group
+// with a number that is not finite is NaN. A sequence's positions are written in order, from 0 on.
 //   rows: [tokens, row_width], rows_stride elements from one to the next
 void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
                     const PagedCache& cache, KernelContext& context);

@@ -137,7 +137,7 @@ std::string Describe(const Point& point, CacheFormat cache) {
   text << Name(config.attention) << ',' << point.method << ','
        << (mla ? "" : std::to_string(config.num_key_value_heads)) << ','
        << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ',' << elements << ','
-       << Name(cache) << ',' << RowBytes(cache, elements);
+       << Name(cache) << ',' << MakeCacheGeometry(config, cache, 1).BytesPerPosition();
   return text.str();
 }
 

@@ -207,10 +207,12 @@ void RegisterAll(const Machine& machine) {
     Register(
         "library_linear/" + std::string(Name(format)),
         [=](benchmark::State& state) { LibraryProduct(state, machine, format); }, sizes, products);
+  }
+  for (const auto& [name, format] : Names<CacheFormat>()) {
     for (const Kind& kind : kinds) {
-      Register("attention/" + kind.name + '/' + std::string(Name(format)),
-               [=](benchmark::State& state) {
-                 Decode(state, machine, kind.layout, kind.row_width, DefaultCacheFormat(format));
+      Register("attention/" + kind.name + '/' + name,
+               [=, format = format](benchmark::State& state) {
+                 Decode(state, machine, kind.layout, kind.row_width, format);
                },
                {"context"}, {{1 << 14}, {1 << 16}});
     }

@@ -282,18 +282,22 @@ TEST_P(DecoderTest, BFloat16IsNearFloat64) {
 }
 
 // Only the cache rounds here, once per element.
-TEST_P(DecoderTest, BFloat16CacheUnderFloat32Weights) {
-  Served served = Serving();
-  served.cache_format = CacheFormat::kBFloat16;
-  const std::vector<int64_t> ids = RandomIds(config(), 24, 9);
-  const at::Tensor paged = InPieces(served, ids, {9, 1});
-  const double error = RelativeError(paged, OracleLogits(config(), weights_, ids));
-  EXPECT_LE(error, 0.01);
-  EXPECT_GE(error, 1e-5);  // it does round
-  // Evaluation rounds the same numbers, of which float32's own rounding moves one in thousands.
-  const Decoder decoder(config(), Cast(weights_, at::kFloat), ComputeType::kFloat32,
-                        CacheFormat::kBFloat16);
-  EXPECT_LE(RelativeError(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], paged), 0.2 * error);
+TEST_P(DecoderTest, RoundedCacheUnderFloat32Weights) {
+  // Rounded to 2^-9 of a number, and to 1/254 of the largest of its group.
+  for (const auto& [format, most] :
+       {std::pair{CacheFormat::kBFloat16, 0.01}, {CacheFormat::kInt8, 0.03}}) {
+    SCOPED_TRACE(Name(format));
+    Served served = Serving();
+    served.cache_format = format;
+    const std::vector<int64_t> ids = RandomIds(config(), 24, 9);
+    const at::Tensor paged = InPieces(served, ids, {9, 1});
+    const double error = RelativeError(paged, OracleLogits(config(), weights_, ids));
+    EXPECT_LE(error, most);
+    EXPECT_GE(error, 1e-5);  // it does round
+    // Evaluation rounds the same numbers, of which float32's own rounding moves one in thousands.
+    const Decoder decoder(config(), Cast(weights_, at::kFloat), ComputeType::kFloat32, format);
+    EXPECT_LE(RelativeError(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], paged), 0.2 * error);
+  }
 }
 
 TEST_P(DecoderTest, OnlyTheWantedLogitsAreComputed) {

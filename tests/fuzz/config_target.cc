@@ -1,5 +1,6 @@
 // config.json of a checkpoint.
 #include "engine/base/error.h"
+#include "engine/base/names.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/model/config.h"
@@ -22,7 +23,7 @@ void FuzzConfig(std::string_view bytes) {
   Promise(ToJson(ParseModelConfig(json, "written")) == json, "a config that is written is read");
 
   // What is computed from a config before the tensors' own shapes bound its widths.
-  for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
+  for (const auto& [name, format] : Names<CacheFormat>()) {
     const CacheGeometry geometry = MakeCacheGeometry(config, format, 16);
     Promise(geometry.BlockBytes() > 0, "a block holds bytes");
     Promise(geometry.mha_bytes_per_position > 0, "MHA would take bytes");

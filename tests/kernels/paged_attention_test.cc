@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -43,8 +44,9 @@ int64_t RowWidth(const Shape& s) {
 }
 
 template <typename Element>
-constexpr CacheFormat kFormat =
-    std::is_same_v<Element, float> ? CacheFormat::kFloat32 : CacheFormat::kBFloat16;
+constexpr CacheFormat kFormat = std::is_same_v<Element, float>      ? CacheFormat::kFloat32
+                                : std::is_same_v<Element, uint16_t> ? CacheFormat::kBFloat16
+                                                                    : CacheFormat::kInt8;
 
 // New tokens of a sequence whose whole length is start + count.
 struct Span {
@@ -71,8 +73,8 @@ class Batch {
     for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
     std::shuffle(free.begin(), free.end(), generator);
 
-    const Element poison = FromFloat<Element>(std::numeric_limits<float>::quiet_NaN());
-    cache_.assign(block_count * block_positions_ * row_width_, poison);
+    cache_.resize(block_count * View().block_bytes() / sizeof(Element));
+    std::memset(cache_.data(), -1, block_count * View().block_bytes());  // NaN, as scales are too
     for (const Span& span : spans) {
       std::vector<int32_t>& blocks = blocks_.emplace_back();
       for (int64_t i = 0; i < Blocks(span); ++i) {
@@ -92,8 +94,21 @@ class Batch {
 
   // Element c of the row of position p.
   const Element& At(const std::vector<int32_t>& blocks, int64_t p, int64_t c) const {
-    return cache_[(blocks[p / block_positions_] * row_width_ + c) * block_positions_ +
-                  p % block_positions_];
+    const Element* const block =
+        cache_.data() + blocks[p / block_positions_] * View().block_bytes() / sizeof(Element);
+    return block[c * block_positions_ + p % block_positions_];
+  }
+  // The number that it is.
+  float Number(const std::vector<int32_t>& blocks, int64_t p, int64_t c) const {
+    if constexpr (kHasScale<Element>) {
+      const Element* const scales =
+          &At(blocks, p / block_positions_ * block_positions_, 0) + View().scales_offset();
+      uint16_t scale;
+      std::memcpy(&scale, scales + 2 * (c / 32 * block_positions_ + p % block_positions_), 2);
+      return At(blocks, p, c) * FromBFloat16(scale);
+    } else {
+      return ToFloat(At(blocks, p, c));
+    }
   }
   Element& At(int64_t sequence, int64_t p, int64_t c) {
     return const_cast<Element&>(std::as_const(*this).At(blocks_[sequence], p, c));
@@ -164,7 +179,7 @@ class Batch {
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (int64_t p = 0; p < length; ++p) {
       for (int64_t c = 0; c < layout_.key_width; ++c) {
-        weights[p] += q[c] * ToFloat(At(blocks, p, group * layout_.key_width + c));
+        weights[p] += q[c] * Number(blocks, p, group * layout_.key_width + c);
       }
       weights[p] *= Scale();
       largest = std::max(largest, weights[p]);
@@ -174,7 +189,7 @@ class Batch {
       double sum = 0;
       for (int64_t p = 0; p < length; ++p) {
         const int64_t element = layout_.value_offset + group * layout_.value_width + c;
-        sum += weights[p] / total * ToFloat(At(blocks, p, element));
+        sum += weights[p] / total * Number(blocks, p, element);
       }
       out.push_back(sum);
     }
@@ -227,6 +242,7 @@ class PagedAttentionTest : public testing::TestWithParam<Shape> {
 
 TEST_P(PagedAttentionTest, Float32RowsEqualTheDefinition) { Check<float>(); }
 TEST_P(PagedAttentionTest, BFloat16RowsEqualTheDefinition) { Check<uint16_t>(); }
+TEST_P(PagedAttentionTest, Int8RowsEqualTheDefinition) { Check<int8_t>(); }
 
 // Widths around 4, 8 and 16 lanes, and none of their multiples.
 INSTANTIATE_TEST_SUITE_P(
@@ -235,13 +251,13 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"Smallest", 1, 1, 1, 1}, Shape{"BelowALane", 2, 2, 3, 2}, Shape{"Lanes4", 4, 2, 4, 4},
         Shape{"Lanes8", 4, 4, 8, 8}, Shape{"Lanes16", 4, 1, 16, 16},
         Shape{"Lanes16Less1", 6, 3, 15, 15}, Shape{"Lanes16More1", 6, 2, 17, 17},
-        Shape{"Head32", 8, 2, 32, 32}, Shape{"KeyWiderThanValue", 12, 4, 37, 5},
-        Shape{"ValueWiderThanKey", 15, 5, 6, 41}, Shape{"OneGroupManyHeads", 33, 1, 9, 10},
-        Shape{"MhaOddHeads", 7, 7, 11, 13}, Shape{"Latent", 8, 1, 50, 50, true},
-        Shape{"LatentDecoupled", 6, 1, 23 + 6, 23, true}, Shape{"LatentRankOne", 3, 1, 1, 1, true},
-        Shape{"OneRowBlocks", 4, 2, 9, 7, false, 1}, Shape{"WideBlocks", 4, 2, 9, 7, false, 64},
-        Shape{"OddBlocks", 4, 2, 9, 7, false, 3}, Shape{"HalfPanels", 4, 2, 9, 7, false, 24},
-        Shape{"LatentOddBlocks", 5, 1, 9, 7, true, 5},
+        Shape{"Head32", 8, 2, 32, 32}, Shape{"Head72", 6, 3, 72, 72}, Shape{"Head20", 4, 4, 20, 20},
+        Shape{"KeyWiderThanValue", 12, 4, 37, 5}, Shape{"ValueWiderThanKey", 15, 5, 6, 41},
+        Shape{"OneGroupManyHeads", 33, 1, 9, 10}, Shape{"MhaOddHeads", 7, 7, 11, 13},
+        Shape{"Latent", 8, 1, 50, 50, true}, Shape{"LatentDecoupled", 6, 1, 23 + 6, 23, true},
+        Shape{"LatentRankOne", 3, 1, 1, 1, true}, Shape{"OneRowBlocks", 4, 2, 9, 7, false, 1},
+        Shape{"WideBlocks", 4, 2, 9, 7, false, 64}, Shape{"OddBlocks", 4, 2, 9, 7, false, 3},
+        Shape{"HalfPanels", 4, 2, 9, 7, false, 24}, Shape{"LatentOddBlocks", 5, 1, 9, 7, true, 5},
         Shape{"PaddedRows", 4, 2, 9, 7, false, 5, 3}),
     testing::PrintToStringParamName());
 
@@ -263,9 +279,11 @@ TEST_P(PagedAttentionSets, EqualTheDefinition) {
   };
   for (const Shape& shape :
        {Shape{"", 6, 2, 17, 13}, Shape{"", 9, 9, 8, 24}, Shape{"", 37, 1, 23, 19, true},
-        Shape{"", 4, 1, 33, 32, true, 48}, Shape{"", 6, 3, 7, 5, false, 24}}) {
+        Shape{"", 4, 1, 33, 32, true, 48}, Shape{"", 8, 8, 40, 40}, Shape{"", 8, 2, 40, 40},
+        Shape{"", 6, 3, 7, 5, false, 24}}) {
     check(Batch<float>(shape, Spans(), 7));
     check(Batch<uint16_t>(shape, Spans(), 8));
+    check(Batch<int8_t>(shape, Spans(), 9));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine/base/ceil_div.h"
@@ -124,6 +125,69 @@ void ExpectWhatWasWritten() {
 
 TEST(PagedRows, Float32RowsAreWhatWasWritten) { ExpectWhatWasWritten<float>(); }
 TEST(PagedRows, BFloat16RowsAreWhatWasWritten) { ExpectWhatWasWritten<uint16_t>(); }
+
+// Integers by their definition, however rows come; what is written beside them stays.
+TEST(PagedRows, Int8RowsAreRoundedByGroups) {
+  constexpr int64_t kWidth = 75, kPositions = 40;  // groups of 32, 32 and 11
+  std::mt19937_64 generator(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> rows(kPositions * kWidth);
+  for (float& value : rows) value = normal(generator);
+  std::fill_n(&rows[3 * kWidth + 32], 32, 0.0f);
+  std::fill_n(&rows[4 * kWidth + 32], 32, 0x1p-120f);
+  rows[5 * kWidth + 70] = std::numeric_limits<float>::infinity();
+  rows[6 * kWidth + 1] = std::numeric_limits<float>::quiet_NaN();
+  rows[7 * kWidth + 40] = -1e30f;
+  for (const int64_t block_positions : {1, 5, 16, 32}) {
+    for (const int threads : {1, 3}) {
+      KernelContext context(threads);
+      std::vector<int32_t> blocks(CeilDiv(kPositions, block_positions));
+      std::iota(blocks.rbegin(), blocks.rend(), 1);
+      const PagedCache shape{nullptr, CacheFormat::kInt8, kWidth, block_positions};
+      // 76 and 3 times 2 bytes of a row.
+      ASSERT_EQ(shape.block_bytes(), block_positions * (76 + 6));
+      std::vector<int8_t> memory((std::ssize(blocks) + 2) * shape.block_bytes(), 77);
+      PagedCache cache = shape;
+      cache.elements = memory.data();
+      for (const auto& [start, count] :
+           std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 20}, {21, 19}}) {
+        const TokenRun run{blocks.data(), start, count};
+        WritePagedRows(&rows[start * kWidth], kWidth, {&run, 1}, cache, context);
+      }
+      const int64_t block_bytes = shape.block_bytes();
+      EXPECT_TRUE(std::all_of(memory.begin(), memory.begin() + block_bytes,
+                              [](int8_t byte) { return byte == 77; }));
+      EXPECT_TRUE(std::all_of(memory.end() - block_bytes, memory.end(),
+                              [](int8_t byte) { return byte == 77; }));
+      std::vector<float> read(kPositions * kWidth);
+      ReadPagedRows(cache, {blocks.data(), 0, kPositions}, read.data());
+      for (int64_t p = 0; p < kPositions; ++p) {
+        for (int64_t begin = 0; begin < kWidth; begin += 32) {
+          const int64_t end = std::min<int64_t>(begin + 32, kWidth);
+          float largest = 0;
+          bool finite = true;
+          for (int64_t c = begin; c < end; ++c) {
+            largest = std::max(largest, std::abs(rows[p * kWidth + c]));
+            finite = finite && std::isfinite(rows[p * kWidth + c]);
+          }
+          // A step is a 127th of the largest, which rounding to bfloat16 changes by 2^-9 of it.
+          const float step = largest / 127 * (1 + 0x1p-8f);
+          for (int64_t c = begin; c < end; ++c) {
+            const float value = rows[p * kWidth + c], found = read[p * kWidth + c];
+            if (!finite) {
+              ASSERT_TRUE(std::isnan(found)) << p << ", " << c;
+            } else if (largest < 0x1p-100f) {
+              ASSERT_EQ(found, 0) << p << ", " << c;
+            } else {
+              // The largest itself may be cut by what its scale was rounded by.
+              ASSERT_NEAR(found, value, step * 0.5001f + largest * 0x1p-9f) << p << ", " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
 
 // What attention reads beside the last position is zero, so that it adds nothing.
 TEST(PagedRows, TheRestOfAPanelIsZero) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -79,7 +80,12 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
     if (tensors != nullptr && compute_ == ComputeType::kFloat64) {
       tensors->cache(layer) = tensors->cache(layer).to(at::kDouble);
     }
-    Cache(layer).fill_(std::nan(""));
+    if (served.cache_format == CacheFormat::kInt8) {  // whose scales are NaN then
+      const PagedCache& cache = dynamic_cast<CpuModel&>(*model_).cache(layer);
+      std::memset(cache.elements, -1, count * cache.block_bytes());
+    } else {
+      Cache(layer).fill_(std::nan(""));
+    }
   }
 }
 

@@ -75,6 +75,7 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
     // Rounded to 2^-9, to 1/254 and to 1/16 of the largest weight, and summed up over layers.
     EXPECT_NEAR(loss(WeightFormat::kBFloat16, CacheFormat::kBFloat16), expected, 0.02);
     EXPECT_NEAR(loss(WeightFormat::kInt8, CacheFormat::kFloat32), expected, 0.02);
+    EXPECT_NEAR(loss(WeightFormat::kFloat32, CacheFormat::kInt8), expected, 0.02);
     const double four_bits = loss(WeightFormat::kInt4, CacheFormat::kFloat32);
     EXPECT_NEAR(four_bits, expected, 0.3);
     EXPECT_GT(std::abs(four_bits - expected), 2e-4);

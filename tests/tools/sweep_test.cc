@@ -22,6 +22,8 @@
 namespace triptych {
 namespace {
 
+const size_t kFormats = Names<CacheFormat>().size();  // of the cache, each measured
+
 class SweepTest : public testing::Test {
  protected:
   SweepTest() {
@@ -96,14 +98,15 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   // H = 4, D = 24: the model, two sizes of groups three ways, and sixteenths of 24 twice.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
-  EXPECT_EQ(rows.size(), 2 * (1 + 2 * 3 + 2 * 6));
+  EXPECT_EQ(rows.size(), kFormats * (1 + 2 * 3 + 2 * 6));
   int moved = 0;  // losses that rounding of the cache moves by more than is printed
   const auto expect = [&](const std::string& key, const Checkpoint& model) {
     for (const auto& [name, cache] : Names<CacheFormat>()) {
       const auto& cells = rows.at(name + " " + key);
       const int64_t elements = ElementsPerPosition(model.config);
       EXPECT_EQ(std::stoll(cells[4]), elements) << key;
-      EXPECT_EQ(std::stoll(cells[6]), RowBytes(cache, elements)) << key;
+      EXPECT_EQ(std::stoll(cells[6]), MakeCacheGeometry(model.config, cache, 16).BytesPerPosition())
+          << key;
       // As printed, with six digits.
       const double loss = HeldOutLoss(AsStored(model), corpus, cache);
       EXPECT_NEAR(std::stod(cells[7]), loss, 1e-5) << key;
@@ -149,7 +152,7 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   Sweep(options_);
   const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
-  EXPECT_EQ(rows.size(), 3u * 2 * 19);
+  EXPECT_EQ(rows.size(), 3 * kFormats * 19);
   for (const auto& [key, cells] : rows) {
     // An untrained model learns fast: twice the steps learn more.
     EXPECT_LT(std::stod(cells[9]), std::stod(cells[7])) << key;
@@ -203,7 +206,7 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
   options_.heal_seeds = {21, 22};
   Sweep(options_);
   EXPECT_THAT(ReadFile(options_.csv), testing::StartsWith(marked));
-  EXPECT_EQ(Rows().size(), 2u * 2 * 19);
+  EXPECT_EQ(Rows().size(), 2 * kFormats * 19);
 }
 
 TEST_F(SweepTest, AnotherSweepsFileIsRefusedAndStays) {
