@@ -112,6 +112,12 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
       ->capture_default_str();
   app.add_option("--http", texts.http, "HOST:PORT where OpenAI's HTTP is spoken too [nowhere]")
       ->check(Parses("HOST:PORT", CheckAddress));
+  app.add_option(
+         "--http-hosts", options.transport.http_hosts,
+         "NAME[,NAME...] by which HTTP may be asked for without tokens or certificates, beside "
+         "addresses, localhost and the host of --http [none]")
+      ->delimiter(',')
+      ->check(Parses("NAME", CheckHostName));
   texts.kv_cache_bytes = parse_size(kDefaultKvCacheShare) < parse_size(kDefaultKvCacheBytes)
                              ? kDefaultKvCacheShare
                              : kDefaultKvCacheBytes;

@@ -87,7 +87,8 @@ Result<Caller> Access::Authenticate(const Presented& call) const {
     if (!caller) return Unauthenticated("the call's token is not known");
     return *std::move(caller);
   }
-  Caller caller{.client = call.address, .inference = true, .statistics = true};
+  Caller caller{
+      .client = std::string(Unmapped(call.address)), .inference = true, .statistics = true};
   caller.admin = insecure_ || IsLoopback(call.address);
   if (call.common_name) caller.client = Printable(*call.common_name);
   return caller;
@@ -101,9 +102,14 @@ Result<Caller> Access::Authorize(const Presented& call, Scope scope) const {
   return caller;
 }
 
-bool IsLoopback(std::string_view address) {
+std::string_view Unmapped(std::string_view address) {
   constexpr std::string_view kMapped = "::ffff:";
-  if (address.starts_with(kMapped)) address.remove_prefix(kMapped.size());
+  const bool is_mapped = address.starts_with(kMapped) && address.find('.') != address.npos;
+  return is_mapped ? address.substr(kMapped.size()) : address;
+}
+
+bool IsLoopback(std::string_view address) {
+  address = Unmapped(address);
   return address.starts_with("127.") || address == "::1" || address == "unix";
 }
 

@@ -42,6 +42,10 @@ class Access {
   const std::unique_ptr<TokenFile> tokens_;  // null if none are in use
 };
 
+// An IPv4 address as a socket for both families shows it, ::ffff:192.0.2.1, as itself; others as
+// they are. One client is the same over all transports.
+std::string_view Unmapped(std::string_view address);
+
 // Whether the address, as Presented has it, is this machine's own.
 bool IsLoopback(std::string_view address);
 

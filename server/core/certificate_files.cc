@@ -3,6 +3,7 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <spdlog/spdlog.h>
 
@@ -28,6 +29,7 @@ struct Free {
 };
 using Bio = std::unique_ptr<BIO, Free<BIO_free>>;
 using Certificate = std::unique_ptr<X509, Free<X509_free>>;
+using Context = std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
 
 Bio Open(const std::string& pem) {
@@ -69,6 +71,13 @@ void Check(const Certificates& pem, const TlsOptions& options) {
   if (!fits) {
     throw LoadError(options.key.string() + ": is not the key of the certificate in " +
                     options.certificate.string());
+  }
+  const Context context(SSL_CTX_new(TLS_server_method()));
+  if (SSL_CTX_use_certificate(context.get(), chain.front().get()) != 1) {
+    const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+    ERR_clear_error();
+    throw LoadError(options.certificate.string() + ": TLS refuses the certificate: " +
+                    (reason != nullptr ? reason : "for no reason that OpenSSL names"));
   }
   if (options.client_authority) ParseCertificates(pem.client_authority, *options.client_authority);
 }

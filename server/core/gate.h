@@ -5,10 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "server/core/access.h"
 #include "server/core/caller.h"
+#include "server/core/certificate_files.h"
 #include "server/core/error.h"
 #include "server/core/model_host.h"
 #include "server/core/transport_options.h"
@@ -28,8 +30,12 @@ class Gate {
   // Throws LoadError.
   explicit Gate(const TransportOptions& options)
       : access_(options.access),
+        certificates_(options.tls ? std::make_shared<CertificateFiles>(*options.tls) : nullptr),
         stall_timeout_(options.limits.stall_timeout),
         is_memory_short_(options.is_memory_short) {}
+
+  // Of the server, which all transports show; null if they are unencrypted.
+  std::shared_ptr<CertificateFiles> certificates() const { return certificates_; }
 
   // Whether anybody knows who calls.
   Result<Caller> Authenticate(const Presented& call) const { return access_.Authenticate(call); }
@@ -54,6 +60,7 @@ class Gate {
 
  private:
   const Access access_;
+  const std::shared_ptr<CertificateFiles> certificates_;
   const std::chrono::milliseconds stall_timeout_;
   const std::function<bool()> is_memory_short_;
   std::atomic<ModelHost*> host_ = nullptr;

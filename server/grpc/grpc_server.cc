@@ -94,7 +94,8 @@ GrpcServer::GrpcServer(const TransportOptions& options, const Gate& gate)
       kv_cache_service_(gate),
       admin_service_(gate, options.request_drain),
       reflection_service_(gate, AllServices()),
-      credentials_(options.tls ? TlsCredentials(*options.tls) : grpc::InsecureServerCredentials()) {
+      credentials_(gate.certificates() != nullptr ? TlsCredentials(gate.certificates())
+                                                  : grpc::InsecureServerCredentials()) {
   LogGrpcErrors();
   // Protobuf would tell standard error of each message of a client that is no UTF-8.
   google::protobuf::SetLogHandler(nullptr);

@@ -17,15 +17,15 @@ namespace {
 // The files as gRPC asks for them: when it starts, and for every new connection.
 class FetchedCertificates {
  public:
-  explicit FetchedCertificates(const TlsOptions& options)
-      : files_(options), asks_clients_(options.client_authority.has_value()) {}
+  explicit FetchedCertificates(std::shared_ptr<CertificateFiles> files)
+      : files_(std::move(files)), asks_clients_(!files_->Current()->client_authority.empty()) {}
 
   bool asks_clients() const { return asks_clients_; }
 
   grpc_ssl_certificate_config_reload_status Fetch(grpc_ssl_server_certificate_config** config)
       TRIPTYCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    std::shared_ptr<const Certificates> now = files_.Current();
+    std::shared_ptr<const Certificates> now = files_->Current();
     if (now == fetched_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     fetched_ = std::move(now);
     const grpc_ssl_pem_key_cert_pair pair{fetched_->key.c_str(), fetched_->certificate.c_str()};
@@ -36,7 +36,7 @@ class FetchedCertificates {
   }
 
  private:
-  CertificateFiles files_;
+  const std::shared_ptr<CertificateFiles> files_;
   const bool asks_clients_;
   Mutex mutex_;
   std::shared_ptr<const Certificates> fetched_ TRIPTYCH_GUARDED_BY(mutex_);
@@ -89,8 +89,9 @@ class ReloadedCredentials final : public grpc::ServerCredentials {
 
 }  // namespace
 
-std::shared_ptr<grpc::ServerCredentials> TlsCredentials(const TlsOptions& options) {
-  return std::make_shared<ReloadedCredentials>(std::make_unique<FetchedCertificates>(options));
+std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<CertificateFiles> files) {
+  return std::make_shared<ReloadedCredentials>(
+      std::make_unique<FetchedCertificates>(std::move(files)));
 }
 
 }  // namespace triptych

@@ -3,44 +3,58 @@
 #define TRIPTYCH_SERVER_HTTP_BYTE_BUDGET_H_
 
 #include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
 
 namespace triptych {
 
-// Not thread-safe: the I/O thread's. Outlives its shares.
+// One client may have half of it. Not thread-safe: the I/O thread's. Outlives its shares.
 class ByteBudget {
  public:
-  explicit ByteBudget(int64_t bytes) : left_(bytes) {}
+  explicit ByteBudget(int64_t bytes) : of_one_client_(bytes / 2), left_(bytes) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
-  // What one of them has taken; given back at its end.
+  // What is held for a client; given back at its end.
   class Share {
    public:
-    explicit Share(ByteBudget& budget) : budget_(budget) {}
-    ~Share() { Release(); }
+    Share(ByteBudget& budget, std::string client) : budget_(budget), client_(std::move(client)) {}
+    ~Share() { Hold(0); }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // False, and nothing is taken, if there is not so much left.
-    bool Take(int64_t bytes) {
-      if (bytes > budget_.left_) return false;
-      budget_.left_ -= bytes;
-      taken_ += bytes;
+    // Holds so many bytes instead of those before. False, and nothing changes, if that is more and
+    // there is not so much left. Less is always possible, and takes no memory.
+    bool Hold(int64_t bytes) {
+      if (bytes == held_) return true;
+      if (!budget_.Take(client_, bytes - held_)) return false;
+      held_ = bytes;
       return true;
     }
-    void Release() {
-      budget_.left_ += taken_;
-      taken_ = 0;
-    }
-    int64_t taken() const { return taken_; }
+    int64_t held() const { return held_; }
 
    private:
     ByteBudget& budget_;
-    int64_t taken_ = 0;
+    const std::string client_;
+    int64_t held_ = 0;
   };
 
  private:
+  bool Take(const std::string& client, int64_t bytes) {
+    const auto taken = taken_.try_emplace(client, 0).first;
+    const bool fits = bytes <= 0 || (bytes <= left_ && taken->second + bytes <= of_one_client_);
+    if (fits) {
+      left_ -= bytes;
+      taken->second += bytes;
+    }
+    if (taken->second == 0) taken_.erase(taken);
+    return fits;
+  }
+
+  const int64_t of_one_client_;
   int64_t left_;
+  std::map<std::string, int64_t> taken_;  // by each client that holds some
 };
 
 }  // namespace triptych

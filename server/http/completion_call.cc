@@ -14,7 +14,7 @@ namespace {
 // Of one answer that is sent at its end.
 constexpr int64_t kMaxKeptBytes = int64_t{16} << 20;
 
-constexpr const char* kRequestIdHeader = "triptych-request-id";
+constexpr const char* kRequestIdHeader = "x-request-id";
 
 std::string Event(const std::string& data) { return "data: " + data + "\n\n"; }
 
@@ -30,7 +30,9 @@ class CompletionCall::Listener final : public GenerationListener,
     if (posted_.exchange(true)) return;
     mailbox_->Post([self = shared_from_this()] {
       self->posted_ = false;  // before taking: what comes from now on is told anew
-      if (const auto call = self->call_.lock()) call->Advance();
+      if (const auto call = self->call_.lock()) {
+        call->exchange_->Guard([&] { call->Advance(); });
+      }
     });
   }
 
@@ -41,13 +43,13 @@ class CompletionCall::Listener final : public GenerationListener,
 };
 
 CompletionCall::CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
-                               const ServedModel& model, std::shared_ptr<Mailbox> mailbox,
-                               ByteBudget& budget)
+                               const ServedModel& model, const std::string& client,
+                               std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
     : generation_(std::move(generation)),
       request_(std::move(request)),
       mailbox_(std::move(mailbox)),
       answer_(model, generation_->id(), request_),
-      kept_(budget) {}
+      kept_(budget, client) {}
 
 void CompletionCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
@@ -94,18 +96,19 @@ void CompletionCall::Send(const StreamChunk& chunk) {
 
 bool CompletionCall::Keep(const StreamChunk& chunk) {
   const auto bytes = static_cast<int64_t>(BytesOf(chunk));
-  const bool fits = kept_.taken() + bytes <= kMaxKeptBytes;
-  if (fits && kept_.Take(bytes)) {
+  const bool fits = kept_.held() + bytes <= kMaxKeptBytes;
+  if (fits && kept_.Hold(kept_.held() + bytes)) {
     answer_.Add(chunk);
     return true;
   }
   over_ = true;
   generation_->Cancel();
-  exchange_->Respond(ErrorResponse(
-      fits ? MemoryPressure()
-           : InvalidArgument("stream", "is false, and the answer takes more than " +
-                                           std::to_string(kMaxKeptBytes) +
-                                           " bytes; allowed: true for such answers")));
+  Respond(
+      ErrorResponse(fits ? MemoryPressure()
+                         : InvalidArgument("stream", "is false, and the answer takes more than " +
+                                                         std::to_string(kMaxKeptBytes) +
+                                                         " bytes; allowed: true for such "
+                                                         "answers")));
   return false;
 }
 
@@ -114,7 +117,7 @@ void CompletionCall::End(const GenerationEnd& end) {
   if (end.error) {
     const Error error = InCompletionTerms(*end.error, request_);
     if (!begun_) {
-      exchange_->Respond(ErrorResponse(error));
+      Respond(ErrorResponse(error));
     } else {
       exchange_->Write(Event(ErrorBody(error)));
       exchange_->End(/*whole=*/false);
@@ -124,9 +127,14 @@ void CompletionCall::End(const GenerationEnd& end) {
     exchange_->Write(Event("[DONE]"));
     exchange_->End(/*whole=*/true);
   } else {
-    exchange_->Respond(
-        {.body = answer_.Whole(), .headers = {{kRequestIdHeader, generation_->id()}}});
+    Respond({.body = answer_.Whole()});
   }
+}
+
+void CompletionCall::Respond(HttpResponse response) {
+  response.headers.emplace_back(kRequestIdHeader, generation_->id());
+  kept_.Hold(0);  // the response has a share of its own
+  exchange_->Respond(std::move(response));
 }
 
 }  // namespace triptych

@@ -3,6 +3,7 @@
 #define TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_
 
 #include <memory>
+#include <string>
 
 #include "server/core/generation.h"
 #include "server/http/byte_budget.h"
@@ -16,7 +17,8 @@ namespace triptych {
 class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
  public:
   CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
-                 const ServedModel& model, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
+                 const ServedModel& model, const std::string& client,
+                 std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
 
   void Start(Exchange& exchange) override;
   void OnWritten() override;
@@ -32,6 +34,7 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   // False, and the client is told, if the answer is larger than may be kept.
   bool Keep(const StreamChunk& chunk);
   void End(const GenerationEnd& end);
+  void Respond(HttpResponse response);
 
   const std::shared_ptr<Generation> generation_;
   const CompletionRequest request_;

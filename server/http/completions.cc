@@ -1,10 +1,10 @@
 #include "server/http/completions.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "engine/base/parse.h"
+#include "engine/base/quoted.h"
 #include "engine/base/request_limits.h"
 #include "engine/text/text_stream.h"
 #include "server/core/request_summary.h"
@@ -16,7 +16,6 @@ constexpr int64_t kDefaultMaxTokens = 16;
 
 // A string, an array of one string, token ids, or an array of one array of them.
 void ReadPrompt(Fields& fields, CompletionRequest& request) {
-  constexpr std::string_view kAllowed = "a string or an array of token ids";
   const Json* prompt = fields.Any("prompt");
   if (prompt == nullptr) return;
   if (prompt->is_array() && !prompt->empty() &&
@@ -31,18 +30,10 @@ void ReadPrompt(Fields& fields, CompletionRequest& request) {
   if (prompt->is_string()) {
     request.params.prompt = std::string_view(prompt->get_ref<const std::string&>());
   } else if (prompt->is_array()) {
-    request.prompt_tokens.reserve(prompt->size());
-    for (const Json& entry : *prompt) {
-      const auto id = AsInt32(entry);
-      if (!id) {
-        return fields.Refuse("prompt[" + std::to_string(request.prompt_tokens.size()) + "]", entry,
-                             "a token id");
-      }
-      request.prompt_tokens.push_back(*id);
-    }
+    request.prompt_tokens = fields.TokenIds("prompt", *prompt);
     request.params.prompt = std::span<const int32_t>(request.prompt_tokens);
   } else {
-    fields.Refuse("prompt", *prompt, kAllowed);
+    fields.Refuse("prompt", *prompt, "a string or an array of token ids");
   }
 }
 
@@ -86,17 +77,14 @@ void ReadLogitBias(Fields& fields, SamplingFields& sampling) {
   for (const auto& [name, value] : biases->items()) {
     if (sampling.logit_bias.size() > limits::kMaxLogitBiases) return;
     const auto token = ParseNumber<int32_t>(name, 0, limits::kInt32Max);
-    if (!token) {
-      return fields.Refuse("logit_bias", Json(name), "the numbers of tokens as names");
-    }
+    const std::string path = "logit_bias[" + Printable(name) + "]";
+    if (!token) return fields.Fail(InvalidArgument(path, "names no token; allowed: token ids"));
     const auto bias = entries.Number(name);
-    if (!bias) {
-      return fields.Refuse("logit_bias[" + name + "]", value, "a number");
-    }
+    if (!bias) return fields.Refuse(path, value, "a number");
     // "7" and "07" name the same token.
     const auto same = [&](const auto& entry) { return entry.first == *token; };
     if (std::any_of(sampling.logit_bias.begin(), sampling.logit_bias.end(), same)) {
-      return fields.Fail(InvalidArgument("logit_bias[" + name + "]", "is named twice"));
+      return fields.Fail(InvalidArgument(path, "is named twice; allowed: once"));
     }
     sampling.logit_bias.emplace_back(*token, *bias);
   }
@@ -116,8 +104,7 @@ void ReadStream(Fields& fields, CompletionRequest& request) {
   if (const auto error = entries.Finish()) fields.Fail(*error);
 }
 
-// A token by its text. One whose bytes are not text by themselves, and one without any, gets a name
-// that no other token has.
+// A token by its text; by a name if its bytes are not text by themselves, or it has none.
 std::string TokenText(int32_t token, const Tokenizer& tokenizer) {
   const std::string bytes = tokenizer.Decode(token);
   if (bytes.empty()) return "token_id:" + std::to_string(token);
@@ -130,9 +117,9 @@ std::string TokenText(int32_t token, const Tokenizer& tokenizer) {
   return text;
 }
 
-// How many characters begin in the bytes.
-int64_t CharactersIn(const std::string& bytes) {
-  return std::count_if(bytes.begin(), bytes.end(),
+// Code points of valid UTF-8.
+int64_t CharactersIn(const std::string& text) {
+  return std::count_if(text.begin(), text.end(),
                        [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; });
 }
 
@@ -164,7 +151,9 @@ Result<CompletionRequest> ParseCompletion(const Json& body) {
   params.sampling.top_p = fields.Number("top_p");
   params.sampling.presence_penalty = fields.Number("presence_penalty");
   params.sampling.frequency_penalty = fields.Number("frequency_penalty");
-  params.sampling.seed = fields.Unsigned("seed");
+  if (const auto seed = fields.Integer("seed")) {
+    params.sampling.seed = static_cast<uint64_t>(*seed);
+  }
   ReadLogitBias(fields, params.sampling);
   ReadStop(fields, params);
   params.n = fields.Int32("n");
@@ -227,9 +216,6 @@ CompletionAnswer::CompletionAnswer(const ServedModel& model, const std::string& 
                                    const CompletionRequest& request)
     : model_(model),
       id_("cmpl-" + request_id),
-      created_(std::chrono::duration_cast<std::chrono::seconds>(
-                   std::chrono::system_clock::now().time_since_epoch())
-                   .count()),
       logprobs_(request.params.logprobs.has_value()),
       include_usage_(request.include_usage),
       choices_(request.params.n.value_or(1)) {
@@ -246,12 +232,12 @@ JsonOutput CompletionAnswer::Head() const {
 }
 
 void CompletionAnswer::AddToken(const TokenLogprobs& logprobs, bool known, Choice& choice,
-                                JsonOutput& list) const {
+                                Utf8Stream& text, JsonOutput& list) const {
   const Tokenizer& tokenizer = *model_.tokenizer;
   const int32_t token = logprobs.chosen.token;
   list["tokens"].push_back(TokenText(token, tokenizer));
   list["text_offset"].push_back(choice.characters);
-  choice.characters += CharactersIn(tokenizer.Decode(token));
+  choice.characters += CharactersIn(text.Push(tokenizer.Decode(token)));
   if (!known) {
     list["token_logprobs"].push_back(nullptr);
     list["top_logprobs"].push_back(nullptr);
@@ -259,22 +245,30 @@ void CompletionAnswer::AddToken(const TokenLogprobs& logprobs, bool known, Choic
   }
   list["token_logprobs"].push_back(LogprobJson(logprobs.chosen.logprob));
   JsonOutput top = JsonOutput::object();
+  // Of tokens with one name the likeliest, which comes first, stays.
   for (const TokenLogprob& one : logprobs.top) {
-    top[TokenText(one.token, tokenizer)] = LogprobJson(one.logprob);
+    top.emplace(TokenText(one.token, tokenizer), LogprobJson(one.logprob));
   }
+  top.emplace(TokenText(token, tokenizer), LogprobJson(logprobs.chosen.logprob));
   list["top_logprobs"].push_back(std::move(top));
 }
 
 CompletionAnswer::Choice CompletionAnswer::Read(const StreamChunk& chunk) {
   Choice& choice = choices_[chunk.choice];
-  Choice news{.text = chunk.text, .logprobs = nullptr, .reason = std::nullopt};
+  Choice news;
+  news.text = chunk.text;
   if (logprobs_) {
     news.logprobs = NoLogprobs();
     if (const auto first = std::exchange(first_token_, std::nullopt)) {
-      AddToken({.chosen = {.token = *first}, .top = {}}, /*known=*/false, choice, news.logprobs);
+      AddToken({.chosen = {.token = *first}, .top = {}}, /*known=*/false, choice, choice.prompt,
+               news.logprobs);
     }
-    for (const auto* list : {&chunk.prompt_logprobs, &chunk.logprobs}) {
-      for (const TokenLogprobs& one : *list) AddToken(one, /*known=*/true, choice, news.logprobs);
+    for (const TokenLogprobs& one : chunk.prompt_logprobs) {
+      AddToken(one, /*known=*/true, choice, choice.prompt, news.logprobs);
+    }
+    if (!chunk.logprobs.empty()) choice.characters += CharactersIn(choice.prompt.Flush());
+    for (const TokenLogprobs& one : chunk.logprobs) {
+      AddToken(one, /*known=*/true, choice, choice.generated, news.logprobs);
     }
   }
   if (chunk.completion) {

@@ -10,6 +10,7 @@
 
 #include "engine/base/json.h"
 #include "engine/serving/request.h"
+#include "engine/text/text_stream.h"
 #include "server/core/error.h"
 #include "server/core/generation.h"
 #include "server/core/request_params.h"
@@ -17,6 +18,7 @@
 #include "server/core/stream_buffer.h"
 #include "server/http/fields.h"
 #include "server/http/json_output.h"
+#include "server/http/unix_time.h"
 
 namespace triptych {
 
@@ -56,17 +58,22 @@ class CompletionAnswer {
     std::string text;
     JsonOutput logprobs;  // null if none were asked for
     std::optional<FinishReason> reason;
-    int64_t characters = 0;  // of the tokens so far
+    // Of the tokens so far, as they stand in the text: neither part completes the other's
+    // characters.
+    Utf8Stream prompt, generated;
+    int64_t characters = 0;
   };
 
   JsonOutput Head() const;
   // What is new of the choice. Counts usage and characters.
   Choice Read(const StreamChunk& chunk);
-  void AddToken(const TokenLogprobs& logprobs, bool known, Choice& choice, JsonOutput& list) const;
+  // `text` is the part of the text that the token goes on.
+  void AddToken(const TokenLogprobs& logprobs, bool known, Choice& choice, Utf8Stream& text,
+                JsonOutput& list) const;
 
   const ServedModel& model_;
   const std::string id_;
-  const int64_t created_;
+  const int64_t created_ = UnixTime();
   const bool logprobs_;
   const bool include_usage_;
   // The prompt's, if it is repeated with log-probabilities and its first token has none.

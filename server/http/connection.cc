@@ -3,7 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/beast/http/error.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/http/status.hpp>
 #include <cstdio>
@@ -13,8 +13,10 @@
 #include <utility>
 #include <variant>
 
+#include "engine/base/quoted.h"
 #include "server/core/error.h"
 #include "server/http/error_response.h"
+#include "server/http/request_target.h"
 
 namespace triptych {
 namespace {
@@ -22,50 +24,13 @@ namespace {
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr size_t kReadBytes = 4 << 10;
-constexpr size_t kBodyReadBytes = 64 << 10;
+// What counts in no budget: every connection has room for so much.
+constexpr size_t kSmallAnswerBytes = 4 << 10;
 // What is read of a client after the last answer, so that it gets to read that.
 constexpr std::chrono::seconds kLingerTime{2};
 constexpr size_t kMaxLingerBytes = 1 << 20;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// What is no escape stands for itself.
-std::string Decode(std::string_view text, bool plus_is_blank) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
-    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
-    if (low >= 0) {
-      decoded += static_cast<char>(16 * high + low);
-      i += 2;
-    } else {
-      decoded += plus_is_blank && text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return decoded;
-}
-
-HttpRequest ReadTarget(std::string_view target) {
-  const size_t mark = std::min(target.find('?'), target.size());
-  HttpRequest request{.path = Decode(target.substr(0, mark), false), .query = {}, .body = {}};
-  std::string_view rest = target.substr(std::min(mark + 1, target.size()));
-  while (!rest.empty()) {
-    const std::string_view pair = rest.substr(0, rest.find('&'));
-    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
-    const size_t equals = std::min(pair.find('='), pair.size());
-    request.query.emplace(Decode(pair.substr(0, equals), true),
-                          Decode(pair.substr(std::min(equals + 1, pair.size())), true));
-  }
-  return request;
-}
 
 // The time as a Date header has it.
 std::string Now() {
@@ -82,57 +47,60 @@ bool IsJson(std::string_view content_type) {
       boost::beast::string_view(type.data(), type.find_last_not_of(' ') + 1), "application/json");
 }
 
-// Why a request with such a head cannot be read.
-std::optional<HttpResponse> RefuseBody(const http::request_header<>& head) {
+// Why a request with such a head is not read.
+std::optional<HttpResponse> CheckBody(const RequestReader::Head& head, bool has_body) {
   const auto is = [&](http::field field, const char* value) {
     return boost::beast::iequals(head[field], value);
   };
-  if (head.count(http::field::transfer_encoding) > 0 &&
-      !is(http::field::transfer_encoding, "chunked")) {
-    return Refusal(501, "unknown_transfer_encoding",
-                   "the transfer encoding is not known; allowed: chunked");
+  if (head.method() != http::verb::post) {
+    if (!has_body) return std::nullopt;
+    return StatusResponse(400, "unexpected_body", "the request has a body; allowed: with POST");
   }
   if (head.count(http::field::content_encoding) > 0 &&
       !is(http::field::content_encoding, "identity")) {
-    return Refusal(415, "compressed_body", "the body is compressed; allowed: as it is");
+    return StatusResponse(415, "compressed_body", "the body is compressed; allowed: as it is");
   }
   // A page of another site may send other types without asking the browser's user.
-  if (head.method() == http::verb::post && !IsJson(View(head[http::field::content_type]))) {
-    return Refusal(415, "unknown_content_type",
-                   "the content type is not known; allowed: application/json");
+  if (!IsJson(View(head[http::field::content_type]))) {
+    return StatusResponse(415, "unknown_content_type",
+                          "the content type is not known; allowed: application/json");
   }
   if (head.count(http::field::expect) > 0 && !is(http::field::expect, "100-continue")) {
-    return Refusal(417, "unknown_expectation",
-                   "the expectation is not known; allowed: 100-continue");
+    return StatusResponse(417, "unknown_expectation",
+                          "the expectation is not known; allowed: 100-continue");
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-Connection::Connection(std::unique_ptr<ByteStream> stream, const HttpShared& shared,
+Connection::Connection(std::unique_ptr<ByteStream> stream, std::string address,
+                       const HttpShared& shared,
                        std::function<void(const std::shared_ptr<Connection>&)> on_closed)
     : stream_(std::move(stream)),
+      address_(std::move(address)),
       shared_(shared),
       on_closed_(std::move(on_closed)),
       timer_(stream_->socket().get_executor()),
-      body_bytes_(shared.budget) {}
+      reader_(static_cast<size_t>(shared.limits.max_metadata_bytes),
+              static_cast<size_t>(shared.limits.max_message_bytes)) {}
 
 void Connection::Start() {
-  error_code error;
-  address_ = stream_->socket().remote_endpoint(error).address().to_string();
-  Arm(shared_.limits.max_request_time);
+  request_end_ = Clock::now() + shared_.limits.max_request_time;
+  Arm(*request_end_);
   stream_->Handshake([self = shared_from_this()](const error_code& failed) {
-    if (self->state_ == State::kClosed) return;
-    if (failed) return self->Close();
-    self->Expect();
-    self->Read();
+    self->Guard([&] {
+      if (self->state_ == State::kClosed) return;
+      if (failed) return self->Close();
+      self->state_ = State::kReading;
+      self->Read();
+    });
   });
 }
 
 void Connection::Finish() {
   finishing_ = true;
-  const bool is_idle = state_ == State::kReading && !begun_;
+  const bool is_idle = state_ == State::kReading && !reader_.begun();
   if (is_idle || state_ == State::kHandshake) Close();
 }
 
@@ -142,14 +110,12 @@ void Connection::Close() {
   state_ = State::kClosed;
   Disarm();
   if (const std::shared_ptr<HttpCall> call = std::exchange(call_, nullptr)) call->OnGone();
-  parser_.reset();
-  body_bytes_.Release();
+  memory_.reset();
   stream_->Close();
   on_closed_(self);
 }
 
-template <typename Function>
-void Connection::Guard(Function function) {
+void Connection::Guard(const std::function<void()>& function) {
   try {
     function();
   } catch (const std::exception& e) {  // such as std::bad_alloc
@@ -159,8 +125,6 @@ void Connection::Guard(Function function) {
 }
 
 void Connection::Read() {
-  const bool reads_body = state_ == State::kReading && admitted_;
-  incoming_ = std::vector<char>(reads_body ? kBodyReadBytes : kReadBytes);
   stream_->ReadSome(boost::asio::buffer(incoming_),
                     [self = shared_from_this()](const error_code& error, size_t bytes) {
                       self->Guard([&] { self->OnRead(error, bytes); });
@@ -174,10 +138,10 @@ void Connection::OnRead(const error_code& error, size_t bytes) {
     lingered_ += bytes;
     if (lingered_ > kMaxLingerBytes) return Close();
   } else {
-    received_.append(incoming_.data(), bytes);
+    reader_.Append({incoming_.data(), bytes});
     if (state_ == State::kReading) {
-      Parse();
-    } else if (received_.size() > kMaxPipelinedBytes) {
+      Advance();
+    } else if (reader_.unread_bytes() > kMaxPipelinedBytes) {
       return Close();
     }
   }
@@ -186,59 +150,73 @@ void Connection::OnRead(const error_code& error, size_t bytes) {
 
 void Connection::Expect() {
   state_ = State::kReading;
-  begun_ = false;
+  request_end_.reset();
   admitted_.reset();
-  parser_.emplace();
-  parser_->header_limit(static_cast<uint32_t>(shared_.limits.max_metadata_bytes));
-  parser_->body_limit(static_cast<uint64_t>(shared_.limits.max_message_bytes));
-  body_bytes_.Release();
-  parser_->get().body().share = &body_bytes_;
-  Arm(shared_.limits.max_idle);
+  memory_.reset();
+  is_http_1_0_ = false;
+  is_head_ = false;
+  Arm(Clock::now() + shared_.limits.max_idle);
 }
 
-void Connection::Parse() {
-  while (state_ == State::kReading && !received_.empty()) {
-    if (!std::exchange(begun_, true)) Arm(shared_.limits.max_request_time);
-    error_code error;
-    const size_t taken = parser_->put(boost::asio::buffer(received_), error);
-    received_.erase(0, taken);
-    const bool needs_more = error == http::error::need_more;
-    if (error && !needs_more) return Refuse(error);
-    if (parser_->is_header_done() && !admitted_ && !Admit()) return;
-    if (parser_->is_done()) {
-      Handle();
-    } else if (needs_more && taken == 0) {
-      return;
+void Connection::Advance() {
+  while (state_ == State::kReading) {
+    if (!request_end_ && reader_.begun()) {
+      request_end_ = Clock::now() + shared_.limits.max_request_time;
+      Arm(*request_end_);
     }
+    const RequestReader::Event event = reader_.Next();
+    if (event == RequestReader::Event::kError) return RespondAndClose(reader_.error());
+    if (event == RequestReader::Event::kHead) {
+      if (!Admit()) return;
+      continue;
+    }
+    if (memory_ && !memory_->Hold(static_cast<int64_t>(reader_.body_capacity()))) {
+      return RespondAndClose(ErrorResponse(MemoryPressure()));
+    }
+    if (event == RequestReader::Event::kNothing) return;
+    Handle();
   }
 }
 
 bool Connection::Admit() {
-  const http::request<BudgetedBody>& head = parser_->get();
+  const RequestReader::Head& head = reader_.head();
   is_http_1_0_ = head.version() < 11;
   is_head_ = head.method() == http::verb::head;
-  const bool is_old = std::chrono::steady_clock::now() - born_ > shared_.limits.max_age;
+  const bool is_old = Clock::now() - born_ > shared_.limits.max_age;
   close_after_ = !head.keep_alive() || is_old || shared_.routes.state() == Routes::State::kDraining;
-  if (const std::optional<HttpResponse> refusal = AdmitHead()) {
-    if (!parser_->is_done()) {
-      RespondAndClose(*refusal);
-    } else {
-      state_ = State::kAnswering;
-      Disarm();
-      Respond(*refusal);
+  if (std::optional<HttpResponse> refusal = CheckHead()) {
+    if (reader_.has_body()) {
+      RespondAndClose(*std::move(refusal));
+      return false;
     }
+    reader_.Next();  // which is all that there is of it
+    state_ = State::kAnswering;
+    Disarm();
+    Respond(*std::move(refusal));
     return false;
   }
-  if (!parser_->is_done() && head.count(http::field::expect) > 0 && !is_http_1_0_) {
+  const std::optional<Entry>& entry = admitted_->entry;
+  memory_.emplace(shared_.budget, entry ? entry->caller.client : address_);
+  const bool waits = head.count(http::field::expect) > 0 && !is_http_1_0_;
+  if (waits && reader_.has_body() && reader_.unread_bytes() == 0) {
     out_ += "HTTP/1.1 100 Continue\r\n\r\n";
     Flush();
   }
   return true;
 }
 
-std::optional<HttpResponse> Connection::AdmitHead() {
-  const http::request<BudgetedBody>& head = parser_->get();
-  request_ = ReadTarget(View(head.target()));
+std::optional<HttpResponse> Connection::CheckHead() {
+  const RequestReader::Head& head = reader_.head();
+  Result<RequestTarget> parsed = ParseTarget(View(head.target()));
+  if (!parsed.ok()) return ErrorResponse(parsed.error());
+  RequestTarget& target = parsed.value();
+  const bool names_host = !target.authority.empty() || head.count(http::field::host) > 0;
+  const std::string_view host =
+      target.authority.empty() ? View(head[http::field::host]) : target.authority;
+  if (names_host && !shared_.hosts.Contains(host)) {
+    return StatusResponse(421, "unknown_host",
+                          "the host is " + Quoted(host) + "; allowed: " + shared_.hosts.Allowed());
+  }
   Presented presented{
       .authorization = {}, .address = address_, .common_name = stream_->common_name()};
   const auto [begin, end] = head.equal_range(http::field::authorization);
@@ -246,10 +224,11 @@ std::optional<HttpResponse> Connection::AdmitHead() {
     presented.authorization.emplace_back(View(value->value()));
   }
   auto admitted = shared_.routes.Admit({.method = View(head.method_string()),
-                                        .path = request_.path,
+                                        .path = target.path,
                                         .presented = std::move(presented)});
   if (auto* response = std::get_if<HttpResponse>(&admitted)) return std::move(*response);
-  if (std::optional<HttpResponse> refusal = RefuseBody(head)) return refusal;
+  if (auto response = CheckBody(head, reader_.has_body())) return response;
+  request_ = {.path = std::move(target.path), .query = std::move(target.query), .body = {}};
   admitted_.emplace(std::get<Routes::Admitted>(std::move(admitted)));
   return std::nullopt;
 }
@@ -257,45 +236,29 @@ std::optional<HttpResponse> Connection::AdmitHead() {
 void Connection::Handle() {
   state_ = State::kAnswering;
   Disarm();
-  request_.body = std::move(parser_->get().body().text);
+  request_.body = reader_.TakeBody();
   Routes::Answer answer;
   try {
     answer = shared_.routes.Handle(*admitted_, request_);
   } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("HTTP: a request could not be handled: {}", e.what());
-    answer = Refusal(500, "internal", "the request could not be handled");
+    spdlog::error("HTTP: a request fails: {}", e.what());
+    answer = StatusResponse(500, "internal", "the request could not be handled");
   }
-  parser_.reset();
   request_ = {};
-  body_bytes_.Release();
-  if (const auto* response = std::get_if<HttpResponse>(&answer)) return Respond(*response);
-  call_ = std::get<std::shared_ptr<HttpCall>>(std::move(answer));
-  call_->Start(*this);
+  memory_->Hold(0);
+  if (auto* response = std::get_if<HttpResponse>(&answer)) return Respond(std::move(*response));
+  const auto call = std::get<std::shared_ptr<HttpCall>>(std::move(answer));
+  call_ = call;
+  call->Start(*this);
 }
 
-void Connection::Refuse(const error_code& error) {
-  is_http_1_0_ = false;
-  is_head_ = false;
-  if (error == http::error::header_limit) {
-    RespondAndClose(Refusal(431, "headers_too_large",
-                            "the headers are too large; allowed: at most " +
-                                std::to_string(shared_.limits.max_metadata_bytes) + " bytes"));
-  } else if (error == http::error::body_limit) {
-    RespondAndClose(Refusal(413, "body_too_large",
-                            "the body is too large; allowed: at most " +
-                                std::to_string(shared_.limits.max_message_bytes) + " bytes"));
-  } else if (error == boost::system::errc::not_enough_memory) {
-    RespondAndClose(ErrorResponse(MemoryPressure()));
-  } else {
-    RespondAndClose(Refusal(400, "bad_request", "the request is no HTTP/1.1: " + error.message()));
-  }
-}
-
-void Connection::RespondAndClose(const HttpResponse& response) {
+void Connection::RespondAndClose(HttpResponse response) {
   state_ = State::kAnswering;
   Disarm();
   close_after_ = true;
-  Respond(response);
+  reader_.TakeBody();
+  memory_.reset();
+  Respond(std::move(response));
 }
 
 void Connection::AddHead(const HttpResponse& response, const std::string& framing) {
@@ -314,7 +277,12 @@ void Connection::AddHead(const HttpResponse& response, const std::string& framin
   out_ += "\r\n";
 }
 
-void Connection::Respond(const HttpResponse& response) {
+void Connection::Respond(HttpResponse response) {
+  call_.reset();
+  if (response.body.size() > kSmallAnswerBytes && memory_ &&
+      !memory_->Hold(static_cast<int64_t>(response.body.size()))) {
+    response = ErrorResponse(MemoryPressure());
+  }
   AddHead(response, "Content-Length: " + std::to_string(response.body.size()) + "\r\n");
   if (!is_head_) out_ += response.body;
   ended_ = true;
@@ -351,7 +319,7 @@ void Connection::Flush() {
   if (state_ == State::kClosed || writing_ || out_.empty()) return;
   writing_ = true;
   sending_ = std::exchange(out_, {});
-  sent_ = 0;
+  sent_ = pace_end_ = 0;
   OnWrite({}, 0);
 }
 
@@ -360,8 +328,12 @@ void Connection::OnWrite(const error_code& error, size_t bytes) {
   if (error) return Close();
   sent_ += bytes;
   if (sent_ < sending_.size()) {
-    Arm(shared_.limits.stall_timeout);
-    stream_->WriteSome(boost::asio::buffer(sending_) + sent_,
+    if (sent_ == pace_end_) {
+      pace_end_ = std::min(sent_ + kPaceBytes, sending_.size());
+      // While it reads, a request has its own time.
+      if (state_ != State::kReading) Arm(Clock::now() + shared_.limits.stall_timeout);
+    }
+    stream_->WriteSome(boost::asio::buffer(sending_.data() + sent_, pace_end_ - sent_),
                        [self = shared_from_this()](const error_code& failed, size_t written) {
                          self->Guard([&] { self->OnWrite(failed, written); });
                        });
@@ -369,7 +341,7 @@ void Connection::OnWrite(const error_code& error, size_t bytes) {
   }
   writing_ = false;
   if (!out_.empty()) return Flush();
-  if (state_ == State::kReading) return Arm(shared_.limits.max_request_time);  // it may go on
+  if (state_ == State::kReading) return;
   Disarm();
   if (ended_) {
     EndExchange();
@@ -385,29 +357,30 @@ void Connection::EndExchange() {
   sending_ = {};
   if (close_after_ || finishing_) return Linger();
   Expect();
-  Parse();
+  Advance();
 }
 
 void Connection::Linger() {
   state_ = State::kLingering;
-  received_ = {};
-  Arm(kLingerTime);
+  Arm(Clock::now() + kLingerTime);
   stream_->EndWrites([self = shared_from_this()](const error_code&) {});
 }
 
 void Connection::OnTimeout() {
-  if (state_ == State::kReading && begun_ && !writing_) {
-    RespondAndClose(Refusal(408, "request_timeout", "the request took too long to arrive"));
+  if (state_ == State::kReading && reader_.begun() && !writing_) {
+    RespondAndClose(StatusResponse(408, "request_timeout", "the request took too long to arrive"));
   } else {
     Close();
   }
 }
 
-void Connection::Arm(std::chrono::milliseconds time) {
+void Connection::Arm(Clock::time_point end) {
   const uint64_t armed = ++armed_;
-  timer_.expires_after(time);
+  timer_.expires_at(end);
   timer_.async_wait([self = shared_from_this(), armed](const error_code& error) {
-    if (!error && armed == self->armed_) self->OnTimeout();
+    self->Guard([&] {
+      if (!error && armed == self->armed_) self->OnTimeout();
+    });
   });
 }
 

@@ -2,61 +2,29 @@
 #ifndef TRIPTYCH_SERVER_HTTP_CONNECTION_H_
 #define TRIPTYCH_SERVER_HTTP_CONNECTION_H_
 
+#include <array>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/buffers_range.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "server/core/transport_options.h"
 #include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
+#include "server/http/host_names.h"
+#include "server/http/request_reader.h"
 #include "server/http/routes.h"
 #include "server/http/stream.h"
 
 namespace triptych {
 
-// A request's body, as long as the budget of all of them has room for it.
-struct BudgetedBody {
-  struct value_type {
-    std::string text;
-    ByteBudget::Share* share = nullptr;
-  };
-
-  class reader {
-   public:
-    template <bool request, class Fields>
-    reader(boost::beast::http::header<request, Fields>&, value_type& body) : body_(body) {}
-
-    void init(const boost::optional<uint64_t>&, boost::system::error_code& error) { error = {}; }
-    template <class Buffers>
-    size_t put(const Buffers& buffers, boost::system::error_code& error) {
-      const size_t bytes = boost::beast::buffer_bytes(buffers);
-      if (!body_.share->Take(static_cast<int64_t>(bytes))) {
-        error = boost::system::errc::make_error_code(boost::system::errc::not_enough_memory);
-        return 0;
-      }
-      for (const boost::asio::const_buffer part : boost::beast::buffers_range_ref(buffers)) {
-        body_.text.append(static_cast<const char*>(part.data()), part.size());
-      }
-      error = {};
-      return bytes;
-    }
-    void finish(boost::system::error_code& error) { error = {}; }
-
-   private:
-    value_type& body_;
-  };
-};
-
 // What all connections of a server share. Outlives them.
 struct HttpShared {
   const Routes& routes;
+  const HostNames& hosts;
   const TransportLimits& limits;
   ByteBudget& budget;
 };
@@ -66,10 +34,12 @@ struct HttpShared {
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
   // What is sent ahead of the answer that it waits for; one that sends more is cut off.
-  static constexpr size_t kMaxPipelinedBytes = 64 << 10;
+  static constexpr size_t kMaxPipelinedBytes = 16 << 10;
+  // Of an answer its client must take so much in the time that it may stall.
+  static constexpr size_t kPaceBytes = 1 << 20;
 
-  // `on_closed` is called once, when it is closed.
-  Connection(std::unique_ptr<ByteStream> stream, const HttpShared& shared,
+  // `address` is the client's, as Presented has it. `on_closed` is called once, when it is closed.
+  Connection(std::unique_ptr<ByteStream> stream, std::string address, const HttpShared& shared,
              std::function<void(const std::shared_ptr<Connection>&)> on_closed);
 
   void Start();
@@ -77,14 +47,17 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void Finish();
   void Close();
 
+  const std::string& address() const { return address_; }
+
   // Of the answer under way.
-  void Respond(const HttpResponse& response) override;
+  void Respond(HttpResponse response) override;
   void Begin(const HttpResponse& head) override;
   void Write(std::string bytes) override;
   void End(bool whole) override;
+  void Guard(const std::function<void()>& function) override;
 
  private:
-  using Parser = boost::beast::http::request_parser<BudgetedBody>;
+  using Clock = std::chrono::steady_clock;
   enum class State {
     kHandshake,
     kReading,    // a request, or waiting for one
@@ -93,25 +66,20 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     kClosed,
   };
 
-  // Runs what may throw; then the connection is closed.
-  template <typename Function>
-  void Guard(Function function);
   // Starts to read, with no read under way.
   void Read();
   void OnRead(const boost::system::error_code& error, size_t bytes);
-  // Takes from received_ what belongs to the request.
-  void Parse();
+  // Goes on with the request as far as it is there.
+  void Advance();
   void Expect();  // the next request
   // Whether the request whose head is there may go on; if not, it is answered.
   bool Admit();
   // Why it may not, if it may not.
-  std::optional<HttpResponse> AdmitHead();
+  std::optional<HttpResponse> CheckHead();
   void Handle();
-  // What was read is no request.
-  void Refuse(const boost::system::error_code& error);
 
   // Answers a request that has not been read to its end.
-  void RespondAndClose(const HttpResponse& response);
+  void RespondAndClose(HttpResponse response);
   // The answer's head, with a line that says where its body ends.
   void AddHead(const HttpResponse& response, const std::string& framing);
   void Flush();
@@ -120,30 +88,31 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void Linger();
   void OnTimeout();
 
-  // Closes the connection unless something else is armed before `time` is over.
-  void Arm(std::chrono::milliseconds time);
+  // Closes the connection unless something else is armed before.
+  void Arm(Clock::time_point end);
   void Disarm();
 
   const std::unique_ptr<ByteStream> stream_;
+  const std::string address_;
   const HttpShared shared_;
   const std::function<void(const std::shared_ptr<Connection>&)> on_closed_;
-  const std::chrono::steady_clock::time_point born_ = std::chrono::steady_clock::now();
-  std::string address_;  // the client's
+  const Clock::time_point born_ = Clock::now();
   boost::asio::steady_timer timer_;
   uint64_t armed_ = 0;
 
   State state_ = State::kHandshake;
   bool finishing_ = false;
-  std::vector<char> incoming_;  // belongs to the read under way
-  std::string received_;        // and not parsed yet
-  size_t lingered_ = 0;         // bytes
-  ByteBudget::Share body_bytes_;
-  bool begun_ = false;  // the request: some of it is there
-  std::optional<Parser> parser_;
+  std::array<char, 4 << 10> incoming_;  // belongs to the read under way
+  RequestReader reader_;
+  size_t lingered_ = 0;  // bytes
+  // By when the request must be there, if some of it is; the first one from the beginning.
+  std::optional<Clock::time_point> request_end_;
   std::optional<Routes::Admitted> admitted_;  // once its head is there
   HttpRequest request_;
   bool is_http_1_0_ = false;
   bool is_head_ = false;  // nothing but the head is answered
+  // Of its body, or of an answer that is sent at once.
+  std::optional<ByteBudget::Share> memory_;
 
   std::shared_ptr<HttpCall> call_;  // that answers
   bool close_after_ = false;        // the answer
@@ -152,7 +121,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool writing_ = false;
   std::string out_;      // what comes after
   std::string sending_;  // of which
-  size_t sent_ = 0;      // bytes have been
+  size_t sent_ = 0;      // bytes have been,
+  size_t pace_end_ = 0;  // and so many are to be before the client has stalled
 };
 
 }  // namespace triptych

@@ -29,16 +29,16 @@ Kind KindOf(const Error& error) {
       return {404, "not_found_error"};
     case ErrorCode::kResourceExhausted:
       // The client's own share, or everybody's.
-      if (error.reason.starts_with("CLIENT_") || error.reason == "SLOW_READER") {
+      if (error.reason == "CLIENT_LIMIT" || error.reason == "CLIENT_RATE" ||
+          error.reason == "SLOW_READER") {
         return {429, "rate_limit_error"};
       }
       return kOverloaded;
     case ErrorCode::kUnavailable:
       return kOverloaded;
     case ErrorCode::kInternal:
+    case ErrorCode::kCancelled:  // by a client that is gone
       return kServerError;
-    case ErrorCode::kCancelled:
-      return {499, "server_error"};  // which its client seldom sees
     case ErrorCode::kUnauthenticated:
       return {401, "authentication_error"};
     case ErrorCode::kPermissionDenied:
@@ -93,7 +93,7 @@ HttpResponse ErrorResponse(const Error& error) {
   return response;
 }
 
-HttpResponse Refusal(int status, std::string_view code, const std::string& message) {
+HttpResponse StatusResponse(int status, std::string_view code, const std::string& message) {
   return {.status = status, .body = Body(message, TypeOf(status), "", std::string(code))};
 }
 

@@ -15,7 +15,7 @@ std::string ErrorBody(const Error& error);
 HttpResponse ErrorResponse(const Error& error);
 
 // What no core has refused: a request that is none, or that goes nowhere. `code` is for programs.
-HttpResponse Refusal(int status, std::string_view code, const std::string& message);
+HttpResponse StatusResponse(int status, std::string_view code, const std::string& message);
 
 }  // namespace triptych
 

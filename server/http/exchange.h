@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_HTTP_EXCHANGE_H_
 #define TRIPTYCH_SERVER_HTTP_EXCHANGE_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -10,7 +11,7 @@
 namespace triptych {
 
 struct HttpRequest {
-  std::string path;                          // decoded
+  std::string path;                          // as it was sent
   std::map<std::string, std::string> query;  // decoded
   std::string body;
 };
@@ -26,11 +27,15 @@ struct HttpResponse {
 // End. On the I/O thread.
 class Exchange {
  public:
-  virtual void Respond(const HttpResponse& response) = 0;
+  // The call that responds is kept no longer, and may be gone when this returns unless its caller
+  // keeps it.
+  virtual void Respond(HttpResponse response) = 0;
   virtual void Begin(const HttpResponse& head) = 0;  // without its body
   virtual void Write(std::string bytes) = 0;
   // The answer is whole, or it breaks off and the connection is closed.
   virtual void End(bool whole) = 0;
+  // Runs what a call does by itself. Whatever that throws closes the connection.
+  virtual void Guard(const std::function<void()>& function) = 0;
 
  protected:
   ~Exchange() = default;

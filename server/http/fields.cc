@@ -11,10 +11,8 @@ namespace triptych {
 namespace {
 
 constexpr std::string_view kInteger = "an integer";
-constexpr std::string_view kInt32 = "an integer of 32 bits";
 
-}  // namespace
-
+// The 32-bit integer that a value is, if it is one.
 std::optional<int32_t> AsInt32(const Json& value) {
   using Limits = std::numeric_limits<int32_t>;
   if (value.is_number_unsigned()) {
@@ -26,6 +24,8 @@ std::optional<int32_t> AsInt32(const Json& value) {
   }
   return std::nullopt;
 }
+
+}  // namespace
 
 Result<Json> ParseBody(const std::string& body) {
   Json value;
@@ -60,7 +60,7 @@ std::optional<int64_t> Fields::Integer(const std::string& name) {
   const bool fits = !value->is_number_unsigned() ||
                     value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
   if (value->is_number_integer() && fits) return value->get<int64_t>();
-  Refuse(name, *value, kInteger);
+  Refuse(name, *value, value->is_number_integer() ? "an integer of 64 bits" : kInteger);
   return std::nullopt;
 }
 
@@ -68,15 +68,7 @@ std::optional<int32_t> Fields::Int32(const std::string& name) {
   const Json* value = Any(name);
   if (value == nullptr) return std::nullopt;
   if (const auto number = AsInt32(*value)) return number;
-  Refuse(name, *value, value->is_number_integer() ? kInt32 : kInteger);
-  return std::nullopt;
-}
-
-std::optional<uint64_t> Fields::Unsigned(const std::string& name) {
-  const Json* value = Any(name);
-  if (value == nullptr) return std::nullopt;
-  if (value->is_number_unsigned()) return value->get<uint64_t>();
-  Refuse(name, *value, "an integer from 0 to 2^64 - 1");
+  Refuse(name, *value, value->is_number_integer() ? "an integer of 32 bits" : kInteger);
   return std::nullopt;
 }
 
@@ -85,10 +77,9 @@ std::optional<float> Fields::Number(const std::string& name) {
   if (value == nullptr) return std::nullopt;
   if (value->is_number()) {
     const double number = value->get<double>();
-    constexpr double kMost = std::numeric_limits<float>::max();
-    if (std::abs(number) <= kMost) return static_cast<float>(number);
-    return std::copysign(std::numeric_limits<float>::infinity(),
-                         static_cast<float>(number > 0) - 0.5F);
+    using Limits = std::numeric_limits<float>;
+    if (std::abs(number) <= Limits::max()) return static_cast<float>(number);
+    return number > 0 ? Limits::infinity() : -Limits::infinity();
   }
   Refuse(name, *value, "a number");
   return std::nullopt;
@@ -109,9 +100,13 @@ std::vector<int32_t> Fields::TokenIds(const std::string& name) {
     Refuse(name, *value, "an array of token ids");
     return {};
   }
+  return TokenIds(name, *value);
+}
+
+std::vector<int32_t> Fields::TokenIds(const std::string& name, const Json& array) {
   std::vector<int32_t> ids;
-  ids.reserve(value->size());
-  for (const Json& entry : *value) {
+  ids.reserve(array.size());
+  for (const Json& entry : array) {
     const auto id = AsInt32(entry);
     if (!id) {
       Refuse(name + "[" + std::to_string(ids.size()) + "]", entry, "a token id");

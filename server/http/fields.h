@@ -29,12 +29,13 @@ class Fields {
   std::optional<bool> Bool(const std::string& name);
   std::optional<int64_t> Integer(const std::string& name);
   std::optional<int32_t> Int32(const std::string& name);
-  std::optional<uint64_t> Unsigned(const std::string& name);
   std::optional<float> Number(const std::string& name);
   // Views the object's.
   std::optional<std::string_view> String(const std::string& name);
   // A list of token ids, empty if absent.
   std::vector<int32_t> TokenIds(const std::string& name);
+  // The same of what that member holds. REQUIRES: an array.
+  std::vector<int32_t> TokenIds(const std::string& name, const Json& array);
   // The member whatever it is, null if absent.
   const Json* Any(const std::string& name);
 
@@ -55,9 +56,6 @@ class Fields {
   std::set<std::string> known_;
   std::optional<Error> error_;
 };
-
-// The 32-bit integer that a value is, if it is one.
-std::optional<int32_t> AsInt32(const Json& value);
 
 }  // namespace triptych
 

@@ -13,17 +13,21 @@
 #include <boost/asio/steady_timer.hpp>
 #include <exception>
 #include <future>
+#include <iterator>
+#include <list>
+#include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/base/address.h"
-#include "server/core/error.h"
+#include "server/core/access.h"
 #include "server/http/byte_budget.h"
 #include "server/http/connection.h"
-#include "server/http/error_response.h"
+#include "server/http/host_names.h"
 #include "server/http/mailbox.h"
 #include "server/http/routes.h"
 #include "server/http/stream.h"
@@ -35,7 +39,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// When there is no descriptor left for a connection.
+// After a connection that could not be accepted: the reason, such as that there is no descriptor
+// left, may last.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 // Finds clients that vanished without a word.
@@ -53,8 +58,8 @@ void KeepAlive(tcp::socket& socket, const TransportLimits& limits) {
   setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof(kProbes));
 }
 
-// Listens on the first of the host's addresses that can be listened on.
-tcp::acceptor Listen(asio::io_context& context, const std::string& listen) {
+// On all of the host's addresses that this machine has, and at one port.
+std::vector<tcp::acceptor> Listen(asio::io_context& context, const std::string& listen) {
   const std::optional<Address> address = ParseAddress(listen);
   std::string host = address ? address->host : "";
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
@@ -63,18 +68,28 @@ tcp::acceptor Listen(asio::io_context& context, const std::string& listen) {
   const auto found =
       resolver.resolve(host, address ? std::to_string(address->port) : "",
                        tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (!error) {
-    for (const auto& entry : found) {
-      tcp::acceptor acceptor(context);
-      acceptor.open(entry.endpoint().protocol(), error);
-      if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-      if (!error) acceptor.bind(entry.endpoint(), error);
-      if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-      if (!error) return acceptor;
-    }
+  std::vector<tcp::acceptor> acceptors;
+  for (const auto& entry : found) {
+    tcp::endpoint endpoint = entry.endpoint();
+    if (!acceptors.empty()) endpoint.port(acceptors.front().local_endpoint().port());
+    tcp::acceptor acceptor(context);
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) acceptors.push_back(std::move(acceptor));
+    if (error == asio::error::address_in_use || error == asio::error::access_denied) break;
+    error = {};  // not an address of this machine
   }
+  if (!error && !acceptors.empty()) return acceptors;
   throw std::runtime_error("--http " + listen +
                            ": cannot listen there; is the address right and the port free?");
+}
+
+// As Presented has it. A connection that is closed already has none.
+std::string AddressOf(const tcp::socket& socket) {
+  error_code ignored;
+  return std::string(Unmapped(socket.remote_endpoint(ignored).address().to_string()));
 }
 
 }  // namespace
@@ -86,13 +101,15 @@ class HttpServer::Impl {
         budget_(limits_.max_memory_bytes),
         mailbox_(std::make_shared<Mailbox>(
             [this](Mailbox::Task task) { asio::post(context_, std::move(task)); })),
-        routes_(gate, mailbox_, budget_),
-        acceptor_(Listen(context_, listen)),
-        retry_(context_) {
-    if (options.tls) tls_.emplace(*options.tls);
-    address_ =
-        listen.substr(0, listen.rfind(':') + 1) + std::to_string(acceptor_.local_endpoint().port());
-    Accept();
+        hosts_(options),
+        routes_(gate, mailbox_, budget_) {
+    if (gate.certificates() != nullptr) tls_.emplace(gate.certificates());
+    for (tcp::acceptor& acceptor : Listen(context_, listen)) {
+      listeners_.push_back(Listener{std::move(acceptor), asio::steady_timer(context_)});
+    }
+    address_ = listen.substr(0, listen.rfind(':') + 1) +
+               std::to_string(listeners_.front().acceptor.local_endpoint().port());
+    for (Listener& listener : listeners_) Accept(listener);
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -128,6 +145,10 @@ class HttpServer::Impl {
 
  private:
   using Connections = std::set<std::shared_ptr<Connection>>;
+  struct Listener {
+    tcp::acceptor acceptor;
+    asio::steady_timer retry;
+  };
 
   // Nothing that a connection does ends the others.
   void Run() {
@@ -141,56 +162,57 @@ class HttpServer::Impl {
     }
   }
 
-  void Accept() {
-    acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
-      if (!acceptor_.is_open()) return;
-      if (error == asio::error::no_descriptors || error == asio::error::no_memory ||
-          error == asio::error::no_buffer_space) {
-        retry_.expires_after(kAcceptPause);
-        return retry_.async_wait([this](const error_code&) {
-          if (acceptor_.is_open()) Accept();
+  void Accept(Listener& listener) {
+    listener.acceptor.async_accept([this, &listener](const error_code& error, tcp::socket socket) {
+      if (!listener.acceptor.is_open()) return;
+      if (error && error != asio::error::connection_aborted) {
+        listener.retry.expires_after(kAcceptPause);
+        return listener.retry.async_wait([this, &listener](const error_code&) {
+          if (listener.acceptor.is_open()) Accept(listener);
         });
       }
-      Accept();
+      Accept(listener);
       if (!error) Take(std::move(socket));
     });
   }
 
+  // A connection for which there is no room is closed.
   void Take(tcp::socket socket) {
-    if (connections_.size() >= static_cast<size_t>(limits_.max_connections)) {
-      return TurnAway(std::move(socket));
+    std::string address = AddressOf(socket);
+    const auto of_address = of_addresses_.find(address);
+    const int count = of_address == of_addresses_.end() ? 0 : of_address->second;
+    if (std::ssize(connections_) >= limits_.max_connections ||
+        count >= limits_.max_address_connections) {
+      if (!std::exchange(full_, true)) {
+        spdlog::warn("HTTP: connections are closed, {} are open and {} from {}",
+                     connections_.size(), count, address);
+      }
+      return;
     }
     KeepAlive(socket, limits_);
     auto connection = std::make_shared<Connection>(
-        tls_ ? tls_->Make(std::move(socket)) : PlainStream(std::move(socket)),
-        HttpShared{.routes = routes_, .limits = limits_, .budget = budget_},
-        [this](const std::shared_ptr<Connection>& closed) {
-          connections_.erase(closed);
-          TellIfAllClosed();
-        });
+        tls_ ? tls_->Make(std::move(socket)) : PlainStream(std::move(socket)), std::move(address),
+        HttpShared{.routes = routes_, .hosts = hosts_, .limits = limits_, .budget = budget_},
+        [this](const std::shared_ptr<Connection>& closed) { Forget(closed); });
     connections_.insert(connection);
-    connection->Start();
+    ++of_addresses_[connection->address()];
+    connection->Guard([&] { connection->Start(); });
   }
 
-  // Says so, if what it has to say fits into the system's buffer, as it does.
-  void TurnAway(tcp::socket socket) {
-    if (tls_) return;
-    const HttpResponse response =
-        Refusal(503, "too_many_connections", "the server has no room for another connection");
-    const std::string text =
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + response.content_type +
-        "\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +
-        std::to_string(response.body.size()) + "\r\n\r\n" + response.body;
-    error_code ignored;
-    socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(text), ignored);
-    socket.shutdown(tcp::socket::shutdown_send, ignored);
+  void Forget(const std::shared_ptr<Connection>& closed) {
+    connections_.erase(closed);
+    const auto of_address = of_addresses_.find(closed->address());
+    if (--of_address->second == 0) of_addresses_.erase(of_address);
+    if (connections_.empty()) full_ = false;
+    TellIfAllClosed();
   }
 
   void StopAccepting() {
     error_code ignored;
-    acceptor_.close(ignored);
-    retry_.cancel();
+    for (Listener& listener : listeners_) {
+      listener.acceptor.close(ignored);
+      listener.retry.cancel();
+    }
   }
 
   // Connections that close leave the set.
@@ -207,14 +229,16 @@ class HttpServer::Impl {
       context_.get_executor()};
   ByteBudget budget_;
   const std::shared_ptr<Mailbox> mailbox_;
+  const HostNames hosts_;
   Routes routes_;
   std::optional<TlsStreams> tls_;
-  tcp::acceptor acceptor_;
-  asio::steady_timer retry_;
+  std::list<Listener> listeners_;
   std::string address_;
 
   // The I/O thread's.
   Connections connections_;
+  std::map<std::string, int> of_addresses_;  // connections
+  bool full_ = false;                        // since there were none, and that was logged
   bool finishing_ = false;
   bool told_ = false;
 

@@ -87,7 +87,9 @@ template <typename Answer>
 auto KvCacheCall::Then(void (KvCacheCall::*then)(const Answer&)) {
   return [mailbox = mailbox_, call = weak_from_this(), then](Answer answer) {
     mailbox->Post([call, then, answer = std::move(answer)] {
-      if (const auto self = call.lock()) (self.get()->*then)(answer);
+      if (const auto self = call.lock()) {
+        self->exchange_->Guard([&] { (self.get()->*then)(answer); });
+      }
     });
   };
 }

@@ -1,6 +1,5 @@
 #include "server/http/routes.h"
 
-#include <chrono>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -14,12 +13,21 @@
 #include "server/http/fields.h"
 #include "server/http/json_output.h"
 #include "server/http/kv_cache_call.h"
+#include "server/http/request_target.h"
 
 namespace triptych {
 namespace {
 
-// Who is let in.
-enum class Door { kOpen, kInference, kStatistics, kCompute };
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+// Written without values in between, which take sixteen bytes for each of what may be as many
+// tokens as a body has bytes.
+std::string TokenIdsText(const std::vector<int32_t>& ids) {
+  std::string text = R"({"token_ids":[)";
+  for (const int32_t id : ids) text += std::to_string(id) + ",";
+  if (!ids.empty()) text.pop_back();
+  return text + "]}";
+}
 
 JsonOutput ModelJson(const ServedModel& model, int64_t created) {
   return {{"id", model.name}, {"object", "model"}, {"created", created}, {"owned_by", "triptych"}};
@@ -46,34 +54,20 @@ Result<ListSequencesParams> ReadQuery(const HttpRequest& request) {
 
 }  // namespace
 
-struct Routes::Route {
-  std::string_view method;
-  std::string_view path;  // one that ends with / stands for all that begin with it
-  Door door;
-  Answer (Routes::*handle)(const Entry* entry, const HttpRequest& request) const;
-
-  bool Is(std::string_view asked) const {
-    return path.ends_with('/') ? asked.starts_with(path) && asked != path : asked == path;
-  }
-};
-
 const Routes::Route Routes::kRoutes[] = {
-    {"GET", "/health", Door::kOpen, &Routes::Health},
-    {"GET", "/v1/models", Door::kInference, &Routes::ListModels},
-    {"GET", "/v1/models/", Door::kInference, &Routes::GetModel},
-    {"POST", "/v1/completions", Door::kCompute, &Routes::Complete},
-    {"POST", "/tokenize", Door::kInference, &Routes::Tokenize},
-    {"POST", "/detokenize", Door::kInference, &Routes::Detokenize},
-    {"GET", "/v1/kv-cache", Door::kStatistics, &Routes::KvCache},
+    {"GET", "/health", std::nullopt, false, &Routes::Health},
+    {"GET", "/v1/models", Scope::kInference, false, &Routes::ListModels},
+    {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
+    {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
+    {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
+    {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
+    {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
 };
 
 Routes::Routes(const Gate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
-    : gate_(gate),
-      mailbox_(std::move(mailbox)),
-      budget_(budget),
-      created_(std::chrono::duration_cast<std::chrono::seconds>(
-                   std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {}
+    : gate_(gate), mailbox_(std::move(mailbox)), budget_(budget) {}
+
+std::span<const Routes::Route> Routes::Table() { return kRoutes; }
 
 std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) const {
   const Route* found = nullptr;
@@ -81,21 +75,20 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
     if (route.Is(head.path)) found = &route;
   }
   if (found == nullptr) {
-    return Refusal(404, "unknown_path", "there is nothing at " + Quoted(head.path));
+    return StatusResponse(404, "unknown_path", "there is nothing at " + Quoted(head.path));
   }
-  if (found->method != head.method) {
-    HttpResponse response = Refusal(405, "method_not_allowed",
-                                    Printable(head.method) + " " + std::string(found->path) +
-                                        " is not possible; allowed: " + std::string(found->method));
-    response.headers.emplace_back("Allow", found->method);
+  const bool is_get = found->method == "GET";
+  if (found->method != head.method && !(is_get && head.method == "HEAD")) {
+    const std::string allowed = is_get ? "GET, HEAD" : std::string(found->method);
+    HttpResponse response = StatusResponse(405, "method_not_allowed",
+                                           Printable(head.method) + " " + std::string(found->path) +
+                                               " is not possible; allowed: " + allowed);
+    response.headers.emplace_back("Allow", allowed);
     return response;
   }
-  if (found->door == Door::kOpen) return Admitted{.route = found, .entry = std::nullopt};
-  Result<Entry> entry =
-      found->door == Door::kCompute
-          ? gate_.EnterToCompute(head.presented)
-          : gate_.Enter(head.presented,
-                        found->door == Door::kStatistics ? Scope::kStatistics : Scope::kInference);
+  if (!found->scope) return Admitted{.route = found, .entry = std::nullopt};
+  Result<Entry> entry = found->computes ? gate_.EnterToCompute(head.presented)
+                                        : gate_.Enter(head.presented, *found->scope);
   if (!entry.ok()) return ErrorResponse(entry.error());
   if (state() == State::kDraining) return ErrorResponse(Draining());
   return Admitted{.route = found, .entry = std::move(entry).value()};
@@ -125,8 +118,7 @@ Routes::Answer Routes::ListModels(const Entry* entry, const HttpRequest&) const 
 }
 
 Routes::Answer Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
-  constexpr std::string_view kPrefix = "/v1/models/";
-  const auto model = entry->host.Find(request.path.substr(kPrefix.size()));
+  const auto model = entry->host.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
   if (!model.ok()) return ErrorResponse(model.error());
   return HttpResponse{.body = ToText(ModelJson(*model.value(), created_))};
 }
@@ -142,7 +134,7 @@ Routes::Answer Routes::Complete(const Entry* entry, const HttpRequest& request) 
   const auto model = entry->host.Find(completion.params.model);
   completion.params.prompt = {};  // which viewed the body
   return std::make_shared<CompletionCall>(generation.value(), std::move(completion), *model.value(),
-                                          mailbox_, budget_);
+                                          entry->caller.client, mailbox_, budget_);
 }
 
 Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {
@@ -154,7 +146,7 @@ Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) 
   if (const auto error = fields.Finish()) return ErrorResponse(*error);
   const auto tokens = entry->host.Tokenize(model, text);
   if (!tokens.ok()) return ErrorResponse(tokens.error());
-  return HttpResponse{.body = ToText({{"token_ids", tokens.value()}})};
+  return HttpResponse{.body = TokenIdsText(tokens.value())};
 }
 
 Routes::Answer Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -14,6 +15,7 @@
 #include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
+#include "server/http/unix_time.h"
 
 namespace triptych {
 
@@ -29,21 +31,35 @@ class Routes {
   void Set(State state) { state_ = state; }
   State state() const { return state_; }
 
+  // What is answered at once, or a call that has not been started.
+  using Answer = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
+
+  struct Route {
+    std::string_view method;     // HEAD too, where it is GET
+    std::string_view path;       // one that ends with / stands for all that begin with it
+    std::optional<Scope> scope;  // that who asks must have; everybody may if absent
+    bool computes;               // and there must be memory for it
+    Answer (Routes::*handle)(const Entry* entry, const HttpRequest& request) const;
+
+    bool Is(std::string_view asked) const {
+      return path.ends_with('/') ? asked.starts_with(path) && asked != path : asked == path;
+    }
+  };
+  // All there are.
+  static std::span<const Route> Table();
+
   // Who may ask for what, found by the head of a request.
-  struct Route;
   struct Admitted {
     const Route* route;
     std::optional<Entry> entry;  // of those that are not open to everybody
   };
   struct Head {
     std::string_view method;
-    std::string path;  // decoded
+    std::string_view path;  // as it was sent
     Presented presented;
   };
   std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
 
-  // What is answered at once, or a call that has not been started.
-  using Answer = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
   Answer Handle(const Admitted& admitted, const HttpRequest& request) const;
 
  private:
@@ -60,7 +76,7 @@ class Routes {
   const Gate& gate_;
   const std::shared_ptr<Mailbox> mailbox_;
   ByteBudget& budget_;
-  const int64_t created_;  // when the models were put up, in seconds since 1970
+  const int64_t created_ = UnixTime();  // when the models were put up
   std::atomic<State> state_ = State::kStarting;
 };
 

@@ -2,12 +2,9 @@
 
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
-#include <spdlog/spdlog.h>
 
 #include <boost/asio/ssl.hpp>
-#include <exception>
 #include <utility>
-#include <vector>
 
 namespace triptych {
 namespace {
@@ -110,19 +107,17 @@ std::unique_ptr<ByteStream> PlainStream(ByteStream::Socket socket) {
   return std::make_unique<Plain>(std::move(socket));
 }
 
-TlsStreams::TlsStreams(const TlsOptions& options)
-    : files_(options), used_(files_.Current()), context_(std::make_shared<Context>(*used_)) {}
+TlsStreams::TlsStreams(std::shared_ptr<CertificateFiles> files)
+    : files_(std::move(files)),
+      used_(files_->Current()),
+      context_(std::make_shared<Context>(*used_)) {}
 
 TlsStreams::~TlsStreams() = default;
 
 std::unique_ptr<ByteStream> TlsStreams::Make(ByteStream::Socket socket) {
-  if (std::shared_ptr<const Certificates> now = files_.Current(); now != used_) {
+  if (std::shared_ptr<const Certificates> now = files_->Current(); now != used_) {
+    context_ = std::make_shared<Context>(*now);
     used_ = std::move(now);
-    try {
-      context_ = std::make_shared<Context>(*used_);
-    } catch (const std::exception& e) {
-      spdlog::error("HTTP keeps the certificate that it had: {}", e.what());
-    }
   }
   return std::make_unique<Tls>(std::move(socket), context_->context, context_);
 }

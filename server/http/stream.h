@@ -15,8 +15,8 @@
 
 namespace triptych {
 
-// At most one read and one write, or a handshake or an end, at a time. A stream that is closed ends
-// what is under way with an error; it must live until then. On the I/O thread.
+// A handshake by itself; then at most one read and, beside it, one write or end at a time. A stream
+// that is closed ends what is under way with an error; it must live until then. On the I/O thread.
 class ByteStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -40,8 +40,7 @@ std::unique_ptr<ByteStream> PlainStream(ByteStream::Socket socket);
 // Makes streams that speak TLS with the certificate that the files hold when each begins.
 class TlsStreams {
  public:
-  // Throws LoadError.
-  explicit TlsStreams(const TlsOptions& options);
+  explicit TlsStreams(std::shared_ptr<CertificateFiles> files);
   ~TlsStreams();
 
   std::unique_ptr<ByteStream> Make(ByteStream::Socket socket);
@@ -49,7 +48,7 @@ class TlsStreams {
  private:
   struct Context;
 
-  CertificateFiles files_;
+  const std::shared_ptr<CertificateFiles> files_;
   std::shared_ptr<const Certificates> used_;  // by context_
   std::shared_ptr<Context> context_;
 };

@@ -68,6 +68,12 @@ struct TestServerOptions {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
 };
 
+// The same, with HTTP.
+inline TestServerOptions WithHttp(TestServerOptions options = {}) {
+  options.transport.http = "127.0.0.1:0";
+  return options;
+}
+
 // A channel to a server with a connection of its own, which none of this process shares.
 std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address,
                                              const std::shared_ptr<grpc::ChannelCredentials>&

@@ -1,6 +1,9 @@
 // /v1/completions: the same text and the same numbers as over gRPC, in OpenAI's shapes.
-#include <cmath>
+#include "server/http/completions.h"
+
+#include <limits>
 #include <map>
+#include <memory>
 
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
@@ -13,11 +16,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-TestServerOptions WithHttp(TestServerOptions options = {}) {
-  options.transport.http = "127.0.0.1:0";
-  return options;
-}
 
 json Ask(const std::string& model, const json& prompt, int max_tokens) {
   return {{"model", model}, {"prompt", prompt}, {"max_tokens", max_tokens}, {"temperature", 0}};
@@ -55,7 +53,7 @@ TEST(CompletionsTest, AreWhatGrpcGenerates) {
     ASSERT_EQ(answer.status, 200) << answer.body;
     EXPECT_EQ(answer.headers.at("content-type"), "application/json");
     const json completion = answer.json();
-    EXPECT_EQ(completion.at("id"), "cmpl-" + answer.headers.at("triptych-request-id"));
+    EXPECT_EQ(completion.at("id"), "cmpl-" + answer.headers.at("x-request-id"));
     EXPECT_EQ(completion.at("object"), "text_completion");
     EXPECT_EQ(completion.at("model"), model);
     EXPECT_TRUE(completion.at("created").is_number_integer());
@@ -91,7 +89,7 @@ TEST(CompletionsTest, StreamIsTheSame) {
     }
     std::string text;
     for (size_t i = 0; i < all.size(); ++i) {
-      EXPECT_EQ(all[i].at("id"), "cmpl-" + events.header("triptych-request-id"));
+      EXPECT_EQ(all[i].at("id"), "cmpl-" + events.header("x-request-id"));
       EXPECT_EQ(all[i].at("object"), "text_completion");
       EXPECT_EQ(all[i].contains("usage"), include_usage);
       const json& choice = all[i].at("choices")[0];
@@ -172,6 +170,77 @@ TEST(CompletionsTest, Logprobs) {
   EXPECT_TRUE(tokens.at("logprobs").at("token_logprobs")[1].is_number());
 }
 
+TEST(CompletionsTest, OffsetsAreOfTheTextsCharacters) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  // a, a byte that continues nothing, two of é, the first of one that nothing completes.
+  json request = Ask("mha", {97, 0x80, 0xC3, 0xA9, 0xC3}, 3);
+  request["logit_bias"] = {{"169", 500}};  // which would complete it
+  request["logprobs"] = 1;
+  request["echo"] = true;
+  const json choice = client.Post("/v1/completions", request).json().at("choices")[0];
+  const std::string replaced = "\xEF\xBF\xBD";
+  EXPECT_EQ(choice.at("text"), "a" + replaced + "é" + replaced + replaced + replaced + replaced);
+  EXPECT_EQ(choice.at("logprobs").at("text_offset"), json({0, 1, 2, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(choice.at("logprobs").at("tokens")[1], "bytes:\\x80");
+}
+
+// All tokens are the same text.
+class OneTextTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::string Decode(int32_t) const override { return "a"; }
+  int32_t vocab_size() const override { return 3; }
+  int32_t begin_token() const override { return 0; }
+  int32_t end_token() const override { return 0; }
+};
+
+TEST(CompletionsTest, OfTokensWithOneTextTheLikeliestIsShown) {
+  ServedModel model;
+  model.tokenizer = std::make_shared<OneTextTokenizer>();
+  CompletionRequest request;
+  request.params.logprobs = 2;
+  CompletionAnswer answer(model, "1", request);
+  StreamChunk chunk;
+  chunk.logprobs = {{.chosen = {.token = 2, .logprob = -3},
+                     .top = {{.token = 0, .logprob = -1}, {.token = 1, .logprob = -2}}}};
+  answer.Add(chunk);
+  const json logprobs = json::parse(answer.Whole()).at("choices")[0].at("logprobs");
+  EXPECT_EQ(logprobs.at("top_logprobs"), json::array({{{"a", -1}}}));
+  EXPECT_EQ(logprobs.at("token_logprobs"), json({-3}));
+}
+
+TEST(CompletionsTest, TheChosenTokenIsAmongTheTop) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "a", 8);
+  request["temperature"] = 100;
+  request["seed"] = 3;
+  request["logprobs"] = 1;
+  const json logprobs =
+      client.Post("/v1/completions", request).json().at("choices")[0].at("logprobs");
+  int beside = 0;
+  for (size_t i = 0; i < logprobs.at("tokens").size(); ++i) {
+    const json& top = logprobs.at("top_logprobs")[i];
+    EXPECT_EQ(top.at(logprobs.at("tokens")[i]), logprobs.at("token_logprobs")[i]);
+    beside += top.size() == 2 ? 1 : 0;
+  }
+  EXPECT_GT(beside, 0);
+}
+
+TEST(CompletionsTest, SeedsAreSigned) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "a", 10);
+  request["temperature"] = 1;
+  request["seed"] = -1;
+  v1::GenerateRequest same = GreedyToTheEnd("mha", "a", 10);
+  same.mutable_sampling()->set_temperature(1);
+  same.mutable_sampling()->set_seed(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(client.Post("/v1/completions", request).json().at("choices")[0].at("text"),
+            Generate(server.inference(), same)->text());
+}
+
 TEST(CompletionsTest, StopAndBiasAndPenalties) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());
@@ -230,11 +299,17 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": "mha", "prompt": "a", "temperature": 1e300})", "temperature", "is inf"},
            {R"({"model": "mha", "prompt": "a", "n": 5000000000})", "n", "of 32 bits"},
            {R"({"model": "mha", "prompt": "a", "n": 17})", "n", "n is 17; allowed: 1 to 16"},
-           {R"({"model": "mha", "prompt": "a", "seed": -1})", "seed", "seed is -1"},
+           {R"({"model": "mha", "prompt": "a", "seed": 9223372036854775808})", "seed",
+            "seed is 9223372036854775808; allowed: an integer of 64 bits"},
+           {R"({"model": "mha", "prompt": "a", "max_tokens": 18446744073709551615})", "max_tokens",
+            "is 18446744073709551615; allowed: an integer of 64 bits"},
            {R"({"model": "mha", "prompt": "a", "stop": [1]})", "stop[0]", "is 1; allowed: a str"},
            {R"({"model": "mha", "prompt": "a", "stop": [""]})", "stop[0]", "is 0 bytes long"},
            {R"({"model": "mha", "prompt": "a", "logprobs": 21})", "logprobs", "is 21"},
-           {R"({"model": "mha", "prompt": "a", "logit_bias": {"x": 1}})", "logit_bias", "\"x\""},
+           {R"({"model": "mha", "prompt": "a", "logit_bias": {"x": 1}})", "logit_bias[x]",
+            "names no token"},
+           {R"({"model": "mha", "prompt": "a", "logit_bias": {"7": 1, "07": 1}})", "logit_bias[7]",
+            "is named twice"},
            {R"({"model": "mha", "prompt": "a", "logit_bias": {"999": 1}})", "logit_bias[999]",
             "names no token"},
            {R"({"model": "mha", "prompt": "a", "logit_bias": {"1": "x"}})", "logit_bias[1]",

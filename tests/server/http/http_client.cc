@@ -22,14 +22,18 @@ using boost::asio::ip::tcp;
 
 nlohmann::json HttpAnswer::json() const { return nlohmann::json::parse(body); }
 
-HttpClient::HttpClient(const std::string& address, int receive_buffer) : socket_(context_) {
+HttpClient::HttpClient(const std::string& address, int receive_buffer, const std::string& from)
+    : socket_(context_) {
   const size_t colon = address.rfind(':');
   const auto port = static_cast<uint16_t>(std::stoi(address.substr(colon + 1)));
-  socket_.open(tcp::v4());
+  const bool is_v6 = address.starts_with('[');
+  const std::string host = is_v6 ? address.substr(1, colon - 2) : address.substr(0, colon);
+  socket_.open(is_v6 ? tcp::v6() : tcp::v4());
   if (receive_buffer > 0) {
     socket_.set_option(boost::asio::socket_base::receive_buffer_size(receive_buffer));
   }
-  socket_.connect({boost::asio::ip::make_address(address.substr(0, colon)), port});
+  if (!from.empty()) socket_.bind({boost::asio::ip::make_address(from), 0});
+  socket_.connect({boost::asio::ip::make_address(host), port});
   socket_.set_option(tcp::no_delay(true));
 }
 
@@ -39,7 +43,8 @@ void HttpClient::SendText(const std::string& bytes) {
 
 void HttpClient::Send(const std::string& method, const std::string& target, const std::string& body,
                       const Headers& headers) {
-  std::string text = method + " " + target + " HTTP/1.1\r\nHost: test\r\n";
+  std::string text = method + " " + target + " HTTP/1.1\r\n";
+  if (!headers.contains("Host")) text += "Host: localhost\r\n";
   for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
   if (!body.empty() || method == "POST") {
     text += "Content-Length: " + std::to_string(body.size()) + "\r\n";
@@ -48,17 +53,14 @@ void HttpClient::Send(const std::string& method, const std::string& target, cons
   SendText(text + "\r\n" + body);
 }
 
-HttpAnswer HttpClient::Read(const std::string& method) {
+std::optional<HttpAnswer> HttpClient::TryRead(const std::string& method,
+                                              boost::system::error_code& error) {
   http::response_parser<http::string_body> parser;
   parser.body_limit(std::numeric_limits<uint64_t>::max());
   parser.skip(method == "HEAD");
-  boost::system::error_code error;
   http::read(socket_, buffer_, parser, error);
+  if (error) return std::nullopt;
   HttpAnswer answer;
-  if (error) {
-    ADD_FAILURE() << "no answer: " << error.message();
-    return answer;
-  }
   answer.status = static_cast<int>(parser.get().result_int());
   answer.body = parser.get().body();
   for (const auto& field : parser.get()) {
@@ -68,6 +70,26 @@ HttpAnswer HttpClient::Read(const std::string& method) {
     answer.headers[name] = std::string(field.value());
   }
   return answer;
+}
+
+HttpAnswer HttpClient::Read(const std::string& method) {
+  boost::system::error_code error;
+  const std::optional<HttpAnswer> answer = TryRead(method, error);
+  if (!answer) ADD_FAILURE() << "no answer: " << error.message();
+  return answer.value_or(HttpAnswer());
+}
+
+std::optional<HttpAnswer> HttpClient::TryGet(const std::string& target) {
+  boost::system::error_code error;
+  const std::string text = "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  boost::asio::write(socket_, boost::asio::buffer(text), error);
+  return TryRead("GET", error);
+}
+
+void HttpClient::DropSome(size_t most) {
+  boost::system::error_code ignored;
+  std::string bytes(std::min(most, socket_.available(ignored)), '\0');
+  if (!bytes.empty()) socket_.read_some(boost::asio::buffer(bytes), ignored);
 }
 
 HttpAnswer HttpClient::Ask(const std::string& method, const std::string& target,

@@ -30,11 +30,13 @@ struct HttpAnswer {
 // One connection. Everything waits; what the server does not send is waited for in vain.
 class HttpClient {
  public:
-  explicit HttpClient(const std::string& address, int receive_buffer = 0);
+  // From the address of this machine that is named.
+  explicit HttpClient(const std::string& address, int receive_buffer = 0,
+                      const std::string& from = {});
 
   using Headers = std::map<std::string, std::string>;
   HttpAnswer Get(const std::string& target, const Headers& headers = {});
-  // With the content type of JSON.
+  // With the content type of JSON. In all, the host is localhost unless `headers` name another.
   HttpAnswer Post(const std::string& target, const nlohmann::json& body,
                   const Headers& headers = {});
   HttpAnswer Ask(const std::string& method, const std::string& target, const std::string& body,
@@ -44,6 +46,10 @@ class HttpClient {
             const Headers& headers = {});
   void SendText(const std::string& bytes);
   HttpAnswer Read(const std::string& method = "POST");
+  // Nothing if the connection is closed instead.
+  std::optional<HttpAnswer> TryGet(const std::string& target);
+  // Reads up to so many bytes of those that are there.
+  void DropSome(size_t most);
   // Whether the server closes the connection without another byte.
   bool IsClosed();
   // What comes until the server closes it.
@@ -69,6 +75,9 @@ class HttpClient {
   };
 
  private:
+  // Of a request of that method.
+  std::optional<HttpAnswer> TryRead(const std::string& method, boost::system::error_code& error);
+
   boost::asio::io_context context_;
   boost::asio::ip::tcp::socket socket_;
   boost::beast::flat_buffer buffer_;

@@ -1,6 +1,9 @@
 // What is where over HTTP, and who is let in.
+#include "server/http/routes.h"
+
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "server/core/gate.h"
 #include "server/http/http_server.h"
@@ -16,11 +19,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-TestServerOptions WithHttp(TestServerOptions options = {}) {
-  options.transport.http = "127.0.0.1:0";
-  return options;
-}
 
 TEST(RoutesTest, Models) {
   const TestServer server(WithHttp());
@@ -111,6 +109,7 @@ TEST(RoutesTest, KvCacheIsWhatGrpcSays) {
   EXPECT_EQ(client.Get("/v1/kv-cache?page_size=-1").error("param"), "page_size");
   EXPECT_EQ(client.Get("/v1/kv-cache?page_token=x").error("param"), "page_token");
   EXPECT_EQ(client.Get("/v1/kv-cache?x=1").error("param"), "x");
+  EXPECT_EQ(client.Get("/v1/kv-cache?model=mla&model=mha").error("param"), "model");
 }
 
 TEST(RoutesTest, KvCacheListsSequences) {
@@ -131,20 +130,59 @@ TEST(RoutesTest, KvCacheListsSequences) {
 TEST(RoutesTest, PathsAndMethods) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());
-  for (const char* path : {"/", "/nothing", "/v1/models/", "//health", "*", "/v1/completions/"}) {
+  for (const char* path : {"/", "/nothing", "/v1/models/", "//health", "*", "/v1/completions/",
+                           "/v1%2Fkv-cache", "http://localhost", "/he%61lth"}) {
     const HttpAnswer answer = client.Get(path);
     EXPECT_EQ(answer.status, 404) << path;
     EXPECT_EQ(answer.error("type"), "not_found_error");
   }
-  for (const char* method : {"HEAD", "OPTIONS", "DELETE", "BREW"}) {
+  for (const char* method : {"OPTIONS", "DELETE", "BREW"}) {
     const HttpAnswer get = client.Ask(method, "/v1/models", "", {});
     EXPECT_EQ(get.status, 405) << method;
-    EXPECT_EQ(get.headers.at("allow"), "GET");
+    EXPECT_EQ(get.headers.at("allow"), "GET, HEAD");
     const HttpAnswer post = client.Ask(method, "/v1/completions", "", {});
     EXPECT_EQ(post.status, 405) << method;
     EXPECT_EQ(post.headers.at("allow"), "POST");
   }
   EXPECT_EQ(client.Get("/v1/completions").status, 405);
+  client.Send("HEAD", "/v1/completions", "");
+  EXPECT_EQ(client.Read("HEAD").status, 405);
+}
+
+TEST(RoutesTest, HeadIsGetWithoutItsBody) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  for (const char* path : {"/health", "/v1/models", "/v1/models/mha"}) {
+    const HttpAnswer get = client.Get(path);
+    client.Send("HEAD", path, "");
+    const HttpAnswer head = client.Read("HEAD");
+    EXPECT_EQ(head.status, 200);
+    EXPECT_EQ(head.headers.at("content-length"), std::to_string(get.body.size()));
+  }
+}
+
+TEST(RoutesTest, TargetsMayNameTheirHost) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  EXPECT_EQ(client.Get("http://localhost:8080/v1/models/mha").json().at("id"), "mha");
+  // Which goes before the field Host.
+  EXPECT_EQ(client.Get("http://evil.example/health").status, 421);
+  EXPECT_EQ(client.Get("http://localhost/health", {{"Host", "evil.example"}}).status, 200);
+}
+
+TEST(RoutesTest, OtherSitesNamesAreNotOurs) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const HttpClient::Headers evil = {{"Host", "evil.example:8080"}};
+  const HttpAnswer answer = client.Get("/v1/models", evil);
+  EXPECT_EQ(answer.status, 421);
+  EXPECT_EQ(answer.error("code"), "unknown_host");
+  EXPECT_EQ(
+      answer.message(),
+      "the host is \"evil.example:8080\"; allowed: IP addresses, localhost (--http-hosts names "
+      "more)");
+  EXPECT_EQ(client.Post("/v1/completions", {{"model", "mha"}, {"prompt", "a"}}, evil).status, 421);
+  EXPECT_EQ(client.Get("/v1/models", {{"Host", server.http_address()}}).status, 200);
 }
 
 class HttpAccessTest : public testing::Test {
@@ -168,36 +206,45 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   TestServerOptions options = WithHttp();
   options.transport.access.tokens = tokens_;
   const TestServer server(options);
+  // The path of each, what is asked, and who may.
   const struct {
-    const char* method;
-    const char* path;
+    std::string path, target;
+    json body;
     std::set<std::string> scopes;
   } routes[] = {
-      {"GET", "/v1/models", {"inference", "admin"}},
-      {"GET", "/v1/models/mha", {"inference", "admin"}},
-      {"POST", "/v1/completions", {"inference", "admin"}},
-      {"POST", "/tokenize", {"inference", "admin"}},
-      {"POST", "/detokenize", {"inference", "admin"}},
-      {"GET", "/v1/kv-cache", {"statistics", "admin"}},
+      {"/v1/models", "/v1/models", nullptr, {"inference", "admin"}},
+      {"/v1/models/", "/v1/models/mha", nullptr, {"inference", "admin"}},
+      {"/v1/completions",
+       "/v1/completions",
+       {{"model", "mha"}, {"prompt", "a"}},
+       {"inference", "admin"}},
+      {"/tokenize", "/tokenize", {{"model", "mha"}, {"text", "a"}}, {"inference", "admin"}},
+      {"/detokenize",
+       "/detokenize",
+       {{"model", "mha"}, {"token_ids", {97}}},
+       {"inference", "admin"}},
+      {"/v1/kv-cache", "/v1/kv-cache", nullptr, {"statistics", "admin"}},
   };
+  std::set<std::string> known = {"/health"};  // which everybody may ask for
   EXPECT_EQ(HttpClient(server.http_address()).Get("/health").status, 200);
   for (const auto& route : routes) {
     SCOPED_TRACE(route.path);
-    const std::string body = route.method == std::string("POST") ? R"({"model": "mha"})" : "";
+    known.insert(route.path);
+    const std::string method = route.body.is_null() ? "GET" : "POST";
+    const std::string body = route.body.is_null() ? "" : route.body.dump();
     for (const HttpClient::Headers& wrong : std::vector<HttpClient::Headers>{
              {}, Bearer("x"), {{"Authorization", "Basic token of admin"}}}) {
       HttpClient client(server.http_address());
-      const HttpAnswer answer = client.Ask(route.method, route.path, body, wrong);
+      const HttpAnswer answer = client.Ask(method, route.target, body, wrong);
       EXPECT_EQ(answer.status, 401);
       EXPECT_EQ(answer.headers.at("www-authenticate"), "Bearer");
       EXPECT_EQ(answer.error("type"), "authentication_error");
     }
     for (const std::string scope : {"inference", "statistics", "admin"}) {
       HttpClient client(server.http_address());
-      const HttpAnswer answer =
-          client.Ask(route.method, route.path, body, Bearer("token of " + scope));
+      const HttpAnswer answer = client.Ask(method, route.target, body, Bearer("token of " + scope));
       if (route.scopes.contains(scope)) {
-        EXPECT_THAT(answer.status, testing::AnyOf(200, 400)) << scope << answer.body;
+        EXPECT_EQ(answer.status, 200) << scope << answer.body;
       } else {
         EXPECT_EQ(answer.status, 403) << scope;
         EXPECT_EQ(answer.error("type"), "permission_error");
@@ -205,13 +252,20 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
       }
     }
   }
+  for (const Routes::Route& route : Routes::Table()) {
+    EXPECT_TRUE(known.contains(std::string(route.path))) << route.path << ": who may ask for it?";
+  }
+  // Where it is known who calls, a site's name opens nothing.
   HttpClient client(server.http_address());
+  HttpClient::Headers named = Bearer("token of admin");
+  named["Host"] = "models.example";
+  EXPECT_EQ(client.Get("/v1/models", named).status, 200);
   EXPECT_FALSE(
       client.Get("/v1/kv-cache", Bearer("token of statistics")).json().contains("sequences"));
   EXPECT_TRUE(client.Get("/v1/kv-cache", Bearer("token of admin")).json().contains("sequences"));
   // Two tokens are none.
   client.SendText(
-      "GET /v1/models HTTP/1.1\r\nAuthorization: Bearer token of admin\r\n"
+      "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token of admin\r\n"
       "Authorization: Bearer token of admin\r\n\r\n");
   EXPECT_EQ(client.Read().status, 401);
 }
@@ -243,6 +297,45 @@ TEST(HttpServerTest, SaysHowItStartsAndDrains) {
   EXPECT_EQ(other.Get("/health").status, 503);
   EXPECT_THROW(HttpClient{server.address()}, boost::system::system_error);
   server.Close(kForever);
+}
+
+TEST(HttpServerTest, ListensOnAllAddressesOfAName) {
+  TransportOptions options;
+  const Gate gate(options);
+  const HttpServer server("localhost:0", options, gate);
+  const std::string port = server.address().substr(server.address().rfind(':') + 1);
+  boost::asio::io_context context;
+  const auto found = boost::asio::ip::tcp::resolver(context).resolve("localhost", port);
+  for (const auto& entry : found) {
+    const auto address = entry.endpoint().address();
+    HttpClient client((address.is_v6() ? "[" + address.to_string() + "]" : address.to_string()) +
+                      ":" + port);
+    EXPECT_EQ(client.Get("/health").status, 503) << address;
+  }
+}
+
+bool HasIpv6() {
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::acceptor acceptor(context);
+  boost::system::error_code error;
+  acceptor.open(boost::asio::ip::tcp::v6(), error);
+  if (!error) acceptor.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
+  return !error;
+}
+
+TEST(HttpServerTest, OneClientIsTheSameOverBothTransports) {
+  if (!HasIpv6()) GTEST_SKIP() << "there is no IPv6 here";
+  TestServerOptions options = WithHttp({.models = {EndlessModel()}});
+  options.transport.http = "[::]:0";
+  options.admission.max_client_requests = 1;
+  const TestServer server(options);
+  GenerateCall running(server.inference(), Greedy("endless", "abc", kEndlessPositions - 10));
+  ASSERT_TRUE(running.Read());
+  const std::string& address = server.http_address();
+  HttpClient client("127.0.0.1" + address.substr(address.rfind(':')));
+  const HttpAnswer refused = client.Post("/v1/completions", {{"prompt", "a"}});
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.error("code"), "client_limit");
 }
 
 TEST(HttpServerTest, APortInUseIsOneClearLine) {
