@@ -11,6 +11,7 @@ namespace {
 
 namespace asio = boost::asio;
 namespace ssl = boost::asio::ssl;
+using boost::system::error_code;
 
 class Plain final : public ByteStream {
  public:
@@ -26,7 +27,7 @@ class Plain final : public ByteStream {
     socket_.async_write_some(from, std::move(done));
   }
   void EndWrites(Done done) override {
-    boost::system::error_code error;
+    error_code error;
     socket_.shutdown(Socket::shutdown_send, error);
     asio::post(socket_.get_executor(), [done = std::move(done), error] { done(error); });
   }
@@ -45,18 +46,29 @@ class Tls final : public ByteStream {
     stream_.async_handshake(ssl::stream_base::server, std::move(done));
   }
   void ReadSome(asio::mutable_buffer into, Transferred done) override {
-    stream_.async_read_some(into, std::move(done));
+    if (ended_) return socket().async_read_some(into, std::move(done));
+    stream_.async_read_some(
+        into, [this, into, done = std::move(done)](const error_code& error, size_t bytes) {
+          if (ended_ && error.category() == asio::error::get_ssl_category()) {
+            return ReadSome(into, done);
+          }
+          done(error, bytes);
+        });
   }
   void WriteSome(asio::const_buffer from, Transferred done) override {
     stream_.async_write_some(from, std::move(done));
   }
-  void EndWrites(Done done) override { stream_.async_shutdown(std::move(done)); }
+  void EndWrites(Done done) override {
+    ended_ = true;  // OpenSSL reads nothing after it
+    stream_.async_shutdown(std::move(done));
+  }
   std::optional<std::string> common_name() const override;
   Socket& socket() override { return stream_.next_layer(); }
 
  private:
   const std::shared_ptr<void> context_;
   mutable ssl::stream<Socket> stream_;
+  bool ended_ = false;  // writes
 };
 
 std::optional<std::string> Tls::common_name() const {
@@ -99,7 +111,7 @@ struct TlsStreams::Context {
 };
 
 void ByteStream::Close() {
-  boost::system::error_code ignored;
+  error_code ignored;
   socket().close(ignored);
 }
 

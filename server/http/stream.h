@@ -27,7 +27,7 @@ class ByteStream {
   virtual void Handshake(Done done) = 0;
   virtual void ReadSome(boost::asio::mutable_buffer into, Transferred done) = 0;
   virtual void WriteSome(boost::asio::const_buffer from, Transferred done) = 0;
-  // Says that nothing more will be written.
+  // Says that nothing more will be written. What is read from then on may be encrypted.
   virtual void EndWrites(Done done) = 0;
   // The common name of the client's certificate, which was verified.
   virtual std::optional<std::string> common_name() const { return std::nullopt; }

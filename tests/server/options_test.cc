@@ -310,6 +310,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "[::1]:0",
                                "--http",
                                "localhost:8080",
+                               "--http-hosts",
+                               "server,models.example",
                                "--tls-cert",
                                "cert",
                                "--tls-key",
@@ -371,6 +373,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
   EXPECT_EQ(options.transport.listen, "[::1]:0");
   EXPECT_EQ(options.transport.http, "localhost:8080");
+  EXPECT_THAT(options.transport.http_hosts, ElementsAre("server", "models.example"));
   ASSERT_TRUE(options.transport.tls.has_value());
   EXPECT_EQ(options.transport.tls->certificate, "cert");
   EXPECT_EQ(options.transport.tls->key, "key");
@@ -527,6 +530,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
        "--listen: \"127.0.0.1:65536\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with "
        "ports from 0 to 65535"},
       {{"--model", model, "--listen", "localhost"}, "--listen: \"localhost\""},
+      {{"--model", model, "--http-hosts", "a,b:80"}, "--http-hosts: \"b:80\" is not a host's name"},
       {{"--model", model, "--listen", "localhost:"}, "--listen: \"localhost:\""},
       {{"--model", model, "--listen", "localhost:-1"}, "--listen: \"localhost:-1\""},
       {{"--model", model, "--listen", "localhost:https"}, "--listen: \"localhost:https\""},

@@ -95,6 +95,16 @@ TEST(AccessTest, WithoutTokensTheAddressSaysWhoCalls) {
   EXPECT_EQ(access.Authorize(certified, Scope::kInference).value().client, "bob");
 }
 
+TEST(AddressTest, OfBothFamiliesIsOneClients) {
+  EXPECT_EQ(Unmapped("::ffff:192.0.2.1"), "192.0.2.1");
+  for (const char* same : {"192.0.2.1", "::1", "2001:db8::1", "::ffff:1", "unix", ""}) {
+    EXPECT_EQ(Unmapped(same), same);
+  }
+  const Access access(AccessOptions{});
+  const Presented mapped{.authorization = {}, .address = "::ffff:192.0.2.1"};
+  EXPECT_EQ(access.Authenticate(mapped).value().client, "192.0.2.1");
+}
+
 TEST(LoopbackTest, KnowsThisMachine) {
   for (const char* own : {"127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "unix"}) {
     EXPECT_TRUE(IsLoopback(own)) << own;

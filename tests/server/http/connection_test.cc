@@ -453,17 +453,18 @@ TEST_F(HttpHostTest, ADrainLetsAnswersEnd) {
   while ((next = events.Next())) last = next;
   EXPECT_EQ(last, "[DONE]");
   EXPECT_TRUE(events.ended_well());
+  client.Close();
   closes.join();
 }
 
 TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
   HttpClient client(server_.address());
-  json request = Stream(1000);
+  json request = Stream(FakeHost::kPositions - 10);
   request["stream"] = false;
   client.Send("POST", "/v1/completions", request.dump());
   EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
   std::thread drains([&] { host_.host().Drain(0ms); });
-  host_.LetCompute(3);
+  host_.LetGo();
   const HttpAnswer answer = client.Read();
   EXPECT_EQ(answer.error("code"), "draining");
   EXPECT_FALSE(answer.headers.at("x-request-id").empty());
@@ -487,7 +488,9 @@ TEST_F(HttpHostTest, SoMuchMayBeSentAhead) {
 
 TEST_F(HttpHostTest, WhoSendsTooMuchAheadIsCutOff) {
   HttpClient client(server_.address());
-  client.Send("POST", "/v1/completions", Stream(3).dump());
+  json request = Stream(3);
+  request["stream"] = false;  // so that nothing is answered yet
+  client.Send("POST", "/v1/completions", request.dump());
   EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
   client.SendText(std::string(Connection::kMaxPipelinedBytes + 1, 'a'));
   EXPECT_TRUE(client.IsClosed());
