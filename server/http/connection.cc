@@ -152,7 +152,6 @@ void Connection::Expect() {
   state_ = State::kReading;
   request_end_.reset();
   admitted_.reset();
-  memory_.reset();
   is_http_1_0_ = false;
   is_head_ = false;
   Arm(Clock::now() + shared_.limits.max_idle);
@@ -187,12 +186,11 @@ bool Connection::Admit() {
   if (std::optional<HttpResponse> refusal = CheckHead()) {
     if (reader_.has_body()) {
       RespondAndClose(*std::move(refusal));
-      return false;
+    } else {
+      reader_.Next();  // to the end of the request, which is no more than its head
+      StartAnswer();
+      Respond(*std::move(refusal));
     }
-    reader_.Next();  // which is all that there is of it
-    state_ = State::kAnswering;
-    Disarm();
-    Respond(*std::move(refusal));
     return false;
   }
   const std::optional<Entry>& entry = admitted_->entry;
@@ -233,9 +231,14 @@ std::optional<HttpResponse> Connection::CheckHead() {
   return std::nullopt;
 }
 
-void Connection::Handle() {
+void Connection::StartAnswer() {
   state_ = State::kAnswering;
-  Disarm();
+  if (!writing_) return Disarm();
+  Arm(Clock::now() + shared_.limits.stall_timeout);  // of what was said while the body was read
+}
+
+void Connection::Handle() {
+  StartAnswer();
   request_.body = reader_.TakeBody();
   Routes::Answer answer;
   try {
@@ -253,8 +256,7 @@ void Connection::Handle() {
 }
 
 void Connection::RespondAndClose(HttpResponse response) {
-  state_ = State::kAnswering;
-  Disarm();
+  StartAnswer();
   close_after_ = true;
   reader_.TakeBody();
   memory_.reset();
@@ -355,6 +357,7 @@ void Connection::EndExchange() {
   ended_ = false;
   chunked_ = false;
   sending_ = {};
+  memory_.reset();
   if (close_after_ || finishing_) return Linger();
   Expect();
   Advance();

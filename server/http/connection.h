@@ -76,6 +76,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool Admit();
   // Why it may not, if it may not.
   std::optional<HttpResponse> CheckHead();
+  void StartAnswer();
   void Handle();
 
   // Answers a request that has not been read to its end.

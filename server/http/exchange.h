@@ -27,6 +27,7 @@ struct HttpResponse {
 // End. On the I/O thread.
 class Exchange {
  public:
+  virtual ~Exchange() = default;
   // The call that responds is kept no longer, and may be gone when this returns unless its caller
   // keeps it.
   virtual void Respond(HttpResponse response) = 0;
@@ -36,9 +37,6 @@ class Exchange {
   virtual void End(bool whole) = 0;
   // Runs what a call does by itself. Whatever that throws closes the connection.
   virtual void Guard(const std::function<void()>& function) = 0;
-
- protected:
-  ~Exchange() = default;
 };
 
 // What takes time to answer. Its connection keeps it until the answer is sent or the client gone,
