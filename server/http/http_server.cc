@@ -24,7 +24,6 @@
 #include <vector>
 
 #include "engine/base/address.h"
-#include "server/core/access.h"
 #include "server/http/byte_budget.h"
 #include "server/http/connection.h"
 #include "server/http/host_names.h"
@@ -89,7 +88,7 @@ std::vector<tcp::acceptor> Listen(asio::io_context& context, const std::string& 
 // As Presented has it. A connection that is closed already has none.
 std::string AddressOf(const tcp::socket& socket) {
   error_code ignored;
-  return std::string(Unmapped(socket.remote_endpoint(ignored).address().to_string()));
+  return socket.remote_endpoint(ignored).address().to_string();
 }
 
 }  // namespace

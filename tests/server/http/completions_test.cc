@@ -228,6 +228,20 @@ TEST(CompletionsTest, TheChosenTokenIsAmongTheTop) {
   EXPECT_GT(beside, 0);
 }
 
+TEST(CompletionsTest, WhatIsTooLargeIsToBeStreamed) {
+  const TestServer server(WithHttp({.models = {EndlessModel()}}));
+  HttpClient client(server.http_address());
+  json request = Ask("endless", "a", kEndlessPositions - 10);
+  request["logit_bias"] = {{"257", -1000}};
+  request["logprobs"] = 20;
+  const HttpAnswer answer = client.Post("/v1/completions", request);
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.error("param"), "stream");
+  EXPECT_TRUE(server.WaitForStats("endless", [](const v1::KvCacheStats& stats) {
+    return stats.running_sequences() == 0 && stats.requests().cancelled() == 1;
+  }));
+}
+
 TEST(CompletionsTest, SeedsAreSigned) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());

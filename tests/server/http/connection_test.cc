@@ -102,6 +102,9 @@ TEST(HttpConnectionTest, SaysThatABodyMayCome) {
   EXPECT_EQ(client.Read().status, 100);
   client.SendText(post.substr(body));
   EXPECT_EQ(client.Read().status, 200);
+  // Not where it is there already.
+  client.SendText(post);
+  EXPECT_EQ(client.Read().status, 200);
 }
 
 TEST(HttpConnectionTest, SpeaksHttp10) {
@@ -333,14 +336,16 @@ bool IsServed(const TestServer& server, const std::string& from) {
 
 TEST(HttpConnectionTest, AnAnswerIsTakenAtALeastRate) {
   TransportLimits limits;
-  limits.stall_timeout = 300ms;
+  limits.stall_timeout = 500ms;
   limits.max_address_connections = 1;
   const TestServer server(WithLimits(limits));
-  HttpClient slow(server.http_address(), /*receive_buffer=*/4096);
+  constexpr size_t kSome = 64 << 10;  // several times in the timeout, and less than is to be taken
+  HttpClient slow(server.http_address(), /*receive_buffer=*/kSome);
   slow.Send("POST", "/tokenize", json({{"text", std::string(4 << 20, 'a')}}).dump());
-  // A little is taken all the time, of an answer of 12 MiB, until the connection's place is free.
+  // Of an answer of 12 MiB, until the connection's place is free.
   EXPECT_TRUE(WaitFor([&] {
-    slow.DropSome(100);
+    std::this_thread::sleep_for(50ms);
+    slow.DropSome(kSome);
     return IsServed(server, "127.0.0.1");
   }));
 }
