@@ -179,8 +179,9 @@ void CheckAddress(const std::string& text) {
 
 void CheckHostName(const std::string& text) {
   if (IsName(text, kMaxHostNameBytes)) return;
-  Refuse("\"{}\" is not a host's name; allowed: letters, digits, -, _ and ., at most {}, and no port",
-         text, kMaxHostNameBytes);
+  Refuse(
+      "\"{}\" is not a host's name; allowed: letters, digits, -, _ and ., at most {}, and no port",
+      text, kMaxHostNameBytes);
 }
 
 bool IsLoopbackHost(const std::string& host) {
