@@ -21,7 +21,7 @@ class Pace {
   using Duration = std::chrono::duration<double>;
 
   // Twice as long is the goal for the slowest in a hundred.
-  static constexpr double kDefaultMaxSlowdown = 1.8;
+  static constexpr double kDefaultMaxSlowdown = 1.7;
   // Steps up to so long are not held back, so that the slowest in a hundred take 5 ms: 200 tokens a
   // second are faster than anybody reads, and prompts in crumbs take several times as long.
   static constexpr Duration kUnfelt = std::chrono::microseconds(3500);

@@ -176,50 +176,66 @@ class Bench {
         static_cast<long long>(options_.repetitions));
   }
 
-  // Streams that generate, alone and while long prompts are computed.
+  // Streams that generate while one long prompt after another is computed, and in turn with them,
+  // on a second engine, the same streams undisturbed: the same tokens over the same contexts.
   void Pace(const std::string& kind) {
-    const auto engine = Make(true, options_.streams + 2);
-    std::vector<std::shared_ptr<TimedSink>> streams;
-    const int64_t endless = config_.max_position_embeddings - 200;
-    for (int64_t i = 0; i < options_.streams; ++i) {
-      streams.push_back(Submit(*engine, Ids(128), endless));
-    }
-    const auto everybody_generates = [&] {
-      return std::all_of(streams.begin(), streams.end(),
-                         [](const auto& sink) { return !sink->tokens.empty(); });
-    };
-    while (!everybody_generates()) engine->Step();
-    const std::vector<Clock::time_point>& tokens = streams[0]->tokens;
-    const auto add_gaps = [&](size_t from, std::vector<double>& gaps) {
-      for (size_t i = from + 1; i < tokens.size(); ++i) {
-        gaps.push_back(Milliseconds(tokens[i] - tokens[i - 1]));
+    constexpr int kTurn = 50;  // steps
+    struct Streams {
+      std::unique_ptr<Engine> engine;
+      std::vector<std::shared_ptr<TimedSink>> sinks;
+      std::vector<double> gaps;
+
+      bool AtTheirEnd() const { return sinks[0]->completion.has_value(); }
+      // Every stream's next token. A gap in which the other engine ran is not noted.
+      void Step(bool note) {
+        engine->Step();
+        const std::vector<Clock::time_point>& tokens = sinks[0]->tokens;
+        if (note) gaps.push_back(Milliseconds(tokens.back() - tokens[tokens.size() - 2]));
       }
     };
-    std::vector<double> alone, beside, prompt_seconds;
-    const auto step_alone = [&] {
-      for (int i = 0; i < 20; ++i) engine->Step();
-      const size_t from = tokens.size();
-      for (int i = 0; i < 300; ++i) engine->Step();
-      add_gaps(from, alone);
-    };
-    step_alone();
-    for (int64_t i = 0; i < options_.prompts && !streams[0]->completion; ++i) {
-      const size_t from = tokens.size();
-      const auto start = Clock::now();
-      const auto prompt = Submit(*engine, Ids(options_.prompt), 1);
-      while (!prompt->completion && !streams[0]->completion) engine->Step();
-      prompt_seconds.push_back(Milliseconds(Clock::now() - start) / 1000);
-      add_gaps(from, beside);
-      step_alone();  // before and after each prompt, as the streams' own contexts grow
+    std::vector<std::vector<int32_t>> prompts(options_.streams);
+    for (std::vector<int32_t>& prompt : prompts) prompt = Ids(128);
+    Streams beside{Make(true, options_.streams + 2), {}, {}};
+    Streams alone{Make(true, options_.streams), {}, {}};
+    for (Streams* streams : {&beside, &alone}) {
+      for (const std::vector<int32_t>& prompt : prompts) {
+        streams->sinks.push_back(
+            Submit(*streams->engine, prompt, config_.max_position_embeddings - 200));
+      }
+      const auto warm = [](const auto& sink) { return sink->tokens.size() >= 100; };
+      while (!std::all_of(streams->sinks.begin(), streams->sinks.end(), warm)) {
+        streams->engine->Step();
+      }
     }
-    const bool cut = streams[0]->completion.has_value();
+    std::vector<double> prompt_seconds;
+    for (int64_t i = 0; i < options_.prompts && !beside.AtTheirEnd(); ++i) {
+      std::shared_ptr<TimedSink> prompt;
+      double milliseconds = 0;
+      do {
+        beside.Step(false);
+        if (!prompt) prompt = Submit(*beside.engine, Ids(options_.prompt), 1);
+        int steps = 0;
+        const auto start = Clock::now();
+        for (; steps < kTurn && !prompt->completion && !beside.AtTheirEnd(); ++steps) {
+          beside.Step(true);
+        }
+        milliseconds += Milliseconds(Clock::now() - start);
+        alone.Step(false);
+        for (; steps > 0; --steps) alone.Step(true);
+      } while (!prompt->completion && !beside.AtTheirEnd());
+      prompt_seconds.push_back(milliseconds / 1000);
+    }
     std::printf(
-        "pace   %-3s %lld streams: between tokens alone p50 %.3f p99 %.3f ms; beside prompts "
-        "of %lld tokens p50 %.3f p99 %.3f max %.3f ms: p99 %.2fx; a prompt %.1f s%s\n",
-        kind.c_str(), static_cast<long long>(options_.streams), Quantile(alone, 0.5),
-        Quantile(alone, 0.99), static_cast<long long>(options_.prompt), Quantile(beside, 0.5),
-        Quantile(beside, 0.99), Quantile(beside, 1), Quantile(beside, 0.99) / Quantile(alone, 0.99),
-        Median(prompt_seconds), cut ? " (cut off: the streams came to their end)" : "");
+        "pace   %-3s %lld streams, contexts to %zu: between tokens undisturbed p50 %.3f p99 %.3f "
+        "ms; beside %zu prompts of %lld tokens p50 %.3f p99 %.3f max %.3f ms: p50 %.2fx, p99 "
+        "%.2fx; a prompt %.1f s%s\n",
+        kind.c_str(), static_cast<long long>(options_.streams),
+        128 + beside.sinks[0]->tokens.size(), Quantile(alone.gaps, 0.5), Quantile(alone.gaps, 0.99),
+        prompt_seconds.size(), static_cast<long long>(options_.prompt), Quantile(beside.gaps, 0.5),
+        Quantile(beside.gaps, 0.99), Quantile(beside.gaps, 1),
+        Quantile(beside.gaps, 0.5) / Quantile(alone.gaps, 0.5),
+        Quantile(beside.gaps, 0.99) / Quantile(alone.gaps, 0.99), Median(prompt_seconds),
+        beside.AtTheirEnd() ? " (cut off: the streams came to their end)" : "");
   }
 
  private:
