@@ -1,17 +1,24 @@
 #include "engine/attention/dense.h"
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
 namespace triptych {
 namespace {
 
-// Queries computed at once under a causal mask; keys beyond them are never touched.
-constexpr int64_t kCausalBlock = 128;
+// Queries computed at once under a mask; under a causal one, keys beyond them are never touched.
+constexpr int64_t kMaskedQueries = 128;
 
-// Of queries at positions `first` and on, if causal: query i sees keys 0 to first + i.
-at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                       int64_t first) {
+// What is added to scores: -infinity where `hidden`.
+at::Tensor MaskOf(const at::Tensor& hidden, const at::TensorOptions& scores) {
+  return at::zeros(hidden.sizes(), scores)
+      .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+}
+
+// `hidden`: [L1, L2] or [batch, 1, 1, L1, L2], true where a query does not see a key; or undefined.
+at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const at::Tensor& hidden) {
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), d_qk = q.size(3);
   const int64_t keys = k.size(1), groups = k.size(2), d_v = v.size(3);
   const int64_t shared = heads / groups;  // query heads that read one group
@@ -24,10 +31,12 @@ at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   const at::Tensor grouped_v = v.permute({0, 2, 1, 3}).reshape({batch * groups, keys, d_v});
 
   at::Tensor scores = at::bmm(grouped_q, grouped_k);  // [batch * G, shared * L1, L2]
-  if (causal && first + 1 < keys) {
-    const double hidden = -std::numeric_limits<double>::infinity();
-    const at::Tensor mask = at::full({queries, keys}, hidden, scores.options()).triu(first + 1);
-    scores.add_(mask.repeat({shared, 1}));
+  if (hidden.defined() && hidden.dim() == 2) {
+    scores.add_(MaskOf(hidden, scores.options()).repeat({shared, 1}));
+  } else if (hidden.defined()) {
+    scores.add_(MaskOf(hidden, scores.options())
+                    .expand({batch, groups, shared, queries, keys})
+                    .reshape(scores.sizes()));
   }
   const at::Tensor weights = at::softmax(scores, -1);
   return at::bmm(weights, grouped_v)
@@ -41,14 +50,31 @@ at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
                        bool causal) {
   const at::Tensor scaled_q = q * scale;
-  if (!causal) return AttendBlock(scaled_q, k, v, /*causal=*/false, /*first=*/0);
+  if (!causal) return AttendBlock(scaled_q, k, v, {});
   std::vector<at::Tensor> blocks;
   int64_t first = k.size(1) - q.size(1);
-  for (const at::Tensor& block : scaled_q.split(kCausalBlock, 1)) {
+  for (const at::Tensor& block : scaled_q.split(kMaskedQueries, 1)) {
     const int64_t seen = first + block.size(1);
-    blocks.push_back(AttendBlock(block, k.narrow(1, 0, seen), v.narrow(1, 0, seen),
-                                 /*causal=*/true, first));
+    at::Tensor hidden;  // query i of the block sees keys 0 to first + i
+    if (first + 1 < seen) {
+      hidden = at::ones({block.size(1), seen}, q.options().dtype(at::kBool)).triu(first + 1);
+    }
+    blocks.push_back(AttendBlock(block, k.narrow(1, 0, seen), v.narrow(1, 0, seen), hidden));
     first = seen;
+  }
+  return at::cat(blocks, 1);
+}
+
+at::Tensor AttendPadded(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+                        const at::Tensor& last) {
+  const at::Tensor positions = at::arange(k.size(1), last.options());
+  std::vector<at::Tensor> blocks;
+  for (int64_t first = 0; first < q.size(1); first += kMaskedQueries) {
+    const int64_t count = std::min(kMaskedQueries, q.size(1) - first);
+    // [batch, 1, 1, queries, keys]
+    const at::Tensor hidden =
+        (positions > last.narrow(1, first, count).unsqueeze(-1)).unsqueeze(1).unsqueeze(1);
+    blocks.push_back(AttendBlock(q.narrow(1, first, count) * scale, k, v, hidden));
   }
   return at::cat(blocks, 1);
 }

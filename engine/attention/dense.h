@@ -15,6 +15,12 @@ namespace triptych {
 at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
                        bool causal);
 
+// The same for sequences of many lengths side by side: a query sees positions 0 to `last` of its
+// sequence. What lies beyond must be finite.
+//   last: [batch, L1] int64
+at::Tensor AttendPadded(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+                        const at::Tensor& last);
+
 }  // namespace triptych
 
 #endif  // TRIPTYCH_ENGINE_ATTENTION_DENSE_H_

@@ -36,8 +36,8 @@ std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, WeightForm
                                                at::Device device, const BackendOptions& options,
                                                std::shared_ptr<KernelContext> context) {
   if (device.is_cpu()) {
-    CpuWeights weights =
-        PackWeights(checkpoint.config, std::move(checkpoint.weights), format, options.expand_from);
+    CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights), format,
+                                     options.expand_from, context->pool);
     return std::make_unique<CpuModel>(checkpoint.config, std::move(weights), options,
                                       std::move(context));
   }

@@ -535,7 +535,7 @@ HWY_EXPORT(KernelFor);
 constexpr int64_t kTaskRows = 48;
 // Bytes of the weights from which on fetching them ahead pays: most come from memory then.
 constexpr int64_t kPrefetchBytes = int64_t{1} << 20;
-// Copying one weight costs about as much as this many multiply-adds.
+// Copying one weight costs about as much as this many multiply-adds; packing it, that or more.
 constexpr int64_t kCopyWork = 16;
 
 // How a product is cut into tasks: each is a part of a group's panels, for a part of the rows.
@@ -567,28 +567,30 @@ struct Cut {
 }  // namespace
 
 PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, TensorFormat stored,
-                           const void* weight, const float* bias)
+                           const void* weight, const float* bias, ThreadPool& pool)
     : shape_(shape), format_(format) {
   const PackedFormat packed = Packed(format);
   const int64_t panels = this->panels(), inputs = shape.inputs;
   const int64_t all_panels = shape.groups * panels;
   packed_ = LargePages(all_panels * (panel_bytes() + kPanel * static_cast<int64_t>(sizeof(float))));
   auto* const packed_bias = reinterpret_cast<float*>(packed_.data() + all_panels * panel_bytes());
-  std::vector<float> row(inputs);
   VisitElements(stored, weight, [&](const auto* elements) {
-    for (int64_t g = 0; g < shape.groups; ++g) {
-      for (int64_t n = 0; n < shape.outputs; ++n) {
-        const int64_t output = g * shape.outputs + n;
+    pool.ForEach(all_panels, all_panels * kPanel * inputs * kCopyWork, [&](int64_t panel) {
+      const int64_t group = panel / panels, begin = panel % panels * kPanel;
+      const int64_t end = std::min(begin + kPanel, shape.outputs);
+      std::vector<float> row(inputs);
+      for (int64_t n = begin; n < end; ++n) {
+        const int64_t output = group * shape.outputs + n;
         std::transform(elements + output * inputs, elements + (output + 1) * inputs, row.begin(),
                        [](auto element) { return ToFloat(element); });
-        std::byte* unit = packed_.data() + (g * panels + n / kPanel) * panel_bytes();
+        std::byte* unit = packed_.data() + panel * panel_bytes();
         for (int64_t k = 0; k < inputs; k += packed.inputs, unit += packed.panel_bytes()) {
           const auto count = static_cast<size_t>(std::min(packed.inputs, inputs - k));
-          PackUnit(format, {row.data() + k, count}, n % kPanel, unit);
+          PackUnit(format, {row.data() + k, count}, n - begin, unit);
         }
-        if (bias != nullptr) packed_bias[g * panels * kPanel + n] = bias[output];
+        if (bias != nullptr) packed_bias[panel * kPanel + n - begin] = bias[output];
       }
-    }
+    });
   });
 }
 

@@ -33,11 +33,11 @@ class PackedLinear {
 
   // A layer without outputs; not to be applied.
   PackedLinear() = default;
-  // Rounds to the format what is stored.
+  // Rounds to the format what is stored, on the threads of `pool`.
   //   weight: [groups, outputs, inputs], finite
   //   bias: [groups, outputs], or null
   PackedLinear(const Shape& shape, WeightFormat format, TensorFormat stored, const void* weight,
-               const float* bias);
+               const float* bias, ThreadPool& pool);
 
   const Shape& shape() const { return shape_; }
   WeightFormat format() const { return format_; }

@@ -57,18 +57,20 @@ namespace {
 double ServedLoss(Checkpoint checkpoint, WeightFormat weights, CacheFormat cache,
                   const Corpus& corpus) {
   const ModelConfig config = checkpoint.config;
-  const int64_t context = config.max_position_embeddings;
+  const int64_t positions = config.max_position_embeddings;
   BackendOptions options{.cache_format = cache};
-  const int64_t blocks = CeilDiv(context, options.block_positions);
+  const int64_t blocks = CeilDiv(positions, options.block_positions);
   options.kv_cache_bytes =
       blocks * MakeCacheGeometry(config, cache, options.block_positions).BlockBytes();
-  CpuModel model(config, PackWeights(config, std::move(checkpoint.weights), weights, {}), options,
-                 std::make_shared<KernelContext>(at::get_num_threads()));
+  const auto context = std::make_shared<KernelContext>(at::get_num_threads());
+  CpuModel model(config,
+                 PackWeights(config, std::move(checkpoint.weights), weights, {}, context->pool),
+                 options, context);
   std::vector<int32_t> table(blocks);
   std::iota(table.begin(), table.end(), 0);
   double loss = 0;
   int64_t tokens = 0;
-  for (const Window& window : corpus.HeldOutWindows(/*batch=*/1, context)) {
+  for (const Window& window : corpus.HeldOutWindows(/*batch=*/1, positions)) {
     const int64_t count = window.targets.numel();
     const auto* const ids = window.inputs.data_ptr<int64_t>();
     StepInput step{

@@ -46,8 +46,9 @@ class Prompt {
       rotation = std::make_shared<const std::vector<float>>(
           ToFloats(Rotary(1 << 12, shape.d_rope, 1e4).Table()));
     }
+    ThreadPool pool(1);
     attention_ = PackLatent(shape, Reduce(shape, weights, SmallerForm(shape, width)),
-                            WeightFormat::kFloat32, rotation, /*expand=*/true);
+                            WeightFormat::kFloat32, rotation, /*expand=*/true, pool);
   }
 
   // The least seconds that attending a fresh prompt took.

@@ -116,7 +116,8 @@ void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat
   const at::Tensor weight = at::randn({outputs, inputs});
   std::vector<PackedLinear> layers;
   for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, inputs, outputs)); ++i) {
-    layers.emplace_back(shape, format, TensorFormat::kFloat32, weight.data_ptr(), nullptr);
+    layers.emplace_back(shape, format, TensorFormat::kFloat32, weight.data_ptr(), nullptr,
+                        machine.context.pool);
   }
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);

@@ -164,14 +164,15 @@ std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoin
       std::max(options.batch * BlocksFor(positions), BlocksFor(options.prompt + 1));
   const CacheGeometry geometry =
       MakeCacheGeometry(checkpoint.config, cache_format, kBlockPositions);
-  CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights),
-                                   WeightFormatOf(options, checkpoint.config.torch_dtype), {});
-  return std::make_unique<CpuModel>(
-      checkpoint.config, std::move(weights),
-      BackendOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
-                     .block_positions = kBlockPositions,
-                     .cache_format = cache_format},
-      std::make_shared<KernelContext>(static_cast<int>(options.threads)));
+  const auto context = std::make_shared<KernelContext>(static_cast<int>(options.threads));
+  CpuWeights weights =
+      PackWeights(checkpoint.config, std::move(checkpoint.weights),
+                  WeightFormatOf(options, checkpoint.config.torch_dtype), {}, context->pool);
+  return std::make_unique<CpuModel>(checkpoint.config, std::move(weights),
+                                    BackendOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
+                                                   .block_positions = kBlockPositions,
+                                                   .cache_format = cache_format},
+                                    context);
 }
 
 // --- What is measured -------------------------------------------------------------------------

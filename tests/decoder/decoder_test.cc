@@ -74,7 +74,7 @@ std::vector<std::vector<int64_t>> Cuts(const std::vector<int64_t>& ids) {
 // The largest difference between sequences of several lengths stepped together and each alone.
 // Each step feeds a third of every sequence, so kinds of work mix.
 double BatchDifference(const Served& served) {
-  const std::vector<int64_t> lengths = {9, 1, 30, 4, 16};
+  const std::vector<int64_t> lengths = {9, 1, 30, 4, 16, 25, 11};
   const int64_t rounds = 3;
   StepRunner together(served, std::ssize(lengths));
   std::vector<std::vector<int64_t>> ids;
@@ -207,7 +207,11 @@ TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
     EXPECT_EQ(paged.scalar_type(), at::kDouble);
     EXPECT_LE(RelativeError(paged, dense), kExact) << "first piece " << sizes[0];
   }
-  EXPECT_LE(BatchDifference(Serving(ComputeType::kFloat64)), kExact);
+  Served served = Serving(ComputeType::kFloat64);
+  for (const int64_t block_positions : {16, 3}) {  // attended together with more blocks, and fewer
+    served.block_positions = block_positions;
+    EXPECT_LE(BatchDifference(served), kExact);
+  }
 }
 
 TEST_P(DecoderTest, ServesOnCudaWhatTheCpuComputes) {
@@ -403,8 +407,9 @@ TEST(CpuModel, ExpandsWhereLayersGainByIt) {
   config.position_embedding = PositionEmbedding::kNone;
   const auto expand_from = [&](std::vector<int64_t> ranks, std::optional<int64_t> asked) {
     config.kv_lora_rank = std::move(ranks);
+    ThreadPool pool(1);
     return PackWeights(config, Cast(RandomWeights(config, 24), at::kFloat), WeightFormat::kFloat32,
-                       asked)
+                       asked, pool)
         .expand_from;
   };
   EXPECT_EQ(expand_from({1, 2}, {}), std::nullopt);  // premultiplied

@@ -62,8 +62,9 @@ class Layer {
     for (size_t i = kGuard; i + kGuard < x_.size(); ++i) x_[i] = normal(generator);
     if (c.bias) bias_.resize(groups * outputs);
     for (float& value : bias_) value = normal(generator);
+    ThreadPool pool(2);
     packed_ = PackedLinear(c.shape, format, TensorFormat::kFloat32, weight.data(),
-                           c.bias ? bias_.data() : nullptr);
+                           c.bias ? bias_.data() : nullptr, pool);
     // What a weight is rounded to does not depend on where it lies.
     const PackedFormat packed = Packed(format);
     for (int64_t output = 0; output < groups * outputs; ++output) {
@@ -332,10 +333,10 @@ TEST_P(BFloat16InputsTest, AreRoundedToNearest) {
   const auto n = std::ssize(inputs);
   // One group of one input each, so that nothing is multiplied by infinity.
   const std::vector<uint16_t> ones(n, ToBFloat16(1));
-  const PackedLinear identity({n, 1, 1}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
-                              ones.data(), nullptr);
-  std::vector<float> y(n);
   KernelContext context(1);
+  const PackedLinear identity({n, 1, 1}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
+                              ones.data(), nullptr, context.pool);
+  std::vector<float> y(n);
   identity.Apply(inputs.data(), 1, y.data(), context);
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << inputs[i];
 }
@@ -349,10 +350,10 @@ TEST_P(BFloat16InputsTest, OfLongRows) {
   }
   std::vector<uint16_t> identity(kInputs * kInputs, ToBFloat16(0));
   for (int64_t i = 0; i < kInputs; ++i) identity[i * kInputs + i] = ToBFloat16(1);
-  const PackedLinear layer({1, kInputs, kInputs}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
-                           identity.data(), nullptr);
-  std::vector<float> y(kInputs);
   KernelContext context(1);
+  const PackedLinear layer({1, kInputs, kInputs}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
+                           identity.data(), nullptr, context.pool);
+  std::vector<float> y(kInputs);
   layer.Apply(inputs.data(), 1, y.data(), context);
   for (int64_t i = 0; i < kInputs; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << i;
 }
@@ -391,9 +392,9 @@ TEST(PackedLinear, RoundsFromEitherTensor) {
   const std::vector<float> x = {1, 2, 3};
   for (const auto& [name, format] : Names<WeightFormat>()) {
     std::vector<float> a(2), b(2);
-    PackedLinear({1, 2, 3}, format, TensorFormat::kFloat32, weight.data(), nullptr)
+    PackedLinear({1, 2, 3}, format, TensorFormat::kFloat32, weight.data(), nullptr, context.pool)
         .Apply(x.data(), 1, a.data(), context);
-    PackedLinear({1, 2, 3}, format, TensorFormat::kBFloat16, narrow.data(), nullptr)
+    PackedLinear({1, 2, 3}, format, TensorFormat::kBFloat16, narrow.data(), nullptr, context.pool)
         .Apply(x.data(), 1, b.data(), context);
     EXPECT_EQ(a, b) << name;
   }
@@ -401,8 +402,9 @@ TEST(PackedLinear, RoundsFromEitherTensor) {
 
 TEST(PackedLinear, KeepsItsShapeAndFormat) {
   const std::vector<uint16_t> weight(6);
+  ThreadPool pool(1);
   const PackedLinear layer({1, 2, 3}, WeightFormat::kInt8, TensorFormat::kBFloat16, weight.data(),
-                           nullptr);
+                           nullptr, pool);
   EXPECT_EQ(layer.shape().outputs, 2);
   EXPECT_EQ(layer.shape().inputs, 3);
   EXPECT_EQ(layer.format(), WeightFormat::kInt8);

@@ -823,7 +823,7 @@ TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
     auto model = std::make_unique<CpuModel>(
         named.config,
         PackWeights(named.config, Cast(models.back()->weights(), at::kFloat),
-                    WeightFormat::kFloat32, {}),
+                    WeightFormat::kFloat32, {}, context->pool),
         setup, context);
     engines.push_back(std::make_unique<Engine>(std::move(model), TestTokenizer(), setup));
     pointers.push_back(engines.back().get());

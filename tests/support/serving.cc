@@ -17,11 +17,12 @@ namespace triptych {
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, WeightFormat format,
                                                int threads) {
+  const auto context = std::make_shared<KernelContext>(threads);
   return std::make_unique<CpuModel>(
       config,
       PackWeights(config, Cast(weights, ToScalarType(TensorsFor(format))), format,
-                  options.expand_from),
-      options, std::make_shared<KernelContext>(threads));
+                  options.expand_from, context->pool),
+      options, context);
 }
 
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,

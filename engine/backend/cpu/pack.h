@@ -8,16 +8,17 @@
 
 #include "engine/attention/linear.h"
 #include "engine/kernels/packed_linear.h"
+#include "engine/kernels/thread_pool.h"
 
 namespace triptych {
 
 // Linear layers that read the same input as one, whose outputs follow one another, rounded to the
 // format. Weights are all float32 or all bfloat16; those not defined are left out.
-PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format);
+PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format, ThreadPool& pool);
 
 // A product per head, rounded to the format.
 //   weight: [heads, out, in] float32 or bfloat16
-PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format);
+PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format, ThreadPool& pool);
 
 // A tensor's elements in float32; none if it is undefined.
 std::vector<float> ToFloats(const at::Tensor& tensor);

@@ -41,12 +41,12 @@ CpuWeights::Norm PackNorm(const NormWeights& norm) {
 std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config,
                                                   const GroupedWeights& weights,
                                                   WeightFormat format,
-                                                  const RotationTable& rotation) {
+                                                  const RotationTable& rotation, ThreadPool& pool) {
   return std::make_unique<GroupedLayer>(
       GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads, config.head_dim,
                        config.head_dim),
-      GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format),
-                            .o = Pack({weights.o}, format),
+      GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format, pool),
+                            .o = Pack({weights.o}, format, pool),
                             .rotation = rotation});
 }
 
@@ -54,28 +54,31 @@ std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config,
 
 std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
                                                  const ReducedWeights& weights, WeightFormat format,
-                                                 const RotationTable& rotation, bool expand) {
-  LatentLayer::Weights packed{.in = Pack({weights.q, weights.kv_a}, format),
-                              .o = Pack({weights.o}, format),
+                                                 const RotationTable& rotation, bool expand,
+                                                 ThreadPool& pool) {
+  LatentLayer::Weights packed{.in = Pack({weights.q, weights.kv_a}, format, pool),
+                              .o = Pack({weights.o}, format, pool),
                               .latent_norm = ToFloats(weights.latent_norm),
                               .rotation = rotation,
                               .factors = {}};
   if (weights.form == ReducedForm::kFactored) {
-    packed.factors = {.uk = PackHeads(weights.uk.transpose(1, 2), format),
-                      .uv = PackHeads(weights.uv, format),
+    packed.factors = {.uk = PackHeads(weights.uk.transpose(1, 2), format, pool),
+                      .uv = PackHeads(weights.uv, format, pool),
                       .expand_keys = {}};
-    if (expand && VanillaCanPay(shape)) packed.factors->expand_keys = PackHeads(weights.uk, format);
+    if (expand && VanillaCanPay(shape)) {
+      packed.factors->expand_keys = PackHeads(weights.uk, format, pool);
+    }
   }
   return std::make_unique<LatentLayer>(shape, std::move(packed));
 }
 
 CpuWeights PackWeights(const ModelConfig& config, Weights weights, WeightFormat format,
-                       std::optional<int64_t> expand_from) {
+                       std::optional<int64_t> expand_from, ThreadPool& pool) {
   CpuWeights packed;
   if (config.attention == AttentionKind::kMla) packed.expand_from = ExpandFrom(config, expand_from);
-  packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, format);
+  packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, format, pool);
   if (!config.tie_word_embeddings) {
-    packed.embedding = Pack({{weights.at("model.embed_tokens.weight"), {}}}, format);
+    packed.embedding = Pack({{weights.at("model.embed_tokens.weight"), {}}}, format, pool);
   }
   packed.positions = ToFloats(PositionTable(config, weights));
   packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
@@ -93,13 +96,13 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights, WeightFormat 
       const LatentShape shape = LatentShapeOf(config, i);
       layer.attention = PackLatent(
           shape, Reduce(shape, FindLatent(weights, i), SmallerForm(shape, config.hidden_size)),
-          format, rotation, packed.expand_from.has_value());
+          format, rotation, packed.expand_from.has_value(), pool);
     } else {
-      layer.attention = PackGrouped(config, FindGrouped(weights, i), format, rotation);
+      layer.attention = PackGrouped(config, FindGrouped(weights, i), format, rotation, pool);
     }
     const MlpWeights mlp = FindMlp(weights, i);
-    layer.mlp_in = Pack({mlp.gate, mlp.up}, format);
-    layer.mlp_down = Pack({mlp.down}, format);
+    layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);
+    layer.mlp_down = Pack({mlp.down}, format, pool);
     std::erase_if(weights, [&, prefix = LayerPrefix(i)](const auto& tensor) {
       return tensor.first.starts_with(prefix);
     });

@@ -4,8 +4,12 @@
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <bit>
 #include <functional>
+#include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/attention/dense.h"
 #include "engine/attention/grouped_attention.h"
@@ -38,47 +42,112 @@ at::Tensor ToDevice(const Values& values, at::Device device) {
   return at::tensor(at::ArrayRef(values.data(), values.size()), at::kLong).to(device);
 }
 
+int64_t BlocksOf(const StepInput::Sequence& sequence, int64_t block_positions) {
+  return CeilDiv(sequence.start + sequence.count, block_positions);
+}
+
+// Positions of a batch, at most, unless one sequence has more: their rows are copied. On a CPU the
+// copies are best left in its caches.
+int64_t MostBatchPositions(at::Device device) { return int64_t{1} << (device.is_cpu() ? 13 : 18); }
+
+// Indices of the sequences that are attended together: alike enough that neither their lengths nor
+// their tokens are more than doubled by what fills them up. There are as many batches as kinds of
+// sequences, however many sequences.
+std::vector<std::vector<int64_t>> BatchesOf(std::span<const StepInput::Sequence> sequences,
+                                            int64_t block_positions, int64_t most_positions) {
+  using Kind = std::pair<int, int>;
+  std::map<Kind, std::vector<int64_t>> of_kind;
+  std::vector<std::vector<int64_t>> batches;
+  for (int64_t i = 0; i < std::ssize(sequences); ++i) {
+    const int64_t blocks = BlocksOf(sequences[i], block_positions);
+    const Kind kind{std::bit_width(static_cast<uint64_t>(sequences[i].count - 1)),
+                    std::bit_width(static_cast<uint64_t>(blocks - 1))};
+    std::vector<int64_t>& batch = of_kind[kind];
+    batch.push_back(i);
+    const int64_t longest = (int64_t{1} << kind.second) * block_positions;
+    if ((std::ssize(batch) + 1) * longest > most_positions) {
+      batches.push_back(std::exchange(batch, {}));
+    }
+  }
+  for (auto& [kind, batch] : of_kind) {
+    if (!batch.empty()) batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
 // A view of a cache as [blocks, block_positions, row_width].
 at::Tensor AsRows(const at::Tensor& cache) { return cache.transpose(1, 2); }
 
 }  // namespace
 
 struct TensorModel::TensorStep {
-  struct Sequence {
-    at::Tensor blocks;  // [blocks] int64, those of positions 0 to length - 1
-    int64_t length;     // with the new tokens
-    int64_t count;      // of new tokens
+  // Sequences that are attended together, padded to the longest and to the most tokens.
+  struct Batch {
+    at::Tensor blocks;  // [sequences, blocks] int64
+    at::Tensor unused;  // [sequences, positions, 1] bool: beyond a sequence's tokens
+    at::Tensor tokens;  // [sequences, queries] int64; the last one fills a sequence up
+    at::Tensor last;    // [sequences, queries] int64: the position of each
   };
 
   TensorStep(const StepInput& step, int64_t block_positions, at::Device device);
 
-  at::Tensor ids;                   // [tokens] int64
-  at::Tensor positions;             // [tokens] int64, of each token in its sequence
-  at::Tensor blocks;                // [tokens] int64, of each token's row
-  at::Tensor offsets;               // [tokens] int64, of each token's row in its block
-  at::Tensor logit_rows;            // [rows] int64
-  std::vector<Sequence> sequences;  // in the order of their tokens
+  at::Tensor ids;              // [tokens] int64
+  at::Tensor positions;        // [tokens] int64, of each token in its sequence
+  at::Tensor blocks;           // [tokens] int64, of each token's row
+  at::Tensor offsets;          // [tokens] int64, of each token's row in its block
+  at::Tensor logit_rows;       // [rows] int64
+  std::vector<Batch> batches;  // each sequence is in one
+  at::Tensor attended;         // [tokens] int64: where each is in all batches' [sequences, queries]
 };
 
 TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positions,
                                     at::Device device) {
-  std::vector<int64_t> all_positions, row_blocks, row_offsets;
+  std::vector<int64_t> all_positions, row_blocks, row_offsets, first_tokens;
   for (const StepInput::Sequence& sequence : step.sequences) {
-    const int64_t length = sequence.start + sequence.count;
-    for (int64_t p = sequence.start; p < length; ++p) {
+    first_tokens.push_back(std::ssize(all_positions));
+    for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p) {
       all_positions.push_back(p);
       row_blocks.push_back(sequence.blocks[p / block_positions]);
       row_offsets.push_back(p % block_positions);
     }
-    const std::vector<int64_t> held(sequence.blocks,
-                                    sequence.blocks + CeilDiv(length, block_positions));
-    sequences.push_back({ToDevice(held, device), length, sequence.count});
   }
   ids = ToDevice(step.ids, device);
   positions = ToDevice(all_positions, device);
   blocks = ToDevice(row_blocks, device);
   offsets = ToDevice(row_offsets, device);
   logit_rows = ToDevice(step.logit_rows, device);
+
+  std::vector<int64_t> places(all_positions.size());
+  int64_t places_before = 0;
+  for (const std::vector<int64_t>& members :
+       BatchesOf(step.sequences, block_positions, MostBatchPositions(device))) {
+    int64_t queries = 0, held = 0;
+    for (const int64_t i : members) {
+      queries = std::max(queries, step.sequences[i].count);
+      held = std::max(held, BlocksOf(step.sequences[i], block_positions));
+    }
+    std::vector<int64_t> tables, tokens, last, lengths;
+    for (const int64_t i : members) {
+      const StepInput::Sequence& sequence = step.sequences[i];
+      const int64_t own = BlocksOf(sequence, block_positions);
+      for (int64_t b = 0; b < held; ++b) tables.push_back(sequence.blocks[std::min(b, own - 1)]);
+      for (int64_t query = 0; query < queries; ++query) {
+        const int64_t token = std::min(query, sequence.count - 1);
+        if (token == query) places[first_tokens[i] + token] = places_before + std::ssize(tokens);
+        tokens.push_back(first_tokens[i] + token);
+        last.push_back(sequence.start + token);
+      }
+      lengths.push_back(sequence.start + sequence.count);
+    }
+    places_before += std::ssize(tokens);
+    const int64_t count = std::ssize(members);
+    const at::Tensor columns = at::arange(held * block_positions, positions.options());
+    batches.push_back({.blocks = ToDevice(tables, device).view({count, held}),
+                       .unused = (columns >= ToDevice(lengths, device).unsqueeze(1)).unsqueeze(2),
+                       .tokens = ToDevice(tokens, device).view({count, queries}),
+                       .last = ToDevice(last, device).view({count, queries})});
+  }
+  attended = ToDevice(places, device);
 }
 
 TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, ComputeType compute,
@@ -136,26 +205,25 @@ void TensorModel::WriteRows(const at::Tensor& rows, const TensorStep& step, int6
 
 at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int64_t layer) const {
   const PagedRowLayout layout = attention_[layer]->layout();
-  std::vector<at::Tensor> out;
-  int64_t token = 0;
-  for (const TensorStep::Sequence& sequence : step.sequences) {
+  std::vector<at::Tensor> out;  // each [sequences * queries, H * value_width]
+  for (const TensorStep::Batch& batch : step.batches) {
+    // [sequences, positions, row_width]; rows that were never written may hold anything
     const at::Tensor context = AsRows(cache_[layer])
-                                   .index_select(0, sequence.blocks)
-                                   .flatten(0, 1)
-                                   .narrow(0, 0, sequence.length)
+                                   .index_select(0, batch.blocks.flatten())
+                                   .reshape({batch.unused.size(0), batch.unused.size(1), -1})
                                    .to(q.scalar_type())
-                                   .unsqueeze(0);            // [1, length, row_width]
-    const auto heads = [&](int64_t offset, int64_t width) {  // [1, length, G, width]
+                                   .masked_fill_(batch.unused, 0);
+    const auto heads = [&](int64_t offset, int64_t width) {  // [sequences, positions, G, width]
       return context.narrow(2, offset, layout.groups * width).unflatten(2, {layout.groups, width});
     };
-    out.push_back(AttendDense(q.narrow(0, token, sequence.count).unsqueeze(0),
-                              heads(0, layout.key_width),
-                              heads(layout.value_offset, layout.value_width),
-                              attention_[layer]->scale(), /*causal=*/true)
-                      .squeeze(0));
-    token += sequence.count;
+    const at::Tensor queries =
+        q.index_select(0, batch.tokens.flatten()).unflatten(0, batch.tokens.sizes());
+    out.push_back(AttendPadded(queries, heads(0, layout.key_width),
+                               heads(layout.value_offset, layout.value_width),
+                               attention_[layer]->scale(), batch.last)
+                      .flatten(0, 1));
   }
-  return at::cat(out);
+  return at::cat(out).index_select(0, step.attended);
 }
 
 }  // namespace triptych

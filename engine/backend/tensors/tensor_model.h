@@ -17,8 +17,8 @@
 
 namespace triptych {
 
-// Sequences are attended one after another; MLA reduced, always. Results may round differently in
-// another batch.
+// Sequences of like lengths are attended together; MLA reduced, always. Results may round
+// differently in another batch.
 class TensorModel final : public ServingModel {
  public:
   // Serves on the weights' device, where the cache is too, and shares their tensors. `cache_dtype`:

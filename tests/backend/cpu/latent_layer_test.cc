@@ -71,7 +71,9 @@ TEST_P(LatentLayerTest, IsVanillaForEitherFormAndForExpandedRuns) {
     const at::Tensor table = rotary.Table().flatten().contiguous();
     const auto rotation = std::make_shared<const std::vector<float>>(
         table.data_ptr<float>(), table.data_ptr<float>() + table.numel());
-    const auto layer = PackLatent(shape, reduced, GetParam().second, rotation, /*expand=*/true);
+    ThreadPool pool(2);
+    const auto layer =
+        PackLatent(shape, reduced, GetParam().second, rotation, /*expand=*/true, pool);
     const at::Tensor narrow = x[0].to(at::kFloat).contiguous();
     for (const bool expand : {false, true}) {
       KernelContext context(2);
