@@ -67,6 +67,7 @@ void RaiseDescriptorLimit() {
 bool ServeUntilSignalled(const triptych::ServerOptions& options) {
   triptych::Server server(options);
   listens = true;
+  if (!server.http_address().empty()) spdlog::info("HTTP on {}", server.http_address());
   spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
   AwaitSignal(first_signal);
   const int64_t asked = asked_drain_ms;

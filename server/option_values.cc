@@ -17,6 +17,9 @@
 namespace triptych {
 namespace {
 
+constexpr size_t kMaxModelNameBytes = 64;
+constexpr size_t kMaxHostNameBytes = 253;  // of the Internet's names
+
 using Settings = std::map<std::string, std::string>;
 
 template <typename... Args>
@@ -24,8 +27,8 @@ template <typename... Args>
   throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
 }
 
-bool IsModelName(const std::string& name) {
-  return !name.empty() && name.size() <= 64 &&
+bool IsName(const std::string& name, size_t most_bytes) {
+  return !name.empty() && name.size() <= most_bytes &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) {
            return std::isalnum(c) || c == '-' || c == '_' || c == '.';
          });
@@ -114,7 +117,7 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
     Refuse("\"{}\" is not NAME=DIR[,SETTING=VALUE...]", text);
   }
   model.name = text.substr(0, equals);
-  if (!IsModelName(model.name)) {
+  if (!IsName(model.name, kMaxModelNameBytes)) {
     Refuse("\"{}\" is not a model name; allowed: 1 to 64 letters, digits, '-', '_' and '.'",
            model.name);
   }
@@ -172,6 +175,13 @@ void CheckAddress(const std::string& text) {
   if (ParseAddress(text)) return;
   Refuse("\"{}\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with ports from 0 to 65535",
          text);
+}
+
+void CheckHostName(const std::string& text) {
+  if (IsName(text, kMaxHostNameBytes)) return;
+  Refuse(
+      "\"{}\" is not a host's name; allowed: letters, digits, -, _ and ., at most {}, and no port",
+      text, kMaxHostNameBytes);
 }
 
 bool IsLoopbackHost(const std::string& host) {

@@ -36,6 +36,9 @@ std::optional<int64_t> ParseExpandFrom(const std::string& text);
 // Throws unless it is HOST:PORT or [IPV6]:PORT.
 void CheckAddress(const std::string& text);
 
+// Throws unless it is a host's name, without a port.
+void CheckHostName(const std::string& text);
+
 // Whether only this machine can reach what listens on that host, as ParseAddress has it.
 bool IsLoopbackHost(const std::string& host);
 

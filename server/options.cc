@@ -31,7 +31,7 @@ struct Texts {
   std::vector<std::string> models;
   std::string kv_cache_bytes;
   std::string log_format = "text";
-  std::string tls_cert, tls_key, tls_client_ca, tokens;
+  std::string http, tls_cert, tls_key, tls_client_ca, tokens;
 };
 
 // A flag's check in CLI11's form: empty if `parse` accepts the text.
@@ -110,6 +110,14 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
   app.add_option("--listen", options.transport.listen, "HOST:PORT; port 0 lets the system choose")
       ->check(Parses("HOST:PORT", CheckAddress))
       ->capture_default_str();
+  app.add_option("--http", texts.http, "HOST:PORT where OpenAI's HTTP is spoken too [nowhere]")
+      ->check(Parses("HOST:PORT", CheckAddress));
+  app.add_option(
+         "--http-hosts", options.transport.http_hosts,
+         "NAME[,NAME...] by which HTTP may be asked for without tokens or certificates, beside "
+         "addresses, localhost and the host of --http [none]")
+      ->delimiter(',')
+      ->check(Parses("NAME", CheckHostName));
   texts.kv_cache_bytes = parse_size(kDefaultKvCacheShare) < parse_size(kDefaultKvCacheBytes)
                              ? kDefaultKvCacheShare
                              : kDefaultKvCacheBytes;
@@ -272,6 +280,7 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
     if (!texts.tls_client_ca.empty()) transport.tls->client_authority = texts.tls_client_ca;
   }
   if (!texts.tokens.empty()) transport.access.tokens = texts.tokens;
+  if (!texts.http.empty()) transport.http = texts.http;
 
   options.kv_cache_bytes = ParseByteSize(texts.kv_cache_bytes, available.memory_bytes);
   if (options.kv_cache_bytes > available.memory_bytes - kServerBytes) {
@@ -296,15 +305,17 @@ void CheckWhoIsLetIn(const TransportOptions& transport) {
     throw CLI::ValidationError("--tls-key", "is missing; allowed: with --tls-cert and its key");
   }
   const bool knows_callers = transport.access.tokens || (tls && tls->client_authority);
-  if (!IsLoopbackHost(ParseAddress(transport.listen)->host) && !transport.access.insecure &&
-      !(tls && knows_callers)) {
+  if (transport.access.insecure || (tls && knows_callers)) return;
+  const auto check = [](const char* flag, const std::string& address) {
+    if (IsLoopbackHost(ParseAddress(address)->host)) return;
     throw CLI::ValidationError(
-        "--listen",
-        fmt::format("{} can be reached from other machines; allowed: 127.0.0.1, [::1] and "
-                    "localhost, others with --tls-cert, --tls-key and --tokens (or "
-                    "--tls-client-ca), or with --insecure",
-                    transport.listen));
-  }
+        flag, fmt::format("{} can be reached from other machines; allowed: 127.0.0.1, [::1] and "
+                          "localhost, others with --tls-cert, --tls-key and --tokens (or "
+                          "--tls-client-ca), or with --insecure",
+                          address));
+  };
+  check("--listen", transport.listen);
+  if (transport.http) check("--http", *transport.http);
 }
 
 // Throws CLI::ValidationError unless the options fit each other.

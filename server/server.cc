@@ -14,8 +14,10 @@
 #include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
+#include "server/core/gate.h"
 #include "server/core/model_host.h"
 #include "server/grpc/grpc_server.h"
+#include "server/http/http_server.h"
 
 namespace triptych {
 namespace {
@@ -165,10 +167,17 @@ Server::Server(const ServerOptions& options) {
   const auto context = std::make_shared<KernelContext>(options.threads);
   TransportOptions transport = WithMessageSize(options);
   transport.is_memory_short = [this] { return memory_gauge_.UnderPressure(); };
-  grpc_server_ = std::make_unique<GrpcServer>(transport);
+  gate_ = std::make_unique<Gate>(transport);
+  grpc_server_ = std::make_unique<GrpcServer>(transport, *gate_);
   address_ = grpc_server_->address();
+  if (transport.http) {
+    http_server_ = std::make_unique<HttpServer>(*transport.http, transport, *gate_);
+    http_address_ = http_server_->address();
+  }
   host_ = std::make_unique<ModelHost>(LoadModels(options, context), options.admission);
-  grpc_server_->Serve(*host_);
+  gate_->Open(*host_);
+  grpc_server_->Serve();
+  if (http_server_ != nullptr) http_server_->Serve();
 }
 
 Server::~Server() {
@@ -177,7 +186,10 @@ Server::~Server() {
 
 bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
   grpc_server_->StartDrain();
+  if (http_server_ != nullptr) http_server_->StartDrain();
   const bool drained = host_->Drain(drain_timeout);
+  if (http_server_ != nullptr) http_server_->Close(kCloseTimeout);
+  http_server_.reset();
   grpc_server_->Close(kCloseTimeout);
   grpc_server_.reset();
   return drained;

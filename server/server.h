@@ -11,7 +11,9 @@
 
 namespace triptych {
 
+class Gate;
 class GrpcServer;
+class HttpServer;
 class ModelHost;
 
 // Serves until Shutdown.
@@ -25,8 +27,9 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // HOST:PORT as listened on.
+  // HOST:PORT as listened on; the other where HTTP is spoken, empty if nowhere.
   const std::string& address() const { return address_; }
+  const std::string& http_address() const { return http_address_; }
 
   // Says NOT_SERVING, refuses new requests, lets the live ones end within `drain_timeout`, cancels
   // the rest, and stops listening. True if all ended by themselves.
@@ -35,8 +38,12 @@ class Server {
  private:
   MemoryGauge memory_gauge_;
   std::unique_ptr<ModelHost> host_;
-  std::unique_ptr<GrpcServer> grpc_server_;  // null after Shutdown; dies before the host it serves
+  std::unique_ptr<Gate> gate_;
+  // Null after Shutdown; they die before the host that they serve.
+  std::unique_ptr<GrpcServer> grpc_server_;
+  std::unique_ptr<HttpServer> http_server_;  // null if HTTP is off, too
   std::string address_;
+  std::string http_address_;
 };
 
 }  // namespace triptych

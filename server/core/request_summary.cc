@@ -35,7 +35,16 @@ void AddUsage(const RequestUsage& usage, bool shares_prompt, RequestUsage& sum) 
   sum.prefill_time = std::max(sum.prefill_time, usage.prefill_time);
   sum.decode_time = std::max(sum.decode_time, usage.decode_time);
   sum.preemptions += usage.preemptions;
-  sum.kv_cache.peak_reserved_bytes += usage.kv_cache.peak_reserved_bytes;
+  const KvCacheUsage& one = usage.kv_cache;
+  KvCacheUsage& all = sum.kv_cache;
+  all.bytes_per_position = one.bytes_per_position;
+  all.positions += one.positions;
+  all.used_bytes += one.used_bytes;
+  all.reserved_bytes += one.reserved_bytes;
+  all.peak_reserved_bytes += one.peak_reserved_bytes;
+  all.mha_used_bytes += one.mha_used_bytes;
+  all.shared_bytes += one.shared_bytes;
+  all.own_bytes += one.own_bytes;
 }
 
 }  // namespace triptych

@@ -17,8 +17,8 @@ struct RequestSummary {
   std::string model;
   bool refused = false;  // by the engine; then there is no usage
   std::string end;       // "stop", "2 stop, 1 length", "scored", or the reason of an error
-  // Of all its sequences: sums of the generated tokens, the preemptions and the peak bytes; of a
-  // score of the prompts' tokens too; the longest of the times.
+  // Of all its sequences: sums of the generated tokens, the preemptions and what their caches took;
+  // of a score of the prompts' tokens too; the longest of the times.
   RequestUsage usage;
 
   // One line.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace triptych {
 
@@ -37,10 +38,14 @@ struct TransportLimits {
   std::chrono::milliseconds max_idle{std::chrono::minutes(5)};  // without a call; then it is closed
   // After which a connection takes no new calls; those that it has go on.
   std::chrono::milliseconds max_age{std::chrono::hours(1)};
-  // After which a write that its client does not take ends the call.
+  // After which a write that its client does not take ends the call. Of HTTP, a mebibyte of one.
   std::chrono::milliseconds stall_timeout{std::chrono::seconds(30)};
   // A client may ping this often, with calls or without.
   std::chrono::milliseconds min_ping_interval{std::chrono::seconds(9)};
+  // For a whole request to arrive, from its first byte on. Of HTTP; gRPC bounds what it buffers.
+  std::chrono::milliseconds max_request_time{std::chrono::seconds(60)};
+  int max_connections = 4096;          // of HTTP
+  int max_address_connections = 2048;  // of HTTP, from one address
   // The server pings a silent client this often, and closes what does not answer in time.
   std::chrono::milliseconds keepalive{std::chrono::seconds(60)};
   std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
@@ -55,7 +60,12 @@ struct TransportOptions {
   // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
   std::string listen = "127.0.0.1:50051";
   AccessOptions access;
-  std::optional<TlsOptions> tls;  // unencrypted if absent
+  // The same, where HTTP is spoken; nowhere if absent.
+  std::optional<std::string> http = {};
+  // Names by which browsers may ask for it where neither tokens nor certificates are asked for,
+  // beside addresses, localhost and the host of `http`.
+  std::vector<std::string> http_hosts = {};
+  std::optional<TlsOptions> tls;  // unencrypted if absent; of all addresses
   TransportLimits limits;
   bool reflection = true;
   // Asked before every request that is computed.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "server/grpc/presented.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
 
@@ -13,7 +14,7 @@ namespace triptych {
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
                                               const v1::DrainRequest* message,
                                               v1::DrainResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kAdmin);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kAdmin);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   std::optional<std::chrono::milliseconds> timeout;
   if (message->has_timeout()) {

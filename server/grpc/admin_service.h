@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "server/core/gate.h"
 #include "server/core/transport_options.h"
-#include "server/grpc/gate.h"
 #include "triptych/v1/admin.grpc.pb.h"
 
 namespace triptych {

@@ -88,15 +88,14 @@ class GrpcServer::Drain {
   bool closed_ = false;
 };
 
-GrpcServer::GrpcServer(const TransportOptions& options)
-    : access_(options.access),
-      gate_(access_, options),
-      inference_service_(gate_),
-      model_service_(gate_),
-      kv_cache_service_(gate_),
-      admin_service_(gate_, options.request_drain),
-      reflection_service_(access_, AllServices()),
-      credentials_(options.tls ? TlsCredentials(*options.tls) : grpc::InsecureServerCredentials()) {
+GrpcServer::GrpcServer(const TransportOptions& options, const Gate& gate)
+    : inference_service_(gate),
+      model_service_(gate),
+      kv_cache_service_(gate),
+      admin_service_(gate, options.request_drain),
+      reflection_service_(gate, AllServices()),
+      credentials_(gate.certificates() != nullptr ? TlsCredentials(gate.certificates())
+                                                  : grpc::InsecureServerCredentials()) {
   LogGrpcErrors();
   // Protobuf would tell standard error of each message of a client that is no UTF-8.
   google::protobuf::SetLogHandler(nullptr);
@@ -123,11 +122,6 @@ GrpcServer::GrpcServer(const TransportOptions& options)
 
 GrpcServer::~GrpcServer() {
   if (server_ != nullptr) Close(std::chrono::milliseconds(0));
-}
-
-void GrpcServer::Serve(ModelHost& host) {
-  gate_.Open(host);
-  SetHealth(true);
 }
 
 void GrpcServer::SetHealth(bool serving) {

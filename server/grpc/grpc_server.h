@@ -9,11 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "server/core/model_host.h"
+#include "server/core/gate.h"
 #include "server/core/transport_options.h"
-#include "server/grpc/access.h"
 #include "server/grpc/admin_service.h"
-#include "server/grpc/gate.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/kv_cache_service.h"
 #include "server/grpc/model_service.h"
@@ -24,17 +22,17 @@ namespace triptych {
 // Listens from construction to Close, with health checking (grpc.health.v1) and reflection.
 class GrpcServer {
  public:
-  // Until it serves, calls are refused and health checks answer NOT_SERVING. Throws LoadError or
-  // std::runtime_error with one clear line.
-  explicit GrpcServer(const TransportOptions& options);
+  // Until it serves, health checks answer NOT_SERVING. The gate must outlive the server. Throws
+  // LoadError or std::runtime_error with one clear line.
+  GrpcServer(const TransportOptions& options, const Gate& gate);
   // Ends what is left of the calls at once.
   ~GrpcServer();
 
   // HOST:PORT as listened on.
   const std::string& address() const { return address_; }
 
-  // Serves the host's models from now on. It must outlive the server.
-  void Serve(ModelHost& host);
+  // The gate is open.
+  void Serve() { SetHealth(true); }
   // Health checks answer NOT_SERVING, nothing new is listened to, and clients are told to go
   // elsewhere (GOAWAY); calls that there are go on.
   void StartDrain();
@@ -49,8 +47,6 @@ class GrpcServer {
 
   void SetHealth(bool serving);
 
-  const Access access_;
-  Gate gate_;
   InferenceService inference_service_;
   ModelService model_service_;
   KvCacheService kv_cache_service_;

@@ -1,6 +1,7 @@
 #include "server/grpc/inference_service.h"
 
 #include "server/grpc/generate_reactor.h"
+#include "server/grpc/presented.h"
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/score_reactor.h"
 #include "server/grpc/status.h"
@@ -11,7 +12,7 @@ namespace triptych {
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {
-  const Result<Entry> entry = gate_.EnterToCompute(*context);
+  const Result<Entry> entry = gate_.EnterToCompute(PresentedBy(*context));
   if (!entry.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(entry.error(), *context));
   }
@@ -25,7 +26,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,
                                                   const v1::ScoreRequest* message,
                                                   v1::ScoreResponse* response) {
-  const Result<Entry> entry = gate_.EnterToCompute(*context);
+  const Result<Entry> entry = gate_.EnterToCompute(PresentedBy(*context));
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto scoring = entry.value().host.Score(FromProto(*message), entry.value().caller);
   if (!scoring.ok()) return FinishUnary(context, ToStatus(scoring.error(), *context));
@@ -35,7 +36,7 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* message,
                                                      v1::TokenizeResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto tokens = entry.value().host.Tokenize(message->model(), message->text());
   if (!tokens.ok()) return FinishUnary(context, ToStatus(tokens.error(), *context));
@@ -46,7 +47,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* message,
                                                        v1::DetokenizeResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto& ids = message->token_ids();
   const auto text = entry.value().host.Detokenize(message->model(),

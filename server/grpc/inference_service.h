@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 
-#include "server/grpc/gate.h"
+#include "server/core/gate.h"
 #include "triptych/v1/inference.grpc.pb.h"
 
 namespace triptych {

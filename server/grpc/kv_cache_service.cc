@@ -1,5 +1,6 @@
 #include "server/grpc/kv_cache_service.h"
 
+#include "server/grpc/presented.h"
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
@@ -21,7 +22,7 @@ void Finish(const Result<Answer>& answer, grpc::CallbackServerContext& context, 
 grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerContext* context,
                                                           const v1::GetKvCacheStatsRequest* message,
                                                           v1::GetKvCacheStatsResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kStatistics);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kStatistics);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   entry.value().host.CollectStats(message->model(), [=](const Result<HostStats>& stats) {
@@ -33,7 +34,7 @@ grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerContext* context,
                                                         const v1::ListSequencesRequest* message,
                                                         v1::ListSequencesResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   entry.value().host.ListSequences(
@@ -44,7 +45,7 @@ grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerCont
 
 grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* KvCacheService::WatchKvCacheStats(
     grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* message) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kStatistics);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kStatistics);
   if (!entry.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(entry.error(), *context));
   }

@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 
-#include "server/grpc/gate.h"
+#include "server/core/gate.h"
 #include "server/grpc/watch_reactor.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 

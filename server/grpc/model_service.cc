@@ -1,6 +1,7 @@
 #include "server/grpc/model_service.h"
 
 #include "engine/base/version.h"
+#include "server/grpc/presented.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
 #include "server/grpc/wire.h"
@@ -10,7 +11,7 @@ namespace triptych {
 grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* context,
                                                    const v1::ListModelsRequest* message,
                                                    v1::ListModelsResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const Result<ModelPage> page = entry.value().host.ListModels(FromProto(*message));
   if (!page.ok()) return FinishUnary(context, ToStatus(page.error(), *context));
@@ -23,7 +24,7 @@ grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* context,
                                                  const v1::GetModelRequest* message,
                                                  v1::GetModelResponse* response) {
-  const Result<Entry> entry = gate_.Enter(*context, Scope::kInference);
+  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto model = entry.value().host.Find(message->model());
   if (!model.ok()) return FinishUnary(context, ToStatus(model.error(), *context));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/base/quoted.h"
+#include "server/grpc/presented.h"
 #include "server/grpc/status.h"
 
 namespace triptych {
@@ -115,7 +116,7 @@ class RefusedReflection final : public Reactor {
 }  // namespace
 
 Reactor* ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
-  const Result<Caller> caller = access_.Authenticate(*context);
+  const Result<Caller> caller = gate_.Authenticate(PresentedBy(*context));
   if (!caller.ok()) return new RefusedReflection(ToStatus(caller.error(), *context));
   return new ReflectionReactor(services_);
 }

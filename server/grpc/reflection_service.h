@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/grpc/access.h"
+#include "server/core/gate.h"
 
 namespace triptych {
 
@@ -16,16 +16,16 @@ namespace triptych {
 class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // `services` are full names of services that are linked in. `access` must outlive the service.
-  ReflectionService(const Access& access, std::vector<std::string> services)
-      : access_(access), services_(std::move(services)) {}
+  // `services` are full names of services that are linked in. The gate must outlive the service.
+  ReflectionService(const Gate& gate, std::vector<std::string> services)
+      : gate_(gate), services_(std::move(services)) {}
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
                           grpc::reflection::v1alpha::ServerReflectionResponse>*
   ServerReflectionInfo(grpc::CallbackServerContext* context) override;
 
  private:
-  const Access& access_;
+  const Gate& gate_;
   const std::vector<std::string> services_;
 };
 

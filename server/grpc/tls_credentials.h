@@ -6,15 +6,14 @@
 
 #include <memory>
 
-#include "server/core/transport_options.h"
+#include "server/core/certificate_files.h"
 
 namespace triptych {
 
 // Credentials of a server for TLS 1.2 and 1.3. With a client authority, clients must bring a
-// certificate that leads to it. The files are read anew by the first connection after they changed;
-// connections that are open stay. Files that cannot be read, or do not fit each other, leave the
-// ones before in use and are logged once. Throws LoadError.
-std::shared_ptr<grpc::ServerCredentials> TlsCredentials(const TlsOptions& options);
+// certificate that leads to it. Each connection gets what the files hold when it begins; those that
+// are open stay.
+std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<CertificateFiles> files);
 
 }  // namespace triptych
 

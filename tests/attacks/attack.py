@@ -5,7 +5,8 @@
     tests/attacks/attack.py --list
 
 For each attack a fresh server is started, with one model. A victim, a client with an address and
-a connection of its own, generates tokens over and over: for --seconds before the attack and while it lasts. Printed
+a connection of its own, which speaks what the attack speaks (those named http_ HTTP/1.1, the others
+gRPC), generates tokens over and over: for --seconds before the attack and while it lasts. Printed
 is a row of a table: the victim's tokens a second and the 99th percentile of the time between two of
 its messages, before and while; the most memory that the server held, and what it holds after; its
 processor time; and whether a new client is served after the attack.
@@ -14,7 +15,9 @@ processor time; and whether a new client is served after the attack.
 """
 
 import argparse
+import json
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -24,6 +27,7 @@ import time
 import zlib
 
 import h2
+import http1
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 GENERATE = "/triptych.v1.InferenceService/Generate"
@@ -42,11 +46,13 @@ class Server:
         model = os.path.join(ROOT, "models", "shakespeare-mla")
         self.process = subprocess.Popen(
             ["bash", "-c", f'{limit}exec "$0" "$@"', program, "--model", f"mla={model}", "--listen",
-             f"127.0.0.1:{port}", "--kv-cache-bytes", "64MiB"],
+             f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--kv-cache-bytes", "64MiB"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.log = []
         for line in self.process.stdout:
             self.log.append(line)
+            if "HTTP on" in line:
+                self.http_address = line.split("HTTP on ")[1].strip()
             if "listening on" in line:
                 self.address = line.split("listening on ")[1].strip()
                 break
@@ -160,6 +166,33 @@ class Victim(threading.Thread):
         return sum(m[1] for m in inside) / (end - begin), p99, gaps[-1] * 1000
 
 
+class HttpVictim(Victim):
+    """The same over HTTP."""
+
+    def run(self):
+        while not self.ended:
+            try:
+                connection = http1.Connection(self.address, source="127.0.0.2")
+                while not self.ended:
+                    self.generate(connection)
+            except OSError:
+                self.errors += 1
+                time.sleep(0.1)
+
+    def generate(self, connection):
+        body = {"prompt": "ROMEO:", "max_tokens": self.tokens, "stream": True}
+        connection.send(http1.post(http1.COMPLETIONS, json.dumps(body).encode()))
+        first = True
+        for event in connection.events():
+            text = "".join(choice["text"] for choice in event.get("choices", []))
+            if text:  # whose tokens are bytes
+                self.messages.append((time.monotonic(), len(text.encode()), first))
+                first = False
+        connection.buffer = connection.buffer.split(b"0\r\n\r\n", 1)[-1]
+        if first:
+            self.errors += 1
+
+
 class Attack:
     """What attacks are given, and how they know that it is time to end."""
 
@@ -175,6 +208,33 @@ class Attack:
         connection = h2.Connection(self.address, **options)
         self.kept.append(connection)
         return connection
+
+    def connect_http(self, **options):
+        connection = http1.Connection(self.address, **options)
+        self.kept.append(connection)
+        return connection
+
+    def flood_http(self, begin, block, connections=20):
+        """Sends `begin` and then the same bytes, on each of some connections, again when closed."""
+        sent, closed = [0], [0]
+
+        def run():
+            while self.lasts():
+                try:
+                    connection = http1.Connection(self.address, timeout=2)
+                    connection.send(begin)
+                    while self.lasts():
+                        connection.send(block)
+                        sent[0] += len(block)
+                except OSError:
+                    closed[0] += 1
+                    time.sleep(0.01)
+        threads = [threading.Thread(target=run) for _ in range(connections)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return f"{sent[0] >> 20} MiB were taken, closed {closed[0]} times"
 
     def hold(self):
         while self.lasts():
@@ -423,17 +483,90 @@ def slow_readers(attack):
     return "1000 streams"
 
 
+def http_fields(attack):
+    """Heads of four bytes a line that never end, in blocks that end with a line."""
+    begin = http1.head("GET", "/health")
+    begin += b"a:" + b"b" * (4096 - len(begin) - 4) + b"\r\n"
+    return attack.flood_http(begin, b"a:\r\n" * 1024)
+
+
+def http_chunk_extensions(attack):
+    """Chunks whose line never ends."""
+    return attack.flood_http(http1.post_chunks(http1.TOKENIZE) + b"1;", b"a" * 4096)
+
+
+def http_trailers(attack):
+    """Bodies whose trailers never end."""
+    return attack.flood_http(http1.post_chunks(http1.TOKENIZE) + b"0\r\n", b"a: b\r\n" * 682)
+
+
+def http_small_chunks(attack):
+    """Bodies in chunks of one byte."""
+    return attack.flood_http(http1.post_chunks(http1.TOKENIZE), b"1\r\n \r\n" * 10000, connections=4)
+
+
+def http_silent_connections(attack, count=6000):
+    """6,000 connections from one address that ask nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    opened = 0
+    for _ in range(count):
+        try:
+            attack.connect_http(timeout=2)
+            opened += 1
+        except OSError:
+            pass
+    attack.hold()
+    return f"{opened} connections"
+
+
+def http_partial_bodies(attack):
+    """1,000 connections that send half of the largest body, and never the rest."""
+    body = b'{"text": "' + b"a" * 40_000
+    sent = 0
+    for _ in range(1000):
+        try:
+            connection = attack.connect_http(timeout=2)
+            connection.send(http1.post(http1.TOKENIZE, body + b"a" * 40_000)[:len(body)])
+            sent += len(body)
+        except OSError:
+            pass
+    attack.hold()
+    return f"{sent >> 20} MiB were taken"
+
+
+def http_unread_answers(attack):
+    """1,000 connections that ask for answers of 200 KB and take nothing of them."""
+    body = json.dumps({"text": "a" * 60_000}).encode()
+    asked = 0
+    for _ in range(1000):
+        try:
+            attack.connect_http(timeout=2, receive_buffer=4096).send(
+                http1.post(http1.TOKENIZE, body))
+            asked += 1
+        except OSError:
+            pass
+    attack.hold()
+    return f"{asked} answers were asked for"
+
+
 ATTACKS = [calls, health_calls, calls_on_connections, gzip_bomb, partial_messages, idle_connections, connections, rapid_reset, pings,
-           settings, continuations, long_string, reflections, slow_readers]
+           settings, continuations, long_string, reflections, slow_readers, http_fields,
+           http_chunk_extensions, http_trailers, http_small_chunks, http_silent_connections,
+           http_partial_bodies, http_unread_answers]
 
 
 def run(attack, options):
     name = attack.__name__
     server = Server(options.server, options.port, 1024 if attack is idle_connections else None)
     at_start = server.megabytes()
-    address = f"127.0.0.1:{options.through}" if options.through else server.address
+    is_http = name.startswith("http_")
+    kind = HttpVictim if is_http else Victim
+    address = server.http_address if is_http else server.address
+    if options.through:
+        address = f"127.0.0.1:{options.through}"
     try:
-        victim = Victim(address)
+        victim = kind(address)
         time.sleep(1)
         begin = time.monotonic()
         time.sleep(options.seconds)
@@ -449,7 +582,7 @@ def run(attack, options):
             connection.close()
         time.sleep(2)
         known = len(victim.messages)
-        late = Victim(address)
+        late = kind(address)
         time.sleep(2)
         served = "yes" if late.messages and len(victim.messages) > known else "NO"
         after = server.megabytes()

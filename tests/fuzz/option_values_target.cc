@@ -35,6 +35,9 @@ void FuzzOptionValues(std::string_view bytes) {
   if (const auto position = Parsed([&] { return ParseExpandFrom(text); })) {
     Promise(!*position || **position >= 0, "a position is not negative");
   }
+  if (Parsed([&] { return CheckHostName(text), true; })) {
+    Promise(text.find_first_of(":/@ ") == text.npos, "a host's name is nothing else");
+  }
   const bool taken = Parsed([&] { return CheckAddress(text), true; }).has_value();
   const std::optional<Address> address = ParseAddress(text);
   Promise(taken == address.has_value(), "an address is taken if it is one");

@@ -17,6 +17,7 @@ void FuzzUtf8(std::string_view bytes);
 
 // Server and client.
 void FuzzClientStatus(std::string_view bytes);
+void FuzzHttp(std::string_view bytes);
 void FuzzOptionValues(std::string_view bytes);
 void FuzzRequests(std::string_view bytes);
 void FuzzTokens(std::string_view bytes);

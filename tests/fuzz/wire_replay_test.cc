@@ -5,6 +5,7 @@ namespace triptych {
 namespace {
 
 TEST(FuzzTest, ClientStatus) { Replay("client_status", FuzzClientStatus); }
+TEST(FuzzTest, Http) { Replay("http", FuzzHttp); }
 TEST(FuzzTest, OptionValues) { Replay("option_values", FuzzOptionValues); }
 TEST(FuzzTest, Requests) { Replay("requests", FuzzRequests); }
 TEST(FuzzTest, Tokens) { Replay("tokens", FuzzTokens); }

@@ -1,16 +1,13 @@
 // Who is let in to what.
-#include "server/grpc/access.h"
-
-#include <openssl/sha.h>
-
 #include <fstream>
 #include <map>
 #include <set>
 
-#include "engine/base/error.h"
+#include "server/grpc/presented.h"
 #include "tests/server/any_method.h"
 #include "tests/server/captured_log.h"
 #include "tests/server/test_server.h"
+#include "tests/server/token_lines.h"
 
 namespace triptych {
 namespace {
@@ -20,21 +17,6 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-std::string Sha256(const std::string& token) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest);
-  std::string text;
-  for (const unsigned char byte : digest) {
-    const char* const digits = "0123456789abcdef";
-    text += {digits[byte >> 4], digits[byte & 15]};
-  }
-  return text;
-}
-
-std::string Line(const std::string& name, const std::string& scopes, const std::string& token) {
-  return name + " " + scopes + " " + Sha256(token) + "\n";
-}
 
 class AccessTest : public testing::Test {
  protected:
@@ -48,15 +30,6 @@ class AccessTest : public testing::Test {
     TestServerOptions options{.models = {EndlessModel()}};
     options.transport.access.tokens = file_;
     return options;
-  }
-
-  std::string StartError() const {
-    try {
-      const Access access({.tokens = file_});
-    } catch (const LoadError& e) {
-      return e.what();
-    }
-    return "";
   }
 
   const TempDir directory_;
@@ -87,7 +60,7 @@ const std::map<std::string, std::set<std::string>>& ScopesOfMethods() {
 TEST_F(AccessTest, EveryMethodAsksForItsScope) {
   std::string tokens;
   for (const std::string scope : {"inference", "statistics", "admin"}) {
-    tokens += Line(scope, scope, "token of " + scope);
+    tokens += TokenLine(scope, scope, "token of " + scope);
   }
   WriteTokens(tokens);
   const TestServer server(WithTokens());
@@ -105,7 +78,7 @@ TEST_F(AccessTest, EveryMethodAsksForItsScope) {
       ADD_FAILURE() << "is not in the table of this test";
       continue;
     }
-    const std::string hash = Sha256("token of admin");
+    const std::string hash = TokenHash("token of admin");
     for (const Headers& wrong :
          std::vector<Headers>{{},
                               Bearer("token"),
@@ -151,7 +124,7 @@ TEST_F(AccessTest, ReflectionCanBeOff) {
 
 TEST_F(AccessTest, TokensAreReadAnewWhenTheFileChanges) {
   const CapturedLog log;
-  WriteTokens(Line("old", "inference", "first"));
+  WriteTokens(TokenLine("old", "inference", "first"));
   const TestServer server(WithTokens());
   const auto channel = OwnConnection(server.address());
   const auto code = [&](const std::string& token) {
@@ -160,12 +133,12 @@ TEST_F(AccessTest, TokensAreReadAnewWhenTheFileChanges) {
   };
   EXPECT_EQ(code("first"), StatusCode::OK);
 
-  WriteTokens(Line("new", "inference", "second"));
+  WriteTokens(TokenLine("new", "inference", "second"));
   EXPECT_EQ(code("first"), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(code("second"), StatusCode::OK);
 
   // A broken file, and none: said once, and the list stays.
-  WriteTokens(Line("third", "inference", "third") + "oops\n");
+  WriteTokens(TokenLine("third", "inference", "third") + "oops\n");
   EXPECT_EQ(code("third"), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(code("second"), StatusCode::OK);
   const std::string line = "error tokens stay as they were: " + file_.string() + " line 2: ";
@@ -174,37 +147,10 @@ TEST_F(AccessTest, TokensAreReadAnewWhenTheFileChanges) {
   std::filesystem::remove(file_);
   EXPECT_EQ(code("second"), StatusCode::OK);
 
-  WriteTokens(Line("third", "inference", "third"));
+  WriteTokens(TokenLine("third", "inference", "third"));
   EXPECT_EQ(code("second"), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(code("third"), StatusCode::OK);
   for (const char* token : {"first", "second"}) EXPECT_THAT(log.text(), Not(HasSubstr(token)));
-}
-
-TEST_F(AccessTest, BadTokenFilesAreRefusedAtStart) {
-  const std::string name = file_.string();
-  EXPECT_THAT(StartError(), HasSubstr(name));
-  WriteTokens("");
-  EXPECT_EQ(StartError(), name + ": holds no token; allowed: at least one");
-  WriteTokens("# nobody\n\n");
-  EXPECT_THAT(StartError(), HasSubstr("holds no token"));
-  WriteTokens("# all\n" + Line("a", "inference", "1") + "b inference\n");
-  EXPECT_EQ(StartError(), name + " line 3: 2 words; allowed: NAME SCOPE[,SCOPE...] SHA256HEX");
-  WriteTokens(Line("a!", "inference", "1"));
-  EXPECT_THAT(StartError(), HasSubstr("the name is \"a!\"; allowed: "));
-  WriteTokens(Line("a", "inference,root", "1"));
-  EXPECT_THAT(StartError(),
-              HasSubstr("\"root\" is not a scope; allowed: inference, statistics, admin"));
-  WriteTokens(Line("a", "inference,", "1"));
-  EXPECT_THAT(StartError(), HasSubstr("\"\" is not a scope"));
-  // The token itself, by mistake: it is not repeated.
-  WriteTokens("a inference my-secret\n");
-  EXPECT_THAT(StartError(), AllOf(HasSubstr("64 hexadecimal digits"), Not(HasSubstr("my-secret"))));
-  WriteTokens("a inference " + std::string(63, '0') + "g\n");
-  EXPECT_THAT(StartError(), HasSubstr("64 hexadecimal digits"));
-  WriteTokens(Line("a", "inference", "1") + Line("b", "admin", "1"));
-  EXPECT_THAT(StartError(), HasSubstr("line 2: the token of b is another line's as well"));
-  WriteTokens("\t a  inference,statistics\t" + Sha256("1") + "\r\n\n#\n" + Line("a", "admin", "2"));
-  EXPECT_EQ(StartError(), "");
 }
 
 TEST(PeerAddressTest, IsWithoutThePort) {
@@ -213,15 +159,6 @@ TEST(PeerAddressTest, IsWithoutThePort) {
   EXPECT_EQ(PeerAddress("ipv6:[::1]:4567"), "::1");
   EXPECT_EQ(PeerAddress("unix:/tmp/socket"), "unix");
   EXPECT_THAT(PeerAddress(""), IsEmpty());
-}
-
-TEST(PeerAddressTest, KnowsThisMachine) {
-  for (const char* own : {"127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "unix"}) {
-    EXPECT_TRUE(IsLoopback(own)) << own;
-  }
-  for (const char* other : {"10.0.0.1", "::ffff:10.0.0.1", "128.127.0.1", "::2", ""}) {
-    EXPECT_FALSE(IsLoopback(other)) << other;
-  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <future>
 
+#include "server/core/gate.h"
 #include "server/core/model_host.h"
 #include "server/grpc/grpc_server.h"
 #include "tests/server/any_method.h"
@@ -255,7 +256,8 @@ TEST(LimitsTest, AClientThatTakesNothingIsGivenUp) {
 TEST(LimitsTest, BeforeModelsAreLoadedCallsAreRefused) {
   TransportOptions options;
   options.listen = "127.0.0.1:0";
-  GrpcServer server(options);
+  const Gate gate(options);
+  const GrpcServer server(options, gate);
   const auto channel = OwnConnection(server.address());
   GenerateCall call(*Inference(channel), Endless());
   const grpc::Status status = call.Finish();
@@ -273,7 +275,7 @@ TEST(LimitsTest, BeforeModelsAreLoadedCallsAreRefused) {
   // Another server cannot take its port.
   options.listen = server.address();
   try {
-    const GrpcServer second(options);
+    const GrpcServer second(options, gate);
     ADD_FAILURE() << "two servers listen on " << server.address();
   } catch (const std::runtime_error& e) {
     EXPECT_THAT(e.what(), HasSubstr("--listen " + server.address()));
@@ -286,8 +288,9 @@ TEST(LimitsTest, WithoutMemoryRequestsThatComputeAreRefused) {
   options.listen = "127.0.0.1:0";
   options.is_memory_short = [&] { return is_short.load(); };
   ModelHost host({}, {});  // of no model: every request is refused in the end
-  GrpcServer server(options);
-  server.Serve(host);
+  Gate gate(options);
+  gate.Open(host);
+  const GrpcServer server(options, gate);
   const auto inference = Inference(OwnConnection(server.address()));
   v1::ScoreResponse scores;
   const auto generate = [&] { return GenerateCall(*inference, Endless()).Finish(); };

@@ -296,6 +296,7 @@ TEST_F(ServerOptionsTest, Defaults) {
   EXPECT_EQ(options.admission.max_client_requests, 512);
   EXPECT_EQ(options.admission.client_rate, 0);
   EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(options.transport.http, std::nullopt);
   EXPECT_EQ(options.log_format, LogFormat::kText);
   ASSERT_EQ(options.models.size(), 1);
   EXPECT_EQ(options.models[0].name, "a");
@@ -307,6 +308,10 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "--model=b=" + path_ + ",kv-cache-bytes=1MiB",
                                "--listen",
                                "[::1]:0",
+                               "--http",
+                               "localhost:8080",
+                               "--http-hosts",
+                               "server,models.example",
                                "--tls-cert",
                                "cert",
                                "--tls-key",
@@ -369,6 +374,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.models[1].name, "b");
   EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
   EXPECT_EQ(options.transport.listen, "[::1]:0");
+  EXPECT_EQ(options.transport.http, "localhost:8080");
+  EXPECT_THAT(options.transport.http_hosts, ElementsAre("server", "models.example"));
   ASSERT_TRUE(options.transport.tls.has_value());
   EXPECT_EQ(options.transport.tls->certificate, "cert");
   EXPECT_EQ(options.transport.tls->key, "key");
@@ -473,28 +480,33 @@ TEST_F(ServerOptionsTest, StrangersAreKeptOutUnlessTheyAreCalledIn) {
   const Flags mutual = {"--tls-cert", "cert", "--tls-key", "key", "--tls-client-ca", "ca"};
   const Flags tokens = {"--tokens", "tokens"};
   const Flags both = {"--tls-cert", "cert", "--tls-key", "key", "--tokens", "tokens"};
-  const auto listens = [&](const std::string& address, const Flags& flags) {
-    Flags arguments = {"--model", "a=" + path_, "--listen", address};
+  const auto listens = [&](const std::string& flag, const std::string& address,
+                           const Flags& flags) {
+    Flags arguments = {"--model", "a=" + path_, flag, address};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const Parsed parsed = Parse(arguments);
     if (parsed.exit_status) {
       EXPECT_EQ(parsed.err,
-                "triptych-server: --listen: " + address +
+                "triptych-server: " + flag + ": " + address +
                     " can be reached from other machines; allowed: 127.0.0.1, [::1] and localhost, "
                     "others with --tls-cert, --tls-key and --tokens (or --tls-client-ca), or with "
                     "--insecure\n");
     }
     return !parsed.exit_status;
   };
-  for (const std::string own : {"127.0.0.1:1", "127.0.1.1:1", "localhost:1", "[::1]:1"}) {
-    for (const Flags& flags : {Flags(), tls, tokens, both, mutual}) {
-      EXPECT_TRUE(listens(own, flags)) << own;
+  for (const std::string flag : {"--listen", "--http"}) {
+    for (const std::string own : {"127.0.0.1:1", "127.0.1.1:1", "localhost:1", "[::1]:1"}) {
+      for (const Flags& flags : {Flags(), tls, tokens, both, mutual}) {
+        EXPECT_TRUE(listens(flag, own, flags)) << own;
+      }
     }
-  }
-  for (const std::string other : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.org:1"}) {
-    for (const Flags& flags : {Flags(), tls, tokens}) EXPECT_FALSE(listens(other, flags)) << other;
-    for (const Flags& flags : {both, mutual, Flags{"--insecure"}}) {
-      EXPECT_TRUE(listens(other, flags)) << other;
+    for (const std::string other : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.org:1"}) {
+      for (const Flags& flags : {Flags(), tls, tokens}) {
+        EXPECT_FALSE(listens(flag, other, flags)) << other;
+      }
+      for (const Flags& flags : {both, mutual, Flags{"--insecure"}}) {
+        EXPECT_TRUE(listens(flag, other, flags)) << other;
+      }
     }
   }
 }
@@ -521,6 +533,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
        "--listen: \"127.0.0.1:65536\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with "
        "ports from 0 to 65535"},
       {{"--model", model, "--listen", "localhost"}, "--listen: \"localhost\""},
+      {{"--model", model, "--http-hosts", "a,b:80"}, "--http-hosts: \"b:80\" is not a host's name"},
       {{"--model", model, "--listen", "localhost:"}, "--listen: \"localhost:\""},
       {{"--model", model, "--listen", "localhost:-1"}, "--listen: \"localhost:-1\""},
       {{"--model", model, "--listen", "localhost:https"}, "--listen: \"localhost:https\""},

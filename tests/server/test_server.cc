@@ -85,6 +85,8 @@ TestServer::TestServer(const TestServerOptions& options)
 
 TestServer::~TestServer() = default;
 
+std::string TestServer::http_address() const { return server_->http_address(); }
+
 bool TestServer::Shutdown(std::chrono::milliseconds drain_timeout) {
   return server_->Shutdown(drain_timeout);
 }

@@ -68,6 +68,12 @@ struct TestServerOptions {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
 };
 
+// The same, with HTTP.
+inline TestServerOptions WithHttp(TestServerOptions options = {}) {
+  options.transport.http = "127.0.0.1:0";
+  return options;
+}
+
 // A channel to a server with a connection of its own, which none of this process shares.
 std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address,
                                              const std::shared_ptr<grpc::ChannelCredentials>&
@@ -82,6 +88,8 @@ class TestServer {
   bool Shutdown(std::chrono::milliseconds drain_timeout);
 
   const std::string& address() const { return address_; }
+  // Where it speaks HTTP, if `transport` says that it does.
+  std::string http_address() const;
   v1::InferenceService::Stub& inference() const { return *inference_; }
   v1::ModelService::Stub& models() const { return *models_; }
   v1::KvCacheService::Stub& kv_cache() const { return *kv_cache_; }

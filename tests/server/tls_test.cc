@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "engine/base/error.h"
-#include "server/grpc/tls_credentials.h"
+#include "server/core/certificate_files.h"
 #include "tests/server/any_method.h"
 #include "tests/server/captured_log.h"
 #include "tests/server/test_server.h"
@@ -57,7 +57,7 @@ class TlsTest : public testing::Test {
 
   std::string StartError() const {
     try {
-      TlsCredentials(tls_);
+      CertificateFiles files(tls_);
     } catch (const LoadError& e) {
       return e.what();
     }
@@ -168,6 +168,9 @@ TEST_F(TlsTest, FilesThatDoNotServeAreRefusedAtStart) {
   const Identity own = authority_.Issue("server");
   Install({own.certificate, authority_.Issue("another").key});
   EXPECT_EQ(StartError(), key + ": is not the key of the certificate in " + certificate);
+  const Identity weak = authority_.Issue("server", "DNS:localhost", 2, "P-192");
+  Install(weak);
+  EXPECT_THAT(StartError(), HasSubstr(certificate + ": TLS refuses the certificate: "));
   Install({own.certificate, "none"});
   EXPECT_THAT(StartError(), HasSubstr(key + ": cannot be read; allowed: a private key in PEM"));
   Install({"none", own.key});

@@ -20,7 +20,9 @@ T* Made(T* object) {
   return object;
 }
 
-std::shared_ptr<EVP_PKEY> MakeKey() { return {Made(EVP_EC_gen("P-256")), EVP_PKEY_free}; }
+std::shared_ptr<EVP_PKEY> MakeKey(const std::string& curve) {
+  return {Made(EVP_EC_gen(curve.c_str())), EVP_PKEY_free};
+}
 
 void AddExtension(X509* certificate, X509* issuer, int id, const std::string& value) {
   X509V3_CTX context;
@@ -66,7 +68,7 @@ std::string ToPem(EVP_PKEY* key) {
 
 }  // namespace
 
-CertificateAuthority::CertificateAuthority(const std::string& name) : key_(MakeKey()) {
+CertificateAuthority::CertificateAuthority(const std::string& name) : key_(MakeKey("P-256")) {
   x509_ = MakeCertificate(name, key_.get(), 2);
   X509_set_issuer_name(x509_.get(), X509_get_subject_name(x509_.get()));
   AddExtension(x509_.get(), x509_.get(), NID_basic_constraints, "critical,CA:TRUE");
@@ -75,8 +77,8 @@ CertificateAuthority::CertificateAuthority(const std::string& name) : key_(MakeK
 }
 
 Identity CertificateAuthority::Issue(const std::string& name, const std::string& alternatives,
-                                     int days) const {
-  const std::shared_ptr<EVP_PKEY> key = MakeKey();
+                                     int days, const std::string& curve) const {
+  const std::shared_ptr<EVP_PKEY> key = MakeKey(curve);
   const std::shared_ptr<X509> certificate = MakeCertificate(name, key.get(), days);
   X509_set_issuer_name(certificate.get(), X509_get_subject_name(x509_.get()));
   AddExtension(certificate.get(), x509_.get(), NID_subject_alt_name, alternatives);

@@ -25,10 +25,10 @@ class CertificateAuthority {
   const std::string& certificate() const { return certificate_; }
 
   // A certificate for `name`, its common name, and for `alternatives`. Valid from yesterday until
-  // `days` days from now; 0: no longer since a moment ago.
+  // `days` days from now; 0: no longer since a moment ago. `curve` is its key's.
   Identity Issue(const std::string& name,
-                 const std::string& alternatives = "DNS:localhost,IP:127.0.0.1",
-                 int days = 2) const;
+                 const std::string& alternatives = "DNS:localhost,IP:127.0.0.1", int days = 2,
+                 const std::string& curve = "P-256") const;
 
  private:
   std::shared_ptr<EVP_PKEY> key_;

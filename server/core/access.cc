@@ -1,22 +1,18 @@
-#include "server/grpc/access.h"
+#include "server/core/access.h"
 
-#include <grpc/grpc_security_constants.h>
-#include <grpcpp/security/auth_context.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <iterator>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/mutex.h"
 #include "engine/base/quoted.h"
 #include "server/core/tokens.h"
-#include "server/grpc/watched_file.h"
+#include "server/core/watched_file.h"
 
 namespace triptych {
 namespace {
@@ -36,10 +32,9 @@ std::string_view ScopeName(Scope scope) {
 }
 
 // The token that a call brings. More than one is as none: who reads the other one than we do?
-std::optional<std::string_view> TokenOf(const grpc::ServerContextBase& context) {
-  const auto [begin, end] = context.client_metadata().equal_range("authorization");
-  if (begin == end || std::next(begin) != end) return std::nullopt;
-  return BearerToken({begin->second.data(), begin->second.size()});
+std::optional<std::string_view> TokenOf(const Presented& call) {
+  if (call.authorization.size() != 1) return std::nullopt;
+  return BearerToken(call.authorization.front());
 }
 
 }  // namespace
@@ -81,53 +76,40 @@ Access::Access(const AccessOptions& options)
 
 Access::~Access() = default;
 
-Result<Caller> Access::Authenticate(const grpc::ServerContextBase& context) const {
+Result<Caller> Access::Authenticate(const Presented& call) const {
   if (tokens_ != nullptr) {
-    const std::optional<std::string_view> token = TokenOf(context);
+    const std::optional<std::string_view> token = TokenOf(call);
     if (!token) {
       return Unauthenticated(
-          "the call brings no token; allowed: metadata \"authorization: Bearer TOKEN\"");
+          "the call brings no token; allowed: one \"authorization: Bearer TOKEN\"");
     }
     std::optional<Caller> caller = tokens_->Current()->Find(*token);
     if (!caller) return Unauthenticated("the call's token is not known");
     return *std::move(caller);
   }
-  Caller caller{.client = {}, .inference = true, .statistics = true};
-  const std::string address = PeerAddress(context.peer());
-  caller.admin = insecure_ || IsLoopback(address);
-  caller.client = address;
-  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
-  if (peer != nullptr && peer->IsPeerAuthenticated()) {
-    const std::vector<grpc::string_ref> names =
-        peer->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
-    if (!names.empty()) caller.client = Printable({names[0].data(), names[0].size()});
-  }
+  Caller caller{
+      .client = std::string(Unmapped(call.address)), .inference = true, .statistics = true};
+  caller.admin = insecure_ || IsLoopback(call.address);
+  if (call.common_name) caller.client = Printable(*call.common_name);
   return caller;
 }
 
-Result<Caller> Access::Authorize(const grpc::ServerContextBase& context, Scope scope) const {
-  Result<Caller> caller = Authenticate(context);
+Result<Caller> Access::Authorize(const Presented& call, Scope scope) const {
+  Result<Caller> caller = Authenticate(call);
   if (caller.ok() && !caller.value().May(scope)) {
     return PermissionDenied(caller.value().client, ScopeName(scope));
   }
   return caller;
 }
 
-std::string PeerAddress(std::string_view peer) {
-  const size_t scheme = peer.find(':');
-  if (peer.starts_with("unix")) return "unix";
-  if (scheme == peer.npos) return std::string(peer);
-  std::string address(peer.substr(scheme + 1, peer.rfind(':') - scheme - 1));
-  for (const std::string_view bracket : {"%5B", "%5D", "[", "]"}) {
-    const size_t at = address.find(bracket);
-    if (at != address.npos) address.erase(at, bracket.size());
-  }
-  return address;
+std::string_view Unmapped(std::string_view address) {
+  constexpr std::string_view kMapped = "::ffff:";
+  const bool is_mapped = address.starts_with(kMapped) && address.find('.') != address.npos;
+  return is_mapped ? address.substr(kMapped.size()) : address;
 }
 
 bool IsLoopback(std::string_view address) {
-  constexpr std::string_view kMapped = "::ffff:";
-  if (address.starts_with(kMapped)) address.remove_prefix(kMapped.size());
+  address = Unmapped(address);
   return address.starts_with("127.") || address == "::1" || address == "unix";
 }
 

@@ -1,6 +1,6 @@
 // Files that are read anew when they have changed.
-#ifndef TRIPTYCH_SERVER_GRPC_WATCHED_FILE_H_
-#define TRIPTYCH_SERVER_GRPC_WATCHED_FILE_H_
+#ifndef TRIPTYCH_SERVER_CORE_WATCHED_FILE_H_
+#define TRIPTYCH_SERVER_CORE_WATCHED_FILE_H_
 
 #include <sys/stat.h>
 
@@ -62,4 +62,4 @@ class WatchedFiles {
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_GRPC_WATCHED_FILE_H_
+#endif  // TRIPTYCH_SERVER_CORE_WATCHED_FILE_H_

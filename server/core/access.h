@@ -1,0 +1,54 @@
+// Who is let in: bearer tokens, client certificates and peers' addresses.
+#ifndef TRIPTYCH_SERVER_CORE_ACCESS_H_
+#define TRIPTYCH_SERVER_CORE_ACCESS_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/core/caller.h"
+#include "server/core/error.h"
+#include "server/core/transport_options.h"
+
+namespace triptych {
+
+class TokenFile;
+
+// What a call brings by which it may be known who calls.
+struct Presented {
+  std::vector<std::string> authorization;  // the values of its headers of that name
+  std::string address;                     // the peer's, without a port; "unix" of a Unix socket
+  // Of the client certificate, if there is one and its authority is known.
+  std::optional<std::string> common_name = {};
+};
+
+// Thread-safe. The token file is read anew by the first call after it changed; one that cannot be
+// read leaves the list as it was and is logged once.
+class Access {
+ public:
+  // Throws LoadError.
+  explicit Access(const AccessOptions& options);
+  ~Access();
+
+  // Who the call is from: an error if tokens are in use and it brings none that is known.
+  Result<Caller> Authenticate(const Presented& call) const;
+  // The same, and it may do what takes `scope`.
+  Result<Caller> Authorize(const Presented& call, Scope scope) const;
+
+ private:
+  const bool insecure_;
+  const std::unique_ptr<TokenFile> tokens_;  // null if none are in use
+};
+
+// An IPv4 address as a socket for both families shows it, ::ffff:192.0.2.1, as itself; others as
+// they are. One client is the same over all transports.
+std::string_view Unmapped(std::string_view address);
+
+// Whether the address, as Presented has it, is this machine's own.
+bool IsLoopback(std::string_view address);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_CORE_ACCESS_H_

@@ -1,0 +1,38 @@
+#include "server/grpc/presented.h"
+
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/security/auth_context.h>
+
+#include <memory>
+#include <vector>
+
+namespace triptych {
+
+Presented PresentedBy(const grpc::ServerContextBase& context) {
+  Presented presented{.authorization = {}, .address = PeerAddress(context.peer())};
+  const auto [begin, end] = context.client_metadata().equal_range("authorization");
+  for (auto value = begin; value != end; ++value) {
+    presented.authorization.emplace_back(value->second.data(), value->second.size());
+  }
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  if (peer != nullptr && peer->IsPeerAuthenticated()) {
+    const std::vector<grpc::string_ref> names =
+        peer->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
+    if (!names.empty()) presented.common_name.emplace(names[0].data(), names[0].size());
+  }
+  return presented;
+}
+
+std::string PeerAddress(std::string_view peer) {
+  const size_t scheme = peer.find(':');
+  if (peer.starts_with("unix")) return "unix";
+  if (scheme == peer.npos) return std::string(peer);
+  std::string address(peer.substr(scheme + 1, peer.rfind(':') - scheme - 1));
+  for (const std::string_view bracket : {"%5B", "%5D", "[", "]"}) {
+    const size_t at = address.find(bracket);
+    if (at != address.npos) address.erase(at, bracket.size());
+  }
+  return address;
+}
+
+}  // namespace triptych

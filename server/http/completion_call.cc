@@ -1,0 +1,140 @@
+#include "server/http/completion_call.h"
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "server/http/error_response.h"
+
+namespace triptych {
+namespace {
+
+// Of one answer that is sent at its end.
+constexpr int64_t kMaxKeptBytes = int64_t{16} << 20;
+
+constexpr const char* kRequestIdHeader = "x-request-id";
+
+std::string Event(const std::string& data) { return "data: " + data + "\n\n"; }
+
+}  // namespace
+
+class CompletionCall::Listener final : public GenerationListener,
+                                       public std::enable_shared_from_this<Listener> {
+ public:
+  explicit Listener(const std::shared_ptr<CompletionCall>& call)
+      : mailbox_(call->mailbox_), call_(call) {}
+
+  void OnReady() override {
+    if (posted_.exchange(true)) return;
+    mailbox_->Post([self = shared_from_this()] {
+      self->posted_ = false;  // before taking: what comes from now on is told anew
+      if (const auto call = self->call_.lock()) {
+        call->exchange_->Guard([&] { call->Advance(); });
+      }
+    });
+  }
+
+ private:
+  const std::shared_ptr<Mailbox> mailbox_;
+  const std::weak_ptr<CompletionCall> call_;  // locked on the I/O thread alone
+  std::atomic<bool> posted_ = false;
+};
+
+CompletionCall::CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
+                               const ServedModel& model, const std::string& client,
+                               std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
+    : generation_(std::move(generation)),
+      request_(std::move(request)),
+      mailbox_(std::move(mailbox)),
+      answer_(model, generation_->id(), request_),
+      kept_(budget, client) {}
+
+void CompletionCall::Start(Exchange& exchange) {
+  exchange_ = &exchange;
+  generation_->Start(std::make_shared<Listener>(shared_from_this()));
+}
+
+void CompletionCall::OnWritten() {
+  if (std::exchange(in_flight_, false)) generation_->ChunkDone(/*delivered=*/true);
+  Advance();
+}
+
+void CompletionCall::OnGone() {
+  over_ = true;
+  generation_->Cancel();
+}
+
+void CompletionCall::Advance() {
+  while (!over_) {
+    const Generation::Event event = generation_->Take();
+    if (std::holds_alternative<std::monostate>(event)) return;
+    if (std::holds_alternative<RequestAccepted>(event)) {
+      if (!request_.stream) continue;
+      // Not before: a request that is refused gets a status of its own.
+      begun_ = true;
+      exchange_->Begin(
+          {.content_type = "text/event-stream",
+           .headers = {{"Cache-Control", "no-cache"}, {kRequestIdHeader, generation_->id()}}});
+    } else if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
+      Send(*chunk);
+    } else {
+      End(std::get<GenerationEnd>(event));
+    }
+  }
+}
+
+void CompletionCall::Send(const StreamChunk& chunk) {
+  if (request_.stream) {
+    in_flight_ = true;
+    exchange_->Write(Event(answer_.Chunk(chunk)));
+  } else if (Keep(chunk)) {
+    generation_->ChunkDone(/*delivered=*/true);
+  }
+}
+
+bool CompletionCall::Keep(const StreamChunk& chunk) {
+  const auto bytes = static_cast<int64_t>(BytesOf(chunk));
+  const bool fits = kept_.held() + bytes <= kMaxKeptBytes;
+  if (fits && kept_.Hold(kept_.held() + bytes)) {
+    answer_.Add(chunk);
+    return true;
+  }
+  over_ = true;
+  generation_->Cancel();
+  Respond(
+      ErrorResponse(fits ? MemoryPressure()
+                         : InvalidArgument("stream", "is false, and the answer takes more than " +
+                                                         std::to_string(kMaxKeptBytes) +
+                                                         " bytes; allowed: true for such "
+                                                         "answers")));
+  return false;
+}
+
+void CompletionCall::End(const GenerationEnd& end) {
+  over_ = true;
+  if (end.error) {
+    const Error error = InCompletionTerms(*end.error, request_);
+    if (!begun_) {
+      Respond(ErrorResponse(error));
+    } else {
+      exchange_->Write(Event(ErrorBody(error)));
+      exchange_->End(/*whole=*/false);
+    }
+  } else if (request_.stream) {
+    if (request_.include_usage) exchange_->Write(Event(answer_.UsageChunk()));
+    exchange_->Write(Event("[DONE]"));
+    exchange_->End(/*whole=*/true);
+  } else {
+    Respond({.body = answer_.Whole()});
+  }
+}
+
+void CompletionCall::Respond(HttpResponse response) {
+  response.headers.emplace_back(kRequestIdHeader, generation_->id());
+  kept_.Hold(0);  // the response has a share of its own
+  exchange_->Respond(std::move(response));
+}
+
+}  // namespace triptych

@@ -1,0 +1,52 @@
+// A completion on its way from its engine to a client.
+#ifndef TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_
+#define TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_
+
+#include <memory>
+#include <string>
+
+#include "server/core/generation.h"
+#include "server/http/byte_budget.h"
+#include "server/http/completions.h"
+#include "server/http/exchange.h"
+#include "server/http/mailbox.h"
+
+namespace triptych {
+
+// Answers with what a generation brings: at its end, or by server-sent events as it comes.
+class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
+ public:
+  CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
+                 const ServedModel& model, const std::string& client,
+                 std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
+
+  void Start(Exchange& exchange) override;
+  void OnWritten() override;
+  void OnGone() override;
+
+ private:
+  // Tells the call on the I/O thread, which may be gone, and once for all that came meanwhile.
+  class Listener;
+
+  // Sends what is due.
+  void Advance();
+  void Send(const StreamChunk& chunk);
+  // False, and the client is told, if the answer is larger than may be kept.
+  bool Keep(const StreamChunk& chunk);
+  void End(const GenerationEnd& end);
+  void Respond(HttpResponse response);
+
+  const std::shared_ptr<Generation> generation_;
+  const CompletionRequest request_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  CompletionAnswer answer_;
+  ByteBudget::Share kept_;  // of an answer that is sent at its end
+  Exchange* exchange_ = nullptr;
+  bool begun_ = false;      // a stream
+  bool in_flight_ = false;  // a chunk
+  bool over_ = false;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_

@@ -1,0 +1,22 @@
+// Errors in the shape that OpenAI's clients read.
+#ifndef TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_
+#define TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_
+
+#include <string>
+#include <string_view>
+
+#include "server/core/error.h"
+#include "server/http/exchange.h"
+
+namespace triptych {
+
+// {"error": {"message", "type", "param", "code"}}. `code` is the error's reason in lower case.
+std::string ErrorBody(const Error& error);
+HttpResponse ErrorResponse(const Error& error);
+
+// What no core has refused: a request that is none, or that goes nowhere. `code` is for programs.
+HttpResponse StatusResponse(int status, std::string_view code, const std::string& message);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_

@@ -1,0 +1,19 @@
+// JSON as answers hold it.
+#ifndef TRIPTYCH_SERVER_HTTP_JSON_OUTPUT_H_
+#define TRIPTYCH_SERVER_HTTP_JSON_OUTPUT_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace triptych {
+
+using JsonOutput = nlohmann::ordered_json;  // members in the order in which they were named
+
+// On one line. What is no UTF-8 comes as U+FFFD.
+inline std::string ToText(const JsonOutput& value) {
+  return value.dump(-1, ' ', false, JsonOutput::error_handler_t::replace);
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_JSON_OUTPUT_H_

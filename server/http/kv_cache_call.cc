@@ -1,0 +1,119 @@
+#include "server/http/kv_cache_call.h"
+
+#include "engine/base/version.h"
+#include "server/http/completions.h"
+#include "server/http/error_response.h"
+
+namespace triptych {
+namespace {
+
+const char* Name(SequenceState state) {
+  switch (state) {
+    case SequenceState::kWaiting:
+      return "waiting";
+    case SequenceState::kPrefill:
+      return "prefill";
+    case SequenceState::kDecode:
+      return "decode";
+  }
+  return "";
+}
+
+JsonOutput ToJson(const RequestCounts& counts) {
+  return {{"accepted", counts.accepted},
+          {"refused", counts.refused},
+          {"finished", counts.finished},
+          {"cancelled", counts.cancelled},
+          {"failed", counts.failed},
+          {"prompt_tokens", counts.prompt_tokens},
+          {"cached_prompt_tokens", counts.cached_prompt_tokens},
+          {"generated_tokens", counts.generated_tokens}};
+}
+
+JsonOutput ToJson(const ModelStats& model) {
+  const KvCacheStats& stats = model.kv_cache;
+  return {{"model", model.model},
+          {"pool_bytes", stats.pool_bytes},
+          {"used_bytes", stats.used_bytes},
+          {"reserved_bytes", stats.reserved_bytes},
+          {"free_bytes", stats.free_bytes},
+          {"peak_reserved_bytes", stats.peak_reserved_bytes},
+          {"bytes_per_position", stats.bytes_per_position},
+          {"block_positions", stats.block_positions},
+          {"block_bytes", stats.block_bytes},
+          {"total_blocks", stats.total_blocks},
+          {"free_blocks", stats.free_blocks},
+          {"positions", stats.positions},
+          {"mha_used_bytes", stats.mha_used_bytes},
+          {"running_sequences", stats.running},
+          {"waiting_sequences", stats.waiting},
+          {"preemptions", stats.preemptions},
+          {"shared_bytes", stats.shared_bytes},
+          {"cached_bytes", stats.cached_bytes},
+          {"cached_blocks", stats.cached_blocks},
+          {"evicted_blocks", stats.evicted_blocks},
+          {"requests", ToJson(stats.requests)}};
+}
+
+}  // namespace
+
+JsonOutput ToJson(const HostStats& stats) {
+  JsonOutput models = JsonOutput::array();
+  for (const ModelStats& model : stats.models) models.push_back(ToJson(model));
+  return {{"models", std::move(models)},
+          {"total_pool_bytes", stats.pool_bytes},
+          {"total_used_bytes", stats.used_bytes},
+          {"total_reserved_bytes", stats.reserved_bytes},
+          {"total_cached_bytes", stats.cached_bytes},
+          {"total_free_bytes", stats.free_bytes},
+          {"server_version", std::string(Version())}};
+}
+
+JsonOutput ToJson(const LiveSequence& sequence) {
+  const SequenceStats& stats = sequence.stats;
+  return {{"request_id", stats.id},
+          {"model", sequence.model},
+          {"state", Name(stats.state)},
+          {"prompt_tokens", stats.prompt_tokens},
+          {"generated_tokens", stats.generated_tokens},
+          {"kv_cache", KvCacheUsageJson(stats.kv_cache)},
+          {"preemptions", stats.preemptions},
+          {"choice", stats.choice},
+          {"cached_prompt_tokens", stats.cached_prompt_tokens},
+          {"client", stats.client}};
+}
+
+template <typename Answer>
+auto KvCacheCall::Then(void (KvCacheCall::*then)(const Answer&)) {
+  return [mailbox = mailbox_, call = weak_from_this(), then](Answer answer) {
+    mailbox->Post([call, then, answer = std::move(answer)] {
+      if (const auto self = call.lock()) {
+        self->exchange_->Guard([&] { (self.get()->*then)(answer); });
+      }
+    });
+  };
+}
+
+void KvCacheCall::Start(Exchange& exchange) {
+  exchange_ = &exchange;
+  host_.CollectStats(params_.model, Then(&KvCacheCall::OnStats));
+}
+
+void KvCacheCall::OnStats(const Result<HostStats>& stats) {
+  if (!stats.ok()) return exchange_->Respond(ErrorResponse(stats.error()));
+  answer_ = ToJson(stats.value());
+  if (!caller_.May(Scope::kInference)) return exchange_->Respond({.body = ToText(answer_)});
+  host_.ListSequences(params_, caller_, Then(&KvCacheCall::OnSequences));
+}
+
+void KvCacheCall::OnSequences(const Result<SequencePage>& page) {
+  if (!page.ok()) return exchange_->Respond(ErrorResponse(page.error()));
+  JsonOutput& sequences = answer_["sequences"] = JsonOutput::array();
+  for (const LiveSequence& sequence : page.value().sequences) {
+    sequences.push_back(ToJson(sequence));
+  }
+  answer_["next_page_token"] = page.value().next_page_token;
+  exchange_->Respond({.body = ToText(answer_)});
+}
+
+}  // namespace triptych

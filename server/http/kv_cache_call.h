@@ -1,0 +1,53 @@
+// The statistics of the caches, and the sequences that they hold.
+#ifndef TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_
+#define TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/core/caller.h"
+#include "server/core/model_host.h"
+#include "server/core/request_params.h"
+#include "server/core/statistics.h"
+#include "server/http/exchange.h"
+#include "server/http/json_output.h"
+#include "server/http/mailbox.h"
+
+namespace triptych {
+
+// The messages of kv_cache.proto with its names.
+JsonOutput ToJson(const HostStats& stats);
+JsonOutput ToJson(const LiveSequence& sequence);
+
+// Answers with what GetKvCacheStats says, and with what ListSequences says to those who may ask it.
+class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<KvCacheCall> {
+ public:
+  // The host outlives the call.
+  KvCacheCall(ModelHost& host, Caller caller, ListSequencesParams params,
+              std::shared_ptr<Mailbox> mailbox)
+      : host_(host),
+        caller_(std::move(caller)),
+        params_(std::move(params)),
+        mailbox_(std::move(mailbox)) {}
+
+  void Start(Exchange& exchange) override;
+
+ private:
+  // What the host calls on a thread of its own, as a call of `then` on the I/O thread.
+  template <typename Answer>
+  auto Then(void (KvCacheCall::*then)(const Answer&));
+  void OnStats(const Result<HostStats>& stats);
+  void OnSequences(const Result<SequencePage>& page);
+
+  ModelHost& host_;
+  const Caller caller_;
+  const ListSequencesParams params_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  Exchange* exchange_ = nullptr;
+  JsonOutput answer_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_

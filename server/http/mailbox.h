@@ -1,0 +1,36 @@
+// How other threads reach the one that speaks HTTP.
+#ifndef TRIPTYCH_SERVER_HTTP_MAILBOX_H_
+#define TRIPTYCH_SERVER_HTTP_MAILBOX_H_
+
+#include <functional>
+#include <utility>
+
+#include "engine/base/mutex.h"
+
+namespace triptych {
+
+// Runs what is posted on the I/O thread, and drops it once the server is gone: engines may still
+// call for requests whose connections have been closed. Thread-safe.
+class Mailbox {
+ public:
+  using Task = std::function<void()>;
+
+  explicit Mailbox(std::function<void(Task)> post) : post_(std::move(post)) {}
+
+  void Post(Task task) TRIPTYCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (post_) post_(std::move(task));
+  }
+  void Close() TRIPTYCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    post_ = nullptr;
+  }
+
+ private:
+  Mutex mutex_;
+  std::function<void(Task)> post_ TRIPTYCH_GUARDED_BY(mutex_);
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_MAILBOX_H_

@@ -1,0 +1,171 @@
+#include "server/http/routes.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "engine/base/parse.h"
+#include "engine/base/quoted.h"
+#include "server/core/model_host.h"
+#include "server/http/completion_call.h"
+#include "server/http/completions.h"
+#include "server/http/error_response.h"
+#include "server/http/fields.h"
+#include "server/http/json_output.h"
+#include "server/http/kv_cache_call.h"
+#include "server/http/request_target.h"
+
+namespace triptych {
+namespace {
+
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+// Written without values in between, which take sixteen bytes for each of what may be as many
+// tokens as a body has bytes.
+std::string TokenIdsText(const std::vector<int32_t>& ids) {
+  std::string text = R"({"token_ids":[)";
+  for (const int32_t id : ids) text += std::to_string(id) + ",";
+  if (!ids.empty()) text.pop_back();
+  return text + "]}";
+}
+
+JsonOutput ModelJson(const ServedModel& model, int64_t created) {
+  return {{"id", model.name}, {"object", "model"}, {"created", created}, {"owned_by", "triptych"}};
+}
+
+// What a list of the query may be asked with.
+Result<ListSequencesParams> ReadQuery(const HttpRequest& request) {
+  ListSequencesParams params;
+  for (const auto& [name, value] : request.query) {
+    if (name == "model") {
+      params.model = value;
+    } else if (name == "page_token") {
+      params.page_token = value;
+    } else if (name == "page_size") {
+      const auto size = ParseNumber<int32_t>(value);
+      if (!size) return InvalidArgument(name, "is " + Quoted(value) + "; allowed: an integer");
+      params.page_size = *size;
+    } else {
+      return InvalidArgument(Printable(name), "is not known here");
+    }
+  }
+  return params;
+}
+
+}  // namespace
+
+const Routes::Route Routes::kRoutes[] = {
+    {"GET", "/health", std::nullopt, false, &Routes::Health},
+    {"GET", "/v1/models", Scope::kInference, false, &Routes::ListModels},
+    {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
+    {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
+    {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
+    {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
+    {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
+};
+
+Routes::Routes(const Gate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
+    : gate_(gate), mailbox_(std::move(mailbox)), budget_(budget) {}
+
+std::span<const Routes::Route> Routes::Table() { return kRoutes; }
+
+std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) const {
+  const Route* found = nullptr;
+  for (const Route& route : kRoutes) {
+    if (route.Is(head.path)) found = &route;
+  }
+  if (found == nullptr) {
+    return StatusResponse(404, "unknown_path", "there is nothing at " + Quoted(head.path));
+  }
+  const bool is_get = found->method == "GET";
+  if (found->method != head.method && !(is_get && head.method == "HEAD")) {
+    const std::string allowed = is_get ? "GET, HEAD" : std::string(found->method);
+    HttpResponse response = StatusResponse(405, "method_not_allowed",
+                                           Printable(head.method) + " " + std::string(found->path) +
+                                               " is not possible; allowed: " + allowed);
+    response.headers.emplace_back("Allow", allowed);
+    return response;
+  }
+  if (!found->scope) return Admitted{.route = found, .entry = std::nullopt};
+  Result<Entry> entry = found->computes ? gate_.EnterToCompute(head.presented)
+                                        : gate_.Enter(head.presented, *found->scope);
+  if (!entry.ok()) return ErrorResponse(entry.error());
+  if (state() == State::kDraining) return ErrorResponse(Draining());
+  return Admitted{.route = found, .entry = std::move(entry).value()};
+}
+
+Routes::Answer Routes::Handle(const Admitted& admitted, const HttpRequest& request) const {
+  const Entry* const entry = admitted.entry ? &*admitted.entry : nullptr;
+  return (this->*admitted.route->handle)(entry, request);
+}
+
+Routes::Answer Routes::Health(const Entry*, const HttpRequest&) const {
+  switch (state()) {
+    case State::kStarting:
+      return ErrorResponse(Starting());
+    case State::kServing:
+      return HttpResponse{.body = ToText({{"status", "ok"}})};
+    case State::kDraining:
+      break;
+  }
+  return ErrorResponse(Draining());
+}
+
+Routes::Answer Routes::ListModels(const Entry* entry, const HttpRequest&) const {
+  JsonOutput data = JsonOutput::array();
+  for (const ServedModel& model : entry->host.models()) data.push_back(ModelJson(model, created_));
+  return HttpResponse{.body = ToText({{"object", "list"}, {"data", std::move(data)}})};
+}
+
+Routes::Answer Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
+  const auto model = entry->host.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
+  if (!model.ok()) return ErrorResponse(model.error());
+  return HttpResponse{.body = ToText(ModelJson(*model.value(), created_))};
+}
+
+Routes::Answer Routes::Complete(const Entry* entry, const HttpRequest& request) const {
+  const Result<Json> body = ParseBody(request.body);
+  if (!body.ok()) return ErrorResponse(body.error());
+  Result<CompletionRequest> parsed = ParseCompletion(body.value());
+  if (!parsed.ok()) return ErrorResponse(parsed.error());
+  CompletionRequest& completion = parsed.value();
+  const auto generation = entry->host.Generate(completion.params, entry->caller);
+  if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), completion));
+  const auto model = entry->host.Find(completion.params.model);
+  completion.params.prompt = {};  // which viewed the body
+  return std::make_shared<CompletionCall>(generation.value(), std::move(completion), *model.value(),
+                                          entry->caller.client, mailbox_, budget_);
+}
+
+Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {
+  const Result<Json> body = ParseBody(request.body);
+  if (!body.ok()) return ErrorResponse(body.error());
+  Fields fields(body.value());
+  const std::string model(fields.String("model").value_or(""));
+  const std::string_view text = fields.String("text").value_or("");
+  if (const auto error = fields.Finish()) return ErrorResponse(*error);
+  const auto tokens = entry->host.Tokenize(model, text);
+  if (!tokens.ok()) return ErrorResponse(tokens.error());
+  return HttpResponse{.body = TokenIdsText(tokens.value())};
+}
+
+Routes::Answer Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {
+  const Result<Json> body = ParseBody(request.body);
+  if (!body.ok()) return ErrorResponse(body.error());
+  Fields fields(body.value());
+  const std::string model(fields.String("model").value_or(""));
+  const std::vector<int32_t> ids = fields.TokenIds("token_ids");
+  if (const auto error = fields.Finish()) return ErrorResponse(*error);
+  const auto text = entry->host.Detokenize(model, ids);
+  if (!text.ok()) return ErrorResponse(text.error());
+  return HttpResponse{.body = ToText({{"text", text.value()}})};
+}
+
+Routes::Answer Routes::KvCache(const Entry* entry, const HttpRequest& request) const {
+  Result<ListSequencesParams> params = ReadQuery(request);
+  if (!params.ok()) return ErrorResponse(params.error());
+  return std::make_shared<KvCacheCall>(entry->host, entry->caller, std::move(params).value(),
+                                       mailbox_);
+}
+
+}  // namespace triptych

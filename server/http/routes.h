@@ -1,0 +1,85 @@
+// What is at which path, and who may ask for it.
+#ifndef TRIPTYCH_SERVER_HTTP_ROUTES_H_
+#define TRIPTYCH_SERVER_HTTP_ROUTES_H_
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "server/core/access.h"
+#include "server/core/gate.h"
+#include "server/http/byte_budget.h"
+#include "server/http/exchange.h"
+#include "server/http/mailbox.h"
+#include "server/http/unix_time.h"
+
+namespace triptych {
+
+// A request is seen twice: when its head is there, so that no body is read of those who are
+// refused, and when it is whole. On the I/O thread, but for Set.
+class Routes {
+ public:
+  enum class State { kStarting, kServing, kDraining };
+
+  // All outlive the routes and the calls that they make.
+  Routes(const Gate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
+
+  void Set(State state) { state_ = state; }
+  State state() const { return state_; }
+
+  // What is answered at once, or a call that has not been started.
+  using Answer = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
+
+  struct Route {
+    std::string_view method;     // HEAD too, where it is GET
+    std::string_view path;       // one that ends with / stands for all that begin with it
+    std::optional<Scope> scope;  // that who asks must have; everybody may if absent
+    bool computes;               // and there must be memory for it
+    Answer (Routes::*handle)(const Entry* entry, const HttpRequest& request) const;
+
+    bool Is(std::string_view asked) const {
+      return path.ends_with('/') ? asked.starts_with(path) && asked != path : asked == path;
+    }
+  };
+  // All there are.
+  static std::span<const Route> Table();
+
+  // Who may ask for what, found by the head of a request.
+  struct Admitted {
+    const Route* route;
+    std::optional<Entry> entry;  // of those that are not open to everybody
+  };
+  struct Head {
+    std::string_view method;
+    std::string_view path;  // as it was sent
+    Presented presented;
+  };
+  std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
+
+  Answer Handle(const Admitted& admitted, const HttpRequest& request) const;
+
+ private:
+  static const Route kRoutes[];
+
+  Answer Health(const Entry* entry, const HttpRequest& request) const;
+  Answer ListModels(const Entry* entry, const HttpRequest& request) const;
+  Answer GetModel(const Entry* entry, const HttpRequest& request) const;
+  Answer Complete(const Entry* entry, const HttpRequest& request) const;
+  Answer Tokenize(const Entry* entry, const HttpRequest& request) const;
+  Answer Detokenize(const Entry* entry, const HttpRequest& request) const;
+  Answer KvCache(const Entry* entry, const HttpRequest& request) const;
+
+  const Gate& gate_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  ByteBudget& budget_;
+  const int64_t created_ = UnixTime();  // when the models were put up
+  std::atomic<State> state_ = State::kStarting;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_ROUTES_H_

@@ -1,0 +1,18 @@
+// The time as answers hold it.
+#ifndef TRIPTYCH_SERVER_HTTP_UNIX_TIME_H_
+#define TRIPTYCH_SERVER_HTTP_UNIX_TIME_H_
+
+#include <chrono>
+#include <cstdint>
+
+namespace triptych {
+
+// Seconds since 1970.
+inline int64_t UnixTime() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_UNIX_TIME_H_

@@ -1,0 +1,57 @@
+"""Just enough of HTTP/1.1 to be a bad client, and one that reads a stream."""
+
+import json
+import socket
+
+TOKENIZE = "/tokenize"
+COMPLETIONS = "/v1/completions"
+
+
+def head(method, path, *fields):
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *fields]
+    return ("\r\n".join(lines) + "\r\n").encode()  # not ended: more fields may follow
+
+
+def post(path, body):
+    return head("POST", path, "Content-Type: application/json",
+                f"Content-Length: {len(body)}") + b"\r\n" + body
+
+
+def post_chunks(path):
+    """A request whose body comes in chunks, up to where they begin."""
+    return head("POST", path, "Content-Type: application/json",
+                "Transfer-Encoding: chunked") + b"\r\n"
+
+
+class Connection:
+    def __init__(self, address, timeout=10, source=None, receive_buffer=0):
+        host, port = address.rsplit(":", 1)
+        self.socket = socket.socket()
+        self.socket.settimeout(timeout)
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if source:
+            self.socket.bind((source, 0))
+        self.socket.connect((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+
+    def send(self, *parts):
+        self.socket.sendall(b"".join(parts))
+
+    def events(self):
+        """The data of each event of an answer in chunks, as JSON, up to [DONE]."""
+        while True:
+            while b"\n\n" in self.buffer:
+                event, self.buffer = self.buffer.split(b"\n\n", 1)
+                data = event.split(b"data: ", 1)[1]
+                if data == b"[DONE]":
+                    return
+                yield json.loads(data)
+            received = self.socket.recv(1 << 16)
+            if not received:
+                raise OSError("the stream is cut off")
+            self.buffer += received
+
+    def close(self):
+        self.socket.close()

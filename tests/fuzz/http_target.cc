@@ -1,0 +1,81 @@
+// What a connection over HTTP receives: requests, their targets, and what completions are asked.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/json.h"
+#include "server/http/completions.h"
+#include "server/http/error_response.h"
+#include "server/http/fields.h"
+#include "server/http/request_reader.h"
+#include "server/http/request_target.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/targets.h"
+
+namespace triptych {
+namespace {
+
+constexpr size_t kMaxHead = 1024;
+constexpr size_t kMaxBody = 2048;
+
+void PromiseClear(const Error& error) { PromiseClearLine(error.Message(), 1024); }
+
+// Targets and bodies of the requests up to the first that cannot be read.
+std::vector<std::pair<std::string, std::string>> Read(std::string_view bytes, size_t step) {
+  RequestReader reader(kMaxHead, kMaxBody);
+  std::vector<std::pair<std::string, std::string>> requests;
+  std::string target;
+  while (!bytes.empty()) {
+    reader.Append(bytes.substr(0, step));
+    bytes.remove_prefix(std::min(step, bytes.size()));
+    RequestReader::Event event = RequestReader::Event::kNothing;
+    while ((event = reader.Next()) != RequestReader::Event::kNothing) {
+      if (event == RequestReader::Event::kError) {
+        const int status = reader.error().status;
+        Promise(status >= 400 && status < 600, "an error has its status");
+        const auto body = Json::parse(reader.error().body);
+        PromiseClearLine(body.at("error").at("message").get<std::string>(), 256);
+        return requests;
+      }
+      if (event == RequestReader::Event::kHead) {
+        target = std::string(reader.head().target());
+        continue;
+      }
+      requests.emplace_back(target, reader.TakeBody());
+      Promise(requests.back().second.size() <= kMaxBody, "a body is bounded");
+    }
+    Promise(reader.unread_bytes() <= kMaxHead, "what is not a request yet is bounded");
+    Promise(reader.body_capacity() <= 2 * kMaxBody, "what is read of a body is bounded");
+  }
+  return requests;
+}
+
+void CheckTarget(const std::string& text) {
+  const Result<RequestTarget> target = ParseTarget(text);
+  if (!target.ok()) return PromiseClear(target.error());
+  Promise(target.value().path.find('?') == std::string::npos, "a path ends before the query");
+}
+
+void CheckBody(const std::string& text) {
+  const Result<Json> body = ParseBody(text);
+  if (!body.ok()) return PromiseClear(body.error());
+  const Result<CompletionRequest> request = ParseCompletion(body.value());
+  if (!request.ok()) PromiseClear(request.error());
+}
+
+}  // namespace
+
+void FuzzHttp(std::string_view bytes) {
+  FuzzInput input(bytes);
+  const size_t step = 1 + input.AtMost(254);
+  const std::string_view text = input.TakeAll();
+  const auto requests = Read(text, text.size());
+  Promise(Read(text, step) == requests, "requests are the same however they are cut");
+  for (const auto& [target, body] : requests) {
+    CheckTarget(target);
+    CheckBody(body);
+  }
+  CheckBody(std::string(text));
+}
+
+}  // namespace triptych

@@ -1,0 +1,391 @@
+// /v1/completions: the same text and the same numbers as over gRPC, in OpenAI's shapes.
+#include "server/http/completions.h"
+
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "tests/server/http/http_client.h"
+#include "tests/server/test_server.h"
+
+namespace triptych {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+json Ask(const std::string& model, const json& prompt, int max_tokens) {
+  return {{"model", model}, {"prompt", prompt}, {"max_tokens", max_tokens}, {"temperature", 0}};
+}
+
+v1::GenerateRequest GreedyToTheEnd(const std::string& model, const std::string& text, int tokens) {
+  v1::GenerateRequest request = Greedy(model, text, tokens);
+  request.set_ignore_eos(false);
+  return request;
+}
+
+void ExpectSame(const json& usage, const v1::Usage& expected) {
+  EXPECT_EQ(usage.at("prompt_tokens"), expected.prompt_tokens());
+  EXPECT_EQ(usage.at("completion_tokens"), expected.generated_tokens());
+  EXPECT_EQ(usage.at("total_tokens"), expected.prompt_tokens() + expected.generated_tokens());
+  EXPECT_EQ(usage.at("prompt_tokens_details").at("cached_tokens"), expected.cached_prompt_tokens());
+  const json& cache = usage.at("kv_cache");
+  EXPECT_EQ(cache.at("positions"), expected.kv_cache().positions());
+  EXPECT_EQ(cache.at("bytes_per_position"), expected.kv_cache().bytes_per_position());
+  EXPECT_EQ(cache.at("used_bytes"), expected.kv_cache().used_bytes());
+  EXPECT_EQ(cache.at("reserved_bytes"), expected.kv_cache().reserved_bytes());
+  EXPECT_EQ(cache.at("peak_reserved_bytes"), expected.kv_cache().peak_reserved_bytes());
+  EXPECT_EQ(cache.at("mha_used_bytes"), expected.kv_cache().mha_used_bytes());
+  EXPECT_EQ(cache.at("shared_bytes"), expected.kv_cache().shared_bytes());
+  EXPECT_EQ(cache.at("own_bytes"), expected.kv_cache().own_bytes());
+}
+
+TEST(CompletionsTest, AreWhatGrpcGenerates) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  for (const std::string model : {"mha", "gqa", "mla"}) {
+    SCOPED_TRACE(model);
+    const auto expected = Generate(server.inference(), GreedyToTheEnd(model, "To be", 12));
+    const HttpAnswer answer = client.Post("/v1/completions", Ask(model, "To be", 12));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(answer.headers.at("content-type"), "application/json");
+    const json completion = answer.json();
+    EXPECT_EQ(completion.at("id"), "cmpl-" + answer.headers.at("x-request-id"));
+    EXPECT_EQ(completion.at("object"), "text_completion");
+    EXPECT_EQ(completion.at("model"), model);
+    EXPECT_TRUE(completion.at("created").is_number_integer());
+    ASSERT_THAT(completion.at("choices"), SizeIs(1));
+    const json& choice = completion.at("choices")[0];
+    EXPECT_EQ(choice.at("text"), expected->text());
+    EXPECT_EQ(choice.at("index"), 0);
+    EXPECT_EQ(choice.at("logprobs"), nullptr);
+    EXPECT_EQ(choice.at("finish_reason"),
+              expected->completion().finish_reason() == v1::FINISH_REASON_STOP ? "stop" : "length");
+    ExpectSame(completion.at("usage"), expected->completion().usage());
+    EXPECT_GT(completion.at("usage").at("kv_cache").at("used_bytes"), 0);
+  }
+}
+
+TEST(CompletionsTest, StreamIsTheSame) {
+  const TestServer server(WithHttp());
+  const auto expected = Generate(server.inference(), GreedyToTheEnd("mla", "To be", 12));
+  HttpClient client(server.http_address());
+  for (const bool include_usage : {false, true}) {
+    json request = Ask("mla", "To be", 12);
+    request["stream"] = true;
+    if (include_usage) request["stream_options"] = {{"include_usage", true}};
+    client.Send("POST", "/v1/completions", request.dump());
+    HttpClient::Events events(client);
+    EXPECT_EQ(events.status(), 200);
+    EXPECT_EQ(events.header("Content-Type"), "text/event-stream");
+    std::vector<json> all = events.All();
+    if (include_usage) {
+      EXPECT_THAT(all.back().at("choices"), SizeIs(0));
+      ExpectSame(all.back().at("usage"), expected->completion().usage());
+      all.pop_back();
+    }
+    std::string text;
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(all[i].at("id"), "cmpl-" + events.header("x-request-id"));
+      EXPECT_EQ(all[i].at("object"), "text_completion");
+      EXPECT_EQ(all[i].contains("usage"), include_usage);
+      const json& choice = all[i].at("choices")[0];
+      text += choice.at("text").get<std::string>();
+      EXPECT_EQ(choice.at("finish_reason") != nullptr, i + 1 == all.size());
+    }
+    EXPECT_EQ(text, expected->text());
+  }
+  // And the connection goes on.
+  EXPECT_EQ(client.Get("/v1/models").status, 200);
+}
+
+TEST(CompletionsTest, PromptsAreTextOrTokens) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const auto text = [&](const json& prompt) {
+    const HttpAnswer answer = client.Post("/v1/completions", Ask("mha", prompt, 8));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json().at("choices")[0].at("text").get<std::string>();
+  };
+  const json tokens =
+      client.Post("/tokenize", {{"model", "mha"}, {"text", "ab"}}).json().at("token_ids");
+  EXPECT_EQ(text(json::array({"ab"})), text("ab"));
+  EXPECT_EQ(text(json::array({tokens})), text(tokens));
+}
+
+TEST(CompletionsTest, ChoicesAndSeeds) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "a", 10);
+  request["temperature"] = 1;
+  request["seed"] = 7;
+  request["n"] = 3;
+  const json first = client.Post("/v1/completions", request).json();
+  const json second = client.Post("/v1/completions", request).json();
+  ASSERT_THAT(first.at("choices"), SizeIs(3));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(first.at("choices")[i].at("index"), i);
+  EXPECT_EQ(first.at("choices"), second.at("choices"));
+  EXPECT_NE(first.at("choices")[0].at("text"), first.at("choices")[1].at("text"));
+  // Those of a stream are the same.
+  request["stream"] = true;
+  client.Send("POST", "/v1/completions", request.dump());
+  std::map<int, std::string> texts;
+  for (const json& event : HttpClient::Events(client).All()) {
+    texts[event.at("choices")[0].at("index")] += event.at("choices")[0].at("text");
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(first.at("choices")[i].at("text"), texts[i]);
+}
+
+TEST(CompletionsTest, Logprobs) {
+  const TestServer server(WithHttp());
+  v1::GenerateRequest same = GreedyToTheEnd("mha", "ab", 6);
+  same.set_logprobs(2);
+  const auto expected = Generate(server.inference(), same)->logprobs();
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "ab", 6);
+  request["logprobs"] = 2;
+  const json choice = client.Post("/v1/completions", request).json().at("choices")[0];
+  const json& logprobs = choice.at("logprobs");
+  ASSERT_EQ(logprobs.at("token_logprobs").size(), expected.size());
+  EXPECT_EQ(logprobs.at("tokens").size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_FLOAT_EQ(logprobs.at("token_logprobs")[i].get<float>(), expected[i].chosen().logprob());
+    EXPECT_THAT(logprobs.at("top_logprobs")[i], SizeIs(2));
+  }
+  EXPECT_EQ(logprobs.at("text_offset")[0], 0);
+  // With echo those of the prompt come before; its first token has none if nothing is before it.
+  request["echo"] = true;
+  const json echoed = client.Post("/v1/completions", request).json().at("choices")[0];
+  EXPECT_EQ(echoed.at("text"), "ab" + choice.at("text").get<std::string>());
+  EXPECT_EQ(echoed.at("logprobs").at("tokens").size(), 2 + expected.size());
+  EXPECT_EQ(echoed.at("logprobs").at("tokens")[0], "a");
+  EXPECT_EQ(echoed.at("logprobs").at("text_offset")[2], 2);
+  request["prompt"] = {97, 98};
+  const json tokens = client.Post("/v1/completions", request).json().at("choices")[0];
+  EXPECT_EQ(tokens.at("logprobs").at("tokens")[1], "b");
+  EXPECT_EQ(tokens.at("logprobs").at("token_logprobs")[0], nullptr);
+  EXPECT_TRUE(tokens.at("logprobs").at("token_logprobs")[1].is_number());
+}
+
+TEST(CompletionsTest, OffsetsAreOfTheTextsCharacters) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  // a, a byte that continues nothing, two of é, the first of one that nothing completes.
+  json request = Ask("mha", {97, 0x80, 0xC3, 0xA9, 0xC3}, 3);
+  request["logit_bias"] = {{"169", 500}};  // which would complete it
+  request["logprobs"] = 1;
+  request["echo"] = true;
+  const json choice = client.Post("/v1/completions", request).json().at("choices")[0];
+  const std::string replaced = "\xEF\xBF\xBD";
+  EXPECT_EQ(choice.at("text"), "a" + replaced + "é" + replaced + replaced + replaced + replaced);
+  EXPECT_EQ(choice.at("logprobs").at("text_offset"), json({0, 1, 2, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(choice.at("logprobs").at("tokens")[1], "bytes:\\x80");
+}
+
+// All tokens are the same text.
+class OneTextTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::string Decode(int32_t) const override { return "a"; }
+  int32_t vocab_size() const override { return 3; }
+  int32_t begin_token() const override { return 0; }
+  int32_t end_token() const override { return 0; }
+};
+
+TEST(CompletionsTest, OfTokensWithOneTextTheLikeliestIsShown) {
+  ServedModel model;
+  model.tokenizer = std::make_shared<OneTextTokenizer>();
+  CompletionRequest request;
+  request.params.logprobs = 2;
+  CompletionAnswer answer(model, "1", request);
+  StreamChunk chunk;
+  chunk.logprobs = {{.chosen = {.token = 2, .logprob = -3},
+                     .top = {{.token = 0, .logprob = -1}, {.token = 1, .logprob = -2}}}};
+  answer.Add(chunk);
+  const json logprobs = json::parse(answer.Whole()).at("choices")[0].at("logprobs");
+  EXPECT_EQ(logprobs.at("top_logprobs"), json::array({{{"a", -1}}}));
+  EXPECT_EQ(logprobs.at("token_logprobs"), json({-3}));
+}
+
+TEST(CompletionsTest, TheChosenTokenIsAmongTheTop) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "a", 8);
+  request["temperature"] = 100;
+  request["seed"] = 3;
+  request["logprobs"] = 1;
+  const json logprobs =
+      client.Post("/v1/completions", request).json().at("choices")[0].at("logprobs");
+  int beside = 0;
+  for (size_t i = 0; i < logprobs.at("tokens").size(); ++i) {
+    const json& top = logprobs.at("top_logprobs")[i];
+    EXPECT_EQ(top.at(logprobs.at("tokens")[i]), logprobs.at("token_logprobs")[i]);
+    beside += top.size() == 2 ? 1 : 0;
+  }
+  EXPECT_GT(beside, 0);
+}
+
+TEST(CompletionsTest, WhatIsTooLargeIsToBeStreamed) {
+  const TestServer server(WithHttp({.models = {EndlessModel()}}));
+  HttpClient client(server.http_address());
+  json request = Ask("endless", "a", kEndlessPositions - 10);
+  request["logit_bias"] = {{"257", -1000}};
+  request["logprobs"] = 20;
+  const HttpAnswer answer = client.Post("/v1/completions", request);
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.error("param"), "stream");
+  EXPECT_TRUE(server.WaitForStats("endless", [](const v1::KvCacheStats& stats) {
+    return stats.running_sequences() == 0 && stats.requests().cancelled() == 1;
+  }));
+}
+
+TEST(CompletionsTest, SeedsAreSigned) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "a", 10);
+  request["temperature"] = 1;
+  request["seed"] = -1;
+  v1::GenerateRequest same = GreedyToTheEnd("mha", "a", 10);
+  same.mutable_sampling()->set_temperature(1);
+  same.mutable_sampling()->set_seed(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(client.Post("/v1/completions", request).json().at("choices")[0].at("text"),
+            Generate(server.inference(), same)->text());
+}
+
+TEST(CompletionsTest, StopAndBiasAndPenalties) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "ab", 8);
+  request["logit_bias"] = {{"120", 500}};  // x and nothing else
+  EXPECT_EQ(client.Post("/v1/completions", request).json().at("choices")[0].at("text"), "xxxxxxxx");
+  request["stop"] = "xxx";
+  const json stopped = client.Post("/v1/completions", request).json();
+  EXPECT_EQ(stopped.at("choices")[0].at("text"), "");
+  EXPECT_EQ(stopped.at("choices")[0].at("finish_reason"), "stop");
+  request["stop"] = json::array({"nothing", "xxxx"});
+  EXPECT_EQ(client.Post("/v1/completions", request).json().at("usage").at("completion_tokens"), 4);
+  request.erase("stop");
+  request["logit_bias"] = {{"120", 500}, {"121", 490}};
+  request["presence_penalty"] = 20;
+  EXPECT_EQ(client.Post("/v1/completions", request).json().at("choices")[0].at("text"), "xyxxxxxx");
+}
+
+TEST(CompletionsTest, DefaultsAreOpenAis) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  json request = {{"model", "mha"},     {"prompt", "a"},   {"logit_bias", {{"257", -1000}}},
+                  {"user", "somebody"}, {"stop", nullptr}, {"best_of", 1}};
+  EXPECT_EQ(client.Post("/v1/completions", request).json().at("usage").at("completion_tokens"), 16);
+  request["max_completion_tokens"] = 3;
+  EXPECT_EQ(client.Post("/v1/completions", request).json().at("usage").at("completion_tokens"), 3);
+}
+
+struct BadRequest {
+  const char* request;
+  const char* param;
+  const char* message;
+};
+
+TEST(CompletionsTest, ErrorsNameTheField) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  for (const BadRequest& bad : std::vector<BadRequest>{
+           {R"({"prompt": "a"})", "model", "model is empty"},
+           {R"({"model": "mha"})", "prompt", "prompt is missing"},
+           {R"({"model": 3, "prompt": "a"})", "model", "model is 3; allowed: a string"},
+           {R"({"model": "mha", "prompt": 3})", "prompt", "prompt is 3; allowed: "},
+           {R"({"model": "mha", "prompt": []})", "prompt", "is empty"},
+           {R"({"model": "mha", "prompt": ["a", "b"]})", "prompt", "holds 2 prompts; allowed: one"},
+           {R"({"model": "mha", "prompt": [1, "b"]})", "prompt[1]", R"(is "b"; allowed: a token)"},
+           {R"({"model": "mha", "prompt": [1, 999]})", "prompt[1]", "is 999; allowed: 0 to 257"},
+           {R"({"model": "mha", "prompt": "a", "max_tokens": "x"})", "max_tokens",
+            R"(max_tokens is "x"; allowed: an integer)"},
+           {R"({"model": "mha", "prompt": "a", "max_tokens": 1.5})", "max_tokens", "is 1.5"},
+           {R"({"model": "mha", "prompt": "a", "max_tokens": 0})", "max_tokens", "is 0; allowed"},
+           {R"({"model": "mha", "prompt": "a", "max_completion_tokens": 0})",
+            "max_completion_tokens", "is 0; allowed"},
+           {R"({"model": "mha", "prompt": "a", "max_tokens": 1, "max_completion_tokens": 1})",
+            "max_completion_tokens", "beside max_tokens"},
+           {R"({"model": "mha", "prompt": "a", "top_p": 2})", "top_p", "top_p is 2; allowed: "},
+           {R"({"model": "mha", "prompt": "a", "temperature": 1e300})", "temperature", "is inf"},
+           {R"({"model": "mha", "prompt": "a", "n": 5000000000})", "n", "of 32 bits"},
+           {R"({"model": "mha", "prompt": "a", "n": 17})", "n", "n is 17; allowed: 1 to 16"},
+           {R"({"model": "mha", "prompt": "a", "seed": 9223372036854775808})", "seed",
+            "seed is 9223372036854775808; allowed: an integer of 64 bits"},
+           {R"({"model": "mha", "prompt": "a", "max_tokens": 18446744073709551615})", "max_tokens",
+            "is 18446744073709551615; allowed: an integer of 64 bits"},
+           {R"({"model": "mha", "prompt": "a", "stop": [1]})", "stop[0]", "is 1; allowed: a str"},
+           {R"({"model": "mha", "prompt": "a", "stop": [""]})", "stop[0]", "is 0 bytes long"},
+           {R"({"model": "mha", "prompt": "a", "logprobs": 21})", "logprobs", "is 21"},
+           {R"({"model": "mha", "prompt": "a", "logit_bias": {"x": 1}})", "logit_bias[x]",
+            "names no token"},
+           {R"({"model": "mha", "prompt": "a", "logit_bias": {"7": 1, "07": 1}})", "logit_bias[7]",
+            "is named twice"},
+           {R"({"model": "mha", "prompt": "a", "logit_bias": {"999": 1}})", "logit_bias[999]",
+            "names no token"},
+           {R"({"model": "mha", "prompt": "a", "logit_bias": {"1": "x"}})", "logit_bias[1]",
+            "a number"},
+           {R"({"model": "mha", "prompt": "a", "stream": "yes"})", "stream", "true, false"},
+           {R"({"model": "mha", "prompt": "a", "stream_options": {}})", "stream_options",
+            "with stream alone"},
+           {R"({"model": "mha", "prompt": "a", "stream": true, "stream_options": {"x": 1}})",
+            "stream_options.x", "is not known here"},
+           {R"({"model": "mha", "prompt": "a", "suffix": "b"})", "suffix", "cannot do"},
+           {R"({"model": "mha", "prompt": "a", "best_of": 2})", "best_of", "allowed: 1"},
+           {R"({"model": "mha", "prompt": "a", "tools": []})", "tools", "is not known here"},
+       }) {
+    SCOPED_TRACE(bad.request);
+    const HttpAnswer answer = client.Ask("POST", "/v1/completions", bad.request, {});
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    EXPECT_EQ(answer.error("param"), bad.param);
+    EXPECT_EQ(answer.error("type"), "invalid_request_error");
+    EXPECT_EQ(answer.error("code"), "invalid_field");
+    EXPECT_THAT(answer.message(), AllOf(testing::StartsWith(bad.param), HasSubstr(bad.message)));
+  }
+  json too_long = Ask("mha", std::string(64, 'a'), 1);
+  EXPECT_EQ(client.Post("/v1/completions", too_long).error("param"), "prompt");
+  const HttpAnswer unknown = client.Post("/v1/completions", Ask("nobody", "a", 1));
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.error("code"), "model_not_found");
+  EXPECT_EQ(unknown.error("param"), "model");
+  EXPECT_EQ(unknown.error("type"), "not_found_error");
+}
+
+TEST(CompletionsTest, ErrorsOfBodies) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  for (const std::string body :
+       {"", "{", "[]", "3", "{\"a\": 1, \"a\": 2}", "\xff", "{\"a\": 1} x"}) {
+    const HttpAnswer answer = client.Ask("POST", "/v1/completions", body, {});
+    EXPECT_EQ(answer.status, 400) << body;
+    EXPECT_EQ(answer.error("param"), nullptr) << body;
+    EXPECT_THAT(answer.message(), HasSubstr("the body")) << body;
+  }
+  EXPECT_EQ(client.Ask("POST", "/v1/completions", std::string(50000, '['), {}).status, 400);
+}
+
+TEST(CompletionsTest, AClientsShareIsBounded) {
+  TestServerOptions options = WithHttp({.models = {EndlessModel()}});
+  options.admission.max_client_requests = 1;
+  const TestServer server(options);
+  json endless = Ask("endless", "a", kEndlessPositions - 10);
+  endless["logit_bias"] = {{"257", -1000}};
+  endless["stream"] = true;
+  HttpClient busy(server.http_address());
+  busy.Send("POST", "/v1/completions", endless.dump());
+  HttpClient::Events events(busy);
+  ASSERT_TRUE(events.Next().has_value());
+  HttpClient client(server.http_address());
+  const HttpAnswer refused = client.Post("/v1/completions", Ask("endless", "a", 1));
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.error("type"), "rate_limit_error");
+  EXPECT_EQ(refused.error("code"), "client_limit");
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  busy.Close();
+}
+
+}  // namespace
+}  // namespace triptych

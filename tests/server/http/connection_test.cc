@@ -1,0 +1,628 @@
+// What connections over HTTP may take, and what becomes of a request when its client does not do
+// its part.
+#include "server/http/connection.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <new>
+#include <thread>
+
+#include "server/core/gate.h"
+#include "server/http/http_server.h"
+#include "tests/server/captured_log.h"
+#include "tests/server/http/fake_host.h"
+#include "tests/server/http/http_client.h"
+#include "tests/server/test_server.h"
+
+namespace triptych {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+TestServerOptions WithLimits(const TransportLimits& limits) {
+  TestServerOptions options = WithHttp({.models = {EndlessModel()}});
+  options.transport.limits = limits;
+  return options;
+}
+
+json Short() { return {{"prompt", "a"}, {"max_tokens", 3}, {"temperature", 0}}; }
+
+json Endless(bool stream) {
+  return {{"prompt", "a"},
+          {"max_tokens", kEndlessPositions - 10},
+          {"temperature", 0},
+          {"stream", stream},
+          {"logit_bias", {{"257", -1000}}}};
+}
+
+bool IsIdle(const v1::KvCacheStats& stats) {
+  return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.reserved_bytes() == 0;
+}
+
+bool Runs(const v1::KvCacheStats& stats) { return stats.running_sequences() == 1; }
+
+// Whether it has become true.
+bool WaitFor(const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + kForever;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+std::string PostText(const json& body, const std::string& more = "") {
+  const std::string text = body.dump();
+  return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+         more + "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" + text;
+}
+
+TEST(HttpConnectionTest, TakesRequestsOneAfterTheOther) {
+  const TestServer server(WithLimits({}));
+  HttpClient client(server.http_address());
+  const std::string text = client.Post("/v1/completions", Short()).json()["choices"][0]["text"];
+  EXPECT_EQ(client.Get("/health").status, 200);
+  // Ahead of their answers, and in pieces.
+  client.SendText(PostText(Short()) + "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" +
+                  PostText(Short()));
+  EXPECT_EQ(client.Read().json()["choices"][0]["text"], text);
+  EXPECT_EQ(client.Read().json()["status"], "ok");
+  EXPECT_EQ(client.Read().json()["choices"][0]["text"], text);
+  for (const char c : PostText(Short())) client.SendText({c});
+  EXPECT_EQ(client.Read().json()["choices"][0]["text"], text);
+}
+
+TEST(HttpConnectionTest, TakesChunkedBodies) {
+  const TestServer server(WithLimits({}));
+  HttpClient client(server.http_address());
+  client.SendText(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Type: "
+      "application/json; "
+      "charset=utf-8\r\n\r\n9\r\n{\"text\": \r\n5;x=y\r\n\"ab\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.Read().json(), json({{"token_ids", {97, 98}}}));
+  EXPECT_EQ(client.Get("/health").status, 200);
+}
+
+TEST(HttpConnectionTest, SaysThatABodyMayCome) {
+  const TestServer server(WithLimits({}));
+  HttpClient client(server.http_address());
+  const std::string post = PostText(Short(), "Expect: 100-continue\r\n");
+  const size_t body = post.find("\r\n\r\n") + 4;
+  client.SendText(post.substr(0, body));
+  EXPECT_EQ(client.Read().status, 100);
+  client.SendText(post.substr(body));
+  EXPECT_EQ(client.Read().status, 200);
+  // Not where it is there already.
+  client.SendText(post);
+  EXPECT_EQ(client.Read().status, 200);
+}
+
+TEST(HttpConnectionTest, SpeaksHttp10) {
+  const TestServer server(WithLimits({}));
+  json request = Short();
+  request["stream"] = true;
+  std::string post = PostText(request);
+  post.replace(post.find("1.1"), 3, "1.0");
+  HttpClient client(server.http_address());
+  client.SendText(post);
+  const HttpAnswer answer = client.Read();
+  EXPECT_FALSE(answer.headers.contains("transfer-encoding"));
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n")) << answer.body;
+  EXPECT_TRUE(client.IsClosed());
+}
+
+struct BadText {
+  std::string text;
+  int status;
+};
+
+TEST(HttpConnectionTest, RefusesWhatItCannotRead) {
+  TransportLimits limits;
+  limits.max_metadata_bytes = 4096;
+  const TestServer server(WithLimits(limits));
+  const std::string post = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n";
+  const std::string type = "Content-Type: application/json\r\n";
+  const std::string get = "GET /health HTTP/1.1\r\nHost: localhost\r\n";
+  const std::string next = get + "\r\n";  // what must not be read as a request
+  const std::string filler(8192, 'a');
+  for (const BadText& bad : std::vector<BadText>{
+           {"hello\r\n\r\n", 400},
+           {"\x16\x03\x01\x02" + std::string(200, '\1') + "\r\n\r\n", 400},
+           {"GET /health HTTP/3.0\r\n\r\n", 400},
+           {"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + filler + "\r\n\r\n", 431},
+           {"GET /" + filler + " HTTP/1.1\r\nHost: localhost\r\n\r\n", 431},
+           {post + type + "Content-Length: 1073741824\r\n\r\n", 413},
+           {post + type + "Content-Length: 99999999999999999999\r\n\r\n", 400},
+           {post + type + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+           {post + type + "Transfer-Encoding: chunked\r\n\r\nx\r\n", 400},
+           {post + type + "Transfer-Encoding: gzip, chunked\r\n\r\n", 501},
+           {post + type + "Transfer-Encoding: xchunked\r\n\r\n" + next, 501},
+           {"POST /nothing HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n" + next, 501},
+           {"GET /health HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + next, 400},
+           {"GET /health HTTP/1.1\r\n\r\n" + next, 400},
+           {"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n" + next, 400},
+           {get + "Content-Length: 1\r\n\r\n", 400},
+           {get + "Transfer-Encoding: chunked\r\n\r\n", 400},
+           {post + type + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n", 415},
+           {post + "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n", 415},
+           {post + "Content-Length: 2\r\n\r\n", 415},
+           {post + type + "Expect: cake\r\nContent-Length: 2\r\n\r\n", 417},
+           {"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n", 404},
+       }) {
+    SCOPED_TRACE(bad.text.substr(0, 80));
+    HttpClient client(server.http_address());
+    client.SendText(bad.text);
+    const HttpAnswer answer = client.Read();
+    EXPECT_EQ(answer.status, bad.status) << answer.body;
+    EXPECT_FALSE(answer.message().empty());
+    EXPECT_EQ(answer.headers.at("connection"), "close");
+    EXPECT_TRUE(client.IsClosed());
+  }
+  EXPECT_EQ(HttpClient(server.http_address()).Get("/health").status, 200);
+}
+
+TEST(HttpConnectionTest, ABodyMayBeAsLargeAsAMessage) {
+  const TestServer server(WithHttp());
+  // README: 64 KiB and 32 for each of 64 positions.
+  constexpr size_t kBytes = 67584;
+  const std::string empty = json({{"model", "mha"}, {"text", ""}}).dump();
+  const auto tokenize = [&](size_t bytes, bool chunked) {
+    const std::string body =
+        json({{"model", "mha"}, {"text", std::string(bytes - empty.size(), 'a')}}).dump();
+    HttpClient client(server.http_address());
+    if (!chunked) return client.Ask("POST", "/tokenize", body, {}).status;
+    client.SendText(
+        "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        "Content-Type: application/json\r\n\r\n");
+    char size[20];
+    std::snprintf(size, sizeof(size), "%zx\r\n", body.size() - 1);
+    client.SendText("1\r\n" + body.substr(0, 1) + "\r\n" + size + body.substr(1) + "\r\n0\r\n\r\n");
+    return client.Read().status;
+  };
+  for (const bool chunked : {false, true}) {
+    EXPECT_EQ(tokenize(kBytes, chunked), 200);
+    EXPECT_EQ(tokenize(kBytes + 1, chunked), 413);
+  }
+}
+
+TEST(HttpConnectionTest, BodiesAndAnswersAreBounded) {
+  TransportLimits limits;
+  limits.max_memory_bytes = 64 << 10;  // and half of it of one client
+  const TestServer server(WithLimits(limits));
+  HttpClient client(server.http_address());
+  const auto tokenize = [&](size_t bytes) {
+    return client.Post("/tokenize", {{"text", std::string(bytes, 'a')}});
+  };
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(tokenize(10'000).status, 200);
+  // Four bytes of answer to one of the body.
+  const HttpAnswer answer = tokenize(12'000);
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(answer.error("code"), "memory_pressure");
+  EXPECT_EQ(tokenize(10'000).status, 200);
+  const HttpAnswer body = tokenize(60'000);
+  EXPECT_EQ(body.status, 503);
+  EXPECT_EQ(body.error("code"), "memory_pressure");
+  EXPECT_EQ(body.headers.at("connection"), "close");
+}
+
+TEST(HttpConnectionTest, AClientThatClosesFreesItsBlocks) {
+  const TestServer server(WithLimits({}));
+  for (const bool stream : {true, false}) {
+    HttpClient client(server.http_address());
+    client.Send("POST", "/v1/completions", Endless(stream).dump());
+    if (stream) {
+      HttpClient::Events events(client);
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(events.Next().has_value());
+    }
+    ASSERT_TRUE(server.WaitForStats("endless", Runs));
+    client.Close();
+    EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
+  }
+  EXPECT_EQ(server.Stats("endless").requests().cancelled(), 2);
+}
+
+TEST(HttpConnectionTest, WhatStallsIsCutOff) {
+  TransportLimits limits;
+  limits.stall_timeout = 300ms;
+  const CapturedLog log;
+  const TestServer server(WithLimits(limits));
+  HttpClient slow(server.http_address(), /*receive_buffer=*/4096);
+  slow.Send("POST", "/v1/completions", Endless(true).dump());
+  ASSERT_TRUE(server.WaitForStats("endless", Runs));
+  HttpClient other(server.http_address());
+  EXPECT_EQ(other.Post("/v1/completions", Short()).status, 200);
+  EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
+  EXPECT_EQ(server.Stats("endless").requests().cancelled(), 1);
+  EXPECT_TRUE(WaitFor([&] {
+    return log.text().find("on endless: CANCELLED") != std::string::npos;
+  })) << log.text();
+}
+
+TEST(HttpConnectionTest, AReaderThatFallsBehindIsCutOff) {
+  TransportLimits limits;
+  limits.stall_timeout = kForever;
+  const CapturedLog log;
+  const TestServer server(WithLimits(limits));
+  HttpClient slow(server.http_address(), /*receive_buffer=*/4096);
+  json request = Endless(true);
+  request["logprobs"] = 20;
+  slow.Send("POST", "/v1/completions", request.dump());
+  ASSERT_TRUE(server.WaitForStats("endless", Runs));
+  EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
+  EXPECT_TRUE(WaitFor([&] {
+    return log.text().find("on endless: SLOW_READER") != std::string::npos;
+  })) << log.text();
+  std::string last;
+  HttpClient::Events events(slow);
+  while (const auto next = events.Next()) last = *next;
+  EXPECT_EQ(json::parse(last).at("error").at("code"), "slow_reader");
+  EXPECT_FALSE(events.ended_well());
+}
+
+TEST(HttpConnectionTest, ARequestHasItsTime) {
+  TransportLimits limits;
+  limits.max_request_time = 300ms;
+  const TestServer server(WithLimits(limits));
+  HttpClient silent(server.http_address());
+  EXPECT_TRUE(silent.IsClosed());  // it need not be idle for as long as one that has asked
+  const std::string post = PostText(Short());
+  for (const std::string& part : {std::string("GET /hea"), post.substr(0, post.size() - 1)}) {
+    HttpClient client(server.http_address());
+    client.SendText(part);
+    EXPECT_EQ(client.Read().status, 408);
+    EXPECT_TRUE(client.IsClosed());
+  }
+}
+
+TEST(HttpConnectionTest, WhatTookTooLongIsNotAnsweredAsTheRequestBefore) {
+  TransportLimits limits;
+  limits.max_request_time = 2s;
+  const TestServer server(WithLimits(limits));
+  HttpClient client(server.http_address());
+  EXPECT_EQ(client.Ask("HEAD", "/health", "", {}).status, 200);
+  client.SendText("GET /hea");
+  EXPECT_EQ(client.Read().error("code"), "request_timeout");
+}
+
+TEST(HttpConnectionTest, A100DoesNotStartTheTimeAnew) {
+  TransportLimits limits;
+  limits.max_request_time = 2s;
+  const TestServer server(WithLimits(limits));
+  HttpClient client(server.http_address());
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string post = PostText(Short(), "Expect: 100-continue\r\n");
+  const size_t body = post.find("\r\n\r\n") + 4;
+  client.SendText(post.substr(0, body - 1));
+  std::this_thread::sleep_for(1s);
+  client.SendText(post.substr(body - 1, 1));
+  EXPECT_EQ(client.Read().status, 100);
+  EXPECT_EQ(client.Read().status, 408);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2900ms);
+}
+
+TEST(HttpConnectionTest, AConnectionWithoutRequestsIsClosed) {
+  TransportLimits limits;
+  limits.max_idle = 300ms;
+  const TestServer server(WithLimits(limits));
+  HttpClient client(server.http_address());
+  EXPECT_EQ(client.Get("/health").status, 200);
+  EXPECT_TRUE(client.IsClosed());
+}
+
+TEST(HttpConnectionTest, AnOldConnectionIsClosedAfterItsAnswer) {
+  TransportLimits limits;
+  limits.max_age = 0ms;
+  const TestServer server(WithLimits(limits));
+  HttpClient client(server.http_address());
+  EXPECT_EQ(client.Get("/health").headers.at("connection"), "close");
+  EXPECT_TRUE(client.IsClosed());
+}
+
+// Whether a new connection from the address gets an answer.
+bool IsServed(const TestServer& server, const std::string& from) {
+  HttpClient client(server.http_address(), 0, from);
+  return client.TryGet("/health").has_value();
+}
+
+TEST(HttpConnectionTest, ThereAreSoManyAtMost) {
+  TransportLimits limits;
+  limits.max_connections = 3;
+  limits.max_address_connections = 2;
+  const TestServer server(WithLimits(limits));
+  HttpClient first(server.http_address()), second(server.http_address());
+  EXPECT_EQ(first.Get("/health").status, 200);
+  EXPECT_EQ(second.Get("/health").status, 200);
+  EXPECT_FALSE(IsServed(server, "127.0.0.1"));  // its address has as many as it may
+  {
+    HttpClient other(server.http_address(), 0, "127.0.0.2");
+    EXPECT_EQ(other.Get("/health").status, 200);
+    EXPECT_FALSE(IsServed(server, "127.0.0.3"));
+  }
+  EXPECT_TRUE(WaitFor([&] { return IsServed(server, "127.0.0.3"); }));
+  first.Close();
+  EXPECT_TRUE(WaitFor([&] { return IsServed(server, "127.0.0.1"); }));
+}
+
+size_t Threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
+}
+
+int64_t ResidentBytes() {
+  int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(HttpConnectionTest, AThousandNeedNoThreadsAndLittleMemory) {
+  constexpr int kConnections = 1000;
+  struct rlimit limit {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t needed = 3 * kConnections;
+  if (limit.rlim_max < needed) GTEST_SKIP() << "too few descriptors";
+  limit.rlim_cur = std::max(limit.rlim_cur, needed);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const TestServer server(WithLimits({}));
+  HttpClient client(server.http_address());
+  EXPECT_EQ(client.Post("/v1/completions", Short()).status, 200);
+  const size_t before = Threads();
+  const int64_t bytes_before = ResidentBytes();
+  std::vector<std::unique_ptr<HttpClient>> idle;
+  for (int i = 0; i < kConnections; ++i) {
+    idle.push_back(std::make_unique<HttpClient>(server.http_address()));
+    const std::string post = PostText(Short());
+    idle.back()->SendText(i % 2 == 0 ? "GET /hea" : post.substr(0, post.size() - 1));
+  }
+  EXPECT_EQ(client.Post("/v1/completions", Short()).status, 200);
+  EXPECT_LT(Threads(), before + 10);  // gRPC may start some of its own
+  EXPECT_LT(ResidentBytes() - bytes_before, kConnections * (32 << 10));
+  idle.front()->SendText("lth HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(idle.front()->Read().status, 200);
+}
+
+TEST(HttpConnectionTest, WhatADrainCutsOffSaysSo) {
+  TestServer server(WithLimits({}));
+  HttpClient client(server.http_address());
+  client.Send("POST", "/v1/completions", Endless(true).dump());
+  HttpClient::Events events(client);
+  ASSERT_TRUE(events.Next().has_value());
+  std::optional<std::string> last;
+  std::thread reader([&] {
+    while (const auto next = events.Next()) last = next;
+  });
+  EXPECT_FALSE(server.Shutdown(0ms));
+  reader.join();
+  ASSERT_TRUE(last.has_value());
+  EXPECT_EQ(json::parse(*last).at("error").at("code"), "draining");
+  EXPECT_FALSE(events.ended_well());
+}
+
+json Stream(int tokens) {
+  return {
+      {"prompt", "a"}, {"max_tokens", tokens}, {"stream", true}, {"logit_bias", {{"257", -1000}}}};
+}
+
+// A server of a model that waits to be let on.
+class HttpHostTest : public testing::Test {
+ protected:
+  HttpHostTest() {
+    gate_.Open(host_.host());
+    server_.Serve();
+  }
+
+  FakeHost host_;
+  const TransportOptions options_;
+  Gate gate_{options_};
+  HttpServer server_{"127.0.0.1:0", options_, gate_};
+};
+
+TEST_F(HttpHostTest, ADrainLetsAnswersEnd) {
+  HttpClient client(server_.address()), other(server_.address());
+  EXPECT_EQ(other.Get("/health").status, 200);
+  client.Send("POST", "/v1/completions", Stream(20).dump());
+  host_.LetCompute(2);
+  HttpClient::Events events(client);
+  ASSERT_TRUE(events.Next().has_value());
+  server_.StartDrain();
+  EXPECT_EQ(other.Get("/health").status, 503);
+  host_.LetGo();
+  EXPECT_TRUE(host_.host().Drain(kForever));
+  std::thread closes([&] { server_.Close(kForever); });
+  std::optional<std::string> last, next;
+  while ((next = events.Next())) last = next;
+  EXPECT_EQ(last, "[DONE]");
+  EXPECT_TRUE(events.ended_well());
+  client.Close();
+  closes.join();
+}
+
+TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
+  HttpClient client(server_.address());
+  json request = Stream(FakeHost::kPositions - 10);
+  request["stream"] = false;
+  client.Send("POST", "/v1/completions", request.dump());
+  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  std::thread drains([&] { host_.host().Drain(0ms); });
+  host_.LetGo();
+  const HttpAnswer answer = client.Read();
+  EXPECT_EQ(answer.error("code"), "draining");
+  EXPECT_FALSE(answer.headers.at("x-request-id").empty());
+  drains.join();
+}
+
+TEST_F(HttpHostTest, SoMuchMayBeSentAhead) {
+  HttpClient client(server_.address()), other(server_.address());
+  client.Send("POST", "/v1/completions", Stream(3).dump());
+  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  std::string get = "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ";
+  get += std::string(Connection::kMaxPipelinedBytes / 2 - get.size() - 4, 'a') + "\r\n\r\n";
+  client.SendText(get + get);
+  // One thread reads of each in turn.
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(other.Get("/health").status, 200);
+  host_.LetGo();
+  EXPECT_EQ(client.Read().status, 200);
+  EXPECT_EQ(client.Read().json()["status"], "ok");
+  EXPECT_EQ(client.Read().json()["status"], "ok");
+}
+
+TEST_F(HttpHostTest, WhoSendsTooMuchAheadIsCutOff) {
+  HttpClient client(server_.address());
+  json request = Stream(3);
+  request["stream"] = false;  // so that nothing is answered yet
+  client.Send("POST", "/v1/completions", request.dump());
+  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  client.SendText(std::string(Connection::kMaxPipelinedBytes + 1, 'a'));
+  EXPECT_TRUE(client.IsClosed());
+}
+
+// Fails to do what it is asked as if there were no memory, or writes a little at a time.
+class FailingStream final : public ByteStream {
+ public:
+  struct Fails {
+    std::atomic<bool> reads = false, writes = false, is_slow = false;
+  };
+  static constexpr size_t kSlowBytes = 16 << 10;
+  static constexpr std::chrono::milliseconds kSlowTime{50};
+
+  FailingStream(Socket socket, const Fails& fails)
+      : stream_(PlainStream(std::move(socket))),
+        fails_(fails),
+        timer_(stream_->socket().get_executor()) {}
+
+  void Handshake(Done done) override { stream_->Handshake(std::move(done)); }
+  void ReadSome(boost::asio::mutable_buffer into, Transferred done) override {
+    if (fails_.reads) throw std::bad_alloc();
+    stream_->ReadSome(into, std::move(done));
+  }
+  void WriteSome(boost::asio::const_buffer from, Transferred done) override {
+    if (fails_.writes) throw std::bad_alloc();
+    if (!fails_.is_slow) return stream_->WriteSome(from, std::move(done));
+    timer_.expires_after(kSlowTime);
+    timer_.async_wait([this, from, done = std::move(done)](const boost::system::error_code&) {
+      stream_->WriteSome(boost::asio::buffer(from, kSlowBytes), done);
+    });
+  }
+  void EndWrites(Done done) override { stream_->EndWrites(std::move(done)); }
+  Socket& socket() override { return stream_->socket(); }
+
+ private:
+  const std::unique_ptr<ByteStream> stream_;
+  const Fails& fails_;
+  boost::asio::steady_timer timer_;
+};
+
+class HttpFailureTest : public testing::Test {
+ protected:
+  using Tcp = boost::asio::ip::tcp;
+
+  HttpFailureTest() { gate_.Open(host_.host()); }
+  ~HttpFailureTest() override {
+    work_.reset();
+    thread_.join();
+    mailbox_->Close();
+  }
+
+  // Serves one connection, which fails whenever fails_ says so.
+  void Accept() {
+    thread_ = std::thread([this] {
+      auto connection = std::make_shared<Connection>(
+          std::make_unique<FailingStream>(acceptor_.accept(), fails_), "127.0.0.1",
+          HttpShared{
+              .routes = routes_, .hosts = hosts_, .limits = options_.limits, .budget = budget_},
+          [this](const auto&) { closed_ = true; });
+      connection->Start();
+      connection.reset();
+      while (true) {
+        try {
+          context_.run();
+          return;
+        } catch (const std::bad_alloc&) {
+        }
+      }
+    });
+  }
+  std::string address() const {
+    return "127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
+  }
+
+  FakeHost host_;
+  TransportOptions options_;
+  Gate gate_{options_};
+  FailingStream::Fails fails_;
+  std::atomic<bool> closed_ = false;
+  boost::asio::io_context context_;
+  std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_{
+      context_.get_executor()};
+  Tcp::acceptor acceptor_{context_, {boost::asio::ip::address_v4::loopback(), 0}};
+  ByteBudget budget_{16 << 20};
+  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>(
+      [this](Mailbox::Task task) { boost::asio::post(context_, std::move(task)); });
+  const HostNames hosts_{options_};
+  Routes routes_{gate_, mailbox_, budget_};
+  std::thread thread_;
+};
+
+TEST_F(HttpFailureTest, WhatTheEngineBringsMayFail) {
+  Accept();
+  HttpClient client(address());
+  client.Send("POST", "/v1/completions", Stream(1000).dump());
+  host_.LetCompute(2);
+  HttpClient::Events events(client);
+  ASSERT_TRUE(events.Next().has_value());
+  fails_.writes = true;
+  host_.LetGo();
+  EXPECT_TRUE(WaitFor([&] { return closed_ && host_.host().live_requests() == 0; }));
+}
+
+TEST_F(HttpFailureTest, StatisticsMayFail) {
+  Accept();
+  HttpClient client(address());
+  EXPECT_TRUE(client.Get("/v1/kv-cache").json().contains("models"));
+  fails_.writes = true;
+  client.Send("GET", "/v1/kv-cache", "");
+  EXPECT_TRUE(WaitFor([&] { return closed_.load(); }));
+}
+
+TEST_F(HttpFailureTest, TheBeginningMayFail) {
+  fails_.reads = true;
+  Accept();
+  HttpClient client(address());
+  EXPECT_TRUE(WaitFor([&] { return closed_.load(); }));
+}
+
+TEST_F(HttpFailureTest, WhatHappensInTimeMayFail) {
+  options_.limits.max_request_time = 200ms;
+  Accept();
+  HttpClient client(address());
+  client.SendText("GET /hea");
+  fails_.writes = true;
+  EXPECT_TRUE(WaitFor([&] { return closed_.load(); }));
+}
+
+TEST_F(HttpFailureTest, AnAnswerIsTakenAtALeastRate) {
+  options_.limits.stall_timeout = 500ms;
+  options_.limits.max_message_bytes = 1 << 20;
+  Accept();
+  HttpClient client(address());
+  fails_.is_slow = true;
+  client.Send("POST", "/tokenize", json({{"text", std::string(512 << 10, 'a')}}).dump());
+  // It would take five seconds, and something is taken all the time.
+  EXPECT_TRUE(WaitFor([&] {
+    client.DropSome(1 << 20);
+    return closed_.load();
+  }));
+}
+
+}  // namespace
+}  // namespace triptych

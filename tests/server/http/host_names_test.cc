@@ -1,0 +1,54 @@
+// By which names the server may be asked for.
+#include "server/http/host_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace triptych {
+namespace {
+
+TransportOptions Listening(const std::string& http) {
+  TransportOptions options;
+  options.http = http;
+  return options;
+}
+
+TEST(HostNamesTest, WithoutTokensOnlyNamesThatNoSiteCanHave) {
+  const HostNames names(Listening("127.0.0.1:8080"));
+  for (const std::string host : {"localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:1",
+                                 "192.0.2.1:80", "[::1]", "[::1]:8080"}) {
+    EXPECT_TRUE(names.Contains(host)) << host;
+  }
+  for (const std::string host :
+       {"", ":80", "evil.example", "evil.example:8080", "localhost.evil.example",
+        "127.0.0.1.evil.example", "127.1", "::1", "[::1", "localhost:1:2"}) {
+    EXPECT_FALSE(names.Contains(host)) << host;
+  }
+}
+
+TEST(HostNamesTest, NamesThatItIsGiven) {
+  TransportOptions options = Listening("models.example:8080");
+  options.http_hosts = {"server", "Other.example"};
+  const HostNames names(options);
+  for (const std::string host : {"models.example", "server:8080", "other.example", "localhost"}) {
+    EXPECT_TRUE(names.Contains(host)) << host;
+  }
+  EXPECT_FALSE(names.Contains("evil.example"));
+  EXPECT_THAT(names.Allowed(), testing::HasSubstr("server, Other.example"));
+}
+
+TEST(HostNamesTest, AnyWhereItIsKnownWhoCalls) {
+  TransportOptions options = Listening("0.0.0.0:8080");
+  options.access.insecure = true;
+  EXPECT_FALSE(HostNames(options).Contains("a.example"));
+  options.tls.emplace();
+  EXPECT_FALSE(HostNames(options).Contains("a.example"));
+  options.tls->client_authority = "clients.crt";
+  EXPECT_TRUE(HostNames(options).Contains("a.example"));
+  options.tls.reset();
+  options.access.tokens = "tokens";
+  EXPECT_TRUE(HostNames(options).Contains("a.example"));
+}
+
+}  // namespace
+}  // namespace triptych

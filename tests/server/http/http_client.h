@@ -1,0 +1,88 @@
+// A blocking HTTP client, for tests.
+#ifndef TRIPTYCH_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
+#define TRIPTYCH_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace triptych {
+
+struct HttpAnswer {
+  int status = 0;
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;
+
+  nlohmann::json json() const;
+  // Of an error.
+  std::string message() const { return json().at("error").at("message"); }
+  nlohmann::json error(const std::string& member) const { return json().at("error").at(member); }
+};
+
+// One connection. Everything waits; what the server does not send is waited for in vain.
+class HttpClient {
+ public:
+  // From the address of this machine that is named.
+  explicit HttpClient(const std::string& address, int receive_buffer = 0,
+                      const std::string& from = {});
+
+  using Headers = std::map<std::string, std::string>;
+  HttpAnswer Get(const std::string& target, const Headers& headers = {});
+  // With the content type of JSON. In all, the host is localhost unless `headers` name another.
+  HttpAnswer Post(const std::string& target, const nlohmann::json& body,
+                  const Headers& headers = {});
+  HttpAnswer Ask(const std::string& method, const std::string& target, const std::string& body,
+                 const Headers& headers);
+
+  void Send(const std::string& method, const std::string& target, const std::string& body,
+            const Headers& headers = {});
+  void SendText(const std::string& bytes);
+  HttpAnswer Read(const std::string& method = "POST");
+  // Nothing if the connection is closed instead.
+  std::optional<HttpAnswer> TryGet(const std::string& target);
+  // Reads up to so many bytes of those that are there.
+  void DropSome(size_t most);
+  // Whether the server closes the connection without another byte.
+  bool IsClosed();
+  // What comes until the server closes it.
+  std::string ReadToEnd();
+  void Close() { socket_.close(); }
+
+  // The answer to what was sent, event by event.
+  class Events {
+   public:
+    explicit Events(HttpClient& client);
+    // The data of the next event; nothing if the stream is over.
+    std::optional<std::string> Next();
+    // The events up to [DONE], which must come and be the last.
+    std::vector<nlohmann::json> All();
+    std::string header(const std::string& name) const;
+    int status() const;
+    bool ended_well() const { return parser_.is_done(); }
+
+   private:
+    HttpClient& client_;
+    boost::beast::http::response_parser<boost::beast::http::string_body> parser_;
+    size_t taken_ = 0;
+  };
+
+ private:
+  // Of a request of that method.
+  std::optional<HttpAnswer> TryRead(const std::string& method, boost::system::error_code& error);
+
+  boost::asio::io_context context_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::beast::flat_buffer buffer_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SERVER_HTTP_HTTP_CLIENT_H_

@@ -1,0 +1,371 @@
+// What is where over HTTP, and who is let in.
+#include "server/http/routes.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "server/core/gate.h"
+#include "server/http/http_server.h"
+#include "tests/server/http/http_client.h"
+#include "tests/server/test_server.h"
+#include "tests/server/token_lines.h"
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+TEST(RoutesTest, Models) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const json list = client.Get("/v1/models").json();
+  EXPECT_EQ(list.at("object"), "list");
+  ASSERT_THAT(list.at("data"), SizeIs(3));
+  EXPECT_EQ(list.at("data")[2].at("id"), "mla");
+  EXPECT_EQ(list.at("data")[2].at("object"), "model");
+  EXPECT_TRUE(list.at("data")[2].at("created").is_number_integer());
+  EXPECT_EQ(client.Get("/v1/models/ml%61").json(), list.at("data")[2]);
+  EXPECT_EQ(client.Get("/v1/models/nobody").status, 404);
+}
+
+TEST(RoutesTest, TokensAndTextAndBack) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const json tokens = client.Post("/tokenize", {{"model", "mha"}, {"text", "aé"}}).json();
+  EXPECT_EQ(tokens, json({{"token_ids", {97, 0xC3, 0xA9}}}));
+  json request = tokens;
+  request["model"] = "mha";
+  EXPECT_EQ(client.Post("/detokenize", request).json(), json({{"text", "aé"}}));
+  const HttpAnswer no_token =
+      client.Post("/detokenize", {{"model", "mha"}, {"token_ids", {1, 258}}});
+  EXPECT_EQ(no_token.status, 400);
+  EXPECT_EQ(no_token.error("param"), "token_ids[1]");
+  EXPECT_EQ(client.Post("/tokenize", {{"model", "mha"}, {"text", 1}}).error("param"), "text");
+  EXPECT_EQ(client.Post("/detokenize", {{"token_ids", "a"}}).error("param"), "token_ids");
+  EXPECT_EQ(client.Post("/tokenize", {{"model", "x"}, {"text", ""}}).status, 404);
+}
+
+void ExpectSame(const json& stats, const v1::KvCacheStats& expected) {
+  EXPECT_EQ(stats.at("model"), expected.model());
+  EXPECT_EQ(stats.at("pool_bytes"), expected.pool_bytes());
+  EXPECT_EQ(stats.at("used_bytes"), expected.used_bytes());
+  EXPECT_EQ(stats.at("reserved_bytes"), expected.reserved_bytes());
+  EXPECT_EQ(stats.at("free_bytes"), expected.free_bytes());
+  EXPECT_EQ(stats.at("peak_reserved_bytes"), expected.peak_reserved_bytes());
+  EXPECT_EQ(stats.at("bytes_per_position"), expected.bytes_per_position());
+  EXPECT_EQ(stats.at("block_positions"), expected.block_positions());
+  EXPECT_EQ(stats.at("block_bytes"), expected.block_bytes());
+  EXPECT_EQ(stats.at("total_blocks"), expected.total_blocks());
+  EXPECT_EQ(stats.at("free_blocks"), expected.free_blocks());
+  EXPECT_EQ(stats.at("positions"), expected.positions());
+  EXPECT_EQ(stats.at("mha_used_bytes"), expected.mha_used_bytes());
+  EXPECT_EQ(stats.at("running_sequences"), expected.running_sequences());
+  EXPECT_EQ(stats.at("waiting_sequences"), expected.waiting_sequences());
+  EXPECT_EQ(stats.at("preemptions"), expected.preemptions());
+  EXPECT_EQ(stats.at("shared_bytes"), expected.shared_bytes());
+  EXPECT_EQ(stats.at("cached_bytes"), expected.cached_bytes());
+  EXPECT_EQ(stats.at("cached_blocks"), expected.cached_blocks());
+  EXPECT_EQ(stats.at("evicted_blocks"), expected.evicted_blocks());
+  const json& requests = stats.at("requests");
+  EXPECT_EQ(requests.at("accepted"), expected.requests().accepted());
+  EXPECT_EQ(requests.at("refused"), expected.requests().refused());
+  EXPECT_EQ(requests.at("finished"), expected.requests().finished());
+  EXPECT_EQ(requests.at("cancelled"), expected.requests().cancelled());
+  EXPECT_EQ(requests.at("failed"), expected.requests().failed());
+  EXPECT_EQ(requests.at("prompt_tokens"), expected.requests().prompt_tokens());
+  EXPECT_EQ(requests.at("cached_prompt_tokens"), expected.requests().cached_prompt_tokens());
+  EXPECT_EQ(requests.at("generated_tokens"), expected.requests().generated_tokens());
+}
+
+TEST(RoutesTest, KvCacheIsWhatGrpcSays) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const std::string prompt(20, 'a');  // more than a block, which stays cached
+  for (int i = 0; i < 2; ++i) Generate(server.inference(), Greedy("mla", prompt, 4));
+  // Until the engine is done with what has been delivered.
+  ASSERT_TRUE(server.WaitForStats("mla", [](const v1::KvCacheStats& stats) {
+    return stats.running_sequences() == 0 && stats.requests().finished() == 2;
+  }));
+  const v1::GetKvCacheStatsResponse expected = server.Stats();
+  const json stats = client.Get("/v1/kv-cache").json();
+  ASSERT_THAT(stats.at("models"), SizeIs(3));
+  for (int i = 0; i < 3; ++i) ExpectSame(stats.at("models")[i], expected.models(i));
+  EXPECT_GT(stats.at("models")[2].at("cached_bytes"), 0);
+  EXPECT_EQ(stats.at("total_pool_bytes"), expected.total_pool_bytes());
+  EXPECT_EQ(stats.at("total_used_bytes"), expected.total_used_bytes());
+  EXPECT_EQ(stats.at("total_reserved_bytes"), expected.total_reserved_bytes());
+  EXPECT_EQ(stats.at("total_cached_bytes"), expected.total_cached_bytes());
+  EXPECT_EQ(stats.at("total_free_bytes"), expected.total_free_bytes());
+  EXPECT_EQ(stats.at("server_version"), expected.server_version());
+  EXPECT_THAT(stats.at("sequences"), SizeIs(0));
+  EXPECT_EQ(client.Get("/v1/kv-cache?model=mla").json().at("models").size(), 1);
+  EXPECT_EQ(client.Get("/v1/kv-cache?model=x").status, 404);
+  EXPECT_EQ(client.Get("/v1/kv-cache?page_size=x").error("param"), "page_size");
+  EXPECT_EQ(client.Get("/v1/kv-cache?page_size=-1").error("param"), "page_size");
+  EXPECT_EQ(client.Get("/v1/kv-cache?page_token=x").error("param"), "page_token");
+  EXPECT_EQ(client.Get("/v1/kv-cache?x=1").error("param"), "x");
+  EXPECT_EQ(client.Get("/v1/kv-cache?model=mla&model=mha").error("param"), "model");
+}
+
+TEST(RoutesTest, KvCacheListsSequences) {
+  const TestServer server(WithHttp({.models = {EndlessModel()}}));
+  GenerateCall running(server.inference(), Greedy("endless", "abc", kEndlessPositions - 10));
+  ASSERT_TRUE(running.Read());
+  HttpClient client(server.http_address());
+  const json sequences = client.Get("/v1/kv-cache?page_size=5").json().at("sequences");
+  ASSERT_THAT(sequences, SizeIs(1));
+  EXPECT_EQ(sequences[0].at("request_id"), running.RequestId());
+  EXPECT_EQ(sequences[0].at("model"), "endless");
+  EXPECT_EQ(sequences[0].at("state"), "decode");
+  EXPECT_EQ(sequences[0].at("prompt_tokens"), 4);
+  EXPECT_EQ(sequences[0].at("client"), "127.0.0.1");
+  EXPECT_GT(sequences[0].at("kv_cache").at("used_bytes"), 0);
+}
+
+TEST(RoutesTest, PathsAndMethods) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  for (const char* path : {"/", "/nothing", "/v1/models/", "//health", "*", "/v1/completions/",
+                           "/v1%2Fkv-cache", "http://localhost", "/he%61lth"}) {
+    const HttpAnswer answer = client.Get(path);
+    EXPECT_EQ(answer.status, 404) << path;
+    EXPECT_EQ(answer.error("type"), "not_found_error");
+  }
+  for (const char* method : {"OPTIONS", "DELETE", "BREW"}) {
+    const HttpAnswer get = client.Ask(method, "/v1/models", "", {});
+    EXPECT_EQ(get.status, 405) << method;
+    EXPECT_EQ(get.headers.at("allow"), "GET, HEAD");
+    const HttpAnswer post = client.Ask(method, "/v1/completions", "", {});
+    EXPECT_EQ(post.status, 405) << method;
+    EXPECT_EQ(post.headers.at("allow"), "POST");
+  }
+  EXPECT_EQ(client.Get("/v1/completions").status, 405);
+  client.Send("HEAD", "/v1/completions", "");
+  EXPECT_EQ(client.Read("HEAD").status, 405);
+}
+
+TEST(RoutesTest, HeadIsGetWithoutItsBody) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  for (const char* path : {"/health", "/v1/models", "/v1/models/mha"}) {
+    const HttpAnswer get = client.Get(path);
+    client.Send("HEAD", path, "");
+    const HttpAnswer head = client.Read("HEAD");
+    EXPECT_EQ(head.status, 200);
+    EXPECT_EQ(head.headers.at("content-length"), std::to_string(get.body.size()));
+  }
+}
+
+TEST(RoutesTest, TargetsMayNameTheirHost) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  EXPECT_EQ(client.Get("http://localhost:8080/v1/models/mha").json().at("id"), "mha");
+  // Which goes before the field Host.
+  EXPECT_EQ(client.Get("http://evil.example/health").status, 421);
+  EXPECT_EQ(client.Get("http://localhost/health", {{"Host", "evil.example"}}).status, 200);
+}
+
+TEST(RoutesTest, OtherSitesNamesAreNotOurs) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const HttpClient::Headers evil = {{"Host", "evil.example:8080"}};
+  const HttpAnswer answer = client.Get("/v1/models", evil);
+  EXPECT_EQ(answer.status, 421);
+  EXPECT_EQ(answer.error("code"), "unknown_host");
+  EXPECT_EQ(
+      answer.message(),
+      "the host is \"evil.example:8080\"; allowed: IP addresses, localhost (--http-hosts names "
+      "more)");
+  EXPECT_EQ(client.Post("/v1/completions", {{"model", "mha"}, {"prompt", "a"}}, evil).status, 421);
+  HttpClient own(server.http_address());
+  EXPECT_EQ(own.Get("/v1/models", {{"Host", server.http_address()}}).status, 200);
+}
+
+class HttpAccessTest : public testing::Test {
+ protected:
+  HttpAccessTest() {
+    std::ofstream file(tokens_);
+    for (const std::string scope : {"inference", "statistics", "admin"}) {
+      file << TokenLine(scope, scope, "token of " + scope);
+    }
+  }
+
+  static HttpClient::Headers Bearer(const std::string& token) {
+    return {{"Authorization", "Bearer " + token}};
+  }
+
+  const TempDir directory_;
+  const std::filesystem::path tokens_ = directory_.path() / "tokens";
+};
+
+TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
+  TestServerOptions options = WithHttp();
+  options.transport.access.tokens = tokens_;
+  const TestServer server(options);
+  // The path of each, what is asked, and who may.
+  const struct {
+    std::string path, target;
+    json body;
+    std::set<std::string> scopes;
+  } routes[] = {
+      {"/v1/models", "/v1/models", nullptr, {"inference", "admin"}},
+      {"/v1/models/", "/v1/models/mha", nullptr, {"inference", "admin"}},
+      {"/v1/completions",
+       "/v1/completions",
+       {{"model", "mha"}, {"prompt", "a"}},
+       {"inference", "admin"}},
+      {"/tokenize", "/tokenize", {{"model", "mha"}, {"text", "a"}}, {"inference", "admin"}},
+      {"/detokenize",
+       "/detokenize",
+       {{"model", "mha"}, {"token_ids", {97}}},
+       {"inference", "admin"}},
+      {"/v1/kv-cache", "/v1/kv-cache", nullptr, {"statistics", "admin"}},
+  };
+  std::set<std::string> known = {"/health"};  // which everybody may ask for
+  EXPECT_EQ(HttpClient(server.http_address()).Get("/health").status, 200);
+  for (const auto& route : routes) {
+    SCOPED_TRACE(route.path);
+    known.insert(route.path);
+    const std::string method = route.body.is_null() ? "GET" : "POST";
+    const std::string body = route.body.is_null() ? "" : route.body.dump();
+    for (const HttpClient::Headers& wrong : std::vector<HttpClient::Headers>{
+             {}, Bearer("x"), {{"Authorization", "Basic token of admin"}}}) {
+      HttpClient client(server.http_address());
+      const HttpAnswer answer = client.Ask(method, route.target, body, wrong);
+      EXPECT_EQ(answer.status, 401);
+      EXPECT_EQ(answer.headers.at("www-authenticate"), "Bearer");
+      EXPECT_EQ(answer.error("type"), "authentication_error");
+    }
+    for (const std::string scope : {"inference", "statistics", "admin"}) {
+      HttpClient client(server.http_address());
+      const HttpAnswer answer = client.Ask(method, route.target, body, Bearer("token of " + scope));
+      if (route.scopes.contains(scope)) {
+        EXPECT_EQ(answer.status, 200) << scope << answer.body;
+      } else {
+        EXPECT_EQ(answer.status, 403) << scope;
+        EXPECT_EQ(answer.error("type"), "permission_error");
+        EXPECT_EQ(answer.error("code"), "scope_missing");
+      }
+    }
+  }
+  for (const Routes::Route& route : Routes::Table()) {
+    EXPECT_TRUE(known.contains(std::string(route.path))) << route.path << ": who may ask for it?";
+  }
+  // Where it is known who calls, a site's name opens nothing.
+  HttpClient client(server.http_address());
+  HttpClient::Headers named = Bearer("token of admin");
+  named["Host"] = "models.example";
+  EXPECT_EQ(client.Get("/v1/models", named).status, 200);
+  EXPECT_FALSE(
+      client.Get("/v1/kv-cache", Bearer("token of statistics")).json().contains("sequences"));
+  EXPECT_TRUE(client.Get("/v1/kv-cache", Bearer("token of admin")).json().contains("sequences"));
+  // Two tokens are none.
+  client.SendText(
+      "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token of admin\r\n"
+      "Authorization: Bearer token of admin\r\n\r\n");
+  EXPECT_EQ(client.Read().status, 401);
+}
+
+TEST(HttpServerTest, SaysHowItStartsAndDrains) {
+  TransportOptions options;
+  Gate gate(options);
+  HttpServer server("127.0.0.1:0", options, gate);
+  HttpClient client(server.address());
+  EXPECT_EQ(client.Get("/health").status, 503);
+  const HttpAnswer starting = client.Get("/v1/models");
+  EXPECT_EQ(starting.status, 503);
+  EXPECT_EQ(starting.error("code"), "starting");
+  EXPECT_EQ(starting.headers.at("retry-after"), "1");
+  ModelHost host({}, {});
+  gate.Open(host);
+  server.Serve();
+  EXPECT_EQ(client.Get("/health").json(), json({{"status", "ok"}}));
+  EXPECT_EQ(client.Get("/v1/models").status, 200);
+  HttpClient other(server.address());
+  EXPECT_EQ(other.Get("/health").status, 200);
+  server.StartDrain();
+  const HttpAnswer draining = client.Get("/v1/models");
+  EXPECT_EQ(draining.status, 503);
+  EXPECT_EQ(draining.error("code"), "draining");
+  EXPECT_EQ(draining.headers.at("retry-after"), "1");
+  EXPECT_EQ(draining.headers.at("connection"), "close");
+  EXPECT_TRUE(client.IsClosed());
+  EXPECT_EQ(other.Get("/health").status, 503);
+  EXPECT_THROW(HttpClient{server.address()}, boost::system::system_error);
+  server.Close(kForever);
+}
+
+TEST(HttpServerTest, ListensOnAllAddressesOfAName) {
+  TransportOptions options;
+  const Gate gate(options);
+  const HttpServer server("localhost:0", options, gate);
+  const std::string port = server.address().substr(server.address().rfind(':') + 1);
+  boost::asio::io_context context;
+  const auto found = boost::asio::ip::tcp::resolver(context).resolve("localhost", port);
+  for (const auto& entry : found) {
+    const auto address = entry.endpoint().address();
+    HttpClient client((address.is_v6() ? "[" + address.to_string() + "]" : address.to_string()) +
+                      ":" + port);
+    EXPECT_EQ(client.Get("/health").status, 503) << address;
+  }
+}
+
+bool HasIpv6() {
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::acceptor acceptor(context);
+  boost::system::error_code error;
+  acceptor.open(boost::asio::ip::tcp::v6(), error);
+  if (!error) acceptor.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
+  return !error;
+}
+
+TEST(HttpServerTest, OneClientIsTheSameOverBothTransports) {
+  if (!HasIpv6()) GTEST_SKIP() << "there is no IPv6 here";
+  TestServerOptions options = WithHttp({.models = {EndlessModel()}});
+  options.transport.http = "[::]:0";
+  options.admission.max_client_requests = 1;
+  const TestServer server(options);
+  GenerateCall running(server.inference(), Greedy("endless", "abc", kEndlessPositions - 10));
+  ASSERT_TRUE(running.Read());
+  const std::string& address = server.http_address();
+  HttpClient client("127.0.0.1" + address.substr(address.rfind(':')));
+  const HttpAnswer refused = client.Post("/v1/completions", {{"prompt", "a"}});
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.error("code"), "client_limit");
+}
+
+TEST(HttpServerTest, APortInUseIsOneClearLine) {
+  TransportOptions options;
+  const Gate gate(options);
+  const HttpServer server("127.0.0.1:0", options, gate);
+  try {
+    const HttpServer second(server.address(), options, gate);
+    ADD_FAILURE() << "two servers listen on " << server.address();
+  } catch (const std::runtime_error& e) {
+    EXPECT_THAT(e.what(),
+                AllOf(HasSubstr("--http " + server.address()), testing::Not(HasSubstr("\n"))));
+  }
+}
+
+TEST(HttpServerTest, WithoutMemoryWhatComputesIsRefused) {
+  TransportOptions options;
+  options.is_memory_short = [] { return true; };
+  Gate gate(options);
+  ModelHost host({}, {});
+  gate.Open(host);
+  HttpServer server("127.0.0.1:0", options, gate);
+  server.Serve();
+  HttpClient client(server.address());
+  EXPECT_EQ(client.Get("/v1/models").status, 200);
+  const HttpAnswer refused = client.Post("/v1/completions", {{"prompt", "a"}});
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.error("code"), "memory_pressure");
+}
+
+}  // namespace
+}  // namespace triptych

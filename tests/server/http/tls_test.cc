@@ -1,0 +1,201 @@
+// HTTP over TLS: certificates, and how connections go and end.
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/write.hpp>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "server/core/gate.h"
+#include "server/http/http_server.h"
+#include "tests/server/captured_log.h"
+#include "tests/server/http/fake_host.h"
+#include "tests/server/http/http_client.h"
+#include "tests/server/test_server.h"
+#include "tests/support/certificates.h"
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+namespace asio = boost::asio;
+namespace ssl = asio::ssl;
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+const std::string kHealth = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+class TlsClient {
+ public:
+  // Throws if there is no connection, or the client itself trusts nobody.
+  TlsClient(const std::string& address, const CertificateAuthority& trusted,
+            const Identity& own = {}) {
+    tls_.set_verify_mode(ssl::verify_peer);
+    tls_.add_certificate_authority(asio::buffer(trusted.certificate()));
+    if (!own.key.empty()) {
+      tls_.use_certificate_chain(asio::buffer(own.certificate));
+      tls_.use_private_key(asio::buffer(own.key), ssl::context::pem);
+    }
+    const size_t colon = address.rfind(':');
+    asio::ip::tcp::socket socket(context_);
+    socket.connect({asio::ip::make_address(address.substr(0, colon)),
+                    static_cast<uint16_t>(std::stoi(address.substr(colon + 1)))});
+    stream_.emplace(std::move(socket), tls_);
+    stream_->handshake(ssl::stream_base::client);
+  }
+
+  void SendText(const std::string& text) { asio::write(*stream_, asio::buffer(text)); }
+  // What comes until the server says that it ends. Throws if it ends otherwise.
+  std::string ReadToEnd() {
+    std::string text;
+    boost::system::error_code error;
+    asio::read(*stream_, asio::dynamic_buffer(text), error);
+    if (error != asio::error::eof) throw boost::system::system_error(error);
+    return text;
+  }
+
+ private:
+  asio::io_context context_;
+  ssl::context tls_{ssl::context::tls_client};
+  std::optional<ssl::stream<asio::ip::tcp::socket>> stream_;
+};
+
+class HttpTlsTest : public testing::Test {
+ protected:
+  HttpTlsTest() {
+    Install(authority_.Issue("server"));
+    options_.http = "127.0.0.1:0";
+    options_.tls = TlsOptions{.certificate = certificate_, .key = key_, .client_authority = {}};
+  }
+
+  static void Replace(const std::filesystem::path& file, const std::string& text) {
+    std::ofstream(file.string() + ".new") << text;
+    std::filesystem::rename(file.string() + ".new", file);
+  }
+  void Install(const Identity& identity) const {
+    Replace(certificate_, identity.certificate);
+    Replace(key_, identity.key);
+  }
+  void Serve() {
+    gate_ = std::make_unique<Gate>(options_);
+    gate_->Open(host_.host());
+    server_ = std::make_unique<HttpServer>("127.0.0.1:0", options_, *gate_);
+    server_->Serve();
+  }
+  // What /health says to a client of that name, or why there is no answer.
+  std::string Health(const CertificateAuthority& trusted, const Identity& own = {}) const {
+    try {
+      TlsClient client(server_->address(), trusted, own);
+      client.SendText(kHealth);
+      return client.ReadToEnd();
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  }
+
+  const TempDir directory_;
+  const std::filesystem::path certificate_ = directory_.path() / "server.crt";
+  const std::filesystem::path key_ = directory_.path() / "server.key";
+  const CertificateAuthority authority_;
+  FakeHost host_;
+  TransportOptions options_;
+  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+std::shared_ptr<grpc::ChannelCredentials> Trusting(const CertificateAuthority& authority) {
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = authority.certificate();
+  return grpc::SslCredentials(options);
+}
+
+std::string Stream(int tokens) {
+  const nlohmann::json body = {
+      {"prompt", "a"}, {"max_tokens", tokens}, {"stream", true}, {"logit_bias", {{"257", -1000}}}};
+  const std::string text = body.dump();
+  return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+         "Content-Type: application/json\r\nContent-Length: " +
+         std::to_string(text.size()) + "\r\n\r\n" + text;
+}
+
+TEST_F(HttpTlsTest, SpeaksTlsAloneAndReadsItsCertificateAnew) {
+  Serve();
+  EXPECT_THAT(Health(authority_), HasSubstr("ok"));
+  HttpClient plain(server_->address());
+  plain.SendText(kHealth);
+  EXPECT_THAT(plain.ReadToEnd(), Not(HasSubstr("HTTP")));  // an alert of TLS at most
+  const CertificateAuthority next;
+  EXPECT_THAT(Health(next), Not(HasSubstr("ok")));
+  Install(next.Issue("server"));
+  EXPECT_THAT(Health(next), HasSubstr("ok"));
+}
+
+TEST_F(HttpTlsTest, AsksClientsForTheirCertificates) {
+  const CertificateAuthority clients;
+  options_.tls->client_authority = directory_.path() / "clients.crt";
+  Replace(*options_.tls->client_authority, clients.certificate());
+  Serve();
+  EXPECT_THAT(Health(authority_, clients.Issue("alice")), HasSubstr("ok"));
+  EXPECT_THAT(Health(authority_), Not(HasSubstr("ok")));
+  EXPECT_THAT(Health(authority_, authority_.Issue("bob")), Not(HasSubstr("ok")));
+}
+
+TEST_F(HttpTlsTest, StreamsAndEnds) {
+  Serve();
+  host_.LetGo();
+  TlsClient client(server_->address(), authority_);
+  client.SendText(Stream(300));
+  EXPECT_THAT(client.ReadToEnd(),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), EndsWith("data: [DONE]\n\n\r\n0\r\n\r\n")));
+}
+
+TEST_F(HttpTlsTest, AnswersBeforeABodyIsThereAndEnds) {
+  Serve();
+  TlsClient client(server_->address(), authority_);
+  client.SendText(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: 99999999\r\n\r\n" +
+      std::string(100'000, ' '));
+  EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 413 "));
+}
+
+TEST_F(HttpTlsTest, AReaderThatStoppedIsCutOff) {
+  options_.limits.stall_timeout = 200ms;
+  Serve();
+  host_.LetGo();
+  TlsClient client(server_->address(), authority_);
+  client.SendText(Stream(FakeHost::kPositions - 10));
+  const auto end = std::chrono::steady_clock::now() + kForever;
+  const auto runs = [&] { return host_.host().live_requests() > 0; };
+  while (!runs() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  while (runs() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(runs());
+}
+
+TEST_F(HttpTlsTest, SharesItsCertificateWithGrpc) {
+  TestServerOptions options{.models = {EndlessModel()}, .transport = options_};
+  options.credentials = Trusting(authority_);
+  const CapturedLog log;
+  const TestServer server(options);
+  const CertificateAuthority next;
+  Install(next.Issue("server"));
+  TlsClient client(server.http_address(), next);
+  const auto health =
+      grpc::health::v1::Health::NewStub(OwnConnection(server.address(), Trusting(next)));
+  grpc::health::v1::HealthCheckResponse response;
+  EXPECT_TRUE(Call(*health, &grpc::health::v1::Health::Stub::Check, {}, &response).ok());
+  const std::string line = "the certificate was read anew";
+  EXPECT_THAT(log.text(), HasSubstr(line));
+  EXPECT_EQ(log.text().find(line), log.text().rfind(line));
+}
+
+}  // namespace
+}  // namespace triptych
