@@ -112,7 +112,8 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
  private:
   // Ends a request whose buffer is beyond its bound. The caller cancels it then.
   void CutOff() TRIPTYCH_REQUIRES(mutex_);
-  // How it ended, in the words of a summary. REQUIRES: it has ended.
+  // Both: how it ended, in the words of a summary. REQUIRES: it has ended.
+  Outcome EndOutcome(bool refused) const TRIPTYCH_REQUIRES(mutex_);
   std::string EndText() const TRIPTYCH_REQUIRES(mutex_);
 
   const ServedModel& model_;

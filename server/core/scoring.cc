@@ -137,6 +137,7 @@ void Scoring::OnDone(size_t input, InputScore score, std::optional<Error> error)
       summary->client = client_;
       summary->model = model_.name;
       summary->refused = scheduled_ == 0;
+      summary->outcome = error_ ? OutcomeOf(*error_, summary->refused) : Outcome::kScored;
       summary->end = error_ ? error_->reason : "scored";
       for (const InputScore& one : scores_) {
         AddUsage(one.usage, /*shares_prompt=*/false, summary->usage);
