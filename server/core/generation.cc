@@ -81,6 +81,11 @@ void Generation::ChunkDone(bool delivered) {
   Cancel();
 }
 
+std::optional<EngineLoad> Generation::load() const {
+  const MutexLock lock(mutex_);
+  return load_;
+}
+
 void Generation::Cancel() {
   {
     const MutexLock lock(mutex_);
@@ -157,6 +162,7 @@ void Generation::OnFinish(Completion completion) {
   {
     const MutexLock lock(mutex_);
     --running_;
+    load_ = completion.load;
     ++finished_[completion.reason];
     AddUsage(completion.usage, /*shares_prompt=*/true, usage_);
     if (!end_) {
