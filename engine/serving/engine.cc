@@ -261,8 +261,7 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   usage.queue_time = scheduled - sequence.request->arrived;
   usage.prefill_time = sequence.first_token.value_or(now) - scheduled;
   if (sequence.first_token) usage.decode_time = sequence.last_token - *sequence.first_token;
-  if (usage.generated_tokens > 1)
-    usage.mean_wait = usage.decode_time / (usage.generated_tokens - 1);
+  usage.mean_wait = usage.decode_time / std::max<int64_t>(usage.generated_tokens - 1, 1);
   usage.longest_wait = sequence.longest_wait;
   usage.total_time = now - sequence.request->arrived;
   usage.preemptions = sequence.preemptions;
