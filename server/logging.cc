@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/core/request_summary.h"
+
 namespace triptych {
 namespace {
 
@@ -32,7 +34,15 @@ class JsonMessageFlag final : public spdlog::custom_flag_formatter {
 void SetUpLogging(LogFormat format, const std::string& level) {
   auto logger = std::make_shared<spdlog::logger>(
       "triptych", std::make_shared<spdlog::sinks::stdout_color_sink_mt>());
+  spdlog::drop(kJsonLogger);
   if (format == LogFormat::kJson) {
+    auto members = std::make_shared<spdlog::logger>(
+        kJsonLogger, std::make_shared<spdlog::sinks::stdout_color_sink_mt>());
+    members->set_formatter(std::make_unique<spdlog::pattern_formatter>(
+        R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})", spdlog::pattern_time_type::utc));
+    members->set_level(spdlog::level::from_str(level));
+    members->flush_on(spdlog::level::info);
+    spdlog::register_logger(std::move(members));
     auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
     formatter->add_flag<JsonMessageFlag>('*').set_pattern(
         R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","message":%*})");

@@ -9,7 +9,7 @@ namespace triptych {
 enum class LogFormat { kText, kJson };
 
 // Sets up spdlog's default logger. `level` is a name spdlog knows. In JSON every line is one
-// object with time, level and message.
+// object with time, level and message, and of requests with what RequestSummary has beside.
 void SetUpLogging(LogFormat format, const std::string& level);
 
 }  // namespace triptych

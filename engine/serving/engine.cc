@@ -38,9 +38,12 @@ Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokeni
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions),
       queue_timeout_(options.queue_timeout),
       clock_(std::move(clock)),
-      pace_(options.max_slowdown) {}
+      pace_(options.max_slowdown) {
+  Publish();
+}
 
 void Engine::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
+  changed_ = true;
   const SubmitStatus status =
       accepting_ ? scheduler_.Submit(std::move(request), sink) : SubmitStatus::kStopping;
   if (status == SubmitStatus::kAccepted) {
@@ -52,6 +55,7 @@ void Engine::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
 }
 
 void Engine::Cancel(const std::string& id) {
+  changed_ = true;
   for (Sequence* sequence : scheduler_.Find(id)) Finish(*sequence, FinishReason::kCancelled);
 }
 
@@ -78,6 +82,7 @@ Pace::Duration Engine::decode_step() const {
 }
 
 bool Engine::Step(Pace::Duration others) {
+  changed_ = true;
   RefuseLate();
   const auto start = clock_();
   const int64_t prompt_rows = pace_.PromptRows(
@@ -88,9 +93,7 @@ bool Engine::Step(Pace::Duration others) {
   int64_t decode_rows = 0;
   for (const Chunk& chunk : chunks) {
     if (chunk.sequence->decodes()) ++decode_rows;
-    if (chunk.sequence->first_scheduled) continue;
-    chunk.sequence->first_scheduled = start;
-    if (chunk.sequence->choice == 0) chunk.sequence->sink->OnScheduled();
+    if (!chunk.sequence->first_scheduled) Begin(*chunk.sequence, start);
   }
   std::span<const float> logits;
   try {
@@ -104,8 +107,22 @@ bool Engine::Step(Pace::Duration others) {
     Commit(chunks[i], logits.first(count));
     logits = logits.subspan(count);
   }
-  pace_.Record(decode_rows, std::ssize(step_.ids) - decode_rows, clock_() - start);
+  const auto took = clock_() - start;
+  pace_.Record(decode_rows, std::ssize(step_.ids) - decode_rows, took);
+  meters_.step_time.Add(took);
+  meters_.step_sequences.Add(static_cast<double>(chunks.size()));
+  meters_.step_tokens.Add(static_cast<double>(step_.ids.size()));
   return true;
+}
+
+void Engine::Begin(Sequence& sequence, EngineClock::time_point now) {
+  sequence.first_scheduled = now;
+  meters_.queue_time.Add(now - sequence.request->arrived);
+  if (scheduler_.LooksUp(sequence)) {
+    meters_.prefix_queries.Add(sequence.prompt());
+    meters_.prefix_hits.Add(sequence.cached_prompt_tokens);
+  }
+  if (sequence.choice == 0) sequence.sink->OnScheduled();
 }
 
 std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
@@ -185,8 +202,16 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
     Fail(sequence, "the model gave no finite logit to choose from");
     return;
   }
-  sequence.last_token = clock_();
-  if (!sequence.first_token) sequence.first_token = sequence.last_token;
+  const auto now = clock_();
+  if (sequence.first_token) {
+    const auto wait = now - sequence.last_token;
+    sequence.longest_wait = std::max(sequence.longest_wait, wait);
+    meters_.inter_token_time.Add(wait);
+  } else {
+    sequence.first_token = now;
+    meters_.time_to_first_token.Add(now - request.arrived);
+  }
+  sequence.last_token = now;
   sequence.tokens.push_back(token);
 
   Delta delta;
@@ -236,6 +261,9 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   usage.queue_time = scheduled - sequence.request->arrived;
   usage.prefill_time = sequence.first_token.value_or(now) - scheduled;
   if (sequence.first_token) usage.decode_time = sequence.last_token - *sequence.first_token;
+  usage.mean_wait = usage.decode_time / std::max<int64_t>(usage.generated_tokens - 1, 1);
+  usage.longest_wait = sequence.longest_wait;
+  usage.total_time = now - sequence.request->arrived;
   usage.preemptions = sequence.preemptions;
   usage.kv_cache = Usage(sequence);
 
@@ -243,6 +271,10 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   // Blocks are free before the client can know.
   const std::unique_ptr<Sequence> removed = scheduler_.Remove(sequence);
   removed->blocks.Release();
+  completion.load = {.running = scheduler_.running(),
+                     .waiting = scheduler_.waiting(),
+                     .kv_cache_utilization =
+                         static_cast<double>(pool_.held()) / static_cast<double>(pool_.total())};
   Count(completion, scheduler_.Find(removed->request->id).empty());
   sink->OnFinish(std::move(completion));
 }
@@ -252,6 +284,8 @@ void Engine::Count(const Completion& completion, bool last_choice) {
   counts_.prompt_tokens += usage.prompt_tokens;
   counts_.cached_prompt_tokens += usage.cached_prompt_tokens;
   counts_.generated_tokens += usage.generated_tokens;
+  meters_.end_to_end_time.Add(usage.total_time);
+  meters_.cache_bytes.Add(static_cast<double>(usage.kv_cache.used_bytes));
   if (!last_choice) return;
   switch (completion.reason) {
     case FinishReason::kStop:
@@ -296,6 +330,18 @@ KvCacheStats Engine::Stats() const {
   stats.preemptions = scheduler_.preemptions();
   stats.requests = counts_;
   return stats;
+}
+
+void Engine::Publish() {
+  if (!std::exchange(changed_, false)) return;
+  const KvCacheStats stats = Stats();
+  const MutexLock lock(published_mutex_);
+  published_ = stats;
+}
+
+KvCacheStats Engine::Published() const {
+  const MutexLock lock(published_mutex_);
+  return published_;
 }
 
 std::vector<SequenceStats> Engine::Sequences(const SequenceQuery& query) const {

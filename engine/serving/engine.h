@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "engine/backend/serving_model.h"
+#include "engine/base/mutex.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
+#include "engine/serving/meters.h"
 #include "engine/serving/pace.h"
 #include "engine/serving/request.h"
 #include "engine/serving/scheduler.h"
@@ -31,8 +33,8 @@ struct EngineOptions {
   double max_slowdown = Pace::kDefaultMaxSlowdown;  // by prompts, of those who generate: Pace
 };
 
-// Not thread-safe: one thread calls everything (EngineLoop's, in a server). Sinks are called from
-// within Submit, Cancel and Step.
+// Not thread-safe: one thread calls everything (EngineLoop's, in a server) but what says otherwise.
+// Sinks are called from within Submit, Cancel and Step.
 class Engine {
  public:
   using Clock = std::function<EngineClock::time_point()>;
@@ -58,6 +60,12 @@ class Engine {
   // How long a step takes that generates for those who now do; zero if nobody does.
   Pace::Duration decode_step() const;
   KvCacheStats Stats() const;
+  // Shows other threads the statistics of now, if anything has changed since the last time.
+  void Publish() TRIPTYCH_EXCLUDES(published_mutex_);
+  // On any thread: the statistics that were published last, however long a step takes.
+  KvCacheStats Published() const TRIPTYCH_EXCLUDES(published_mutex_);
+  // To be read on any thread.
+  const EngineMeters& meters() const { return meters_; }
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   const ServingModelInfo& info() const { return model_->info(); }
   // For checks of what the statistics are made of.
@@ -67,6 +75,8 @@ class Engine {
  private:
   // Refuses what has waited longer than the queue timeout.
   void RefuseLate();
+  // A step that computes the sequence has been planned for the first time.
+  void Begin(Sequence& sequence, EngineClock::time_point now);
   // The logits that the chunks want [rows, vocab], the model's.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
   // `logits`: those of the chunk [rows, vocab].
@@ -89,7 +99,11 @@ class Engine {
   const Clock clock_;
   Pace pace_;
   RequestCounts counts_;
+  EngineMeters meters_;
   bool accepting_ = true;
+  bool changed_ = true;  // since the statistics were published
+  mutable Mutex published_mutex_;
+  KvCacheStats published_ TRIPTYCH_GUARDED_BY(published_mutex_);
   // What one step computes; kept, so that computing steps of a size allocates nothing.
   StepInput step_;
   std::vector<int64_t> chunk_logits_;  // of each chunk, how many of the step's logits are its own

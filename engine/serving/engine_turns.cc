@@ -33,8 +33,14 @@ bool EngineTurns::RunTasks() {
 
 bool EngineTurns::Turn() {
   const bool ran = RunTasks();
+  const bool stepped = Step();
+  for (const Share& share : shares_) share.engine->Publish();
+  return ran || stepped;
+}
+
+bool EngineTurns::Step() {
   Share* const share = Next();
-  if (share == nullptr) return ran;
+  if (share == nullptr) return false;
   // Prompts must not keep those waiting who generate on other engines.
   Pace::Duration others{0};
   for (const Share& other : shares_) {

@@ -73,6 +73,9 @@ struct RequestUsage {
   std::chrono::nanoseconds queue_time{};    // arrival to first scheduled
   std::chrono::nanoseconds prefill_time{};  // first scheduled to first token (or end of scoring)
   std::chrono::nanoseconds decode_time{};   // first token to last
+  std::chrono::nanoseconds mean_wait{};     // between two tokens
+  std::chrono::nanoseconds longest_wait{};  // as well
+  std::chrono::nanoseconds total_time{};    // arrival to the end
   int64_t preemptions = 0;
   KvCacheUsage kv_cache;
 };
@@ -85,6 +88,13 @@ struct Delta {
   std::string text;
 };
 
+// What an engine has to do at one moment.
+struct EngineLoad {
+  int64_t running = 0;  // sequences
+  int64_t waiting = 0;
+  double kv_cache_utilization = 0;  // the share of the blocks that sequences hold
+};
+
 // The end of one choice.
 struct Completion {
   int32_t choice = 0;
@@ -93,6 +103,7 @@ struct Completion {
   std::optional<std::string> stop;  // the stop string that matched
   uint64_t seed = 0;                // the choice's
   RequestUsage usage;
+  EngineLoad load;  // without the choice
 };
 
 // Receives a request's results on the engine's thread; calls must neither block nor call the

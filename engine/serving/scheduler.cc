@@ -215,9 +215,7 @@ PrefixCache::Name Scheduler::NameOf(const Sequence& sequence) const {
 }
 
 void Scheduler::FindPrefix(Sequence& sequence) {
-  const Request& request = *sequence.request;
-  // Whose prompt is scored computes all of it.
-  if (!sequence.root || (request.prompt_logprobs && sequence.choice == 0)) return;
+  if (!LooksUp(sequence)) return;
   // At least the last token is computed, for its logits.
   while (sequence.cached == sequence.listed_blocks * block_positions_ &&
          sequence.cached + block_positions_ < sequence.length()) {

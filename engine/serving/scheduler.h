@@ -87,6 +87,11 @@ class Scheduler {
   // Takes a sequence out, finished or cancelled. Its blocks go with it.
   std::unique_ptr<Sequence> Remove(const Sequence& sequence);
 
+  // Whether the sequence's prompt is looked up in the prefix cache. One that is scored is computed.
+  static bool LooksUp(const Sequence& sequence) {
+    return sequence.root && !(sequence.request->prompt_logprobs && sequence.choice == 0);
+  }
+
   // Up to `limit` live sequences of those after `after`, in the order of request.number + choice.
   std::vector<const Sequence*> Sequences(const SequenceQuery& query = {}) const;
   int64_t running() const { return running_; }

@@ -75,6 +75,7 @@ struct Sequence {
   std::optional<EngineClock::time_point> first_scheduled;
   std::optional<EngineClock::time_point> first_token;
   EngineClock::time_point last_token;
+  EngineClock::duration longest_wait{};  // between two tokens
 };
 
 }  // namespace triptych

@@ -16,12 +16,13 @@ namespace triptych {
 
 class TokenFile;
 
-// What a call brings by which it may be known who calls.
+// What a call brings by which it may be known who calls, and as part of what.
 struct Presented {
   std::vector<std::string> authorization;  // the values of its headers of that name
   std::string address;                     // the peer's, without a port; "unix" of a Unix socket
   // Of the client certificate, if there is one and its authority is known.
   std::optional<std::string> common_name = {};
+  std::vector<std::string> traceparent = {};  // the values of its headers of that name
 };
 
 // Thread-safe. The token file is read anew by the first call after it changed; one that cannot be

@@ -17,6 +17,7 @@ struct Caller {
   // The token's name, or else the client certificate's common name, or else the peer's address
   // without its port. What is counted per client is counted under this name.
   std::string client;
+  std::string traceparent = {};  // of the trace that the call is part of; empty if none
   bool inference = false;
   bool statistics = false;
   bool admin = false;

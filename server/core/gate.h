@@ -13,6 +13,7 @@
 #include "server/core/certificate_files.h"
 #include "server/core/error.h"
 #include "server/core/model_host.h"
+#include "server/core/trace_parent.h"
 #include "server/core/transport_options.h"
 
 namespace triptych {
@@ -43,6 +44,7 @@ class Gate {
   Result<Entry> Enter(const Presented& call, Scope scope) const {
     Result<Caller> caller = access_.Authorize(call, scope);
     if (!caller.ok()) return caller.error();
+    caller.value().traceparent = TraceParent(call.traceparent);
     ModelHost* const host = host_;
     if (host == nullptr) return Starting();
     return Entry{std::move(caller).value(), *host, stall_timeout_};

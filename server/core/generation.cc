@@ -81,6 +81,11 @@ void Generation::ChunkDone(bool delivered) {
   Cancel();
 }
 
+std::optional<EngineLoad> Generation::load() const {
+  const MutexLock lock(mutex_);
+  return load_;
+}
+
 void Generation::Cancel() {
   {
     const MutexLock lock(mutex_);
@@ -98,6 +103,7 @@ void Generation::OnRejected(SubmitStatus status) {
     const MutexLock lock(mutex_);
     running_ = 0;
     if (!end_) end_ = GenerationEnd{Rejection(status, size_, model_)};
+    summary.outcome = EndOutcome(summary.refused);
     summary.end = EndText();
     listener.swap(listener_);
   }
@@ -156,6 +162,7 @@ void Generation::OnFinish(Completion completion) {
   {
     const MutexLock lock(mutex_);
     --running_;
+    load_ = completion.load;
     ++finished_[completion.reason];
     AddUsage(completion.usage, /*shares_prompt=*/true, usage_);
     if (!end_) {
@@ -172,6 +179,7 @@ void Generation::OnFinish(Completion completion) {
                  .client = client_,
                  .model = model_.name,
                  .refused = false,
+                 .outcome = EndOutcome(/*refused=*/false),
                  .end = EndText(),
                  .usage = usage_};
       listener.swap(listener_);
@@ -182,6 +190,11 @@ void Generation::OnFinish(Completion completion) {
   if (summary && context_.log) context_.log(*std::move(summary));
   if (cancel) engine_.Cancel(id_);
   listener->OnReady();
+}
+
+Outcome Generation::EndOutcome(bool refused) const {
+  if (end_->error) return OutcomeOf(*end_->error, refused);
+  return finished_.contains(FinishReason::kLength) ? Outcome::kLength : Outcome::kStop;
 }
 
 std::string Generation::EndText() const {

@@ -101,6 +101,8 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
   void Cancel() TRIPTYCH_EXCLUDES(mutex_);
 
   const std::string& id() const { return id_; }
+  // Of the engine when it was done with the last choice so far; absent before.
+  std::optional<EngineLoad> load() const TRIPTYCH_EXCLUDES(mutex_);
 
   // The engine's side.
   void OnRejected(SubmitStatus status) override TRIPTYCH_EXCLUDES(mutex_);
@@ -112,7 +114,8 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
  private:
   // Ends a request whose buffer is beyond its bound. The caller cancels it then.
   void CutOff() TRIPTYCH_REQUIRES(mutex_);
-  // How it ended, in the words of a summary. REQUIRES: it has ended.
+  // Both: how it ended, in the words of a summary. REQUIRES: it has ended.
+  Outcome EndOutcome(bool refused) const TRIPTYCH_REQUIRES(mutex_);
   std::string EndText() const TRIPTYCH_REQUIRES(mutex_);
 
   const ServedModel& model_;
@@ -123,7 +126,7 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
   const std::string echo_;
   const CallContext context_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::optional<Request> request_ TRIPTYCH_GUARDED_BY(mutex_);  // until Start
   std::shared_ptr<GenerationListener> listener_ TRIPTYCH_GUARDED_BY(mutex_);
   StreamBuffer buffer_ TRIPTYCH_GUARDED_BY(mutex_);
@@ -135,6 +138,7 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
   int32_t running_ TRIPTYCH_GUARDED_BY(mutex_);         // choices; 0: the engine is done
   std::map<FinishReason, int> finished_ TRIPTYCH_GUARDED_BY(mutex_);  // choices
   RequestUsage usage_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::optional<EngineLoad> load_ TRIPTYCH_GUARDED_BY(mutex_);
   // How it ends once the buffer is empty; decided once, by whatever comes first.
   std::optional<GenerationEnd> end_ TRIPTYCH_GUARDED_BY(mutex_);
   bool end_taken_ TRIPTYCH_GUARDED_BY(mutex_) = false;

@@ -9,6 +9,7 @@
 #include "engine/base/request_limits.h"
 #include "engine/serving/engine_loop.h"
 #include "engine/text/text_stream.h"
+#include "server/core/metrics.h"
 
 namespace triptych {
 namespace {
@@ -78,7 +79,7 @@ class ModelHost::LoopEngines final : public StatisticsDesk::Engines {
 };
 
 ModelHost::ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& limits)
-    : admission_(limits) {
+    : outcomes_(served.size()), admission_(limits) {
   std::vector<Engine*> engines;
   for (ServedEngine& one : served) {
     models_.push_back(std::move(one.model));
@@ -146,12 +147,25 @@ void ModelHost::Identify(const Caller& caller, EngineClock::time_point arrived, 
   request.arrived = arrived;
 }
 
-RequestLog ModelHost::Log() {
-  return [this](RequestSummary summary) {
+Error ModelHost::Refuse(size_t model, Outcome outcome, Error error) {
+  outcomes_[model].Add(outcome);
+  return error;
+}
+
+RequestLog ModelHost::Log(size_t model, const Caller& caller) {
+  return [this, model, traceparent = caller.traceparent](RequestSummary summary) {
+    outcomes_[model].Add(summary.outcome);
     // A client that is refused may come again at once, and as often as it likes.
     const auto level = summary.refused ? spdlog::level::debug : spdlog::level::info;
     if (!spdlog::should_log(level)) return;
-    worker_.Post([level, summary = std::move(summary)] { spdlog::log(level, summary.Text()); });
+    summary.traceparent = traceparent;
+    worker_.Post([level, summary = std::move(summary)] {
+      if (const auto json = spdlog::get(kJsonLogger)) {
+        json->log(level, summary.JsonMembers());
+      } else {
+        spdlog::log(level, summary.Text());
+      }
+    });
   };
 }
 
@@ -162,13 +176,14 @@ Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& pa
   if (!index.ok()) return index.error();
   const ServedModel& model = models_[index.value()];
   Result<Admission::Place> place = admission_.Enter(caller.client, 1);
-  if (!place.ok()) return place.error();
+  if (!place.ok()) return Refuse(index.value(), Outcome::kRefused, place.error());
   Result<ValidRequest> valid = Validate(params, model);
-  if (!valid.ok()) return valid.error();
+  if (!valid.ok()) return Refuse(index.value(), Outcome::kInvalid, valid.error());
   Request& request = valid.value().request;
   Identify(caller, arrived, request.choices, request);
-  return std::make_shared<Generation>(model, *handles_[index.value()], std::move(valid).value(),
-                                      CallContext{.place = std::move(place).value(), .log = Log()});
+  return std::make_shared<Generation>(
+      model, *handles_[index.value()], std::move(valid).value(),
+      CallContext{.place = std::move(place).value(), .log = Log(index.value(), caller)});
 }
 
 Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, const Caller& caller) {
@@ -177,12 +192,13 @@ Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, con
   if (!index.ok()) return index.error();
   const ServedModel& model = models_[index.value()];
   Result<Admission::Place> place = admission_.Enter(caller.client, std::ssize(params.inputs));
-  if (!place.ok()) return place.error();
+  if (!place.ok()) return Refuse(index.value(), Outcome::kRefused, place.error());
   Result<std::vector<ValidRequest>> valid = Validate(params, model);
-  if (!valid.ok()) return valid.error();
+  if (!valid.ok()) return Refuse(index.value(), Outcome::kInvalid, valid.error());
   for (ValidRequest& one : valid.value()) Identify(caller, arrived, 1, one.request);
-  return std::make_shared<Scoring>(model, *handles_[index.value()], std::move(valid).value(),
-                                   CallContext{.place = std::move(place).value(), .log = Log()});
+  return std::make_shared<Scoring>(
+      model, *handles_[index.value()], std::move(valid).value(),
+      CallContext{.place = std::move(place).value(), .log = Log(index.value(), caller)});
 }
 
 Result<std::vector<int32_t>> ModelHost::Tokenize(const std::string& model,
@@ -221,6 +237,17 @@ void ModelHost::CollectStats(const std::string& model,
 
 void ModelHost::CollectStats(const StatsWatch& watch, std::function<void(HostStats)> done) {
   CollectStats(watch.models, std::move(done));
+}
+
+std::string ModelHost::Metrics() const {
+  std::vector<ModelMetrics> metrics;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    metrics.push_back({.model = &models_[i],
+                       .stats = engines_[i]->Published(),
+                       .meters = &engines_[i]->meters(),
+                       .requests = outcomes_[i].counts()});
+  }
+  return MetricsText(metrics);
 }
 
 void ModelHost::ListSequences(const ListSequencesParams& params, const Caller& caller,

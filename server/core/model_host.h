@@ -17,6 +17,7 @@
 #include "server/core/caller.h"
 #include "server/core/error.h"
 #include "server/core/generation.h"
+#include "server/core/outcome.h"
 #include "server/core/page_tokens.h"
 #include "server/core/places.h"
 #include "server/core/request_ids.h"
@@ -89,6 +90,8 @@ class ModelHost {
   // Checks what is to be watched. The transport collects anew whenever the interval has passed.
   Result<StatsWatch> Watch(const WatchStatsParams& params);
   void CollectStats(const StatsWatch& watch, std::function<void(HostStats)> done);
+  // What GET /metrics answers: MetricsText of every model. At once, whatever the engines do.
+  std::string Metrics() const;
 
   // Requests whose calls are not over.
   int64_t live_requests() const { return admission_.live(); }
@@ -110,14 +113,17 @@ class ModelHost {
   // Names a valid request: `sequences` of that number. Sets who it is from and when it came.
   void Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
                 Request& request);
-  // Writes a line about each request that ends.
-  RequestLog Log();
+  // Of a request to the model with that index which is not taken.
+  Error Refuse(size_t model, Outcome outcome, Error error);
+  // Counts a request to that model when it ends, and writes a line about it.
+  RequestLog Log(size_t model, const Caller& caller);
 
   // What is immutable after construction, or thread-safe by itself. Only the loop's thread touches
-  // what engines_ points to.
+  // what engines_ points to, but for what engines say to others.
   std::vector<ServedModel> models_;
   std::vector<std::unique_ptr<Engine>> engines_;        // of each model
   std::vector<std::unique_ptr<EngineHandle>> handles_;  // to each engine
+  std::vector<OutcomeCounts> outcomes_;                 // of each model's requests
   Admission admission_;
   RequestIds ids_;
   const PageTokens page_tokens_;

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "engine/serving/request.h"
+#include "server/core/error.h"
+#include "server/core/outcome.h"
 
 namespace triptych {
 
@@ -15,18 +17,29 @@ struct RequestSummary {
   std::string id;
   std::string client;
   std::string model;
-  bool refused = false;  // by the engine; then there is no usage
-  std::string end;       // "stop", "2 stop, 1 length", "scored", or the reason of an error
+  std::string traceparent = {};  // empty if the call brought none
+  bool refused = false;          // by the engine; then there is no usage
+  Outcome outcome = Outcome::kStop;
+  std::string end;  // "stop", "2 stop, 1 length", "scored", or the reason of an error
   // Of all its sequences: sums of the generated tokens, the preemptions and what their caches took;
   // of a score of the prompts' tokens too; the longest of the times.
   RequestUsage usage;
 
   // One line.
   std::string Text() const;
+  // The same as the members of a JSON object, without braces.
+  std::string JsonMembers() const;
 };
+
+// The name of spdlog's logger whose lines are JSON objects, if that is how the server logs: it is
+// given an object's members.
+inline constexpr const char* kJsonLogger = "json";
 
 // Adds the usage of one more sequence. Choices share their prompt; scored inputs do not.
 void AddUsage(const RequestUsage& usage, bool shares_prompt, RequestUsage& sum);
+
+// Of a request that ended with an error.
+Outcome OutcomeOf(const Error& error, bool refused);
 
 // Called on the engine's thread when the engine is done with a request; must not block.
 using RequestLog = std::function<void(RequestSummary)>;

@@ -19,6 +19,7 @@ class Scoring::InputSink final : public RequestSink {
   void OnDelta(Delta) override {}
   void OnFinish(Completion completion) override {
     score_.usage = completion.usage;
+    score_.load = completion.load;
     bool cancelled;
     {
       const MutexLock lock(call_->mutex_);
@@ -96,6 +97,11 @@ Scoring::Event Scoring::Take() {
   return Result<Scores>(std::move(scores_));
 }
 
+std::optional<EngineLoad> Scoring::load() const {
+  const MutexLock lock(mutex_);
+  return load_;
+}
+
 void Scoring::CancelAll() {
   for (const Input& input : inputs_) engine_.Cancel(input.id);
 }
@@ -125,6 +131,7 @@ void Scoring::OnDone(size_t input, InputScore score, std::optional<Error> error)
   {
     const MutexLock lock(mutex_);
     --running_;
+    if (score.load) load_ = score.load;
     scores_[input] = std::move(score);
     if (error && !error_) {
       error_ = std::move(error);
@@ -137,6 +144,7 @@ void Scoring::OnDone(size_t input, InputScore score, std::optional<Error> error)
       summary->client = client_;
       summary->model = model_.name;
       summary->refused = scheduled_ == 0;
+      summary->outcome = error_ ? OutcomeOf(*error_, summary->refused) : Outcome::kScored;
       summary->end = error_ ? error_->reason : "scored";
       for (const InputScore& one : scores_) {
         AddUsage(one.usage, /*shares_prompt=*/false, summary->usage);

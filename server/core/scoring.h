@@ -21,6 +21,7 @@ namespace triptych {
 struct InputScore {
   std::vector<float> logprobs;  // of every token but the first
   RequestUsage usage;
+  std::optional<EngineLoad> load;  // when the engine was done with it; absent if it was not taken
 };
 
 // Gathers what the engine says of a batch of requests. The first that fails fails the call, and the
@@ -45,6 +46,8 @@ class Scoring final : public std::enable_shared_from_this<Scoring> {
   void Cancel() TRIPTYCH_EXCLUDES(mutex_);
 
   const std::string& id() const { return inputs_.front().id; }
+  // Of the engine when it was done with the last input so far; absent before.
+  std::optional<EngineLoad> load() const TRIPTYCH_EXCLUDES(mutex_);
 
  private:
   class InputSink;
@@ -64,10 +67,11 @@ class Scoring final : public std::enable_shared_from_this<Scoring> {
   const std::vector<Input> inputs_;
   const CallContext context_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<Request> requests_ TRIPTYCH_GUARDED_BY(mutex_);  // until Start
   std::shared_ptr<GenerationListener> listener_ TRIPTYCH_GUARDED_BY(mutex_);
   Scores scores_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::optional<EngineLoad> load_ TRIPTYCH_GUARDED_BY(mutex_);
   size_t scheduled_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
   size_t running_ TRIPTYCH_GUARDED_BY(mutex_);
   std::optional<Error> error_ TRIPTYCH_GUARDED_BY(mutex_);  // the first

@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/grpc/load_report.h"
 #include "server/grpc/status.h"
 #include "server/grpc/wire.h"
 
@@ -37,6 +38,7 @@ void GenerateReactor::Advance() {
     stall_alarm_->Begin();
     StartWrite(&message_);
   } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {
+    if (const auto load = generation_->load()) AddLoadReport(*load, context_);
     stall_alarm_->Begin();
     Finish(end->error ? ToStatus(*end->error, context_) : grpc::Status::OK);
   }

@@ -6,14 +6,22 @@
 #include <memory>
 #include <vector>
 
+#include "server/core/trace_parent.h"
+
 namespace triptych {
 
 Presented PresentedBy(const grpc::ServerContextBase& context) {
-  Presented presented{.authorization = {}, .address = PeerAddress(context.peer())};
-  const auto [begin, end] = context.client_metadata().equal_range("authorization");
-  for (auto value = begin; value != end; ++value) {
-    presented.authorization.emplace_back(value->second.data(), value->second.size());
-  }
+  const auto values = [&](const char* name) {
+    std::vector<std::string> found;
+    const auto [begin, end] = context.client_metadata().equal_range(name);
+    for (auto value = begin; value != end; ++value) {
+      found.emplace_back(value->second.data(), value->second.size());
+    }
+    return found;
+  };
+  Presented presented{.authorization = values("authorization"),
+                      .address = PeerAddress(context.peer()),
+                      .traceparent = values(kTraceParent)};
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   if (peer != nullptr && peer->IsPeerAuthenticated()) {
     const std::vector<grpc::string_ref> names =

@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/grpc/load_report.h"
 #include "server/grpc/status.h"
 #include "server/grpc/wire.h"
 
@@ -27,6 +28,7 @@ void ScoreReactor::OnReady() {
   }
   if (const auto* end = std::get_if<Result<Scoring::Scores>>(&event)) {
     if (end->ok()) *response_ = ToProto(end->value());
+    if (const auto load = scoring_->load()) AddLoadReport(*load, context_);
     stall_alarm_->Begin();
     Finish(end->ok() ? grpc::Status::OK : ToStatus(end->error(), context_));
   }

@@ -215,12 +215,16 @@ std::optional<HttpResponse> Connection::CheckHead() {
     return StatusResponse(421, "unknown_host",
                           "the host is " + Quoted(host) + "; allowed: " + shared_.hosts.Allowed());
   }
-  Presented presented{
-      .authorization = {}, .address = address_, .common_name = stream_->common_name()};
-  const auto [begin, end] = head.equal_range(http::field::authorization);
-  for (auto value = begin; value != end; ++value) {
-    presented.authorization.emplace_back(View(value->value()));
-  }
+  const auto values = [&](const char* name) {
+    std::vector<std::string> found;
+    const auto [begin, end] = head.equal_range(name);
+    for (auto value = begin; value != end; ++value) found.emplace_back(View(value->value()));
+    return found;
+  };
+  Presented presented{.authorization = values("authorization"),
+                      .address = address_,
+                      .common_name = stream_->common_name(),
+                      .traceparent = values(kTraceParent)};
   auto admitted = shared_.routes.Admit({.method = View(head.method_string()),
                                         .path = target.path,
                                         .presented = std::move(presented)});

@@ -6,6 +6,7 @@
 
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
+#include "server/core/metrics.h"
 #include "server/core/model_host.h"
 #include "server/http/completion_call.h"
 #include "server/http/completions.h"
@@ -61,6 +62,7 @@ const Routes::Route Routes::kRoutes[] = {
     {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
     {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
     {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
+    {"GET", "/metrics", Scope::kStatistics, false, &Routes::Metrics},
     {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
 };
 
@@ -159,6 +161,10 @@ Routes::Answer Routes::Detokenize(const Entry* entry, const HttpRequest& request
   const auto text = entry->host.Detokenize(model, ids);
   if (!text.ok()) return ErrorResponse(text.error());
   return HttpResponse{.body = ToText({{"text", text.value()}})};
+}
+
+Routes::Answer Routes::Metrics(const Entry* entry, const HttpRequest&) const {
+  return HttpResponse{.body = entry->host.Metrics(), .content_type = kMetricsContentType};
 }
 
 Routes::Answer Routes::KvCache(const Entry* entry, const HttpRequest& request) const {

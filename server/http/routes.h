@@ -71,6 +71,7 @@ class Routes {
   Answer Complete(const Entry* entry, const HttpRequest& request) const;
   Answer Tokenize(const Entry* entry, const HttpRequest& request) const;
   Answer Detokenize(const Entry* entry, const HttpRequest& request) const;
+  Answer Metrics(const Entry* entry, const HttpRequest& request) const;
   Answer KvCache(const Entry* entry, const HttpRequest& request) const;
 
   const Gate& gate_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/base/json.h"
+#include "server/core/trace_parent.h"
 #include "server/http/completions.h"
 #include "server/http/error_response.h"
 #include "server/http/fields.h"
@@ -76,6 +77,9 @@ void FuzzHttp(std::string_view bytes) {
     CheckBody(body);
   }
   CheckBody(std::string(text));
+  const std::string trace = TraceParent({std::string(text)});
+  Promise(trace.empty() || (trace.size() == 55 && text.starts_with(trace)),
+          "a trace is what was sent, and bounded");
 }
 
 }  // namespace triptych

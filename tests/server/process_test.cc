@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
 #include "client/client.h"
 #include "engine/checkpoint/config_file.h"
@@ -166,13 +167,15 @@ TEST_F(ServerProcessTest, LogsOneLinePerModel) {
 
 TEST_F(ServerProcessTest, LogsJson) {
   ServerProcess server(Models({"mla"}, {"--log-format", "json", "--dtype", "bfloat16"}));
+  const auto generation = Generate(*server.Inference(), Greedy("mla", "a", 5));
+  const std::string line_of_request = server.ReadUntil("request ");
   server.Signal(SIGINT);
   EXPECT_EQ(server.Wait(), 0);
   std::vector<std::string> messages;
   for (const std::string& line : server.lines()) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     ASSERT_TRUE(json.is_object()) << line;
-    EXPECT_EQ(json.size(), 3);
+    EXPECT_EQ(json.size(), line == line_of_request ? 19 : 3) << line;
     EXPECT_EQ(json.value("level", ""), "info");
     EXPECT_TRUE(std::regex_match(json.value("time", ""),
                                  std::regex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z")))
@@ -181,8 +184,24 @@ TEST_F(ServerProcessTest, LogsJson) {
   }
   EXPECT_THAT(messages,
               ElementsAre(StartsWith("model mla: mla, "), "listening on " + server.address(),
+                          "request " + generation->RequestId() + " of 127.0.0.1 on mla: length",
                           "SIGINT: draining for at most 30 s", "drained; bye"));
   EXPECT_THAT(messages[0], HasSubstr("parameters in bfloat16"));
+  const auto json = nlohmann::json::parse(line_of_request);
+  const v1::Usage& usage = generation->completion().usage();
+  EXPECT_EQ(json.at("request_id"), generation->RequestId());
+  EXPECT_EQ(json.at("model"), "mla");
+  EXPECT_EQ(json.at("client"), "127.0.0.1");
+  EXPECT_EQ(json.at("outcome"), "length");
+  EXPECT_EQ(json.at("prompt_tokens"), usage.prompt_tokens());
+  EXPECT_EQ(json.at("generated_tokens"), 5);
+  EXPECT_EQ(json.at("kv_cache_used_bytes"), usage.kv_cache().used_bytes());
+  EXPECT_EQ(json.at("kv_cache_peak_reserved_bytes"), usage.kv_cache().peak_reserved_bytes());
+  EXPECT_GT(json.at("queue_ms"), 0);
+  EXPECT_GT(json.at("time_to_first_token_ms"), json.at("queue_ms"));
+  EXPECT_GT(json.at("inter_token_mean_ms"), 0);
+  EXPECT_GE(json.at("inter_token_max_ms"), json.at("inter_token_mean_ms"));
+  EXPECT_GT(json.at("end_to_end_ms"), json.at("time_to_first_token_ms"));
 }
 
 TEST_F(ServerProcessTest, TextThatIsNoUtf8WritesNothingToStandardError) {
@@ -212,6 +231,64 @@ TEST_F(ServerProcessTest, ASignalLetsLiveStreamsEnd) {
     EXPECT_EQ(server.Wait(), 0);
     EXPECT_THAT(server.lines().back(), HasSubstr("drained; bye"));
     EXPECT_THAT(server.err(), IsEmpty());
+  }
+}
+
+// Where a process listens on 127.0.0.1; empty if it does not yet.
+std::string ListeningAddress(const std::string& pid) {
+  std::set<std::string> sockets;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/" + pid + "/fd")) {
+    std::error_code error;
+    sockets.insert(std::filesystem::read_symlink(file, error));
+  }
+  std::ifstream table("/proc/" + pid + "/net/tcp");
+  const std::regex listens(" 0100007F:([0-9A-F]{4}) [0-9A-F:]+ 0A( +[^ ]+){5} +([0-9]+) ");
+  for (std::string line; std::getline(table, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, listens) &&
+        sockets.contains("socket:[" + match[3].str() + "]")) {
+      return "127.0.0.1:" + std::to_string(std::stoi(match[1], nullptr, 16));
+    }
+  }
+  return "";
+}
+
+TEST_F(ServerProcessTest, ServesThoughNothingCanBeLogged) {
+  for (const char* format : {"text", "json"}) {
+    const std::string pid_file = directory_.path() / "pid";
+    Args argv = {"/bin/sh",
+                 "-c",
+                 "echo $$ >\"$0\"; echo begun; exec \"$@\" >/dev/full",
+                 pid_file,
+                 TRIPTYCH_SERVER_PROGRAM,
+                 "--listen",
+                 "127.0.0.1:0",
+                 "--log-level",
+                 "trace",
+                 "--log-format",
+                 format};
+    const Args models = Models({"mla"});
+    argv.insert(argv.end(), models.begin(), models.end());
+    Process server(argv, {});
+    ASSERT_TRUE(server.WaitForOutput("begun"));
+    std::string pid = ReadFile(pid_file);
+    pid.pop_back();  // the end of the line
+    std::string address;
+    const auto end = std::chrono::steady_clock::now() + kForever;
+    while (address.empty()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      address = ListeningAddress(pid);
+    }
+    const auto stub = v1::InferenceService::NewStub(client::Connect(address));
+    const auto loaded = [&] {
+      return GenerateCall(*stub, Greedy("mla", "a", 1)).Finish().error_code() !=
+             grpc::StatusCode::UNAVAILABLE;
+    };
+    while (!loaded()) ASSERT_LT(std::chrono::steady_clock::now(), end);
+    for (int i = 0; i < 20; ++i) Generate(*stub, Greedy("mla", "a", 5));
+    EXPECT_FALSE(GenerateCall(*stub, Greedy("mla", "a", -1)).Finish().ok());
+    server.Signal(SIGTERM);
+    EXPECT_EQ(server.Wait().exit_code, 0);
   }
 }
 

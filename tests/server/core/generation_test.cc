@@ -235,22 +235,69 @@ TEST_F(GenerationTest, EndsWithOneSummary) {
   completion.usage.generated_tokens = 9;
   completion.usage.queue_time = std::chrono::milliseconds(1);
   completion.usage.prefill_time = std::chrono::microseconds(2500);
-  completion.usage.decode_time = std::chrono::seconds(4);
+  completion.usage.mean_wait = std::chrono::milliseconds(500);
+  completion.usage.longest_wait = std::chrono::microseconds(700250);
+  completion.usage.total_time = std::chrono::seconds(4);
+  completion.usage.preemptions = 1;
+  completion.usage.kv_cache.used_bytes = 300;
   completion.usage.kv_cache.peak_reserved_bytes = 512;
+  EXPECT_EQ(generation->load(), std::nullopt);
+  completion.load.waiting = 5;
   engine_.sink->OnFinish(completion);
+  EXPECT_EQ(generation->load().value().waiting, 5);
   ASSERT_THAT(summaries_, SizeIs(1));
   EXPECT_EQ(summaries_[0].Text(),
             "request p-7 of somebody on small: stop; tokens: prompt 3, cached 2, generated 9; ms: "
-            "queue 1.0, prefill 2.5, decode 4000.0; peak cache bytes 512");
+            "queue 1.0, first token 3.5, between tokens 500.00, at most 700.25, end 4000.0; "
+            "preemptions 1; cache bytes: used 300, peak 512");
+  summaries_[0].traceparent = "00-t-p-01";
+  EXPECT_TRUE(summaries_[0].Text().ends_with("; traceparent 00-t-p-01"));
+  summaries_[0].client = "a\"\xff\n";
+  EXPECT_EQ(summaries_[0].JsonMembers(),
+            R"("message":"request p-7 of a\"\\xff\\x0a on small: stop","request_id":"p-7",)"
+            R"("client":"a\"\\xff\\x0a","model":"small","outcome":"stop","end":"stop",)"
+            R"("prompt_tokens":3,"cached_prompt_tokens":2,"generated_tokens":9,"queue_ms":1.0,)"
+            R"("time_to_first_token_ms":3.5,"inter_token_mean_ms":500.0,)"
+            R"("inter_token_max_ms":700.25,"end_to_end_ms":4000.0,"preemptions":1,)"
+            R"("kv_cache_used_bytes":300,"kv_cache_peak_reserved_bytes":512,)"
+            R"("traceparent":"00-t-p-01")");
 
   Start()->OnRejected(SubmitStatus::kQueueFull);
   ASSERT_THAT(summaries_, SizeIs(2));
   EXPECT_TRUE(summaries_[1].refused);
+  EXPECT_EQ(summaries_[1].outcome, Outcome::kRefused);
+  EXPECT_EQ(summaries_[1].JsonMembers(),
+            R"("message":"request p-7 of somebody on small: QUEUE_FULL","request_id":"p-7",)"
+            R"("client":"somebody","model":"small","outcome":"refused","end":"QUEUE_FULL")");
   EXPECT_EQ(summaries_[1].Text(), "request p-7 of somebody on small: QUEUE_FULL");
   RequestSummary forged;
   forged.client = "a\nrequest";
   forged.refused = true;
   EXPECT_THAT(forged.Text(), testing::Not(testing::HasSubstr("\n"))) << "one line";
+}
+
+TEST_F(GenerationTest, EndsWithOneOutcome) {
+  const auto outcome = [&](const std::vector<FinishReason>& reasons, bool cancel = false) {
+    summaries_.clear();
+    const auto generation = Start("abc", 10, static_cast<int32_t>(reasons.size()));
+    if (cancel) generation->Cancel();
+    for (const FinishReason reason : reasons) engine_.sink->OnFinish(Finished(reason, "why"));
+    EXPECT_THAT(summaries_, SizeIs(1));
+    return summaries_.at(0).outcome;
+  };
+  EXPECT_EQ(outcome({FinishReason::kStop}), Outcome::kStop);
+  EXPECT_EQ(outcome({FinishReason::kStop, FinishReason::kLength}), Outcome::kLength);
+  EXPECT_EQ(outcome({FinishReason::kFailed, FinishReason::kStop}), Outcome::kFailed);
+  EXPECT_EQ(outcome({FinishReason::kCancelled}, /*cancel=*/true), Outcome::kCancelled);
+  EXPECT_EQ(outcome({FinishReason::kCancelled}), Outcome::kCancelled) << "at the server's end";
+  Start()->OnRejected(SubmitStatus::kNeverFits);
+  EXPECT_EQ(summaries_.back().outcome, Outcome::kInvalid);
+  Start()->OnRejected(SubmitStatus::kStopping);
+  EXPECT_EQ(summaries_.back().outcome, Outcome::kRefused);
+  Start("x", 10);
+  engine_.sink->OnDelta(Token(1, std::string(kMaxUnreadBytes, 'a')));
+  engine_.sink->OnFinish(Finished(FinishReason::kCancelled));
+  EXPECT_EQ(summaries_.back().outcome, Outcome::kSlowReader);
 }
 
 TEST_F(GenerationTest, LetsTheListenerGoWithTheEnginesLastCall) {

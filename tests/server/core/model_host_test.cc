@@ -221,6 +221,66 @@ TEST_F(ModelHostTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
   EXPECT_THAT(log.str(), testing::Not(HasSubstr(text)));
 }
 
+std::string Series(const std::string& name, const std::string& model, const std::string& more,
+                   int64_t value) {
+  return "\n" + name + "{model=\"" + model + "\",attention=\"mha\"" + more + "} " +
+         std::to_string(value) + "\n";
+}
+
+TEST_F(ModelHostTest, CountsWhatBecameOfRequestsForItsModels) {
+  MakeHost(2, {.max_client_requests = 1});
+  const auto count = [&](const std::string& outcome, int64_t value) {
+    return HasSubstr(
+        Series("triptych_requests_total", "model-1", ",outcome=\"" + outcome + "\"", value));
+  };
+  Start("model-1", "ann", 5);
+  takers_.back()->ended.get_future().wait();
+  takers_.clear();
+  const auto live = Start("model-1", "bob");
+  EXPECT_FALSE(host_->Generate(Prompt("model-1", 1), Inferring("bob")).ok());
+  EXPECT_FALSE(host_->Generate(Prompt("model-1", -1), Inferring("cid")).ok());
+  EXPECT_FALSE(host_->Score({.model = "model-1", .inputs = {}}, Inferring("cid")).ok());
+  // Names that clients make up are nobody's.
+  for (const std::string odd : {"model-2", "", "a\"}\n", "triptych_requests_total"}) {
+    EXPECT_FALSE(host_->Generate(Prompt(odd, 1), Inferring("a\n" + odd)).ok());
+  }
+  live->Cancel();
+  takers_.back()->ended.get_future().wait();
+  const std::string metrics = host_->Metrics();
+  EXPECT_THAT(metrics, AllOf(count("length", 1), count("cancelled", 1), count("refused", 1),
+                             count("invalid", 2), count("stop", 0)));
+  EXPECT_THAT(metrics, AllOf(testing::Not(HasSubstr("model-2")), testing::Not(HasSubstr("ann")),
+                             testing::Not(HasSubstr("model=\"\""))));
+  // As many lines as without any request.
+  MakeHost(2);
+  const std::string none = host_->Metrics();
+  EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'),
+            std::count(none.begin(), none.end(), '\n'));
+}
+
+TEST_F(ModelHostTest, MetricsAreThereWhileAnEngineHangs) {
+  std::promise<void> hangs, goes_on;
+  ServedModel model = SmallServedModel();
+  auto fake = std::make_unique<FakeModel>(FakeModel::Shape{});
+  fake->before_step = [&, first = true](const StepInput&) mutable {
+    if (!std::exchange(first, false)) return;
+    hangs.set_value();
+    goes_on.get_future().wait();
+  };
+  std::vector<ServedEngine> served;
+  served.push_back(
+      {model, std::make_unique<Engine>(std::move(fake), model.tokenizer, EngineOptions{})});
+  host_ = std::make_unique<ModelHost>(std::move(served), AdmissionLimits{});
+  const auto generation = host_->Generate(Prompt("", 2), Inferring("ann")).value();
+  const auto taker = std::make_shared<Taker>(generation);
+  generation->Start(taker);
+  hangs.get_future().wait();
+  EXPECT_THAT(host_->Metrics(),
+              HasSubstr(Series("triptych_generation_tokens_total", "small", "", 0)));
+  goes_on.set_value();
+  taker->ended.get_future().wait();
+}
+
 TEST_F(ModelHostTest, ARequestArrivesWhenItIsMade) {
   MakeHost(1);
   const auto generation = host_->Generate(Prompt("", 1), Inferring("ann")).value();

@@ -225,6 +225,7 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
        {{"model", "mha"}, {"token_ids", {97}}},
        {"inference", "admin"}},
       {"/v1/kv-cache", "/v1/kv-cache", nullptr, {"statistics", "admin"}},
+      {"/metrics", "/metrics", nullptr, {"statistics", "admin"}},
   };
   std::set<std::string> known = {"/health"};  // which everybody may ask for
   EXPECT_EQ(HttpClient(server.http_address()).Get("/health").status, 200);
