@@ -50,7 +50,7 @@ int64_t JsonFields::CheckedInt(const std::string& field, const Json& value, int6
   return number;
 }
 
-double JsonFields::PositiveNumber(const std::string& field, double max, double fallback) {
+double JsonFields::PositiveNumber(const std::string& field, double max, const Json& fallback) {
   const Json value = Take(field, fallback);
   if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > max) {
     std::ostringstream allowed;
