@@ -69,7 +69,7 @@ bool JsonFields::Bool(const std::string& field, bool fallback) {
 void JsonFields::RefuseLeftOver() const {
   for (const auto& [field, value] : object_.items()) {
     throw LoadError(source_ + ": " + Printable(field) +
-                    " is not a field this decoder knows (value " + ShownJson(value) + ")");
+                    " is not a field that is known (value " + ShownJson(value) + ")");
   }
 }
 

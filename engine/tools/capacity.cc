@@ -56,7 +56,7 @@ std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int
   check("--groups", groups, groups > 0 && *groups <= stored && stored % *groups == 0,
         "divisors of the model's " + std::to_string(stored) + " key/value heads");
   check("--rank", rank, rank > 0 && *rank <= FullRank(config),
-        "1 to " + std::to_string(FullRank(config)) + "");
+        "1 to " + std::to_string(FullRank(config)));
 
   ModelConfig mla = config;
   if (config.attention != AttentionKind::kMla || rank) {

@@ -1,7 +1,5 @@
 #include "engine/tools/machine.h"
 
-#include <cmath>
-
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/checkpoint/json_fields.h"
@@ -49,7 +47,7 @@ Machine ReadMachine(const std::filesystem::path& file) {
 
 void WriteMachine(const std::filesystem::path& file, const Machine& machine) {
   nlohmann::ordered_json json = {{"name", machine.name}, {"cores", machine.cores}};
-  for (const Rate& rate : kRates) json[rate.field] = std::round(machine.limits.*rate.value);
+  for (const Rate& rate : kRates) json[rate.field] = machine.limits.*rate.value;
   ReplaceFile(file, json.dump(2) + "\n");
 }
 

@@ -51,13 +51,14 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
   const ModelConfig& gqa = kinds[1];
   const ModelConfig& mla = kinds[2];
   if (config.attention != AttentionKind::kMla) {
-    text += "mla: rank " + RankText(mla) +
-            (options.rank ? "" : ", at which nothing is lost (--rank for less)") +
-            (mla.qk_rope_head_dim > 0
-                 ? "; beside it rotated keys of width " + std::to_string(mla.qk_rope_head_dim) +
-                       ", which only training makes"
-                 : "") +
-            "\n";
+    text += "mla: rank " + RankText(mla);
+    if (mla.qk_rope_head_dim > 0) {
+      text += " beside rotated keys of width " + std::to_string(mla.qk_rope_head_dim) +
+              ", which only training makes";
+    } else if (!options.rank) {
+      text += ", at which nothing is lost";
+    }
+    text += options.rank ? "\n" : " (--rank for less)\n";
   }
   if (config.attention != AttentionKind::kGqa && !options.groups) {
     text += "gqa: " + std::to_string(gqa.num_key_value_heads) +
@@ -131,7 +132,9 @@ std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
   report.Add("weights read, a step",
              [](const KindPlan& p) { return FormatBytes(p.cost.read_bytes); });
   report.Add("cache read, a token", [&](const KindPlan& p) {
-    return FormatBytes(context * p.info.geometry.BytesPerPosition());
+    const double bytes =
+        static_cast<double>(context) * static_cast<double>(p.info.geometry.BytesPerPosition());
+    return FormatBytes(static_cast<int64_t>(std::min(bytes, 0x1p62)));
   });
   report.Add("arithmetic of products, a token", [](const KindPlan& p) {
     return FormatFlops(static_cast<double>(p.cost.product_flops));
@@ -190,7 +193,7 @@ std::string Verdict(const KindPlan& mla, const KindPlan& other, const Limits& li
   const auto speed = [&](const KindPlan& plan) {
     return TokensPerSecond(plan, limits, plan.sequences, static_cast<double>(context));
   };
-  return text + ". With the memory full: " +
+  return text + ";\n  with the memory full " +
          ratio(static_cast<double>(mla.sequences), static_cast<double>(other.sequences)) +
          " the sequences, " + ratio(speed(mla), speed(other)) + " the tokens/s.\n";
 }
