@@ -76,6 +76,15 @@ Packed CountPacked(const ModelConfig& config, WeightFormat format) {
   return bytes;
 }
 
+// Every option, and MLA with contexts in which expanding keys and values pays.
+std::vector<NamedConfig> Configs() {
+  std::vector<NamedConfig> configs = EveryOption();
+  NamedConfig& expands = configs.emplace_back(configs.back());
+  expands.name = "MlaExpands";
+  expands.config.max_position_embeddings = 1024;
+  return configs;
+}
+
 class EachConfigTest : public testing::TestWithParam<NamedConfig> {};
 
 TEST_P(EachConfigTest, WeightsTakeWhatPackingThemTakes) {
@@ -109,6 +118,7 @@ TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
     EXPECT_EQ(plan.info.pool_positions(), served.pool_positions());
     EXPECT_EQ(plan.info.geometry.row_bytes, served.geometry.row_bytes);
     EXPECT_EQ(plan.info.expand_from, served.expand_from);
+    EXPECT_EQ(plan.info.expand_from.has_value(), GetParam().name == "MlaExpands");
     EXPECT_EQ(plan.prompt_bytes, served.expand_from ? MostScratchBytes(config) : 0);
     // As many sequences of 33 positions hold blocks of such a pool, and no more.
     BlockPool pool(served.blocks);
@@ -150,7 +160,7 @@ TEST_P(EachConfigTest, ArithmeticIsThatOfTheDefinitions) {
   EXPECT_EQ(cost.core_flops, core);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryOption, EachConfigTest, testing::ValuesIn(EveryOption()),
+INSTANTIATE_TEST_SUITE_P(EveryOption, EachConfigTest, testing::ValuesIn(Configs()),
                          [](const auto& test) { return test.param.name; });
 
 // A checkpoint served as each kind, as the server converts it.
