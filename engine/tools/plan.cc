@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,7 +72,7 @@ double TokensPerSecond(const KindPlan& plan, const Limits& limits, int64_t batch
   return static_cast<double>(batch) / StepSeconds(plan, limits, batch, context);
 }
 
-// "12,345.6 MFLOP".
+// "6.358 MFLOP".
 std::string FormatFlops(double flops) {
   return flops < 1e9 ? FormatDecimal(flops / 1e6, 3) + " MFLOP"
                      : FormatDecimal(flops / 1e9, 3) + " GFLOP";
@@ -83,9 +82,9 @@ std::string FormatSequences(int64_t count) {
   return FormatCount(count) + (count == 1 ? " sequence" : " sequences");
 }
 
-// What of a step takes longer than reading does.
+// What takes longer: to read a position or to compute with it.
 std::string WaitsFor(const KindPlan& plan, const Limits& limits) {
-  const double bytes = static_cast<double>(plan.info.geometry.BytesPerPosition());
+  const auto bytes = static_cast<double>(plan.info.geometry.BytesPerPosition());
   return bytes / limits.read_bytes >
                  static_cast<double>(plan.cost.core_flops) / limits.float32_flops
              ? "memory"
