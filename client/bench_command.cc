@@ -9,7 +9,6 @@
 
 #include "client/commands.h"
 #include "client/flags.h"
-#include "client/format.h"
 #include "client/load_generator.h"
 #include "client/load_report.h"
 #include "client/output.h"
@@ -19,6 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
+#include "engine/base/quantities.h"
 
 namespace triptych::client {
 namespace {

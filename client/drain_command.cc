@@ -5,9 +5,9 @@
 
 #include "client/commands.h"
 #include "client/flags.h"
-#include "client/format.h"
 #include "client/output.h"
 #include "client/session.h"
+#include "engine/base/quantities.h"
 
 namespace triptych::client {
 namespace {

@@ -6,9 +6,9 @@
 #include <array>
 #include <cctype>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 #include <string_view>
+
+#include "engine/base/quantities.h"
 
 namespace triptych::client {
 namespace {
@@ -29,37 +29,7 @@ std::string Lower(std::string text) {
   return text;
 }
 
-std::string SeparateThousands(std::string number) {
-  const size_t first_digit = number.front() == '-' ? 1 : 0;
-  for (size_t at = std::min(number.find('.'), number.size()); at > first_digit + 3;) {
-    at -= 3;
-    number.insert(at, 1, ',');
-  }
-  return number;
-}
-
 }  // namespace
-
-std::string FormatDecimal(double value, int decimals) {
-  std::ostringstream stream;
-  stream << std::fixed << std::setprecision(decimals) << value;
-  return SeparateThousands(stream.str());
-}
-
-std::string FormatCount(int64_t count) { return SeparateThousands(std::to_string(count)); }
-
-std::string FormatBytes(int64_t bytes) {
-  if (std::abs(bytes) < 1024) return std::to_string(bytes) + " B";
-  static constexpr std::array kUnits = {" KiB", " MiB", " GiB", " TiB", " PiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  // 1023.95 would be rounded up to 1024.0.
-  while (std::abs(value) >= 1023.95 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return FormatDecimal(value, 1) + kUnits[unit];
-}
 
 std::string FormatSeconds(double seconds) {
   if (seconds >= 0.99995) return FormatDecimal(seconds, 2) + " s";

@@ -10,14 +10,8 @@
 
 namespace triptych::client {
 
-// "1,234,567".
-std::string FormatCount(int64_t count);
-// "512 B", "4.0 KiB", "1.5 GiB".
-std::string FormatBytes(int64_t bytes);
 // "0.25 ms", "12.3 ms", "1.23 s".
 std::string FormatSeconds(double seconds);
-// "12.3", with thousands separated and `decimals` digits after the point.
-std::string FormatDecimal(double value, int decimals);
 // "8.0x": how many times smaller `bytes` are than `mha_bytes`. "-" if there are none.
 std::string FormatSaving(int64_t mha_bytes, int64_t bytes);
 

@@ -10,6 +10,7 @@
 #include "client/generation.h"
 #include "client/input.h"
 #include "client/output.h"
+#include "engine/base/quantities.h"
 
 namespace triptych::client {
 namespace {

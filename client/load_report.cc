@@ -8,7 +8,8 @@
 
 #include "client/format.h"
 #include "client/status_text.h"
-#include "client/table.h"
+#include "engine/base/quantities.h"
+#include "engine/base/table.h"
 
 namespace triptych::client {
 namespace {

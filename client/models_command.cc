@@ -4,7 +4,8 @@
 #include "client/flags.h"
 #include "client/format.h"
 #include "client/output.h"
-#include "client/table.h"
+#include "engine/base/quantities.h"
+#include "engine/base/table.h"
 
 namespace triptych::client {
 namespace {

@@ -9,7 +9,8 @@
 #include "client/format.h"
 #include "client/input.h"
 #include "client/output.h"
-#include "client/table.h"
+#include "engine/base/quantities.h"
+#include "engine/base/table.h"
 
 namespace triptych::client {
 namespace {

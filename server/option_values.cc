@@ -4,15 +4,15 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <map>
 #include <set>
 #include <stdexcept>
-#include <system_error>
+#include <string_view>
 
 #include "engine/backend/serving_model.h"
 #include "engine/base/address.h"
 #include "engine/base/parse.h"
+#include "engine/base/quantities.h"
 
 namespace triptych {
 namespace {
@@ -135,29 +135,18 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
 }
 
 int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {
-  const std::map<std::string, double> units = {{"", 1},
-                                               {"B", 1},
-                                               {"KiB", 0x1p10},
-                                               {"MiB", 0x1p20},
-                                               {"GiB", 0x1p30},
-                                               {"TiB", 0x1p40},
-                                               {"KB", 1e3},
-                                               {"MB", 1e6},
-                                               {"GB", 1e9},
-                                               {"TB", 1e12},
-                                               {"%", static_cast<double>(memory_bytes) / 100}};
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const auto unit = units.find(std::string(end, text.data() + text.size()));
-  const double bytes = error == std::errc() && unit != units.end() ? number * unit->second : 0;
-  if (!(bytes >= 1) || bytes > 0x1p62 || (unit->first == "%" && number > 100)) {
-    Refuse(
-        "\"{}\" is not a size; allowed: bytes, a number with KiB, MiB, GiB, TiB, KB, MB, GB or TB, "
-        "or "
-        "a percentage of memory such as 25%",
-        text);
+  std::optional<int64_t> bytes = ParseBytes(text);
+  if (text.ends_with('%')) {
+    const auto share =
+        ParseNumber<double>(std::string_view(text).substr(0, text.size() - 1), 0, 100);
+    const double part = share.value_or(0) * static_cast<double>(memory_bytes) / 100;
+    if (part >= 1) bytes = static_cast<int64_t>(part);
   }
-  return static_cast<int64_t>(bytes);
+  if (!bytes) {
+    Refuse("\"{}\" is not a size; allowed: {}, or a percentage of memory such as 25%", text,
+           kBytesAllowed);
+  }
+  return *bytes;
 }
 
 std::optional<int64_t> ParseExpandFrom(const std::string& text) {

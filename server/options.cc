@@ -10,6 +10,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "engine/backend/server_bytes.h"
 #include "engine/base/address.h"
 #include "engine/base/environment.h"
 #include "engine/base/quoted.h"
@@ -22,9 +23,6 @@ namespace {
 // The default is the lesser of the two.
 constexpr const char* kDefaultKvCacheBytes = "1GiB";
 constexpr const char* kDefaultKvCacheShare = "25%";
-
-// What the server holds beside the cache, at the least: measured with the three shipped models.
-constexpr int64_t kServerBytes = int64_t{96} << 20;
 
 // Options whose texts are converted once all of them are known.
 struct Texts {

@@ -50,7 +50,7 @@ int64_t JsonFields::CheckedInt(const std::string& field, const Json& value, int6
   return number;
 }
 
-double JsonFields::PositiveNumber(const std::string& field, double max, double fallback) {
+double JsonFields::PositiveNumber(const std::string& field, double max, const Json& fallback) {
   const Json value = Take(field, fallback);
   if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > max) {
     std::ostringstream allowed;
@@ -69,7 +69,7 @@ bool JsonFields::Bool(const std::string& field, bool fallback) {
 void JsonFields::RefuseLeftOver() const {
   for (const auto& [field, value] : object_.items()) {
     throw LoadError(source_ + ": " + Printable(field) +
-                    " is not a field this decoder knows (value " + ShownJson(value) + ")");
+                    " is not a field that is known (value " + ShownJson(value) + ")");
   }
 }
 

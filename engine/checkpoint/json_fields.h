@@ -30,7 +30,7 @@ class JsonFields {
   Json Take(const std::string& field, const Json& fallback);
   int64_t Int(const std::string& field, int64_t min, int64_t max, const Json& fallback = nullptr);
   int64_t CheckedInt(const std::string& field, const Json& value, int64_t min, int64_t max) const;
-  double PositiveNumber(const std::string& field, double max, double fallback);
+  double PositiveNumber(const std::string& field, double max, const Json& fallback = nullptr);
   bool Bool(const std::string& field, bool fallback);
   template <typename Enum>
   Enum Choice(const std::string& field, const Json& fallback = nullptr) {

@@ -115,8 +115,8 @@ std::vector<GroupBases> FindGroupBases(const Checkpoint& from, int64_t groups,
 
 Checkpoint ToGroups(const Checkpoint& from, const std::vector<GroupBases>& bases) {
   Checkpoint to = from;
-  to.config.attention = AttentionKind::kGqa;
-  to.config.num_key_value_heads = bases.front().keys.heads().size(0) / from.config.head_dim;
+  to.config = WithGroups(from.config, AttentionKind::kGqa,
+                         bases.front().keys.heads().size(0) / from.config.head_dim);
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
     const std::string prefix = AttentionPrefix(layer);
     const auto change = [&](const char* name, const auto& made) {
@@ -167,9 +167,7 @@ Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds
                     const std::vector<int64_t>& ranks) {
   Checkpoint to = from;
   const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
-  to.config.attention = AttentionKind::kMla;
-  to.config.num_key_value_heads = heads;
-  to.config.kv_lora_rank = ranks;
+  to.config = WithLatents(from.config, ranks);
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
     const std::string prefix = AttentionPrefix(layer);
     const LatentFactors factors = svds[layer].Factors(ranks[layer]);
@@ -202,13 +200,12 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
     return ByCommonBases(from, to.groups);
   }
   Checkpoint converted = from;
-  converted.config.attention = to.attention;
   if (to.attention == AttentionKind::kGqa) {
-    converted.config.num_key_value_heads = to.groups;
+    converted.config = WithGroups(from.config, AttentionKind::kGqa, to.groups);
     ChangeKeyValue(converted,
                    [&](const at::Tensor& rows) { return PoolHeads(rows, to.groups, d); });
   } else {
-    converted.config.num_key_value_heads = heads;
+    converted.config = WithGroups(from.config, AttentionKind::kMha, heads);
     ChangeKeyValue(converted, [&](const at::Tensor& rows) { return RepeatHeads(rows, heads, d); });
   }
   return converted;

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/base/ceil_div.h"
 #include "engine/base/formats.h"
 
 namespace triptych {
@@ -44,6 +45,15 @@ constexpr PackedFormat Packed(WeightFormat format) {
       return {.inputs = kQuantizationGroup, .steps = 4, .step_bytes = 4, .scale_bytes = 2};
   }
   return {};
+}
+
+// What `groups` matrices take, the bias of each output included.
+constexpr int64_t PackedBytes(WeightFormat format, int64_t groups, int64_t outputs,
+                              int64_t inputs) {
+  const PackedFormat packed = Packed(format);
+  const int64_t units = CeilDiv(inputs, packed.inputs);
+  return groups * CeilDiv(outputs, kPanel) *
+         (units * packed.panel_bytes() + kPanel * static_cast<int64_t>(sizeof(float)));
 }
 
 // Puts at most a unit's weights of one output into its panel's unit, rounded to the format.

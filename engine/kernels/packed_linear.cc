@@ -572,7 +572,7 @@ PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, TensorFormat
   const PackedFormat packed = Packed(format);
   const int64_t panels = this->panels(), inputs = shape.inputs;
   const int64_t all_panels = shape.groups * panels;
-  packed_ = LargePages(all_panels * (panel_bytes() + kPanel * static_cast<int64_t>(sizeof(float))));
+  packed_ = LargePages(bytes());
   auto* const packed_bias = reinterpret_cast<float*>(packed_.data() + all_panels * panel_bytes());
   VisitElements(stored, weight, [&](const auto* elements) {
     pool.ForEach(all_panels, all_panels * kPanel * inputs * kCopyWork, [&](int64_t panel) {
@@ -592,6 +592,10 @@ PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, TensorFormat
       }
     });
   });
+}
+
+int64_t PackedLinear::bytes() const {
+  return PackedBytes(format_, shape_.groups, shape_.outputs, shape_.inputs);
 }
 
 int64_t PackedLinear::panels() const { return CeilDiv(shape_.outputs, kPanel); }

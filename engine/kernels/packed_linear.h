@@ -41,6 +41,7 @@ class PackedLinear {
 
   const Shape& shape() const { return shape_; }
   WeightFormat format() const { return format_; }
+  int64_t bytes() const;  // of the packed weights and biases
 
   //   x: [rows, groups, inputs]   y: [rows, groups, outputs], not overlapping x
   void Apply(const float* x, int64_t rows, float* y, KernelContext& context) const;

@@ -1,5 +1,7 @@
 #include "engine/model/conversion.h"
 
+#include <utility>
+
 namespace triptych {
 
 std::string_view Name(ConversionMethod method) {
@@ -20,6 +22,22 @@ ConversionMethod MethodOf(const Conversion& to, const ModelConfig& from, bool ha
     return ConversionMethod::kPool;
   }
   return has_text ? ConversionMethod::kActivation : ConversionMethod::kWeight;
+}
+
+ModelConfig WithGroups(ModelConfig config, AttentionKind attention, int64_t groups) {
+  config.attention = attention;
+  config.num_key_value_heads = groups;
+  config.kv_lora_rank.clear();
+  config.qk_rope_head_dim = 0;
+  config.kv_a_layernorm = false;
+  return config;
+}
+
+ModelConfig WithLatents(ModelConfig config, std::vector<int64_t> ranks) {
+  config.attention = AttentionKind::kMla;
+  config.num_key_value_heads = config.num_attention_heads;
+  config.kv_lora_rank = std::move(ranks);
+  return config;
 }
 
 }  // namespace triptych

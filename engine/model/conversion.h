@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "engine/model/config.h"
 
@@ -29,6 +30,11 @@ struct Conversion {
 // pool for GQA where keys are rotated, as no query can undo a basis then; activation where there is
 // a text to take inputs from; weight otherwise.
 ConversionMethod MethodOf(const Conversion& to, const ModelConfig& from, bool has_text);
+
+// The config of the same model with G key/value heads, of kind MHA (G = H) or GQA.
+ModelConfig WithGroups(ModelConfig config, AttentionKind attention, int64_t groups);
+// The config of the same model with latents of these ranks, one for each layer.
+ModelConfig WithLatents(ModelConfig config, std::vector<int64_t> ranks);
 
 }  // namespace triptych
 

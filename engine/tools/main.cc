@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "engine/base/parse.h"
+#include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
 #include "engine/base/version.h"
 #include "engine/decoder/compute_threads.h"
@@ -20,6 +21,7 @@
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/inspect.h"
+#include "engine/tools/plan.h"
 #include "engine/tools/quantize.h"
 #include "engine/tools/sweep.h"
 #include "engine/tools/train.h"
@@ -202,6 +204,47 @@ void AddInspect(CLI::App& app, std::filesystem::path& model, bool& tensors, Acti
   });
 }
 
+void AddPlan(CLI::App& app, PlanOptions& plan, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "plan", "How many sequences fit in memory, how fast they go, and which attention wins");
+  AddModel(*command, "--model", plan.model, "checkpoint directory, of which config.json is read");
+  command
+      ->add_option_function<std::string>(
+          "--memory", [&](const std::string& text) { plan.memory = *ParseBytes(text); },
+          "of the server: bytes, 80GiB")
+      ->required()
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return ParseBytes(text) ? ""
+                                    : Quoted(text) + " is not a size; allowed: " + kBytesAllowed;
+          },
+          "SIZE"));
+  command->add_option("--context", plan.context,
+                      "positions of every sequence [as many as the model has]");
+  command->add_option(
+      "--groups", plan.groups,
+      "gqa: key/value heads [the model's, or the most with rows no wider than mla's]");
+  command->add_option("--rank", plan.rank,
+                      "mla: elements of a latent [the model's, or as many as lose nothing]");
+  AddChoice(*command, "--dtype", plan.dtype, Names<WeightFormat>(),
+            "of the weights [the checkpoint's]");
+  AddChoice(*command, "--kv-dtype", plan.cache, Names<CacheFormat>(),
+            "of the cache [the weights']");
+  CLI::Option* machine =
+      command
+          ->add_option("--machine", plan.machine,
+                       "JSON file of what the machine can do [this one, measured]")
+          ->check(CLI::ExistingFile);
+  command->add_option("--write-machine", plan.write_machine, "file to write what was measured to")
+      ->excludes(machine);
+  command->callback([&] {
+    action = [&] {
+      Plan(plan);
+      return kOk;
+    };
+  });
+}
+
 void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
   CLI::App* command =
       app.add_subcommand("convert", "Make a checkpoint of another attention kind out of one");
@@ -363,6 +406,8 @@ int Main(int argc, char** argv) {
   std::filesystem::path inspected;
   bool list_tensors = false;
   AddInspect(app, inspected, list_tensors, action);
+  PlanOptions plan;
+  AddPlan(app, plan, action);
   ConvertOptions convert;
   convert.command = CommandLine(argc, argv);
   AddConvert(app, convert, action);
@@ -389,6 +434,7 @@ int Main(int argc, char** argv) {
     return kTrouble;
   }
   SetComputeThreads(threads);
+  plan.threads = threads;
   // Training allocates the same large tensors in every step: keep their pages, or a third of the
   // time goes into faulting them in again.
 #ifdef __GLIBC__

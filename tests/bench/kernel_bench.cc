@@ -20,11 +20,11 @@
 #include "engine/decoder/compute_threads.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/context.h"
+#include "engine/kernels/limits.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/model/row_layout.h"
 #include "tests/bench/instruction_set.h"
-#include "tests/bench/limits.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
 
@@ -85,20 +85,6 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
   state.counters["GFLOP/s"] = work.flops / median / 1e9;
   state.counters["ratio"] = Median(ratios);  // achieved / roofline
   state.SetLabel(median_least > work.flops / work.peak ? "memory" : "arithmetic");
-}
-
-// Of products with such weights.
-double PeakFlops(const Limits& limits, WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kFloat32:
-      return limits.float32_flops;
-    case WeightFormat::kBFloat16:
-      return limits.bfloat16_flops;
-    case WeightFormat::kInt8:
-    case WeightFormat::kInt4:
-      return limits.integer_flops;
-  }
-  return 0;
 }
 
 // Of a linear layer of state's outputs, inputs and rows, whose weights come from memory.

@@ -2,37 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 namespace triptych::client {
 namespace {
-
-TEST(FormatTest, Count) {
-  EXPECT_EQ(FormatCount(0), "0");
-  EXPECT_EQ(FormatCount(999), "999");
-  EXPECT_EQ(FormatCount(1000), "1,000");
-  EXPECT_EQ(FormatCount(-1000), "-1,000");
-  EXPECT_EQ(FormatCount(-999), "-999");
-  EXPECT_EQ(FormatCount(1234567), "1,234,567");
-  EXPECT_EQ(FormatCount(std::numeric_limits<int64_t>::min()), "-9,223,372,036,854,775,808");
-}
-
-TEST(FormatTest, Decimal) {
-  EXPECT_EQ(FormatDecimal(0, 1), "0.0");
-  EXPECT_EQ(FormatDecimal(-1234.56, 1), "-1,234.6");
-  EXPECT_EQ(FormatDecimal(-123.4, 3), "-123.400");
-  EXPECT_EQ(FormatDecimal(1234567.891, 2), "1,234,567.89");
-}
-
-TEST(FormatTest, Bytes) {
-  EXPECT_EQ(FormatBytes(0), "0 B");
-  EXPECT_EQ(FormatBytes(1023), "1023 B");
-  EXPECT_EQ(FormatBytes(1024), "1.0 KiB");
-  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
-  EXPECT_EQ(FormatBytes((int64_t{1} << 20) - 1), "1.0 MiB");
-  EXPECT_EQ(FormatBytes(int64_t{3} << 30), "3.0 GiB");
-  EXPECT_EQ(FormatBytes(std::numeric_limits<int64_t>::max()), "8,192.0 PiB");
-}
 
 TEST(FormatTest, Seconds) {
   EXPECT_EQ(FormatSeconds(0), "0.00 ms");

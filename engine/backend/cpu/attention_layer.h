@@ -41,6 +41,8 @@ class AttentionLayer {
   virtual void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
                       KernelContext& context, float* y) const = 0;
 
+  // Bytes of its packed weights.
+  virtual int64_t weight_bytes() const = 0;
   // Elements of a row of ExpandedRows; 0 if the layer expands nothing.
   virtual int64_t expanded_width() const { return 0; }
 };

@@ -21,4 +21,19 @@ int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansio
   return static_cast<int64_t>(std::ceil(std::max(1.0, 2 * expansion_cost * expanded / saved - 1)));
 }
 
+std::optional<int64_t> ExpandFrom(const ModelConfig& config, std::optional<int64_t> asked) {
+  std::vector<LatentShape> factored;
+  const std::vector<ReducedForm> forms = ReducedForms(config);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (forms[i] == ReducedForm::kFactored) {
+      factored.push_back(LatentShapeOf(config, static_cast<int64_t>(i)));
+    }
+  }
+  const int64_t crossover = VanillaCrossover(factored, kExpansionCost);
+  if (crossover == kNeverExpand) return std::nullopt;
+  const int64_t from = asked.value_or(crossover);
+  if (from >= config.max_position_embeddings) return std::nullopt;
+  return from;
+}
+
 }  // namespace triptych

@@ -3,9 +3,11 @@
 #define TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/backend/serving_model.h"
+#include "engine/model/config.h"
 #include "engine/model/latent_shape.h"
 
 namespace triptych {
@@ -33,6 +35,10 @@ bool VanillaCanPay(const LatentShape& shape);
 // for too few tokens, and so is the last chunk of a prompt if it is short and nothing is kept of
 // the chunks before (MostScratchBytes).
 int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansion_cost);
+
+// The position of a prompt from which on factored layers expand keys and values; absent if that is
+// beyond the context or no layer can gain by it. `asked`: as BackendOptions::expand_from has it.
+std::optional<int64_t> ExpandFrom(const ModelConfig& config, std::optional<int64_t> asked);
 
 }  // namespace triptych
 

@@ -25,6 +25,7 @@ class GroupedLayer final : public AttentionLayer {
 
   void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
               KernelContext& context, float* y) const override;
+  int64_t weight_bytes() const override { return weights_.qkv.bytes() + weights_.o.bytes(); }
 
  private:
   PagedRowLayout layout_;

@@ -18,6 +18,15 @@ LatentLayer::LatentLayer(const LatentShape& shape, Weights weights)
       scale_(static_cast<float>(shape.reduced_scale())),
       weights_(std::move(weights)) {}
 
+int64_t LatentLayer::weight_bytes() const {
+  int64_t bytes = weights_.in.bytes() + weights_.o.bytes();
+  if (weights_.factors) {
+    const auto& [uk, uv, expand_keys] = *weights_.factors;
+    bytes += uk.bytes() + uv.bytes() + (expand_keys ? expand_keys->bytes() : 0);
+  }
+  return bytes;
+}
+
 int64_t LatentLayer::expanded_width() const {
   if (!weights_.factors || !weights_.factors->expand_keys) return 0;
   return shape_.heads * (shape_.d_qk + shape_.d_rope + shape_.d_v);

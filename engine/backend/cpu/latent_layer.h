@@ -41,6 +41,7 @@ class LatentLayer final : public AttentionLayer {
 
   void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
               KernelContext& context, float* y) const override;
+  int64_t weight_bytes() const override;
   int64_t expanded_width() const override;
 
  private:

@@ -17,23 +17,6 @@ namespace {
 
 using RotationTable = std::shared_ptr<const std::vector<float>>;
 
-// The position of a prompt from which on factored layers expand keys and values; absent if that is
-// beyond the context or no layer can gain by it.
-std::optional<int64_t> ExpandFrom(const ModelConfig& config, std::optional<int64_t> asked) {
-  std::vector<LatentShape> factored;
-  const std::vector<ReducedForm> forms = ReducedForms(config);
-  for (size_t i = 0; i < forms.size(); ++i) {
-    if (forms[i] == ReducedForm::kFactored) {
-      factored.push_back(LatentShapeOf(config, static_cast<int64_t>(i)));
-    }
-  }
-  const int64_t crossover = VanillaCrossover(factored, kExpansionCost);
-  if (crossover == kNeverExpand) return std::nullopt;
-  const int64_t from = asked.value_or(crossover);
-  if (from >= config.max_position_embeddings) return std::nullopt;
-  return from;
-}
-
 CpuWeights::Norm PackNorm(const NormWeights& norm) {
   return {.weight = ToFloats(norm.weight), .bias = ToFloats(norm.bias)};
 }

@@ -1,8 +1,8 @@
-#include "client/table.h"
+#include "engine/base/table.h"
 
 #include <gtest/gtest.h>
 
-namespace triptych::client {
+namespace triptych {
 namespace {
 
 TEST(TableTest, AlignsColumnsAndStandsTitlesOnTheRule) {
@@ -64,4 +64,4 @@ TEST(TableTest, SidewaysGoesOnBelowWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych

@@ -1,4 +1,4 @@
-#include "tests/bench/limits.h"
+#include "engine/kernels/limits.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +13,7 @@
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #define HWY_WANT_AVX3_DL  // the first set that may have bfloat16 products
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tests/bench/limits.cc"
+#define HWY_TARGET_INCLUDE "engine/kernels/limits.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -199,6 +199,19 @@ double FlopsPerSecond(ThreadPool& pool, const Multiply& multiply) {
 }
 
 }  // namespace
+
+double PeakFlops(const Limits& limits, WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return limits.float32_flops;
+    case WeightFormat::kBFloat16:
+      return limits.bfloat16_flops;
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4:
+      return limits.integer_flops;
+  }
+  return 0;
+}
 
 ReadProbe::ReadProbe(ThreadPool& pool) : pool_(pool), memory_(kReadBytes) {
   std::memset(memory_.data(), 0, kReadBytes);  // pages of its own

@@ -1,9 +1,11 @@
-// What this machine can do at most, measured: what kernels are held against.
-#ifndef TRIPTYCH_TESTS_BENCH_LIMITS_H_
-#define TRIPTYCH_TESTS_BENCH_LIMITS_H_
+// What this machine can do at most, measured: what kernels are held against, and speed is
+// planned with.
+#ifndef TRIPTYCH_ENGINE_KERNELS_LIMITS_H_
+#define TRIPTYCH_ENGINE_KERNELS_LIMITS_H_
 
 #include <cstddef>
 
+#include "engine/base/formats.h"
 #include "engine/kernels/large_pages.h"
 #include "engine/kernels/thread_pool.h"
 
@@ -15,6 +17,9 @@ struct Limits {
   double bfloat16_flops = 0;  // the same of bfloat16 products, summed in float32
   double integer_flops = 0;   // the same of 16-bit integers' products, summed in 32 bits
 };
+
+// Of products with such weights, a second.
+double PeakFlops(const Limits& limits, WeightFormat format);
 
 // Reads memory beyond the caches by all of a pool's threads together. On a machine that is shared,
 // the bandwidth changes from one moment to the next: what is held against it is timed beside it.
@@ -45,4 +50,4 @@ double LeastSeconds(const Limits& limits, double peak, double bytes, double flop
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_TESTS_BENCH_LIMITS_H_
+#endif  // TRIPTYCH_ENGINE_KERNELS_LIMITS_H_

@@ -1,4 +1,4 @@
-#include "client/table.h"
+#include "engine/base/table.h"
 
 #include <algorithm>
 #include <cassert>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace triptych::client {
+namespace triptych {
 namespace {
 
 constexpr std::string_view kGap = "  ";
@@ -106,4 +106,4 @@ std::string Table::Sideways(size_t max_width) const {
   return text;
 }
 
-}  // namespace triptych::client
+}  // namespace triptych

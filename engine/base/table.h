@@ -1,11 +1,12 @@
-#ifndef TRIPTYCH_CLIENT_TABLE_H_
-#define TRIPTYCH_CLIENT_TABLE_H_
+// Text in columns, for reports. Torch-free.
+#ifndef TRIPTYCH_ENGINE_BASE_TABLE_H_
+#define TRIPTYCH_ENGINE_BASE_TABLE_H_
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-namespace triptych::client {
+namespace triptych {
 
 // Text in aligned columns under titles and a rule. Widths count UTF-8 characters.
 class Table {
@@ -36,6 +37,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace triptych::client
+}  // namespace triptych
 
-#endif  // TRIPTYCH_CLIENT_TABLE_H_
+#endif  // TRIPTYCH_ENGINE_BASE_TABLE_H_

@@ -1,0 +1,126 @@
+#include "engine/backend/cpu/step_cost.h"
+
+#include <string>
+#include <vector>
+
+#include "engine/backend/cpu/cost_model.h"
+#include "engine/base/error.h"
+#include "engine/kernels/packed_format.h"
+#include "engine/kernels/packed_linear.h"
+#include "engine/model/latent_shape.h"
+#include "engine/model/row_layout.h"
+
+namespace triptych {
+namespace {
+
+class Counter {
+ public:
+  explicit Counter(WeightFormat format) : format_(format) {}
+
+  // A matrix that only some steps multiply with, or read rows of.
+  void Hold(const PackedLinear::Shape& matrix) {
+    constexpr int64_t kMost = int64_t{1} << 48;  // of which any model's sum is an int64
+    if (static_cast<double>(matrix.groups) * static_cast<double>(matrix.outputs) *
+            static_cast<double>(matrix.inputs) >
+        static_cast<double>(kMost)) {
+      throw LoadError("a matrix has " + std::to_string(matrix.groups) + " x " +
+                      std::to_string(matrix.outputs) + " x " + std::to_string(matrix.inputs) +
+                      " weights; allowed: at most " + std::to_string(kMost));
+    }
+    cost_.weight_bytes += Bytes(matrix);
+  }
+  void Multiply(const PackedLinear::Shape& matrix) {
+    Hold(matrix);
+    cost_.read_bytes += Bytes(matrix);
+    cost_.product_flops += 2 * matrix.groups * matrix.outputs * matrix.inputs;
+  }
+  void HoldFloats(int64_t count) {
+    cost_.weight_bytes += count * static_cast<int64_t>(sizeof(float));
+  }
+  void Attend(const PagedRowLayout& layout) {
+    cost_.core_flops += 2 * layout.heads * (layout.key_width + layout.value_width);
+  }
+
+  const StepCost& cost() const { return cost_; }
+
+ private:
+  int64_t Bytes(const PackedLinear::Shape& matrix) const {
+    return PackedBytes(format_, matrix.groups, matrix.outputs, matrix.inputs);
+  }
+
+  WeightFormat format_;
+  StepCost cost_;
+};
+
+void CountGrouped(const ModelConfig& config, Counter& counter) {
+  const int64_t width = config.hidden_size, d = config.head_dim;
+  const int64_t heads = config.num_attention_heads, groups = config.num_key_value_heads;
+  counter.Multiply({1, (heads + 2 * groups) * d, width});
+  counter.Multiply({1, width, heads * d});
+  counter.Attend(GroupedRowLayout(heads, groups, d, d));
+}
+
+void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expand,
+                 Counter& counter) {
+  const int64_t width = config.hidden_size, heads = shape.heads, rank = shape.rank;
+  const int64_t row = rank + shape.d_rope;
+  switch (SmallerForm(shape, width)) {
+    case ReducedForm::kFactored:
+      counter.Multiply({1, heads * (shape.d_qk + shape.d_rope) + row, width});
+      counter.Multiply({heads, rank, shape.d_qk});
+      counter.Multiply({heads, shape.d_v, rank});
+      counter.Multiply({1, width, heads * shape.d_v});
+      if (expand && VanillaCanPay(shape)) counter.Hold({heads, shape.d_qk, rank});
+      break;
+    case ReducedForm::kPremultiplied:
+      counter.Multiply({1, heads * row + row, width});
+      counter.Multiply({1, width, heads * rank});
+      break;
+  }
+  if (config.kv_a_layernorm) counter.HoldFloats(rank);
+  counter.Attend(LatentRowLayout(heads, rank, shape.d_rope));
+}
+
+void CountPositions(const ModelConfig& config, Counter& counter) {
+  const int64_t positions = config.max_position_embeddings;
+  switch (config.position_embedding) {
+    case PositionEmbedding::kLearned:
+    case PositionEmbedding::kSinusoidal:
+      counter.HoldFloats(positions * config.hidden_size);
+      break;
+    case PositionEmbedding::kRope:
+      counter.HoldFloats(positions * (config.attention == AttentionKind::kMla
+                                          ? config.qk_rope_head_dim
+                                          : config.head_dim));
+      break;
+    case PositionEmbedding::kNone:
+      break;
+  }
+}
+
+}  // namespace
+
+StepCost CountStep(const ModelConfig& config, WeightFormat format,
+                   std::optional<int64_t> expand_from) {
+  Counter counter(format);
+  const int64_t width = config.hidden_size;
+  const int64_t norm = config.norm_bias ? 2 * width : width;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (config.attention == AttentionKind::kMla) {
+      CountLatent(config, LatentShapeOf(config, layer), expand_from.has_value(), counter);
+    } else {
+      CountGrouped(config, counter);
+    }
+    const int64_t gates = config.mlp == MlpKind::kSwiglu ? 2 : 1;
+    counter.Multiply({1, gates * config.intermediate_size, width});
+    counter.Multiply({1, width, config.intermediate_size});
+    counter.HoldFloats(2 * norm);
+  }
+  counter.Multiply({1, config.vocab_size, width});
+  if (!config.tie_word_embeddings) counter.Hold({1, config.vocab_size, width});
+  counter.HoldFloats(norm);
+  CountPositions(config, counter);
+  return counter.cost();
+}
+
+}  // namespace triptych

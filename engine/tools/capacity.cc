@@ -1,0 +1,116 @@
+#include "engine/tools/capacity.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "engine/backend/cpu/cost_model.h"
+#include "engine/backend/server_bytes.h"
+#include "engine/base/ceil_div.h"
+#include "engine/decoder/conversion.h"
+#include "engine/model/conversion.h"
+
+namespace triptych {
+namespace {
+
+// Of latents beside which rotated keys stand: as wide as published models have them.
+int64_t RotaryKeyWidth(const ModelConfig& config) {
+  if (config.position_embedding != PositionEmbedding::kRope) return 0;
+  return 2 * CeilDiv(config.head_dim, int64_t{4});
+}
+
+// The most groups whose rows are no wider than the latents; one at the least.
+int64_t MatchedGroups(const ModelConfig& config, const ModelConfig& latent) {
+  for (int64_t groups = config.num_key_value_heads; groups > 1; --groups) {
+    if (config.num_key_value_heads % groups != 0) continue;
+    if (ElementsPerPosition(WithGroups(config, AttentionKind::kGqa, groups)) <=
+        ElementsPerPosition(latent)) {
+      return groups;
+    }
+  }
+  return 1;
+}
+
+double CoreSeconds(const KindPlan& plan, const Limits& limits, double positions) {
+  return LeastSeconds(limits, limits.float32_flops,
+                      positions * static_cast<double>(plan.info.geometry.BytesPerPosition()),
+                      positions * static_cast<double>(plan.cost.core_flops));
+}
+
+double ProductSeconds(const KindPlan& plan, const Limits& limits, int64_t batch) {
+  return LeastSeconds(limits, PeakFlops(limits, plan.dtype),
+                      static_cast<double>(plan.cost.read_bytes),
+                      static_cast<double>(batch) * static_cast<double>(plan.cost.product_flops));
+}
+
+}  // namespace
+
+std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int64_t> groups,
+                                    std::optional<int64_t> rank) {
+  const auto check = [](const char* flag, std::optional<int64_t> value, bool allowed,
+                        const std::string& what) {
+    if (!value || allowed) return;
+    throw std::invalid_argument(std::string(flag) + ": " + std::to_string(*value) +
+                                "; allowed: " + what);
+  };
+  const int64_t stored = config.num_key_value_heads;
+  check("--groups", groups, groups > 0 && *groups <= stored && stored % *groups == 0,
+        "divisors of the model's " + std::to_string(stored) + " key/value heads");
+  check("--rank", rank, rank > 0 && *rank <= FullRank(config),
+        "1 to " + std::to_string(FullRank(config)));
+
+  ModelConfig mla = config;
+  if (config.attention != AttentionKind::kMla || rank) {
+    mla = WithLatents(
+        config, std::vector<int64_t>(config.num_hidden_layers, rank.value_or(FullRank(config))));
+  }
+  if (config.attention != AttentionKind::kMla) mla.qk_rope_head_dim = RotaryKeyWidth(config);
+  const int64_t shared = groups.value_or(
+      config.attention == AttentionKind::kGqa ? stored : MatchedGroups(config, mla));
+  return {WithGroups(config, AttentionKind::kMha, config.num_attention_heads),
+          WithGroups(config, AttentionKind::kGqa, shared), mla};
+}
+
+KindPlan PlanKind(const ModelConfig& config, WeightFormat dtype, CacheFormat cache, int64_t memory,
+                  int64_t context) {
+  const std::optional<int64_t> expand_from = ExpandFrom(config, {});
+  KindPlan plan{.config = config, .dtype = dtype, .cost = CountStep(config, dtype, expand_from)};
+  if (expand_from) plan.prompt_bytes = MostScratchBytes(config);
+  BackendOptions backend{.cache_format = cache};
+  const int64_t block_bytes =
+      MakeCacheGeometry(config, cache, backend.block_positions).BlockBytes();
+  const int64_t rest = plan.cost.weight_bytes + plan.prompt_bytes + kServerBytes;
+  if (memory - rest < block_bytes) {
+    throw std::invalid_argument("--memory: " + std::to_string(memory) +
+                                " bytes do not suffice for " + std::string(Name(config.attention)) +
+                                ": weights take " + std::to_string(plan.cost.weight_bytes) +
+                                ", the server itself " + std::to_string(kServerBytes) +
+                                ", prompts under way " + std::to_string(plan.prompt_bytes) +
+                                " and a block of the cache " + std::to_string(block_bytes));
+  }
+  plan.cache_bytes = backend.kv_cache_bytes = memory - rest;
+  plan.info = MakeInfo(config, backend, expand_from);
+  plan.info.cache_bytes = plan.info.blocks * block_bytes;
+  plan.sequences = plan.info.blocks / CeilDiv(context, backend.block_positions);
+  return plan;
+}
+
+double StepSeconds(const KindPlan& plan, const Limits& limits, int64_t batch, double context) {
+  return ProductSeconds(plan, limits, batch) +
+         CoreSeconds(plan, limits, static_cast<double>(batch) * context);
+}
+
+Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const Limits& limits, int64_t batch,
+                        int64_t context) {
+  const auto gain = [&](double positions) {
+    return StepSeconds(b, limits, batch, positions) - StepSeconds(a, limits, batch, positions);
+  };
+  const double first = gain(1), last = gain(static_cast<double>(context));
+  Crossover crossover{.at_first = first > 0};
+  // Between, a step's time grows with the positions in a straight line.
+  if ((first > 0) != (last > 0)) {
+    crossover.positions = 1 + first / (first - last) * static_cast<double>(context - 1);
+  }
+  return crossover;
+}
+
+}  // namespace triptych

@@ -1,0 +1,57 @@
+// How many sequences of a model fit in memory, and how fast they would go.
+#ifndef TRIPTYCH_ENGINE_TOOLS_CAPACITY_H_
+#define TRIPTYCH_ENGINE_TOOLS_CAPACITY_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/backend/cpu/step_cost.h"
+#include "engine/backend/serving_model.h"
+#include "engine/base/formats.h"
+#include "engine/kernels/limits.h"
+#include "engine/model/config.h"
+
+namespace triptych {
+
+// A model as one kind of attention, in so much memory. All bytes are the engine's own account.
+struct KindPlan {
+  ModelConfig config;
+  WeightFormat dtype = WeightFormat::kFloat32;
+  StepCost cost;
+  int64_t prompt_bytes = 0;    // that MLA may keep of prompts under way
+  int64_t cache_bytes = 0;     // what is left for the cache
+  ServingModelInfo info = {};  // as it would be served with that
+  int64_t sequences = 0;       // of the planned context, whose blocks fit
+};
+
+// The config as each kind in turn, MHA, GQA and MLA, as `convert` would make them of it. Absent
+// groups are the model's own, or the most whose rows are no wider than MLA's; an absent rank is the
+// model's own, or the one at which nothing is lost. Throws std::invalid_argument, naming the flag,
+// where `convert` would refuse them.
+std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int64_t> groups,
+                                    std::optional<int64_t> rank);
+
+// Throws std::invalid_argument if the memory does not hold the weights and a block; LoadError as
+// CountStep and MakeInfo do.
+KindPlan PlanKind(const ModelConfig& config, WeightFormat dtype, CacheFormat cache, int64_t memory,
+                  int64_t context);
+
+// The least seconds of a step in which each of `batch` sequences, whose cache has `context`
+// positions, generates one token. Products take the longer of their weights at the read bandwidth
+// and their FLOP at the peak; attention, which follows, likewise, with the rows of all sequences
+// and in float32.
+double StepSeconds(const KindPlan& plan, const Limits& limits, int64_t batch, double context);
+
+// Of two models served in batches of that size: the number of positions, of `context` at most,
+// where the one that is faster changes. Absent if one of them is faster throughout.
+struct Crossover {
+  bool at_first = false;  // whether `a` is the faster one at one position
+  std::optional<double> positions = {};
+};
+Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const Limits& limits, int64_t batch,
+                        int64_t context);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TOOLS_CAPACITY_H_

@@ -1,0 +1,54 @@
+#include "engine/tools/machine.h"
+
+#include "engine/base/file.h"
+#include "engine/base/json.h"
+#include "engine/checkpoint/json_fields.h"
+#include "engine/kernels/thread_pool.h"
+
+namespace triptych {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 16;
+constexpr size_t kMaxNameBytes = 128;
+constexpr double kMostPerSecond = 1e18;
+
+struct Rate {
+  const char* field;
+  double Limits::*value;
+};
+constexpr Rate kRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
+                           {"float32_flop_per_second", &Limits::float32_flops},
+                           {"bfloat16_flop_per_second", &Limits::bfloat16_flops},
+                           {"integer_flop_per_second", &Limits::integer_flops}};
+
+}  // namespace
+
+Machine MeasureMachine(int threads) {
+  ThreadPool pool(threads);
+  return {.name = "measured here", .cores = threads, .limits = MeasureLimits(pool)};
+}
+
+Machine ReadMachine(const std::filesystem::path& file) {
+  JsonFields fields(ParseJson(ReadText(file, kMaxFileBytes), file.string()), file.string());
+  Machine machine;
+  const Json name = fields.Take("name", nullptr);
+  if (!name.is_string() || name.get_ref<const std::string&>().size() > kMaxNameBytes) {
+    fields.RefuseValue("name", name,
+                       "allowed: a text of at most " + std::to_string(kMaxNameBytes) + " bytes");
+  }
+  machine.name = name.get<std::string>();
+  machine.cores = fields.Int("cores", 1, 1 << 20);
+  for (const Rate& rate : kRates) {
+    machine.limits.*rate.value = fields.PositiveNumber(rate.field, kMostPerSecond);
+  }
+  fields.RefuseLeftOver();
+  return machine;
+}
+
+void WriteMachine(const std::filesystem::path& file, const Machine& machine) {
+  nlohmann::ordered_json json = {{"name", machine.name}, {"cores", machine.cores}};
+  for (const Rate& rate : kRates) json[rate.field] = machine.limits.*rate.value;
+  ReplaceFile(file, json.dump(2) + "\n");
+}
+
+}  // namespace triptych

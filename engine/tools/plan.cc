@@ -1,0 +1,247 @@
+#include "engine/tools/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/server_bytes.h"
+#include "engine/base/quantities.h"
+#include "engine/base/quoted.h"
+#include "engine/base/table.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/tools/capacity.h"
+#include "engine/tools/machine.h"
+
+namespace triptych {
+namespace {
+
+constexpr std::array<int64_t, 3> kBatches = {1, 8, 32};
+
+std::string RankText(const ModelConfig& config) {
+  const auto [least, most] =
+      std::minmax_element(config.kv_lora_rank.begin(), config.kv_lora_rank.end());
+  return *least == *most ? std::to_string(*least)
+                         : std::to_string(*least) + " to " + std::to_string(*most);
+}
+
+std::string Title(const ModelConfig& config) {
+  const std::string name(Name(config.attention));
+  switch (config.attention) {
+    case AttentionKind::kMha:
+      return name + "\n" + std::to_string(config.num_attention_heads) + " heads";
+    case AttentionKind::kGqa:
+      return name + "\n" + std::to_string(config.num_key_value_heads) +
+             (config.num_key_value_heads == 1 ? " group" : " groups");
+    case AttentionKind::kMla:
+      return name + "\nrank " + RankText(config) +
+             (config.qk_rope_head_dim > 0 ? " + " + std::to_string(config.qk_rope_head_dim) : "");
+  }
+  return name;
+}
+
+// What the kinds that the model is not were made with.
+std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& kinds,
+                     const PlanOptions& options) {
+  std::string text;
+  const ModelConfig& gqa = kinds[1];
+  const ModelConfig& mla = kinds[2];
+  if (config.attention != AttentionKind::kMla) {
+    text += "mla: rank " + RankText(mla);
+    if (mla.qk_rope_head_dim > 0) {
+      text += " beside rotated keys of width " + std::to_string(mla.qk_rope_head_dim) +
+              ", which only training makes";
+    } else if (!options.rank) {
+      text += ", at which nothing is lost";
+    }
+    text += options.rank ? "\n" : " (--rank for less)\n";
+  }
+  if (config.attention != AttentionKind::kGqa && !options.groups) {
+    text += "gqa: " + std::to_string(gqa.num_key_value_heads) +
+            (gqa.num_key_value_heads == 1
+                 ? " group (--groups for more)\n"
+                 : " groups, the most with rows no wider than mla's (--groups for others)\n");
+  }
+  return text;
+}
+
+double TokensPerSecond(const KindPlan& plan, const Limits& limits, int64_t batch, double context) {
+  return static_cast<double>(batch) / StepSeconds(plan, limits, batch, context);
+}
+
+// "6.358 MFLOP".
+std::string FormatFlops(double flops) {
+  return flops < 1e9 ? FormatDecimal(flops / 1e6, 3) + " MFLOP"
+                     : FormatDecimal(flops / 1e9, 3) + " GFLOP";
+}
+
+std::string FormatSequences(int64_t count) {
+  return FormatCount(count) + (count == 1 ? " sequence" : " sequences");
+}
+
+// What takes longer: to read a position or to compute with it.
+std::string WaitsFor(const KindPlan& plan, const Limits& limits) {
+  const auto bytes = static_cast<double>(plan.info.geometry.BytesPerPosition());
+  return bytes / limits.read_bytes >
+                 static_cast<double>(plan.cost.core_flops) / limits.float32_flops
+             ? "memory"
+             : "arithmetic";
+}
+
+// The table's columns are the kinds.
+class Report {
+ public:
+  explicit Report(const std::vector<KindPlan>& plans) : plans_(plans), table_(Columns(plans)) {}
+
+  template <typename Cell>
+  void Add(const std::string& title, const Cell& cell) {
+    std::vector<std::string> cells = {title};
+    for (const KindPlan& plan : plans_) cells.push_back(cell(plan));
+    table_.AddRow(std::move(cells));
+  }
+
+  std::string ToString() const { return table_.ToString(); }
+
+ private:
+  static std::vector<Table::Column> Columns(const std::vector<KindPlan>& plans) {
+    std::vector<Table::Column> columns = {{"", Table::Align::kLeft}};
+    for (const KindPlan& plan : plans) columns.push_back({Title(plan.config)});
+    return columns;
+  }
+
+  const std::vector<KindPlan>& plans_;
+  Table table_;
+};
+
+std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
+                          const Limits& limits) {
+  Report report(plans);
+  report.Add("weights", [](const KindPlan& p) { return FormatBytes(p.cost.weight_bytes); });
+  report.Add("kept of prompts under way",
+             [](const KindPlan& p) { return FormatBytes(p.prompt_bytes); });
+  report.Add("cache", [](const KindPlan& p) { return FormatBytes(p.info.cache_bytes); });
+  report.Add("bytes per position",
+             [](const KindPlan& p) { return FormatCount(p.info.geometry.BytesPerPosition()); });
+  report.Add("positions that fit",
+             [](const KindPlan& p) { return FormatCount(p.info.pool_positions()); });
+  report.Add("sequences that fit", [](const KindPlan& p) { return FormatCount(p.sequences); });
+  report.Add("weights read, a step",
+             [](const KindPlan& p) { return FormatBytes(p.cost.read_bytes); });
+  report.Add("cache read, a token", [&](const KindPlan& p) {
+    const double bytes =
+        static_cast<double>(context) * static_cast<double>(p.info.geometry.BytesPerPosition());
+    return FormatBytes(static_cast<int64_t>(std::min(bytes, 0x1p62)));
+  });
+  report.Add("arithmetic of products, a token", [](const KindPlan& p) {
+    return FormatFlops(static_cast<double>(p.cost.product_flops));
+  });
+  report.Add("of attention, a token", [&](const KindPlan& p) {
+    return FormatFlops(static_cast<double>(context) * static_cast<double>(p.cost.core_flops));
+  });
+  report.Add("attention waits for", [&](const KindPlan& p) { return WaitsFor(p, limits); });
+  return report.ToString();
+}
+
+std::string Speeds(const std::vector<KindPlan>& plans, int64_t context, const Limits& limits) {
+  const auto speed = [&](const KindPlan& plan, int64_t batch, double positions) {
+    if (batch < 1 || batch > plan.sequences) return std::string("-");
+    return FormatDecimal(TokensPerSecond(plan, limits, batch, positions), 1);
+  };
+  const auto whole = static_cast<double>(context);
+  Report report(plans);
+  for (const int64_t batch : kBatches) {
+    report.Add("tokens/s, " + FormatSequences(batch),
+               [&](const KindPlan& p) { return speed(p, batch, whole); });
+  }
+  report.Add("tokens/s, all that fit",
+             [&](const KindPlan& p) { return speed(p, p.sequences, whole); });
+  report.Add("the same, half of each full",
+             [&](const KindPlan& p) { return speed(p, p.sequences, whole / 2); });
+  return report.ToString();
+}
+
+// Where MLA is the faster one in a batch of that size.
+std::string WhereFaster(const Crossover& crossover) {
+  if (!crossover.positions) return crossover.at_first ? "faster throughout" : "nowhere faster";
+  const auto positions = static_cast<int64_t>(*crossover.positions);
+  return crossover.at_first ? "faster up to " + FormatCount(positions) + " positions"
+                            : "faster from " + FormatCount(positions + 1) + " positions on";
+}
+
+// One sentence for each of the others.
+std::string Verdict(const KindPlan& mla, const KindPlan& other, const Limits& limits,
+                    int64_t context) {
+  std::vector<std::pair<std::string, std::string>> batches;  // how many, where; equal ones joined
+  for (const int64_t batch : kBatches) {
+    const std::string where = WhereFaster(FindCrossover(mla, other, limits, batch, context));
+    if (!batches.empty() && batches.back().second == where) {
+      batches.back().first += ", " + std::to_string(batch);
+    } else {
+      batches.emplace_back(std::to_string(batch), where);
+    }
+  }
+  std::string text = "mla against " + std::string(Name(other.config.attention)) + ", batches of";
+  for (size_t i = 0; i < batches.size(); ++i) {
+    text += (i > 0 ? "; " : " ") + batches[i].first + ": " + batches[i].second;
+  }
+  if (mla.sequences < 1 || other.sequences < 1) return text + ".\n";
+  const auto ratio = [](double a, double b) { return FormatDecimal(a / b, 2) + "x"; };
+  const auto speed = [&](const KindPlan& plan) {
+    return TokensPerSecond(plan, limits, plan.sequences, static_cast<double>(context));
+  };
+  return text + ";\n  with the memory full " +
+         ratio(static_cast<double>(mla.sequences), static_cast<double>(other.sequences)) +
+         " the sequences, " + ratio(speed(mla), speed(other)) + " the tokens/s.\n";
+}
+
+std::string Describe(const Machine& machine) {
+  const auto billions = [](double rate) { return FormatDecimal(rate / 1e9, 1); };
+  return Printable(machine.name) + ", " + std::to_string(machine.cores) +
+         (machine.cores == 1 ? " core" : " cores") + ": reads " +
+         billions(machine.limits.read_bytes) + " GB/s, " + billions(machine.limits.float32_flops) +
+         " GFLOP/s in float32, " + billions(machine.limits.bfloat16_flops) + " in bfloat16, " +
+         billions(machine.limits.integer_flops) + " in 16-bit integers";
+}
+
+}  // namespace
+
+void Plan(const PlanOptions& options) {
+  const ModelConfig config = ReadModelConfig(options.model / kConfigFile);
+  const int64_t context = options.context.value_or(config.max_position_embeddings);
+  if (context < 1 || context > config.max_position_embeddings) {
+    throw std::invalid_argument("--context: " + std::to_string(context) + "; allowed: 1 to the " +
+                                std::to_string(config.max_position_embeddings) +
+                                " positions of the model");
+  }
+  const WeightFormat dtype = options.dtype.value_or(ToWeightFormat(config.torch_dtype));
+  const CacheFormat cache = options.cache.value_or(DefaultCacheFormat(dtype));
+  const std::vector<ModelConfig> kinds = EachKindOf(config, options.groups, options.rank);
+  std::vector<KindPlan> plans;
+  for (const ModelConfig& kind : kinds) {
+    plans.push_back(PlanKind(kind, dtype, cache, options.memory, context));
+  }
+  const Machine machine =
+      options.machine.empty() ? MeasureMachine(options.threads) : ReadMachine(options.machine);
+  if (!options.write_machine.empty()) WriteMachine(options.write_machine, machine);
+
+  std::printf(
+      "%s: %s, weights in %s, cache in %s\n"
+      "%s of memory, of which the server itself takes %s; sequences of %s positions\n"
+      "%s\n%s\n%s\n%s\n%s%s"
+      "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory, and "
+      "what the\nprocessor's caches keep. Such a figure is the most that the machine allows.\n",
+      options.model.c_str(), std::string(Name(config.attention)).c_str(),
+      std::string(Name(dtype)).c_str(), std::string(Name(cache)).c_str(),
+      FormatBytes(options.memory).c_str(), FormatBytes(kServerBytes).c_str(),
+      FormatCount(context).c_str(), Describe(machine).c_str(),
+      MadeWith(config, kinds, options).c_str(),
+      MemoryAndWork(plans, context, machine.limits).c_str(),
+      Speeds(plans, context, machine.limits).c_str(),
+      Verdict(plans[2], plans[0], machine.limits, context).c_str(),
+      Verdict(plans[2], plans[1], machine.limits, context).c_str());
+}
+
+}  // namespace triptych

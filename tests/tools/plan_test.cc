@@ -1,0 +1,543 @@
+#include "engine/tools/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/server_bytes.h"
+#include "engine/base/quantities.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/decoder/layer_weights.h"
+#include "engine/hosting/hosted_model.h"
+#include "engine/kv_cache/block_pool.h"
+#include "engine/kv_cache/block_table.h"
+#include "engine/tools/capacity.h"
+#include "engine/tools/machine.h"
+#include "tests/support/process.h"
+#include "tests/support/random_model.h"
+#include "tests/support/serving.h"
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+// What is left for the cache of all these plans, about.
+constexpr int64_t kCacheBytes = 100'000;
+
+int64_t Memory(const ModelConfig& config, WeightFormat dtype) {
+  const int64_t enough = int64_t{1} << 40;
+  const KindPlan plan = PlanKind(config, dtype, CacheFormat::kFloat32, enough, 1);
+  return enough - plan.cache_bytes + kCacheBytes;
+}
+
+// ---- The engine's own account ----------------------------------------------------------------
+
+// What PackWeights really made, but for the matrices that a step multiplies with.
+struct Packed {
+  int64_t held = 0;
+  int64_t multiplied = 0;
+};
+Packed CountPacked(const ModelConfig& config, WeightFormat format) {
+  const Weights weights = Cast(RandomWeights(config, 1), ToScalarType(TensorsFor(format)));
+  ThreadPool pool(1);
+  const CpuWeights packed = PackWeights(config, weights, format, {}, pool);
+  const auto floats = [](const CpuWeights::Norm& norm) {
+    return std::ssize(norm.weight) + std::ssize(norm.bias);
+  };
+  int64_t vectors = std::ssize(packed.positions) + floats(packed.final_norm);
+  Packed bytes;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const CpuWeights::Layer& layer = packed.layers[i];
+    bytes.held += layer.attention->weight_bytes();
+    bytes.multiplied += layer.mlp_in.bytes() + layer.mlp_down.bytes();
+    vectors += floats(layer.attention_norm) + floats(layer.mlp_norm);
+    const auto norm = weights.find(AttentionPrefix(i) + "kv_a_layernorm.weight");
+    if (norm != weights.end()) vectors += norm->second.numel();
+  }
+  bytes.multiplied += packed.output.bytes();
+  if (packed.embedding) bytes.held += packed.embedding->bytes();
+  const at::Tensor rotation = MakeRotary(config, at::kCPU).Table();
+  if (rotation.defined()) vectors += rotation.numel();
+  bytes.held += 4 * vectors;
+  return bytes;
+}
+
+// Every option, and MLA with contexts in which expanding keys and values pays.
+std::vector<NamedConfig> Configs() {
+  std::vector<NamedConfig> configs = EveryOption();
+  NamedConfig& expands = configs.emplace_back(configs.back());
+  expands.name = "MlaExpands";
+  expands.config.max_position_embeddings = 1024;
+  return configs;
+}
+
+class EachConfigTest : public testing::TestWithParam<NamedConfig> {};
+
+TEST_P(EachConfigTest, WeightsTakeWhatPackingThemTakes) {
+  const ModelConfig& config = GetParam().config;
+  for (const auto& [name, format] : Names<WeightFormat>()) {
+    SCOPED_TRACE(name);
+    const StepCost cost =
+        PlanKind(config, format, CacheFormat::kFloat32, Memory(config, format), 1).cost;
+    const Packed packed = CountPacked(config, format);
+    EXPECT_EQ(cost.weight_bytes, packed.held + packed.multiplied);
+    EXPECT_GT(cost.read_bytes, packed.multiplied);
+    EXPECT_LE(cost.read_bytes, cost.weight_bytes);
+  }
+}
+
+TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
+  const ModelConfig& config = GetParam().config;
+  const Weights weights = Cast(RandomWeights(config, 1), at::kFloat);
+  for (const auto& [name, format] : Names<CacheFormat>()) {
+    SCOPED_TRACE(name);
+    const int64_t memory = Memory(config, WeightFormat::kFloat32);
+    const KindPlan plan = PlanKind(config, WeightFormat::kFloat32, format, memory, 33);
+    EXPECT_EQ(plan.cache_bytes, kCacheBytes);
+    EXPECT_EQ(plan.cache_bytes + plan.cost.weight_bytes + plan.prompt_bytes + kServerBytes, memory);
+    const std::unique_ptr<ServingModel> model = MakeServingModel(
+        config, weights, {.kv_cache_bytes = plan.cache_bytes, .cache_format = format},
+        WeightFormat::kFloat32);
+    const ServingModelInfo& served = model->info();
+    EXPECT_EQ(plan.info.blocks, served.blocks);
+    EXPECT_EQ(plan.info.cache_bytes, served.cache_bytes);  // really allocated
+    EXPECT_EQ(plan.info.pool_positions(), served.pool_positions());
+    EXPECT_EQ(plan.info.geometry.row_bytes, served.geometry.row_bytes);
+    EXPECT_EQ(plan.info.expand_from, served.expand_from);
+    EXPECT_EQ(plan.info.expand_from.has_value(), GetParam().name == "MlaExpands");
+    EXPECT_EQ(plan.prompt_bytes, served.expand_from ? MostScratchBytes(config) : 0);
+    // As many sequences of 33 positions hold blocks of such a pool, and no more.
+    BlockPool pool(served.blocks);
+    std::vector<std::unique_ptr<BlockTable>> tables;
+    do {
+      tables.push_back(std::make_unique<BlockTable>(pool, served.geometry.block_positions));
+    } while (tables.back()->Reserve(33));
+    EXPECT_EQ(plan.sequences, std::ssize(tables) - 1);
+  }
+}
+
+// By the tensors of a checkpoint: each element of a matrix is multiplied with once, and an
+// embedding of its own not at all. Premultiplied matrices by engine/definitions.md.
+TEST_P(EachConfigTest, ArithmeticIsThatOfTheDefinitions) {
+  const ModelConfig& config = GetParam().config;
+  const StepCost cost = PlanKind(config, WeightFormat::kFloat32, CacheFormat::kFloat32,
+                                 Memory(config, WeightFormat::kFloat32), 1)
+                            .cost;
+  int64_t elements = 0, core = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const bool embedding = spec.name.starts_with("model.embed_");
+    const bool output = spec.name == "model.embed_tokens.weight" && config.tie_word_embeddings;
+    if (spec.shape.size() == 2 && (!embedding || output)) elements += spec.shape[0] * spec.shape[1];
+  }
+  const int64_t d = config.head_dim, heads = config.num_attention_heads;
+  const int64_t width = config.hidden_size, d_rope = config.qk_rope_head_dim;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (config.attention != AttentionKind::kMla) {
+      core += 4 * heads * d;
+      continue;
+    }
+    const int64_t rank = config.kv_lora_rank[layer];
+    core += 2 * heads * (2 * rank + d_rope);
+    const int64_t factored = 2 * heads * d * (width + rank),
+                  premultiplied = 2 * heads * rank * width;
+    if (premultiplied <= factored) elements += premultiplied - factored;
+  }
+  EXPECT_EQ(cost.product_flops, 2 * elements);
+  EXPECT_EQ(cost.core_flops, core);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryOption, EachConfigTest, testing::ValuesIn(Configs()),
+                         [](const auto& test) { return test.param.name; });
+
+// A checkpoint served as each kind, as the server converts it.
+class ServedKindsTest : public testing::Test {
+ protected:
+  HostedModel Host(std::optional<Conversion> conversion, WeightFormat dtype, CacheFormat cache,
+                   int64_t bytes) const {
+    return LoadHostedModel({.name = "model",
+                            .directory = dir_.path() / "model",
+                            .weight_format = dtype,
+                            .cache_format = cache,
+                            .backend = {.kv_cache_bytes = bytes},
+                            .conversion = conversion},
+                           std::make_shared<KernelContext>(1));
+  }
+
+  const TempDir dir_;
+};
+
+TEST_F(ServedKindsTest, PlansAreOfTheModelsThatAreServed) {
+  const ModelConfig config = SmallModel(AttentionKind::kMha);
+  SaveCheckpoint(dir_.path() / "model", config, RandomWeights(config, 1));
+  const std::vector<ModelConfig> kinds = EachKindOf(config, 2, 9);
+  const std::vector<std::optional<Conversion>> conversions = {
+      std::nullopt, Conversion{.attention = AttentionKind::kGqa, .groups = 2},
+      Conversion{.attention = AttentionKind::kMla, .rank = 9}};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    for (const auto& [dtype_name, dtype] : Names<WeightFormat>()) {
+      for (const auto& [cache_name, cache] : Names<CacheFormat>()) {
+        SCOPED_TRACE(std::string(Name(kinds[i].attention)) + ", " + dtype_name + ", " + cache_name);
+        const KindPlan plan = PlanKind(kinds[i], dtype, cache, Memory(kinds[i], dtype), 64);
+        const HostedModel model = Host(conversions[i], dtype, cache, plan.cache_bytes);
+        EXPECT_EQ(ToJson(plan.config), ToJson(model.config));
+        const KvCacheStats stats = model.engine->Stats();
+        EXPECT_EQ(plan.info.blocks, stats.total_blocks);
+        EXPECT_EQ(plan.info.blocks, stats.free_blocks);
+        EXPECT_EQ(plan.info.cache_bytes, stats.pool_bytes);
+        EXPECT_EQ(plan.info.geometry.BytesPerPosition(), stats.bytes_per_position);
+        EXPECT_EQ(plan.info.geometry.BlockBytes(), stats.block_bytes);
+      }
+    }
+  }
+}
+
+// ---- Which kinds -----------------------------------------------------------------------------
+
+ModelConfig Wide(AttentionKind kind) {  // D = 32, H = 8, d = 4
+  ModelConfig config = SmallModel(kind);
+  config.hidden_size = 32;
+  config.num_attention_heads = config.num_key_value_heads = 8;
+  config.head_dim = 4;
+  if (kind == AttentionKind::kGqa) config.num_key_value_heads = 2;
+  if (kind == AttentionKind::kMla) config.kv_lora_rank = {20, 12};
+  return config;
+}
+
+TEST(EachKindOfTest, TheModelsOwnOrLikeIt) {
+  const auto kinds = [](const ModelConfig& config, std::optional<int64_t> groups = {},
+                        std::optional<int64_t> rank = {}) {
+    const std::vector<ModelConfig> all = EachKindOf(config, groups, rank);
+    EXPECT_EQ(all[0].attention, AttentionKind::kMha);
+    EXPECT_EQ(all[0].num_key_value_heads, 8);
+    EXPECT_EQ(all[1].attention, AttentionKind::kGqa);
+    EXPECT_EQ(all[2].attention, AttentionKind::kMla);
+    EXPECT_EQ(all[0].qk_rope_head_dim + all[1].qk_rope_head_dim, 0);
+    return std::pair(all[1].num_key_value_heads, all[2].kv_lora_rank);
+  };
+  using Ranks = std::vector<int64_t>;
+  EXPECT_EQ(kinds(Wide(AttentionKind::kMha)), std::pair(int64_t{4}, Ranks({32, 32})));
+  EXPECT_EQ(kinds(Wide(AttentionKind::kGqa)), std::pair(int64_t{2}, Ranks({16, 16})));
+  EXPECT_EQ(kinds(Wide(AttentionKind::kMla)), std::pair(int64_t{2}, Ranks({20, 12})));
+  EXPECT_EQ(kinds(Wide(AttentionKind::kMha), 8, 7), std::pair(int64_t{8}, Ranks({7, 7})));
+  EXPECT_EQ(kinds(Wide(AttentionKind::kMha), {}, 7), std::pair(int64_t{1}, Ranks({7, 7})));
+  EXPECT_EQ(kinds(Wide(AttentionKind::kMla), 4, 5), std::pair(int64_t{4}, Ranks({5, 5})));
+  ModelConfig rotary = Wide(AttentionKind::kMha);
+  rotary.position_embedding = PositionEmbedding::kRope;
+  EXPECT_EQ(EachKindOf(rotary, {}, {})[2].qk_rope_head_dim, 2);
+  EXPECT_EQ(kinds(rotary), std::pair(int64_t{4}, Ranks({32, 32})));
+}
+
+// ---- Speed -----------------------------------------------------------------------------------
+
+// 4 elements of weights and 8 FLOP are a second each.
+constexpr Limits kLimits = {
+    .read_bytes = 16, .float32_flops = 8, .bfloat16_flops = 80, .integer_flops = 800};
+
+KindPlan Fictitious(int64_t read_bytes, int64_t product_flops, int64_t position_bytes,
+                    int64_t core_flops) {
+  KindPlan plan;
+  plan.cost.read_bytes = read_bytes;
+  plan.cost.product_flops = product_flops;
+  plan.cost.core_flops = core_flops;
+  plan.info.geometry.row_bytes = {position_bytes};
+  return plan;
+}
+
+TEST(StepSecondsTest, ProductsThenAttentionEachByWhatTheyWaitFor) {
+  // Products: memory 2 s; arithmetic 1 s a token. Attention, a position: memory 3 s, arithmetic 1.
+  const KindPlan plan = Fictitious(32, 8, 48, 8);
+  EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 1, 10), 2 + 30);
+  EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 2, 10), 2 + 60);
+  EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 5, 10), 5 + 150);
+  // Attention waits for arithmetic, in float32 whatever the weights.
+  KindPlan busy = Fictitious(32, 8, 16, 40);
+  EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 5, 10), 5 + 250);
+  busy.dtype = WeightFormat::kBFloat16;
+  EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 40, 10), 4 + 2000);
+  busy.dtype = WeightFormat::kInt4;
+  EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 400, 10), 4 + 20000);
+}
+
+TEST(CrossoverTest, IsWhereBothTakeAsLong) {
+  const KindPlan light = Fictitious(16, 1, 32, 1);   // 1 s and 2 s a position
+  const KindPlan heavy = Fictitious(160, 1, 16, 1);  // 10 s and 1 s a position
+  const Crossover rises = FindCrossover(heavy, light, kLimits, 1, 100);
+  EXPECT_FALSE(rises.at_first);
+  ASSERT_TRUE(rises.positions);
+  EXPECT_NEAR(*rises.positions, 9, 1e-9);
+  EXPECT_NEAR(StepSeconds(heavy, kLimits, 1, 9), StepSeconds(light, kLimits, 1, 9), 1e-9);
+  EXPECT_NEAR(*FindCrossover(heavy, light, kLimits, 3, 100).positions, 3, 1e-9);
+  const Crossover falls = FindCrossover(light, heavy, kLimits, 1, 100);
+  EXPECT_TRUE(falls.at_first);
+  EXPECT_NEAR(*falls.positions, 9, 1e-9);
+  EXPECT_FALSE(FindCrossover(heavy, light, kLimits, 1, 8).positions);  // beyond the context
+  EXPECT_FALSE(FindCrossover(heavy, light, kLimits, 1, 8).at_first);
+  EXPECT_FALSE(FindCrossover(heavy, light, kLimits, 20, 100).positions);  // before it begins
+  EXPECT_TRUE(FindCrossover(heavy, light, kLimits, 20, 100).at_first);
+  EXPECT_FALSE(FindCrossover(heavy, heavy, kLimits, 1, 100).at_first);  // neither
+}
+
+// ---- What is printed, and refused ------------------------------------------------------------
+
+constexpr const char* kMachine = R"({
+  "name": "a machine", "cores": 4, "read_bytes_per_second": 2e9,
+  "float32_flop_per_second": 1e9, "bfloat16_flop_per_second": 2e9, "integer_flop_per_second": 3e9
+})";
+constexpr Limits kMachineLimits = {
+    .read_bytes = 2e9, .float32_flops = 1e9, .bfloat16_flops = 2e9, .integer_flops = 3e9};
+
+class PlanTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(model_);
+    WriteFile(model_ / "config.json", ToJson(Wide(AttentionKind::kMha)));
+    WriteFile(machine_, kMachine);
+  }
+
+  PlanOptions Options() const {
+    return {.model = model_, .memory = int64_t{1} << 30, .machine = machine_};
+  }
+  static std::string Printed(const PlanOptions& options) {
+    testing::internal::CaptureStdout();
+    Plan(options);
+    return testing::internal::GetCapturedStdout();
+  }
+  // What is said of options that are refused.
+  static std::string Refusal(const PlanOptions& options) {
+    try {
+      Plan(options);
+      ADD_FAILURE() << "it is not refused";
+      return {};
+    } catch (const std::exception& e) {
+      const std::string what = e.what();
+      EXPECT_EQ(what.find('\n'), what.npos) << what;
+      return what;
+    }
+  }
+
+  const TempDir dir_;
+  const std::filesystem::path model_ = dir_.path() / "model", machine_ = dir_.path() / "machine";
+};
+
+// The text of a table's row, after its title.
+std::string Row(const std::string& text, const std::string& title) {
+  const size_t begin = text.find("\n" + title + "  ");
+  if (begin == text.npos) return "no row \"" + title + "\" in:\n" + text;
+  const size_t end = text.find('\n', begin + 1);
+  return text.substr(begin + 1 + title.size(), end - begin - 1 - title.size());
+}
+
+TEST_F(PlanTest, PrintsWhatIsPlanned) {
+  PlanOptions options = Options();
+  options.context = 60;
+  options.rank = 8;
+  const std::string text = Printed(options);
+  EXPECT_THAT(text,
+              AllOf(StartsWith(model_.string() + ": mha, weights in float32, cache in float32\n"),
+                    HasSubstr("sequences of 60 positions\n"),
+                    HasSubstr("a machine, 4 cores: reads 2.0 GB/s, 1.0 GFLOP/s in float32, 2.0 in "
+                              "bfloat16, 3.0 in 16-bit integers\n"),
+                    HasSubstr("\nmla: rank 8\ngqa: 1 group (--groups for more)\n"),
+                    HasSubstr("\nmla against mha, batches of 1"), HasSubstr("\nLeft out: ")));
+  const auto cell = [](const std::string& number) { return HasSubstr(std::string(" ") + number); };
+  for (const ModelConfig& kind : EachKindOf(Wide(AttentionKind::kMha), {}, 8)) {
+    const KindPlan plan =
+        PlanKind(kind, WeightFormat::kFloat32, CacheFormat::kFloat32, options.memory, 60);
+    EXPECT_THAT(Row(text, "bytes per position"),
+                cell(FormatCount(plan.info.geometry.BytesPerPosition())));
+    EXPECT_THAT(Row(text, "positions that fit"), cell(FormatCount(plan.info.pool_positions())));
+    EXPECT_THAT(Row(text, "sequences that fit"), cell(FormatCount(plan.sequences)));
+    EXPECT_THAT(Row(text, "tokens/s, 8 sequences"),
+                cell(FormatDecimal(8 / StepSeconds(plan, kMachineLimits, 8, 60), 1)));
+  }
+}
+
+TEST_F(PlanTest, WhatDoesNotFitOnceHasNoSpeed) {
+  // Three blocks of 16 positions, for contexts of 64.
+  const ModelConfig mla = EachKindOf(Wide(AttentionKind::kMha), {}, {})[2];
+  const int64_t blocks = 3 * MakeCacheGeometry(mla, CacheFormat::kFloat32, 16).BlockBytes();
+  PlanOptions options = Options();
+  options.memory = Memory(mla, WeightFormat::kFloat32) - kCacheBytes + blocks;
+  const std::string text = Printed(options);
+  EXPECT_THAT(Row(text, "sequences that fit"), EndsWith(" 0"));
+  EXPECT_THAT(Row(text, "tokens/s, 1 sequence"), EndsWith(" -"));
+  EXPECT_THAT(Row(text, "tokens/s, all that fit"), EndsWith(" -"));
+  options.memory -= 3 * blocks;
+  EXPECT_THAT(Refusal(options),
+              AllOf(StartsWith("--memory: " + std::to_string(options.memory) + " bytes do not "),
+                    HasSubstr("for mla: weights take "), HasSubstr("the server itself 100663296")));
+}
+
+TEST_F(PlanTest, RefusesWhatTheModelIsNot) {
+  for (const int64_t context : {0, -5, 65}) {
+    PlanOptions options = Options();
+    options.context = context;
+    EXPECT_EQ(Refusal(options), "--context: " + std::to_string(context) +
+                                    "; allowed: 1 to the 64 positions of the model");
+  }
+  for (const int64_t groups : {0, -1, 3, 16}) {
+    PlanOptions options = Options();
+    options.groups = groups;
+    EXPECT_EQ(Refusal(options), "--groups: " + std::to_string(groups) +
+                                    "; allowed: divisors of the model's 8 key/value heads");
+  }
+  for (const int64_t rank : {0, -1, 33}) {
+    PlanOptions options = Options();
+    options.rank = rank;
+    EXPECT_EQ(Refusal(options), "--rank: " + std::to_string(rank) + "; allowed: 1 to 32");
+  }
+  WriteFile(model_ / "config.json", "{");
+  EXPECT_THAT(Refusal(Options()), HasSubstr("config.json"));
+  std::filesystem::remove(model_ / "config.json");
+  EXPECT_THAT(Refusal(Options()), HasSubstr("config.json"));
+}
+
+// As large as a config may say, and as weights may be, with rows as wide.
+TEST_F(PlanTest, NoSizeOverflows) {
+  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kMla}) {
+    ModelConfig config = Wide(kind);
+    config.hidden_size = config.intermediate_size = config.head_dim = 1 << 20;
+    config.num_attention_heads = config.num_key_value_heads = 1 << 20;
+    config.vocab_size = 1 << 24;
+    config.num_hidden_layers = 1024;
+    config.max_position_embeddings = 1 << 24;
+    if (kind == AttentionKind::kMla) config.kv_lora_rank.assign(1024, 1 << 20);
+    WriteFile(model_ / "config.json", ToJson(config));
+    EXPECT_THAT(Refusal(Options()), StartsWith("a matrix has "));
+    config.num_attention_heads = config.num_key_value_heads = config.hidden_size = 256;
+    config.vocab_size = 256;
+    config.intermediate_size = 1;
+    WriteFile(model_ / "config.json", ToJson(config));
+    PlanOptions options = Options();
+    options.memory = int64_t{20'000} << 40;
+    const std::string text = Printed(options);
+    const std::string numbers = text.substr(text.find('\n'));  // after the model's name
+    EXPECT_THAT(numbers, Not(ContainsRegex("-[0-9]|nan|inf")));
+  }
+}
+
+TEST_F(PlanTest, MachineFilesThatAreNone) {
+  const auto with = [](const std::string& field, const nlohmann::json& value) {
+    nlohmann::json json = nlohmann::json::parse(kMachine);
+    json[field] = value;
+    return json.dump();
+  };
+  const auto expect_refused = [&](const std::string& text, const std::string& why) {
+    SCOPED_TRACE(text.substr(0, 100));
+    WriteFile(machine_, text);
+    EXPECT_THAT(Refusal(Options()), AllOf(StartsWith(machine_.string() + ": "), HasSubstr(why)));
+  };
+  expect_refused("", "");
+  expect_refused("name = 'toml'", "");
+  expect_refused("[]", "must hold a JSON object");
+  expect_refused("{}", "name is missing");
+  expect_refused(R"({"name": "a"})", "cores is missing");
+  expect_refused(R"({"name": "a", "cores": 1})", "read_bytes_per_second is missing");
+  expect_refused(with("name", 7), "name is 7; allowed: a text of at most 128 bytes");
+  expect_refused(with("name", std::string(200, 'x')), "name is ");
+  for (const int cores : {0, -2, 1 << 21}) expect_refused(with("cores", cores), "cores is ");
+  expect_refused(with("read_bytes_per_second", "fast"), "read_bytes_per_second is \"fast\"");
+  for (const char* field : {"read_bytes_per_second", "float32_flop_per_second",
+                            "bfloat16_flop_per_second", "integer_flop_per_second"}) {
+    for (const double rate : {0.0, -1e9, 1e19}) {
+      expect_refused(with(field, rate), std::string(field) + " is ");
+    }
+  }
+  expect_refused(with("peak", 1), "peak is not a field");
+  std::string infinite = kMachine;
+  infinite.replace(infinite.find("2e9"), 3, "1e999");
+  expect_refused(infinite, "");
+  expect_refused(std::string(100'000, ' ') + kMachine, "");
+  std::filesystem::remove(machine_);
+  EXPECT_THAT(Refusal(Options()), StartsWith(machine_.string()));
+  ASSERT_EQ(mkfifo(machine_.c_str(), 0600), 0);
+  EXPECT_THAT(Refusal(Options()), StartsWith(machine_.string()));
+  // What a name may hold a terminal does not obey.
+  std::filesystem::remove(machine_);
+  WriteFile(machine_, with("name", "a\x1b[2Jb\nc"));
+  EXPECT_THAT(Printed(Options()), HasSubstr("\na\\x1b[2Jb\\x0ac, 4 cores: "));
+}
+
+TEST_F(PlanTest, MeasuresThisMachineAndReadsWhatItWrote) {
+  PlanOptions measure = Options(), given = Options();
+  measure.machine.clear();
+  measure.write_machine = given.machine = dir_.path() / "written";
+  const std::string measured = Printed(measure);
+  EXPECT_THAT(measured, HasSubstr("measured here, 1 core: reads "));
+  EXPECT_EQ(Printed(given), measured);
+  const nlohmann::json json = nlohmann::json::parse(ReadFile(measure.write_machine));
+  for (const char* rate : {"read_bytes_per_second", "float32_flop_per_second",
+                           "bfloat16_flop_per_second", "integer_flop_per_second"}) {
+    EXPECT_GT(json.at(rate).get<double>(), 1e6) << rate;
+  }
+  measure.write_machine = dir_.path() / "none" / "written";
+  EXPECT_THAT(Refusal(measure), HasSubstr("none/written"));
+}
+
+// ---- The program -----------------------------------------------------------------------------
+
+class PlanProgramTest : public PlanTest {
+ protected:
+  Process::Result Run(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> argv = {TRIPTYCH_MODEL_PROGRAM, "plan"};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return Process(argv, {}).Wait();
+  }
+  void ExpectRefused(const std::vector<std::string>& arguments, const std::string& why) const {
+    const Process::Result result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, AllOf(StartsWith("triptych-model: "), HasSubstr(why)));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+};
+
+TEST_F(PlanProgramTest, TakesItsFlags) {
+  const Process::Result result =
+      Run({"--model", model_, "--memory", "1GiB", "--context", "60", "--groups", "2", "--rank", "8",
+           "--dtype", "int8", "--kv-dtype", "int8", "--machine", machine_});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  PlanOptions options = Options();
+  options.context = 60;
+  options.groups = 2;
+  options.rank = 8;
+  options.dtype = WeightFormat::kInt8;
+  options.cache = CacheFormat::kInt8;
+  EXPECT_EQ(result.out, Printed(options));
+}
+
+// Mistakes for the parser, and one that shows late.
+TEST_F(PlanProgramTest, MistakesAreOneLineAndStatusTwo) {
+  ExpectRefused({"--memory", "1GiB"}, "--model is required");
+  ExpectRefused({"--model", model_}, "--memory is required");
+  ExpectRefused({"--model", dir_.path() / "none", "--memory", "1GiB"}, "none");
+  for (const char* memory : {"-1", "25%"}) {
+    ExpectRefused({"--model", model_, "--memory", memory}, "is not a size; allowed: bytes");
+  }
+  ExpectRefused({"--model", model_, "--memory", "1GiB", "--dtype", "float64"}, "--dtype");
+  ExpectRefused({"--model", model_, "--memory", "1GiB", "--context", "99999999999999999999"},
+                "--context");
+  ExpectRefused({"--model", model_, "--memory", "1GiB", "--machine", machine_, "--write-machine",
+                 dir_.path() / "out"},
+                "excludes");
+  ExpectRefused({"--model", model_, "--memory", "90MiB"},
+                "--memory: 94371840 bytes do not suffice for mha: weights take ");
+}
+
+}  // namespace
+}  // namespace triptych
