@@ -72,10 +72,11 @@ std::string Target(const std::string& address) {
 }
 
 // gRPC's service config. By its retryThrottling each failure costs one of 10 tokens and each
-// success gives a tenth back; at half of them no call is made again.
-std::string ServiceConfig(bool retry, bool check_health) {
+// success gives a tenth back; at half of them no call is made again. Of several servers one may end
+// with many calls that it has not begun, which the others are to get: 1000 tokens.
+std::string ServiceConfig(bool retry, bool several_servers) {
   std::string config = R"({"loadBalancingConfig": [{"round_robin": {}}])";
-  if (check_health) {
+  if (several_servers) {
     config += R"(, "healthCheckConfig": {"serviceName": "triptych.v1.InferenceService"})";
   }
   if (retry) {
@@ -83,7 +84,8 @@ std::string ServiceConfig(bool retry, bool check_health) {
       "methodConfig": [{"name": [{}], "retryPolicy": {
         "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s", "backoffMultiplier": 2,
         "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}],
-      "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1})";
+      "retryThrottling": {"tokenRatio": 0.1, "maxTokens": )";
+    config += several_servers ? "1000}" : "10}";
   }
   return config + "}";
 }

@@ -24,7 +24,8 @@ struct ChannelOptions {
   std::optional<TlsOptions> tls = std::nullopt;  // absent: plaintext
   // Makes calls again, up to 5 times in all, that end with UNAVAILABLE or RESOURCE_EXHAUSTED before
   // the server has answered anything: after 0.1 s, doubled each time, or when the server says
-  // (grpc-retry-pushback-ms). Stops while more than about half of a server's calls fail.
+  // (grpc-retry-pushback-ms). Stops while more than about half of a server's calls fail; of several
+  // servers, after some 500 failures.
   bool retry = true;
   // Never the connection of another channel to the same address.
   bool own_connection = false;

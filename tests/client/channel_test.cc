@@ -181,6 +181,16 @@ TEST_F(RoundRobinTest, GoesOnWhenAServerDies) {
   EXPECT_EQ(calls_[0], before);
 }
 
+// More often than a single server is asked again, see RetryTest.StopsWhileMostCallsFail.
+TEST_F(RoundRobinTest, AsksAnotherServerForWhatOneRefuses) {
+  servers_[0].list_models = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not now");
+  };
+  Client client(Connect(ChannelOptions{.address = Both()}));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(ListModels(client));
+  EXPECT_EQ(calls_[1], 20);
+}
+
 TEST_F(RoundRobinTest, LeavesOutAServerThatDoesNotServe) {
   std::mutex mutex;
   std::set<std::string> services;  // Guarded by mutex.
