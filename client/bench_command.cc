@@ -35,6 +35,7 @@ struct BenchFlags {
   WorkloadOptions workload;
   LoadPace pace;
   std::optional<int32_t> connections;
+  bool retry = false;               // An error is a result.
   std::optional<std::string> json;  // a file, or kStandardOutput
   std::optional<std::string> outputs;
 };
@@ -42,9 +43,9 @@ struct BenchFlags {
 // The connections, and what they are spoken to with. All connect before the load begins.
 class Connections {
  public:
-  Connections(Connection connection, int32_t count, bool stall)
+  Connections(Connection connection, int32_t count, bool retry, bool stall)
       : address_(connection.channel.address) {
-    connection.channel.retry = false;  // An error is a result.
+    connection.channel.retry = retry;
     connection.channel.own_connection = true;
     if (stall) connection.channel.window_bytes = kStallingWindowBytes;
     for (int32_t i = 0; i < count; ++i) {
@@ -163,7 +164,7 @@ void Bench(const ServerFlags& server, BenchFlags flags) {
   const Connection connection = ReadConnection(server);
 
   const InterruptMask mask;
-  const Connections connections(connection, count, flags.workload.stall_ratio > 0);
+  const Connections connections(connection, count, flags.retry, flags.workload.stall_ratio > 0);
   FitToModel(connections.GetModel(flags.workload.model), flags.workload);
   const Workload workload(flags.workload);
   LoadGenerator generator(workload, connections.clients(), pace, flags.outputs.has_value());
@@ -248,6 +249,8 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
   AddNumber<int32_t>(command, "--connections",
                      "Spread the requests over so many (default: as below)", {1, 10'000},
                      [flags](int32_t n) { flags->connections = n; });
+  command->add_flag("--retry", flags->retry,
+                    "Make calls again that are refused, as other commands do");
   AddNumber<uint64_t>(command, "--seed", "Draw another load (default: 0)",
                       {0, std::numeric_limits<uint64_t>::max()},
                       [&workload](uint64_t seed) { workload.seed = seed; });
@@ -278,8 +281,9 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
       "once\n"
       "for each of these; stalls are in \"between messages\". Percentiles are by nearest "
       "rank, of\n"
-      "completed requests. Failed calls are not made again. Ctrl-C ends it with the figures "
-      "so far.");
+      "completed requests. Failed calls are made again only with --retry. Ctrl-C ends it with "
+      "the\n"
+      "figures so far.");
   command->callback([&server, flags] { Bench(server, *flags); });
 }
 

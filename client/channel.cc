@@ -14,13 +14,16 @@ namespace triptych::client {
 namespace {
 
 constexpr std::string_view kUnix = "unix:";
+constexpr std::string_view kDns = "dns:///";
 constexpr size_t kMaxUnixPath = 107;  // of a socket's name
 constexpr int kMaxMessageBytes = 4 << 20;
 
-// A server counts pings that come less than 5 minutes apart as an attack, unless it is told
-// otherwise, and closes the connection; the rest is for what the network delays.
-constexpr int kKeepaliveMs = 320'000;
-constexpr int kKeepaliveTimeoutMs = 20'000;
+// The server welcomes pings that come 10 s apart (server/README.md); the rest is for what the
+// network delays.
+constexpr int kKeepaliveMs = 15'000;
+constexpr int kKeepaliveTimeoutMs = 15'000;
+// How long a server that comes back may go without calls.
+constexpr int kMaxReconnectBackoffMs = 10'000;
 
 std::vector<std::string> Split(const std::string& list) {
   std::vector<std::string> parts;
@@ -62,16 +65,18 @@ std::string PercentEncoded(std::string_view text) {
 
 std::string Target(const std::string& address) {
   if (address.starts_with(kUnix)) return PercentEncoded(address);
+  if (address.starts_with(kDns)) return PercentEncoded(address);
+  if (!IsAddressList(address)) return std::string(kDns) + PercentEncoded(address);
   const std::string first = Split(address).front();
-  if (!NamesSeveralServers(address)) return "dns:///" + PercentEncoded(address);
   return (IpFamily(first) == AF_INET ? "ipv4:" : "ipv6:") + PercentEncoded(address);
 }
 
 // gRPC's service config. By its retryThrottling each failure costs one of 10 tokens and each
-// success gives a tenth back; at half of them no call is made again.
-std::string ServiceConfig(bool retry, bool check_health) {
+// success gives a tenth back; at half of them no call is made again. Of several servers one may end
+// with many calls that it has not begun, which the others are to get: 1000 tokens.
+std::string ServiceConfig(bool retry, bool several_servers) {
   std::string config = R"({"loadBalancingConfig": [{"round_robin": {}}])";
-  if (check_health) {
+  if (several_servers) {
     config += R"(, "healthCheckConfig": {"serviceName": "triptych.v1.InferenceService"})";
   }
   if (retry) {
@@ -79,7 +84,8 @@ std::string ServiceConfig(bool retry, bool check_health) {
       "methodConfig": [{"name": [{}], "retryPolicy": {
         "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s", "backoffMultiplier": 2,
         "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}],
-      "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1})";
+      "retryThrottling": {"tokenRatio": 0.1, "maxTokens": )";
+    config += several_servers ? "1000}" : "10}";
   }
   return config + "}";
 }
@@ -93,8 +99,12 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const std::optional<TlsOpt
 
 }  // namespace
 
-bool NamesSeveralServers(const std::string& address) {
+bool IsAddressList(const std::string& address) {
   return !address.starts_with(kUnix) && address.find(',') != std::string::npos;
+}
+
+bool NamesSeveralServers(const std::string& address) {
+  return IsAddressList(address) || address.starts_with(kDns);
 }
 
 std::optional<std::string> FindBadAddress(const std::string& address) {
@@ -103,7 +113,7 @@ std::optional<std::string> FindBadAddress(const std::string& address) {
     if (length >= 1 && length <= kMaxUnixPath) return std::nullopt;
     return "unix:PATH, of 1 to " + std::to_string(kMaxUnixPath) + " bytes";
   }
-  if (NamesSeveralServers(address)) {
+  if (IsAddressList(address)) {
     const std::vector<std::string> parts = Split(address);
     const int family = IpFamily(parts.front());
     bool same = family != 0;
@@ -112,9 +122,10 @@ std::optional<std::string> FindBadAddress(const std::string& address) {
     return "IP:PORT,IP:PORT..., all IPv4 or all [IPv6] (a host name stands alone, for all its "
            "addresses)";
   }
-  const std::optional<Address> parsed = ParseAddress(address);
+  const size_t scheme = address.starts_with(kDns) ? kDns.size() : 0;
+  const std::optional<Address> parsed = ParseAddress(address.substr(scheme));
   if (parsed && parsed->port != 0) return std::nullopt;
-  return "HOST:PORT, IP:PORT,IP:PORT... or unix:PATH";
+  return "HOST:PORT, dns:///HOST:PORT, IP:PORT,IP:PORT... or unix:PATH";
 }
 
 std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options) {
@@ -125,6 +136,7 @@ std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   // A stream may be silent for longer than two pings.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectBackoffMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, options.own_connection ? 1 : 0);
   if (options.window_bytes) {
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, *options.window_bytes);
@@ -137,7 +149,7 @@ std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options) {
   if (options.tls && !options.tls->name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls->name);
     arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, options.tls->name);
-  } else if (NamesSeveralServers(address)) {  // proxies do not take a list
+  } else if (IsAddressList(address)) {  // proxies do not take a list
     arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, Split(address).front());
   }
   return grpc::CreateCustomChannel(Target(address), Credentials(options.tls), arguments);

@@ -18,12 +18,14 @@ struct TlsOptions {
 };
 
 struct ChannelOptions {
-  // HOST:PORT, IP:PORT,IP:PORT... (all IPv4 or all IPv6 in brackets) or unix:PATH.
+  // HOST:PORT; several servers as dns:///HOST:PORT, a name with an address for each, or as
+  // IP:PORT,IP:PORT... (all IPv4 or all IPv6 in brackets); or unix:PATH.
   std::string address;
   std::optional<TlsOptions> tls = std::nullopt;  // absent: plaintext
   // Makes calls again, up to 5 times in all, that end with UNAVAILABLE or RESOURCE_EXHAUSTED before
   // the server has answered anything: after 0.1 s, doubled each time, or when the server says
-  // (grpc-retry-pushback-ms). Stops while more than about half of a server's calls fail.
+  // (grpc-retry-pushback-ms). Stops while more than about half of a server's calls fail; of several
+  // servers, after some 500 failures.
   bool retry = true;
   // Never the connection of another channel to the same address.
   bool own_connection = false;
@@ -34,17 +36,21 @@ struct ChannelOptions {
 
 // Nothing if `address` is one that ChannelOptions takes, else what is allowed.
 std::optional<std::string> FindBadAddress(const std::string& address);
+// IP:PORT,IP:PORT...
+bool IsAddressList(const std::string& address);
+// Such a list, or dns:///HOST:PORT.
 bool NamesSeveralServers(const std::string& address);
 
 // A channel, which connects at the first call. Calls take turns over the addresses that answer:
-// those that a host name has, or those that are listed. A listed server that reports itself
+// those that a host name has, or those that are listed. Of several servers, one that reports itself
 // NOT_SERVING for triptych.v1.InferenceService is left out. What becomes unreachable without a word
-// is noticed after 5 to 6 minutes, as servers that are not told otherwise forbid to ask more often.
+// is noticed within 30 s. A name is looked up again when a connection ends: a new address gets
+// calls once an old one is gone, or too old (server/README.md#limits).
 //
 // Proxies that the environment names have no part in it.
 //
 // REQUIRES: an address in which FindBadAddress finds nothing; a name if `tls` is given and the
-// address names several servers; certificates and key that are what they are said to be.
+// address is a list; certificates and key that are what they are said to be.
 std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options);
 // In plaintext, each call made once.
 std::shared_ptr<grpc::Channel> Connect(const std::string& address);

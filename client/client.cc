@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/prefix_key.h"
+
 namespace triptych::client {
 namespace {
 
@@ -18,6 +20,10 @@ grpc::Status ReadAll(grpc::ClientContext* context, grpc::ClientReader<Response>&
     throw;
   }
   return reader.Finish();
+}
+
+void AddPrefixKey(const v1::GenerateRequest& request, grpc::ClientContext* context) {
+  if (!request.bypass_prefix_cache()) context->AddMetadata(kPrefixKeyField, PrefixKey(request));
 }
 
 }  // namespace
@@ -70,12 +76,14 @@ void Client::Cancel() {
 grpc::Status Client::Generate(const v1::GenerateRequest& request,
                               const std::function<void(const v1::GenerateResponse&)>& on_message) {
   Call call(*this);
+  AddPrefixKey(request, call.context());
   return ReadAll(call.context(), *inference_->Generate(call.context(), request), on_message);
 }
 
 void Client::Generate(grpc::ClientContext* context, const v1::GenerateRequest* request,
                       grpc::ClientReadReactor<v1::GenerateResponse>* reactor) {
   Prepare(context);
+  AddPrefixKey(*request, context);
   inference_->async()->Generate(context, request, reactor);
 }
 

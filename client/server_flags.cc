@@ -40,7 +40,7 @@ TlsOptions ReadTls(const ServerFlags& flags) {
   }
   if (flags.tls_name) {
     tls.name = *flags.tls_name;
-  } else if (NamesSeveralServers(flags.address)) {
+  } else if (IsAddressList(flags.address)) {
     throw CLI::ValidationError(
         "--tls-name", "needed for TLS with several addresses: the name on all their certificates");
   }
@@ -73,7 +73,7 @@ std::string ReadToken(const ServerFlags& flags) {
 
 void AddServerFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--server", flags.address,
-                 "HOST:PORT, IP:PORT,IP:PORT... to take turns, or unix:PATH")
+                 "HOST:PORT; dns:///HOST:PORT or IP:PORT,IP:PORT..., to take turns; or unix:PATH")
       ->type_name("ADDRESS")
       ->check(CheckAddress)
       ->envname(kServerVariable)

@@ -181,6 +181,16 @@ TEST_F(RoundRobinTest, GoesOnWhenAServerDies) {
   EXPECT_EQ(calls_[0], before);
 }
 
+// More often than a single server is asked again, see RetryTest.StopsWhileMostCallsFail.
+TEST_F(RoundRobinTest, AsksAnotherServerForWhatOneRefuses) {
+  servers_[0].list_models = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not now");
+  };
+  Client client(Connect(ChannelOptions{.address = Both()}));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(ListModels(client));
+  EXPECT_EQ(calls_[1], 20);
+}
+
 TEST_F(RoundRobinTest, LeavesOutAServerThatDoesNotServe) {
   std::mutex mutex;
   std::set<std::string> services;  // Guarded by mutex.
@@ -201,6 +211,24 @@ TEST_F(RoundRobinTest, LeavesOutAServerThatDoesNotServe) {
   EXPECT_EQ(services, std::set<std::string>{"triptych.v1.InferenceService"});
 }
 
+// As of a list, of the addresses of a name; a plain HOST:PORT is asked whatever it says of itself.
+TEST(ChannelTest, TheServersOfANameAreLeftOutWhileTheyDoNotServe) {
+  FakeServer server;
+  server.list_models = [](const auto&, auto*) { return grpc::Status::OK; };
+  server.watch_health = [](const auto&) {
+    HealthCheckResponse response;
+    response.set_status(HealthCheckResponse::NOT_SERVING);
+    return HealthStream{{response}, HealthStream::Then::kHold};
+  };
+  const std::string localhost = "localhost" + server.address().substr(9);
+  for (const auto& [address, reached] :
+       {std::pair(localhost, true), {"dns:///" + localhost, false}}) {
+    Client client(Connect(ChannelOptions{.address = address, .retry = false}));
+    v1::ListModelsResponse response;
+    EXPECT_EQ(client.ListModels(&response).ok(), reached) << address;
+  }
+}
+
 TEST(ChannelTest, ReachesIpv6UnixSocketsAndNames) {
   const TempDir directory;
   for (const std::string& listen : {std::string("127.0.0.1:0"), std::string("[::1]:0"),
@@ -218,7 +246,10 @@ TEST(ChannelTest, ReachesIpv6UnixSocketsAndNames) {
     server.list_models = [](const auto&, auto*) { return grpc::Status::OK; };
     std::vector<std::string> addresses = {server.address()};
     if (listen.ends_with(":0")) addresses.push_back(server.address() + "," + server.address());
-    if (listen.starts_with("127")) addresses.push_back("localhost" + server.address().substr(9));
+    if (listen.starts_with("127")) {
+      addresses.push_back("localhost" + server.address().substr(9));
+      addresses.push_back("dns:///localhost" + server.address().substr(9));
+    }
     for (const std::string& address : addresses) {
       Client client(Connect(ChannelOptions{.address = address}));
       v1::ListModelsResponse response;
@@ -251,13 +282,13 @@ TEST(ChannelTest, OwnConnectionsAreDistinct) {
 TEST(ChannelTest, SaysWhichAddressesItTakes) {
   for (const std::string good :
        {"localhost:1", "a.b:65535", "192.0.2.1:50051", "[::1]:50051", "192.0.2.1:1,192.0.2.2:1",
-        "[2001:db8::1]:1,[2001:db8::2]:2", "unix:/run/triptych.sock", "unix:a,b"}) {
+        "[2001:db8::1]:1,[2001:db8::2]:2", "unix:/run/triptych.sock", "unix:a,b", "dns:///a.b:1"}) {
     EXPECT_EQ(FindBadAddress(good), std::nullopt) << good;
   }
   for (const std::string bad :
        {"", "localhost", "::1:50051", "localhost:0", "localhost:65536", ":1", "unix:", "a:1,b:2",
         "192.0.2.1:1,", ",192.0.2.1:1", "192.0.2.1:1,192.0.2.2", "192.0.2.1:1,[::1]:1", "[]:1,[]:1",
-        "192.0.2.1:1, 192.0.2.2:1"}) {
+        "192.0.2.1:1, 192.0.2.2:1", "dns:///", "dns:///a", "dns:///a:1,b:1", "dns:a:1"}) {
     EXPECT_NE(FindBadAddress(bad), std::nullopt) << bad;
   }
   EXPECT_NE(FindBadAddress("unix:" + std::string(108, 'a')), std::nullopt);

@@ -58,6 +58,45 @@ TEST_F(ClientTest, TheTimeoutIsEachCallsDeadline) {
             grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
+// What a proxy hashes. The digits are those of
+//   printf 'm\0To be, or not to be, that is the question: Whether it is nobler ' | sha256sum
+TEST_F(ClientTest, PromptsThatBeginAlikeAreSentWithTheSameKey) {
+  std::string key;  // Of the last call, which has ended.
+  server_.on_call = [&](const grpc::CallbackServerContext& context) {
+    const auto found = context.client_metadata().find("triptych-prefix");
+    key = found == context.client_metadata().end()
+              ? ""
+              : std::string(found->second.data(), found->second.size());
+  };
+  server_.generate = [](const auto&) { return Generation(); };
+  const auto key_of = [&](const v1::GenerateRequest& request) {
+    EXPECT_TRUE(client_.Generate(request, [](const auto&) {}).ok());
+    return key;
+  };
+  v1::GenerateRequest request;
+  request.set_model("m");
+  request.set_text("To be, or not to be, that is the question: Whether it is nobler ");  // 64 bytes
+  const std::string text_key = key_of(request);
+  EXPECT_EQ(text_key, "b9fd010a958bdba8");
+  request.mutable_text()->append("in the mind");
+  EXPECT_EQ(key_of(request), text_key);
+  request.mutable_text()->front() = 't';
+  EXPECT_NE(key_of(request), text_key);
+  request.mutable_text()->front() = 'T';
+  request.set_model("n");
+  EXPECT_NE(key_of(request), text_key);
+
+  for (int i = 0; i < 64; ++i) request.mutable_tokens()->add_ids(1000 * i);
+  const std::string token_key = key_of(request);
+  request.mutable_tokens()->add_ids(1);
+  EXPECT_EQ(key_of(request), token_key);
+  request.mutable_tokens()->set_ids(63, 7);
+  EXPECT_NE(key_of(request), token_key);
+
+  request.set_bypass_prefix_cache(true);
+  EXPECT_EQ(key_of(request), "");
+}
+
 TEST_F(ClientTest, Tokenizes) {
   server_.tokenize = [](const v1::TokenizeRequest& request, v1::TokenizeResponse* response) {
     for (const char c : request.text()) response->add_token_ids(c);

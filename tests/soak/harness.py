@@ -1,4 +1,4 @@
-"""A server with TLS and tokens, and `triptych bench` in processes of its own to load it."""
+"""Servers, with TLS and tokens or without, and `triptych bench` in processes of its own to load them."""
 
 import argparse
 import hashlib
@@ -65,13 +65,16 @@ def run_checked(name, body):
 
 
 class Site:
-    """A directory with a certificate authority, a server's certificate and tokens."""
+    """A directory with a certificate authority, a server's certificate and tokens. Without clients
+    that are named, servers have neither: they are for who is on this machine."""
 
     def __init__(self, programs, clients=()):
         self.directory = tempfile.TemporaryDirectory(prefix="triptych-soak-")
         self.programs = programs
         self.tokens = {}
         self.processes = []
+        if not clients:
+            return
         self._certify()
         lines = []
         everyone = {"operator": "admin", **{name: "inference,statistics" for name in clients}}
@@ -98,6 +101,18 @@ class Site:
     def program(self, name):
         return os.path.join(self.programs, name)
 
+    def client(self, address, name, *arguments):
+        """`triptych` with the token of `name`."""
+        command = [self.program("triptych"), *arguments, "--server", address]
+        environment = dict(os.environ)
+        if self.tokens:
+            command += ["--ca", self.path("ca.crt")]
+            environment["TRIPTYCH_TOKEN"] = self.tokens[name]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        return process
+
     def _certify(self):
         def openssl(*arguments):
             subprocess.run(["openssl", *arguments], check=True, stdout=subprocess.DEVNULL,
@@ -115,16 +130,17 @@ class Site:
 
 
 class Server:
-    """`triptych-server` with the site's certificate and tokens. `pools` has the bytes of each
+    """`triptych-server` with the site's certificate and tokens, if it has them. `pools` has the bytes of each
     model's cache; `within` runs before its exec."""
 
     def __init__(self, site, *arguments, models=MODELS, pools=None, port=0, within=None,
                  await_start=True):
         self.site = site
         self.log_file = site.path(f"log-{secrets.token_hex(4)}")
-        command = [site.program("triptych-server"), "--listen", f"127.0.0.1:{port}",
-                   "--tls-cert", site.path("server.crt"), "--tls-key", site.path("server.key"),
-                   "--tokens", site.path("tokens")]
+        command = [site.program("triptych-server"), "--listen", f"127.0.0.1:{port}"]
+        if site.tokens:
+            command += ["--tls-cert", site.path("server.crt"), "--tls-key", site.path("server.key"),
+                        "--tokens", site.path("tokens")]
         for model in models:
             pool = f",kv-cache-bytes={pools[model]}" if pools else ""
             command += ["--model", f"{model}={ROOT}/models/shakespeare-{model}{pool}"]
@@ -191,13 +207,7 @@ class Server:
 
     def client(self, name, *arguments):
         """`triptych` with the token of `name`."""
-        command = [self.site.program("triptych"), *arguments, "--server", self.address, "--ca",
-                   self.site.path("ca.crt")]
-        environment = {**os.environ, "TRIPTYCH_TOKEN": self.site.tokens[name]}
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
-        self.site.processes.append(process)
-        return process
+        return self.site.client(self.address, name, *arguments)
 
     def stats(self):
         """{model: {field: number}} of the pools, with what is counted of requests."""
@@ -223,12 +233,12 @@ class Server:
 
 
 class Bench:
-    """`triptych bench` as a process."""
+    """`triptych bench` as a process. A flag whose value is True takes none."""
 
     def __init__(self, server, name, model, **flags):
         arguments = ["bench", "--model", model, "--json"]
         for flag, value in flags.items():
-            arguments += ["--" + flag.replace("_", "-"), str(value)]
+            arguments += ["--" + flag.replace("_", "-"), *([] if value is True else [str(value)])]
         self.process = server.client(name, *arguments)
 
     def interrupt(self):

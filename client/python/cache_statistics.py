@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+"""Prints what the cache of each model holds, in bytes.
+
+    cache_statistics.py
+"""
+
+import os
+
+import grpc
+
+from triptych.v1 import kv_cache_pb2, kv_cache_pb2_grpc
+
+with grpc.insecure_channel(os.environ.get("TRIPTYCH_SERVER", "127.0.0.1:50051")) as channel:
+    stats = kv_cache_pb2_grpc.KvCacheServiceStub(channel).GetKvCacheStats(
+        kv_cache_pb2.GetKvCacheStatsRequest())
+for model in stats.models:
+    print(f"{model.model}: {model.pool_bytes} of which {model.reserved_bytes} reserved, "
+          f"{model.cached_bytes} cached, {model.bytes_per_position} a position")
