@@ -36,7 +36,8 @@ bool IsName(const std::string& name, size_t most_bytes) {
 
 // SETTING=VALUE[,SETTING=VALUE...] of a model.
 Settings SplitSettings(const std::string& text, const std::string& model) {
-  const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank", "groups"};
+  const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank", "groups",
+                                      "chat-template"};
   Settings settings;
   for (size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find(',', begin), text.size());
@@ -46,7 +47,7 @@ Settings SplitSettings(const std::string& text, const std::string& model) {
     if (equals == std::string::npos || !keys.contains(key)) {
       Refuse(
           "\"{}\" of model {} is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, "
-          "rank=R, groups=G",
+          "rank=R, groups=G, chat-template=NAME",
           setting, model);
     }
     const std::string value = setting.substr(equals + 1);
@@ -107,6 +108,17 @@ std::optional<int64_t> ParseOwnCache(const Settings& settings, int64_t memory_by
   }
 }
 
+std::optional<ChatTemplate> ParseChatTemplate(const Settings& settings, const std::string& model) {
+  const auto setting = settings.find("chat-template");
+  if (setting == settings.end()) return std::nullopt;
+  const auto form = Names<ChatTemplate>().find(setting->second);
+  if (form == Names<ChatTemplate>().end()) {
+    Refuse("chat-template of model {}: \"{}\" is not a template; allowed: {}", model,
+           setting->second, ChatTemplateNames());
+  }
+  return form->second;
+}
+
 }  // namespace
 
 ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
@@ -131,6 +143,7 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
   const Settings settings = SplitSettings(text.substr(comma + 1), model.name);
   model.kv_cache_bytes = ParseOwnCache(settings, memory_bytes, model.name);
   model.conversion = ParseConversion(settings, model.name);
+  model.chat_template = ParseChatTemplate(settings, model.name);
   return model;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/model/conversion.h"
+#include "server/core/chat_template.h"
 #include "server/resources.h"
 
 namespace triptych {
@@ -16,14 +17,16 @@ namespace triptych {
 struct ModelOptions {
   std::string name;
   std::filesystem::path directory;
-  std::optional<int64_t> kv_cache_bytes;      // its own; a share of the rest if absent
-  std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
+  std::optional<int64_t> kv_cache_bytes;           // its own; a share of the rest if absent
+  std::optional<Conversion> conversion = {};       // as the checkpoint is, if absent
+  std::optional<ChatTemplate> chat_template = {};  // its own, if absent
 };
 
 // NAME=DIR[,SETTING=VALUE...]; DIR holds no comma. The settings, each at most once and in any
 // order:
 //   kv-cache-bytes=SIZE                             perhaps a percentage of `memory_bytes`
 //   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R]
+//   chat-template=NAME
 ModelOptions ParseModelOptions(const std::string& text,
                                int64_t memory_bytes = AvailableResources().memory_bytes);
 

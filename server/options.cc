@@ -76,6 +76,15 @@ void AddSwitch(CLI::App& app, const std::string& flag, bool& value, const std::s
       ->default_str(value ? "on" : "off");
 }
 
+// An option that takes the name of an enumeration's value.
+template <typename Enum>
+void AddNamed(CLI::App& app, const std::string& flag, std::optional<Enum>& value,
+              const std::string& help) {
+  app.add_option_function<std::string>(
+         flag, [&value](const std::string& name) { value = Names<Enum>().at(name); }, help)
+      ->check(CLI::IsMember(Names<Enum>()));
+}
+
 // The environment variable that sets an option: TRIPTYCH_DRAIN_TIMEOUT for drain-timeout.
 std::string VariableName(const std::string& option) {
   std::string name = "TRIPTYCH_" + option;
@@ -98,8 +107,8 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
   app.add_option(
          "--model", texts.models,
          "NAME=DIR[,SETTING=VALUE...]; may be given several times, or several with ';' between. "
-         "Settings: kv-cache-bytes=SIZE, and to convert it when it is loaded attention=mha, "
-         "attention=gqa,groups=G or attention=mla[,rank=R]")
+         "Settings: kv-cache-bytes=SIZE, chat-template=NAME, and to convert it when it is loaded "
+         "attention=mha, attention=gqa,groups=G or attention=mla[,rank=R]")
       ->required()
       ->allow_extra_args(false)
       ->delimiter(';')
@@ -124,21 +133,16 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
                  "--device cuda); split equally among models that name none of their own")
       ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
+  AddNamed(app, "--chat-template", options.chat_template,
+           "of models that name none and whose directory has none that is known [none]");
 }
 
 // What every model is computed with.
 void DeclareCompute(CLI::App& app, ServerOptions& options) {
-  const auto add_format = [&]<typename Format>(const std::string& flag,
-                                               std::optional<Format>& value,
-                                               const std::string& help) {
-    app.add_option_function<std::string>(
-           flag, [&value](const std::string& name) { value = Names<Format>().at(name); }, help)
-        ->check(CLI::IsMember(Names<Format>()));
-  };
-  add_format("--dtype", options.weight_format, "of the weights [the checkpoint's]");
-  add_format("--embedding-dtype", options.embedding_format,
-             "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
-  add_format("--kv-dtype", options.cache_format, "of the cache [the weights']");
+  AddNamed(app, "--dtype", options.weight_format, "of the weights [the checkpoint's]");
+  AddNamed(app, "--embedding-dtype", options.embedding_format,
+           "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
+  AddNamed(app, "--kv-dtype", options.cache_format, "of the cache [the weights']");
   app.add_option("--device", options.device, "of weights, cache and compute: cpu, cuda or cuda:N")
       ->capture_default_str();
   app.add_option_function<std::string>(

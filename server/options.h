@@ -11,6 +11,7 @@
 #include "engine/base/formats.h"
 #include "engine/serving/engine.h"
 #include "server/core/admission.h"
+#include "server/core/chat_template.h"
 #include "server/core/transport_options.h"
 #include "server/logging.h"
 #include "server/option_values.h"
@@ -22,6 +23,8 @@ struct ServerOptions {
   TransportOptions transport;
   std::vector<ModelOptions> models;
   int64_t kv_cache_bytes = 0;  // of all models together
+  // Of models that name none, and whose own is none that is known.
+  std::optional<ChatTemplate> chat_template;
   std::optional<WeightFormat> weight_format;
   std::optional<WeightFormat> embedding_format;
   std::optional<CacheFormat> cache_format;

@@ -14,6 +14,7 @@
 #include "engine/checkpoint/config_file.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
+#include "server/core/chat_template_file.h"
 #include "server/core/gate.h"
 #include "server/core/model_host.h"
 #include "server/grpc/grpc_server.h"
@@ -131,6 +132,23 @@ void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes, int64_t prom
       model.name, kv_cache_bytes, weights, free, prompt_bytes, *left));
 }
 
+// What conversations are rendered by: what the model's options say, or else its own template, or
+// else what the server's say. Throws LoadError.
+std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
+                                             const std::optional<ChatTemplate>& otherwise) {
+  if (model.chat_template) return model.chat_template;
+  const std::optional<std::string> own = ReadChatTemplate(model.directory);
+  if (!own) return otherwise;
+  if (const auto known = KnownChatTemplate(*own)) return known;
+  if (!otherwise) {
+    spdlog::info(
+        "model {}: its chat template is none that is known here; allowed: {}, chosen by "
+        "chat-template=NAME",
+        model.name, ChatTemplateNames());
+  }
+  return otherwise;
+}
+
 // Logs each model when it is loaded.
 std::vector<ServedEngine> LoadModels(const ServerOptions& options,
                                      const std::shared_ptr<KernelContext>& context) {
@@ -152,8 +170,10 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options,
       prompt_bytes += PromptBytes(options.models[i]);
       CheckMemory(options.models[i], kv_cache_bytes[i], prompt_bytes);
     }
+    const auto chat_template = FindChatTemplate(options.models[i], options.chat_template);
     HostedModel hosted = Load(host, context);
     served.push_back({Describe(hosted), std::move(hosted.engine)});
+    served.back().model.chat_template = chat_template;
     LogModel(served.back().model);
   }
   return served;

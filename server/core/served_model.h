@@ -12,6 +12,7 @@
 #include "engine/kv_cache/geometry.h"
 #include "engine/model/config.h"
 #include "engine/text/tokenizer.h"
+#include "server/core/chat_template.h"
 
 namespace triptych {
 
@@ -32,6 +33,7 @@ struct ServedModel {
   CacheGeometry geometry;
   int64_t pool_positions = 0;  // that its whole cache holds
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template = {};  // absent if none is known
   // The most bytes of text that one token stands for. ModelHost finds it out.
   int64_t max_token_bytes = 1;
 };

@@ -234,6 +234,7 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& m
 
   if ((error = CheckStops(params.stop))) return *error;
   request.stop = params.stop;
+  if (!params.end_of_turn.empty()) request.stop.push_back(params.end_of_turn);
   if ((error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids"))) return *error;
   request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
   if (request.min_new_tokens > 0 && !SomeTokenGoesOn(request, model)) {

@@ -43,12 +43,12 @@ class CompletionCall::Listener final : public GenerationListener,
 };
 
 CompletionCall::CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
-                               const ServedModel& model, const std::string& client,
+                               std::unique_ptr<CompletionAnswer> answer, const std::string& client,
                                std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
     : generation_(std::move(generation)),
       request_(std::move(request)),
       mailbox_(std::move(mailbox)),
-      answer_(model, generation_->id(), request_),
+      answer_(std::move(answer)),
       kept_(budget, client) {}
 
 void CompletionCall::Start(Exchange& exchange) {
@@ -88,17 +88,17 @@ void CompletionCall::Advance() {
 void CompletionCall::Send(const StreamChunk& chunk) {
   if (request_.stream) {
     in_flight_ = true;
-    exchange_->Write(Event(answer_.Chunk(chunk)));
+    exchange_->Write(Event(answer_->Chunk(chunk)));
   } else if (Keep(chunk)) {
     generation_->ChunkDone(/*delivered=*/true);
   }
 }
 
 bool CompletionCall::Keep(const StreamChunk& chunk) {
-  const auto bytes = static_cast<int64_t>(BytesOf(chunk));
+  const auto bytes = static_cast<int64_t>(answer_->BytesOf(chunk));
   const bool fits = kept_.held() + bytes <= kMaxKeptBytes;
   if (fits && kept_.Hold(kept_.held() + bytes)) {
-    answer_.Add(chunk);
+    answer_->Add(chunk);
     return true;
   }
   over_ = true;
@@ -123,11 +123,11 @@ void CompletionCall::End(const GenerationEnd& end) {
       exchange_->End(/*whole=*/false);
     }
   } else if (request_.stream) {
-    if (request_.include_usage) exchange_->Write(Event(answer_.UsageChunk()));
+    if (request_.include_usage) exchange_->Write(Event(answer_->UsageChunk()));
     exchange_->Write(Event("[DONE]"));
     exchange_->End(/*whole=*/true);
   } else {
-    Respond({.body = answer_.Whole()});
+    Respond({.body = answer_->Whole()});
   }
 }
 

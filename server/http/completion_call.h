@@ -7,7 +7,8 @@
 
 #include "server/core/generation.h"
 #include "server/http/byte_budget.h"
-#include "server/http/completions.h"
+#include "server/http/completion_answer.h"
+#include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
 
@@ -17,7 +18,7 @@ namespace triptych {
 class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
  public:
   CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
-                 const ServedModel& model, const std::string& client,
+                 std::unique_ptr<CompletionAnswer> answer, const std::string& client,
                  std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
 
   void Start(Exchange& exchange) override;
@@ -39,7 +40,7 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   const std::shared_ptr<Generation> generation_;
   const CompletionRequest request_;
   const std::shared_ptr<Mailbox> mailbox_;
-  CompletionAnswer answer_;
+  const std::unique_ptr<CompletionAnswer> answer_;
   ByteBudget::Share kept_;  // of an answer that is sent at its end
   Exchange* exchange_ = nullptr;
   bool begun_ = false;      // a stream

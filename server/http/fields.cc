@@ -46,6 +46,14 @@ const Json* Fields::Any(const std::string& name) {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+const Json* Fields::Need(const std::string& name, std::string_view allowed) {
+  const Json* value = Any(name);
+  if (value == nullptr) {
+    Fail(InvalidArgument(path_ + name, "is missing; allowed: " + std::string(allowed)));
+  }
+  return value;
+}
+
 std::optional<bool> Fields::Bool(const std::string& name) {
   const Json* value = Any(name);
   if (value == nullptr) return std::nullopt;
@@ -141,7 +149,7 @@ void Fields::Fail(Error error) {
 std::optional<Error> Fields::Finish() {
   if (error_) return error_;
   for (const auto& [name, value] : object_.items()) {
-    if (known_.contains(name)) continue;
+    if (value.is_null() || known_.contains(name)) continue;
     return InvalidArgument(path_ + Printable(name), "is not known here");
   }
   return std::nullopt;

@@ -38,6 +38,8 @@ class Fields {
   std::vector<int32_t> TokenIds(const std::string& name, const Json& array);
   // The member whatever it is, null if absent.
   const Json* Any(const std::string& name);
+  // The same of one that must be there: what is `allowed` is said of one that is not.
+  const Json* Need(const std::string& name, std::string_view allowed);
 
   // Members that change nothing.
   void Ignore(const std::set<std::string>& names);

@@ -1,7 +1,7 @@
 #include "server/http/kv_cache_call.h"
 
 #include "engine/base/version.h"
-#include "server/http/completions.h"
+#include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
 
 namespace triptych {

@@ -8,6 +8,7 @@
 #include "engine/base/quoted.h"
 #include "server/core/metrics.h"
 #include "server/core/model_host.h"
+#include "server/http/chat_completions.h"
 #include "server/http/completion_call.h"
 #include "server/http/completions.h"
 #include "server/http/error_response.h"
@@ -59,6 +60,7 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", "/health", std::nullopt, false, &Routes::Health},
     {"GET", "/v1/models", Scope::kInference, false, &Routes::ListModels},
     {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
+    {"POST", "/v1/chat/completions", Scope::kInference, true, &Routes::Chat},
     {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
     {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
     {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
@@ -125,18 +127,35 @@ Routes::Answer Routes::GetModel(const Entry* entry, const HttpRequest& request) 
   return HttpResponse{.body = ToText(ModelJson(*model.value(), created_))};
 }
 
+template <typename Completion>
+Routes::Answer Routes::Generate(const Entry& entry, CompletionRequest request) const {
+  const auto generation = entry.host.Generate(request.params, entry.caller);
+  if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), request));
+  const auto model = entry.host.Find(request.params.model);
+  request.params.prompt = {};  // which may have viewed the body
+  auto answer = std::make_unique<Completion>(*model.value(), generation.value()->id(), request);
+  return std::make_shared<CompletionCall>(generation.value(), std::move(request), std::move(answer),
+                                          entry.caller.client, mailbox_, budget_);
+}
+
 Routes::Answer Routes::Complete(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
-  Result<CompletionRequest> parsed = ParseCompletion(body.value());
-  if (!parsed.ok()) return ErrorResponse(parsed.error());
-  CompletionRequest& completion = parsed.value();
-  const auto generation = entry->host.Generate(completion.params, entry->caller);
-  if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), completion));
-  const auto model = entry->host.Find(completion.params.model);
-  completion.params.prompt = {};  // which viewed the body
-  return std::make_shared<CompletionCall>(generation.value(), std::move(completion), *model.value(),
-                                          entry->caller.client, mailbox_, budget_);
+  Result<CompletionRequest> completion = ParseCompletion(body.value());
+  if (!completion.ok()) return ErrorResponse(completion.error());
+  return Generate<TextCompletion>(*entry, std::move(completion).value());
+}
+
+Routes::Answer Routes::Chat(const Entry* entry, const HttpRequest& request) const {
+  const Result<Json> body = ParseBody(request.body);
+  if (!body.ok()) return ErrorResponse(body.error());
+  Result<ChatRequest> chat = ParseChat(body.value());
+  if (!chat.ok()) return ErrorResponse(chat.error());
+  const auto model = entry->host.Find(chat.value().completion.params.model);
+  if (!model.ok()) return ErrorResponse(model.error());
+  Result<CompletionRequest> completion = ToCompletion(std::move(chat).value(), *model.value());
+  if (!completion.ok()) return ErrorResponse(completion.error());
+  return Generate<ChatCompletion>(*entry, std::move(completion).value());
 }
 
 Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {

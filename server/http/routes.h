@@ -13,6 +13,7 @@
 #include "server/core/access.h"
 #include "server/core/gate.h"
 #include "server/http/byte_budget.h"
+#include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
 #include "server/http/unix_time.h"
@@ -68,11 +69,16 @@ class Routes {
   Answer Health(const Entry* entry, const HttpRequest& request) const;
   Answer ListModels(const Entry* entry, const HttpRequest& request) const;
   Answer GetModel(const Entry* entry, const HttpRequest& request) const;
+  Answer Chat(const Entry* entry, const HttpRequest& request) const;
   Answer Complete(const Entry* entry, const HttpRequest& request) const;
   Answer Tokenize(const Entry* entry, const HttpRequest& request) const;
   Answer Detokenize(const Entry* entry, const HttpRequest& request) const;
   Answer Metrics(const Entry* entry, const HttpRequest& request) const;
   Answer KvCache(const Entry* entry, const HttpRequest& request) const;
+
+  // Generates what a CompletionAnswer of that type answers.
+  template <typename Completion>
+  Answer Generate(const Entry& entry, CompletionRequest request) const;
 
   const Gate& gate_;
   const std::shared_ptr<Mailbox> mailbox_;

@@ -1,10 +1,15 @@
-// What a connection over HTTP receives: requests, their targets, and what completions are asked.
+// What a connection over HTTP receives: requests, their targets, and what completions and chats are
+// asked.
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/base/json.h"
+#include "engine/text/byte_tokenizer.h"
 #include "server/core/trace_parent.h"
+#include "server/http/chat_completions.h"
 #include "server/http/completions.h"
 #include "server/http/error_response.h"
 #include "server/http/fields.h"
@@ -57,11 +62,35 @@ void CheckTarget(const std::string& text) {
   Promise(target.value().path.find('?') == std::string::npos, "a path ends before the query");
 }
 
+// By every template; begin and end tokens are never of what somebody wrote.
+void CheckChat(const Json& body) {
+  const Result<ChatRequest> chat = ParseChat(body);
+  if (!chat.ok()) return PromiseClear(chat.error());
+  ServedModel model;
+  model.tokenizer = std::make_shared<const ByteTokenizer>();
+  for (const auto& [name, form] : Names<ChatTemplate>()) {
+    model.chat_template = form;
+    const Result<CompletionRequest> request = ToCompletion(chat.value(), model);
+    if (!request.ok()) {
+      PromiseClear(request.error());
+      continue;
+    }
+    const std::vector<int32_t>& tokens = request.value().prompt_tokens;
+    const size_t messages = chat.value().messages.size();
+    const auto count = [&](int32_t token) {
+      return static_cast<size_t>(std::count(tokens.begin(), tokens.end(), token));
+    };
+    Promise(count(ByteTokenizer::kBegin) <= 1 + messages, "a turn begins once");
+    Promise(count(ByteTokenizer::kEnd) <= messages, "a turn ends once");
+  }
+}
+
 void CheckBody(const std::string& text) {
   const Result<Json> body = ParseBody(text);
   if (!body.ok()) return PromiseClear(body.error());
   const Result<CompletionRequest> request = ParseCompletion(body.value());
   if (!request.ok()) PromiseClear(request.error());
+  CheckChat(body.value());
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ void FuzzStopStrings(std::string_view bytes);
 void FuzzUtf8(std::string_view bytes);
 
 // Server and client.
+void FuzzChatTemplate(std::string_view bytes);
 void FuzzClientStatus(std::string_view bytes);
 void FuzzHttp(std::string_view bytes);
 void FuzzOptionValues(std::string_view bytes);

@@ -4,6 +4,7 @@
 namespace triptych {
 namespace {
 
+TEST(FuzzTest, ChatTemplate) { Replay("chat_template", FuzzChatTemplate); }
 TEST(FuzzTest, ClientStatus) { Replay("client_status", FuzzClientStatus); }
 TEST(FuzzTest, Http) { Replay("http", FuzzHttp); }
 TEST(FuzzTest, OptionValues) { Replay("option_values", FuzzOptionValues); }

@@ -90,6 +90,9 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   const ModelOptions own = ParseModelOptions("a=" + path + ",kv-cache-bytes=2MiB");
   EXPECT_EQ(own.directory, path);
   EXPECT_EQ(own.kv_cache_bytes, 2 << 20);
+  EXPECT_EQ(own.chat_template, std::nullopt);
+  EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=llama3").chat_template,
+            ChatTemplate::kLlama3);
 
   // The name ends at the first '=', which a directory may hold too.
   std::filesystem::create_directory(directory.path() / "x=y");
@@ -161,7 +164,7 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
   const TempDir directory;
   const std::string no_setting =
       " of model a is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, rank=R, "
-      "groups=G";
+      "groups=G, chat-template=NAME";
   const std::string no_count = " is not a count; allowed: integers from 1 to 9223372036854775807";
   struct Case {
     std::string settings;
@@ -182,6 +185,11 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
       {"attention=mla,rank=3,rank=4", "rank of model a: \"4\" is a second value; allowed: one"},
       {"groups=1,groups=2,attention=gqa",
        "groups of model a: \"2\" is a second value; allowed: one"},
+      {"chat-template=Chatml",
+       "chat-template of model a: \"Chatml\" is not a template; allowed: chatml, llama2, llama3, "
+       "mistral, plain, zephyr"},
+      {"chat-template=plain,chat-template=plain",
+       "chat-template of model a: \"plain\" is a second value; allowed: one"},
       {"attention=mqa", "attention of model a: \"mqa\" is not a kind; allowed: mha, gqa, mla"},
       {"attention=", "attention of model a: \"\" is not a kind; allowed: mha, gqa, mla"},
       {"attention=MLA", "attention of model a: \"MLA\" is not a kind; allowed: mha, gqa, mla"},
@@ -327,6 +335,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "5",
                                "--kv-cache-bytes",
                                "3MiB",
+                               "--chat-template",
+                               "mistral",
                                "--dtype",
                                "bfloat16",
                                "--embedding-dtype",
@@ -384,6 +394,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_TRUE(options.transport.access.insecure);
   EXPECT_FALSE(options.transport.reflection);
   EXPECT_EQ(options.transport.limits.max_streams, 5);
+  EXPECT_EQ(options.chat_template, ChatTemplate::kMistral);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.embedding_format, WeightFormat::kInt8);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
@@ -439,6 +450,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
   for (const std::string flag : {"--model",
                                  "--listen",
                                  "--kv-cache-bytes",
+                                 "--chat-template",
                                  "--dtype",
                                  "--kv-dtype",
                                  "--block-positions",
@@ -468,7 +480,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
                                  "--config"}) {
     EXPECT_THAT(parsed.out, HasSubstr(flag));
   }
-  for (const std::string settings : {"kv-cache-bytes=SIZE", "attention=mha",
+  for (const std::string settings : {"kv-cache-bytes=SIZE", "chat-template=NAME", "attention=mha",
                                      "attention=gqa,groups=G", "attention=mla[,rank=R]"}) {
     EXPECT_THAT(parsed.out, HasSubstr(settings));
   }
@@ -556,6 +568,8 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--embedding-dtype", "int3"}, "--embedding-dtype: int3 not in"},
       {{"--model", model, "--kv-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve a cache in int8; allowed: cpu"},
+      {{"--model", model, "--chat-template", "alpaca"},
+       "--chat-template: alpaca not in {chatml,llama2,llama3,mistral,plain,zephyr}"},
       {{"--model", model, "--dtype", "float16"},
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},

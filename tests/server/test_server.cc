@@ -1,5 +1,6 @@
 #include "tests/server/test_server.h"
 
+#include <fstream>
 #include <thread>
 
 #include "server/server.h"
@@ -15,15 +16,20 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
   options.transport.listen = "127.0.0.1:0";
   for (const TestModel& model : test.models) {
     WriteRandomCheckpoint(directory / model.name, model.config);
+    if (model.own_chat_template) {
+      std::ofstream(directory / model.name / "chat_template.jinja") << *model.own_chat_template;
+    }
     options.models.push_back({.name = model.name,
                               .directory = directory / model.name,
-                              .kv_cache_bytes = model.kv_cache_bytes});
+                              .kv_cache_bytes = model.kv_cache_bytes,
+                              .chat_template = model.chat_template});
   }
   options.kv_cache_bytes = test.kv_cache_bytes;
   options.engine.max_batch_tokens = test.max_batch_tokens;
   options.engine.max_running = test.max_running;
   options.engine.max_waiting = test.max_waiting;
   options.backend.expand_from = test.expand_from;
+  options.chat_template = test.chat_template;
   return options;
 }
 

@@ -21,6 +21,7 @@
 #include "google/rpc/status.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "server/core/admission.h"
+#include "server/core/chat_template.h"
 #include "server/core/transport_options.h"
 #include "tests/support/temp_dir.h"
 #include "triptych/v1/inference.grpc.pb.h"
@@ -38,6 +39,8 @@ struct TestModel {
   std::string name;
   ModelConfig config;
   std::optional<int64_t> kv_cache_bytes = {};
+  std::optional<ChatTemplate> chat_template = {};     // what its options say
+  std::optional<std::string> own_chat_template = {};  // what its directory says
 };
 
 // "mha", "gqa" and "mla": 64 positions of context in float32.
@@ -62,6 +65,7 @@ struct TestServerOptions {
   int64_t max_running = 64;
   int64_t max_waiting = 1024;
   std::optional<int64_t> expand_from = {};
+  std::optional<ChatTemplate> chat_template = {};
   AdmissionLimits admission = {};
   TransportOptions transport = {};  // `listen` is ignored
   // Of the server's own callers here.

@@ -200,7 +200,7 @@ TEST(CompletionsTest, OfTokensWithOneTextTheLikeliestIsShown) {
   model.tokenizer = std::make_shared<OneTextTokenizer>();
   CompletionRequest request;
   request.params.logprobs = 2;
-  CompletionAnswer answer(model, "1", request);
+  TextCompletion answer(model, "1", request);
   StreamChunk chunk;
   chunk.logprobs = {{.chosen = {.token = 2, .logprob = -3},
                      .top = {{.token = 0, .logprob = -1}, {.token = 1, .logprob = -2}}}};
@@ -352,19 +352,6 @@ TEST(CompletionsTest, ErrorsNameTheField) {
   EXPECT_EQ(unknown.error("code"), "model_not_found");
   EXPECT_EQ(unknown.error("param"), "model");
   EXPECT_EQ(unknown.error("type"), "not_found_error");
-}
-
-TEST(CompletionsTest, ErrorsOfBodies) {
-  const TestServer server(WithHttp());
-  HttpClient client(server.http_address());
-  for (const std::string body :
-       {"", "{", "[]", "3", "{\"a\": 1, \"a\": 2}", "\xff", "{\"a\": 1} x"}) {
-    const HttpAnswer answer = client.Ask("POST", "/v1/completions", body, {});
-    EXPECT_EQ(answer.status, 400) << body;
-    EXPECT_EQ(answer.error("param"), nullptr) << body;
-    EXPECT_THAT(answer.message(), HasSubstr("the body")) << body;
-  }
-  EXPECT_EQ(client.Ask("POST", "/v1/completions", std::string(50000, '['), {}).status, 400);
 }
 
 TEST(CompletionsTest, AClientsShareIsBounded) {

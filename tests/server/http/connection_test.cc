@@ -217,19 +217,30 @@ TEST(HttpConnectionTest, BodiesAndAnswersAreBounded) {
 }
 
 TEST(HttpConnectionTest, AClientThatClosesFreesItsBlocks) {
-  const TestServer server(WithLimits({}));
+  TestServerOptions options = WithLimits({});
+  options.chat_template = ChatTemplate::kZephyr;  // whose turns end with the end token alone
+  const TestServer server(options);
   for (const bool stream : {true, false}) {
-    HttpClient client(server.http_address());
-    client.Send("POST", "/v1/completions", Endless(stream).dump());
-    if (stream) {
-      HttpClient::Events events(client);
-      for (int i = 0; i < 3; ++i) ASSERT_TRUE(events.Next().has_value());
+    json chat = Endless(stream);
+    chat.erase("prompt");
+    chat["messages"] = {{{"role", "user"}, {"content", "a"}}};
+    chat["max_tokens"] = kEndlessPositions - 100;
+    for (const auto& [path, request] :
+         {std::pair<std::string, json>("/v1/completions", Endless(stream)),
+          std::pair<std::string, json>("/v1/chat/completions", chat)}) {
+      SCOPED_TRACE(path);
+      HttpClient client(server.http_address());
+      client.Send("POST", path, request.dump());
+      if (stream) {
+        HttpClient::Events events(client);
+        for (int i = 0; i < 3; ++i) ASSERT_TRUE(events.Next().has_value());
+      }
+      ASSERT_TRUE(server.WaitForStats("endless", Runs));
+      client.Close();
+      EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
     }
-    ASSERT_TRUE(server.WaitForStats("endless", Runs));
-    client.Close();
-    EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
   }
-  EXPECT_EQ(server.Stats("endless").requests().cancelled(), 2);
+  EXPECT_EQ(server.Stats("endless").requests().cancelled(), 4);
 }
 
 TEST(HttpConnectionTest, WhatStallsIsCutOff) {

@@ -206,6 +206,7 @@ class HttpAccessTest : public testing::Test {
 TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   TestServerOptions options = WithHttp();
   options.transport.access.tokens = tokens_;
+  options.chat_template = ChatTemplate::kPlain;
   const TestServer server(options);
   // The path of each, what is asked, and who may.
   const struct {
@@ -215,6 +216,10 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   } routes[] = {
       {"/v1/models", "/v1/models", nullptr, {"inference", "admin"}},
       {"/v1/models/", "/v1/models/mha", nullptr, {"inference", "admin"}},
+      {"/v1/chat/completions",
+       "/v1/chat/completions",
+       {{"model", "mha"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}},
+       {"inference", "admin"}},
       {"/v1/completions",
        "/v1/completions",
        {{"model", "mha"}, {"prompt", "a"}},

@@ -1,0 +1,42 @@
+// What /v1/chat/completions is asked and answers, in OpenAI's terms.
+#ifndef TRIPTYCH_SERVER_HTTP_CHAT_COMPLETIONS_H_
+#define TRIPTYCH_SERVER_HTTP_CHAT_COMPLETIONS_H_
+
+#include <string>
+#include <vector>
+
+#include "engine/base/json.h"
+#include "server/core/chat_template.h"
+#include "server/core/error.h"
+#include "server/http/completion_answer.h"
+#include "server/http/completion_request.h"
+
+namespace triptych {
+
+struct ChatRequest {
+  CompletionRequest completion;  // without a prompt
+  std::vector<ChatMessage> messages;
+};
+
+// REQUIRES: an object, which outlives the result.
+Result<ChatRequest> ParseChat(const Json& body);
+
+// The completion of what the model's template makes of the messages.
+Result<CompletionRequest> ToCompletion(ChatRequest request, const ServedModel& model);
+
+class ChatCompletion final : public CompletionAnswer {
+ public:
+  ChatCompletion(const ServedModel& model, const std::string& request_id,
+                 const CompletionRequest& request);
+
+ private:
+  void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;
+  JsonOutput WholeText(const std::string& text) const override;
+  JsonOutput ChunkText(size_t choice, const std::string& text) override;
+
+  std::vector<bool> begun_;  // each choice
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_CHAT_COMPLETIONS_H_

@@ -1,0 +1,93 @@
+// Which template a model's own is. tests/server/chat_templates asks this of published ones.
+#include "server/core/chat_template_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+using testing::HasSubstr;
+
+void Write(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file) << text;
+}
+
+TEST(CanonicalJinjaTest, SpaceThatIsRenderedNowhereIsGone) {
+  const std::string canonical = "a{%if x is y%}{{'b\\n'+c}}\n{%endif%} d";
+  EXPECT_EQ(CanonicalJinja("a{%if x is y%}{{'b\\n'+c}}\n{%endif%} d"), canonical);
+  EXPECT_EQ(CanonicalJinja("a{% if x  is\ny %}{{ \"b\n\" + c }}\n{% endif %} d\n"), canonical);
+  // trim_blocks and lstrip_blocks.
+  EXPECT_EQ(CanonicalJinja("a{% if x is y %}\n{{ 'b\\n' + c }}\n  {% endif %}\n d"), canonical);
+  EXPECT_EQ(CanonicalJinja("a \n {%- if x is y -%} \n\t{{ 'b\\n' + c }}\n{% endif %} d"),
+            canonical);
+}
+
+TEST(CanonicalJinjaTest, WhatIsRenderedStays) {
+  for (const auto& [one, other] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ 'a b' }}", "{{ 'ab' }}"},
+           {"{{ 'a' }} {{ b }}", "{{ 'a' }}{{ b }}"},
+           {"{{ 'a' }}\n{{ b }}", "{{ 'a' }}{{ b }}"},
+           {"{% if a %} {% endif %}", "{% if a %}{% endif %}"},
+           {"x {% if a %}", "x{% if a %}"},
+           {" {{ a }}", "{{ a }}"},
+           {"{{ a -}} b", "{{ a }} b"},
+           {"a {{- b }}", "a {{ b }}"},
+           {"{{ 'a\\'b' }}", "{{ 'a' b' }}"},
+           {"{{ \"a'\" }}", "{{ 'a\"' }}"},
+           {"{{ not a }}", "{{ nota }}"},
+           {"a\n", "a\n\n"},
+       }) {
+    EXPECT_NE(CanonicalJinja(one), CanonicalJinja(other)) << one;
+  }
+}
+
+TEST(CanonicalJinjaTest, TakesTextsThatAreNone) {
+  for (const std::string text :
+       {"", "{", "{{", "{%", "{{-", "{{ '", "{{ 'a\\", "{{ a", "}}", "%}"}) {
+    EXPECT_EQ(KnownChatTemplate(text), std::nullopt) << text;
+  }
+}
+
+TEST(ChatTemplateFileTest, TheShippedModelsAreAskedPlainly) {
+  for (const std::string kind : {"mha", "gqa", "mla"}) {
+    const auto text =
+        ReadChatTemplate(std::filesystem::path(TRIPTYCH_MODELS_DIR) / ("shakespeare-" + kind));
+    ASSERT_TRUE(text.has_value());
+    EXPECT_EQ(KnownChatTemplate(*text), ChatTemplate::kPlain);
+    EXPECT_EQ(KnownChatTemplate(*text + "."), std::nullopt);
+  }
+}
+
+TEST(ChatTemplateFileTest, IsAFileOfItsOwnOrOfTheTokenizer) {
+  const TempDir directory;
+  const auto config = directory.path() / "tokenizer_config.json";
+  EXPECT_EQ(ReadChatTemplate(directory.path()), std::nullopt);
+  Write(config, R"({"bos_token": "<s>"})");
+  EXPECT_EQ(ReadChatTemplate(directory.path()), std::nullopt);
+  Write(config, R"({"chat_template": [{"name": "default", "template": "a"}]})");
+  EXPECT_EQ(ReadChatTemplate(directory.path()), std::nullopt);
+  Write(config, R"({"chat_template": "a"})");
+  EXPECT_EQ(ReadChatTemplate(directory.path()), "a");
+  Write(directory.path() / "chat_template.jinja", "b");
+  EXPECT_EQ(ReadChatTemplate(directory.path()), "b");
+}
+
+TEST(ChatTemplateFileTest, ABadFileIsNamed) {
+  const TempDir directory;
+  Write(directory.path() / "tokenizer_config.json", "{");
+  try {
+    ReadChatTemplate(directory.path());
+    ADD_FAILURE() << "accepted";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("tokenizer_config.json: not valid JSON"));
+  }
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,445 @@
+// /v1/chat/completions: what a completion of the rendered conversation is, in OpenAI's shapes.
+#include "server/http/chat_completions.h"
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+
+#include "tests/server/http/http_client.h"
+#include "tests/server/test_server.h"
+
+namespace triptych {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr const char* kPath = "/v1/chat/completions";
+
+TestServerOptions Chatting(ChatTemplate form = ChatTemplate::kPlain) {
+  TestServerOptions options = WithHttp();
+  options.chat_template = form;
+  return options;
+}
+
+json Message(const std::string& role, const json& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+json Ask(const std::string& model, const std::string& text, int max_tokens) {
+  return {{"model", model},
+          {"messages", json::array({Message("user", text)})},
+          {"max_tokens", max_tokens},
+          {"temperature", 0}};
+}
+
+// The same prompt as a completion, of text after the begin token.
+json AsCompletion(const json& chat, const std::string& prompt) {
+  json request = chat;
+  request.erase("messages");
+  request["prompt"] = prompt;
+  request["stop"] = "\n\n";
+  return request;
+}
+
+TEST(ChatCompletionsTest, AreCompletionsOfTheRenderedConversation) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  for (const std::string model : {"mha", "gqa", "mla"}) {
+    SCOPED_TRACE(model);
+    const json request = Ask(model, "To be", 12);
+    const json text =
+        client.Post("/v1/completions", AsCompletion(request, "User:\nTo be\n\nAssistant:\n"))
+            .json();
+    const HttpAnswer answer = client.Post(kPath, request);
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const json chat = answer.json();
+    EXPECT_EQ(chat.at("id"), "chatcmpl-" + answer.headers.at("x-request-id"));
+    EXPECT_EQ(chat.at("object"), "chat.completion");
+    EXPECT_EQ(chat.at("model"), model);
+    EXPECT_TRUE(chat.at("created").is_number_integer());
+    ASSERT_THAT(chat.at("choices"), SizeIs(1));
+    EXPECT_EQ(chat.at("choices")[0],
+              json({{"index", 0},
+                    {"message",
+                     {{"role", "assistant"},
+                      {"content", text.at("choices")[0].at("text")},
+                      {"refusal", nullptr}}},
+                    {"logprobs", nullptr},
+                    {"finish_reason", text.at("choices")[0].at("finish_reason")}}));
+    EXPECT_EQ(chat.at("usage").at("prompt_tokens"), text.at("usage").at("prompt_tokens"));
+    EXPECT_EQ(chat.at("usage").at("completion_tokens"), text.at("usage").at("completion_tokens"));
+    EXPECT_EQ(chat.at("usage").at("kv_cache").at("used_bytes"),
+              text.at("usage").at("kv_cache").at("used_bytes"));
+    EXPECT_TRUE(chat.at("usage").at("prompt_tokens_details").at("cached_tokens").is_number());
+  }
+}
+
+TEST(ChatCompletionsTest, AStreamIsTheSame) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  json request = Ask("mla", "To be", 12);
+  request["n"] = 2;
+  request["temperature"] = 1;
+  request["seed"] = 5;
+  request["logprobs"] = true;
+  request["top_logprobs"] = 2;
+  const json whole = client.Post(kPath, request).json();
+  request["stream"] = true;
+  for (const bool include_usage : {false, true}) {
+    if (include_usage) request["stream_options"] = {{"include_usage", true}};
+    client.Send("POST", kPath, request.dump());
+    HttpClient::Events events(client);
+    EXPECT_EQ(events.header("Content-Type"), "text/event-stream");
+    std::vector<json> all = events.All();
+    if (include_usage) {
+      EXPECT_THAT(all.back().at("choices"), SizeIs(0));
+      EXPECT_EQ(all.back().at("object"), "chat.completion.chunk");
+      EXPECT_EQ(all.back().at("usage").at("completion_tokens"),
+                whole.at("usage").at("completion_tokens"));
+      EXPECT_GT(all.back().at("usage").at("kv_cache").at("used_bytes"), 0);
+      all.pop_back();
+    }
+    json choices = json::array({json(), json()});
+    std::map<int, int> roles;
+    for (const json& event : all) {
+      EXPECT_EQ(event.at("id"), "chatcmpl-" + events.header("x-request-id"));
+      EXPECT_EQ(event.at("object"), "chat.completion.chunk");
+      EXPECT_EQ(event.contains("usage"), include_usage);
+      const json& news = event.at("choices")[0];
+      const int index = news.at("index");
+      json& choice = choices[index];
+      const json& delta = news.at("delta");
+      if (choice.is_null()) {
+        EXPECT_EQ(delta.at("role"), "assistant");
+        choice = {{"index", index},
+                  {"message", {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}},
+                  {"logprobs", {{"content", json::array()}, {"refusal", nullptr}}},
+                  {"finish_reason", nullptr}};
+      }
+      roles[index] += static_cast<int>(delta.count("role"));
+      std::string& content = choice.at("message").at("content").get_ref<std::string&>();
+      content += delta.value("content", "");
+      for (const json& token : news.at("logprobs").at("content")) {
+        choice.at("logprobs").at("content").push_back(token);
+      }
+      EXPECT_EQ(choice.at("finish_reason"), nullptr);
+      choice.at("finish_reason") = news.at("finish_reason");
+    }
+    EXPECT_EQ(choices, whole.at("choices"));
+    EXPECT_THAT(roles, ElementsAre(std::pair(0, 1), std::pair(1, 1)));
+  }
+}
+
+TEST(ChatCompletionsTest, ContentIsTextOrItsParts) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  const auto reply = [&](const json& messages) {
+    json request = Ask("mha", "", 8);
+    request["messages"] = messages;
+    const HttpAnswer answer = client.Post(kPath, request);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json().at("choices")[0].at("message").at("content");
+  };
+  const json text = {{"type", "text"}, {"text", "b"}};
+  EXPECT_EQ(reply({Message("system", "a"), Message("user", "b\nb")}),
+            reply({Message("developer", json::array({{{"type", "text"}, {"text", "a"}}})),
+                   Message("user", json::array({text, text}))}));
+  // As an answer comes, it may be sent again.
+  EXPECT_EQ(reply({Message("user", "a"),
+                   {{"role", "assistant"}, {"content", "b"}, {"refusal", nullptr}},
+                   Message("user", "c")}),
+            reply({Message("user", "a"), Message("assistant", "b"), Message("user", "c")}));
+}
+
+TEST(ChatCompletionsTest, AReplyEndsWhereItsTurnDoes) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "ab", 20);
+  request["logit_bias"] = {{"10", 500}};  // newlines and nothing else
+  const json chat = client.Post(kPath, request).json();
+  EXPECT_EQ(chat.at("choices")[0].at("message").at("content"), "");
+  EXPECT_EQ(chat.at("choices")[0].at("finish_reason"), "stop");
+  EXPECT_EQ(chat.at("usage").at("completion_tokens"), 2);
+  // Beside those that a client names, of which there may be as many as ever.
+  std::vector<std::string> stops(16, "nothing");
+  request["stop"] = stops;
+  EXPECT_EQ(client.Post(kPath, request).json().at("usage").at("completion_tokens"), 2);
+  stops.emplace_back("nothing");
+  request["stop"] = stops;
+  EXPECT_EQ(client.Post(kPath, request).error("param"), "stop");
+  request["stop"] = "\n";
+  EXPECT_EQ(client.Post(kPath, request).json().at("usage").at("completion_tokens"), 1);
+}
+
+TEST(ChatCompletionsTest, WithoutALengthTheyMayFillTheContext) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "a", 1);
+  request.erase("max_tokens");
+  request["logit_bias"] = {{"120", 500}};  // x and nothing else
+  const json chat = client.Post(kPath, request).json();
+  EXPECT_EQ(chat.at("usage").at("total_tokens"), 64);
+  EXPECT_EQ(chat.at("choices")[0].at("finish_reason"), "length");
+  for (const char* const name : {"max_tokens", "max_completion_tokens"}) {
+    json bounded = request;
+    bounded[name] = 3;
+    EXPECT_EQ(client.Post(kPath, bounded).json().at("choices")[0].at("message").at("content"),
+              "xxx");
+  }
+}
+
+TEST(ChatCompletionsTest, Logprobs) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "ab", 4);
+  json completion = AsCompletion(request, "User:\nab\n\nAssistant:\n");
+  completion["logprobs"] = 3;
+  const json expected =
+      client.Post("/v1/completions", completion).json().at("choices")[0].at("logprobs");
+  request["logprobs"] = true;
+  for (const int top : {0, 3}) {
+    request["top_logprobs"] = top;
+    const json logprobs = client.Post(kPath, request).json().at("choices")[0].at("logprobs");
+    EXPECT_EQ(logprobs.at("refusal"), nullptr);
+    const json& tokens = logprobs.at("content");
+    ASSERT_EQ(tokens.size(), expected.at("tokens").size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      EXPECT_EQ(tokens[i].at("token"), expected.at("tokens")[i]);
+      EXPECT_EQ(tokens[i].at("logprob"), expected.at("token_logprobs")[i]);
+      EXPECT_THAT(tokens[i].at("top_logprobs"), SizeIs(top));
+      for (const json& other : tokens[i].at("top_logprobs")) {
+        EXPECT_EQ(other.at("logprob"),
+                  expected.at("top_logprobs")[i].at(other.at("token").get<std::string>()));
+      }
+    }
+  }
+  // The bytes of a token, which need not be text; the end token has none.
+  request["logit_bias"] = {{"195", 500}};
+  request["max_tokens"] = 1;
+  json token = client.Post(kPath, request).json().at("choices")[0].at("logprobs").at("content")[0];
+  EXPECT_EQ(token.at("token"), "bytes:\\xc3");
+  EXPECT_EQ(token.at("bytes"), json({195}));
+  EXPECT_EQ(token.at("top_logprobs")[0].at("bytes"), json({195}));
+}
+
+TEST(ChatCompletionsTest, SamplingIsTheirs) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "ab", 8);
+  const auto content = [&] {
+    return client.Post(kPath, request).json().at("choices")[0].at("message").at("content");
+  };
+  request["logit_bias"] = {{"120", 500}, {"121", 490}};
+  request["presence_penalty"] = 20;
+  EXPECT_EQ(content(), "xyxxxxxx");
+  request.erase("presence_penalty");
+  request["frequency_penalty"] = 6;
+  EXPECT_EQ(content(), "xxyxyxyx");
+  request = Ask("mha", "ab", 8);
+  request["temperature"] = 2;
+  request["seed"] = 7;
+  const json seeded = content();
+  EXPECT_EQ(content(), seeded);
+  request["seed"] = 8;
+  EXPECT_NE(content(), seeded);
+  request["top_p"] = 1e-6;
+  const json likeliest = content();
+  request["temperature"] = 0;
+  EXPECT_EQ(content(), likeliest);
+}
+
+struct BadRequest {
+  const char* members;
+  const char* param;
+  const char* message;
+};
+
+TEST(ChatCompletionsTest, ErrorsNameTheField) {
+  const TestServer server(Chatting(ChatTemplate::kMistral));
+  HttpClient client(server.http_address());
+  const std::string user = R"({"role": "user", "content": "a"})";
+  for (const BadRequest& bad : std::vector<BadRequest>{
+           {R"()", "messages", "is missing; allowed: an array"},
+           {R"("messages": null)", "messages", "is missing"},
+           {R"("messages": "a")", "messages", R"(is "a"; allowed: an array of messages)"},
+           {R"("messages": [])", "messages", "is []; allowed: an array of messages, at least one"},
+           {R"("messages": [3])", "messages[0]", "is 3; allowed: an object"},
+           {R"("messages": [{"content": "a"}])", "messages[0].role", "is missing; allowed: \"sys"},
+           {R"("messages": [{"role": "tool", "content": "a"}])", "messages[0].role",
+            R"(is "tool"; allowed: "system", "developer", "user", "assistant")"},
+           {R"("messages": [{"role": 3, "content": "a"}])", "messages[0].role", "is 3; allowed"},
+           {R"("messages": [{"role": "user"}])", "messages[0].content", "is missing; allowed: a s"},
+           {R"("messages": [{"role": "user", "content": null}])", "messages[0].content",
+            "is missing"},
+           {R"("messages": [{"role": "user", "content": 3}])", "messages[0].content",
+            "is 3; allowed: a string, or an array of text parts"},
+           {R"("messages": [{"role": "user", "content": []}])", "messages[0].content", "is []"},
+           {R"("messages": [{"role": "user", "content": ["a"]}])", "messages[0].content[0]",
+            R"(is "a"; allowed: an object)"},
+           {R"("messages": [{"role": "user", "content": [{"text": "a"}]}])",
+            "messages[0].content[0].type", "is missing; allowed: \"text\""},
+           {R"("messages": [{"role": "user", "content": [{"type": "text", "text": "a"},)"
+            R"({"type": "image_url", "image_url": {"url": "x"}}]}])",
+            "messages[0].content[1].type", R"(is "image_url"; allowed: "text")"},
+           {R"("messages": [{"role": "user", "content": [{"type": "input_audio"}]}])",
+            "messages[0].content[0].type", R"(is "input_audio"; allowed: "text")"},
+           {R"("messages": [{"role": "user", "content": [{"type": "text"}]}])",
+            "messages[0].content[0].text", "is missing; allowed: a string"},
+           {R"("messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}])",
+            "messages[0].content[0].text", "is 3; allowed: a string"},
+           {R"("messages": [{"role": "user", "content": "a", "name": "b"}])", "messages[0].name",
+            "is not known here"},
+           {R"("messages": [{"role": "user", "content": "a", "tool_calls": []}])",
+            "messages[0].tool_calls", "is not known here"},
+           // What the template refuses.
+           {R"("messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])",
+            "messages[1].role", R"(is "system"; allowed there by the template mistral: assistant)"},
+           {R"("messages": [USER], "tools": [{"type": "function"}])", "tools", "cannot do"},
+           {R"("messages": [USER], "tool_choice": "auto")", "tool_choice", "allowed: \"none\""},
+           {R"("messages": [USER], "functions": [{}])", "functions", "cannot do"},
+           {R"("messages": [USER], "response_format": {"type": "json_object"}})", "response_format",
+            R"(allowed: {"type":"text"})"},
+           {R"("messages": [USER], "modalities": ["text", "audio"])", "modalities", "cannot do"},
+           {R"("messages": [USER], "audio": {"voice": "x"})", "audio", "cannot do"},
+           {R"("messages": [USER], "prompt": "a")", "prompt", "is not known here"},
+           {R"("messages": [USER], "echo": true)", "echo", "is not known here"},
+           {R"("messages": [USER], "logprobs": 3)", "logprobs", "is 3; allowed: true, false"},
+           {R"("messages": [USER], "logprobs": true, "top_logprobs": 21)", "top_logprobs",
+            "top_logprobs is 21; allowed: 0 to 20"},
+           {R"("messages": [USER], "logprobs": true, "top_logprobs": -1)", "top_logprobs", "is -1"},
+           {R"("messages": [USER], "top_logprobs": 1)", "top_logprobs", "with logprobs alone"},
+           {R"("messages": [USER], "max_tokens": 0)", "max_tokens", "is 0; allowed: 1"},
+           {R"("messages": [USER], "max_completion_tokens": 0)", "max_completion_tokens", "is 0"},
+           {R"("messages": [USER], "max_tokens": 1, "max_completion_tokens": 1)",
+            "max_completion_tokens", "beside max_tokens"},
+           {R"("messages": [USER], "temperature": -1)", "temperature", "is -1; allowed: 0 to 100"},
+           {R"("messages": [USER], "n": 17)", "n", "is 17; allowed: 1 to 16"},
+           {R"("messages": [USER], "stop": [""])", "stop[0]", "is 0 bytes long"},
+           {R"("messages": [USER], "logit_bias": {"999": 1})", "logit_bias[999]", "no token"},
+           {R"("messages": [USER], "stream_options": {})", "stream_options", "with stream alone"},
+       }) {
+    std::string members = bad.members;
+    if (const size_t at = members.find("USER"); at != members.npos) members.replace(at, 4, user);
+    SCOPED_TRACE(members);
+    const std::string body =
+        R"({"model": "mha")" + std::string(members.empty() ? "" : ", ") + members + "}";
+    const HttpAnswer answer = client.Ask("POST", kPath, body, {});
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    EXPECT_EQ(answer.error("param"), bad.param);
+    EXPECT_EQ(answer.error("type"), "invalid_request_error");
+    EXPECT_THAT(answer.message(), AllOf(testing::StartsWith(bad.param), HasSubstr(bad.message)));
+  }
+  EXPECT_EQ(client.Post(kPath, Ask("mha", std::string(64, 'a'), 1)).error("param"), "messages");
+  const HttpAnswer unknown = client.Post(kPath, Ask("nobody", "a", 1));
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.error("code"), "model_not_found");
+  EXPECT_EQ(unknown.error("param"), "model");
+}
+
+TEST(ChatCompletionsTest, NullCountsAsAbsent) {
+  const TestServer server(Chatting());
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "a", 2);
+  const json expected = client.Post(kPath, request).json().at("choices");
+  for (const char* const name :
+       {"tools", "tool_choice", "response_format", "audio", "modalities", "logprobs",
+        "top_logprobs", "stop", "n", "seed", "stream", "stream_options", "max_completion_tokens",
+        "logit_bias", "presence_penalty", "top_p", "reasoning_effort"}) {
+    request[name] = nullptr;
+  }
+  for (const auto& [name, harmless] :
+       std::map<std::string, json>{{"tools", json::array()},
+                                   {"tool_choice", "none"},
+                                   {"response_format", {{"type", "text"}}},
+                                   {"modalities", {"text"}},
+                                   {"logprobs", false},
+                                   {"top_logprobs", 0},
+                                   {"user", "somebody"}}) {
+    EXPECT_EQ(client.Post(kPath, request).json().at("choices"), expected) << request;
+    request[name] = harmless;
+  }
+  EXPECT_EQ(client.Post(kPath, request).json().at("choices"), expected) << request;
+}
+
+TEST(ChatCompletionsTest, AModelWithoutATemplateSaysWhatToDo) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const HttpAnswer answer = client.Post(kPath, Ask("mha", "a", 1));
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.error("param"), "model");
+  EXPECT_THAT(answer.message(),
+              AllOf(HasSubstr("mha, which has no chat template"), HasSubstr("--chat-template NAME"),
+                    HasSubstr("chatml, llama2, llama3, mistral, plain, zephyr")));
+}
+
+TEST(ChatCompletionsTest, AModelsTemplateIsThatOfItsOptionsItsOwnOrTheServers) {
+  // The shipped models' own.
+  std::ifstream file(TRIPTYCH_MODELS_DIR "/shakespeare-mla/chat_template.jinja");
+  const std::string plain(std::istreambuf_iterator<char>(file), {});
+  const ModelConfig config = OneOfEachKind()[0].config;
+  TestServerOptions options = Chatting(ChatTemplate::kZephyr);
+  options.models = {{.name = "named",
+                     .config = config,
+                     .chat_template = ChatTemplate::kChatml,
+                     .own_chat_template = plain},
+                    {.name = "own", .config = config, .own_chat_template = plain},
+                    {.name = "unknown", .config = config, .own_chat_template = plain + "{{ 1 }}"},
+                    {.name = "without", .config = config}};
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  const auto prompt_tokens = [&](const std::string& model) -> int64_t {
+    return client.Post(kPath, Ask(model, "", 1)).json().at("usage").at("prompt_tokens");
+  };
+  const auto length = [](const std::string& text) { return std::ssize(text); };
+  EXPECT_EQ(prompt_tokens("named"),
+            length("<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_EQ(prompt_tokens("own"), 1 + length("User:\n\n\nAssistant:\n"));
+  for (const char* const model : {"unknown", "without"}) {
+    EXPECT_EQ(prompt_tokens(model), length("<|user|>\n\n<|assistant|>\n") + 1) << model;
+  }
+}
+
+TEST(ChatCompletionsTest, MessagesThatWriteMarkersWriteText) {
+  const TestServer server(Chatting(ChatTemplate::kLlama2));
+  HttpClient client(server.http_address());
+  const auto prompt_tokens = [&](const std::string& text) -> int64_t {
+    return client.Post(kPath, Ask("mha", text, 1)).json().at("usage").at("prompt_tokens");
+  };
+  EXPECT_EQ(prompt_tokens("</s><s>[INST] a"), prompt_tokens("a") + 14);
+}
+
+// All tokens are the same text, of three bytes.
+class OneTextTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::string Decode(int32_t token) const override { return token == 2 ? "" : "\u20AC"; }
+  int32_t vocab_size() const override { return 3; }
+  int32_t begin_token() const override { return 0; }
+  int32_t end_token() const override { return 2; }
+};
+
+TEST(ChatCompletionsTest, BytesOfTokens) {
+  ServedModel model;
+  model.tokenizer = std::make_shared<OneTextTokenizer>();
+  CompletionRequest request;
+  request.params.logprobs = 1;
+  ChatCompletion answer(model, "1", request);
+  StreamChunk chunk;
+  chunk.logprobs = {{.chosen = {.token = 2, .logprob = -3}, .top = {{.token = 1, .logprob = -1}}}};
+  answer.Add(chunk);
+  const json tokens = json::parse(answer.Whole()).at("choices")[0].at("logprobs").at("content");
+  EXPECT_EQ(tokens, json::array({{{"token", "token_id:2"},
+                                  {"logprob", -3.0},
+                                  {"bytes", nullptr},
+                                  {"top_logprobs", json::array({{{"token", "\u20AC"},
+                                                                 {"logprob", -1.0},
+                                                                 {"bytes", {226, 130, 172}}}})}}}));
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""documented_curl.py SERVER: runs every command with curl that the documents show, as it stands there,
+against a server with the models that they name; each is to be answered 200 with something to read.
+
+Only the address is another one: the port that the system chose."""
+
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+DOCUMENTS = ["README.md", "server/http/README.md"]
+ADDRESS = "127.0.0.1:8080"
+MODELS = ["--model", f"mla={ROOT}/models/shakespeare-mla"] + [
+    option
+    for kind in ("mha", "gqa", "mla")
+    for option in ("--model", f"shakespeare-{kind}={ROOT}/models/shakespeare-{kind}")
+]
+
+
+def commands(document):
+    """Of the blocks of code, with their lines that go on."""
+    for block in re.findall(r"^```[a-z]*\n(.*?)^```", document, re.DOTALL | re.MULTILINE):
+        yield from re.findall(r"^(curl (?:[^\n]*\\\n)*[^\n]*)", block, re.MULTILINE)
+
+
+def serve(program):
+    """A server and the address of its HTTP."""
+    server = subprocess.Popen(
+        [program, *MODELS, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--kv-cache-bytes", "64MiB"],
+        stdout=subprocess.PIPE, text=True)
+    address = None
+    for line in server.stdout:
+        if found := re.search(r"HTTP on (\S+)", line):
+            address = found[1]
+        if "listening on" in line:
+            return server, address
+    sys.exit("the server did not start")
+
+
+def main():
+    server, address = serve(sys.argv[1])
+    failed = 0
+    try:
+        for name in DOCUMENTS:
+            found = list(commands((ROOT / name).read_text()))
+            if not found:
+                sys.exit(f"{name} shows no command with curl")
+            for command in found:
+                if ADDRESS not in command:
+                    sys.exit(f"{name}: {command}\nasks another address than {ADDRESS}")
+                # The status follows what is answered.
+                run = subprocess.run(
+                    ["bash", "-c", f"curl() {{ command curl --silent --write-out '%{{http_code}}' \"$@\"; }}\n"
+                     + command.replace(ADDRESS, address)],
+                    capture_output=True, text=True, timeout=120)
+                body, status = run.stdout[:-3], run.stdout[-3:]
+                if run.returncode != 0 or status != "200" or not body:
+                    failed += 1
+                    print(f"{name}: {command}\n{run.stdout}{run.stderr}")
+                else:
+                    print(f"{name}: {status}: {command.splitlines()[0]}")
+        server.send_signal(signal.SIGTERM)
+        if server.wait(timeout=60) != 0:
+            sys.exit("the server did not drain")
+    finally:
+        server.kill()
+    sys.exit(failed != 0)
+
+
+main()

@@ -1,0 +1,156 @@
+// openai_client.mjs SERVER MODEL: the official client against a server with the model in that
+// directory, once without and once with a chat template of its own.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { install } from '../npm_packages.mjs';
+
+const [serverProgram, model] = process.argv.slice(2);
+const packages = install('openai@6.30.1');
+const { default: OpenAI } = await import(join(packages, 'openai/index.mjs'));
+
+// A server, and the address of its HTTP.
+async function serve() {
+  const server = spawn(serverProgram, ['--model', `mla=${model}`, '--listen', '127.0.0.1:0',
+    '--http', '127.0.0.1:0', '--kv-cache-bytes', '64MiB'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  process.on('exit', () => server.kill('SIGKILL'));
+  let address;
+  for await (const line of createInterface({ input: server.stdout })) {
+    address ??= line.match(/HTTP on (\S+)/)?.[1];
+    if (line.includes('listening on')) return { server, address };
+  }
+  throw new Error('the server did not start');
+}
+
+const { server, address } = await serve();
+const url = `http://${address}`;
+const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 });
+const PROMPT = 'KING HENRY:\n';
+const MESSAGES = [{ role: 'system', content: 'A play.' }, { role: 'user', content: 'Who is there?' }];
+
+async function fails(call, error) {
+  await assert.rejects(call, (e) => {
+    for (const [name, value] of Object.entries(error)) assert.equal(e[name], value, String(e));
+    return e instanceof OpenAI.APIError;
+  });
+}
+
+// The caches hold nothing: asked until it is so.
+async function idle() {
+  for (;;) {
+    const { models } = await (await fetch(`${url}/v1/kv-cache`)).json();
+    if (models.every((one) => Number(one.reserved_bytes) === 0)) return;
+  }
+}
+
+const tests = {
+  async models() {
+    const list = [];
+    for await (const one of client.models.list()) list.push(one);
+    assert.deepEqual(list.map((one) => [one.id, one.object]), [['mla', 'model']]);
+    assert.equal((await client.models.retrieve('mla')).id, 'mla');
+    await fails(client.models.retrieve('nobody'), { status: 404, code: 'model_not_found' });
+  },
+
+  async completions() {
+    const asked = { model: 'mla', prompt: PROMPT, max_tokens: 20, temperature: 0.8, seed: 4 };
+    const whole = await client.completions.create({ ...asked, n: 2, logprobs: 1 });
+    assert.equal(whole.object, 'text_completion');
+    assert.equal(whole.choices.length, 2);
+    assert.equal(whole.usage.completion_tokens, 40);
+    assert(whole.usage.kv_cache.used_bytes > 0);
+    assert.equal(whole.choices[0].logprobs.tokens.join(''), whole.choices[0].text);
+    const texts = ['', ''];
+    let usage;
+    const stream = await client.completions.create(
+      { ...asked, n: 2, stream: true, stream_options: { include_usage: true } });
+    for await (const event of stream) {
+      for (const choice of event.choices) texts[choice.index] += choice.text;
+      usage = event.usage ?? usage;
+    }
+    assert.deepEqual(texts, whole.choices.map((choice) => choice.text));
+    assert.equal(usage.completion_tokens, 40);
+    const stopped = await client.completions.create(
+      { ...asked, logit_bias: { 120: 500 }, stop: ['xxx'], max_tokens: null, max_completion_tokens: 9 });
+    assert.deepEqual([stopped.choices[0].text, stopped.choices[0].finish_reason], ['', 'stop']);
+    const penalised = await client.completions.create({ ...asked, temperature: 0, max_tokens: 3,
+      logit_bias: { 120: 500, 121: 490 }, presence_penalty: 6, frequency_penalty: 6 });
+    assert.equal(penalised.choices[0].text, 'xyx');
+  },
+
+  async chat() {
+    const asked = { model: 'mla', messages: MESSAGES, temperature: 0.8, seed: 4 };
+    const whole = await client.chat.completions.create({ ...asked, max_completion_tokens: 20, n: 2,
+      logprobs: true, top_logprobs: 2 });
+    assert.equal(whole.object, 'chat.completion');
+    assert.equal(whole.usage.total_tokens, whole.usage.prompt_tokens + whole.usage.completion_tokens);
+    assert(whole.usage.kv_cache.used_bytes > 0);
+    assert.equal(typeof whole.usage.prompt_tokens_details.cached_tokens, 'number');
+    const { message, logprobs, finish_reason } = whole.choices[0];
+    assert.equal(message.role, 'assistant');
+    assert(['stop', 'length'].includes(finish_reason));
+    const bytes = logprobs.content.flatMap((token) => token.bytes ?? []);
+    assert(Buffer.from(bytes).toString().startsWith(message.content));
+    assert(logprobs.content.every((token) => token.top_logprobs.length === 2));
+    const texts = ['', ''];
+    const roles = [0, 0];
+    let usage;
+    const stream = await client.chat.completions.create({ ...asked, max_tokens: 20, n: 2,
+      stream: true, stream_options: { include_usage: true } });
+    for await (const event of stream) {
+      for (const { index, delta } of event.choices) {
+        texts[index] += delta.content ?? '';
+        roles[index] += delta.role === 'assistant' ? 1 : 0;
+      }
+      usage = event.usage ?? usage;
+    }
+    assert.deepEqual(texts, whole.choices.map((choice) => choice.message.content));
+    assert.deepEqual(roles, [1, 1]);
+    assert.equal(usage.completion_tokens, whole.usage.completion_tokens);
+    assert.equal(usage.kv_cache.used_bytes, whole.usage.kv_cache.used_bytes);
+    // What the client itself makes of a stream, and a conversation that goes on.
+    const final = await client.chat.completions.stream({ ...asked, max_tokens: 20 }).finalMessage();
+    assert.equal(final.content, texts[0]);
+    const next = await client.chat.completions.create({ ...asked, max_tokens: 5,
+      messages: [...MESSAGES, message, { role: 'user', content: [{ type: 'text', text: 'And?' }] }] });
+    assert(next.usage.prompt_tokens > whole.usage.prompt_tokens);
+  },
+
+  async errors() {
+    const asked = { model: 'mla', messages: MESSAGES };
+    const bad = { status: 400, type: 'invalid_request_error', code: 'invalid_field' };
+    await fails(client.chat.completions.create({ ...asked, temperature: 1000 }),
+      { ...bad, param: 'temperature' });
+    await fails(client.chat.completions.create({ ...asked, tools: [{ type: 'function' }] }),
+      { ...bad, param: 'tools' });
+    const image = [{ type: 'image_url', image_url: { url: 'data:,' } }];
+    await fails(client.chat.completions.create({ ...asked, messages: [{ role: 'user', content: image }] }),
+      { ...bad, param: 'messages[0].content[0].type' });
+    await fails(client.chat.completions.create({ ...asked, model: 'nobody' }),
+      { status: 404, code: 'model_not_found', param: 'model' });
+    await fails(client.chat.completions.create({ ...asked, max_tokens: 0, stream: true }),
+      { ...bad, param: 'max_tokens' });
+    await fails(client.completions.create({ model: 'mla', prompt: 'a', n: 17 }), { ...bad, param: 'n' });
+    await fails(client.completions.create({ model: 'mla', prompt: 'a'.repeat(600) }),
+      { ...bad, param: 'prompt' });
+  },
+
+  async cancellation() {
+    const stream = await client.chat.completions.create(
+      { model: 'mla', messages: MESSAGES, logit_bias: { 120: 500 }, stream: true });
+    for await (const event of stream) {
+      assert.equal(event.choices[0].delta.role, 'assistant');
+      break;  // which closes the connection
+    }
+    await idle();
+  },
+};
+
+for (const [name, test] of Object.entries(tests)) {
+  await test();
+  console.log(`${name}: passed`);
+}
+server.kill('SIGTERM');
+assert.equal((await once(server, 'exit'))[0], 0);

@@ -1,0 +1,21 @@
+// Packages of npm for a test, in a folder of its own which goes with the test.
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+// What CTest takes for a test that was skipped.
+const SKIPPED = 77;
+
+// The folder that they are installed in. Where npm cannot install them, says so and ends the test.
+export function install(...packages) {
+  const folder = mkdtempSync(join(tmpdir(), 'triptych-npm-'));
+  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+  const options = ['--no-audit', '--no-fund', '--ignore-scripts', '--loglevel=error'];
+  const npm = spawnSync('npm', ['install', '--prefix', folder, ...options, ...packages],
+    { encoding: 'utf8', timeout: 120_000 });
+  if (npm.status === 0) return join(folder, 'node_modules');
+  const why = npm.error?.message ?? npm.stderr.trim().split('\n').pop();
+  console.log(`skipped ${process.argv[1]}: npm cannot install ${packages.join(' ')}: ${why}`);
+  process.exit(SKIPPED);
+}
