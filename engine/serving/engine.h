@@ -13,6 +13,7 @@
 #include "engine/backend/serving_model.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
+#include "engine/serving/block_map.h"
 #include "engine/serving/pace.h"
 #include "engine/serving/request.h"
 #include "engine/serving/scheduler.h"
@@ -59,6 +60,8 @@ class Engine {
   Pace::Duration decode_step() const;
   KvCacheStats Stats() const;
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
+  // Looks at every block.
+  BlockMap MapBlocks() const;
   const ServingModelInfo& info() const { return model_->info(); }
   // For checks of what the statistics are made of.
   const BlockPool& pool() const { return pool_; }
@@ -80,6 +83,7 @@ class Engine {
   void Finish(Sequence& sequence, FinishReason reason, const std::string& error = "");
   void Count(const Completion& completion, bool last_choice);
   KvCacheUsage Usage(const Sequence& sequence) const;
+  SequenceStats StatsOf(const Sequence& sequence) const;
 
   std::unique_ptr<ServingModel> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -87,6 +91,7 @@ class Engine {
   Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
   const std::chrono::milliseconds queue_timeout_;
   const Clock clock_;
+  const EngineClock::time_point made_;
   Pace pace_;
   RequestCounts counts_;
   bool accepting_ = true;
