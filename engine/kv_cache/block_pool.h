@@ -47,6 +47,9 @@ class BlockPool {
   int64_t extra_holds() const { return extra_holds_; }  // beyond the first one of each block
   int64_t evictions() const { return evictions_; }
   int32_t holds(int32_t block) const { return states_[block].holds; }
+  bool is_cached(int32_t block) const {
+    return states_[block].holds == 0 && states_[block].listing == Listing::kKept;
+  }
 
  private:
   enum class Listing : uint8_t { kNot, kWhileHeld, kKept };

@@ -38,6 +38,7 @@ Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokeni
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions),
       queue_timeout_(options.queue_timeout),
       clock_(std::move(clock)),
+      made_(clock_()),
       pace_(options.max_slowdown) {
   Publish();
 }
@@ -203,12 +204,15 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
     return;
   }
   const auto now = clock_();
+  ++counts_.sampled_tokens;
   if (sequence.first_token) {
     const auto wait = now - sequence.last_token;
     sequence.longest_wait = std::max(sequence.longest_wait, wait);
     meters_.inter_token_time.Add(wait);
   } else {
     sequence.first_token = now;
+    ++counts_.first_tokens;
+    counts_.first_token_time += now - request.arrived;
     meters_.time_to_first_token.Add(now - request.arrived);
   }
   sequence.last_token = now;
@@ -309,6 +313,7 @@ KvCacheUsage Engine::Usage(const Sequence& sequence) const {
 KvCacheStats Engine::Stats() const {
   const CacheGeometry& geometry = info().geometry;
   KvCacheStats stats;
+  stats.uptime = clock_() - made_;
   stats.pool_bytes = info().cache_bytes;
   stats.block_positions = geometry.block_positions;
   stats.block_bytes = geometry.BlockBytes();
@@ -344,21 +349,37 @@ KvCacheStats Engine::Published() const {
   return published_;
 }
 
+SequenceStats Engine::StatsOf(const Sequence& sequence) const {
+  return {.id = sequence.request->id,
+          .number = sequence.request->number + sequence.choice,
+          .order = sequence.order,
+          .choice = sequence.choice,
+          .client = sequence.request->client,
+          .state = sequence.state(),
+          .prompt_tokens = sequence.prompt(),
+          .cached_prompt_tokens = sequence.cached_prompt_tokens,
+          .generated_tokens = sequence.generated(),
+          .preemptions = sequence.preemptions,
+          .kv_cache = Usage(sequence)};
+}
+
 std::vector<SequenceStats> Engine::Sequences(const SequenceQuery& query) const {
   std::vector<SequenceStats> all;
-  for (const Sequence* sequence : scheduler_.Sequences(query)) {
-    all.push_back({.id = sequence->request->id,
-                   .number = sequence->request->number + sequence->choice,
-                   .choice = sequence->choice,
-                   .client = sequence->request->client,
-                   .state = sequence->state(),
-                   .prompt_tokens = sequence->prompt(),
-                   .cached_prompt_tokens = sequence->cached_prompt_tokens,
-                   .generated_tokens = sequence->generated(),
-                   .preemptions = sequence->preemptions,
-                   .kv_cache = Usage(*sequence)});
-  }
+  for (const Sequence* sequence : scheduler_.Sequences(query)) all.push_back(StatsOf(*sequence));
   return all;
+}
+
+BlockMap Engine::MapBlocks() const {
+  std::vector<const BlockTable*> tables;
+  BlockMap map;
+  for (const Sequence* sequence : scheduler_.Sequences()) {
+    if (sequence->blocks.size() == 0) continue;
+    if (map.holders.size() == BlockMap::kMaxHolders) break;
+    map.holders.push_back(StatsOf(*sequence));
+    tables.push_back(&sequence->blocks);
+  }
+  map.Draw(pool_, tables);
+  return map;
 }
 
 }  // namespace triptych

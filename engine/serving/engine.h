@@ -14,6 +14,7 @@
 #include "engine/base/mutex.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
+#include "engine/serving/block_map.h"
 #include "engine/serving/meters.h"
 #include "engine/serving/pace.h"
 #include "engine/serving/request.h"
@@ -67,6 +68,8 @@ class Engine {
   // To be read on any thread.
   const EngineMeters& meters() const { return meters_; }
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
+  // Looks at every block.
+  BlockMap MapBlocks() const;
   const ServingModelInfo& info() const { return model_->info(); }
   // For checks of what the statistics are made of.
   const BlockPool& pool() const { return pool_; }
@@ -90,6 +93,7 @@ class Engine {
   void Finish(Sequence& sequence, FinishReason reason, const std::string& error = "");
   void Count(const Completion& completion, bool last_choice);
   KvCacheUsage Usage(const Sequence& sequence) const;
+  SequenceStats StatsOf(const Sequence& sequence) const;
 
   std::unique_ptr<ServingModel> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -97,6 +101,7 @@ class Engine {
   Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
   const std::chrono::milliseconds queue_timeout_;
   const Clock clock_;
+  const EngineClock::time_point made_;
   Pace pace_;
   RequestCounts counts_;
   EngineMeters meters_;

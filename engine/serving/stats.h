@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_SERVING_STATS_H_
 #define TRIPTYCH_ENGINE_SERVING_STATS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -24,11 +25,16 @@ struct RequestCounts {
   int64_t prompt_tokens = 0;         // of choices that have ended
   int64_t cached_prompt_tokens = 0;  // of these, found in the cache
   int64_t generated_tokens = 0;
+  int64_t sampled_tokens = 0;  // those of live choices too
+  // Of choices that have a token, live ones too: how many, and from arrival to it, added up.
+  int64_t first_tokens = 0;
+  std::chrono::nanoseconds first_token_time{0};
 };
 
 // A model's pool, at one moment: pool_bytes = reserved + cached + free.
 struct KvCacheStats {
-  int64_t pool_bytes = 0;  // really allocated
+  std::chrono::nanoseconds uptime{0};  // since the engine was made
+  int64_t pool_bytes = 0;              // really allocated
   int64_t used_bytes = 0;
   int64_t reserved_bytes = 0;
   int64_t free_bytes = 0;
@@ -54,6 +60,7 @@ struct KvCacheStats {
 struct SequenceStats {
   std::string id;       // the request's
   uint64_t number = 0;  // in the order of arrival
+  uint64_t order = 0;   // of submission to its engine, from 1
   int32_t choice = 0;
   std::string client;
   SequenceState state = SequenceState::kWaiting;

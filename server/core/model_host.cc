@@ -27,6 +27,25 @@ std::string NameList(const std::vector<ServedModel>& models) {
   return names;
 }
 
+// Of others' sequences a block map shows whoever is not admin what their caches take, and no more.
+ModelStats AsSeenBy(const Caller& caller, ModelStats stats) {
+  if (stats.block_map == nullptr || caller.admin) return stats;
+  auto map = std::make_shared<BlockMap>(*stats.block_map);
+  for (SequenceStats& holder : map->holders) {
+    if (caller.inference && holder.client == caller.client) {
+      holder.client.clear();
+    } else {
+      SequenceStats seen;
+      seen.order = holder.order;
+      seen.state = holder.state;
+      seen.kv_cache = holder.kv_cache;
+      holder = std::move(seen);
+    }
+  }
+  stats.block_map = std::move(map);
+  return stats;
+}
+
 }  // namespace
 
 // An engine, behind the inbox of the loop that runs it.
@@ -53,10 +72,15 @@ class ModelHost::LoopEngines final : public StatisticsDesk::Engines {
  public:
   explicit LoopEngines(const ModelHost& host) : host_(host) {}
 
-  std::vector<ModelStats> Stats() override {
+  std::vector<ModelStats> Stats(bool block_maps) override {
     std::vector<ModelStats> stats;
     for (size_t i = 0; i < host_.models_.size(); ++i) {
-      stats.push_back({host_.models_[i].name, host_.engines_[i]->Stats()});
+      const Engine& engine = *host_.engines_[i];
+      stats.push_back(
+          {.model = host_.models_[i].name, .kv_cache = engine.Stats(), .block_map = nullptr});
+      if (block_maps) {
+        stats.back().block_map = std::make_shared<const BlockMap>(engine.MapBlocks());
+      }
     }
     return stats;
   }
@@ -216,27 +240,25 @@ Result<std::string> ModelHost::Detokenize(const std::string& model,
   return DecodeText(ids, *found.value()->tokenizer);
 }
 
-void ModelHost::CollectStats(std::vector<size_t> models, std::function<void(HostStats)> done) {
-  desk_->Ask(
-      [models = std::move(models), done = std::move(done)](const std::vector<ModelStats>& all) {
-        HostStats stats;
-        for (const size_t i : models) stats.Add(all[i]);
-        done(std::move(stats));
-      });
-}
-
-void ModelHost::CollectStats(const std::string& model,
+void ModelHost::CollectStats(const StatsParams& params, const Caller& caller,
                              std::function<void(Result<HostStats>)> done) {
-  Result<std::vector<size_t>> found = FindAll(model);
-  if (found.ok()) {
-    CollectStats(std::move(found).value(), std::move(done));
-  } else {
-    done(found.error());
-  }
+  Result<std::vector<size_t>> models = FindAll(params.model);
+  if (!models.ok()) return done(models.error());
+  desk_->Ask(params.block_map, [models = std::move(models).value(), caller,
+                                done = std::move(done)](const std::vector<ModelStats>& all) {
+    HostStats stats;
+    for (const size_t i : models) stats.Add(AsSeenBy(caller, all[i]));
+    done(std::move(stats));
+  });
 }
 
 void ModelHost::CollectStats(const StatsWatch& watch, std::function<void(HostStats)> done) {
-  CollectStats(watch.models, std::move(done));
+  desk_->Ask(/*block_maps=*/false,
+             [models = watch.models, done = std::move(done)](const std::vector<ModelStats>& all) {
+               HostStats stats;
+               for (const size_t i : models) stats.Add(all[i]);
+               done(std::move(stats));
+             });
 }
 
 std::string ModelHost::Metrics() const {

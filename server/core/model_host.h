@@ -82,8 +82,9 @@ class ModelHost {
   // The text of tokens, in valid UTF-8.
   Result<std::string> Detokenize(const std::string& model, std::span<const int32_t> ids) const;
 
-  // An empty name means every model.
-  void CollectStats(const std::string& model, std::function<void(Result<HostStats>)> done);
+  // In block maps others' sequences have neither ids nor clients nor tokens, but for admin.
+  void CollectStats(const StatsParams& params, const Caller& caller,
+                    std::function<void(Result<HostStats>)> done);
   // The caller's own sequences, without their client; of everybody, and with it, for admin.
   void ListSequences(const ListSequencesParams& params, const Caller& caller,
                      std::function<void(Result<SequencePage>)> done);
@@ -108,8 +109,6 @@ class ModelHost {
   Result<size_t> FindIndex(const std::string& name) const;
   // An empty name means every model.
   Result<std::vector<size_t>> FindAll(const std::string& name) const;
-  // Of the models with those indices.
-  void CollectStats(std::vector<size_t> models, std::function<void(HostStats)> done);
   // Names a valid request: `sequences` of that number. Sets who it is from and when it came.
   void Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
                 Request& request);

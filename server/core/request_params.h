@@ -64,6 +64,11 @@ struct ListModelsParams {
   std::string page_token;
 };
 
+struct StatsParams {
+  std::string model;       // every model if empty
+  bool block_map = false;  // maps of the pools, too
+};
+
 struct ListSequencesParams {
   std::string model;      // every model if empty
   int32_t page_size = 0;  // the default if 0

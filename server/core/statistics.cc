@@ -1,6 +1,7 @@
 #include "server/core/statistics.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -15,19 +16,21 @@ void HostStats::Add(ModelStats stats) {
   models.push_back(std::move(stats));
 }
 
-StatisticsDesk::StatisticsDesk(Engines& engines, Post engines_thread, Post answer_thread)
+StatisticsDesk::StatisticsDesk(Engines& engines, Post engines_thread, Post answer_thread,
+                               Clock clock)
     : engines_(engines),
       engines_thread_(std::move(engines_thread)),
-      answer_thread_(std::move(answer_thread)) {}
+      answer_thread_(std::move(answer_thread)),
+      clock_(std::move(clock)) {}
 
 void StatisticsDesk::PostTask() {
   if (std::exchange(posted_, true)) return;
   engines_thread_([this] { AskEngines(); });
 }
 
-void StatisticsDesk::Ask(StatsDone done) {
+void StatisticsDesk::Ask(bool block_maps, StatsDone done) {
   const MutexLock lock(mutex_);
-  stats_.push_back(std::move(done));
+  stats_.push_back({block_maps, std::move(done)});
   PostTask();
 }
 
@@ -44,12 +47,21 @@ bool StatisticsDesk::Ask(const SequenceListing& listing, ListingDone done) {
   return true;
 }
 
+StatisticsDesk::Snapshot StatisticsDesk::WithBlockMaps() {
+  const EngineClock::time_point now = clock_();
+  if (mapped_ == nullptr || now - mapped_at_ >= kBlockMapAge) {
+    mapped_ = std::make_shared<const std::vector<ModelStats>>(engines_.Stats(/*block_maps=*/true));
+    mapped_at_ = now;
+  }
+  return mapped_;
+}
+
 void StatisticsDesk::AskEngines() {
-  std::vector<StatsDone> stats_done;
+  std::vector<StatsAsked> stats;
   std::vector<Asked> listings;
   {
     const MutexLock lock(mutex_);
-    stats_done.swap(stats_);
+    stats.swap(stats_);
     while (!listings_.empty() && listings.size() < kListingsPerStep) {
       listings.push_back(std::move(listings_.front()));
       listings_.pop_front();
@@ -57,10 +69,19 @@ void StatisticsDesk::AskEngines() {
     posted_ = false;
     if (!listings_.empty()) PostTask();  // which runs after the next step
   }
-  if (!stats_done.empty()) {
-    answer_thread_([done = std::move(stats_done), stats = engines_.Stats()] {
-      for (const StatsDone& one : done) one(stats);
+  const auto with_maps = [](const StatsAsked& one) { return one.block_maps; };
+  const auto plain = std::partition(stats.begin(), stats.end(), with_maps);
+  const auto answer = [this](auto begin, auto end, const Snapshot& snapshot) {
+    answer_thread_([asked = std::vector<StatsAsked>(std::make_move_iterator(begin),
+                                                    std::make_move_iterator(end)),
+                    snapshot] {
+      for (const StatsAsked& one : asked) one.done(*snapshot);
     });
+  };
+  if (plain != stats.begin()) answer(stats.begin(), plain, WithBlockMaps());
+  if (plain != stats.end()) {
+    answer(plain, stats.end(),
+           std::make_shared<const std::vector<ModelStats>>(engines_.Stats(/*block_maps=*/false)));
   }
   for (Asked& asked : listings) {
     std::vector<LiveSequence> sequences = engines_.Sequences(asked.listing);

@@ -2,15 +2,19 @@
 #ifndef TRIPTYCH_SERVER_CORE_STATISTICS_H_
 #define TRIPTYCH_SERVER_CORE_STATISTICS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/serving/block_map.h"
+#include "engine/serving/request.h"
 #include "engine/serving/stats.h"
 
 namespace triptych {
@@ -18,6 +22,7 @@ namespace triptych {
 struct ModelStats {
   std::string model;
   KvCacheStats kv_cache;
+  std::shared_ptr<const BlockMap> block_map;  // of the same moment; null if none was asked for
 };
 
 struct HostStats {
@@ -58,7 +63,8 @@ class StatisticsDesk {
   class Engines {
    public:
     virtual ~Engines() = default;
-    virtual std::vector<ModelStats> Stats() = 0;  // of every model
+    // Of every model.
+    virtual std::vector<ModelStats> Stats(bool block_maps) = 0;
     // In any order.
     virtual std::vector<LiveSequence> Sequences(const SequenceListing& listing) = 0;
   };
@@ -68,10 +74,18 @@ class StatisticsDesk {
   // How many different ones may wait.
   static constexpr size_t kMaxListings = 256;
 
-  // `engines_thread` and `answer_thread` run what they are given, in order, while the desk lives.
-  StatisticsDesk(Engines& engines, Post engines_thread, Post answer_thread);
+  // Since block maps look at every block, who asks for them gets the last ones, with the statistics
+  // of their moment, until these are so old.
+  static constexpr std::chrono::milliseconds kBlockMapAge{200};
 
-  void Ask(std::function<void(const std::vector<ModelStats>&)> done) TRIPTYCH_EXCLUDES(mutex_);
+  using Clock = std::function<EngineClock::time_point()>;
+
+  // `engines_thread` and `answer_thread` run what they are given, in order, while the desk lives.
+  StatisticsDesk(Engines& engines, Post engines_thread, Post answer_thread,
+                 Clock clock = EngineClock::now);
+
+  void Ask(bool block_maps, std::function<void(const std::vector<ModelStats>&)> done)
+      TRIPTYCH_EXCLUDES(mutex_);
   // False if too many wait; then `done` is not called.
   bool Ask(const SequenceListing& listing,
            std::function<void(const std::vector<LiveSequence>&)> done) TRIPTYCH_EXCLUDES(mutex_);
@@ -84,6 +98,14 @@ class StatisticsDesk {
     std::vector<ListingDone> done;
   };
 
+  struct StatsAsked {
+    bool block_maps;
+    StatsDone done;
+  };
+  using Snapshot = std::shared_ptr<const std::vector<ModelStats>>;
+
+  // On the engines' thread.
+  Snapshot WithBlockMaps();
   // Posts the task unless it is.
   void PostTask() TRIPTYCH_REQUIRES(mutex_);
   void AskEngines() TRIPTYCH_EXCLUDES(mutex_);
@@ -91,9 +113,13 @@ class StatisticsDesk {
   Engines& engines_;
   const Post engines_thread_;
   const Post answer_thread_;
+  const Clock clock_;
+  // The last one with block maps, and when it was taken. The engines' thread's.
+  Snapshot mapped_;
+  EngineClock::time_point mapped_at_;
   Mutex mutex_;
   bool posted_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  std::vector<StatsDone> stats_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::vector<StatsAsked> stats_ TRIPTYCH_GUARDED_BY(mutex_);
   std::deque<Asked> listings_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 

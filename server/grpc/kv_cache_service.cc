@@ -25,9 +25,9 @@ grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerCo
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kStatistics);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  entry.value().host.CollectStats(message->model(), [=](const Result<HostStats>& stats) {
-    Finish(stats, *context, response, reactor);
-  });
+  entry.value().host.CollectStats(
+      FromProto(*message), entry.value().caller,
+      [=](const Result<HostStats>& stats) { Finish(stats, *context, response, reactor); });
   return reactor;
 }
 

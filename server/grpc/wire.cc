@@ -93,12 +93,46 @@ v1::RequestCounts ToProto(const RequestCounts& counts) {
   message.set_prompt_tokens(counts.prompt_tokens);
   message.set_cached_prompt_tokens(counts.cached_prompt_tokens);
   message.set_generated_tokens(counts.generated_tokens);
+  message.set_sampled_tokens(counts.sampled_tokens);
+  message.set_first_tokens(counts.first_tokens);
+  *message.mutable_first_token_time() = ToProto(counts.first_token_time);
   return message;
 }
 
-v1::KvCacheStats ToProto(const std::string& model, const KvCacheStats& stats) {
-  v1::KvCacheStats message;
+v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
+  v1::Sequence message;
+  message.set_request_id(sequence.id);
   message.set_model(model);
+  message.set_state(ToProto(sequence.state));
+  message.set_prompt_tokens(static_cast<int32_t>(sequence.prompt_tokens));
+  message.set_generated_tokens(static_cast<int32_t>(sequence.generated_tokens));
+  *message.mutable_kv_cache() = ToProto(sequence.kv_cache);
+  message.set_preemptions(static_cast<int32_t>(sequence.preemptions));
+  message.set_choice(sequence.choice);
+  message.set_cached_prompt_tokens(static_cast<int32_t>(sequence.cached_prompt_tokens));
+  message.set_client(sequence.client);
+  message.set_order(static_cast<int64_t>(sequence.order));
+  return message;
+}
+
+v1::BlockMap ToProto(const std::string& model, const BlockMap& map) {
+  v1::BlockMap message;
+  message.set_cell_blocks(map.cell_blocks);
+  for (const SequenceStats& holder : map.holders) *message.add_holders() = ToProto(model, holder);
+  for (const auto& [cells, cell] : map.runs) {
+    message.add_cells(cells);
+    message.add_holder(cell.holder);
+    message.add_held(cell.held);
+    message.add_shared(cell.shared);
+    message.add_cached(cell.cached);
+  }
+  return message;
+}
+
+v1::KvCacheStats ToProto(const ModelStats& model) {
+  const KvCacheStats& stats = model.kv_cache;
+  v1::KvCacheStats message;
+  message.set_model(model.model);
   message.set_pool_bytes(stats.pool_bytes);
   message.set_used_bytes(stats.used_bytes);
   message.set_reserved_bytes(stats.reserved_bytes);
@@ -119,21 +153,8 @@ v1::KvCacheStats ToProto(const std::string& model, const KvCacheStats& stats) {
   message.set_cached_blocks(stats.cached_blocks);
   message.set_evicted_blocks(stats.evicted_blocks);
   *message.mutable_requests() = ToProto(stats.requests);
-  return message;
-}
-
-v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
-  v1::Sequence message;
-  message.set_request_id(sequence.id);
-  message.set_model(model);
-  message.set_state(ToProto(sequence.state));
-  message.set_prompt_tokens(static_cast<int32_t>(sequence.prompt_tokens));
-  message.set_generated_tokens(static_cast<int32_t>(sequence.generated_tokens));
-  *message.mutable_kv_cache() = ToProto(sequence.kv_cache);
-  message.set_preemptions(static_cast<int32_t>(sequence.preemptions));
-  message.set_choice(sequence.choice);
-  message.set_cached_prompt_tokens(static_cast<int32_t>(sequence.cached_prompt_tokens));
-  message.set_client(sequence.client);
+  *message.mutable_uptime() = ToProto(stats.uptime);
+  if (model.block_map) *message.mutable_block_map() = ToProto(model.model, *model.block_map);
   return message;
 }
 
@@ -218,6 +239,10 @@ ListModelsParams FromProto(const v1::ListModelsRequest& message) {
   return {.page_size = message.page_size(), .page_token = message.page_token()};
 }
 
+StatsParams FromProto(const v1::GetKvCacheStatsRequest& message) {
+  return {.model = message.model(), .block_map = message.block_map()};
+}
+
 ListSequencesParams FromProto(const v1::ListSequencesRequest& message) {
   return {.model = message.model(),
           .page_size = message.page_size(),
@@ -265,9 +290,7 @@ v1::ScoreResponse ToProto(const Scoring::Scores& scores) {
 
 v1::GetKvCacheStatsResponse ToProto(const HostStats& stats) {
   v1::GetKvCacheStatsResponse message;
-  for (const ModelStats& model : stats.models) {
-    *message.add_models() = ToProto(model.model, model.kv_cache);
-  }
+  for (const ModelStats& model : stats.models) *message.add_models() = ToProto(model);
   message.set_total_pool_bytes(stats.pool_bytes);
   message.set_total_used_bytes(stats.used_bytes);
   message.set_total_reserved_bytes(stats.reserved_bytes);

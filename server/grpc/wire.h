@@ -24,6 +24,7 @@ inline constexpr const char* kRequestIdMetadata = "triptych-request-id";
 GenerateParams FromProto(const v1::GenerateRequest& message);
 ScoreParams FromProto(const v1::ScoreRequest& message);
 ListModelsParams FromProto(const v1::ListModelsRequest& message);
+StatsParams FromProto(const v1::GetKvCacheStatsRequest& message);
 ListSequencesParams FromProto(const v1::ListSequencesRequest& message);
 WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message);
 

@@ -1,5 +1,7 @@
 #include "server/http/kv_cache_call.h"
 
+#include <chrono>
+
 #include "engine/base/version.h"
 #include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
@@ -19,6 +21,10 @@ const char* Name(SequenceState state) {
   return "";
 }
 
+double Seconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 JsonOutput ToJson(const RequestCounts& counts) {
   return {{"accepted", counts.accepted},
           {"refused", counts.refused},
@@ -27,32 +33,56 @@ JsonOutput ToJson(const RequestCounts& counts) {
           {"failed", counts.failed},
           {"prompt_tokens", counts.prompt_tokens},
           {"cached_prompt_tokens", counts.cached_prompt_tokens},
-          {"generated_tokens", counts.generated_tokens}};
+          {"generated_tokens", counts.generated_tokens},
+          {"sampled_tokens", counts.sampled_tokens},
+          {"first_tokens", counts.first_tokens},
+          {"first_token_time", Seconds(counts.first_token_time)}};
+}
+
+JsonOutput ToJson(const std::string& model, const BlockMap& map) {
+  JsonOutput json = {{"cell_blocks", map.cell_blocks}};
+  for (const char* name : {"holders", "cells", "holder", "held", "shared", "cached"}) {
+    json[name] = JsonOutput::array();
+  }
+  for (const SequenceStats& holder : map.holders) {
+    json["holders"].push_back(ToJson(LiveSequence{.model = model, .stats = holder}));
+  }
+  for (const auto& [cells, cell] : map.runs) {
+    json["cells"].push_back(cells);
+    json["holder"].push_back(cell.holder);
+    json["held"].push_back(cell.held);
+    json["shared"].push_back(cell.shared);
+    json["cached"].push_back(cell.cached);
+  }
+  return json;
 }
 
 JsonOutput ToJson(const ModelStats& model) {
   const KvCacheStats& stats = model.kv_cache;
-  return {{"model", model.model},
-          {"pool_bytes", stats.pool_bytes},
-          {"used_bytes", stats.used_bytes},
-          {"reserved_bytes", stats.reserved_bytes},
-          {"free_bytes", stats.free_bytes},
-          {"peak_reserved_bytes", stats.peak_reserved_bytes},
-          {"bytes_per_position", stats.bytes_per_position},
-          {"block_positions", stats.block_positions},
-          {"block_bytes", stats.block_bytes},
-          {"total_blocks", stats.total_blocks},
-          {"free_blocks", stats.free_blocks},
-          {"positions", stats.positions},
-          {"mha_used_bytes", stats.mha_used_bytes},
-          {"running_sequences", stats.running},
-          {"waiting_sequences", stats.waiting},
-          {"preemptions", stats.preemptions},
-          {"shared_bytes", stats.shared_bytes},
-          {"cached_bytes", stats.cached_bytes},
-          {"cached_blocks", stats.cached_blocks},
-          {"evicted_blocks", stats.evicted_blocks},
-          {"requests", ToJson(stats.requests)}};
+  JsonOutput json = {{"model", model.model},
+                     {"pool_bytes", stats.pool_bytes},
+                     {"used_bytes", stats.used_bytes},
+                     {"reserved_bytes", stats.reserved_bytes},
+                     {"free_bytes", stats.free_bytes},
+                     {"peak_reserved_bytes", stats.peak_reserved_bytes},
+                     {"bytes_per_position", stats.bytes_per_position},
+                     {"block_positions", stats.block_positions},
+                     {"block_bytes", stats.block_bytes},
+                     {"total_blocks", stats.total_blocks},
+                     {"free_blocks", stats.free_blocks},
+                     {"positions", stats.positions},
+                     {"mha_used_bytes", stats.mha_used_bytes},
+                     {"running_sequences", stats.running},
+                     {"waiting_sequences", stats.waiting},
+                     {"preemptions", stats.preemptions},
+                     {"shared_bytes", stats.shared_bytes},
+                     {"cached_bytes", stats.cached_bytes},
+                     {"cached_blocks", stats.cached_blocks},
+                     {"evicted_blocks", stats.evicted_blocks},
+                     {"requests", ToJson(stats.requests)},
+                     {"uptime", Seconds(stats.uptime)}};
+  if (model.block_map) json["block_map"] = ToJson(model.model, *model.block_map);
+  return json;
 }
 
 }  // namespace
@@ -80,7 +110,8 @@ JsonOutput ToJson(const LiveSequence& sequence) {
           {"preemptions", stats.preemptions},
           {"choice", stats.choice},
           {"cached_prompt_tokens", stats.cached_prompt_tokens},
-          {"client", stats.client}};
+          {"client", stats.client},
+          {"order", stats.order}};
 }
 
 template <typename Answer>
@@ -96,14 +127,15 @@ auto KvCacheCall::Then(void (KvCacheCall::*then)(const Answer&)) {
 
 void KvCacheCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
-  host_.CollectStats(params_.model, Then(&KvCacheCall::OnStats));
+  host_.CollectStats({.model = params_.sequences.model, .block_map = params_.block_map}, caller_,
+                     Then(&KvCacheCall::OnStats));
 }
 
 void KvCacheCall::OnStats(const Result<HostStats>& stats) {
   if (!stats.ok()) return exchange_->Respond(ErrorResponse(stats.error()));
   answer_ = ToJson(stats.value());
   if (!caller_.May(Scope::kInference)) return exchange_->Respond({.body = ToText(answer_)});
-  host_.ListSequences(params_, caller_, Then(&KvCacheCall::OnSequences));
+  host_.ListSequences(params_.sequences, caller_, Then(&KvCacheCall::OnSequences));
 }
 
 void KvCacheCall::OnSequences(const Result<SequencePage>& page) {

@@ -20,11 +20,17 @@ namespace triptych {
 JsonOutput ToJson(const HostStats& stats);
 JsonOutput ToJson(const LiveSequence& sequence);
 
+// What a query asks for.
+struct KvCacheParams {
+  ListSequencesParams sequences;
+  bool block_map = false;
+};
+
 // Answers with what GetKvCacheStats says, and with what ListSequences says to those who may ask it.
 class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<KvCacheCall> {
  public:
   // The host outlives the call.
-  KvCacheCall(ModelHost& host, Caller caller, ListSequencesParams params,
+  KvCacheCall(ModelHost& host, Caller caller, KvCacheParams params,
               std::shared_ptr<Mailbox> mailbox)
       : host_(host),
         caller_(std::move(caller)),
@@ -42,7 +48,7 @@ class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<K
 
   ModelHost& host_;
   const Caller caller_;
-  const ListSequencesParams params_;
+  const KvCacheParams params_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
   JsonOutput answer_;

@@ -15,6 +15,7 @@
 #include "server/http/fields.h"
 #include "server/http/json_output.h"
 #include "server/http/kv_cache_call.h"
+#include "server/http/page.h"
 #include "server/http/request_target.h"
 
 namespace triptych {
@@ -32,21 +33,36 @@ std::string TokenIdsText(const std::vector<int32_t>& ids) {
 }
 
 JsonOutput ModelJson(const ServedModel& model, int64_t created) {
-  return {{"id", model.name}, {"object", "model"}, {"created", created}, {"owned_by", "triptych"}};
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "triptych"},
+          {"attention", Name(model.config.attention)},
+          {"parameters", model.parameters},
+          {"weight_dtype", Name(model.weight_format)},
+          {"kv_dtype", Name(model.cache_format)},
+          {"bytes_per_position", model.geometry.BytesPerPosition()},
+          {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
+          {"max_positions", model.config.max_position_embeddings}};
 }
 
-// What a list of the query may be asked with.
-Result<ListSequencesParams> ReadQuery(const HttpRequest& request) {
-  ListSequencesParams params;
+// What the statistics may be asked with.
+Result<KvCacheParams> ReadQuery(const HttpRequest& request) {
+  KvCacheParams params;
   for (const auto& [name, value] : request.query) {
     if (name == "model") {
-      params.model = value;
+      params.sequences.model = value;
     } else if (name == "page_token") {
-      params.page_token = value;
+      params.sequences.page_token = value;
+    } else if (name == "block_map") {
+      if (value != "true" && value != "false") {
+        return InvalidArgument(name, "is " + Quoted(value) + "; allowed: true, false");
+      }
+      params.block_map = value == "true";
     } else if (name == "page_size") {
       const auto size = ParseNumber<int32_t>(value);
       if (!size) return InvalidArgument(name, "is " + Quoted(value) + "; allowed: an integer");
-      params.page_size = *size;
+      params.sequences.page_size = *size;
     } else {
       return InvalidArgument(Printable(name), "is not known here");
     }
@@ -57,6 +73,7 @@ Result<ListSequencesParams> ReadQuery(const HttpRequest& request) {
 }  // namespace
 
 const Routes::Route Routes::kRoutes[] = {
+    {"GET", "/", std::nullopt, false, &Routes::Page},
     {"GET", "/health", std::nullopt, false, &Routes::Health},
     {"GET", "/v1/models", Scope::kInference, false, &Routes::ListModels},
     {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
@@ -102,6 +119,8 @@ Routes::Answer Routes::Handle(const Admitted& admitted, const HttpRequest& reque
   const Entry* const entry = admitted.entry ? &*admitted.entry : nullptr;
   return (this->*admitted.route->handle)(entry, request);
 }
+
+Routes::Answer Routes::Page(const Entry*, const HttpRequest&) const { return PageResponse(); }
 
 Routes::Answer Routes::Health(const Entry*, const HttpRequest&) const {
   switch (state()) {
@@ -187,7 +206,7 @@ Routes::Answer Routes::Metrics(const Entry* entry, const HttpRequest&) const {
 }
 
 Routes::Answer Routes::KvCache(const Entry* entry, const HttpRequest& request) const {
-  Result<ListSequencesParams> params = ReadQuery(request);
+  Result<KvCacheParams> params = ReadQuery(request);
   if (!params.ok()) return ErrorResponse(params.error());
   return std::make_shared<KvCacheCall>(entry->host, entry->caller, std::move(params).value(),
                                        mailbox_);

@@ -37,13 +37,14 @@ class Routes {
 
   struct Route {
     std::string_view method;     // HEAD too, where it is GET
-    std::string_view path;       // one that ends with / stands for all that begin with it
+    std::string_view path;       // one that ends with /, but / itself, stands for all that begin so
     std::optional<Scope> scope;  // that who asks must have; everybody may if absent
     bool computes;               // and there must be memory for it
     Answer (Routes::*handle)(const Entry* entry, const HttpRequest& request) const;
 
     bool Is(std::string_view asked) const {
-      return path.ends_with('/') ? asked.starts_with(path) && asked != path : asked == path;
+      const bool is_prefix = path.size() > 1 && path.ends_with('/');
+      return is_prefix ? asked.starts_with(path) && asked != path : asked == path;
     }
   };
   // All there are.
@@ -66,6 +67,7 @@ class Routes {
  private:
   static const Route kRoutes[];
 
+  Answer Page(const Entry* entry, const HttpRequest& request) const;
   Answer Health(const Entry* entry, const HttpRequest& request) const;
   Answer ListModels(const Entry* entry, const HttpRequest& request) const;
   Answer GetModel(const Entry* entry, const HttpRequest& request) const;

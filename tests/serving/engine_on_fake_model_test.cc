@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -239,6 +240,33 @@ TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
   EXPECT_THAT(reasons, testing::ElementsAre(FinishReason::kLength, FinishReason::kCancelled,
                                             FinishReason::kFailed));
   EXPECT_GT(preemptions, 0);
+}
+
+TEST(EngineOnFakeModel, CountsTokensAsTheyComeAndTheTimeToTheFirst) {
+  EngineClock::time_point now;
+  auto model = std::make_unique<FakeModel>(FakeModel::Shape{});
+  model->before_step = [&](const StepInput&) { now += std::chrono::milliseconds(10); };
+  Engine engine(std::move(model), TestTokenizer(), {.max_slowdown = 100}, [&] { return now; });
+  now += std::chrono::seconds(5);
+  const auto sink = std::make_shared<RecordingSink>();
+  for (const std::string id : {"a", "b"}) {
+    Request request = Greedy(id, 4, 3);
+    request.arrived = now;
+    engine.Submit(request, sink);
+    ASSERT_TRUE(engine.Step());
+  }
+  KvCacheStats stats = engine.Stats();
+  EXPECT_EQ(stats.uptime, std::chrono::milliseconds(5020));
+  EXPECT_EQ(stats.requests.sampled_tokens, 3);  // two of the first one
+  EXPECT_EQ(stats.requests.generated_tokens, 0) << "of those that have ended";
+  EXPECT_EQ(stats.requests.first_tokens, 2);
+  EXPECT_EQ(stats.requests.first_token_time, std::chrono::milliseconds(20));
+  while (engine.Step()) {
+  }
+  stats = engine.Stats();
+  EXPECT_EQ(stats.requests.sampled_tokens, 6);
+  EXPECT_EQ(stats.requests.generated_tokens, 6);
+  EXPECT_EQ(stats.requests.first_tokens, 2);
 }
 
 }  // namespace

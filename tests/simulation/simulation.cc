@@ -495,6 +495,7 @@ class World {
     equal("failed", counts.failed, expected.failed);
     equal("prompt_tokens", counts.prompt_tokens, expected.prompt_tokens);
     equal("generated_tokens", counts.generated_tokens, expected.generated_tokens);
+    if (live == 0) equal("sampled_tokens", counts.sampled_tokens, counts.generated_tokens);
     equal("running + waiting", stats.running + stats.waiting, live);
     if (counts.cached_prompt_tokens > counts.prompt_tokens) {
       Fail("counters add up", "more prompt tokens were found than there were");

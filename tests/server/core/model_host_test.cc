@@ -135,6 +135,39 @@ TEST_F(ModelHostTest, ListsOnesOwnSequencesAndAdminEverybodys) {
   for (const auto& one : live) one->Cancel();
 }
 
+TEST_F(ModelHostTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
+  MakeHost(1);
+  const std::vector<std::shared_ptr<Generation>> live = {Start("", "ann"), Start("", "bob")};
+  const auto map = [&](const Caller& caller) {
+    std::promise<Result<HostStats>> stats;
+    host_->CollectStats({.model = "", .block_map = true}, caller,
+                        [&](Result<HostStats> answer) { stats.set_value(std::move(answer)); });
+    return stats.get_future().get().value().models.at(0).block_map;
+  };
+  const auto all = map(Admin());
+  ASSERT_THAT(all->holders, SizeIs(2));
+  EXPECT_EQ(all->holders[1].id, live[1]->id());
+  EXPECT_EQ(all->holders[1].client, "bob");
+  Caller ann = Inferring("ann");
+  ann.statistics = true;
+  const auto own = map(ann);
+  ASSERT_THAT(own->holders, SizeIs(2));
+  EXPECT_EQ(own->holders[0].id, live[0]->id());
+  EXPECT_EQ(own->holders[0].client, "");
+  const SequenceStats& other = own->holders[1];
+  EXPECT_EQ(other.id, "");
+  EXPECT_EQ(other.client, "");
+  EXPECT_EQ(other.number, 0u);
+  EXPECT_EQ(other.prompt_tokens, 0);
+  EXPECT_EQ(other.generated_tokens, 0);
+  EXPECT_EQ(other.order, 2u);
+  EXPECT_GT(other.kv_cache.reserved_bytes, 0);
+  // Who may not list sequences finds none of a client of the same name.
+  ann.inference = false;
+  EXPECT_EQ(map(ann)->holders[0].id, "");
+  for (const auto& one : live) one->Cancel();
+}
+
 TEST_F(ModelHostTest, APageGoesOnWhereTheOneBeforeEndedForTheSameQueryAlone) {
   MakeHost(2);
   std::vector<std::shared_ptr<Generation>> live;

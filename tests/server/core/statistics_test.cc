@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,9 +20,11 @@ using testing::SizeIs;
 // The numbers are counts of what was asked.
 class CountingEngines final : public StatisticsDesk::Engines {
  public:
-  std::vector<ModelStats> Stats() override {
+  std::vector<ModelStats> Stats(bool block_maps) override {
     ++snapshots;
-    return {{.model = std::to_string(snapshots), .kv_cache = {}}};
+    ModelStats stats{.model = std::to_string(snapshots), .kv_cache = {}, .block_map = nullptr};
+    if (block_maps) stats.block_map = std::make_shared<const BlockMap>();
+    return {stats};
   }
   std::vector<LiveSequence> Sequences(const SequenceListing& listing) override {
     listings.push_back(listing.after);
@@ -47,15 +51,20 @@ class StatisticsDeskTest : public testing::Test {
 
   CountingEngines engines_;
   Tasks engines_tasks_, answer_tasks_;
+  EngineClock::time_point now_;
   StatisticsDesk desk_{
       engines_, [this](std::function<void()> task) { engines_tasks_.push_back(std::move(task)); },
-      [this](std::function<void()> task) { answer_tasks_.push_back(std::move(task)); }};
+      [this](std::function<void()> task) { answer_tasks_.push_back(std::move(task)); },
+      [this] { return now_; }};
 };
 
 TEST_F(StatisticsDeskTest, OneSnapshotAStepForAllWhoAsk) {
   std::vector<std::string> answers;
   const auto ask = [&] {
-    desk_.Ask([&](const std::vector<ModelStats>& stats) { answers.push_back(stats[0].model); });
+    desk_.Ask(/*block_maps=*/false, [&](const std::vector<ModelStats>& stats) {
+      answers.push_back(stats[0].model);
+      EXPECT_EQ(stats[0].block_map, nullptr);
+    });
   };
   for (int i = 0; i < 3000; ++i) ask();
   EXPECT_THAT(engines_tasks_, SizeIs(1));
@@ -70,6 +79,31 @@ TEST_F(StatisticsDeskTest, OneSnapshotAStepForAllWhoAsk) {
   EXPECT_THAT(answers, SizeIs(3001));
   EXPECT_EQ(answers.back(), "2");
   EXPECT_THAT(engines_tasks_, IsEmpty()) << "nobody asks";
+}
+
+TEST_F(StatisticsDeskTest, BlockMapsAreNotMadeAnewBeforeTheirTime) {
+  std::vector<std::string> answers;
+  const auto ask = [&] {
+    desk_.Ask(/*block_maps=*/true, [&](const std::vector<ModelStats>& stats) {
+      EXPECT_NE(stats[0].block_map, nullptr);
+      answers.push_back(stats[0].model);
+    });
+  };
+  for (int i = 0; i < 100; ++i) ask();
+  Step();
+  now_ += StatisticsDesk::kBlockMapAge - std::chrono::nanoseconds(1);
+  ask();
+  Step();
+  EXPECT_THAT(answers, SizeIs(101));
+  EXPECT_EQ(answers.back(), "1") << "with the statistics of its moment";
+  desk_.Ask(/*block_maps=*/false,
+            [&](const std::vector<ModelStats>& stats) { answers.push_back(stats[0].model); });
+  Step();
+  EXPECT_EQ(answers.back(), "2") << "statistics alone are of now";
+  now_ += std::chrono::nanoseconds(1);
+  ask();
+  Step();
+  EXPECT_EQ(answers.back(), "3");
 }
 
 TEST_F(StatisticsDeskTest, EqualListingsAreOneAndTheOthersWaitForTheNextStep) {

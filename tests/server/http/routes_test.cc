@@ -1,12 +1,15 @@
 // What is where over HTTP, and who is let in.
 #include "server/http/routes.h"
 
+#include <google/protobuf/util/time_util.h>
+
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "server/core/gate.h"
 #include "server/http/http_server.h"
+#include "server/http/page.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 #include "tests/server/token_lines.h"
@@ -29,6 +32,10 @@ TEST(RoutesTest, Models) {
   EXPECT_EQ(list.at("data")[2].at("id"), "mla");
   EXPECT_EQ(list.at("data")[2].at("object"), "model");
   EXPECT_TRUE(list.at("data")[2].at("created").is_number_integer());
+  EXPECT_EQ(list.at("data")[2].at("attention"), "mla");
+  const v1::KvCacheStats stats = server.Stats("mla");
+  EXPECT_EQ(list.at("data")[2].at("bytes_per_position"), stats.bytes_per_position());
+  EXPECT_EQ(list.at("data")[2].at("kv_dtype"), "float32");
   EXPECT_EQ(client.Get("/v1/models/ml%61").json(), list.at("data")[2]);
   EXPECT_EQ(client.Get("/v1/models/nobody").status, 404);
 }
@@ -48,6 +55,11 @@ TEST(RoutesTest, TokensAndTextAndBack) {
   EXPECT_EQ(client.Post("/tokenize", {{"model", "mha"}, {"text", 1}}).error("param"), "text");
   EXPECT_EQ(client.Post("/detokenize", {{"token_ids", "a"}}).error("param"), "token_ids");
   EXPECT_EQ(client.Post("/tokenize", {{"model", "x"}, {"text", ""}}).status, 404);
+}
+
+double Seconds(const google::protobuf::Duration& duration) {
+  return static_cast<double>(google::protobuf::util::TimeUtil::DurationToNanoseconds(duration)) /
+         1e9;
 }
 
 void ExpectSame(const json& stats, const v1::KvCacheStats& expected) {
@@ -80,6 +92,11 @@ void ExpectSame(const json& stats, const v1::KvCacheStats& expected) {
   EXPECT_EQ(requests.at("prompt_tokens"), expected.requests().prompt_tokens());
   EXPECT_EQ(requests.at("cached_prompt_tokens"), expected.requests().cached_prompt_tokens());
   EXPECT_EQ(requests.at("generated_tokens"), expected.requests().generated_tokens());
+  EXPECT_EQ(requests.at("sampled_tokens"), expected.requests().sampled_tokens());
+  EXPECT_EQ(requests.at("first_tokens"), expected.requests().first_tokens());
+  EXPECT_DOUBLE_EQ(requests.at("first_token_time"),
+                   Seconds(expected.requests().first_token_time()));
+  EXPECT_GT(stats.at("uptime"), Seconds(expected.uptime())) << "asked later";
 }
 
 TEST(RoutesTest, KvCacheIsWhatGrpcSays) {
@@ -110,6 +127,7 @@ TEST(RoutesTest, KvCacheIsWhatGrpcSays) {
   EXPECT_EQ(client.Get("/v1/kv-cache?page_token=x").error("param"), "page_token");
   EXPECT_EQ(client.Get("/v1/kv-cache?x=1").error("param"), "x");
   EXPECT_EQ(client.Get("/v1/kv-cache?model=mla&model=mha").error("param"), "model");
+  EXPECT_EQ(client.Get("/v1/kv-cache?block_map=1").error("param"), "block_map");
 }
 
 TEST(RoutesTest, KvCacheListsSequences) {
@@ -125,13 +143,64 @@ TEST(RoutesTest, KvCacheListsSequences) {
   EXPECT_EQ(sequences[0].at("prompt_tokens"), 4);
   EXPECT_EQ(sequences[0].at("client"), "127.0.0.1");
   EXPECT_GT(sequences[0].at("kv_cache").at("used_bytes"), 0);
+  EXPECT_EQ(sequences[0].at("order"), 1);
+}
+
+TEST(RoutesTest, KvCacheMapsThePoolsForThoseWhoAsk) {
+  const TestServer server(WithHttp({.models = {EndlessModel()}}));
+  GenerateCall running(server.inference(), Greedy("endless", "abc", kEndlessPositions - 10));
+  ASSERT_TRUE(running.Read());
+  HttpClient client(server.http_address());
+  EXPECT_FALSE(
+      client.Get("/v1/kv-cache?block_map=false").json().at("models")[0].contains("block_map"));
+  const json model = client.Get("/v1/kv-cache?block_map=true").json().at("models")[0];
+  const json map = model.at("block_map");
+  ASSERT_THAT(map.at("holders"), SizeIs(1));
+  EXPECT_EQ(map.at("holders")[0].at("request_id"), running.RequestId());
+  EXPECT_EQ(map.at("holders")[0].at("kv_cache").at("reserved_bytes"), model.at("reserved_bytes"));
+  int64_t held = 0;
+  for (size_t i = 0; i < map.at("cells").size(); ++i) {
+    held += map.at("cells")[i].get<int64_t>() * map.at("held")[i].get<int64_t>();
+    EXPECT_EQ(map.at("holder")[i], map.at("held")[i] > 0 ? 1 : 0);
+  }
+  EXPECT_EQ(held * model.at("block_bytes").get<int64_t>(), model.at("reserved_bytes"));
+  for (const char* list : {"shared", "cached"}) {
+    EXPECT_EQ(map.at(list).size(), map.at("cells").size());
+  }
+}
+
+TEST(RoutesTest, ThePageIsItselfAndNothingElse) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  const HttpAnswer page = client.Get("/?anything");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.body, kPageHtml);
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_EQ(page.headers.at("x-content-type-options"), "nosniff");
+  EXPECT_EQ(page.headers.at("cache-control"), "no-cache");
+  const std::string& policy = page.headers.at("content-security-policy");
+  EXPECT_THAT(policy, testing::StartsWith("default-src 'none'; script-src 'sha256-"));
+  EXPECT_THAT(policy, HasSubstr("; style-src 'sha256-"));
+  EXPECT_THAT(policy, HasSubstr("; frame-ancestors 'none'"));
+  EXPECT_THAT(policy, testing::Not(HasSubstr("unsafe")));
+  // Nothing of it comes from elsewhere, and no script or style is where the policy does not see it.
+  EXPECT_EQ(page.body.find("https://"), std::string::npos);
+  for (const char* inline_code : {" style=\"", " onclick=", " onload=", "innerHTML"}) {
+    EXPECT_EQ(page.body.find(inline_code), std::string::npos) << inline_code;
+  }
+  client.Send("HEAD", "/", "");
+  const HttpAnswer head = client.Read("HEAD");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.headers.at("content-length"), std::to_string(kPageHtml.size()));
+  EXPECT_EQ(client.Post("/", {{"a", 1}}).status, 405);
+  EXPECT_EQ(client.Get("/", {{"Host", "evil.example"}}).status, 421);
 }
 
 TEST(RoutesTest, PathsAndMethods) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());
-  for (const char* path : {"/", "/nothing", "/v1/models/", "//health", "*", "/v1/completions/",
-                           "/v1%2Fkv-cache", "http://localhost", "/he%61lth"}) {
+  for (const char* path : {"/nothing", "/index.html", "/v1/models/", "//health", "*",
+                           "/v1/completions/", "/v1%2Fkv-cache", "http://localhost", "/he%61lth"}) {
     const HttpAnswer answer = client.Get(path);
     EXPECT_EQ(answer.status, 404) << path;
     EXPECT_EQ(answer.error("type"), "not_found_error");
@@ -232,8 +301,10 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
       {"/v1/kv-cache", "/v1/kv-cache", nullptr, {"statistics", "admin"}},
       {"/metrics", "/metrics", nullptr, {"statistics", "admin"}},
   };
-  std::set<std::string> known = {"/health"};  // which everybody may ask for
-  EXPECT_EQ(HttpClient(server.http_address()).Get("/health").status, 200);
+  std::set<std::string> known = {"/", "/health"};  // which everybody may ask for
+  for (const std::string& open : known) {
+    EXPECT_EQ(HttpClient(server.http_address()).Get(open).status, 200) << open;
+  }
   for (const auto& route : routes) {
     SCOPED_TRACE(route.path);
     known.insert(route.path);

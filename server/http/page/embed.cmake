@@ -1,0 +1,16 @@
+# Writes a C++ source, OUTPUT, whose triptych::kPageHtml is the file PAGE, byte for byte.
+file(READ ${PAGE} bytes HEX)
+string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes ${bytes})
+file(WRITE ${OUTPUT} "#include \"server/http/page.h\"
+
+namespace triptych {
+namespace {
+
+constexpr char kBytes[] = {${bytes}};
+
+}  // namespace
+
+const std::string_view kPageHtml(kBytes, sizeof(kBytes));
+
+}  // namespace triptych
+")
