@@ -1,7 +1,11 @@
 #include "server/http/completion_call.h"
 
+#include <spdlog/spdlog.h>
+
 #include <atomic>
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,12 +32,17 @@ class CompletionCall::Listener final : public GenerationListener,
 
   void OnReady() override {
     if (posted_.exchange(true)) return;
-    mailbox_->Post([self = shared_from_this()] {
-      self->posted_ = false;  // before taking: what comes from now on is told anew
-      if (const auto call = self->call_.lock()) {
-        call->exchange_->Guard([&] { call->Advance(); });
-      }
-    });
+    try {
+      mailbox_->Post([self = shared_from_this()] {
+        self->posted_ = false;  // before taking: what comes from now on is told anew
+        if (const auto call = self->call_.lock()) {
+          call->exchange_->Guard([&] { call->Advance(); });
+        }
+      });
+    } catch (const std::exception& e) {  // such as std::bad_alloc
+      posted_ = false;
+      spdlog::error("HTTP: what is generated is told later: {}", e.what());
+    }
   }
 
  private:
@@ -48,7 +57,7 @@ CompletionCall::CompletionCall(std::shared_ptr<Generation> generation, Completio
     : generation_(std::move(generation)),
       request_(std::move(request)),
       mailbox_(std::move(mailbox)),
-      answer_(model, generation_->id(), request_),
+      answer_(std::in_place, model, generation_->id(), request_),
       kept_(budget, client) {}
 
 void CompletionCall::Start(Exchange& exchange) {
@@ -88,7 +97,7 @@ void CompletionCall::Advance() {
 void CompletionCall::Send(const StreamChunk& chunk) {
   if (request_.stream) {
     in_flight_ = true;
-    exchange_->Write(Event(answer_.Chunk(chunk)));
+    exchange_->Write(Event(answer_->Chunk(chunk)));
   } else if (Keep(chunk)) {
     generation_->ChunkDone(/*delivered=*/true);
   }
@@ -98,7 +107,7 @@ bool CompletionCall::Keep(const StreamChunk& chunk) {
   const auto bytes = static_cast<int64_t>(BytesOf(chunk));
   const bool fits = kept_.held() + bytes <= kMaxKeptBytes;
   if (fits && kept_.Hold(kept_.held() + bytes)) {
-    answer_.Add(chunk);
+    answer_->Add(chunk);
     return true;
   }
   over_ = true;
@@ -123,16 +132,17 @@ void CompletionCall::End(const GenerationEnd& end) {
       exchange_->End(/*whole=*/false);
     }
   } else if (request_.stream) {
-    if (request_.include_usage) exchange_->Write(Event(answer_.UsageChunk()));
+    if (request_.include_usage) exchange_->Write(Event(answer_->UsageChunk()));
     exchange_->Write(Event("[DONE]"));
     exchange_->End(/*whole=*/true);
   } else {
-    Respond({.body = answer_.Whole()});
+    Respond({.body = answer_->Whole()});
   }
 }
 
 void CompletionCall::Respond(HttpResponse response) {
   response.headers.emplace_back(kRequestIdHeader, generation_->id());
+  answer_.reset();
   kept_.Hold(0);  // the response has a share of its own
   exchange_->Respond(std::move(response));
 }
