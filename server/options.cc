@@ -24,12 +24,15 @@ namespace {
 constexpr const char* kDefaultKvCacheBytes = "1GiB";
 constexpr const char* kDefaultKvCacheShare = "25%";
 
+constexpr const char* kNoHttp = "none";
+
 // Options whose texts are converted once all of them are known.
 struct Texts {
   std::vector<std::string> models;
   std::string kv_cache_bytes;
   std::string log_format = "text";
-  std::string http, tls_cert, tls_key, tls_client_ca, tokens;
+  std::string http = kNoHttp;
+  std::string tls_cert, tls_key, tls_client_ca, tokens;
 };
 
 // A flag's check in CLI11's form: empty if `parse` accepts the text.
@@ -117,8 +120,12 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
   app.add_option("--listen", options.transport.listen, "HOST:PORT; port 0 lets the system choose")
       ->check(Parses("HOST:PORT", CheckAddress))
       ->capture_default_str();
-  app.add_option("--http", texts.http, "HOST:PORT where OpenAI's HTTP is spoken too [nowhere]")
-      ->check(Parses("HOST:PORT", CheckAddress));
+  app.add_option("--http", texts.http, "HOST:PORT where OpenAI's HTTP is spoken too, or none")
+      ->check(Parses("HOST:PORT",
+                     [](const std::string& text) {
+                       if (text != kNoHttp) CheckAddress(text);
+                     }))
+      ->capture_default_str();
   app.add_option(
          "--http-hosts", options.transport.http_hosts,
          "NAME[,NAME...] by which HTTP may be asked for without tokens or certificates, beside "
@@ -282,7 +289,7 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
     if (!texts.tls_client_ca.empty()) transport.tls->client_authority = texts.tls_client_ca;
   }
   if (!texts.tokens.empty()) transport.access.tokens = texts.tokens;
-  if (!texts.http.empty()) transport.http = texts.http;
+  if (texts.http != kNoHttp) transport.http = texts.http;
 
   options.kv_cache_bytes = ParseByteSize(texts.kv_cache_bytes, available.memory_bytes);
   if (options.kv_cache_bytes > available.memory_bytes - kServerBytes) {
@@ -338,6 +345,9 @@ void CheckTogether(const ServerOptions& options) {
         "--max-running",
         fmt::format("{} exceeds --max-batch-tokens {}, in which every running sequence needs a row",
                     options.engine.max_running, options.engine.max_batch_tokens));
+  }
+  if (!options.transport.http && !options.transport.http_hosts.empty()) {
+    throw CLI::ValidationError("--http-hosts", "is set; allowed: with --http HOST:PORT");
   }
   CheckWhoIsLetIn(options.transport);
 }

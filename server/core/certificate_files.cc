@@ -7,6 +7,7 @@
 #include <openssl/x509.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <utility>
@@ -73,7 +74,12 @@ void Check(const Certificates& pem, const TlsOptions& options) {
                     options.certificate.string());
   }
   const Context context(SSL_CTX_new(TLS_server_method()));
-  if (SSL_CTX_use_certificate(context.get(), chain.front().get()) != 1) {
+  // What is refused of those that lead to the authority would otherwise end each handshake.
+  const bool is_taken = SSL_CTX_use_certificate(context.get(), chain.front().get()) == 1 &&
+                        std::all_of(chain.begin() + 1, chain.end(), [&](const Certificate& next) {
+                          return SSL_CTX_add1_chain_cert(context.get(), next.get()) == 1;
+                        });
+  if (!is_taken) {
     const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
     ERR_clear_error();
     throw LoadError(options.certificate.string() + ": TLS refuses the certificate: " +

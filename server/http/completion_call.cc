@@ -1,7 +1,11 @@
 #include "server/http/completion_call.h"
 
+#include <spdlog/spdlog.h>
+
 #include <atomic>
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,12 +32,17 @@ class CompletionCall::Listener final : public GenerationListener,
 
   void OnReady() override {
     if (posted_.exchange(true)) return;
-    mailbox_->Post([self = shared_from_this()] {
-      self->posted_ = false;  // before taking: what comes from now on is told anew
-      if (const auto call = self->call_.lock()) {
-        call->exchange_->Guard([&] { call->Advance(); });
-      }
-    });
+    try {
+      mailbox_->Post([self = shared_from_this()] {
+        self->posted_ = false;  // before taking: what comes from now on is told anew
+        if (const auto call = self->call_.lock()) {
+          call->exchange_->Guard([&] { call->Advance(); });
+        }
+      });
+    } catch (const std::exception& e) {  // such as std::bad_alloc
+      posted_ = false;
+      spdlog::error("HTTP: what is generated is told later: {}", e.what());
+    }
   }
 
  private:
@@ -133,6 +142,7 @@ void CompletionCall::End(const GenerationEnd& end) {
 
 void CompletionCall::Respond(HttpResponse response) {
   response.headers.emplace_back(kRequestIdHeader, generation_->id());
+  answer_.reset();
   kept_.Hold(0);  // the response has a share of its own
   exchange_->Respond(std::move(response));
 }

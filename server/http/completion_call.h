@@ -3,6 +3,7 @@
 #define TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/core/generation.h"
@@ -40,8 +41,8 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   const std::shared_ptr<Generation> generation_;
   const CompletionRequest request_;
   const std::shared_ptr<Mailbox> mailbox_;
-  const std::unique_ptr<CompletionAnswer> answer_;
-  ByteBudget::Share kept_;  // of an answer that is sent at its end
+  std::unique_ptr<CompletionAnswer> answer_;  // until it is responded
+  ByteBudget::Share kept_;                    // of an answer that is sent at its end
   Exchange* exchange_ = nullptr;
   bool begun_ = false;      // a stream
   bool in_flight_ = false;  // a chunk

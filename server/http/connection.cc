@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <ctime>
 #include <exception>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -109,10 +110,17 @@ void Connection::Close() {
   const std::shared_ptr<Connection> self = shared_from_this();
   state_ = State::kClosed;
   Disarm();
-  if (const std::shared_ptr<HttpCall> call = std::exchange(call_, nullptr)) call->OnGone();
+  request_ = {};
   memory_.reset();
   stream_->Close();
   on_closed_(self);
+  const std::shared_ptr<HttpCall> call = std::exchange(call_, nullptr);
+  if (call == nullptr) return;
+  try {
+    call->OnGone();
+  } catch (const std::exception& e) {  // such as std::bad_alloc; the call ends by itself
+    spdlog::error("HTTP: a call whose client is gone goes on: {}", e.what());
+  }
 }
 
 void Connection::Guard(const std::function<void()>& function) {
@@ -169,7 +177,7 @@ void Connection::Advance() {
       if (!Admit()) return;
       continue;
     }
-    if (memory_ && !memory_->Hold(static_cast<int64_t>(reader_.body_capacity()))) {
+    if (request_.memory && !request_.memory->Hold(static_cast<int64_t>(reader_.body_capacity()))) {
       return RespondAndClose(ErrorResponse(MemoryPressure()));
     }
     if (event == RequestReader::Event::kNothing) return;
@@ -180,7 +188,7 @@ void Connection::Advance() {
 bool Connection::Admit() {
   const RequestReader::Head& head = reader_.head();
   is_http_1_0_ = head.version() < 11;
-  is_head_ = head.method() == http::verb::head;
+  is_head_ = reader_.is_head();
   const bool is_old = Clock::now() - born_ > shared_.limits.max_age;
   close_after_ = !head.keep_alive() || is_old || shared_.routes.state() == Routes::State::kDraining;
   if (std::optional<HttpResponse> refusal = CheckHead()) {
@@ -193,8 +201,7 @@ bool Connection::Admit() {
     }
     return false;
   }
-  const std::optional<Entry>& entry = admitted_->entry;
-  memory_.emplace(shared_.budget, entry ? entry->caller.client : address_);
+  request_.memory = std::make_unique<ByteBudget::Share>(shared_.budget, client());
   const bool waits = head.count(http::field::expect) > 0 && !is_http_1_0_;
   if (waits && reader_.has_body() && reader_.unread_bytes() == 0) {
     out_ += "HTTP/1.1 100 Continue\r\n\r\n";
@@ -230,9 +237,13 @@ std::optional<HttpResponse> Connection::CheckHead() {
                                         .presented = std::move(presented)});
   if (auto* response = std::get_if<HttpResponse>(&admitted)) return std::move(*response);
   if (auto response = CheckBody(head, reader_.has_body())) return response;
-  request_ = {.path = std::move(target.path), .query = std::move(target.query), .body = {}};
+  request_ = {.path = std::move(target.path), .query = std::move(target.query)};
   admitted_.emplace(std::get<Routes::Admitted>(std::move(admitted)));
   return std::nullopt;
+}
+
+const std::string& Connection::client() const {
+  return admitted_ && admitted_->entry ? admitted_->entry->caller.client : address_;
 }
 
 void Connection::StartAnswer() {
@@ -244,15 +255,7 @@ void Connection::StartAnswer() {
 void Connection::Handle() {
   StartAnswer();
   request_.body = reader_.TakeBody();
-  Routes::Answer answer;
-  try {
-    answer = shared_.routes.Handle(*admitted_, request_);
-  } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("HTTP: a request fails: {}", e.what());
-    answer = StatusResponse(500, "internal", "the request could not be handled");
-  }
-  request_ = {};
-  memory_->Hold(0);
+  Routes::Answer answer = shared_.routes.Handle(*admitted_, std::exchange(request_, {}));
   if (auto* response = std::get_if<HttpResponse>(&answer)) return Respond(std::move(*response));
   const auto call = std::get<std::shared_ptr<HttpCall>>(std::move(answer));
   call_ = call;
@@ -262,8 +265,9 @@ void Connection::Handle() {
 void Connection::RespondAndClose(HttpResponse response) {
   StartAnswer();
   close_after_ = true;
+  is_head_ = reader_.is_head();
   reader_.TakeBody();
-  memory_.reset();
+  request_ = {};
   Respond(std::move(response));
 }
 
@@ -284,10 +288,12 @@ void Connection::AddHead(const HttpResponse& response, const std::string& framin
 }
 
 void Connection::Respond(HttpResponse response) {
-  call_.reset();
-  if (response.body.size() > kSmallAnswerBytes && memory_ &&
-      !memory_->Hold(static_cast<int64_t>(response.body.size()))) {
-    response = ErrorResponse(MemoryPressure());
+  if (response.body.size() > kSmallAnswerBytes &&
+      !memory_.emplace(shared_.budget, client()).Hold(static_cast<int64_t>(response.body.size()))) {
+    HttpResponse refusal = ErrorResponse(MemoryPressure());
+    std::move(response.headers.begin(), response.headers.end(),
+              std::back_inserter(refusal.headers));  // such as the request's id
+    response = std::move(refusal);
   }
   AddHead(response, "Content-Length: " + std::to_string(response.body.size()) + "\r\n");
   if (!is_head_) out_ += response.body;
@@ -360,7 +366,7 @@ void Connection::EndExchange() {
   call_.reset();
   ended_ = false;
   chunked_ = false;
-  sending_ = {};
+  std::string().swap(sending_);  // frees it, as an assignment does not
   memory_.reset();
   if (close_after_ || finishing_) return Linger();
   Expect();

@@ -76,6 +76,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool Admit();
   // Why it may not, if it may not.
   std::optional<HttpResponse> CheckHead();
+  // Who asks: the address until more is known.
+  const std::string& client() const;
   void StartAnswer();
   void Handle();
 
@@ -111,9 +113,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::optional<Routes::Admitted> admitted_;  // once its head is there
   HttpRequest request_;
   bool is_http_1_0_ = false;
-  bool is_head_ = false;  // nothing but the head is answered
-  // Of its body, or of an answer that is sent at once.
-  std::optional<ByteBudget::Share> memory_;
+  bool is_head_ = false;                     // nothing but the head is answered
+  std::optional<ByteBudget::Share> memory_;  // of an answer that is sent at once
 
   std::shared_ptr<HttpCall> call_;  // that answers
   bool close_after_ = false;        // the answer

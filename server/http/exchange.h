@@ -4,16 +4,21 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/http/byte_budget.h"
+
 namespace triptych {
 
 struct HttpRequest {
-  std::string path;                          // as it was sent
-  std::map<std::string, std::string> query;  // decoded
-  std::string body;
+  std::string path = {};                          // as it was sent
+  std::map<std::string, std::string> query = {};  // decoded
+  std::string body = {};
+  // What the body holds; dies on the I/O thread.
+  std::unique_ptr<ByteBudget::Share> memory = nullptr;
 };
 
 struct HttpResponse {
@@ -28,8 +33,6 @@ struct HttpResponse {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  // The call that responds is kept no longer, and may be gone when this returns unless its caller
-  // keeps it.
   virtual void Respond(HttpResponse response) = 0;
   virtual void Begin(const HttpResponse& head) = 0;  // without its body
   virtual void Write(std::string bytes) = 0;

@@ -24,14 +24,18 @@ HostNames::HostNames(const TransportOptions& options)
       names_(options.http_hosts) {
   names_.emplace_back("localhost");
   const std::optional<Address> listened = ParseAddress(options.http.value_or(""));
-  if (listened && !IsIpAddress(listened->host)) names_.push_back(listened->host);
+  if (listened && !IsIpAddress(listened->host) &&
+      !boost::beast::iequals(listened->host, names_.back())) {
+    names_.push_back(listened->host);
+  }
 }
 
 bool HostNames::Contains(std::string_view authority) const {
   if (any_) return true;
   const size_t colon = authority.rfind(':');
   const bool has_port = colon != authority.npos && authority.find(']', colon) == authority.npos;
-  const std::string_view host = has_port ? authority.substr(0, colon) : authority;
+  std::string_view host = has_port ? authority.substr(0, colon) : authority;
+  if (host.ends_with('.')) host.remove_suffix(1);  // the same name, said to be whole
   return IsIpAddress(host) || std::any_of(names_.begin(), names_.end(), [&](const auto& name) {
            return boost::beast::iequals(name, {host.data(), host.size()});
          });

@@ -41,9 +41,10 @@ using boost::system::error_code;
 // After a connection that could not be accepted: the reason, such as that there is no descriptor
 // left, may last.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr int kPortTries = 10;
 
-// Finds clients that vanished without a word.
-void KeepAlive(tcp::socket& socket, const TransportLimits& limits) {
+// Has it send at once what is written, and find out that its client vanished without a word.
+void SetUp(tcp::socket& socket, const TransportLimits& limits) {
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   socket.set_option(asio::socket_base::keep_alive(true), ignored);
@@ -57,7 +58,26 @@ void KeepAlive(tcp::socket& socket, const TransportLimits& limits) {
   setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof(kProbes));
 }
 
-// On all of the host's addresses that this machine has, and at one port.
+// On all of the addresses that this machine has, and at one port. None, and the error says why, if
+// somebody else has it at one of them.
+std::vector<tcp::acceptor> Listen(asio::io_context& context,
+                                  const tcp::resolver::results_type& addresses, error_code& error) {
+  std::vector<tcp::acceptor> acceptors;
+  for (const auto& entry : addresses) {
+    tcp::endpoint endpoint = entry.endpoint();
+    if (!acceptors.empty()) endpoint.port(acceptors.front().local_endpoint().port());
+    tcp::acceptor acceptor(context);
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) acceptors.push_back(std::move(acceptor));
+    if (error == asio::error::address_in_use || error == asio::error::access_denied) return {};
+    error = {};  // not an address of this machine
+  }
+  return acceptors;
+}
+
 std::vector<tcp::acceptor> Listen(asio::io_context& context, const std::string& listen) {
   const std::optional<Address> address = ParseAddress(listen);
   std::string host = address ? address->host : "";
@@ -67,20 +87,11 @@ std::vector<tcp::acceptor> Listen(asio::io_context& context, const std::string& 
   const auto found =
       resolver.resolve(host, address ? std::to_string(address->port) : "",
                        tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  std::vector<tcp::acceptor> acceptors;
-  for (const auto& entry : found) {
-    tcp::endpoint endpoint = entry.endpoint();
-    if (!acceptors.empty()) endpoint.port(acceptors.front().local_endpoint().port());
-    tcp::acceptor acceptor(context);
-    acceptor.open(endpoint.protocol(), error);
-    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-    if (!error) acceptors.push_back(std::move(acceptor));
-    if (error == asio::error::address_in_use || error == asio::error::access_denied) break;
-    error = {};  // not an address of this machine
+  // The port that the system chose at one address may be taken at another.
+  for (int tries = address && address->port == 0 ? kPortTries : 1; tries > 0; --tries) {
+    std::vector<tcp::acceptor> acceptors = Listen(context, found, error);
+    if (!acceptors.empty()) return acceptors;
   }
-  if (!error && !acceptors.empty()) return acceptors;
   throw std::runtime_error("--http " + listen +
                            ": cannot listen there; is the address right and the port free?");
 }
@@ -162,16 +173,27 @@ class HttpServer::Impl {
   }
 
   void Accept(Listener& listener) {
+    try {
+      StartAccept(listener);
+    } catch (const std::exception& e) {  // such as std::bad_alloc
+      spdlog::error("HTTP: no connection is taken for a moment: {}", e.what());
+      AcceptLater(listener);
+    }
+  }
+
+  void StartAccept(Listener& listener) {
     listener.acceptor.async_accept([this, &listener](const error_code& error, tcp::socket socket) {
       if (!listener.acceptor.is_open()) return;
-      if (error && error != asio::error::connection_aborted) {
-        listener.retry.expires_after(kAcceptPause);
-        return listener.retry.async_wait([this, &listener](const error_code&) {
-          if (listener.acceptor.is_open()) Accept(listener);
-        });
-      }
+      if (error && error != asio::error::connection_aborted) return AcceptLater(listener);
       Accept(listener);
       if (!error) Take(std::move(socket));
+    });
+  }
+
+  void AcceptLater(Listener& listener) {
+    listener.retry.expires_after(kAcceptPause);
+    listener.retry.async_wait([this, &listener](const error_code&) {
+      if (listener.acceptor.is_open()) Accept(listener);
     });
   }
 
@@ -188,13 +210,14 @@ class HttpServer::Impl {
       }
       return;
     }
-    KeepAlive(socket, limits_);
+    SetUp(socket, limits_);
     auto connection = std::make_shared<Connection>(
         tls_ ? tls_->Make(std::move(socket)) : PlainStream(std::move(socket)), std::move(address),
         HttpShared{.routes = routes_, .hosts = hosts_, .limits = limits_, .budget = budget_},
         [this](const std::shared_ptr<Connection>& closed) { Forget(closed); });
+    int& of_its_address = of_addresses_[connection->address()];
     connections_.insert(connection);
-    ++of_addresses_[connection->address()];
+    ++of_its_address;  // last, for what is before may throw
     connection->Guard([&] { connection->Start(); });
   }
 
@@ -223,10 +246,10 @@ class HttpServer::Impl {
   }
 
   const TransportLimits limits_;
+  ByteBudget budget_;  // outlives what the context still holds when it ends
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{
       context_.get_executor()};
-  ByteBudget budget_;
   const std::shared_ptr<Mailbox> mailbox_;
   const HostNames hosts_;
   Routes routes_;

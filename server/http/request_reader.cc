@@ -70,7 +70,9 @@ RequestReader::Event RequestReader::Next() {
 }
 
 RequestReader::Event RequestReader::ReadHead() {
-  if (unread_bytes() == 0) return Event::kNothing;
+  // Old clients end a body with an empty line that is none of it (RFC 9112, 2.2).
+  while (head_bytes_ == 0 && unread().starts_with("\r\n")) at_ += 2;
+  if (unread_bytes() == 0 || (head_bytes_ == 0 && unread() == "\r")) return Event::kNothing;
   if (!parser_) {
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(max_head_bytes_));

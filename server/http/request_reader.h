@@ -5,6 +5,7 @@
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/verb.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -43,6 +44,10 @@ class RequestReader {
   // Some of a request is there that is not whole.
   bool begun() const { return state_ != State::kHead || head_bytes_ + unread_bytes() > 0; }
 
+  // Of the request that is read, as far as is known.
+  bool is_head() const {
+    return parser_ && parser_->get().method() == boost::beast::http::verb::head;
+  }
   // After kHead.
   const Head& head() const { return parser_->get(); }
   bool has_body() const { return state_ != State::kWhole; }

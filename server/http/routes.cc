@@ -1,6 +1,9 @@
 #include "server/http/routes.h"
 
+#include <spdlog/spdlog.h>
+
 #include <cstdint>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,7 @@
 #include "server/http/fields.h"
 #include "server/http/json_output.h"
 #include "server/http/kv_cache_call.h"
+#include "server/http/large_request_call.h"
 #include "server/http/page.h"
 #include "server/http/request_target.h"
 
@@ -116,9 +120,22 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
   return Admitted{.route = found, .entry = std::move(entry).value()};
 }
 
-Routes::Answer Routes::Handle(const Admitted& admitted, const HttpRequest& request) const {
+Routes::Answer Routes::Handle(const Admitted& admitted, HttpRequest request) const {
+  if (request.body.size() <= kMaxQuickBytes) return HandleNow(admitted, request);
+  return std::make_shared<LargeRequestCall>(
+      std::move(request),
+      [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); }, worker_,
+      mailbox_);
+}
+
+Routes::Answer Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
   const Entry* const entry = admitted.entry ? &*admitted.entry : nullptr;
-  return (this->*admitted.route->handle)(entry, request);
+  try {
+    return (this->*admitted.route->handle)(entry, request);
+  } catch (const std::exception& e) {  // such as std::bad_alloc
+    spdlog::error("HTTP: a request fails: {}", e.what());
+    return StatusResponse(500, "internal", "the request could not be handled");
+  }
 }
 
 Routes::Answer Routes::Page(const Entry*, const HttpRequest&) const { return PageResponse(); }

@@ -3,6 +3,8 @@
 #define TRIPTYCH_SERVER_HTTP_ROUTES_H_
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +14,7 @@
 
 #include "server/core/access.h"
 #include "server/core/gate.h"
+#include "server/core/worker.h"
 #include "server/http/byte_budget.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
@@ -62,10 +65,16 @@ class Routes {
   };
   std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
 
-  Answer Handle(const Admitted& admitted, const HttpRequest& request) const;
+  // A body that is larger takes long to read: that is done on another thread, one after the other.
+  static constexpr size_t kMaxQuickBytes = 16 << 10;
+
+  Answer Handle(const Admitted& admitted, HttpRequest request) const;
 
  private:
   static const Route kRoutes[];
+
+  // Thread-safe, as are the functions below.
+  Answer HandleNow(const Admitted& admitted, const HttpRequest& request) const;
 
   Answer Page(const Entry* entry, const HttpRequest& request) const;
   Answer Health(const Entry* entry, const HttpRequest& request) const;
@@ -87,6 +96,7 @@ class Routes {
   ByteBudget& budget_;
   const int64_t created_ = UnixTime();  // when the models were put up
   std::atomic<State> state_ = State::kStarting;
+  mutable Worker worker_;  // last: its thread uses all of the above
 };
 
 }  // namespace triptych

@@ -502,7 +502,35 @@ def http_trailers(attack):
 
 def http_small_chunks(attack):
     """Bodies in chunks of one byte."""
-    return attack.flood_http(http1.post_chunks(http1.TOKENIZE), b"1\r\n \r\n" * 10000, connections=4)
+    return attack.flood_http(http1.post_chunks(http1.TOKENIZE), b"1\r\n \r\n" * 10000,
+                             connections=4)
+
+
+def http_tokenize(attack):
+    """20 connections that ask for the tokens of the largest texts, one after the other."""
+    request = http1.post(http1.TOKENIZE, json.dumps({"text": "a" * 60_000}).encode())
+    asked = [0]
+
+    def run():
+        try:
+            connection = http1.Connection(attack.address)
+            while attack.lasts():
+                connection.send(request)
+                end = b""
+                while end != b"]}":
+                    received = connection.socket.recv(1 << 16)
+                    if not received:
+                        return
+                    end = (end + received)[-2:]
+                asked[0] += 1
+        except OSError:
+            pass
+    threads = [threading.Thread(target=run) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return f"{asked[0]} texts were tokenized"
 
 
 def http_silent_connections(attack, count=6000):
@@ -550,10 +578,10 @@ def http_unread_answers(attack):
     return f"{asked} answers were asked for"
 
 
-ATTACKS = [calls, health_calls, calls_on_connections, gzip_bomb, partial_messages, idle_connections, connections, rapid_reset, pings,
-           settings, continuations, long_string, reflections, slow_readers, http_fields,
-           http_chunk_extensions, http_trailers, http_small_chunks, http_silent_connections,
-           http_partial_bodies, http_unread_answers]
+ATTACKS = [calls, health_calls, calls_on_connections, gzip_bomb, partial_messages, idle_connections,
+           connections, rapid_reset, pings, settings, continuations, long_string, reflections,
+           slow_readers, http_fields, http_chunk_extensions, http_trailers, http_small_chunks,
+           http_silent_connections, http_partial_bodies, http_unread_answers, http_tokenize]
 
 
 def run(attack, options):
@@ -617,7 +645,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--log", type=int, default=0, help="last lines of the server's log")
     parser.add_argument("--check", action="store_true",
-                        help="fail unless the server serves after, within bounds of memory and threads")
+                        help="fail unless the server serves after, within bounds of memory and "
+                        "threads")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help="all of them if none is named")
     options = parser.parse_args()

@@ -523,6 +523,13 @@ TEST_F(ServerOptionsTest, StrangersAreKeptOutUnlessTheyAreCalledIn) {
   }
 }
 
+TEST_F(ServerOptionsTest, HttpIsSwitchedOffAgain) {
+  const std::filesystem::path file = directory_.path() / "server.toml";
+  WriteFile(file, "model = \"a=" + path_ + "\"\nhttp = \"127.0.0.1:8080\"\n");
+  EXPECT_EQ(Parse({"--config", file}).options.transport.http, "127.0.0.1:8080");
+  EXPECT_EQ(Parse({"--config", file, "--http", "none"}).options.transport.http, std::nullopt);
+}
+
 TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
   const std::string model = "a=" + path_;
   WriteFile(directory_.path() / "unknown.toml", "model = \"" + model + "\"\nlissten = \"x\"\n");
@@ -546,6 +553,8 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
        "ports from 0 to 65535"},
       {{"--model", model, "--listen", "localhost"}, "--listen: \"localhost\""},
       {{"--model", model, "--http-hosts", "a,b:80"}, "--http-hosts: \"b:80\" is not a host's name"},
+      {{"--model", model, "--http", "nowhere"}, "--http: \"nowhere\" is not an address"},
+      {{"--model", model, "--http-hosts", "a"}, "--http-hosts: is set; allowed: with --http"},
       {{"--model", model, "--listen", "localhost:"}, "--listen: \"localhost:\""},
       {{"--model", model, "--listen", "localhost:-1"}, "--listen: \"localhost:-1\""},
       {{"--model", model, "--listen", "localhost:https"}, "--listen: \"localhost:https\""},

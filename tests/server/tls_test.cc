@@ -171,6 +171,8 @@ TEST_F(TlsTest, FilesThatDoNotServeAreRefusedAtStart) {
   const Identity weak = authority_.Issue("server", "DNS:localhost", 2, "P-192");
   Install(weak);
   EXPECT_THAT(StartError(), HasSubstr(certificate + ": TLS refuses the certificate: "));
+  Install({own.certificate + weak.certificate, own.key});
+  EXPECT_THAT(StartError(), HasSubstr(certificate + ": TLS refuses the certificate: "));
   Install({own.certificate, "none"});
   EXPECT_THAT(StartError(), HasSubstr(key + ": cannot be read; allowed: a private key in PEM"));
   Install({"none", own.key});

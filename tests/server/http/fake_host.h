@@ -2,19 +2,30 @@
 #ifndef TRIPTYCH_TESTS_SERVER_HTTP_FAKE_HOST_H_
 #define TRIPTYCH_TESTS_SERVER_HTTP_FAKE_HOST_H_
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <semaphore>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/serving/engine.h"
+#include "engine/text/tokenizer.h"
 #include "server/core/model_host.h"
 #include "tests/server/core/served_model.h"
 #include "tests/support/fake_model.h"
 
 namespace triptych {
+
+// For a completion of so many tokens, event by event.
+inline nlohmann::json Stream(int tokens) {
+  return {
+      {"prompt", "a"}, {"max_tokens", tokens}, {"stream", true}, {"logit_bias", {{"257", -1000}}}};
+}
 
 class FakeHost {
  public:
@@ -22,6 +33,7 @@ class FakeHost {
 
   FakeHost() {
     ServedModel model = SmallServedModel();
+    model.tokenizer = std::make_shared<HeldTokenizer>(*this, model.tokenizer);
     model.config.max_position_embeddings = kPositions;
     model.pool_positions = kPositions;
     auto fake = std::make_unique<FakeModel>(
@@ -39,11 +51,40 @@ class FakeHost {
 
   ModelHost& host() { return *host_; }
   void LetCompute(int steps) { steps_.release(steps); }
-  // From now on as many as it likes.
-  void LetGo() { steps_.release(std::numeric_limits<int>::max() / 4); }
+  // Texts wait to be let go before they become tokens.
+  void HoldTexts() { holds_texts_ = true; }
+  int held_texts() const { return held_texts_; }
+  // From now on as many steps and texts as it likes.
+  void LetGo() {
+    steps_.release(std::numeric_limits<int>::max() / 4);
+    texts_.release(std::numeric_limits<int>::max() / 4);
+  }
 
  private:
-  std::counting_semaphore<> steps_{0};
+  class HeldTokenizer final : public Tokenizer {
+   public:
+    HeldTokenizer(FakeHost& host, std::shared_ptr<const Tokenizer> tokenizer)
+        : host_(host), tokenizer_(std::move(tokenizer)) {}
+    std::vector<int32_t> Encode(std::string_view text) const override {
+      if (host_.holds_texts_) {
+        ++host_.held_texts_;
+        host_.texts_.acquire();
+      }
+      return tokenizer_->Encode(text);
+    }
+    std::string Decode(int32_t token) const override { return tokenizer_->Decode(token); }
+    int32_t vocab_size() const override { return tokenizer_->vocab_size(); }
+    int32_t begin_token() const override { return tokenizer_->begin_token(); }
+    int32_t end_token() const override { return tokenizer_->end_token(); }
+
+   private:
+    FakeHost& host_;
+    const std::shared_ptr<const Tokenizer> tokenizer_;
+  };
+
+  std::counting_semaphore<> steps_{0}, texts_{0};
+  std::atomic<bool> holds_texts_ = false;
+  std::atomic<int> held_texts_ = 0;
   std::unique_ptr<ModelHost> host_;
 };
 

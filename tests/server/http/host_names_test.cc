@@ -15,13 +15,13 @@ TransportOptions Listening(const std::string& http) {
 
 TEST(HostNamesTest, WithoutTokensOnlyNamesThatNoSiteCanHave) {
   const HostNames names(Listening("127.0.0.1:8080"));
-  for (const std::string host : {"localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:1",
-                                 "192.0.2.1:80", "[::1]", "[::1]:8080"}) {
+  for (const std::string host : {"localhost", "LocalHost:8080", "localhost.:80", "127.0.0.1",
+                                 "127.0.0.1:1", "192.0.2.1:80", "[::1]", "[::1]:8080"}) {
     EXPECT_TRUE(names.Contains(host)) << host;
   }
   for (const std::string host :
        {"", ":80", "evil.example", "evil.example:8080", "localhost.evil.example",
-        "127.0.0.1.evil.example", "127.1", "::1", "[::1", "localhost:1:2"}) {
+        "127.0.0.1.evil.example", "127.1", "::1", "[::1", "localhost:1:2", ".", "localhost.."}) {
     EXPECT_FALSE(names.Contains(host)) << host;
   }
 }
@@ -35,6 +35,8 @@ TEST(HostNamesTest, NamesThatItIsGiven) {
   }
   EXPECT_FALSE(names.Contains("evil.example"));
   EXPECT_THAT(names.Allowed(), testing::HasSubstr("server, Other.example"));
+  EXPECT_EQ(HostNames(Listening("LocalHost:80")).Allowed(),
+            "IP addresses, localhost (--http-hosts names more)");
 }
 
 TEST(HostNamesTest, AnyWhereItIsKnownWhoCalls) {

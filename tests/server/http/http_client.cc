@@ -9,8 +9,14 @@
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/http/read.hpp>
 #include <cctype>
+#include <chrono>
+#include <cstdint>
 #include <limits>
+#include <string_view>
+#include <thread>
 #include <utility>
+
+#include "tests/server/test_server.h"
 
 namespace triptych {
 namespace {
@@ -22,20 +28,40 @@ using boost::asio::ip::tcp;
 
 nlohmann::json HttpAnswer::json() const { return nlohmann::json::parse(body); }
 
-HttpClient::HttpClient(const std::string& address, int receive_buffer, const std::string& from)
-    : socket_(context_) {
+bool WaitFor(const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + kForever;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+tcp::socket Connect(boost::asio::io_context& context, const std::string& address,
+                    int receive_buffer, const std::string& from) {
+  tcp::socket socket(context);
   const size_t colon = address.rfind(':');
   const auto port = static_cast<uint16_t>(std::stoi(address.substr(colon + 1)));
   const bool is_v6 = address.starts_with('[');
   const std::string host = is_v6 ? address.substr(1, colon - 2) : address.substr(0, colon);
-  socket_.open(is_v6 ? tcp::v6() : tcp::v4());
+  socket.open(is_v6 ? tcp::v6() : tcp::v4());
   if (receive_buffer > 0) {
-    socket_.set_option(boost::asio::socket_base::receive_buffer_size(receive_buffer));
+    socket.set_option(boost::asio::socket_base::receive_buffer_size(receive_buffer));
   }
-  if (!from.empty()) socket_.bind({boost::asio::ip::make_address(from), 0});
-  socket_.connect({boost::asio::ip::make_address(host), port});
-  socket_.set_option(tcp::no_delay(true));
+  if (!from.empty()) socket.bind({boost::asio::ip::make_address(from), 0});
+  socket.connect({boost::asio::ip::make_address(host), port});
+  socket.set_option(tcp::no_delay(true));
+  return socket;
 }
+
+std::string PostText(const nlohmann::json& body, const std::string& headers) {
+  const std::string text = body.dump();
+  return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+         headers + "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" + text;
+}
+
+HttpClient::HttpClient(const std::string& address, int receive_buffer, const std::string& from)
+    : socket_(Connect(context_, address, receive_buffer, from)) {}
 
 void HttpClient::SendText(const std::string& bytes) {
   boost::asio::write(socket_, boost::asio::buffer(bytes));
@@ -80,10 +106,13 @@ HttpAnswer HttpClient::Read(const std::string& method) {
 }
 
 std::optional<HttpAnswer> HttpClient::TryGet(const std::string& target) {
+  return TryAsk("GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+}
+
+std::optional<HttpAnswer> HttpClient::TryAsk(const std::string& bytes) {
   boost::system::error_code error;
-  const std::string text = "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  boost::asio::write(socket_, boost::asio::buffer(text), error);
-  return TryRead("GET", error);
+  boost::asio::write(socket_, boost::asio::buffer(bytes), error);
+  return TryRead("", error);
 }
 
 void HttpClient::DropSome(size_t most) {

@@ -8,11 +8,15 @@
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <boost/system/error_code.hpp>
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace triptych {
 
@@ -27,10 +31,19 @@ struct HttpAnswer {
   nlohmann::json error(const std::string& member) const { return json().at("error").at(member); }
 };
 
+// Whether it has become true.
+bool WaitFor(const std::function<bool()>& holds);
+
+// Connected to HOST:PORT, from the address of this machine that is named.
+boost::asio::ip::tcp::socket Connect(boost::asio::io_context& context, const std::string& address,
+                                     int receive_buffer = 0, const std::string& from = {});
+
+// A request for a completion, with these headers too.
+std::string PostText(const nlohmann::json& body, const std::string& headers = {});
+
 // One connection. Everything waits; what the server does not send is waited for in vain.
 class HttpClient {
  public:
-  // From the address of this machine that is named.
   explicit HttpClient(const std::string& address, int receive_buffer = 0,
                       const std::string& from = {});
 
@@ -46,8 +59,13 @@ class HttpClient {
             const Headers& headers = {});
   void SendText(const std::string& bytes);
   HttpAnswer Read(const std::string& method = "POST");
-  // Nothing if the connection is closed instead.
+  // Both: nothing if the connection is closed instead.
   std::optional<HttpAnswer> TryGet(const std::string& target);
+  std::optional<HttpAnswer> TryAsk(const std::string& bytes);
+  // Whether some of the next answer is there.
+  bool HasSome() { return buffer_.size() > 0 || socket_.available() > 0; }
+  // Says that nothing more will be sent.
+  void EndWrites() { socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send); }
   // Reads up to so many bytes of those that are there.
   void DropSome(size_t most);
   // Whether the server closes the connection without another byte.

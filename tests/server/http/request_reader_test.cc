@@ -57,6 +57,17 @@ TEST(RequestReaderTest, ReadsTheSameHoweverItIsCut) {
   }
 }
 
+TEST(RequestReaderTest, SkipsEmptyLinesBeforeARequest) {
+  const std::string text = "\r\n" + kPost + "Content-Length: 3\r\n\r\nabc\r\n\r\n" +
+                           "GET /c HTTP/1.1\r\nHost: b\r\n\r\n\r\n";
+  for (size_t step = 1; step <= text.size(); ++step) {
+    const Read read = ReadAll(text, step);
+    EXPECT_THAT(read.requests, testing::ElementsAre("/a abc", "/c "));
+    EXPECT_EQ(read.status, 0);
+  }
+  EXPECT_EQ(ReadAll("\rGET /c HTTP/1.1\r\nHost: b\r\n\r\n").status, 400);
+}
+
 TEST(RequestReaderTest, AHeadIsBoundedHoweverItComes) {
   // The request line fills up so that every read ends with a line.
   const std::string start =

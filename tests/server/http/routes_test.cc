@@ -377,6 +377,15 @@ TEST(HttpServerTest, SaysHowItStartsAndDrains) {
   server.Close(kForever);
 }
 
+bool HasIpv6() {
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::acceptor acceptor(context);
+  boost::system::error_code error;
+  acceptor.open(boost::asio::ip::tcp::v6(), error);
+  if (!error) acceptor.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
+  return !error;
+}
+
 TEST(HttpServerTest, ListensOnAllAddressesOfAName) {
   TransportOptions options;
   const Gate gate(options);
@@ -386,19 +395,11 @@ TEST(HttpServerTest, ListensOnAllAddressesOfAName) {
   const auto found = boost::asio::ip::tcp::resolver(context).resolve("localhost", port);
   for (const auto& entry : found) {
     const auto address = entry.endpoint().address();
+    if (address.is_v6() && !HasIpv6()) continue;
     HttpClient client((address.is_v6() ? "[" + address.to_string() + "]" : address.to_string()) +
                       ":" + port);
     EXPECT_EQ(client.Get("/health").status, 503) << address;
   }
-}
-
-bool HasIpv6() {
-  boost::asio::io_context context;
-  boost::asio::ip::tcp::acceptor acceptor(context);
-  boost::system::error_code error;
-  acceptor.open(boost::asio::ip::tcp::v6(), error);
-  if (!error) acceptor.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
-  return !error;
 }
 
 TEST(HttpServerTest, OneClientIsTheSameOverBothTransports) {

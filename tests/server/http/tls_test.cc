@@ -3,12 +3,13 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/system/system_error.hpp>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 
 #include "server/core/gate.h"
 #include "server/http/http_server.h"
@@ -37,18 +38,14 @@ class TlsClient {
  public:
   // Throws if there is no connection, or the client itself trusts nobody.
   TlsClient(const std::string& address, const CertificateAuthority& trusted,
-            const Identity& own = {}) {
+            const Identity& own = {}, int receive_buffer = 0) {
     tls_.set_verify_mode(ssl::verify_peer);
     tls_.add_certificate_authority(asio::buffer(trusted.certificate()));
     if (!own.key.empty()) {
       tls_.use_certificate_chain(asio::buffer(own.certificate));
       tls_.use_private_key(asio::buffer(own.key), ssl::context::pem);
     }
-    const size_t colon = address.rfind(':');
-    asio::ip::tcp::socket socket(context_);
-    socket.connect({asio::ip::make_address(address.substr(0, colon)),
-                    static_cast<uint16_t>(std::stoi(address.substr(colon + 1)))});
-    stream_.emplace(std::move(socket), tls_);
+    stream_.emplace(Connect(context_, address, receive_buffer), tls_);
     stream_->handshake(ssl::stream_base::client);
   }
 
@@ -117,15 +114,6 @@ std::shared_ptr<grpc::ChannelCredentials> Trusting(const CertificateAuthority& a
   return grpc::SslCredentials(options);
 }
 
-std::string Stream(int tokens) {
-  const nlohmann::json body = {
-      {"prompt", "a"}, {"max_tokens", tokens}, {"stream", true}, {"logit_bias", {{"257", -1000}}}};
-  const std::string text = body.dump();
-  return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-         "Content-Type: application/json\r\nContent-Length: " +
-         std::to_string(text.size()) + "\r\n\r\n" + text;
-}
-
 TEST_F(HttpTlsTest, SpeaksTlsAloneAndReadsItsCertificateAnew) {
   Serve();
   EXPECT_THAT(Health(authority_), HasSubstr("ok"));
@@ -152,7 +140,7 @@ TEST_F(HttpTlsTest, StreamsAndEnds) {
   Serve();
   host_.LetGo();
   TlsClient client(server_->address(), authority_);
-  client.SendText(Stream(300));
+  client.SendText(PostText(Stream(300), "Connection: close\r\n"));
   EXPECT_THAT(client.ReadToEnd(),
               AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), EndsWith("data: [DONE]\n\n\r\n0\r\n\r\n")));
 }
@@ -171,13 +159,25 @@ TEST_F(HttpTlsTest, AReaderThatStoppedIsCutOff) {
   options_.limits.stall_timeout = 200ms;
   Serve();
   host_.LetGo();
-  TlsClient client(server_->address(), authority_);
-  client.SendText(Stream(FakeHost::kPositions - 10));
-  const auto end = std::chrono::steady_clock::now() + kForever;
-  const auto runs = [&] { return host_.host().live_requests() > 0; };
-  while (!runs() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  while (runs() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
-  EXPECT_FALSE(runs());
+  TlsClient client(server_->address(), authority_, {}, /*receive_buffer=*/4096);
+  nlohmann::json request = Stream(FakeHost::kPositions - 10);
+  request["logprobs"] = 20;  // more than sockets hold
+  client.SendText(PostText(request));
+  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 0; }));
+  EXPECT_THROW(client.ReadToEnd(), boost::system::system_error);
+}
+
+TEST_F(HttpTlsTest, AChainThatTlsRefusesLeavesTheCertificateBefore) {
+  Serve();
+  const CapturedLog log;
+  const Identity own = authority_.Issue("server");
+  const Identity weak = authority_.Issue("weak", "DNS:localhost", 2, "P-192");
+  Install({own.certificate + weak.certificate, own.key});
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(Health(authority_), HasSubstr("ok"));
+  const std::string line = "error the certificate stays as it was: ";
+  EXPECT_THAT(log.text(), HasSubstr(line));
+  EXPECT_EQ(log.text().find(line), log.text().rfind(line));
 }
 
 TEST_F(HttpTlsTest, SharesItsCertificateWithGrpc) {

@@ -1,0 +1,44 @@
+// A request whose body takes long to read.
+#ifndef TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_
+#define TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_
+
+#include <functional>
+#include <memory>
+
+#include "server/core/worker.h"
+#include "server/http/exchange.h"
+#include "server/http/mailbox.h"
+#include "server/http/routes.h"
+
+namespace triptych {
+
+// Has the request handled on a worker, so that it holds up nobody's streams, and then answers as it
+// would have been answered at once.
+class LargeRequestCall final : public HttpCall,
+                               public std::enable_shared_from_this<LargeRequestCall> {
+ public:
+  // On the worker's thread; throws nothing.
+  using Handle = std::function<Routes::Answer(const HttpRequest&)>;
+
+  // The worker outlives the call.
+  LargeRequestCall(HttpRequest request, Handle handle, Worker& worker,
+                   std::shared_ptr<Mailbox> mailbox);
+
+  void Start(Exchange& exchange) override;
+  void OnWritten() override;
+  void OnGone() override;
+
+ private:
+  void OnAnswer(Routes::Answer answer);
+
+  std::shared_ptr<HttpRequest> request_;  // until the worker has it
+  const Handle handle_;
+  Worker& worker_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  Exchange* exchange_ = nullptr;
+  std::shared_ptr<HttpCall> call_;  // that answers, if it is not answered at once
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_
