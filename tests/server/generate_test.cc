@@ -8,7 +8,6 @@
 
 #include "engine/text/text_stream.h"
 #include "tests/server/test_server.h"
-#include "xds/data/orca/v3/orca_load_report.pb.h"
 
 namespace triptych {
 namespace {
@@ -590,39 +589,6 @@ TEST(GenerateTest, SharesWhatIsCachedUnlessToldNotTo) {
   EXPECT_EQ(apart->tokens(), cold->tokens());
   EXPECT_EQ(server.Stats("mha").requests().finished(), 3);
   EXPECT_EQ(server.Stats("mha").requests().cached_prompt_tokens(), 2 * kBlockPositions);
-}
-
-// What a call's trailers say of the engine's load, by gRFC A51.
-std::map<std::string, double> LoadOf(const std::string& trailer) {
-  xds::data::orca::v3::OrcaLoadReport report;
-  EXPECT_TRUE(report.ParseFromString(trailer));
-  return {report.named_metrics().begin(), report.named_metrics().end()};
-}
-
-TEST(GenerateTest, ItsEndSaysHowLoadedTheEngineIs) {
-  const TestServer server({.models = {EndlessModel()}, .max_running = 2});
-  GenerateCall other(server.inference(), Greedy("", "a", kEndlessPositions - 10));
-  ASSERT_TRUE(other.Read());
-  const auto call = Generate(server.inference(), Greedy("", "a", 3));
-  const std::string trailer = call->Trailer("endpoint-load-metrics-bin");
-  EXPECT_EQ(trailer.size(), 97) << "as server/README.md says";
-  const std::map<std::string, double> load = LoadOf(trailer);
-  EXPECT_EQ(load.at("requests_running"), 1) << "the other one";
-  EXPECT_EQ(load.at("requests_waiting"), 0);
-  EXPECT_GT(load.at("kv_cache_utilization_ratio"), 0);
-  EXPECT_LE(load.at("kv_cache_utilization_ratio"), 1);
-
-  v1::ScoreRequest request;
-  request.add_inputs()->set_text("abc");
-  v1::ScoreResponse response;
-  grpc::ClientContext context;
-  ASSERT_TRUE(server.inference().Score(&context, request, &response).ok());
-  const auto scored = context.GetServerTrailingMetadata().find("endpoint-load-metrics-bin");
-  ASSERT_NE(scored, context.GetServerTrailingMetadata().end());
-  EXPECT_EQ(LoadOf({scored->second.data(), scored->second.size()}).at("requests_running"), 1);
-
-  other.Cancel();
-  other.Finish();
 }
 
 TEST(GenerateTest, EchoesThePrompt) {

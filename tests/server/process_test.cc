@@ -241,13 +241,16 @@ std::string ListeningAddress(const std::string& pid) {
     std::error_code error;
     sockets.insert(std::filesystem::read_symlink(file, error));
   }
-  std::ifstream table("/proc/" + pid + "/net/tcp");
-  const std::regex listens(" 0100007F:([0-9A-F]{4}) [0-9A-F:]+ 0A( +[^ ]+){5} +([0-9]+) ");
-  for (std::string line; std::getline(table, line);) {
-    std::smatch match;
-    if (std::regex_search(line, match, listens) &&
-        sockets.contains("socket:[" + match[3].str() + "]")) {
-      return "127.0.0.1:" + std::to_string(std::stoi(match[1], nullptr, 16));
+  // gRPC takes sockets for both families.
+  const std::regex listens(" [0-9A-F]*0100007F:([0-9A-F]{4}) [0-9A-F:]+ 0A( +[^ ]+){5} +([0-9]+) ");
+  for (const char* name : {"tcp", "tcp6"}) {
+    std::ifstream table("/proc/" + pid + "/net/" + name);
+    for (std::string line; std::getline(table, line);) {
+      std::smatch match;
+      if (std::regex_search(line, match, listens) &&
+          sockets.contains("socket:[" + match[3].str() + "]")) {
+        return "127.0.0.1:" + std::to_string(std::stoi(match[1], nullptr, 16));
+      }
     }
   }
   return "";
