@@ -68,8 +68,8 @@ bool JsonFields::Bool(const std::string& field, bool fallback) {
 
 void JsonFields::RefuseLeftOver() const {
   for (const auto& [field, value] : object_.items()) {
-    throw LoadError(source_ + ": " + Printable(field) +
-                    " is not a field that is known (value " + ShownJson(value) + ")");
+    throw LoadError(source_ + ": " + Printable(field) + " is not a field that is known (value " +
+                    ShownJson(value) + ")");
   }
 }
 
