@@ -28,9 +28,11 @@ bool IsWordCharacter(char c) {
 
 // Where the first tag begins; the text's end if there is none.
 size_t FindTag(std::string_view text) {
-  size_t i = text.find('{');
-  while (i + 1 < text.size() && text[i + 1] != '{' && text[i + 1] != '%') i = text.find('{', i + 1);
-  return i + 1 < text.size() ? i : text.size();
+  for (size_t i = text.find('{'); i < text.size(); i = text.find('{', i + 1)) {
+    const std::string_view tag = text.substr(i, 2);
+    if (tag == "{{" || tag == "{%") return i;
+  }
+  return text.size();
 }
 
 // Takes the string literal that `text` begins with off its front; all of it if it does not end.

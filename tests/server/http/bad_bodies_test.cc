@@ -64,7 +64,7 @@ TEST(BadBodiesTest, ValuesInsideEachOther) {
   const TestServer server(LongBodies());
   constexpr size_t kDepth = 1 << 20;
   for (const char* const path : kPaths) {
-    for (const std::string body :
+    for (const std::string& body :
          {Repeated("[", kDepth), Repeated("{\"a\":", kDepth),
           "{\"messages\":" + Repeated("[", kDepth),
           "{\"messages\":" + Repeated("[", kDepth) + Repeated("]", kDepth) + "}"}) {
