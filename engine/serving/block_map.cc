@@ -1,20 +1,24 @@
 #include "engine/serving/block_map.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/base/ceil_div.h"
 
 namespace triptych {
 
 void BlockMap::Draw(const BlockPool& pool, std::span<const BlockTable* const> tables) {
-  cell_blocks = std::max<int64_t>(CeilDiv(pool.total(), kMaxCells), 1);
+  const auto least = static_cast<uint64_t>(CeilDiv(pool.total(), kMaxCells));
+  cell_blocks = static_cast<int64_t>(std::bit_ceil(std::max<uint64_t>(least, 1)));
+  const int shift = std::countr_zero(static_cast<uint64_t>(cell_blocks));
   std::vector<Cell> cells(CeilDiv(pool.total(), cell_blocks));
   int64_t block = 0;
   for (Cell& cell : cells) {
     for (const int64_t end = std::min(block + cell_blocks, pool.total()); block < end; ++block) {
       const auto id = static_cast<int32_t>(block);
-      if (pool.holds(id) > 0) ++cell.held;
-      if (pool.holds(id) > 1) ++cell.shared;
+      const int32_t holds = pool.holds(id);
+      if (holds > 0) ++cell.held;
+      if (holds > 1) ++cell.shared;
       if (pool.is_cached(id)) ++cell.cached;
     }
   }
@@ -22,9 +26,9 @@ void BlockMap::Draw(const BlockPool& pool, std::span<const BlockTable* const> ta
   std::vector<int64_t> own(cells.size()), most(cells.size());
   for (size_t i = 0; i < tables.size(); ++i) {
     const std::vector<int32_t>& blocks = tables[i]->blocks();
-    for (const int32_t id : blocks) ++own[id / cell_blocks];
+    for (const int32_t id : blocks) ++own[id >> shift];
     for (const int32_t id : blocks) {
-      const int64_t cell = id / cell_blocks;
+      const int32_t cell = id >> shift;
       if (own[cell] > most[cell]) {
         most[cell] = own[cell];
         cells[cell].holder = static_cast<int32_t>(i + 1);

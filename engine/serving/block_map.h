@@ -13,8 +13,8 @@
 
 namespace triptych {
 
-// Of a pool at one moment, in the order of its blocks: cells of so many consecutive blocks that
-// there are at most kMaxCells.
+// Of a pool at one moment, in the order of its blocks: cells of so many consecutive blocks, a power
+// of two, that there are at most kMaxCells.
 struct BlockMap {
   static constexpr int64_t kMaxCells = 2048;
   static constexpr size_t kMaxHolders = 256;
