@@ -5,7 +5,6 @@
 namespace triptych {
 namespace {
 
-
 at::Tensor Find(const Weights& weights, const std::string& name) {
   const auto found = weights.find(name);
   return found == weights.end() ? at::Tensor() : found->second;

@@ -46,14 +46,6 @@ std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, const Weig
                                        DefaultComputeType(TensorsFor(formats)), options);
 }
 
-// What a checkpoint is stored in.
-WeightFormats StoredFormats(const ModelConfig& config) {
-  const WeightFormat numbers = ToWeightFormat(config.torch_dtype);
-  if (!config.quantization) return numbers;
-  const auto& [format, embeddings] = *config.quantization;
-  return {format, embeddings ? format : numbers};
-}
-
 WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& options) {
   WeightFormats formats = options.weight_format ? *options.weight_format : StoredFormats(stored);
   if (options.embedding_format) formats.embeddings = *options.embedding_format;

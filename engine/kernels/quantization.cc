@@ -61,11 +61,11 @@ float SquaredError(const Group& weights, float scale, const Range& range) {
   return error;
 }
 
-// Whether every weight is an integer times the scale.
-bool Holds(const Group& weights, float scale, const Range& range) {
+// Whether every weight is an integer times the scale, but for this share of it.
+bool Holds(const Group& weights, float scale, const Range& range, float share) {
   const float inverse = 1 / scale;
   return std::all_of(weights.begin(), weights.end(), [&](float weight) {
-    return Nearest(weight, inverse, range) * scale == weight;
+    return std::abs(Nearest(weight, inverse, range) * scale - weight) <= share * std::abs(weight);
   });
 }
 
@@ -78,11 +78,15 @@ uint16_t ScaleBits(float weight, float steps, const Range& range) {
   return usable ? bits : 0;
 }
 
-// The scale that the weights have if they were rounded to four bits before, or 0.
+// The scale that the weights have if they were rounded to four bits before, or 0. If they were
+// multiplied by something since, their integers stay, and the scale is rounded to bfloat16 anew.
 uint16_t KnownScale(const Group& weights, float largest, const Range& range) {
-  for (float integer = range.least; integer <= range.most; ++integer) {
-    const uint16_t bits = ScaleBits(largest, integer, range);
-    if (bits != 0 && Holds(weights, FromBFloat16(bits), range)) return bits;
+  const auto least = static_cast<int>(range.least), most = static_cast<int>(range.most);
+  for (const float share : {0.0f, 0x1p-8f}) {
+    for (int integer = least; integer <= most; ++integer) {
+      const uint16_t bits = ScaleBits(largest, static_cast<float>(integer), range);
+      if (bits != 0 && Holds(weights, FromBFloat16(bits), range, share)) return bits;
+    }
   }
   return 0;
 }

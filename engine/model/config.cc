@@ -72,6 +72,13 @@ std::string_view Name(HeadGrouping grouping) {
   return {};
 }
 
+WeightFormats StoredFormats(const ModelConfig& config) {
+  const WeightFormat numbers = ToWeightFormat(config.torch_dtype);
+  if (!config.quantization) return numbers;
+  const auto& [format, embeddings] = *config.quantization;
+  return {format, embeddings ? format : numbers};
+}
+
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer) {
   if (config.attention == AttentionKind::kMla) {
     return config.kv_lora_rank.at(layer) + config.qk_rope_head_dim;

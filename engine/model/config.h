@@ -94,6 +94,10 @@ struct ModelConfig {
   int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }
 };
 
+// What a checkpoint's weights are stored in, which is what they are served in unless a server is
+// told otherwise.
+WeightFormats StoredFormats(const ModelConfig& config);
+
 // --- What a position costs in the cache -----------------------------------------------------
 // The one source of every byte reported (engine/definitions.md#cache-bytes).
 

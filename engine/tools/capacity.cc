@@ -1,5 +1,6 @@
 #include "engine/tools/capacity.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -37,9 +38,12 @@ double CoreSeconds(const KindPlan& plan, const Limits& limits, double positions)
 }
 
 double ProductSeconds(const KindPlan& plan, const Limits& limits, int64_t batch) {
-  return LeastSeconds(limits, PeakFlops(limits, plan.dtype),
-                      static_cast<double>(plan.cost.read_bytes),
-                      static_cast<double>(batch) * static_cast<double>(plan.cost.product_flops));
+  const auto all = static_cast<double>(plan.cost.product_flops);
+  const auto of_output = static_cast<double>(plan.cost.output_flops);
+  const double seconds = (all - of_output) / PeakFlops(limits, plan.dtypes.layers) +
+                         of_output / PeakFlops(limits, plan.dtypes.embeddings);
+  return LeastSeconds(limits, all / seconds, static_cast<double>(plan.cost.read_bytes),
+                      static_cast<double>(batch) * all);
 }
 
 }  // namespace
@@ -55,8 +59,9 @@ std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int
   const int64_t stored = config.num_key_value_heads;
   check("--groups", groups, groups > 0 && *groups <= stored && stored % *groups == 0,
         "divisors of the model's " + std::to_string(stored) + " key/value heads");
-  check("--rank", rank, rank > 0 && *rank <= FullRank(config),
-        "1 to " + std::to_string(FullRank(config)));
+  int64_t most = FullRank(config);
+  for (const int64_t own : config.kv_lora_rank) most = std::max(most, own);
+  check("--rank", rank, rank > 0 && *rank <= most, "1 to " + std::to_string(most));
 
   ModelConfig mla = config;
   if (config.attention != AttentionKind::kMla || rank) {
@@ -70,10 +75,10 @@ std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int
           WithGroups(config, AttentionKind::kGqa, shared), mla};
 }
 
-KindPlan PlanKind(const ModelConfig& config, WeightFormat dtype, CacheFormat cache, int64_t memory,
-                  int64_t context) {
+KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheFormat cache,
+                  int64_t memory, int64_t context) {
   const std::optional<int64_t> expand_from = ExpandFrom(config, {});
-  KindPlan plan{.config = config, .dtype = dtype, .cost = CountStep(config, dtype, expand_from)};
+  KindPlan plan{.config = config, .dtypes = dtypes, .cost = CountStep(config, dtypes, expand_from)};
   if (expand_from) plan.prompt_bytes = MostScratchBytes(config);
   BackendOptions backend{.cache_format = cache};
   const int64_t block_bytes =

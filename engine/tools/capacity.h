@@ -17,7 +17,7 @@ namespace triptych {
 // A model as one kind of attention, in so much memory. All bytes are the engine's own account.
 struct KindPlan {
   ModelConfig config;
-  WeightFormat dtype = WeightFormat::kFloat32;
+  WeightFormats dtypes;
   StepCost cost;
   int64_t prompt_bytes = 0;    // that MLA may keep of prompts under way
   int64_t cache_bytes = 0;     // what is left for the cache
@@ -25,17 +25,17 @@ struct KindPlan {
   int64_t sequences = 0;       // of the planned context, whose blocks fit
 };
 
-// The config as each kind in turn, MHA, GQA and MLA, as `convert` would make them of it. Absent
-// groups are the model's own, or the most whose rows are no wider than MLA's; an absent rank is the
-// model's own, or the one at which nothing is lost. Throws std::invalid_argument, naming the flag,
-// where `convert` would refuse them.
+// The config as each kind in turn, MHA, GQA and MLA, as `convert` would make them of one that
+// is not rotated. Absent groups are the model's own, or the most whose rows are no wider than
+// MLA's; an absent rank is the model's own, or the one at which nothing is lost. Throws
+// std::invalid_argument, naming the flag, where `convert` would refuse them.
 std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int64_t> groups,
                                     std::optional<int64_t> rank);
 
 // Throws std::invalid_argument if the memory does not hold the weights and a block; LoadError as
 // CountStep and MakeInfo do.
-KindPlan PlanKind(const ModelConfig& config, WeightFormat dtype, CacheFormat cache, int64_t memory,
-                  int64_t context);
+KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheFormat cache,
+                  int64_t memory, int64_t context);
 
 // The least seconds of a step in which each of `batch` sequences, whose cache has `context`
 // positions, generates one token. Products take the longer of their weights at the read bandwidth

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kMaxSourceBytes = uint64_t{1} << 16;
 
 std::string CacheText(const ModelConfig& config) {
-  const CacheFormat format = DefaultCacheFormat(config.torch_dtype);
+  const CacheFormat format = DefaultCacheFormat(StoredFormats(config).layers);
   const int64_t elements = ElementsPerPosition(config);
   std::ostringstream text;
   text << elements << " elements per position in all layers, " << RowBytes(format, elements)
@@ -36,7 +36,7 @@ std::string SizeText(const ModelConfig& config) {
        << config.num_attention_heads << " heads of " << config.head_dim << ", MLP of "
        << config.intermediate_size << " (" << Name(config.mlp) << "), positions "
        << Name(config.position_embedding) << ", context " << config.max_position_embeddings << ", "
-       << ParameterCount(config) << " parameters in " << Name(config.torch_dtype);
+       << ParameterCount(config) << " parameters in " << DTypesText(StoredFormats(config));
   return text.str();
 }
 
@@ -76,6 +76,12 @@ std::string KindText(const ModelConfig& config) {
     }
   }
   return text.str();
+}
+
+std::string DTypesText(const WeightFormats& formats) {
+  std::string text(Name(formats.layers));
+  if (formats.embeddings == formats.layers) return text;
+  return text + ", embeddings in " + std::string(Name(formats.embeddings));
 }
 
 std::string LastName(const std::filesystem::path& path) {

@@ -4,12 +4,15 @@
 #include <sstream>
 #include <string>
 
+#include "engine/checkpoint/config_file.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
+#include "engine/tools/card.h"
 
 namespace triptych {
 
 void Inspect(const std::filesystem::path& model, bool list_tensors) {
+  const WeightFormats stored = StoredFormats(ReadModelConfig(model / kConfigFile));
   const Checkpoint checkpoint = LoadCheckpoint(model, TensorFormat::kFloat32);
   const ModelConfig& config = checkpoint.config;
   const int64_t elements = ElementsPerPosition(config);
@@ -26,8 +29,7 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
       static_cast<long long>(config.num_hidden_layers), static_cast<long long>(config.hidden_size),
       static_cast<long long>(config.num_attention_heads), static_cast<long long>(config.head_dim));
   std::printf("  parameters           %lld, stored in %s\n",
-              static_cast<long long>(ParameterCount(config)),
-              std::string(Name(config.torch_dtype)).c_str());
+              static_cast<long long>(ParameterCount(config)), DTypesText(stored).c_str());
   std::printf("  context              %lld positions\n",
               static_cast<long long>(config.max_position_embeddings));
   std::printf("  cache row, by layer  %s elements\n", rows.c_str());

@@ -1,5 +1,8 @@
 #include "engine/tools/machine.h"
 
+#include <fstream>
+#include <string>
+
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/checkpoint/json_fields.h"
@@ -21,11 +24,23 @@ constexpr Rate kRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
                            {"bfloat16_flop_per_second", &Limits::bfloat16_flops},
                            {"integer_flop_per_second", &Limits::integer_flops}};
 
+// As Linux tells it.
+std::string ProcessorName() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2, kMaxNameBytes);
+    }
+  }
+  return "unnamed";
+}
+
 }  // namespace
 
 Machine MeasureMachine(int threads) {
   ThreadPool pool(threads);
-  return {.name = "measured here", .cores = threads, .limits = MeasureLimits(pool)};
+  return {.name = ProcessorName(), .cores = threads, .limits = MeasureLimits(pool)};
 }
 
 Machine ReadMachine(const std::filesystem::path& file) {
@@ -39,7 +54,9 @@ Machine ReadMachine(const std::filesystem::path& file) {
   machine.name = name.get<std::string>();
   machine.cores = fields.Int("cores", 1, 1 << 20);
   for (const Rate& rate : kRates) {
-    machine.limits.*rate.value = fields.PositiveNumber(rate.field, kMostPerSecond);
+    const double value = fields.PositiveNumber(rate.field, kMostPerSecond);
+    if (value < 1) fields.RefuseValue(rate.field, value, "allowed: 1 and more");
+    machine.limits.*rate.value = value;
   }
   fields.RefuseLeftOver();
   return machine;

@@ -228,6 +228,8 @@ void AddPlan(CLI::App& app, PlanOptions& plan, Action& action) {
                       "mla: elements of a latent [the model's, or as many as lose nothing]");
   AddChoice(*command, "--dtype", plan.dtype, Names<WeightFormat>(),
             "of the weights [the checkpoint's]");
+  AddChoice(*command, "--embedding-dtype", plan.embeddings, Names<WeightFormat>(),
+            "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
   AddChoice(*command, "--kv-dtype", plan.cache, Names<CacheFormat>(),
             "of the cache [the weights']");
   CLI::Option* machine =

@@ -216,27 +216,29 @@ void Plan(const PlanOptions& options) {
                                 std::to_string(config.max_position_embeddings) +
                                 " positions of the model");
   }
-  const WeightFormat dtype = options.dtype.value_or(ToWeightFormat(config.torch_dtype));
-  const CacheFormat cache = options.cache.value_or(DefaultCacheFormat(dtype));
+  WeightFormats dtypes = options.dtype ? *options.dtype : StoredFormats(config);
+  if (options.embeddings) dtypes.embeddings = *options.embeddings;
+  const CacheFormat cache = options.cache.value_or(DefaultCacheFormat(dtypes.layers));
   const std::vector<ModelConfig> kinds = EachKindOf(config, options.groups, options.rank);
   std::vector<KindPlan> plans;
   for (const ModelConfig& kind : kinds) {
-    plans.push_back(PlanKind(kind, dtype, cache, options.memory, context));
+    plans.push_back(PlanKind(kind, dtypes, cache, options.memory, context));
   }
   const Machine machine =
       options.machine.empty() ? MeasureMachine(options.threads) : ReadMachine(options.machine);
   if (!options.write_machine.empty()) WriteMachine(options.write_machine, machine);
 
   std::printf(
-      "%s: %s, weights in %s, cache in %s\n"
+      "%s: %s, weights in %s, embeddings in %s, cache in %s\n"
       "%s of memory, of which the server itself takes %s; sequences of %s positions\n"
       "%s\n%s\n%s\n%s\n%s%s"
       "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory, and "
       "what the\nprocessor's caches keep. Such a figure is the most that the machine allows.\n",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
-      std::string(Name(dtype)).c_str(), std::string(Name(cache)).c_str(),
-      FormatBytes(options.memory).c_str(), FormatBytes(kServerBytes).c_str(),
-      FormatCount(context).c_str(), Describe(machine).c_str(),
+      std::string(Name(dtypes.layers)).c_str(), std::string(Name(dtypes.embeddings)).c_str(),
+      std::string(Name(cache)).c_str(), FormatBytes(options.memory).c_str(),
+      FormatBytes(kServerBytes).c_str(), FormatCount(context).c_str(),
+      ((options.machine.empty() ? "Measured here: " : "") + Describe(machine)).c_str(),
       MadeWith(config, kinds, options).c_str(),
       MemoryAndWork(plans, context, machine.limits).c_str(),
       Speeds(plans, context, machine.limits).c_str(),

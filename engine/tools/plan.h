@@ -17,11 +17,12 @@ struct PlanOptions {
   std::optional<int64_t> context = {};  // positions of every sequence; the model's most if absent
   std::optional<int64_t> groups = {};   // GQA's G; EachKindOf's if absent
   std::optional<int64_t> rank = {};     // MLA's r; EachKindOf's if absent
-  std::optional<WeightFormat> dtype = {};    // of the weights; the checkpoint's if absent
-  std::optional<CacheFormat> cache = {};     // the weights' if absent
-  std::filesystem::path machine = {};        // file; measured here if empty
-  std::filesystem::path write_machine = {};  // where to write what was measured, or empty
-  int threads = 1;                           // to measure with
+  std::optional<WeightFormat> dtype = {};       // of the weights; the checkpoint's if absent
+  std::optional<WeightFormat> embeddings = {};  // the other weights' if absent, or as stored
+  std::optional<CacheFormat> cache = {};        // the weights' if absent
+  std::filesystem::path machine = {};           // file; measured here if empty
+  std::filesystem::path write_machine = {};     // where to write what was measured, or empty
+  int threads = 1;                              // to measure with
 };
 
 // Prints the plan of each kind. Throws LoadError, std::invalid_argument or std::runtime_error.

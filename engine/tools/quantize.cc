@@ -14,6 +14,7 @@
 
 #include "engine/base/bfloat16.h"
 #include "engine/base/file.h"
+#include "engine/checkpoint/integer_rows.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/kernels/quantization.h"
 #include "engine/tools/card.h"
@@ -29,17 +30,19 @@ constexpr int64_t kWindowsAtOnce = 8;
 // bounds.
 constexpr double kDamping = 0.01;
 
-// What linear layers read while this lives, on its thread, as LibTorch's profilers see it.
+// Sums what linear layers read while this lives, on its thread, as LibTorch's profilers see it.
+// There is one at a time.
 class ObservedInputs {
  public:
-  // `sums`: of x x^T, by the first element of the weights that x is multiplied by.
-  explicit ObservedInputs(std::map<const void*, at::Tensor>& sums) : outer_(sums_) {
-    sums_ = &sums;
+  // `sums`: of x x^T, by the first element of the weights that x is multiplied by. Layers that read
+  // the same x share one.
+  explicit ObservedInputs(std::map<const void*, at::Tensor>& sums) : sums_(sums) {
+    current_ = this;
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(Observe).needsInputs(true));
   }
   ~ObservedInputs() {
     at::removeCallback(handle_);
-    sums_ = outer_;
+    current_ = nullptr;
   }
   ObservedInputs(const ObservedInputs&) = delete;
   ObservedInputs& operator=(const ObservedInputs&) = delete;
@@ -47,21 +50,33 @@ class ObservedInputs {
  private:
   static std::unique_ptr<at::ObserverContext> Observe(const at::RecordFunction& function) {
     if (std::string_view(function.name()) != "aten::linear") return nullptr;
-    const auto found = sums_->find(function.inputs()[1].toTensor().data_ptr());
-    if (found == sums_->end()) return nullptr;
-    const at::Tensor& x = function.inputs()[0].toTensor();
-    const at::Tensor rows = x.reshape({-1, x.size(-1)}).to(at::kDouble);  // [tokens, inputs]
-    const at::Tensor products = at::mm(rows.t(), rows);
-    found->second = found->second.defined() ? found->second + products : products;
+    const auto found = current_->sums_.find(function.inputs()[1].toTensor().data_ptr());
+    if (found != current_->sums_.end()) {
+      current_->Add(function.inputs()[0].toTensor(), found->second);
+    }
     return nullptr;
   }
 
-  static thread_local std::map<const void*, at::Tensor>* sums_;
-  std::map<const void*, at::Tensor>* outer_;
+  void Add(const at::Tensor& x, at::Tensor& sum) {
+    if (last_.is_same(x)) {
+      sum = last_sum_;
+      return;
+    }
+    const at::Tensor rows = x.reshape({-1, x.size(-1)}).to(at::kDouble);  // [tokens, inputs]
+    if (!sum.defined()) sum = at::zeros({rows.size(1), rows.size(1)}, at::kDouble);
+    sum.addmm_(rows.t(), rows);
+    last_ = x;
+    last_sum_ = sum;
+  }
+
+  static thread_local ObservedInputs* current_;
+  std::map<const void*, at::Tensor>& sums_;
+  at::Tensor last_;      // x, which is kept so that no other takes its place
+  at::Tensor last_sum_;  // that it was added to
   at::CallbackHandle handle_;
 };
 
-thread_local std::map<const void*, at::Tensor>* ObservedInputs::sums_ = nullptr;
+thread_local ObservedInputs* ObservedInputs::current_ = nullptr;
 
 // The scales of a group of columns. columns: [outputs, a group or less] float32, contiguous;
 // returns [outputs, 1] float64.
@@ -92,16 +107,14 @@ void CheckOptions(const QuantizeOptions& options) {
 at::Tensor RoundToNearest(const at::Tensor& weight, WeightFormat format) {
   at::Tensor rounded = weight.to(at::kFloat).contiguous().clone();
   const int64_t inputs = rounded.size(1);
-  std::array<int8_t, kQuantizationGroup> integers;
+  const IntegerRow stored = IntegerRowOf(format, inputs);
+  std::vector<std::byte> integers(stored.elements);
+  std::vector<uint16_t> scales(stored.scales);
   for (int64_t row = 0; row < rounded.size(0); ++row) {
     const std::span<float> weights(rounded.data_ptr<float>() + row * inputs,
                                    static_cast<size_t>(inputs));
-    for (size_t begin = 0; begin < weights.size(); begin += kQuantizationGroup) {
-      const std::span<float> group =
-          weights.subspan(begin, std::min<size_t>(kQuantizationGroup, weights.size() - begin));
-      const float scale = FromBFloat16(Quantize(format, group, integers));
-      for (size_t i = 0; i < group.size(); ++i) group[i] = static_cast<float>(integers[i]) * scale;
-    }
+    StoreRow(format, weights, integers, scales);
+    ReadRow(format, integers, scales, weights);
   }
   return rounded;
 }
@@ -199,7 +212,7 @@ void QuantizeModel(const QuantizeOptions& options) {
                          corpus->file_name() + "`.\n"
                    : ", each rounded to the nearest.\n";
   report += "Weights: " + std::to_string(ParameterBytes(model.config, numbers)) + " to " +
-            std::to_string(ParameterBytes(model.config, formats)) + " bytes as they are served.\n";
+            std::to_string(ParameterBytes(model.config, formats)) + " bytes.\n";
   Card card{.directory = options.to,
             .config = stored,
             .corpus = corpus ? &*corpus : nullptr,
@@ -212,7 +225,8 @@ void QuantizeModel(const QuantizeOptions& options) {
     card.held_out_loss = HeldOutLoss(model, *corpus);
     char losses[128];
     std::snprintf(losses, sizeof(losses), "%.4f to %.4f", *loss_before, *card.held_out_loss);
-    report += "Held-out loss on `" + corpus->file_name() + "`: " + losses + " nats per token.\n";
+    report += "Held-out loss on `" + corpus->file_name() + "`, of the stored weights: " + losses +
+              " nats per token.\n";
   }
   card.report = report;
   SaveCheckpoint(options.to, stored, model.weights, ToMarkdown(card));

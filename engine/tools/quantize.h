@@ -38,7 +38,8 @@ at::Tensor RoundToNearest(const at::Tensor& weight, WeightFormat format);
 at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments);
 
 // The sum of x x^T over what each of these matrices multiplies, on windows of the text's training
-// part: [inputs, inputs] float64 by name; none of a matrix that nothing is multiplied by. Throws
+// part: [inputs, inputs] float64 by name, one for matrices that read the same; none of a matrix
+// that nothing is multiplied by. All are held at once: 8 * inputs^2 bytes for each. Throws
 // std::runtime_error if that part is shorter than a context.
 std::map<std::string, at::Tensor> InputMoments(const Decoder& decoder, const Weights& weights,
                                                const std::set<std::string>& names,

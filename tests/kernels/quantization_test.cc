@@ -97,6 +97,25 @@ TEST(QuantizeTest, IntegersOfFourBitsAreExactUnderAnyScale) {
   }
 }
 
+// As a weight of MLA's queries is, when it is loaded.
+TEST(QuantizeTest, IntegersOfFourBitsOutliveAFactor) {
+  std::mt19937 generator(2);
+  std::uniform_int_distribution<int> integer(-6, 5);
+  for (int i = 0; i < 2000; ++i) {
+    const float scale = FromBFloat16(ToBFloat16(Normal(1, static_cast<unsigned>(i))[0]));
+    const float factor = 1 + static_cast<float>(generator() % 1000) / 500;
+    std::vector<float> weights(kQuantizationGroup), scaled(kQuantizationGroup);
+    for (int k = 0; k < kQuantizationGroup; ++k) {
+      weights[k] = static_cast<float>(integer(generator)) * scale;
+      scaled[k] = weights[k] * factor;
+    }
+    const std::vector<float> rounded = RoundTrip(WeightFormat::kInt4, scaled);
+    for (int k = 0; k < kQuantizationGroup; ++k) {
+      EXPECT_NEAR(rounded[k], scaled[k], 0x1p-8f * std::abs(scaled[k])) << i;
+    }
+  }
+}
+
 // Four bits: never worse than steps of the largest weight over eight, and better in sum.
 TEST(QuantizeTest, TheScaleIsTheBestThatWasTried) {
   double best = 0, plain = 0;

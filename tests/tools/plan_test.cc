@@ -266,9 +266,9 @@ TEST(StepSecondsTest, ProductsThenAttentionEachByWhatTheyWaitFor) {
   // Attention waits for arithmetic, in float32 whatever the weights.
   KindPlan busy = Fictitious(32, 8, 16, 40);
   EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 5, 10), 5 + 250);
-  busy.dtype = WeightFormat::kBFloat16;
+  busy.dtypes = WeightFormat::kBFloat16;
   EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 40, 10), 4 + 2000);
-  busy.dtype = WeightFormat::kInt4;
+  busy.dtypes = WeightFormat::kInt4;
   EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 400, 10), 4 + 20000);
 }
 
@@ -477,7 +477,7 @@ TEST_F(PlanTest, MeasuresThisMachineAndReadsWhatItWrote) {
   measure.machine.clear();
   measure.write_machine = given.machine = dir_.path() / "written";
   const std::string measured = Printed(measure);
-  EXPECT_THAT(measured, HasSubstr("measured here, 1 core: reads "));
+  EXPECT_THAT(measured, AllOf(HasSubstr("Measured here: "), HasSubstr(", 1 core: reads ")));
   EXPECT_EQ(Printed(given), measured);
   const nlohmann::json json = nlohmann::json::parse(ReadFile(measure.write_machine));
   for (const char* rate : {"read_bytes_per_second", "float32_flop_per_second",

@@ -15,7 +15,10 @@ namespace {
 
 class Counter {
  public:
-  explicit Counter(WeightFormat format) : format_(format) {}
+  explicit Counter(const WeightFormats& formats) : formats_(formats) {}
+
+  // Embedding and output matrix are counted from now on.
+  void BeginEmbeddings() { format_ = formats_.embeddings; }
 
   // A matrix that only some steps multiply with, or read rows of.
   void Hold(const PackedLinear::Shape& matrix) {
@@ -41,14 +44,15 @@ class Counter {
     cost_.core_flops += 2 * layout.heads * (layout.key_width + layout.value_width);
   }
 
-  const StepCost& cost() const { return cost_; }
+  StepCost& cost() { return cost_; }
 
  private:
   int64_t Bytes(const PackedLinear::Shape& matrix) const {
     return PackedBytes(format_, matrix.groups, matrix.outputs, matrix.inputs);
   }
 
-  WeightFormat format_;
+  const WeightFormats formats_;
+  WeightFormat format_ = formats_.layers;  // of the matrices that are counted now
   StepCost cost_;
 };
 
@@ -100,9 +104,9 @@ void CountPositions(const ModelConfig& config, Counter& counter) {
 
 }  // namespace
 
-StepCost CountStep(const ModelConfig& config, WeightFormat format,
+StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
                    std::optional<int64_t> expand_from) {
-  Counter counter(format);
+  Counter counter(formats);
   const int64_t width = config.hidden_size;
   const int64_t norm = config.norm_bias ? 2 * width : width;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -116,7 +120,10 @@ StepCost CountStep(const ModelConfig& config, WeightFormat format,
     counter.Multiply({1, width, config.intermediate_size});
     counter.HoldFloats(2 * norm);
   }
+  counter.BeginEmbeddings();
+  const int64_t of_layers = counter.cost().product_flops;
   counter.Multiply({1, config.vocab_size, width});
+  counter.cost().output_flops = counter.cost().product_flops - of_layers;
   if (!config.tie_word_embeddings) counter.Hold({1, config.vocab_size, width});
   counter.HoldFloats(norm);
   CountPositions(config, counter);
