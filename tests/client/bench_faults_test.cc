@@ -94,6 +94,19 @@ TEST_F(BenchFaultsTest, CtrlCEndsReadersThatStopped) {
   EXPECT_THAT(result.out, testing::HasSubstr("0 failed, 1 interrupted"));
 }
 
+TEST_F(BenchFaultsTest, CallsAgainOnlyIfItIsAskedTo) {
+  std::atomic<int> calls = 0;
+  server_.generate = [&](const auto&) {
+    if (calls++ % 2 == 1) return Generation{{Tokens(0, 1, /*last=*/true)}};
+    const grpc::Status refusal(grpc::StatusCode::UNAVAILABLE, "not now");
+    return Generation{{}, Generation::Then::kFinish, refusal, {{"grpc-retry-pushback-ms", "0"}}};
+  };
+  const json once = json::parse(Run({"--requests", "4", "--json"}).out)["requests"];
+  EXPECT_EQ(once["failed"], 2);
+  const json again = json::parse(Run({"--requests", "4", "--retry", "--json"}).out)["requests"];
+  EXPECT_EQ(again["completed"], 4);
+}
+
 TEST_F(BenchFaultsTest, CountsStreamsThatAreCutOff) {
   std::atomic<int> calls = 0;
   server_.generate = [&](const auto&) {

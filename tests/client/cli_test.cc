@@ -537,6 +537,7 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
            {{"generate", "x", "--stop-tokens", "a"}, "--stop-tokens: must be a list of token ids"},
            {{"drain", "--within", "-1"}, "--within: must be a number, 0 to 86400"},
            {{"kv", "--server", "192.0.2.1:1,192.0.2.2:1"}, "--server: must be one address here"},
+           {{"kv", "--server", "dns:///localhost:1"}, "--server: must be one address here"},
            {{"models", "--server", "localhost"}, "--server: "},
            {{"models", "--server", "::1:50051"}, "--server: must be HOST:PORT"},
            {{"models", "--server", "localhost:0"}, "--server: must be HOST:PORT"},

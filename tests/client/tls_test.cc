@@ -60,6 +60,7 @@ TEST_F(TlsTest, ChecksTheServersCertificate) {
   EXPECT_EQ(Models(server.address(), {"--ca", ca_}).exit_code, 0);
   EXPECT_EQ(Models(server.address(), {"--tls", "--ca", ca_}).exit_code, 0);
   EXPECT_EQ(Models("localhost" + server.address().substr(9), {"--ca", ca_}).exit_code, 0);
+  EXPECT_EQ(Models("dns:///localhost" + server.address().substr(9), {"--ca", ca_}).exit_code, 0);
 
   const std::string other = File("other.pem", CertificateAuthority("authority").certificate());
   for (const Args& flags : {Args{"--ca", other}, Args{"--tls"}}) {

@@ -95,9 +95,9 @@ def compare_with_kubectl(folder, objects):
     theirs = {name_of(item): item for item in yaml.safe_load_all(made.stdout)}
     def ordered(value):  # Lists that go by a key have no order of their own.
         if isinstance(value, dict):
-            return {key: ordered(item) for key, item in value.items()}
+            return {key: ordered(value[key]) for key in sorted(value)}
         if isinstance(value, list):
-            return sorted((ordered(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+            return sorted((ordered(item) for item in value), key=json.dumps)
         return value
     check(ordered(theirs) == ordered(objects), f"{folder}: kubectl's kustomize makes something else")
 

@@ -1,4 +1,4 @@
-"""Servers, with TLS and tokens or without, and `triptych bench` in processes of its own to load them."""
+"""Servers, with TLS and tokens or without, and `triptych bench` in processes of its own as load."""
 
 import argparse
 import hashlib
@@ -130,8 +130,8 @@ class Site:
 
 
 class Server:
-    """`triptych-server` with the site's certificate and tokens, if it has them. `pools` has the bytes of each
-    model's cache; `within` runs before its exec."""
+    """`triptych-server` with the site's certificate and tokens, if it has them. `pools` has the bytes
+    of each model's cache; `within` runs before its exec."""
 
     def __init__(self, site, *arguments, models=MODELS, pools=None, port=0, within=None,
                  await_start=True):

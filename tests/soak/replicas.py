@@ -131,7 +131,6 @@ class Load:
     """`triptych bench` while a phase lasts, and what it measured of it."""
 
     def __init__(self, fleet, seconds, seed):
-        self.fleet = fleet
         self.end = time.monotonic() + seconds
         self.bench = Bench(fleet, "crowd", MODEL, duration=600, retry=True, seed=seed, **LOAD)
         self.results = None
