@@ -289,7 +289,7 @@ TEST_F(ServerProcessTest, ServesThoughNothingCanBeLogged) {
     };
     while (!loaded()) ASSERT_LT(std::chrono::steady_clock::now(), end);
     for (int i = 0; i < 20; ++i) Generate(*stub, Greedy("mla", "a", 5));
-    EXPECT_FALSE(GenerateCall(*stub, Greedy("mla", "a", -1)).Finish().ok());
+    EXPECT_FALSE(GenerateCall(*stub, Greedy("mla", std::string(100, 'a'), 1)).Finish().ok());
     server.Signal(SIGTERM);
     EXPECT_EQ(server.Wait().exit_code, 0);
   }
