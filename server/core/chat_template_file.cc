@@ -7,7 +7,6 @@
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <utility>
 
@@ -82,23 +81,8 @@ std::string TakeTag(std::string_view& text, std::string_view end) {
   return tag;
 }
 
-// By the digests of canonical texts. tests/server/chat_templates holds each against the published
-// text that it is of, and what is rendered here against what that renders.
-const std::map<std::string, ChatTemplate, std::less<>> kKnown = {
-    {"01a545b2213148253138be00177d7ca0964b9d821e64961e50a1f52942ea6d6e", ChatTemplate::kChatml},
-    {"8e6fd0e647ba77482c4f486a1d4d9697af09f64dbd8785266f451c7bf26e1e9b", ChatTemplate::kChatml},
-    {"eec3dad75908c008e6cf50b061da422c501828a9e37ec28f7e5651bfb766ba72", ChatTemplate::kLlama2},
-    {"412eb5bf39199a0995a17c78eeb10d149ac623ee06a6efc14bfb487e85b4ca07", ChatTemplate::kLlama3},
-    {"364ec875ef3243578400a1ac7f6511ad66cb3a32de42658dd156639fe8fbb856", ChatTemplate::kLlama3},
-    {"6584c6a067a338b58cfa64d22020bd890bbb61f1d57ff206f5a5840fc5d67ffd", ChatTemplate::kMistral},
-    {"dee4947f00a36d02fcb560f91017570d95f4cca90952241dbcca43e88f5bad97", ChatTemplate::kPlain},
-    {"7cb51489361f03e0f7e9529dd89aefe9a32c9ca9cd011b24e712a6168b4a0c1d", ChatTemplate::kZephyr},
-};
-
-using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
-
 std::string Sha256(std::string_view text) {
-  Digest digest;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
   std::string hex;
   for (const unsigned char byte : digest) {
@@ -143,8 +127,22 @@ std::string CanonicalJinja(std::string_view text) {
 }
 
 std::optional<ChatTemplate> KnownChatTemplate(std::string_view jinja) {
-  const auto found = kKnown.find(Sha256(CanonicalJinja(jinja)));
-  if (found == kKnown.end()) return std::nullopt;
+  // By the digests of canonical texts. tests/server/chat_templates/compare.mjs holds each against
+  // the published text that it is of, and what is rendered here against what that renders.
+  static const std::map<std::string, ChatTemplate> known = {
+      {"01a545b2213148253138be00177d7ca0964b9d821e64961e50a1f52942ea6d6e", ChatTemplate::kChatml},
+      // With a default for add_generation_prompt.
+      {"8e6fd0e647ba77482c4f486a1d4d9697af09f64dbd8785266f451c7bf26e1e9b", ChatTemplate::kChatml},
+      {"eec3dad75908c008e6cf50b061da422c501828a9e37ec28f7e5651bfb766ba72", ChatTemplate::kLlama2},
+      {"412eb5bf39199a0995a17c78eeb10d149ac623ee06a6efc14bfb487e85b4ca07", ChatTemplate::kLlama3},
+      // As it was first: with a prompt for a reply, whether one is asked for or not.
+      {"364ec875ef3243578400a1ac7f6511ad66cb3a32de42658dd156639fe8fbb856", ChatTemplate::kLlama3},
+      {"6584c6a067a338b58cfa64d22020bd890bbb61f1d57ff206f5a5840fc5d67ffd", ChatTemplate::kMistral},
+      {"dee4947f00a36d02fcb560f91017570d95f4cca90952241dbcca43e88f5bad97", ChatTemplate::kPlain},
+      {"7cb51489361f03e0f7e9529dd89aefe9a32c9ca9cd011b24e712a6168b4a0c1d", ChatTemplate::kZephyr},
+  };
+  const auto found = known.find(Sha256(CanonicalJinja(jinja)));
+  if (found == known.end()) return std::nullopt;
   return found->second;
 }
 

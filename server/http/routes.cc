@@ -169,8 +169,9 @@ Routes::Answer Routes::Generate(const Entry& entry, CompletionRequest request) c
   const auto generation = entry.host.Generate(request.params, entry.caller);
   if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), request));
   const auto model = entry.host.Find(request.params.model);
-  request.params.prompt = {};  // which may have viewed the body
   auto answer = std::make_unique<Completion>(*model.value(), generation.value()->id(), request);
+  request.params.prompt = {};  // what it viewed goes
+  request.prompt_tokens = {};
   return std::make_shared<CompletionCall>(generation.value(), std::move(request), std::move(answer),
                                           entry.caller.client, mailbox_, budget_);
 }

@@ -462,6 +462,27 @@ TEST_F(HttpHostTest, ADrainLetsAnswersEnd) {
   closes.join();
 }
 
+TEST_F(HttpHostTest, AClientThatClosesFreesItsBlocksByTheNextStep) {
+  json chat = Stream(1000);
+  chat.erase("prompt");
+  chat["messages"] = {{{"role", "user"}, {"content", "a"}}};
+  HttpClient other(server_.address());
+  for (const auto& [path, request] : {std::pair<std::string, json>("/v1/completions", Stream(1000)),
+                                      std::pair<std::string, json>("/v1/chat/completions", chat)}) {
+    SCOPED_TRACE(path);
+    HttpClient client(server_.address());
+    client.Send("POST", path, request.dump());
+    host_.LetCompute(2);
+    HttpClient::Events events(client);
+    ASSERT_TRUE(events.Next().has_value());
+    client.Close();
+    EXPECT_EQ(other.Get("/health").status, 200);  // what came before has been seen
+    EXPECT_EQ(host_.host().live_requests(), 1);
+    host_.LetCompute(1);  // the step that has begun
+    EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 0; }));
+  }
+}
+
 TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
   HttpClient client(server_.address());
   json request = Stream(FakeHost::kPositions - 10);
