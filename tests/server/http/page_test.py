@@ -493,7 +493,8 @@ class PageTest(unittest.TestCase):
                                          ".map((cell) => cell.textContent)")
                 self.assertEqual(len(marked), 1)
                 self.assertIn(re.search(r"#\d+", text)[0], marked[0])
-                break
+                if block > 1:
+                    break
         self.assertIn("held", kinds)
         self.assertIn("Map of the 1,024 blocks of shakespeare-mla",
                       self.browser.find(canvas).get_attribute("aria-label"))
