@@ -98,7 +98,7 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
   return Admitted{.route = found, .entry = std::move(entry).value()};
 }
 
-Routes::Answer Routes::Handle(const Admitted& admitted, HttpRequest request) const {
+HttpReply Routes::Handle(const Admitted& admitted, HttpRequest request) const {
   if (request.body.size() <= kMaxQuickBytes) return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request),
@@ -106,7 +106,7 @@ Routes::Answer Routes::Handle(const Admitted& admitted, HttpRequest request) con
       mailbox_);
 }
 
-Routes::Answer Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
+HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
   const Entry* const entry = admitted.entry ? &*admitted.entry : nullptr;
   try {
     return (this->*admitted.route->handle)(entry, request);
@@ -116,7 +116,7 @@ Routes::Answer Routes::HandleNow(const Admitted& admitted, const HttpRequest& re
   }
 }
 
-Routes::Answer Routes::Health(const Entry*, const HttpRequest&) const {
+HttpReply Routes::Health(const Entry*, const HttpRequest&) const {
   switch (state()) {
     case State::kStarting:
       return ErrorResponse(Starting());
@@ -128,19 +128,19 @@ Routes::Answer Routes::Health(const Entry*, const HttpRequest&) const {
   return ErrorResponse(Draining());
 }
 
-Routes::Answer Routes::ListModels(const Entry* entry, const HttpRequest&) const {
+HttpReply Routes::ListModels(const Entry* entry, const HttpRequest&) const {
   JsonOutput data = JsonOutput::array();
   for (const ServedModel& model : entry->host.models()) data.push_back(ModelJson(model, created_));
   return HttpResponse{.body = ToText({{"object", "list"}, {"data", std::move(data)}})};
 }
 
-Routes::Answer Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
   const auto model = entry->host.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
   if (!model.ok()) return ErrorResponse(model.error());
   return HttpResponse{.body = ToText(ModelJson(*model.value(), created_))};
 }
 
-Routes::Answer Routes::Complete(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Complete(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Result<CompletionRequest> parsed = ParseCompletion(body.value());
@@ -154,7 +154,7 @@ Routes::Answer Routes::Complete(const Entry* entry, const HttpRequest& request) 
                                           entry->caller.client, mailbox_, budget_);
 }
 
-Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
@@ -166,7 +166,7 @@ Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) 
   return HttpResponse{.body = TokenIdsText(tokens.value())};
 }
 
-Routes::Answer Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
@@ -178,7 +178,7 @@ Routes::Answer Routes::Detokenize(const Entry* entry, const HttpRequest& request
   return HttpResponse{.body = ToText({{"text", text.value()}})};
 }
 
-Routes::Answer Routes::KvCache(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::KvCache(const Entry* entry, const HttpRequest& request) const {
   Result<ListSequencesParams> params = ReadQuery(request);
   if (!params.ok()) return ErrorResponse(params.error());
   return std::make_shared<KvCacheCall>(entry->host, entry->caller, std::move(params).value(),
