@@ -123,13 +123,9 @@ void Connection::Close() {
   }
 }
 
-void Connection::Guard(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("HTTP: a connection is closed: {}", e.what());
-    Close();
-  }
+void Connection::Fail(const std::exception& error) {
+  spdlog::error("HTTP: a connection is closed: {}", error.what());
+  Close();
 }
 
 void Connection::Read() {
@@ -255,7 +251,7 @@ void Connection::StartAnswer() {
 void Connection::Handle() {
   StartAnswer();
   request_.body = reader_.TakeBody();
-  Routes::Answer answer = shared_.routes.Handle(*admitted_, std::exchange(request_, {}));
+  HttpReply answer = shared_.routes.Handle(*admitted_, std::exchange(request_, {}));
   if (auto* response = std::get_if<HttpResponse>(&answer)) return Respond(std::move(*response));
   const auto call = std::get<std::shared_ptr<HttpCall>>(std::move(answer));
   call_ = call;

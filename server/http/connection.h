@@ -5,7 +5,9 @@
 #include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -54,7 +56,6 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void Begin(const HttpResponse& head) override;
   void Write(std::string bytes) override;
   void End(bool whole) override;
-  void Guard(const std::function<void()>& function) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -65,6 +66,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     kLingering,  // the last answer is sent; what the client still sends is not read
     kClosed,
   };
+
+  void Fail(const std::exception& error) override;
 
   // Starts to read, with no read under way.
   void Read();

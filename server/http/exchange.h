@@ -2,11 +2,12 @@
 #ifndef TRIPTYCH_SERVER_HTTP_EXCHANGE_H_
 #define TRIPTYCH_SERVER_HTTP_EXCHANGE_H_
 
-#include <functional>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "server/http/byte_budget.h"
@@ -38,8 +39,18 @@ class Exchange {
   virtual void Write(std::string bytes) = 0;
   // The answer is whole, or it breaks off and the connection is closed.
   virtual void End(bool whole) = 0;
-  // Runs what a call does by itself. Whatever that throws closes the connection.
-  virtual void Guard(const std::function<void()>& function) = 0;
+  // Runs what is done by itself. Whatever that throws closes the connection.
+  template <typename Function>
+  void Guard(const Function& function) {
+    try {
+      function();
+    } catch (const std::exception& e) {  // such as std::bad_alloc
+      Fail(e);
+    }
+  }
+
+ private:
+  virtual void Fail(const std::exception& error) = 0;
 };
 
 // What takes time to answer. Its connection keeps it until the answer is sent or the client gone,
@@ -54,6 +65,9 @@ class HttpCall {
   // The client is gone; the exchange takes nothing more.
   virtual void OnGone() {}
 };
+
+// What is answered at once, or a call that has not been started.
+using HttpReply = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
 
 }  // namespace triptych
 

@@ -16,7 +16,7 @@ void LargeRequestCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
   worker_.Post([call = weak_from_this(), request = std::move(request_), handle = handle_,
                 mailbox = mailbox_]() mutable {
-    Routes::Answer answer;
+    HttpReply answer;
     if (!call.expired()) answer = handle(*request);  // else its client is gone
     // The request goes back even so: until then its body counts as held.
     mailbox->Post([call = std::move(call), request = std::move(request),
@@ -29,7 +29,7 @@ void LargeRequestCall::Start(Exchange& exchange) {
   });
 }
 
-void LargeRequestCall::OnAnswer(Routes::Answer answer) {
+void LargeRequestCall::OnAnswer(HttpReply answer) {
   if (auto* response = std::get_if<HttpResponse>(&answer)) {
     return exchange_->Respond(std::move(*response));
   }

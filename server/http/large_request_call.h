@@ -8,7 +8,6 @@
 #include "server/core/worker.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
-#include "server/http/routes.h"
 
 namespace triptych {
 
@@ -18,7 +17,7 @@ class LargeRequestCall final : public HttpCall,
                                public std::enable_shared_from_this<LargeRequestCall> {
  public:
   // On the worker's thread; throws nothing.
-  using Handle = std::function<Routes::Answer(const HttpRequest&)>;
+  using Handle = std::function<HttpReply(const HttpRequest&)>;
 
   // The worker outlives the call.
   LargeRequestCall(HttpRequest request, Handle handle, Worker& worker,
@@ -29,7 +28,7 @@ class LargeRequestCall final : public HttpCall,
   void OnGone() override;
 
  private:
-  void OnAnswer(Routes::Answer answer);
+  void OnAnswer(HttpReply answer);
 
   std::shared_ptr<HttpRequest> request_;  // until the worker has it
   const Handle handle_;

@@ -120,7 +120,7 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
   return Admitted{.route = found, .entry = std::move(entry).value()};
 }
 
-Routes::Answer Routes::Handle(const Admitted& admitted, HttpRequest request) const {
+HttpReply Routes::Handle(const Admitted& admitted, HttpRequest request) const {
   if (request.body.size() <= kMaxQuickBytes) return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request),
@@ -128,7 +128,7 @@ Routes::Answer Routes::Handle(const Admitted& admitted, HttpRequest request) con
       mailbox_);
 }
 
-Routes::Answer Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
+HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
   const Entry* const entry = admitted.entry ? &*admitted.entry : nullptr;
   try {
     return (this->*admitted.route->handle)(entry, request);
@@ -138,9 +138,9 @@ Routes::Answer Routes::HandleNow(const Admitted& admitted, const HttpRequest& re
   }
 }
 
-Routes::Answer Routes::Page(const Entry*, const HttpRequest&) const { return PageResponse(); }
+HttpReply Routes::Page(const Entry*, const HttpRequest&) const { return PageResponse(); }
 
-Routes::Answer Routes::Health(const Entry*, const HttpRequest&) const {
+HttpReply Routes::Health(const Entry*, const HttpRequest&) const {
   switch (state()) {
     case State::kStarting:
       return ErrorResponse(Starting());
@@ -152,20 +152,20 @@ Routes::Answer Routes::Health(const Entry*, const HttpRequest&) const {
   return ErrorResponse(Draining());
 }
 
-Routes::Answer Routes::ListModels(const Entry* entry, const HttpRequest&) const {
+HttpReply Routes::ListModels(const Entry* entry, const HttpRequest&) const {
   JsonOutput data = JsonOutput::array();
   for (const ServedModel& model : entry->host.models()) data.push_back(ModelJson(model, created_));
   return HttpResponse{.body = ToText({{"object", "list"}, {"data", std::move(data)}})};
 }
 
-Routes::Answer Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
   const auto model = entry->host.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
   if (!model.ok()) return ErrorResponse(model.error());
   return HttpResponse{.body = ToText(ModelJson(*model.value(), created_))};
 }
 
 template <typename Completion>
-Routes::Answer Routes::Generate(const Entry& entry, CompletionRequest request) const {
+HttpReply Routes::Generate(const Entry& entry, CompletionRequest request) const {
   const auto generation = entry.host.Generate(request.params, entry.caller);
   if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), request));
   const auto model = entry.host.Find(request.params.model);
@@ -176,7 +176,7 @@ Routes::Answer Routes::Generate(const Entry& entry, CompletionRequest request) c
                                           entry.caller.client, mailbox_, budget_);
 }
 
-Routes::Answer Routes::Complete(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Complete(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Result<CompletionRequest> completion = ParseCompletion(body.value());
@@ -184,7 +184,7 @@ Routes::Answer Routes::Complete(const Entry* entry, const HttpRequest& request) 
   return Generate<TextCompletion>(*entry, std::move(completion).value());
 }
 
-Routes::Answer Routes::Chat(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Chat(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Result<ChatRequest> chat = ParseChat(body.value());
@@ -196,7 +196,7 @@ Routes::Answer Routes::Chat(const Entry* entry, const HttpRequest& request) cons
   return Generate<ChatCompletion>(*entry, std::move(completion).value());
 }
 
-Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
@@ -208,7 +208,7 @@ Routes::Answer Routes::Tokenize(const Entry* entry, const HttpRequest& request) 
   return HttpResponse{.body = TokenIdsText(tokens.value())};
 }
 
-Routes::Answer Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
@@ -220,11 +220,11 @@ Routes::Answer Routes::Detokenize(const Entry* entry, const HttpRequest& request
   return HttpResponse{.body = ToText({{"text", text.value()}})};
 }
 
-Routes::Answer Routes::Metrics(const Entry* entry, const HttpRequest&) const {
+HttpReply Routes::Metrics(const Entry* entry, const HttpRequest&) const {
   return HttpResponse{.body = entry->host.Metrics(), .content_type = kMetricsContentType};
 }
 
-Routes::Answer Routes::KvCache(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::KvCache(const Entry* entry, const HttpRequest& request) const {
   Result<KvCacheParams> params = ReadQuery(request);
   if (!params.ok()) return ErrorResponse(params.error());
   return std::make_shared<KvCacheCall>(entry->host, entry->caller, std::move(params).value(),

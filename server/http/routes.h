@@ -35,15 +35,12 @@ class Routes {
   void Set(State state) { state_ = state; }
   State state() const { return state_; }
 
-  // What is answered at once, or a call that has not been started.
-  using Answer = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
-
   struct Route {
     std::string_view method;     // HEAD too, where it is GET
     std::string_view path;       // one that ends with /, but / itself, stands for all that begin so
     std::optional<Scope> scope;  // that who asks must have; everybody may if absent
     bool computes;               // and there must be memory for it
-    Answer (Routes::*handle)(const Entry* entry, const HttpRequest& request) const;
+    HttpReply (Routes::*handle)(const Entry* entry, const HttpRequest& request) const;
 
     bool Is(std::string_view asked) const {
       const bool is_prefix = path.size() > 1 && path.ends_with('/');
@@ -68,28 +65,28 @@ class Routes {
   // A body that is larger takes long to read: that is done on another thread, one after the other.
   static constexpr size_t kMaxQuickBytes = 16 << 10;
 
-  Answer Handle(const Admitted& admitted, HttpRequest request) const;
+  HttpReply Handle(const Admitted& admitted, HttpRequest request) const;
 
  private:
   static const Route kRoutes[];
 
   // Thread-safe, as are the functions below.
-  Answer HandleNow(const Admitted& admitted, const HttpRequest& request) const;
+  HttpReply HandleNow(const Admitted& admitted, const HttpRequest& request) const;
 
-  Answer Page(const Entry* entry, const HttpRequest& request) const;
-  Answer Health(const Entry* entry, const HttpRequest& request) const;
-  Answer ListModels(const Entry* entry, const HttpRequest& request) const;
-  Answer GetModel(const Entry* entry, const HttpRequest& request) const;
-  Answer Chat(const Entry* entry, const HttpRequest& request) const;
-  Answer Complete(const Entry* entry, const HttpRequest& request) const;
-  Answer Tokenize(const Entry* entry, const HttpRequest& request) const;
-  Answer Detokenize(const Entry* entry, const HttpRequest& request) const;
-  Answer Metrics(const Entry* entry, const HttpRequest& request) const;
-  Answer KvCache(const Entry* entry, const HttpRequest& request) const;
+  HttpReply Page(const Entry* entry, const HttpRequest& request) const;
+  HttpReply Health(const Entry* entry, const HttpRequest& request) const;
+  HttpReply ListModels(const Entry* entry, const HttpRequest& request) const;
+  HttpReply GetModel(const Entry* entry, const HttpRequest& request) const;
+  HttpReply Chat(const Entry* entry, const HttpRequest& request) const;
+  HttpReply Complete(const Entry* entry, const HttpRequest& request) const;
+  HttpReply Tokenize(const Entry* entry, const HttpRequest& request) const;
+  HttpReply Detokenize(const Entry* entry, const HttpRequest& request) const;
+  HttpReply Metrics(const Entry* entry, const HttpRequest& request) const;
+  HttpReply KvCache(const Entry* entry, const HttpRequest& request) const;
 
   // Generates what a CompletionAnswer of that type answers.
   template <typename Completion>
-  Answer Generate(const Entry& entry, CompletionRequest request) const;
+  HttpReply Generate(const Entry& entry, CompletionRequest request) const;
 
   const Gate& gate_;
   const std::shared_ptr<Mailbox> mailbox_;

@@ -1,0 +1,79 @@
+// What is left of the server over HTTP when a connection was refused memory, wherever that was.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <boost/system/system_error.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "server/core/gate.h"
+#include "server/http/http_server.h"
+#include "tests/server/captured_log.h"
+#include "tests/server/http/fake_host.h"
+#include "tests/server/http/http_client.h"
+#include "tests/server/test_server.h"
+
+namespace {
+
+thread_local bool may_fail = false;
+// Until the one that fails, of the threads that may; none if negative.
+std::atomic<int64_t> allocations_left = -1;
+
+}  // namespace
+
+// The other forms of new and delete call these, but for one that AddressSanitizer has its own of.
+// Not inlined: GCC would take free for what does not belong to new.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (may_fail && allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace triptych {
+namespace {
+
+// Not while requests are handled: nlohmann's values allocate where they end, and must not fail
+// there.
+TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
+  const CapturedLog log;
+  FakeHost host;
+  host.LetGo();
+  TransportOptions options;
+  options.limits.max_connections = 4;
+  options.is_memory_short = [] {  // asked on the thread that is to fail
+    may_fail = true;
+    return false;
+  };
+  Gate gate(options);
+  gate.Open(host.host());
+  HttpServer server("127.0.0.1:0", options, gate);
+  server.Serve();
+  ASSERT_TRUE(HttpClient(server.address()).TryAsk(PostText(Stream(2))).has_value());
+  int64_t made = 0;
+  for (bool failed = true; failed; ++made) {
+    allocations_left = made;
+    HttpClient client(server.address());
+    try {
+      client.SendText("GET /health HTTP/1.1\r\nHost: localhost\r\n");
+      client.EndWrites();
+    } catch (const boost::system::system_error&) {  // it is closed already
+    }
+    EXPECT_TRUE(client.IsClosed());
+    failed = allocations_left.exchange(-1) == -1;
+    // Those that are closed leave their places.
+    ASSERT_TRUE(WaitFor([&] { return HttpClient(server.address()).TryGet("/health").has_value(); }))
+        << made;
+  }
+  EXPECT_GT(made, 5);
+}
+
+}  // namespace
+}  // namespace triptych
