@@ -204,15 +204,12 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
     return;
   }
   const auto now = clock_();
-  ++counts_.sampled_tokens;
   if (sequence.first_token) {
     const auto wait = now - sequence.last_token;
     sequence.longest_wait = std::max(sequence.longest_wait, wait);
     meters_.inter_token_time.Add(wait);
   } else {
     sequence.first_token = now;
-    ++counts_.first_tokens;
-    counts_.first_token_time += now - request.arrived;
     meters_.time_to_first_token.Add(now - request.arrived);
   }
   sequence.last_token = now;
@@ -264,7 +261,12 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   const auto scheduled = sequence.first_scheduled.value_or(now);
   usage.queue_time = scheduled - sequence.request->arrived;
   usage.prefill_time = sequence.first_token.value_or(now) - scheduled;
-  if (sequence.first_token) usage.decode_time = sequence.last_token - *sequence.first_token;
+  if (sequence.first_token) {
+    usage.decode_time = sequence.last_token - *sequence.first_token;
+    if (usage.generated_tokens > 0) {
+      usage.first_token_time = *sequence.first_token - sequence.request->arrived;
+    }
+  }
   usage.mean_wait = usage.decode_time / std::max<int64_t>(usage.generated_tokens - 1, 1);
   usage.longest_wait = sequence.longest_wait;
   usage.total_time = now - sequence.request->arrived;
@@ -334,6 +336,11 @@ KvCacheStats Engine::Stats() const {
   stats.waiting = scheduler_.waiting();
   stats.preemptions = scheduler_.preemptions();
   stats.requests = counts_;
+  const Histogram& first_token = meters_.time_to_first_token;
+  stats.requests.first_tokens = first_token.total();
+  stats.requests.first_token_time = std::chrono::round<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(first_token.sum()));
+  stats.requests.sampled_tokens = first_token.total() + meters_.inter_token_time.total();
   return stats;
 }
 

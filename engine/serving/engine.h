@@ -103,7 +103,7 @@ class Engine {
   const Clock clock_;
   const EngineClock::time_point made_;
   Pace pace_;
-  RequestCounts counts_;
+  RequestCounts counts_;  // but for what Stats takes from the meters
   EngineMeters meters_;
   bool accepting_ = true;
   bool changed_ = true;  // since the statistics were published

@@ -33,9 +33,14 @@ bool EngineTurns::RunTasks() {
 
 bool EngineTurns::Turn() {
   const bool ran = RunTasks();
+  Publish();  // the step may take long
   const bool stepped = Step();
-  for (const Share& share : shares_) share.engine->Publish();
+  Publish();
   return ran || stepped;
+}
+
+void EngineTurns::Publish() {
+  for (const Share& share : shares_) share.engine->Publish();
 }
 
 bool EngineTurns::Step() {

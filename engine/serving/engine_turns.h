@@ -22,8 +22,8 @@ class EngineTurns {
 
   void Post(std::function<void()> task) TRIPTYCH_EXCLUDES(mutex_);
   // Runs the tasks that were posted, in their order, and then one step of the engine that has had
-  // the least time; then every engine publishes. False if there was neither task nor step: nothing
-  // changes until `wake`.
+  // the least time; every engine publishes before and after the step. False if there was neither
+  // task nor step: nothing changes until `wake`.
   bool Turn() TRIPTYCH_EXCLUDES(mutex_);
   // Runs the posted tasks alone. False if there were none.
   bool RunTasks() TRIPTYCH_EXCLUDES(mutex_);
@@ -37,6 +37,7 @@ class EngineTurns {
     bool active = false;
   };
 
+  void Publish();
   // One step of the engine that has had the least time. False if there was none.
   bool Step();
   // The engine that steps next; null if none has work.

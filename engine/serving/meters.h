@@ -41,6 +41,12 @@ class Histogram {
   std::span<const double> bounds() const { return bounds_; }
   // Of the values up to bounds()[i] and above the bound before; the last, above all bounds.
   int64_t count(size_t i) const { return counts_[i].value(); }
+  // Of all values.
+  int64_t total() const {
+    int64_t total = 0;
+    for (const Tally<int64_t>& count : counts_) total += count.value();
+    return total;
+  }
   double sum() const { return sum_.value(); }
 
  private:

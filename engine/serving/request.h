@@ -72,10 +72,11 @@ struct RequestUsage {
   int64_t generated_tokens = 0;
   std::chrono::nanoseconds queue_time{};    // arrival to first scheduled
   std::chrono::nanoseconds prefill_time{};  // first scheduled to first token (or end of scoring)
-  std::chrono::nanoseconds decode_time{};   // first token to last
-  std::chrono::nanoseconds mean_wait{};     // between two tokens
-  std::chrono::nanoseconds longest_wait{};  // as well
-  std::chrono::nanoseconds total_time{};    // arrival to the end
+  std::optional<std::chrono::nanoseconds> first_token_time;  // arrival to it, if there is one
+  std::chrono::nanoseconds decode_time{};                    // first token to last
+  std::chrono::nanoseconds mean_wait{};                      // between two tokens, if there are
+  std::chrono::nanoseconds longest_wait{};                   // as well
+  std::chrono::nanoseconds total_time{};                     // arrival to the end
   int64_t preemptions = 0;
   KvCacheUsage kv_cache;
 };

@@ -29,9 +29,13 @@ std::string NameList(const std::vector<ServedModel>& models) {
 
 // Of others' sequences a block map shows whoever is not admin what their caches take, and no more.
 ModelStats AsSeenBy(const Caller& caller, ModelStats stats) {
-  if (stats.block_map == nullptr || caller.admin) return stats;
-  auto map = std::make_shared<BlockMap>(*stats.block_map);
-  for (SequenceStats& holder : map->holders) {
+  if (stats.block_map == nullptr) return stats;
+  if (caller.admin) {
+    stats.holders = {stats.block_map, &stats.block_map->holders};
+    return stats;
+  }
+  auto holders = std::make_shared<std::vector<SequenceStats>>(stats.block_map->holders);
+  for (SequenceStats& holder : *holders) {
     if (caller.inference && holder.client == caller.client) {
       holder.client.clear();
     } else {
@@ -42,7 +46,7 @@ ModelStats AsSeenBy(const Caller& caller, ModelStats stats) {
       holder = std::move(seen);
     }
   }
-  stats.block_map = std::move(map);
+  stats.holders = std::move(holders);
   return stats;
 }
 

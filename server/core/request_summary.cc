@@ -22,23 +22,27 @@ std::string Head(const RequestSummary& summary) {
                      summary.model, summary.end);
 }
 
-std::chrono::nanoseconds FirstToken(const RequestUsage& usage) {
-  return usage.queue_time + usage.prefill_time;
-}
+// Whether some sequence has two tokens.
+bool HasWaits(const RequestUsage& usage) { return usage.longest_wait.count() > 0; }
 
 }  // namespace
 
 std::string RequestSummary::Text() const {
   std::string text = Head(*this);
   if (!refused) {
-    text += fmt::format(
-        "; tokens: prompt {}, cached {}, generated {}; ms: queue {:.1f}, first token {:.1f}, "
-        "between tokens {:.2f}, at most {:.2f}, end {:.1f}; preemptions {}; cache bytes: used {}, "
-        "peak {}",
-        usage.prompt_tokens, usage.cached_prompt_tokens, usage.generated_tokens,
-        Ms(usage.queue_time), Ms(FirstToken(usage)), Ms(usage.mean_wait), Ms(usage.longest_wait),
-        Ms(usage.total_time), usage.preemptions, usage.kv_cache.used_bytes,
-        usage.kv_cache.peak_reserved_bytes);
+    text += fmt::format("; tokens: prompt {}, cached {}, generated {}; ms: queue {:.1f}",
+                        usage.prompt_tokens, usage.cached_prompt_tokens, usage.generated_tokens,
+                        Ms(usage.queue_time));
+    if (usage.first_token_time) {
+      text += fmt::format(", first token {:.1f}", Ms(*usage.first_token_time));
+    }
+    if (HasWaits(usage)) {
+      text += fmt::format(", between tokens {:.2f}, at most {:.2f}", Ms(usage.mean_wait),
+                          Ms(usage.longest_wait));
+    }
+    text += fmt::format(", end {:.1f}; preemptions {}; cache bytes: used {}, peak {}",
+                        Ms(usage.total_time), usage.preemptions, usage.kv_cache.used_bytes,
+                        usage.kv_cache.peak_reserved_bytes);
   }
   if (!traceparent.empty()) text += "; traceparent " + traceparent;
   return text;
@@ -53,9 +57,11 @@ std::string RequestSummary::JsonMembers() const {
     json["cached_prompt_tokens"] = usage.cached_prompt_tokens;
     json["generated_tokens"] = usage.generated_tokens;
     json["queue_ms"] = Ms(usage.queue_time);
-    json["time_to_first_token_ms"] = Ms(FirstToken(usage));
-    json["inter_token_mean_ms"] = Ms(usage.mean_wait);
-    json["inter_token_max_ms"] = Ms(usage.longest_wait);
+    if (usage.first_token_time) json["time_to_first_token_ms"] = Ms(*usage.first_token_time);
+    if (HasWaits(usage)) {
+      json["inter_token_mean_ms"] = Ms(usage.mean_wait);
+      json["inter_token_max_ms"] = Ms(usage.longest_wait);
+    }
     json["end_to_end_ms"] = Ms(usage.total_time);
     json["preemptions"] = usage.preemptions;
     json["kv_cache_used_bytes"] = usage.kv_cache.used_bytes;
@@ -84,6 +90,7 @@ void AddUsage(const RequestUsage& usage, bool shares_prompt, RequestUsage& sum) 
   sum.generated_tokens += usage.generated_tokens;
   sum.queue_time = std::max(sum.queue_time, usage.queue_time);
   sum.prefill_time = std::max(sum.prefill_time, usage.prefill_time);
+  sum.first_token_time = std::max(sum.first_token_time, usage.first_token_time);
   sum.decode_time = std::max(sum.decode_time, usage.decode_time);
   sum.mean_wait = std::max(sum.mean_wait, usage.mean_wait);
   sum.longest_wait = std::max(sum.longest_wait, usage.longest_wait);

@@ -1,6 +1,7 @@
 #include "server/core/statistics.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -49,9 +50,11 @@ bool StatisticsDesk::Ask(const SequenceListing& listing, ListingDone done) {
 
 StatisticsDesk::Snapshot StatisticsDesk::WithBlockMaps() {
   const EngineClock::time_point now = clock_();
-  if (mapped_ == nullptr || now - mapped_at_ >= kBlockMapAge) {
+  const auto age = std::max<std::chrono::nanoseconds>(kBlockMapAge, kBlockMapPause * mapping_took_);
+  if (mapped_ == nullptr || now - mapped_at_ >= age) {
     mapped_ = std::make_shared<const std::vector<ModelStats>>(engines_.Stats(/*block_maps=*/true));
     mapped_at_ = now;
+    mapping_took_ = clock_() - now;
   }
   return mapped_;
 }

@@ -23,6 +23,8 @@ struct ModelStats {
   std::string model;
   KvCacheStats kv_cache;
   std::shared_ptr<const BlockMap> block_map;  // of the same moment; null if none was asked for
+  // Of the map, as who asks may see them: those are told, and not the map's own.
+  std::shared_ptr<const std::vector<SequenceStats>> holders = {};
 };
 
 struct HostStats {
@@ -75,8 +77,9 @@ class StatisticsDesk {
   static constexpr size_t kMaxListings = 256;
 
   // Since block maps look at every block, who asks for them gets the last ones, with the statistics
-  // of their moment, until these are so old.
+  // of their moment, until these are so old, and so many times what it took to make them.
   static constexpr std::chrono::milliseconds kBlockMapAge{200};
+  static constexpr int kBlockMapPause = 50;
 
   using Clock = std::function<EngineClock::time_point()>;
 
@@ -114,9 +117,10 @@ class StatisticsDesk {
   const Post engines_thread_;
   const Post answer_thread_;
   const Clock clock_;
-  // The last one with block maps, and when it was taken. The engines' thread's.
+  // The last one with block maps, when it was taken, and how long that took. The engines' thread's.
   Snapshot mapped_;
   EngineClock::time_point mapped_at_;
+  std::chrono::nanoseconds mapping_took_{0};
   Mutex mutex_;
   bool posted_ TRIPTYCH_GUARDED_BY(mutex_) = false;
   std::vector<StatsAsked> stats_ TRIPTYCH_GUARDED_BY(mutex_);

@@ -115,10 +115,11 @@ v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
   return message;
 }
 
-v1::BlockMap ToProto(const std::string& model, const BlockMap& map) {
+v1::BlockMap ToProto(const std::string& model, const BlockMap& map,
+                     const std::vector<SequenceStats>& holders) {
   v1::BlockMap message;
   message.set_cell_blocks(map.cell_blocks);
-  for (const SequenceStats& holder : map.holders) *message.add_holders() = ToProto(model, holder);
+  for (const SequenceStats& holder : holders) *message.add_holders() = ToProto(model, holder);
   for (const auto& [cells, cell] : map.runs) {
     message.add_cells(cells);
     message.add_holder(cell.holder);
@@ -154,7 +155,9 @@ v1::KvCacheStats ToProto(const ModelStats& model) {
   message.set_evicted_blocks(stats.evicted_blocks);
   *message.mutable_requests() = ToProto(stats.requests);
   *message.mutable_uptime() = ToProto(stats.uptime);
-  if (model.block_map) *message.mutable_block_map() = ToProto(model.model, *model.block_map);
+  if (model.block_map) {
+    *message.mutable_block_map() = ToProto(model.model, *model.block_map, *model.holders);
+  }
   return message;
 }
 

@@ -186,8 +186,11 @@ bool Connection::Admit() {
   is_http_1_0_ = head.version() < 11;
   is_head_ = reader_.is_head();
   const bool is_old = Clock::now() - born_ > shared_.limits.max_age;
-  close_after_ = !head.keep_alive() || is_old || shared_.routes.state() == Routes::State::kDraining;
-  if (std::optional<HttpResponse> refusal = CheckHead()) {
+  std::optional<HttpResponse> refusal = CheckHead();
+  const bool is_drained = shared_.routes.state() == Routes::State::kDraining &&
+                          !(admitted_ && admitted_->route->while_draining());
+  close_after_ = !head.keep_alive() || is_old || is_drained;
+  if (refusal) {
     if (reader_.has_body()) {
       RespondAndClose(*std::move(refusal));
     } else {

@@ -1,8 +1,14 @@
 #include "server/http/kv_cache_call.h"
 
 #include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <vector>
 
 #include "engine/base/version.h"
+#include "engine/serving/block_map.h"
+#include "server/core/error.h"
+#include "server/core/validation.h"
 #include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
 
@@ -20,6 +26,9 @@ const char* Name(SequenceState state) {
   }
   return "";
 }
+
+// Of a sequence that is told, with its strings, until it is text.
+constexpr int64_t kSequenceBytes = 2 * sizeof(LiveSequence);
 
 double Seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -39,12 +48,13 @@ JsonOutput ToJson(const RequestCounts& counts) {
           {"first_token_time", Seconds(counts.first_token_time)}};
 }
 
-JsonOutput ToJson(const std::string& model, const BlockMap& map) {
+JsonOutput ToJson(const std::string& model, const BlockMap& map,
+                  const std::vector<SequenceStats>& holders) {
   JsonOutput json = {{"cell_blocks", map.cell_blocks}};
   for (const char* name : {"holders", "cells", "holder", "held", "shared", "cached"}) {
     json[name] = JsonOutput::array();
   }
-  for (const SequenceStats& holder : map.holders) {
+  for (const SequenceStats& holder : holders) {
     json["holders"].push_back(ToJson(LiveSequence{.model = model, .stats = holder}));
   }
   for (const auto& [cells, cell] : map.runs) {
@@ -81,7 +91,9 @@ JsonOutput ToJson(const ModelStats& model) {
                      {"evicted_blocks", stats.evicted_blocks},
                      {"requests", ToJson(stats.requests)},
                      {"uptime", Seconds(stats.uptime)}};
-  if (model.block_map) json["block_map"] = ToJson(model.model, *model.block_map);
+  if (model.block_map) {
+    json["block_map"] = ToJson(model.model, *model.block_map, *model.holders);
+  }
   return json;
 }
 
@@ -125,27 +137,48 @@ auto KvCacheCall::Then(void (KvCacheCall::*then)(const Answer&)) {
   };
 }
 
+int64_t KvCacheCall::MostBytes() const {
+  int64_t sequences = 0;
+  if (params_.block_map) {
+    const int64_t models = params_.sequences.model.empty() ? std::ssize(host_.models()) : 1;
+    sequences += models * static_cast<int64_t>(BlockMap::kMaxHolders);
+  }
+  const Result<size_t> page_size = ValidatePageSize(params_.sequences.page_size);
+  if (caller_.May(Scope::kInference) && page_size.ok()) {
+    sequences += static_cast<int64_t>(page_size.value());
+  }
+  return sequences * kSequenceBytes;
+}
+
 void KvCacheCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
+  if (!kept_.Hold(MostBytes())) return Respond(ErrorResponse(MemoryPressure()));
   host_.CollectStats({.model = params_.sequences.model, .block_map = params_.block_map}, caller_,
                      Then(&KvCacheCall::OnStats));
 }
 
 void KvCacheCall::OnStats(const Result<HostStats>& stats) {
-  if (!stats.ok()) return exchange_->Respond(ErrorResponse(stats.error()));
-  answer_ = ToJson(stats.value());
-  if (!caller_.May(Scope::kInference)) return exchange_->Respond({.body = ToText(answer_)});
+  if (!stats.ok()) return Respond(ErrorResponse(stats.error()));
+  if (!caller_.May(Scope::kInference)) return Respond({.body = ToText(ToJson(stats.value()))});
+  stats_ = stats.value();
   host_.ListSequences(params_.sequences, caller_, Then(&KvCacheCall::OnSequences));
 }
 
 void KvCacheCall::OnSequences(const Result<SequencePage>& page) {
-  if (!page.ok()) return exchange_->Respond(ErrorResponse(page.error()));
-  JsonOutput& sequences = answer_["sequences"] = JsonOutput::array();
+  if (!page.ok()) return Respond(ErrorResponse(page.error()));
+  JsonOutput answer = ToJson(stats_);
+  JsonOutput& sequences = answer["sequences"] = JsonOutput::array();
   for (const LiveSequence& sequence : page.value().sequences) {
     sequences.push_back(ToJson(sequence));
   }
-  answer_["next_page_token"] = page.value().next_page_token;
-  exchange_->Respond({.body = ToText(answer_)});
+  answer["next_page_token"] = page.value().next_page_token;
+  Respond({.body = ToText(answer)});
+}
+
+void KvCacheCall::Respond(HttpResponse response) {
+  stats_ = {};
+  kept_.Hold(0);  // the response has a share of its own
+  exchange_->Respond(std::move(response));
 }
 
 }  // namespace triptych

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_
 #define TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "server/core/model_host.h"
 #include "server/core/request_params.h"
 #include "server/core/statistics.h"
+#include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/json_output.h"
 #include "server/http/mailbox.h"
@@ -29,13 +31,14 @@ struct KvCacheParams {
 // Answers with what GetKvCacheStats says, and with what ListSequences says to those who may ask it.
 class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<KvCacheCall> {
  public:
-  // The host outlives the call.
+  // The host and the budget outlive the call.
   KvCacheCall(ModelHost& host, Caller caller, KvCacheParams params,
-              std::shared_ptr<Mailbox> mailbox)
+              std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
       : host_(host),
         caller_(std::move(caller)),
         params_(std::move(params)),
-        mailbox_(std::move(mailbox)) {}
+        mailbox_(std::move(mailbox)),
+        kept_(budget, caller_.client) {}
 
   void Start(Exchange& exchange) override;
 
@@ -43,15 +46,19 @@ class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<K
   // What the host calls on a thread of its own, as a call of `then` on the I/O thread.
   template <typename Answer>
   auto Then(void (KvCacheCall::*then)(const Answer&));
+  // What it may keep, at most, until it answers: maps themselves are shared by all who ask.
+  int64_t MostBytes() const;
   void OnStats(const Result<HostStats>& stats);
   void OnSequences(const Result<SequencePage>& page);
+  void Respond(HttpResponse response);
 
   ModelHost& host_;
   const Caller caller_;
   const KvCacheParams params_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
-  JsonOutput answer_;
+  ByteBudget::Share kept_;
+  HostStats stats_;  // until the sequences are there
 };
 
 }  // namespace triptych

@@ -116,7 +116,7 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
   Result<Entry> entry = found->computes ? gate_.EnterToCompute(head.presented)
                                         : gate_.Enter(head.presented, *found->scope);
   if (!entry.ok()) return ErrorResponse(entry.error());
-  if (state() == State::kDraining) return ErrorResponse(Draining());
+  if (state() == State::kDraining && !found->while_draining()) return ErrorResponse(Draining());
   return Admitted{.route = found, .entry = std::move(entry).value()};
 }
 
@@ -228,7 +228,7 @@ HttpReply Routes::KvCache(const Entry* entry, const HttpRequest& request) const 
   Result<KvCacheParams> params = ReadQuery(request);
   if (!params.ok()) return ErrorResponse(params.error());
   return std::make_shared<KvCacheCall>(entry->host, entry->caller, std::move(params).value(),
-                                       mailbox_);
+                                       mailbox_, budget_);
 }
 
 }  // namespace triptych

@@ -42,6 +42,7 @@ class Routes {
     bool computes;               // and there must be memory for it
     HttpReply (Routes::*handle)(const Entry* entry, const HttpRequest& request) const;
 
+    bool while_draining() const { return scope == Scope::kStatistics; }
     bool Is(std::string_view asked) const {
       const bool is_prefix = path.size() > 1 && path.ends_with('/');
       return is_prefix ? asked.starts_with(path) && asked != path : asked == path;

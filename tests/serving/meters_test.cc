@@ -29,13 +29,8 @@ TEST(HistogramTest, ABoundIsInItsOwnBucket) {
   std::vector<int64_t> counts;
   for (size_t i = 0; i <= std::size(kBounds); ++i) counts.push_back(histogram.count(i));
   EXPECT_THAT(counts, ElementsAre(2, 2, 2, 2));
+  EXPECT_EQ(histogram.total(), 8);
   EXPECT_DOUBLE_EQ(histogram.sum(), 115.5);
-}
-
-int64_t CountOf(const Histogram& histogram) {
-  int64_t count = 0;
-  for (size_t i = 0; i <= histogram.bounds().size(); ++i) count += histogram.count(i);
-  return count;
 }
 
 // An engine whose steps take 3 ms each, on a clock that nothing else moves.
@@ -78,18 +73,22 @@ TEST_F(EngineMetersTest, MeasuresTimesTokensAndBytes) {
   Run();         // a step for the prompt and the first token, three for the others
   EXPECT_DOUBLE_EQ(meters().queue_time.sum(), 0.010);
   EXPECT_DOUBLE_EQ(meters().time_to_first_token.sum(), 0.013);
-  EXPECT_EQ(CountOf(meters().inter_token_time), 3);
+  EXPECT_EQ(meters().inter_token_time.total(), 3);
   EXPECT_DOUBLE_EQ(meters().inter_token_time.sum(), 0.009);
   EXPECT_DOUBLE_EQ(meters().end_to_end_time.sum(), 0.022);
-  EXPECT_EQ(CountOf(meters().step_time), 4);
+  EXPECT_EQ(meters().step_time.total(), 4);
   EXPECT_DOUBLE_EQ(meters().step_time.sum(), 0.012);
   EXPECT_DOUBLE_EQ(meters().step_sequences.sum(), 4);
   EXPECT_DOUBLE_EQ(meters().step_tokens.sum(), 5 + 3);
   const RequestUsage& usage = sink->completion->usage;
   EXPECT_DOUBLE_EQ(meters().cache_bytes.sum(), static_cast<double>(usage.kv_cache.used_bytes));
+  EXPECT_EQ(usage.first_token_time, 13ms);
   EXPECT_EQ(usage.mean_wait, 3ms);
   EXPECT_EQ(usage.longest_wait, 3ms);
   EXPECT_EQ(usage.total_time, 22ms);
+  const auto scored = Submit("b", {1, 2, 3}, 0);
+  Run();
+  EXPECT_EQ(scored->completion->usage.first_token_time, std::nullopt);
 }
 
 TEST_F(EngineMetersTest, CountsWhatThePrefixCacheWasAskedFor) {

@@ -16,6 +16,8 @@ namespace triptych {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 
 // An engine that does what the test says.
@@ -234,7 +236,7 @@ TEST_F(GenerationTest, EndsWithOneSummary) {
   completion.usage.cached_prompt_tokens = 2;
   completion.usage.generated_tokens = 9;
   completion.usage.queue_time = std::chrono::milliseconds(1);
-  completion.usage.prefill_time = std::chrono::microseconds(2500);
+  completion.usage.first_token_time = std::chrono::microseconds(3500);
   completion.usage.mean_wait = std::chrono::milliseconds(500);
   completion.usage.longest_wait = std::chrono::microseconds(700250);
   completion.usage.total_time = std::chrono::seconds(4);
@@ -261,6 +263,12 @@ TEST_F(GenerationTest, EndsWithOneSummary) {
             R"("inter_token_max_ms":700.25,"end_to_end_ms":4000.0,"preemptions":1,)"
             R"("kv_cache_used_bytes":300,"kv_cache_peak_reserved_bytes":512,)"
             R"("traceparent":"00-t-p-01")");
+  summaries_[0].usage.longest_wait = {};
+  EXPECT_THAT(summaries_[0].Text(), HasSubstr("first token 3.5, end 4000.0;"));
+  EXPECT_THAT(summaries_[0].JsonMembers(), Not(HasSubstr("inter_token")));
+  summaries_[0].usage.first_token_time.reset();
+  EXPECT_THAT(summaries_[0].Text(), HasSubstr("ms: queue 1.0, end 4000.0;"));
+  EXPECT_THAT(summaries_[0].JsonMembers(), Not(HasSubstr("first_token")));
 
   Start()->OnRejected(SubmitStatus::kQueueFull);
   ASSERT_THAT(summaries_, SizeIs(2));

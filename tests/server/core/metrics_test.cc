@@ -41,7 +41,7 @@ TEST_F(MetricsTest, SaysWhatEachModelHolds) {
   metrics.stats.block_positions = 16;
   metrics.stats.used_bytes = 100;
   metrics.stats.mha_used_bytes = 800;
-  metrics.stats.requests.generated_tokens = 7;
+  metrics.stats.requests.sampled_tokens = 7;
   metrics.requests[static_cast<size_t>(Outcome::kLength)] = 4;
   ServedModel other = SmallServedModel();
   other.name = "a \"name\"\\\n";

@@ -138,23 +138,23 @@ TEST_F(ModelHostTest, ListsOnesOwnSequencesAndAdminEverybodys) {
 TEST_F(ModelHostTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
   MakeHost(1);
   const std::vector<std::shared_ptr<Generation>> live = {Start("", "ann"), Start("", "bob")};
-  const auto map = [&](const Caller& caller) {
+  const auto holders = [&](const Caller& caller) {
     std::promise<Result<HostStats>> stats;
     host_->CollectStats({.model = "", .block_map = true}, caller,
                         [&](Result<HostStats> answer) { stats.set_value(std::move(answer)); });
-    return stats.get_future().get().value().models.at(0).block_map;
+    return stats.get_future().get().value().models.at(0).holders;
   };
-  const auto all = map(Admin());
-  ASSERT_THAT(all->holders, SizeIs(2));
-  EXPECT_EQ(all->holders[1].id, live[1]->id());
-  EXPECT_EQ(all->holders[1].client, "bob");
+  const auto all = holders(Admin());
+  ASSERT_THAT(*all, SizeIs(2));
+  EXPECT_EQ((*all)[1].id, live[1]->id());
+  EXPECT_EQ((*all)[1].client, "bob");
   Caller ann = Inferring("ann");
   ann.statistics = true;
-  const auto own = map(ann);
-  ASSERT_THAT(own->holders, SizeIs(2));
-  EXPECT_EQ(own->holders[0].id, live[0]->id());
-  EXPECT_EQ(own->holders[0].client, "");
-  const SequenceStats& other = own->holders[1];
+  const auto own = holders(ann);
+  ASSERT_THAT(*own, SizeIs(2));
+  EXPECT_EQ((*own)[0].id, live[0]->id());
+  EXPECT_EQ((*own)[0].client, "");
+  const SequenceStats& other = (*own)[1];
   EXPECT_EQ(other.id, "");
   EXPECT_EQ(other.client, "");
   EXPECT_EQ(other.number, 0u);
@@ -164,7 +164,7 @@ TEST_F(ModelHostTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
   EXPECT_GT(other.kv_cache.reserved_bytes, 0);
   // Who may not list sequences finds none of a client of the same name.
   ann.inference = false;
-  EXPECT_EQ(map(ann)->holders[0].id, "");
+  EXPECT_EQ(holders(ann)->at(0).id, "");
   for (const auto& one : live) one->Cancel();
 }
 
@@ -309,7 +309,8 @@ TEST_F(ModelHostTest, MetricsAreThereWhileAnEngineHangs) {
   generation->Start(taker);
   hangs.get_future().wait();
   EXPECT_THAT(host_->Metrics(),
-              HasSubstr(Series("triptych_generation_tokens_total", "small", "", 0)));
+              AllOf(HasSubstr(Series("triptych_generation_tokens_total", "small", "", 0)),
+                    HasSubstr(Series("triptych_requests_waiting", "small", "", 1))));
   goes_on.set_value();
   taker->ended.get_future().wait();
 }

@@ -22,6 +22,7 @@ class CountingEngines final : public StatisticsDesk::Engines {
  public:
   std::vector<ModelStats> Stats(bool block_maps) override {
     ++snapshots;
+    if (block_maps && on_maps) on_maps();
     ModelStats stats{.model = std::to_string(snapshots), .kv_cache = {}, .block_map = nullptr};
     if (block_maps) stats.block_map = std::make_shared<const BlockMap>();
     return {stats};
@@ -31,6 +32,7 @@ class CountingEngines final : public StatisticsDesk::Engines {
     return {{.model = std::to_string(listing.after), .stats = {}}};
   }
 
+  std::function<void()> on_maps;
   int snapshots = 0;
   std::vector<uint64_t> listings;
 };
@@ -104,6 +106,22 @@ TEST_F(StatisticsDeskTest, BlockMapsAreNotMadeAnewBeforeTheirTime) {
   ask();
   Step();
   EXPECT_EQ(answers.back(), "3");
+}
+
+TEST_F(StatisticsDeskTest, BlockMapsTakeASmallShareOfTheEnginesTime) {
+  constexpr auto kTakes = StatisticsDesk::kBlockMapAge;
+  engines_.on_maps = [&] { now_ += kTakes; };
+  const auto ask = [&] {
+    desk_.Ask(/*block_maps=*/true, [](const std::vector<ModelStats>&) {});
+    Step();
+  };
+  ask();
+  now_ += kTakes * (StatisticsDesk::kBlockMapPause - 1) - std::chrono::nanoseconds(1);
+  ask();
+  EXPECT_EQ(engines_.snapshots, 1);
+  now_ += std::chrono::nanoseconds(1);
+  ask();
+  EXPECT_EQ(engines_.snapshots, 2);
 }
 
 TEST_F(StatisticsDeskTest, EqualListingsAreOneAndTheOthersWaitForTheNextStep) {

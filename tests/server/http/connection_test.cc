@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <list>
 #include <memory>
 #include <new>
 #include <optional>
@@ -441,6 +442,36 @@ class HttpHostTest : public testing::Test {
   Gate gate_{options_};
   HttpServer server_{"127.0.0.1:0", options_, gate_};
 };
+
+TEST(HttpConnectionTest, WhatStatisticsKeepWhileTheyWaitIsBounded) {
+  FakeHost host;
+  TransportOptions options;
+  options.limits.max_memory_bytes = 2 << 20;  // and half of it of one client
+  Gate gate(options);
+  gate.Open(host.host());
+  HttpServer server("127.0.0.1:0", options, gate);
+  server.Serve();
+  HttpClient generates(server.address()), other(server.address());
+  generates.Send("POST", "/v1/completions", Stream(10).dump());
+  ASSERT_TRUE(WaitFor([&] { return host.begun_steps() == 1; }));
+  std::list<HttpClient> clients;
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(clients.emplace_back(server.address()).Get("/health").status, 200);
+  const std::string path = "/v1/kv-cache?block_map=true";
+  for (HttpClient& client : clients) client.Send("GET", path, "");
+  EXPECT_EQ(other.Get("/health").status, 200);  // what came before has been seen
+  host.LetGo();
+  int refused = 0;
+  for (HttpClient& client : clients) {
+    const HttpAnswer answer = client.Read();
+    if (answer.status == 200) continue;
+    EXPECT_EQ(answer.error("code"), "memory_pressure");
+    ++refused;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, 20);
+  EXPECT_EQ(other.Get(path).status, 200) << "given back";
+}
 
 TEST_F(HttpHostTest, ADrainLetsAnswersEnd) {
   HttpClient client(server_.address()), other(server_.address());

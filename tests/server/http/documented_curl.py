@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""documented_curl.py SERVER: runs every command with curl that the documents show, as it stands there,
+"""documented_curl.py SERVER: runs every command with curl that DOCUMENTS show, as it stands there,
 against a server with the models that they name; each is to be answered 200 with something to read.
+Those of server/README.md and docker/README.md take a token or a container, and are not among them.
 
 Only the address is another one: the port that the system chose."""
 
@@ -9,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DOCUMENTS = ["README.md", "server/http/README.md"]
@@ -36,6 +38,8 @@ def serve(program):
         if found := re.search(r"HTTP on (\S+)", line):
             address = found[1]
         if "listening on" in line:
+            # So that the log finds room.
+            threading.Thread(target=server.stdout.read, daemon=True).start()
             return server, address
     sys.exit("the server did not start")
 

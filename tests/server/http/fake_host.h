@@ -39,7 +39,10 @@ class FakeHost {
     model.chat_template = ChatTemplate::kPlain;
     auto fake = std::make_unique<FakeModel>(
         FakeModel::Shape{.max_positions = kPositions, .blocks = 100, .block_positions = 1000});
-    fake->before_step = [this](const StepInput&) { steps_.acquire(); };
+    fake->before_step = [this](const StepInput&) {
+      ++begun_steps_;
+      steps_.acquire();
+    };
     std::vector<ServedEngine> served;
     auto engine = std::make_unique<Engine>(std::move(fake), model.tokenizer, EngineOptions{});
     served.push_back({std::move(model), std::move(engine)});
@@ -52,6 +55,7 @@ class FakeHost {
 
   ModelHost& host() { return *host_; }
   void LetCompute(int steps) { steps_.release(steps); }
+  int begun_steps() const { return begun_steps_; }
   // Texts wait to be let go before they become tokens.
   void HoldTexts() { holds_texts_ = true; }
   int held_texts() const { return held_texts_; }
@@ -84,6 +88,7 @@ class FakeHost {
   };
 
   std::counting_semaphore<> steps_{0}, texts_{0};
+  std::atomic<int> begun_steps_ = 0;
   std::atomic<bool> holds_texts_ = false;
   std::atomic<int> held_texts_ = 0;
   std::unique_ptr<ModelHost> host_;

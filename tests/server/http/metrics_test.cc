@@ -191,9 +191,11 @@ TEST(HttpMetricsTest, ARequestsTraceIsInItsLine) {
     const std::string grpc(id->second.data(), id->second.size());
     const auto line = [&](const std::string& name) {
       std::string text;
-      do {
+      const auto is_there = [&] {
         text = log.text();
-      } while (text.find("request " + name) == text.npos);
+        return text.find("request " + name) != text.npos;
+      };
+      if (!WaitFor(is_there)) return std::string("none");
       text = text.substr(text.find("request " + name));
       return text.substr(0, text.find('\n'));
     };

@@ -365,6 +365,8 @@ TEST(HttpServerTest, SaysHowItStartsAndDrains) {
   EXPECT_EQ(client.Get("/v1/models").status, 200);
   HttpClient other(server.address());
   EXPECT_EQ(other.Get("/health").status, 200);
+  HttpClient scrapes(server.address());
+  EXPECT_EQ(scrapes.Get("/metrics").status, 200);
   server.StartDrain();
   const HttpAnswer draining = client.Get("/v1/models");
   EXPECT_EQ(draining.status, 503);
@@ -373,6 +375,7 @@ TEST(HttpServerTest, SaysHowItStartsAndDrains) {
   EXPECT_EQ(draining.headers.at("connection"), "close");
   EXPECT_TRUE(client.IsClosed());
   EXPECT_EQ(other.Get("/health").status, 503);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(scrapes.Get("/metrics").status, 200);
   EXPECT_THROW(HttpClient{server.address()}, boost::system::system_error);
   server.Close(kForever);
 }
