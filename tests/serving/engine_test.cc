@@ -906,8 +906,13 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
           const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
           Request request = Greedy("r", Prompt(5, 23), 6);
           request.logprobs = 3;
+          std::vector<float> logprobs;
+          for (const TokenLogprobs& token : RunOne(*model.engine, request)->logprobs) {
+            for (const TokenLogprob& one : token.top) logprobs.push_back(one.logprob);
+          }
+          EXPECT_EQ(logprobs.size(), 6u * 3);
           return std::tuple(model.weight_formats, model.cache_format, model.parameter_bytes,
-                            RunOne(*model.engine, request)->logprobs);
+                            logprobs);
         };
         EXPECT_TRUE(run(stored) == run(at_load));
       }
