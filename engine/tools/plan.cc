@@ -14,6 +14,7 @@
 #include "engine/base/table.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/tools/capacity.h"
+#include "engine/tools/card.h"
 #include "engine/tools/machine.h"
 
 namespace triptych {
@@ -229,16 +230,15 @@ void Plan(const PlanOptions& options) {
   if (!options.write_machine.empty()) WriteMachine(options.write_machine, machine);
 
   std::printf(
-      "%s: %s, weights in %s, embeddings in %s, cache in %s\n"
+      "%s: %s, weights in %s, cache in %s\n"
       "%s of memory, of which the server itself takes %s; sequences of %s positions\n"
       "%s\n%s\n%s\n%s\n%s%s"
       "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory, and "
       "what the\nprocessor's caches keep. Such a figure is the most that the machine allows.\n",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
-      std::string(Name(dtypes.layers)).c_str(), std::string(Name(dtypes.embeddings)).c_str(),
-      std::string(Name(cache)).c_str(), FormatBytes(options.memory).c_str(),
-      FormatBytes(kServerBytes).c_str(), FormatCount(context).c_str(),
-      ((options.machine.empty() ? "Measured here: " : "") + Describe(machine)).c_str(),
+      DTypesText(dtypes).c_str(), std::string(Name(cache)).c_str(),
+      FormatBytes(options.memory).c_str(), FormatBytes(kServerBytes).c_str(),
+      FormatCount(context).c_str(), Describe(machine).c_str(),
       MadeWith(config, kinds, options).c_str(),
       MemoryAndWork(plans, context, machine.limits).c_str(),
       Speeds(plans, context, machine.limits).c_str(),

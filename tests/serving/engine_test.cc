@@ -907,7 +907,8 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
           Request request = Greedy("r", Prompt(5, 23), 6);
           request.logprobs = 3;
           std::vector<float> logprobs;
-          for (const TokenLogprobs& token : RunOne(*model.engine, request)->logprobs) {
+          const auto sink = RunOne(*model.engine, request);
+          for (const TokenLogprobs& token : sink->logprobs) {
             for (const TokenLogprob& one : token.top) logprobs.push_back(one.logprob);
           }
           EXPECT_EQ(logprobs.size(), 6u * 3);

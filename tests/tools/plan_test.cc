@@ -406,6 +406,25 @@ TEST_F(PlanTest, RefusesWhatTheModelIsNot) {
   EXPECT_THAT(Refusal(Options()), HasSubstr("config.json"));
 }
 
+TEST_F(PlanTest, WhatIsStoredAsIntegersIsServedSo) {
+  ModelConfig config = Wide(AttentionKind::kMha);
+  config.quantization = {.format = WeightFormat::kInt4, .embeddings = false};
+  WriteFile(model_ / "config.json", ToJson(config));
+  EXPECT_THAT(Printed(Options()),
+              HasSubstr("weights in int4, embeddings in float32, cache in bfloat16\n"));
+  PlanOptions options = Options();
+  options.embeddings = WeightFormat::kInt8;
+  EXPECT_THAT(Printed(options),
+              HasSubstr("weights in int4, embeddings in int8, cache in bfloat16\n"));
+  // The embeddings' share, of 258 rows of the width, is counted in their format.
+  const auto weights = [&](const WeightFormats& formats) {
+    return PlanKind(config, formats, CacheFormat::kBFloat16, int64_t{1} << 30, 1).cost.weight_bytes;
+  };
+  EXPECT_EQ(
+      weights({WeightFormat::kInt4, WeightFormat::kFloat32}) - weights(WeightFormat::kInt4),
+      weights(WeightFormat::kFloat32) - weights({WeightFormat::kFloat32, WeightFormat::kInt4}));
+}
+
 // As large as a config may say, and as weights may be, with rows as wide.
 TEST_F(PlanTest, NoSizeOverflows) {
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kMla}) {
@@ -477,7 +496,7 @@ TEST_F(PlanTest, MeasuresThisMachineAndReadsWhatItWrote) {
   measure.machine.clear();
   measure.write_machine = given.machine = dir_.path() / "written";
   const std::string measured = Printed(measure);
-  EXPECT_THAT(measured, AllOf(HasSubstr("Measured here: "), HasSubstr(", 1 core: reads ")));
+  EXPECT_THAT(measured, HasSubstr(", 1 core: reads "));
   EXPECT_EQ(Printed(given), measured);
   const nlohmann::json json = nlohmann::json::parse(ReadFile(measure.write_machine));
   for (const char* rate : {"read_bytes_per_second", "float32_flop_per_second",
