@@ -219,7 +219,7 @@ class Server:
         def numbers(fields):
             return {re.sub("[A-Z]", lambda c: "_" + c.group().lower(), name): int(value)
                     for name, value in fields.items()
-                    if not isinstance(value, dict) and name != "model"}
+                    if re.fullmatch(r"-?\d+", str(value))}
         return {model["model"]: {**numbers(model), **numbers(model["requests"])}
                 for model in json.loads(output)["models"]}
 

@@ -57,6 +57,8 @@ TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   ASSERT_TRUE(HttpClient(server.address()).TryAsk(PostText(Stream(2))).has_value());
+  // Once the thread serves another, nothing of that one is left.
+  ASSERT_TRUE(HttpClient(server.address()).TryGet("/health").has_value());
   int64_t made = 0;
   for (bool failed = true; failed; ++made) {
     allocations_left = made;
