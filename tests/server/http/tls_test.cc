@@ -158,13 +158,19 @@ TEST_F(HttpTlsTest, AnswersBeforeABodyIsThereAndEnds) {
 TEST_F(HttpTlsTest, AReaderThatStoppedIsCutOff) {
   options_.limits.stall_timeout = 200ms;
   Serve();
-  host_.LetGo();
+  const CapturedLog log;
   TlsClient client(server_->address(), authority_, {}, /*receive_buffer=*/4096);
   nlohmann::json request = Stream(FakeHost::kPositions - 10);
-  request["logprobs"] = 20;  // more than sockets hold
+  request["logprobs"] = 20;
   client.SendText(PostText(request));
   EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
-  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 0; }));
+  // So that sockets fill, but what waits for them is less than would end the request by itself.
+  EXPECT_TRUE(WaitFor([&] {
+    host_.LetCompute(2);
+    return host_.host().live_requests() == 0;
+  }));
+  EXPECT_TRUE(WaitFor([&] { return log.text().find("on small: CANCELLED") != std::string::npos; }))
+      << log.text();
   EXPECT_THROW(client.ReadToEnd(), boost::system::system_error);
 }
 
