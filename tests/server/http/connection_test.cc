@@ -390,9 +390,9 @@ TEST(HttpConnectionTest, AThousandNeedNoThreadsAndLittleMemory) {
   constexpr int kConnections = 1000;
   struct rlimit limit {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t needed = 6 * kConnections;  // a client has four
-  if (limit.rlim_max < needed) GTEST_SKIP() << "too few descriptors";
-  limit.rlim_cur = std::max(limit.rlim_cur, needed);
+  constexpr rlim_t kNeeded = rlim_t{6} * kConnections;  // a client has four
+  if (limit.rlim_max < kNeeded) GTEST_SKIP() << "too few descriptors";
+  limit.rlim_cur = std::max(limit.rlim_cur, kNeeded);
   setrlimit(RLIMIT_NOFILE, &limit);
   const TestServer server(WithLimits({}));
   HttpClient client(server.http_address());
@@ -625,15 +625,17 @@ class FailingStream final : public ByteStream {
 };
 
 class HttpFailureTest : public testing::Test {
- protected:
-  using Tcp = boost::asio::ip::tcp;
-
-  HttpFailureTest() { gate_.Open(host_.host()); }
+ public:
   ~HttpFailureTest() override {
     work_.reset();
     thread_.join();
     mailbox_->Close();
   }
+
+ protected:
+  using Tcp = boost::asio::ip::tcp;
+
+  HttpFailureTest() { gate_.Open(host_.host()); }
 
   // Serves one connection, which fails whenever fails_ says so.
   void Accept() {

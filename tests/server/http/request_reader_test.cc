@@ -11,7 +11,6 @@ namespace triptych {
 namespace {
 
 using Event = RequestReader::Event;
-using testing::HasSubstr;
 
 constexpr size_t kMaxHead = 16 << 10;
 constexpr size_t kMaxBody = 1000;
