@@ -39,13 +39,11 @@ void StoreRow(WeightFormat format, std::span<const float> weights, std::span<std
 void ReadRow(WeightFormat format, std::span<const std::byte> integers,
              std::span<const uint16_t> scales, std::span<float> weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
-    int integer;
-    if (format == WeightFormat::kInt8) {
-      integer = static_cast<int8_t>(integers[i]);
-    } else {
-      const int bits = static_cast<int>(integers[i / 2] >> (i % 2 * 4) & std::byte{0xf});
-      integer = bits >= 8 ? bits - 16 : bits;
-    }
+    const bool eight = format == WeightFormat::kInt8;
+    const int half = eight ? 1 << 7 : 1 << 3;  // from which on bits stand for what is below zero
+    const auto bits =
+        std::to_integer<int>(eight ? integers[i] : integers[i / 2] >> (i % 2 * 4) & std::byte{0xf});
+    const int integer = bits >= half ? bits - 2 * half : bits;
     weights[i] = static_cast<float>(integer) * FromBFloat16(scales[i / kQuantizationGroup]);
   }
 }

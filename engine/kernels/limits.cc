@@ -186,7 +186,7 @@ double FlopsPerSecond(ThreadPool& pool, const Multiply& multiply) {
   const volatile float factors[] = {0.5f, 0.25f};
   const float values[] = {factors[0], factors[1]};
   constexpr int64_t kSteps = 1 << 13;
-  const int64_t tasks = 32 * pool.threads();
+  const int64_t tasks = int64_t{32} * pool.threads();
   int64_t flops = 0;  // of a task
   multiply(kSteps, values, flops);
   const double seconds = BestSeconds(0.5, [&] {
