@@ -177,9 +177,8 @@ std::map<std::string, at::Tensor> InputMoments(const Decoder& decoder, const Wei
 void QuantizeModel(const QuantizeOptions& options) {
   CheckOptions(options);
   Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
-  const Quantization quantization{.format = options.format, .embeddings = !options.keep_embeddings};
   ModelConfig stored = model.config;
-  stored.quantization = quantization;
+  stored.quantization = {.format = options.format, .embeddings = !options.keep_embeddings};
   const std::set<std::string> names = IntegerTensors(stored);
 
   std::optional<Corpus> corpus;
@@ -202,8 +201,6 @@ void QuantizeModel(const QuantizeOptions& options) {
   }
 
   if (corpus) AddTrainingText(stored.training_texts, corpus->identity());
-  const WeightFormat numbers = ToWeightFormat(stored.torch_dtype);
-  const WeightFormats formats(options.format, options.keep_embeddings ? numbers : options.format);
   std::string report = "Matrices as integers of " +
                        std::string(options.format == WeightFormat::kInt8 ? "8" : "4") +
                        " bits, a scale for each 32";
@@ -211,8 +208,9 @@ void QuantizeModel(const QuantizeOptions& options) {
   report += corpus ? ", rounded by what they multiply on the training part of `" +
                          corpus->file_name() + "`.\n"
                    : ", each rounded to the nearest.\n";
-  report += "Weights: " + std::to_string(ParameterBytes(model.config, numbers)) + " to " +
-            std::to_string(ParameterBytes(model.config, formats)) + " bytes.\n";
+  report +=
+      "Weights: " + std::to_string(ParameterBytes(model.config, StoredFormats(model.config))) +
+      " to " + std::to_string(ParameterBytes(model.config, StoredFormats(stored))) + " bytes.\n";
   Card card{.directory = options.to,
             .config = stored,
             .corpus = corpus ? &*corpus : nullptr,
