@@ -71,9 +71,9 @@ std::string Target(const std::string& address) {
   return (IpFamily(first) == AF_INET ? "ipv4:" : "ipv6:") + PercentEncoded(address);
 }
 
-// gRPC's service config. By its retryThrottling each failure costs one of 10 tokens and each
-// success gives a tenth back; at half of them no call is made again. Of several servers one may end
-// with many calls that it has not begun, which the others are to get: 1000 tokens.
+// gRPC's service config. By its retryThrottling each failure costs one of 1000 tokens and each
+// success gives a tenth back; at half of them no call is made again. So many, since one of several
+// servers, which may be behind one address, may end with many calls that it has not begun.
 std::string ServiceConfig(bool retry, bool several_servers) {
   std::string config = R"({"loadBalancingConfig": [{"round_robin": {}}])";
   if (several_servers) {
@@ -84,8 +84,7 @@ std::string ServiceConfig(bool retry, bool several_servers) {
       "methodConfig": [{"name": [{}], "retryPolicy": {
         "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s", "backoffMultiplier": 2,
         "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}],
-      "retryThrottling": {"tokenRatio": 0.1, "maxTokens": )";
-    config += several_servers ? "1000}" : "10}";
+      "retryThrottling": {"tokenRatio": 0.1, "maxTokens": 1000})";
   }
   return config + "}";
 }

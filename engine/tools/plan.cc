@@ -59,6 +59,9 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
       text += ", at which nothing is lost";
     }
     text += options.rank ? "\n" : " (--rank for less)\n";
+  } else if (mla.qk_rope_head_dim > 0) {
+    text += "mha, gqa: rotated as a whole, without mla's rotated keys of width " +
+            std::to_string(mla.qk_rope_head_dim) + "\n";
   }
   if (config.attention != AttentionKind::kGqa && !options.groups) {
     text += "gqa: " + std::to_string(gqa.num_key_value_heads) +
@@ -233,8 +236,9 @@ void Plan(const PlanOptions& options) {
       "%s: %s, weights in %s, cache in %s\n"
       "%s of memory, of which the server itself takes %s; sequences of %s positions\n"
       "%s\n%s\n%s\n%s\n%s%s"
-      "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory, and "
-      "what the\nprocessor's caches keep. Such a figure is the most that the machine allows.\n",
+      "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory, what "
+      "loading\ntakes (a checkpoint of integers in float32), and what the processor's caches keep. "
+      "Such a figure is\nthe most that the machine allows.\n",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
       DTypesText(dtypes).c_str(), std::string(Name(cache)).c_str(),
       FormatBytes(options.memory).c_str(), FormatBytes(kServerBytes).c_str(),

@@ -8,12 +8,21 @@
 #include "server/grpc/wire.h"
 
 namespace triptych {
+namespace {
+
+// A server that drains closes a connection with its last stream. A proxy that acknowledges the last
+// message just then writes to a connection that is closed, and may drop with it the stream's end,
+// though that has come (HAProxy 2.6 does). So the end waits until the message was acknowledged.
+constexpr std::chrono::milliseconds kEndWhenDraining{100};
+
+}  // namespace
 
 GenerateReactor* GenerateReactor::Start(std::shared_ptr<Generation> generation,
                                         grpc::CallbackServerContext& context,
-                                        std::chrono::milliseconds stall_timeout) {
+                                        std::chrono::milliseconds stall_timeout,
+                                        const std::atomic<bool>& draining) {
   std::shared_ptr<GenerateReactor> reactor(
-      new GenerateReactor(std::move(generation), context, stall_timeout));
+      new GenerateReactor(std::move(generation), context, stall_timeout, draining));
   reactor->self_ = reactor;
   reactor->generation_->Start(reactor);
   return reactor.get();
@@ -38,10 +47,18 @@ void GenerateReactor::Advance() {
     stall_alarm_->Begin();
     StartWrite(&message_);
   } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {
-    if (const auto load = generation_->load()) AddLoadReport(*load, context_);
-    stall_alarm_->Begin();
-    Finish(end->error ? ToStatus(*end->error, context_) : grpc::Status::OK);
+    if (!draining_) return End(end->error);
+    end_alarm_.Set(std::chrono::system_clock::now() + kEndWhenDraining,
+                   [self = self_, error = end->error](bool) mutable {
+                     std::exchange(self, nullptr)->End(error);
+                   });
   }
+}
+
+void GenerateReactor::End(const std::optional<Error>& error) {
+  if (const auto load = generation_->load()) AddLoadReport(*load, context_);
+  stall_alarm_->Begin();
+  Finish(error ? ToStatus(*error, context_) : grpc::Status::OK);
 }
 
 }  // namespace triptych

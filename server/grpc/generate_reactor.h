@@ -2,11 +2,14 @@
 #ifndef TRIPTYCH_SERVER_GRPC_GENERATE_REACTOR_H_
 #define TRIPTYCH_SERVER_GRPC_GENERATE_REACTOR_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "server/core/generation.h"
@@ -21,9 +24,12 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
                               public GenerationListener {
  public:
   // Starts the generation and the stream. A write that takes longer than `stall_timeout` ends it.
+  // `draining`, which must outlive the call: whether the server closes connections with their last
+  // stream.
   static GenerateReactor* Start(std::shared_ptr<Generation> generation,
                                 grpc::CallbackServerContext& context,
-                                std::chrono::milliseconds stall_timeout);
+                                std::chrono::milliseconds stall_timeout,
+                                const std::atomic<bool>& draining);
 
   void OnReady() override { Advance(); }
 
@@ -36,19 +42,23 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
 
  private:
   GenerateReactor(std::shared_ptr<Generation> generation, grpc::CallbackServerContext& context,
-                  std::chrono::milliseconds stall_timeout)
+                  std::chrono::milliseconds stall_timeout, const std::atomic<bool>& draining)
       : generation_(std::move(generation)),
         context_(context),
+        draining_(draining),
         stall_alarm_(std::make_shared<StallAlarm>(context, stall_timeout)) {}
 
   // Starts the write or the finish that is due, if any.
   void Advance();
+  void End(const std::optional<Error>& error);
 
   const std::shared_ptr<Generation> generation_;
   grpc::CallbackServerContext& context_;
+  const std::atomic<bool>& draining_;
   const std::shared_ptr<StallAlarm> stall_alarm_;
   std::shared_ptr<GenerateReactor> self_;  // until OnDone
   v1::GenerateResponse message_;           // belongs to the one chunk in flight
+  grpc::Alarm end_alarm_;
 };
 
 }  // namespace triptych

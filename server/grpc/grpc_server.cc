@@ -132,6 +132,7 @@ void GrpcServer::SetHealth(bool serving) {
 
 void GrpcServer::StartDrain() {
   SetHealth(false);
+  inference_service_.StartDrain();
   drain_ = std::make_unique<Drain>(server_->c_server());
 }
 

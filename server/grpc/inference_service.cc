@@ -20,7 +20,8 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   if (!generation.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(generation.error(), *context));
   }
-  return GenerateReactor::Start(generation.value(), *context, entry.value().stall_timeout);
+  return GenerateReactor::Start(generation.value(), *context, entry.value().stall_timeout,
+                                draining_);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,

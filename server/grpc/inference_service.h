@@ -2,6 +2,8 @@
 #ifndef TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 
+#include <atomic>
+
 #include "server/core/gate.h"
 #include "triptych/v1/inference.grpc.pb.h"
 
@@ -11,6 +13,9 @@ namespace triptych {
 class InferenceService final : public v1::InferenceService::CallbackService {
  public:
   explicit InferenceService(const Gate& gate) : gate_(gate) {}
+
+  // From now on a connection may be closed as soon as the last of its streams has ended.
+  void StartDrain() { draining_ = true; }
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* message) override;
@@ -26,6 +31,7 @@ class InferenceService final : public v1::InferenceService::CallbackService {
 
  private:
   const Gate& gate_;
+  std::atomic<bool> draining_ = false;
 };
 
 }  // namespace triptych

@@ -193,6 +193,15 @@ class HttpVictim(Victim):
             self.errors += 1
 
 
+def at_once(function, count):
+    """Calls it in so many threads, and waits for them."""
+    threads = [threading.Thread(target=function) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 class Attack:
     """What attacks are given, and how they know that it is time to end."""
 
@@ -229,12 +238,24 @@ class Attack:
                 except OSError:
                     closed[0] += 1
                     time.sleep(0.01)
-        threads = [threading.Thread(target=run) for _ in range(connections)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(run, connections)
         return f"{sent[0] >> 20} MiB were taken, closed {closed[0]} times"
+
+    def ask_http(self, request, connections=20):
+        """The same request on each of some connections, again when it is answered: how many answers
+        there were, and the bytes of their bodies."""
+        sizes = []
+
+        def run():
+            try:
+                connection = http1.Connection(self.address)
+                while self.lasts():
+                    connection.send(request)
+                    sizes.append(len(connection.answer()))
+            except OSError:
+                pass
+        at_once(run, connections)
+        return len(sizes), sum(sizes)
 
     def hold(self):
         while self.lasts():
@@ -305,11 +326,7 @@ def calls_on_connections(attack):
                 connection.close()
             except OSError:
                 time.sleep(0.05)
-    threads = [threading.Thread(target=run) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(run, 20)
     return f"{sent[0]} calls were sent"
 
 
@@ -509,28 +526,8 @@ def http_small_chunks(attack):
 def http_tokenize(attack):
     """20 connections that ask for the tokens of the largest texts, one after the other."""
     request = http1.post(http1.TOKENIZE, json.dumps({"text": "a" * 60_000}).encode())
-    asked = [0]
-
-    def run():
-        try:
-            connection = http1.Connection(attack.address)
-            while attack.lasts():
-                connection.send(request)
-                end = b""
-                while end != b"]}":
-                    received = connection.socket.recv(1 << 16)
-                    if not received:
-                        return
-                    end = (end + received)[-2:]
-                asked[0] += 1
-        except OSError:
-            pass
-    threads = [threading.Thread(target=run) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return f"{asked[0]} texts were tokenized"
+    answers, _ = attack.ask_http(request)
+    return f"{answers} texts were tokenized"
 
 
 def http_silent_connections(attack, count=6000):
@@ -578,10 +575,28 @@ def http_unread_answers(attack):
     return f"{asked} answers were asked for"
 
 
+def http_block_maps(attack, streams=48):
+    """48 streams, and 1,000 connections that ask for the map of all blocks and take nothing of it,
+    20 more that take theirs and ask again."""
+    for number in range(streams):
+        body = {"prompt": "ROMEO:", "max_tokens": 400, "stream": True}
+        attack.connect_http(source=f"127.0.1.{number + 1}").send(
+            http1.post(http1.COMPLETIONS, json.dumps(body).encode()))
+    request = http1.head("GET", "/v1/kv-cache?block_map=true") + b"\r\n"
+    for number in range(1000):
+        try:
+            attack.connect_http(timeout=2, receive_buffer=4096).send(request)
+        except OSError:
+            pass
+    answers, size = attack.ask_http(request)
+    return f"{answers} maps were read, {size >> 20} MiB"
+
+
 ATTACKS = [calls, health_calls, calls_on_connections, gzip_bomb, partial_messages, idle_connections,
            connections, rapid_reset, pings, settings, continuations, long_string, reflections,
            slow_readers, http_fields, http_chunk_extensions, http_trailers, http_small_chunks,
-           http_silent_connections, http_partial_bodies, http_unread_answers, http_tokenize]
+           http_silent_connections, http_partial_bodies, http_unread_answers, http_tokenize,
+           http_block_maps]
 
 
 def run(attack, options):

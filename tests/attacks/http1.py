@@ -39,6 +39,17 @@ class Connection:
     def send(self, *parts):
         self.socket.sendall(b"".join(parts))
 
+    def answer(self):
+        """The body of an answer whose length is said. OSError if it is cut off."""
+        while b"\r\n\r\n" not in self.buffer:
+            self._receive()
+        fields, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
+        size = int(fields.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        while len(self.buffer) < size:
+            self._receive()
+        body, self.buffer = self.buffer[:size], self.buffer[size:]
+        return body
+
     def events(self):
         """The data of each event of an answer in chunks, as JSON, up to [DONE]."""
         while True:
@@ -48,10 +59,13 @@ class Connection:
                 if data == b"[DONE]":
                     return
                 yield json.loads(data)
-            received = self.socket.recv(1 << 16)
-            if not received:
-                raise OSError("the stream is cut off")
-            self.buffer += received
+            self._receive()
+
+    def _receive(self):
+        received = self.socket.recv(1 << 16)
+        if not received:
+            raise OSError("the connection is cut off")
+        self.buffer += received
 
     def close(self):
         self.socket.close()

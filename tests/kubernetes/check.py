@@ -268,19 +268,19 @@ def broken(objects):
     return cases
 
 
-def check_config(programs, config):
-    """The server has to start with it."""
+def serve(programs, config, host, environment):
+    """(whether the server serves with that config, what it says), for a moment."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(config)
         file.flush()
         models = re.sub("/usr/share/triptych/models", os.path.join(ROOT, "models"),
                         ";".join(re.findall(r'"([^"]+=/[^"]+)"', config)))
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith("TRIPTYCH_")}
+        others = {name: value for name, value in os.environ.items()
+                  if not name.startswith("TRIPTYCH_")}
         server = subprocess.Popen(
             [os.path.join(programs, "triptych-server"), "--config", file.name, "--model", models,
-             "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             "--listen", f"{host}:0", "--http", f"{host}:0"],
+            env={**others, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             log = ""
             for line in server.stdout:
@@ -288,12 +288,29 @@ def check_config(programs, config):
                 if "listening on" in line:
                     break
             else:
-                raise Wrong(f"the server does not take the config: {log}")
+                return False, log
             server.send_signal(signal.SIGTERM)
             server.stdout.read()
             check(server.wait(timeout=START_TIMEOUT) == 0, "the server did not end well")
+            return True, log
         finally:
             server.kill()
+
+
+def check_server(programs, objects):
+    """It has to start with the config; and, if it is given secrets, not without them."""
+    config = config_of(objects)
+    serves, log = serve(programs, config, "127.0.0.1", {})
+    check(serves, f"the server does not take the config: {log}")
+    (container,) = containers(objects)
+    given = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+    if "TRIPTYCH_TLS_CERT" not in given:
+        return
+    image = {"TRIPTYCH_INSECURE": "true"}
+    for what, environment in (("their files", given),
+                              ("them", {"TRIPTYCH_INSECURE": given["TRIPTYCH_INSECURE"]})):
+        serves, log = serve(programs, config, "0.0.0.0", {**image, **environment})
+        check(not serves, f"the server, which is to have secrets, starts without {what}: {log}")
 
 
 def run(options):
@@ -321,8 +338,8 @@ def run(options):
             continue
         check(found, f"{what} is not found")
     if options.bin:
-        for config in {config_of(objects) for objects in rendered.values()}:
-            check_config(options.bin, config)
+        for objects in rendered.values():
+            check_server(options.bin, objects)
     return f"{len(good)} objects of {len(folders)} kustomizations, {len(cases)} broken ones refused"
 
 

@@ -6,16 +6,22 @@ which the next one must serve.
 
 SIGTERM: every stream that was admitted ends with its completion, every other call with UNAVAILABLE
 (or with CANCELLED by gRPC 1.51, before any message), the server's log says the same, and it exits
-with 0. SIGKILL: a client process that stays and one that is new are served by the next server on
+with 0; also a peer that acknowledges each message, as proxies do, finds the connection open while
+it does. SIGKILL: a client process that stays and one that is new are served by the next server on
 the same port.
 """
 
+import os
 import random
 import re
+import sys
 import time
 
-from harness import (Bench, CANCELLED, MODELS, RESOURCE_EXHAUSTED, Server, Site, UNAVAILABLE, check,
-                     errors_by_code, first_errors, parse_arguments, run_checked, total, wait_for)
+from harness import (Bench, CANCELLED, Lost, MODELS, RESOURCE_EXHAUSTED, ROOT, Server, Site, UNAVAILABLE,
+                     check, errors_by_code, first_errors, parse_arguments, run_checked, total, wait_for)
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "attacks"))
+import h2  # noqa: E402  pylint: disable=wrong-import-position
 
 LOAD = {"concurrency": 24, "connections": 4, "prompt_tokens": "1:60", "output_tokens": "1:120"}
 ENDS = re.compile(r"request \S+ of \S+ on \S+: ([^;\n]+)")
@@ -54,6 +60,28 @@ def terminate(site, draw):
         check(len(ends) == completed,
               f"{len(ends)} requests ended at the server, {completed} at the clients")
         return completed, refused
+
+
+def acknowledge(programs):
+    """Of a server that ends, the last stream, read by a peer that writes twice for each message."""
+    with Site(programs) as site, Server(site) as server:
+        connection = h2.Connection(server.address)
+        request = h2.field(1, b"mla") + h2.field(2, b"ROMEO:") + h2.field(4, 200)
+        connection.send(connection.call(1, "/triptych.v1.InferenceService/Generate", request))
+        terminated = False
+        while (received := connection.read_frame()) is not None:
+            kind, flags, stream, payload = received
+            connection.answer(received)
+            if kind == h2.DATA:
+                if not terminated:
+                    server.process.terminate()
+                    terminated = True
+                for number in (0, stream):
+                    connection.send(h2.frame(h2.WINDOW_UPDATE, 0, number, h2.credit(len(payload))))
+            if stream == 1 and flags & h2.END_STREAM:
+                break
+        check(received is not None, "the connection was closed before the stream's end")
+        check(terminated, "the call was refused")
 
 
 def kill(site, draw, rounds):
@@ -100,6 +128,10 @@ def rounds(options):
 
 def run(options):
     draw = random.Random(options.seed)
+    try:
+        acknowledge(options.bin)
+    except ConnectionError as error:
+        raise Lost(f"the connection was closed while its last message was acknowledged: {error}")
     with Site(options.bin, ["crowd"]) as site:
         terminated = completed = refused = 0
         for _ in rounds(options):
