@@ -236,7 +236,8 @@ void Plan(const PlanOptions& options) {
       "%s: %s, weights in %s, cache in %s\n"
       "%s of memory, of which the server itself takes %s; sequences of %s positions\n"
       "%s\n%s\n%s\n%s\n%s%s"
-      "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory, what "
+      "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory, "
+      "what "
       "loading\ntakes (a checkpoint of integers in float32), and what the processor's caches keep. "
       "Such a figure is\nthe most that the machine allows.\n",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
