@@ -12,8 +12,9 @@ namespace {
 
 // A server that drains closes a connection with its last stream. A proxy that acknowledges the last
 // message just then writes to a connection that is closed, and may drop with it the stream's end,
-// though that has come (HAProxy 2.6 does). So the end waits until the message was acknowledged.
-constexpr std::chrono::milliseconds kEndWhenDraining{100};
+// though that has come (HAProxy 2.6 does). So it is given this time before the end. What has one
+// message alone, as a score, needs none: it is the second such write that fails.
+constexpr std::chrono::milliseconds kAcknowledgeTime{200};
 
 }  // namespace
 
@@ -44,11 +45,12 @@ void GenerateReactor::Advance() {
   }
   if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
     message_ = ToProto(*chunk, generation_->id());
+    wrote_ = true;
     stall_alarm_->Begin();
     StartWrite(&message_);
   } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {
-    if (!draining_) return End(end->error);
-    end_alarm_.Set(std::chrono::system_clock::now() + kEndWhenDraining,
+    if (!draining_ || !wrote_ || context_.IsCancelled()) return End(end->error);
+    end_alarm_.Set(std::chrono::system_clock::now() + kAcknowledgeTime,
                    [self = self_, error = end->error](bool) mutable {
                      std::exchange(self, nullptr)->End(error);
                    });

@@ -58,6 +58,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   const std::shared_ptr<StallAlarm> stall_alarm_;
   std::shared_ptr<GenerateReactor> self_;  // until OnDone
   v1::GenerateResponse message_;           // belongs to the one chunk in flight
+  bool wrote_ = false;
   grpc::Alarm end_alarm_;
 };
 

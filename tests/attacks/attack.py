@@ -242,20 +242,21 @@ class Attack:
         return f"{sent[0] >> 20} MiB were taken, closed {closed[0]} times"
 
     def ask_http(self, request, connections=20):
-        """The same request on each of some connections, again when it is answered: how many answers
-        there were, and the bytes of their bodies."""
-        sizes = []
+        """The same request on each of some connections, again when it is answered: what came of it."""
+        sizes, refused = [], [0]
 
         def run():
-            try:
-                connection = http1.Connection(self.address)
-                while self.lasts():
-                    connection.send(request)
-                    sizes.append(len(connection.answer()))
-            except OSError:
-                pass
+            while self.lasts():
+                try:
+                    connection = self.connect_http()
+                    while self.lasts():
+                        connection.send(request)
+                        sizes.append(len(connection.answer()))
+                except OSError:
+                    refused[0] += 1
+                    time.sleep(0.01)
         at_once(run, connections)
-        return len(sizes), sum(sizes)
+        return f"{len(sizes)} answers, {sum(sizes) >> 20} MiB; {refused[0]} refused"
 
     def hold(self):
         while self.lasts():
@@ -526,8 +527,7 @@ def http_small_chunks(attack):
 def http_tokenize(attack):
     """20 connections that ask for the tokens of the largest texts, one after the other."""
     request = http1.post(http1.TOKENIZE, json.dumps({"text": "a" * 60_000}).encode())
-    answers, _ = attack.ask_http(request)
-    return f"{answers} texts were tokenized"
+    return attack.ask_http(request)
 
 
 def http_silent_connections(attack, count=6000):
@@ -576,20 +576,19 @@ def http_unread_answers(attack):
 
 
 def http_block_maps(attack, streams=48):
-    """48 streams, and 1,000 connections that ask for the map of all blocks and take nothing of it,
-    20 more that take theirs and ask again."""
+    """48 streams, and 500 connections that ask for the map of all blocks, 100 times, and take nothing
+    of it; 20 more take theirs and ask again."""
     for number in range(streams):
         body = {"prompt": "ROMEO:", "max_tokens": 400, "stream": True}
         attack.connect_http(source=f"127.0.1.{number + 1}").send(
             http1.post(http1.COMPLETIONS, json.dumps(body).encode()))
     request = http1.head("GET", "/v1/kv-cache?block_map=true") + b"\r\n"
-    for number in range(1000):
+    for number in range(500):
         try:
-            attack.connect_http(timeout=2, receive_buffer=4096).send(request)
+            attack.connect_http(timeout=2, receive_buffer=4096).send(request * 100)
         except OSError:
             pass
-    answers, size = attack.ask_http(request)
-    return f"{answers} maps were read, {size >> 20} MiB"
+    return attack.ask_http(request)
 
 
 ATTACKS = [calls, health_calls, calls_on_connections, gzip_bomb, partial_messages, idle_connections,

@@ -40,10 +40,12 @@ class Connection:
         self.socket.sendall(b"".join(parts))
 
     def answer(self):
-        """The body of an answer whose length is said. OSError if it is cut off."""
+        """The body of an answer of status 200. OSError if it is another one, or cut off."""
         while b"\r\n\r\n" not in self.buffer:
             self._receive()
         fields, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
+        if not fields.startswith(b"HTTP/1.1 200 "):
+            raise OSError(fields.split(b"\r\n")[0].decode())
         size = int(fields.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         while len(self.buffer) < size:
             self._receive()
