@@ -21,9 +21,9 @@ constexpr std::chrono::milliseconds kAcknowledgeTime{200};
 GenerateReactor* GenerateReactor::Start(std::shared_ptr<Generation> generation,
                                         grpc::CallbackServerContext& context,
                                         std::chrono::milliseconds stall_timeout,
-                                        const std::atomic<bool>& draining) {
+                                        std::shared_ptr<const std::atomic<bool>> draining) {
   std::shared_ptr<GenerateReactor> reactor(
-      new GenerateReactor(std::move(generation), context, stall_timeout, draining));
+      new GenerateReactor(std::move(generation), context, stall_timeout, std::move(draining)));
   reactor->self_ = reactor;
   reactor->generation_->Start(reactor);
   return reactor.get();
@@ -49,7 +49,7 @@ void GenerateReactor::Advance() {
     stall_alarm_->Begin();
     StartWrite(&message_);
   } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {
-    if (!draining_ || !wrote_ || context_.IsCancelled()) return End(end->error);
+    if (!*draining_ || !wrote_ || context_.IsCancelled()) return End(end->error);
     end_alarm_.Set(std::chrono::system_clock::now() + kAcknowledgeTime,
                    [self = self_, error = end->error](bool) mutable {
                      std::exchange(self, nullptr)->End(error);

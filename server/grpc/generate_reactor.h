@@ -24,12 +24,11 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
                               public GenerationListener {
  public:
   // Starts the generation and the stream. A write that takes longer than `stall_timeout` ends it.
-  // `draining`, which must outlive the call: whether the server closes connections with their last
-  // stream.
+  // `draining`: whether the server closes connections with their last stream.
   static GenerateReactor* Start(std::shared_ptr<Generation> generation,
                                 grpc::CallbackServerContext& context,
                                 std::chrono::milliseconds stall_timeout,
-                                const std::atomic<bool>& draining);
+                                std::shared_ptr<const std::atomic<bool>> draining);
 
   void OnReady() override { Advance(); }
 
@@ -42,10 +41,11 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
 
  private:
   GenerateReactor(std::shared_ptr<Generation> generation, grpc::CallbackServerContext& context,
-                  std::chrono::milliseconds stall_timeout, const std::atomic<bool>& draining)
+                  std::chrono::milliseconds stall_timeout,
+                  std::shared_ptr<const std::atomic<bool>> draining)
       : generation_(std::move(generation)),
         context_(context),
-        draining_(draining),
+        draining_(std::move(draining)),
         stall_alarm_(std::make_shared<StallAlarm>(context, stall_timeout)) {}
 
   // Starts the write or the finish that is due, if any.
@@ -54,7 +54,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
 
   const std::shared_ptr<Generation> generation_;
   grpc::CallbackServerContext& context_;
-  const std::atomic<bool>& draining_;
+  const std::shared_ptr<const std::atomic<bool>> draining_;
   const std::shared_ptr<StallAlarm> stall_alarm_;
   std::shared_ptr<GenerateReactor> self_;  // until OnDone
   v1::GenerateResponse message_;           // belongs to the one chunk in flight

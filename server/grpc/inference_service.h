@@ -3,6 +3,7 @@
 #define TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 
 #include <atomic>
+#include <memory>
 
 #include "server/core/gate.h"
 #include "triptych/v1/inference.grpc.pb.h"
@@ -15,7 +16,7 @@ class InferenceService final : public v1::InferenceService::CallbackService {
   explicit InferenceService(const Gate& gate) : gate_(gate) {}
 
   // From now on a connection may be closed as soon as the last of its streams has ended.
-  void StartDrain() { draining_ = true; }
+  void StartDrain() { *draining_ = true; }
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* message) override;
@@ -31,7 +32,7 @@ class InferenceService final : public v1::InferenceService::CallbackService {
 
  private:
   const Gate& gate_;
-  std::atomic<bool> draining_ = false;
+  const std::shared_ptr<std::atomic<bool>> draining_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace triptych
