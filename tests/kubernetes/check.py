@@ -299,11 +299,14 @@ def serve(programs, config, host, environment):
             server.kill()
 
 
-def check_server(programs, objects):
-    """It has to start with the config; and, if it is given secrets, not without them."""
-    config = config_of(objects)
+def check_config(programs, config):
+    """The server has to start with it."""
     serves, log = serve(programs, config, "127.0.0.1", {})
     check(serves, f"the server does not take the config: {log}")
+
+
+def check_secrets(programs, objects):
+    """A server that is given secrets may not start without them."""
     (container,) = containers(objects)
     given = {variable["name"]: variable["value"] for variable in container.get("env", [])}
     if "TRIPTYCH_TLS_CERT" not in given:
@@ -311,7 +314,7 @@ def check_server(programs, objects):
     image = {"TRIPTYCH_INSECURE": "true"}
     insecure = {name: value for name, value in given.items() if name == "TRIPTYCH_INSECURE"}
     for environment, said in ((given, "cannot be read"), (insecure, "--insecure")):
-        serves, log = serve(programs, config, "0.0.0.0", {**image, **environment})
+        serves, log = serve(programs, config_of(objects), "0.0.0.0", {**image, **environment})
         check(not serves and said in log,
               f"the server, which is to have secrets, starts without them, or ends otherwise: {log}")
 
@@ -341,8 +344,10 @@ def run(options):
             continue
         check(found, f"{what} is not found")
     if options.bin:
+        for config in {config_of(objects) for objects in rendered.values()}:
+            check_config(options.bin, config)
         for objects in rendered.values():
-            check_server(options.bin, objects)
+            check_secrets(options.bin, objects)
     return f"{len(good)} objects of {len(folders)} kustomizations, {len(cases)} broken ones refused"
 
 

@@ -22,7 +22,7 @@ from harness import (Bench, CANCELLED, MODELS, RESOURCE_EXHAUSTED, ROOT, Server,
                      wait_for)
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "attacks"))
-import h2  # noqa: E402  pylint: disable=wrong-import-position
+import h2
 
 LOAD = {"concurrency": 24, "connections": 4, "prompt_tokens": "1:60", "output_tokens": "1:120"}
 ENDS = re.compile(r"request \S+ of \S+ on \S+: ([^;\n]+)")
