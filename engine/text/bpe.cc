@@ -1,0 +1,167 @@
+#include "engine/text/bpe.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "engine/base/utf8.h"
+
+namespace triptych {
+namespace {
+
+using Workspace = Bpe::Workspace;
+
+// The order of a queue whose first element is the least.
+bool ComesLater(const Workspace::Candidate& a, const Workspace::Candidate& b) {
+  return std::tie(a.rank, a.position) > std::tie(b.rank, b.position);
+}
+
+std::string ByteName(int byte) {
+  char name[8];
+  std::snprintf(name, sizeof(name), "<0x%02X>", byte);
+  return name;
+}
+
+}  // namespace
+
+Bpe::Bpe(std::vector<std::string> pieces, std::vector<Merge> merges, BpeOptions options)
+    : pieces_(std::move(pieces)), merges_(std::move(merges)), options_(options) {
+  tokens_.reserve(pieces_.size());
+  for (size_t token = 0; token < pieces_.size(); ++token) {
+    if (!pieces_[token].empty()) tokens_.emplace(pieces_[token], static_cast<int32_t>(token));
+  }
+  std::sort(merges_.begin(), merges_.end(), [](const Merge& a, const Merge& b) {
+    return std::tie(a.left, a.right, a.rank) < std::tie(b.left, b.right, b.rank);
+  });
+  first_merge_.resize(pieces_.size() + 1);
+  for (const Merge& merge : merges_) ++first_merge_[merge.left + 1];
+  std::partial_sum(first_merge_.begin(), first_merge_.end(), first_merge_.begin());
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes_[byte] = Find(options_.symbols == BpeOptions::kBytes
+                            ? std::string(1, static_cast<char>(byte))
+                            : ByteName(byte));
+  }
+}
+
+std::optional<int32_t> Bpe::Find(std::string_view piece) const {
+  const auto it = tokens_.find(piece);
+  if (it == tokens_.end()) return std::nullopt;
+  return it->second;
+}
+
+const Merge* Bpe::FindMerge(int32_t left, int32_t right) const {
+  const auto begin = merges_.begin() + first_merge_[left];
+  const auto end = merges_.begin() + first_merge_[left + 1];
+  const auto it = std::lower_bound(
+      begin, end, right, [](const Merge& merge, int32_t token) { return merge.right < token; });
+  return it != end && it->right == right ? &*it : nullptr;
+}
+
+void Bpe::Split(std::string_view word, Workspace& work) const {
+  bool after_unknown = false;
+  const auto add = [&](int32_t token) {
+    const auto at = static_cast<int32_t>(work.symbols.size());
+    work.symbols.push_back({token, at - 1, at + 1});
+  };
+  while (!word.empty()) {
+    const size_t length =
+        options_.symbols == BpeOptions::kBytes ? 1 : FirstUtf8Piece(word).length;
+    const std::string_view symbol = word.substr(0, length);
+    word.remove_prefix(length);
+    const std::optional<int32_t> token = options_.symbols == BpeOptions::kBytes
+                                             ? bytes_[static_cast<unsigned char>(symbol[0])]
+                                             : Find(symbol);
+    const auto is_token = [&](char c) { return bytes_[static_cast<unsigned char>(c)].has_value(); };
+    if (token) {
+      add(*token);
+    } else if (options_.byte_fallback && std::all_of(symbol.begin(), symbol.end(), is_token)) {
+      for (const char c : symbol) add(*bytes_[static_cast<unsigned char>(c)]);
+    } else {
+      if (options_.unknown && !(after_unknown && options_.fuse_unknown)) add(*options_.unknown);
+      after_unknown = true;
+      continue;
+    }
+    after_unknown = false;
+  }
+  if (!work.symbols.empty()) work.symbols.back().next = -1;
+}
+
+void Bpe::Push(Workspace& work, int32_t left, int32_t right) const {
+  const int32_t a = work.symbols[left].token;
+  const int32_t b = work.symbols[right].token;
+  if (const Merge* const merge = FindMerge(a, b)) {
+    work.queue.push_back({merge->rank, left, a, b, merge->result});
+  }
+}
+
+void Bpe::Encode(std::string_view word, Workspace& work, std::vector<int32_t>& tokens) const {
+  if (options_.ignore_merges) {
+    if (const std::optional<int32_t> token = Find(word)) {
+      tokens.push_back(*token);
+      return;
+    }
+  }
+  work.symbols.clear();
+  work.queue.clear();
+  Split(word, work);
+  const auto count = static_cast<int32_t>(work.symbols.size());
+  for (int32_t i = 0; i + 1 < count; ++i) Push(work, i, i + 1);
+  std::make_heap(work.queue.begin(), work.queue.end(), ComesLater);
+  const auto push = [&](int32_t left, int32_t right) {
+    const size_t before = work.queue.size();
+    Push(work, left, right);
+    if (work.queue.size() > before) {
+      std::push_heap(work.queue.begin(), work.queue.end(), ComesLater);
+    }
+  };
+  while (!work.queue.empty()) {
+    std::pop_heap(work.queue.begin(), work.queue.end(), ComesLater);
+    const Workspace::Candidate best = work.queue.back();
+    work.queue.pop_back();
+    ++work.candidates;
+    Workspace::Symbol& left = work.symbols[best.position];
+    if (left.token != best.left || left.next < 0) continue;
+    Workspace::Symbol& right = work.symbols[left.next];
+    if (right.token != best.right) continue;  // either was merged since
+    left.token = best.result;
+    right.token = -1;
+    left.next = right.next;
+    if (left.next >= 0) {
+      work.symbols[left.next].previous = best.position;
+      push(best.position, left.next);
+    }
+    if (left.previous >= 0) push(left.previous, best.position);
+  }
+  for (int32_t at = count > 0 ? 0 : -1; at >= 0; at = work.symbols[at].next) {
+    tokens.push_back(work.symbols[at].token);
+  }
+}
+
+std::vector<Merge> MergesByScore(const std::vector<std::string>& pieces,
+                                 const std::vector<float>& scores) {
+  std::unordered_map<std::string_view, int32_t> tokens;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (!pieces[i].empty()) tokens.emplace(pieces[i], static_cast<int32_t>(i));
+  }
+  std::vector<float> ranks = scores;
+  std::sort(ranks.begin(), ranks.end(), std::greater<>());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::vector<Merge> merges;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::string_view piece = pieces[i];
+    const auto rank = std::lower_bound(ranks.begin(), ranks.end(), scores[i], std::greater<>());
+    for (size_t cut = 1; cut < piece.size(); ++cut) {
+      const auto left = tokens.find(piece.substr(0, cut));
+      if (left == tokens.end()) continue;
+      const auto right = tokens.find(piece.substr(cut));
+      if (right == tokens.end()) continue;
+      merges.push_back({left->second, right->second, static_cast<int32_t>(rank - ranks.begin()),
+                        static_cast<int32_t>(i)});
+    }
+  }
+  return merges;
+}
+
+}  // namespace triptych
