@@ -1,8 +1,10 @@
 #include "engine/text/bpe.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
-#include <numeric>
+#include <functional>
+#include <random>
 #include <tuple>
 #include <utility>
 
@@ -26,18 +28,19 @@ std::string ByteName(int byte) {
 
 }  // namespace
 
-Bpe::Bpe(std::vector<std::string> pieces, std::vector<Merge> merges, BpeOptions options)
-    : pieces_(std::move(pieces)), merges_(std::move(merges)), options_(options) {
+Bpe::Bpe(std::vector<std::string> pieces, const std::vector<Merge>& merges, BpeOptions options)
+    : pieces_(std::move(pieces)),
+      merges_(std::bit_ceil(2 * merges.size() + 1), Merge{-1, -1, 0, 0}),
+      hash_seed_(uint64_t{std::random_device()()} << 32 | std::random_device()()),
+      options_(options) {
   tokens_.reserve(pieces_.size());
   for (size_t token = 0; token < pieces_.size(); ++token) {
     if (!pieces_[token].empty()) tokens_.emplace(pieces_[token], static_cast<int32_t>(token));
   }
-  std::sort(merges_.begin(), merges_.end(), [](const Merge& a, const Merge& b) {
-    return std::tie(a.left, a.right, a.rank) < std::tie(b.left, b.right, b.rank);
-  });
-  first_merge_.resize(pieces_.size() + 1);
-  for (const Merge& merge : merges_) ++first_merge_[merge.left + 1];
-  std::partial_sum(first_merge_.begin(), first_merge_.end(), first_merge_.begin());
+  for (const Merge& merge : merges) {
+    Merge& place = merges_[Slot(merge.left, merge.right)];
+    if (place.left < 0 || merge.rank < place.rank) place = merge;
+  }
   for (int byte = 0; byte < 256; ++byte) {
     bytes_[byte] = Find(options_.symbols == BpeOptions::kBytes
                             ? std::string(1, static_cast<char>(byte))
@@ -51,12 +54,23 @@ std::optional<int32_t> Bpe::Find(std::string_view piece) const {
   return it->second;
 }
 
+size_t Bpe::Slot(int32_t left, int32_t right) const {
+  // The finaliser of SplitMix64.
+  uint64_t hash = (uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right)) +
+                  hash_seed_;
+  hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9;
+  hash = (hash ^ hash >> 27) * 0x94D049BB133111EB;
+  size_t slot = (hash ^ hash >> 31) & (merges_.size() - 1);
+  while (merges_[slot].left >= 0 &&
+         (merges_[slot].left != left || merges_[slot].right != right)) {
+    slot = (slot + 1) & (merges_.size() - 1);
+  }
+  return slot;
+}
+
 const Merge* Bpe::FindMerge(int32_t left, int32_t right) const {
-  const auto begin = merges_.begin() + first_merge_[left];
-  const auto end = merges_.begin() + first_merge_[left + 1];
-  const auto it = std::lower_bound(
-      begin, end, right, [](const Merge& merge, int32_t token) { return merge.right < token; });
-  return it != end && it->right == right ? &*it : nullptr;
+  const Merge& merge = merges_[Slot(left, right)];
+  return merge.left < 0 ? nullptr : &merge;
 }
 
 void Bpe::Split(std::string_view word, Workspace& work) const {

@@ -55,7 +55,7 @@ class Bpe {
 
   // `pieces` are the words that tokens stand for, "" for what is none. REQUIRES: no two pieces but
   // "" are the same, and merges name tokens among them.
-  Bpe(std::vector<std::string> pieces, std::vector<Merge> merges, BpeOptions options);
+  Bpe(std::vector<std::string> pieces, const std::vector<Merge>& merges, BpeOptions options);
   Bpe(const Bpe&) = delete;
   Bpe& operator=(const Bpe&) = delete;
 
@@ -64,14 +64,16 @@ class Bpe {
 
  private:
   std::optional<int32_t> Find(std::string_view piece) const;
+  // Where the merge of two tokens is, or would be.
+  size_t Slot(int32_t left, int32_t right) const;
   const Merge* FindMerge(int32_t left, int32_t right) const;
   void Split(std::string_view word, Workspace& work) const;
   void Push(Workspace& work, int32_t left, int32_t right) const;
 
   std::vector<std::string> pieces_;
   std::unordered_map<std::string_view, int32_t> tokens_;  // by piece
-  std::vector<Merge> merges_;                             // by left, then by right
-  std::vector<int32_t> first_merge_;                      // of every left token, and the end
+  std::vector<Merge> merges_;  // a hash table with open addressing; left is -1 where there is none
+  uint64_t hash_seed_;         // which no file knows
   std::array<std::optional<int32_t>, 256> bytes_;         // the tokens of single bytes
   BpeOptions options_;
 };

@@ -53,7 +53,7 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
       raw_(Sought(parts, false)),
       normalized_(Sought(parts, true)),
       pre_tokenizer_(std::move(parts.pre_tokenizer)),
-      bpe_(std::move(parts.pieces), std::move(parts.merges), parts.options),
+      bpe_(std::move(parts.pieces), parts.merges, parts.options),
       decoded_(std::move(parts.decoded)),
       byte_level_(parts.options.symbols == BpeOptions::kBytes),
       drops_leading_space_(parts.drops_leading_space),

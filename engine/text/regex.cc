@@ -3,7 +3,10 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <limits>
 
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
@@ -14,9 +17,18 @@ namespace triptych {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
-// Of backtracking at one place of a text. What is published needs less than a hundred.
-constexpr uint32_t kMatchLimit = 1'000'000;
+// Of backtracking at one place: what is published takes a few steps for each byte at most, where all
+// of a text is spaces.
+constexpr size_t kMatchLimit = 4096;
+constexpr size_t kMatchLimitPerByte = 32;
+// Of one text. Nothing but a pattern made for it comes near.
+constexpr std::chrono::seconds kTimeLimit{10};
+// Places that are tried before the time is looked at.
+constexpr size_t kPlacesPerSearch = 16;
 constexpr uint32_t kHeapLimitKiB = 64 << 10;
+// Longer texts get a stack of this size to match with: the thread's, of which PCRE2 takes 32 KiB, is
+// enough for others.
+constexpr size_t kLongTextBytes = 4096;
 constexpr size_t kJitStackBytes = 1 << 20;
 
 struct FreeContexts {
@@ -84,10 +96,11 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& field) 
   const uint32_t options = literal ? PCRE2_UTF | PCRE2_LITERAL
                                    : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
                                          PCRE2_NEVER_BACKSLASH_C;
+  const uint32_t searches = options | PCRE2_USE_OFFSET_LIMIT;
   int error = 0;
   size_t offset = 0;
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                            options, &error, &offset, context.get()));
+                            searches, &error, &offset, context.get()));
   if (!code_) Refuse(field, pattern, "no regular expression that is supported: " + ErrorText(error));
   // Where it cannot be translated it is interpreted.
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
@@ -96,23 +109,38 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& field) 
 std::vector<TextRange> Regex::FindAll(std::string_view text) const {
   const Owned<pcre2_match_context> context(pcre2_match_context_create(nullptr));
   const Owned<pcre2_match_data> data(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
-  const Owned<pcre2_jit_stack> stack(pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr));
-  if (!context || !data || !stack) throw std::bad_alloc();
-  pcre2_set_match_limit(context.get(), kMatchLimit);
+  if (!context || !data) throw std::bad_alloc();
+  pcre2_set_match_limit(context.get(), static_cast<uint32_t>(std::min<size_t>(
+                                           kMatchLimit + kMatchLimitPerByte * text.size(),
+                                           std::numeric_limits<uint32_t>::max())));
   pcre2_set_heap_limit(context.get(), kHeapLimitKiB);
-  pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  Owned<pcre2_jit_stack> stack;
+  if (text.size() > kLongTextBytes) {
+    stack.reset(pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr));
+    if (!stack) throw std::bad_alloc();
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  }
 
   std::vector<TextRange> matches;
   const size_t* const found = pcre2_get_ovector_pointer(data.get());
+  const auto start = std::chrono::steady_clock::now();
   size_t end = 0;  // of the last match
   for (size_t at = 0; at <= text.size();) {
+    const size_t last = std::min(at + kPlacesPerSearch, text.size());
+    pcre2_set_offset_limit(context.get(), last);
     const int result =
         pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                     PCRE2_NO_UTF_CHECK, data.get(), context.get());
-    if (result == PCRE2_ERROR_NOMATCH) break;
-    if (result < 0) {
-      throw EncodeError("the tokenizer's " + field_ + " takes too long on this text: " +
-                        ErrorText(result));
+    const bool late = std::chrono::steady_clock::now() - start > kTimeLimit;
+    if (late || (result < 0 && result != PCRE2_ERROR_NOMATCH)) {
+      throw EncodeError("the pattern of the tokenizer's " + field_ + " takes too long on this text" +
+                        (late ? "" : ": " + ErrorText(result)));
+    }
+    if (result == PCRE2_ERROR_NOMATCH) {
+      if (last == text.size()) break;
+      at = last + 1;
+      while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;  // inside a character
+      continue;
     }
     const TextRange match{found[0], found[1]};
     if (match.end > match.begin) {
