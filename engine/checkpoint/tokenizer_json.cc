@@ -118,7 +118,8 @@ class Parser {
     ParsePreTokenizer(Optional(root_, "pre_tokenizer"), source_ + ": pre_tokenizer");
     ParseDecoder(Optional(root_, "decoder"), source_ + ": decoder");
     if (byte_level_ != decoding_.byte_level) {
-      throw LoadError(source_ + ": decoder and pre_tokenizer differ; supported: ByteLevel in both " +
+      throw LoadError(source_ +
+                      ": decoder and pre_tokenizer differ; supported: ByteLevel in both " +
                       "or in neither");
     }
     Json added = root_.Take("added_tokens", Json::array());
@@ -234,9 +235,9 @@ class Parser {
       steps.emplace_back(SplitStep{std::move(pattern), behavior, fields.Bool("invert", false)});
     } else if (type == "Digits") {
       const bool individual = fields.Bool("individual_digits", false);
-      steps.emplace_back(SplitStep{
-          Regex("\\p{N}", Regex::Syntax::kPattern, source),
-          individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false});
+      steps.emplace_back(
+          SplitStep{Regex("\\p{N}", Regex::Syntax::kPattern, source),
+                    individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false});
     } else if (type == "Metaspace") {
       ParseMetaspace(fields, source);
     } else if (type == "Sequence") {
@@ -334,7 +335,8 @@ class Parser {
     }
     for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json value = Optional(fields, affix);
-      if (!value.is_null() && value != "") fields.RefuseValue(affix, value, "supported: null, \"\"");
+      if (!value.is_null() && value != "")
+        fields.RefuseValue(affix, value, "supported: null, \"\"");
     }
     parts_.options.symbols = byte_level_ ? BpeOptions::kBytes : BpeOptions::kCharacters;
     parts_.options.byte_fallback = fields.Bool("byte_fallback", false);
@@ -485,7 +487,7 @@ class Parser {
   // At most one token before the text, and one after it.
   void ParseTemplate(JsonFields& fields) {
     const Json single = List(fields, "single");
-    fields.Take("pair", "");             // two texts, which nobody asks for
+    fields.Take("pair", "");            // two texts, which nobody asks for
     fields.Take("special_tokens", "");  // the ids that vocab has
     const std::string allowed =
         "supported: at most one special token before the text \"A\" and one after it";

@@ -15,8 +15,8 @@ namespace triptych {
 
 // What ends texts, which a tokenizer.json does not say.
 struct EndTokens {
-  std::optional<std::string> text;  // of the token that is put after one
-  std::vector<int32_t> tokens;
+  std::optional<std::string> text = {};  // of the token that is put after one
+  std::vector<int32_t> tokens = {};
 };
 
 // The tokenizer that `json` describes. What changes tokens and is not supported is refused.

@@ -42,9 +42,9 @@ Bpe::Bpe(std::vector<std::string> pieces, const std::vector<Merge>& merges, BpeO
     if (place.left < 0 || merge.rank < place.rank) place = merge;
   }
   for (int byte = 0; byte < 256; ++byte) {
-    bytes_[byte] = Find(options_.symbols == BpeOptions::kBytes
-                            ? std::string(1, static_cast<char>(byte))
-                            : ByteName(byte));
+    bytes_[byte] =
+        Find(options_.symbols == BpeOptions::kBytes ? std::string(1, static_cast<char>(byte))
+                                                    : ByteName(byte));
   }
 }
 
@@ -56,13 +56,12 @@ std::optional<int32_t> Bpe::Find(std::string_view piece) const {
 
 size_t Bpe::Slot(int32_t left, int32_t right) const {
   // The finaliser of SplitMix64.
-  uint64_t hash = (uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right)) +
-                  hash_seed_;
+  uint64_t hash =
+      (uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right)) + hash_seed_;
   hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9;
   hash = (hash ^ hash >> 27) * 0x94D049BB133111EB;
   size_t slot = (hash ^ hash >> 31) & (merges_.size() - 1);
-  while (merges_[slot].left >= 0 &&
-         (merges_[slot].left != left || merges_[slot].right != right)) {
+  while (merges_[slot].left >= 0 && (merges_[slot].left != left || merges_[slot].right != right)) {
     slot = (slot + 1) & (merges_.size() - 1);
   }
   return slot;
@@ -80,8 +79,7 @@ void Bpe::Split(std::string_view word, Workspace& work) const {
     work.symbols.push_back({token, at - 1, at + 1});
   };
   while (!word.empty()) {
-    const size_t length =
-        options_.symbols == BpeOptions::kBytes ? 1 : FirstUtf8Piece(word).length;
+    const size_t length = options_.symbols == BpeOptions::kBytes ? 1 : FirstUtf8Piece(word).length;
     const std::string_view symbol = word.substr(0, length);
     word.remove_prefix(length);
     const std::optional<int32_t> token = options_.symbols == BpeOptions::kBytes

@@ -26,10 +26,10 @@ struct BpeOptions {
   enum Symbols { kCharacters, kBytes };
 
   Symbols symbols = kCharacters;  // what words are before the first merge
-  bool byte_fallback = false;     // a character that is no token is the tokens "<0x00>" of its bytes
-  std::optional<int32_t> unknown;  // a character that is none otherwise; without it, nothing
-  bool fuse_unknown = false;       // neighbours of those are one
-  bool ignore_merges = false;      // a word that is a token is that token
+  bool byte_fallback = false;  // a character that is no token is the tokens "<0x00>" of its bytes
+  std::optional<int32_t> unknown = {};  // a character that is none otherwise; without it, nothing
+  bool fuse_unknown = false;            // neighbours of those are one
+  bool ignore_merges = false;           // a word that is a token is that token
 };
 
 class Bpe {
@@ -74,7 +74,7 @@ class Bpe {
   std::unordered_map<std::string_view, int32_t> tokens_;  // by piece
   std::vector<Merge> merges_;  // a hash table with open addressing; left is -1 where there is none
   uint64_t hash_seed_;         // which no file knows
-  std::array<std::optional<int32_t>, 256> bytes_;         // the tokens of single bytes
+  std::array<std::optional<int32_t>, 256> bytes_;  // the tokens of single bytes
   BpeOptions options_;
 };
 

@@ -17,8 +17,8 @@ namespace triptych {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
-// Of backtracking at one place: what is published takes a few steps for each byte at most, where all
-// of a text is spaces.
+// Of backtracking at one place: what is published takes a few steps for each byte at most, where
+// all of a text is spaces.
 constexpr size_t kMatchLimit = 4096;
 constexpr size_t kMatchLimitPerByte = 32;
 // Of one text. Nothing but a pattern made for it comes near.
@@ -26,8 +26,8 @@ constexpr std::chrono::seconds kTimeLimit{10};
 // Places that are tried before the time is looked at.
 constexpr size_t kPlacesPerSearch = 16;
 constexpr uint32_t kHeapLimitKiB = 64 << 10;
-// Longer texts get a stack of this size to match with: the thread's, of which PCRE2 takes 32 KiB, is
-// enough for others.
+// Longer texts get a stack of this size to match with: the thread's, of which PCRE2 takes 32 KiB,
+// is enough for others.
 constexpr size_t kLongTextBytes = 4096;
 constexpr size_t kJitStackBytes = 1 << 20;
 
@@ -93,15 +93,16 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& field) 
   const bool literal = syntax == Syntax::kLiteral;
   const std::string translated = literal ? std::string(pattern) : ToPcre2(pattern, field);
   // Lines begin and end where ^ and $ stand, as in Oniguruma, for which the files are written.
-  const uint32_t options = literal ? PCRE2_UTF | PCRE2_LITERAL
-                                   : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
-                                         PCRE2_NEVER_BACKSLASH_C;
+  const uint32_t options = literal
+                               ? PCRE2_UTF | PCRE2_LITERAL
+                               : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
   const uint32_t searches = options | PCRE2_USE_OFFSET_LIMIT;
   int error = 0;
   size_t offset = 0;
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                             searches, &error, &offset, context.get()));
-  if (!code_) Refuse(field, pattern, "no regular expression that is supported: " + ErrorText(error));
+  if (!code_)
+    Refuse(field, pattern, "no regular expression that is supported: " + ErrorText(error));
   // Where it cannot be translated it is interpreted.
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
@@ -128,13 +129,12 @@ std::vector<TextRange> Regex::FindAll(std::string_view text) const {
   for (size_t at = 0; at <= text.size();) {
     const size_t last = std::min(at + kPlacesPerSearch, text.size());
     pcre2_set_offset_limit(context.get(), last);
-    const int result =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                    PCRE2_NO_UTF_CHECK, data.get(), context.get());
+    const int result = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                   text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), context.get());
     const bool late = std::chrono::steady_clock::now() - start > kTimeLimit;
     if (late || (result < 0 && result != PCRE2_ERROR_NOMATCH)) {
-      throw EncodeError("the pattern of the tokenizer's " + field_ + " takes too long on this text" +
-                        (late ? "" : ": " + ErrorText(result)));
+      throw EncodeError("the pattern of the tokenizer's " + field_ +
+                        " takes too long on this text" + (late ? "" : ": " + ErrorText(result)));
     }
     if (result == PCRE2_ERROR_NOMATCH) {
       if (last == text.size()) break;

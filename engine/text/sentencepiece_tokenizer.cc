@@ -149,8 +149,8 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model, const s
   auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
   const sentencepiece::util::Status status = processor->LoadFromSerializedProto(model);
   if (!status.ok()) {
-    throw LoadError(source + ": the SentencePiece library cannot read it: " +
-                    Printable(status.message()));
+    throw LoadError(source +
+                    ": the SentencePiece library cannot read it: " + Printable(status.message()));
   }
   std::vector<AddedToken> control;
   for (int id = 0; id < processor->GetPieceSize(); ++id) {

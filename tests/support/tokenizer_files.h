@@ -19,10 +19,9 @@ inline Json ByteLevelJson(const std::vector<std::string>& words = {}) {
   for (int byte = 0; byte < 256; ++byte) {
     const bool printed = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
     const int code_point = printed ? byte : next++;
-    letters[byte] = code_point < 0x80
-                        ? std::string(1, static_cast<char>(code_point))
-                        : std::string{static_cast<char>(0xC0 | code_point >> 6),
-                                      static_cast<char>(0x80 | (code_point & 0x3F))};
+    letters[byte] = code_point < 0x80 ? std::string(1, static_cast<char>(code_point))
+                                      : std::string{static_cast<char>(0xC0 | code_point >> 6),
+                                                    static_cast<char>(0x80 | (code_point & 0x3F))};
     vocab[letters[byte]] = byte;
   }
   Json merges = Json::array();

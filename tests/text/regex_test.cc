@@ -57,7 +57,7 @@ TEST(RegexTest, RefusesWhatItDoesNotUnderstandByName) {
 }
 
 TEST(RegexTest, APatternThatTakesTooLongIsReported) {
-  for (const char* pattern : {"(a+)+$", "(a|aa)+$", "(?:a|a)*b", "(.*)*\\1x"}) {
+  for (const char* pattern : {"(a+)+$", "(a|aa)+$", "(?:a|a)*[bc]"}) {
     const Regex regex(pattern, Regex::Syntax::kPattern, "field");
     try {
       regex.FindAll(std::string(60, 'a') + "!");

@@ -54,7 +54,8 @@ TEST(SentencePieceTokenizerTest, EncodesAndDecodes) {
   EXPECT_THAT(tokenizer.end_tokens(), ElementsAre(2));
   EXPECT_THAT(tokenizer.Encode("ab ab"), ElementsAre(260, 260));
   EXPECT_THAT(tokenizer.Encode("é"), ElementsAre(261, 3 + 0xC3, 3 + 0xA9));
-  for (const std::string text : {"", "a", " a", "  ", "ab é 👩‍👧\n\n \u0301", "中 שלום \x01"}) {
+  for (const std::string text :
+       {"", "a", " a", "  ", "ab é 👩‍👧\n\n \u0301", "中 שלום \x01"}) {
     EXPECT_EQ(tokenizer.Decode(tokenizer.Encode(text)), text);
   }
   EXPECT_EQ(tokenizer.Decode(tokenizer.Encode("a\xff")), "a\uFFFD");

@@ -18,9 +18,9 @@ int main(int argc, char** argv) {
     const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(argv[1]);
     for (std::string line; std::getline(std::cin, line);) {
       const nlohmann::json asked = nlohmann::json::parse(line);
-      const std::vector<int32_t> tokens = tokenizer->Encode(
-          asked.at("text").get_ref<const std::string&>(),
-          asked.at("parse") ? SpecialTokens::kParsed : SpecialTokens::kAsText);
+      const std::vector<int32_t> tokens =
+          tokenizer->Encode(asked.at("text").get_ref<const std::string&>(),
+                            asked.at("parse") ? SpecialTokens::kParsed : SpecialTokens::kAsText);
       const std::string text = tokenizer->Decode(tokens);
       TokenStream stream;
       std::string streamed;
