@@ -1,5 +1,6 @@
 #include "engine/text/bpe_tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/utf8.h"
@@ -33,6 +34,27 @@ std::vector<AddedToken> Sought(const BpeTokenizerParts& parts, bool normalized) 
   return sought;
 }
 
+// Conservative: of what changes a text, only spaces that become U+2581 and texts that are prepended
+// are known to keep it.
+bool KeepsText(const BpeTokenizerParts& parts) {
+  const auto strips = [](const AddedToken& token) {
+    return token.left_strip || token.right_strip || token.normalized;
+  };
+  const auto prepends = [](const NormalizerStep& step) {
+    return std::holds_alternative<PrependStep>(step) ||
+           (std::holds_alternative<ReplaceStep>(step) &&
+            std::get<ReplaceStep>(step).by == "\xE2\x96\x81");
+  };
+  const auto removes = [](const PreTokenizerStep& step) {
+    const auto* split = std::get_if<SplitStep>(&step);
+    return split != nullptr && split->behavior == SplitBehavior::kRemoved;
+  };
+  return (parts.options.symbols == BpeOptions::kBytes || parts.options.byte_fallback) &&
+         std::none_of(parts.added.begin(), parts.added.end(), strips) &&
+         std::all_of(parts.normalizer.begin(), parts.normalizer.end(), prepends) &&
+         std::none_of(parts.pre_tokenizer.begin(), parts.pre_tokenizer.end(), removes);
+}
+
 // Calls token(id) and text(range) for what a text is made of.
 template <typename OnToken, typename OnText>
 void Walk(const AddedTokenFinder& finder, std::string_view text, SpecialTokens special,
@@ -49,7 +71,8 @@ void Walk(const AddedTokenFinder& finder, std::string_view text, SpecialTokens s
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
-    : special_(SpecialOf(parts.added)),
+    : keeps_text_(KeepsText(parts)),
+      special_(SpecialOf(parts.added)),
       raw_(Sought(parts, false)),
       normalized_(Sought(parts, true)),
       pre_tokenizer_(std::move(parts.pre_tokenizer)),

@@ -40,6 +40,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override;
   std::string Decode(int32_t token) const override;
   bool drops_leading_space() const override { return drops_leading_space_; }
+  bool keeps_text() const override { return keeps_text_; }
   std::string_view kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }
   int32_t vocab_size() const override { return static_cast<int32_t>(decoded_.size()); }
   std::span<const SpecialToken> special_tokens() const override { return special_; }
@@ -47,6 +48,7 @@ class BpeTokenizer final : public Tokenizer {
   std::span<const int32_t> end_tokens() const override { return ends_; }
 
  private:
+  bool keeps_text_;
   std::vector<SpecialToken> special_;
   AddedTokenFinder raw_;
   std::vector<NormalizerStep> normalizer_;

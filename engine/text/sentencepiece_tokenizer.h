@@ -33,6 +33,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override;
   std::string Decode(int32_t token) const override;
   bool drops_leading_space() const override { return drops_leading_space_; }
+  bool keeps_text() const override { return false; }
   std::string_view kind() const override { return "SentencePiece"; }
   int32_t vocab_size() const override { return static_cast<int32_t>(decoded_.size()); }
   std::span<const SpecialToken> special_tokens() const override { return special_; }

@@ -58,6 +58,10 @@ class Tokenizer {
   // Whether texts begin with a space that encoding added, so that decoding drops it.
   virtual bool drops_leading_space() const { return false; }
 
+  // Whether what the tokens of any text decode to is no shorter than it. Not where text is
+  // normalized, cut away or unknown.
+  virtual bool keeps_text() const { return true; }
+
   // Its kind, for people: "bytes", "byte-level BPE", "BPE" or "SentencePiece".
   virtual std::string_view kind() const = 0;
   // One more than the greatest token.

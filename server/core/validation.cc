@@ -203,6 +203,7 @@ std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer)
 }
 
 int64_t MaxTokenBytes(const Tokenizer& tokenizer) {
+  if (!tokenizer.keeps_text()) return int64_t{1} << 32;  // any text may be one token
   size_t most = 1;
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
     most = std::max(most, tokenizer.Decode(token).size());

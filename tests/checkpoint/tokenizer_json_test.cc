@@ -226,6 +226,18 @@ TEST(TokenizerJsonTest, BothFormsOfMerges) {
   EXPECT_EQ(Parse(pairs)->Encode("ab ab"), Parse(SentencePieceStyleJson())->Encode("ab ab"));
 }
 
+TEST(TokenizerJsonTest, SaysWhetherAllOfATextIsKept) {
+  const auto kept = [](Json json, const char* path, const Json& value) {
+    json[Json::json_pointer(path)] = value;
+    return Parse(json)->keeps_text();
+  };
+  EXPECT_TRUE(Parse(ByteLevelJson())->keeps_text());
+  EXPECT_TRUE(Parse(SentencePieceStyleJson())->keeps_text());
+  EXPECT_FALSE(kept(ByteLevelJson(), "/normalizer", {{"type", "NFC"}}));
+  EXPECT_FALSE(kept(ByteLevelJson(), "/added_tokens/0/lstrip", true));
+  EXPECT_FALSE(kept(SentencePieceStyleJson(), "/model/byte_fallback", false));
+}
+
 // A stream shows what all tokens are at once, whatever they are.
 TEST(TokenizerJsonTest, StreamedPiecesAreTheWholeText) {
   std::mt19937 random(11);
