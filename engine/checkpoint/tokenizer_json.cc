@@ -160,8 +160,8 @@ class Parser {
     return list;
   }
 
-  static Regex Pattern(JsonFields& fields, const std::string& source) {
-    JsonFields pattern(fields.Take("pattern", nullptr), source + ": pattern");
+  static Regex Pattern(Json json, const std::string& source) {
+    JsonFields pattern(std::move(json), source + ": pattern");
     const bool literal = pattern.Has("String");
     const std::string field = literal ? "String" : "Regex";
     const std::string text = NotEmptyText(pattern, field);
@@ -193,8 +193,13 @@ class Parser {
     } else if (type == "Prepend") {
       steps.emplace_back(PrependStep{NotEmptyText(fields, "prepend")});
     } else if (type == "Replace") {
-      Regex pattern = Pattern(fields, source);
-      steps.emplace_back(ReplaceStep{std::move(pattern), Text(fields, "content")});
+      std::string by = Text(fields, "content");
+      const Json what = fields.Take("pattern", nullptr);
+      const bool literal =
+          what.is_object() && what.contains("String") && what["String"].is_string();
+      const bool shortens =
+          !literal || what["String"].get_ref<const std::string&>().size() > by.size();
+      steps.emplace_back(ReplaceStep{Pattern(what, source), std::move(by), shortens});
     } else if (type == "Strip") {
       const bool left = fields.Bool("strip_left", true);
       steps.emplace_back(StripStep{left, fields.Bool("strip_right", true)});
@@ -230,7 +235,7 @@ class Parser {
       }
       fields.Take("trim_offsets", true);  // of offsets, which nobody asks for
     } else if (type == "Split") {
-      Regex pattern = Pattern(fields, source);
+      Regex pattern = Pattern(fields.Take("pattern", nullptr), source);
       const auto behavior = fields.Choice<SplitBehavior>("behavior");
       steps.emplace_back(SplitStep{std::move(pattern), behavior, fields.Bool("invert", false)});
     } else if (type == "Digits") {

@@ -34,16 +34,13 @@ std::vector<AddedToken> Sought(const BpeTokenizerParts& parts, bool normalized) 
   return sought;
 }
 
-// Conservative: of what changes a text, only spaces that become U+2581 and texts that are prepended
-// are known to keep it.
 bool KeepsText(const BpeTokenizerParts& parts) {
   const auto strips = [](const AddedToken& token) {
     return token.left_strip || token.right_strip || token.normalized;
   };
-  const auto prepends = [](const NormalizerStep& step) {
-    return std::holds_alternative<PrependStep>(step) ||
-           (std::holds_alternative<ReplaceStep>(step) &&
-            std::get<ReplaceStep>(step).by == "\xE2\x96\x81");
+  const auto keeps = [](const NormalizerStep& step) {
+    const auto* replace = std::get_if<ReplaceStep>(&step);
+    return std::holds_alternative<PrependStep>(step) || (replace != nullptr && !replace->shortens);
   };
   const auto removes = [](const PreTokenizerStep& step) {
     const auto* split = std::get_if<SplitStep>(&step);
@@ -51,7 +48,7 @@ bool KeepsText(const BpeTokenizerParts& parts) {
   };
   return (parts.options.symbols == BpeOptions::kBytes || parts.options.byte_fallback) &&
          std::none_of(parts.added.begin(), parts.added.end(), strips) &&
-         std::all_of(parts.normalizer.begin(), parts.normalizer.end(), prepends) &&
+         std::all_of(parts.normalizer.begin(), parts.normalizer.end(), keeps) &&
          std::none_of(parts.pre_tokenizer.begin(), parts.pre_tokenizer.end(), removes);
 }
 

@@ -19,6 +19,7 @@ struct PrependStep {
 struct ReplaceStep {
   Regex pattern;
   std::string by;
+  bool shortens;  // may be shorter than what matches
 };
 // Of white space.
 struct StripStep {

@@ -235,6 +235,7 @@ TEST(TokenizerJsonTest, SaysWhetherAllOfATextIsKept) {
   EXPECT_TRUE(Parse(SentencePieceStyleJson())->keeps_text());
   EXPECT_FALSE(kept(ByteLevelJson(), "/normalizer", {{"type", "NFC"}}));
   EXPECT_FALSE(kept(ByteLevelJson(), "/added_tokens/0/lstrip", true));
+  EXPECT_FALSE(kept(SentencePieceStyleJson(), "/normalizer/normalizers/1/content", ""));
   EXPECT_FALSE(kept(SentencePieceStyleJson(), "/model/byte_fallback", false));
 }
 
