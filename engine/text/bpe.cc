@@ -5,20 +5,12 @@
 #include <cstdio>
 #include <functional>
 #include <random>
-#include <tuple>
 #include <utility>
 
 #include "engine/base/utf8.h"
 
 namespace triptych {
 namespace {
-
-using Workspace = Bpe::Workspace;
-
-// The order of a queue whose first element is the least.
-bool ComesLater(const Workspace::Candidate& a, const Workspace::Candidate& b) {
-  return std::tie(a.rank, a.position) > std::tie(b.rank, b.position);
-}
 
 std::string ByteName(int byte) {
   char name[8];
@@ -104,7 +96,8 @@ void Bpe::Push(Workspace& work, int32_t left, int32_t right) const {
   const int32_t a = work.symbols[left].token;
   const int32_t b = work.symbols[right].token;
   if (const Merge* const merge = FindMerge(a, b)) {
-    work.queue.push_back({merge->rank, left, a, b, merge->result});
+    work.queue.push_back(uint64_t{static_cast<uint32_t>(merge->rank)} << 32 |
+                         static_cast<uint32_t>(left));
   }
 }
 
@@ -120,31 +113,33 @@ void Bpe::Encode(std::string_view word, Workspace& work, std::vector<int32_t>& t
   Split(word, work);
   const auto count = static_cast<int32_t>(work.symbols.size());
   for (int32_t i = 0; i + 1 < count; ++i) Push(work, i, i + 1);
-  std::make_heap(work.queue.begin(), work.queue.end(), ComesLater);
+  std::make_heap(work.queue.begin(), work.queue.end(), std::greater<>());
   const auto push = [&](int32_t left, int32_t right) {
     const size_t before = work.queue.size();
     Push(work, left, right);
     if (work.queue.size() > before) {
-      std::push_heap(work.queue.begin(), work.queue.end(), ComesLater);
+      std::push_heap(work.queue.begin(), work.queue.end(), std::greater<>());
     }
   };
   while (!work.queue.empty()) {
-    std::pop_heap(work.queue.begin(), work.queue.end(), ComesLater);
-    const Workspace::Candidate best = work.queue.back();
+    std::pop_heap(work.queue.begin(), work.queue.end(), std::greater<>());
+    const auto position = static_cast<int32_t>(work.queue.back());
+    const auto rank = static_cast<int32_t>(work.queue.back() >> 32);
     work.queue.pop_back();
     ++work.candidates;
-    Workspace::Symbol& left = work.symbols[best.position];
-    if (left.token != best.left || left.next < 0) continue;
+    Workspace::Symbol& left = work.symbols[position];
+    if (left.token < 0 || left.next < 0) continue;
     Workspace::Symbol& right = work.symbols[left.next];
-    if (right.token != best.right) continue;  // either was merged since
-    left.token = best.result;
+    const Merge* const merge = FindMerge(left.token, right.token);
+    if (merge == nullptr || merge->rank != rank) continue;  // either was merged since
+    left.token = merge->result;
     right.token = -1;
     left.next = right.next;
     if (left.next >= 0) {
-      work.symbols[left.next].previous = best.position;
-      push(best.position, left.next);
+      work.symbols[left.next].previous = position;
+      push(position, left.next);
     }
-    if (left.previous >= 0) push(left.previous, best.position);
+    if (left.previous >= 0) push(left.previous, position);
   }
   for (int32_t at = count > 0 ? 0 : -1; at >= 0; at = work.symbols[at].next) {
     tokens.push_back(work.symbols[at].token);

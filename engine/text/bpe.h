@@ -41,15 +41,9 @@ class Bpe {
       int32_t previous;
       int32_t next;
     };
-    struct Candidate {
-      int32_t rank;
-      int32_t position;  // of the left one in `symbols`
-      int32_t left;
-      int32_t right;
-      int32_t result;
-    };
     std::vector<Symbol> symbols;
-    std::vector<Candidate> queue;
+    // Merges that were possible: rank << 32 | the left one's position in `symbols`.
+    std::vector<uint64_t> queue;
     int64_t candidates = 0;  // looked at so far, of all words: what encoding costs
   };
 
