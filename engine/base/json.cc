@@ -12,13 +12,13 @@ namespace triptych {
 namespace {
 
 constexpr size_t kMaxDepth = 16;
-constexpr size_t kMaxValues = size_t{1} << 20;
 constexpr size_t kShownErrorBytes = 240;  // of what the parser says, which may quote the document
 
 // Builds the document from the parser's events.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
-  explicit Builder(const std::string& source) : source_(source) {}
+  Builder(const std::string& source, size_t max_values)
+      : source_(source), max_values_(max_values) {}
 
   Json Take() { return std::move(root_); }
 
@@ -51,8 +51,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   Json* Place(Json value) {
-    if (++values_ > kMaxValues) {
-      throw LoadError(source_ + ": holds more than " + std::to_string(kMaxValues) + " values");
+    if (++values_ > max_values_) {
+      throw LoadError(source_ + ": holds more than " + std::to_string(max_values_) + " values");
     }
     if (open_.empty()) {
       root_ = std::move(value);
@@ -77,6 +77,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   const std::string& source_;
+  const size_t max_values_;
   Json root_;
   // The objects and arrays that the next value is inside of; none moves while it is open, for
   // nothing is added around it.
@@ -87,8 +88,8 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Json ParseJson(std::string_view text, const std::string& source) {
-  Builder builder(source);
+Json ParseJson(std::string_view text, const std::string& source, size_t max_values) {
+  Builder builder(source, max_values);
   Json::sax_parse(text, &builder);
   return builder.Take();
 }

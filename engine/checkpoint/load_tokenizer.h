@@ -11,8 +11,10 @@
 
 namespace triptych {
 
-// The tokenizer of the checkpoint in `directory`, by the files there: without any, which is all
-// there is today, every byte is a token. Throws LoadError.
+// The tokenizer of the checkpoint in `directory`: tokenizer.json if it is there, else
+// tokenizer.model of SentencePiece, else tokenizer.bin of llama2.c; without any of them every byte
+// is a token. What ends texts is eos_token of tokenizer_config.json and eos_token_id of
+// generation_config.json or else of config.json. Throws LoadError.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& directory);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name

@@ -192,11 +192,12 @@ bool Engine::ReportPromptLogprobs(const Chunk& chunk, std::span<const float> log
 
 void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
   const Request& request = *sequence.request;
-  const int32_t end_token = tokenizer_->end_token();
+  const std::span<const int32_t> ends =
+      request.ignore_eos ? std::span<const int32_t>() : tokenizer_->end_tokens();
   stop_tokens_.clear();
   if (sequence.generated() < request.min_new_tokens) {
     stop_tokens_ = request.stop_tokens;
-    if (!request.ignore_eos) stop_tokens_.push_back(end_token);
+    stop_tokens_.insert(stop_tokens_.end(), ends.begin(), ends.end());
   }
   const int32_t token = sequence.sampler.Sample(logits, stop_tokens_);
   if (token < 0) {
@@ -210,6 +211,7 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
     meters_.inter_token_time.Add(wait);
   } else {
     sequence.first_token = now;
+    sequence.stream.Skip(*tokenizer_, request.prompt);
     meters_.time_to_first_token.Add(now - request.arrived);
   }
   sequence.last_token = now;
@@ -219,9 +221,9 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
   delta.choice = sequence.choice;
   delta.token = token;
   if (request.logprobs) delta.logprobs = Logprobs(logits, token, *request.logprobs);
-  delta.text = sequence.stops.Push(sequence.utf8.Push(tokenizer_->Decode(token)));
+  delta.text = sequence.stops.Push(sequence.utf8.Push(sequence.stream.Push(*tokenizer_, token)));
 
-  const bool ended = (token == end_token && !request.ignore_eos) ||
+  const bool ended = std::find(ends.begin(), ends.end(), token) != ends.end() ||
                      std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
                          request.stop_tokens.end();
   const bool full = sequence.generated() == request.max_new_tokens ||

@@ -15,6 +15,7 @@
 #include "engine/serving/request.h"
 #include "engine/serving/stats.h"
 #include "engine/text/text_stream.h"
+#include "engine/text/tokenizer.h"
 
 namespace triptych {
 
@@ -69,6 +70,7 @@ struct Sequence {
 
   // The engine's.
   Sampler sampler;
+  TokenStream stream;
   Utf8Stream utf8;
   StopStrings stops;
   int64_t prompt_scored = 0;  // of prompt[1:], how many were reported

@@ -2,7 +2,7 @@
 
 namespace triptych {
 
-std::vector<int32_t> ByteTokenizer::Encode(std::string_view text) const {
+std::vector<int32_t> ByteTokenizer::Encode(std::string_view text, SpecialTokens /*special*/) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size());
   for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));

@@ -3,6 +3,8 @@
 #define TRIPTYCH_ENGINE_TEXT_BYTE_TOKENIZER_H_
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,18 +13,24 @@
 
 namespace triptych {
 
-// Ids 0 to 255 are bytes, 256 begins a text, 257 ends it.
+// Ids 0 to 255 are bytes, 256 begins a text, 257 ends it. No text names those.
 class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr int32_t kBegin = 256;
   static constexpr int32_t kEnd = 257;
   static constexpr int32_t kVocabSize = 258;
 
-  std::vector<int32_t> Encode(std::string_view text) const override;
+  using Tokenizer::Decode;
+  using Tokenizer::Encode;
+  std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override;
   std::string Decode(int32_t token) const override;
+  std::string_view kind() const override { return "bytes"; }
   int32_t vocab_size() const override { return kVocabSize; }
-  int32_t begin_token() const override { return kBegin; }
-  int32_t end_token() const override { return kEnd; }
+  std::optional<int32_t> begin_token() const override { return kBegin; }
+  std::span<const int32_t> end_tokens() const override { return kEnds; }
+
+ private:
+  static constexpr int32_t kEnds[] = {kEnd};
 };
 
 }  // namespace triptych

@@ -32,7 +32,7 @@ void AddTrainingText(std::vector<TrainingText>& texts, const TrainingText& text)
 
 Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
                std::optional<double> held_out, const std::vector<TrainingText>& seen)
-    : file_(file), begin_token_(tokenizer.begin_token()) {
+    : file_(file), begin_token_(tokenizer.begin_token().value_or(tokenizer.end_token())) {
   const std::string text = ReadText(file, kMaxTextBytes);
   bytes_ = static_cast<int64_t>(text.size());
   identity_.sha256 = Sha256(text);

@@ -256,7 +256,7 @@ std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& 
     switch (piece.kind) {
       case ChatPiece::kBegin:
         flush();
-        tokens.push_back(tokenizer.begin_token());
+        if (const auto begin = tokenizer.begin_token()) tokens.push_back(*begin);
         break;
       case ChatPiece::kEnd:
         flush();

@@ -233,7 +233,11 @@ Result<std::vector<int32_t>> ModelHost::Tokenize(const std::string& model,
                                                  std::string_view text) const {
   const Result<const ServedModel*> found = Find(model);
   if (!found.ok()) return found.error();
-  return found.value()->tokenizer->Encode(text);
+  try {
+    return found.value()->tokenizer->Encode(text);
+  } catch (const EncodeError& e) {
+    return InvalidArgument("text", e.what());
+  }
 }
 
 Result<std::string> ModelHost::Detokenize(const std::string& model,

@@ -61,16 +61,24 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
   const int64_t most = MostPromptTokens(model, generates);
   if (const auto* text = std::get_if<std::string_view>(&prompt)) {
     valid.prompt_field = path + "text";
-    valid.begin_token = true;
+    const std::optional<int32_t> begin = model.tokenizer->begin_token();
+    valid.begin_token = begin.has_value();
     const int64_t at_least =
-        1 + (std::ssize(*text) + model.max_token_bytes - 1) / model.max_token_bytes;
+        (begin ? 1 : 0) + (std::ssize(*text) + model.max_token_bytes - 1) / model.max_token_bytes;
     if (at_least > most) {
       return PromptTooLong(valid.prompt_field, fmt::format("at least {}", at_least),
-                           /*begin_token=*/true, model, generates);
+                           valid.begin_token, model, generates);
     }
-    tokens = {model.tokenizer->begin_token()};
-    const std::vector<int32_t> encoded = model.tokenizer->Encode(*text);
-    tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+    try {
+      tokens = model.tokenizer->Encode(*text);
+    } catch (const EncodeError& e) {
+      return InvalidArgument(valid.prompt_field, e.what());
+    }
+    if (begin) tokens.insert(tokens.begin(), *begin);
+    if (tokens.empty()) {
+      return InvalidArgument(valid.prompt_field,
+                             "is no token, and the model has no begin token; allowed: some text");
+    }
   } else if (const auto* ids = std::get_if<std::span<const int32_t>>(&prompt)) {
     valid.prompt_field = path + "tokens";
     if (ids->empty()) {
@@ -153,7 +161,8 @@ Result<SamplingParams> ValidateSampling(const SamplingFields& fields, const Serv
 // Whether there is a token that can be chosen while the output may not end.
 bool SomeTokenGoesOn(const Request& request, const ServedModel& model) {
   std::set<int32_t> ends(request.stop_tokens.begin(), request.stop_tokens.end());
-  ends.insert(model.tokenizer->end_token());
+  const std::span<const int32_t> of_model = model.tokenizer->end_tokens();
+  ends.insert(of_model.begin(), of_model.end());
   const std::vector<int32_t>& allowed = request.sampling.allowed;
   if (allowed.empty()) return std::ssize(ends) < model.config.vocab_size;
   return std::any_of(allowed.begin(), allowed.end(),
@@ -190,12 +199,11 @@ std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedMod
 }
 
 std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
-  std::string bytes;
-  for (const int32_t id : ids) bytes += tokenizer.Decode(id);
-  return ToValidUtf8(bytes);
+  return ToValidUtf8(tokenizer.Decode(ids));
 }
 
 int64_t MaxTokenBytes(const Tokenizer& tokenizer) {
+  if (!tokenizer.keeps_text()) return int64_t{1} << 32;  // any text may be one token
   size_t most = 1;
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
     most = std::max(most, tokenizer.Decode(token).size());

@@ -142,7 +142,11 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ServedModel& m
       Render(*model.chat_template, request.messages, /*add_generation_prompt=*/true);
   if (!pieces.ok()) return pieces.error();
   CompletionRequest& completion = request.completion;
-  completion.prompt_tokens = Encode(pieces.value(), *model.tokenizer);
+  try {
+    completion.prompt_tokens = Encode(pieces.value(), *model.tokenizer);
+  } catch (const EncodeError& e) {
+    return InvalidArgument("messages", e.what());
+  }
   completion.params.prompt = std::span<const int32_t>(completion.prompt_tokens);
   completion.params.end_of_turn = EndOfTurn(*model.chat_template);
   return std::move(completion);

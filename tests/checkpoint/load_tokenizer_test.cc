@@ -3,18 +3,88 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+#include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace triptych {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(LoadTokenizerTest, WithoutFilesOfOneEveryByteIsAToken) {
   const TempDir directory;
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(directory.path());
   EXPECT_THAT(tokenizer->Encode("a\xff"), ElementsAre(97, 255));
   EXPECT_EQ(tokenizer->vocab_size(), 258);
+}
+
+std::string Refusal(const TempDir& directory) {
+  try {
+    LoadTokenizer(directory.path());
+  } catch (const LoadError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(LoadTokenizerTest, TokenizerJsonComesFirst) {
+  const TempDir directory;
+  WriteFile(directory.path() / "tokenizer.json", SentencePieceStyleJson().dump());
+  WriteFile(directory.path() / "tokenizer.model", "no model");
+  WriteFile(directory.path() / "tokenizer_config.json", R"({"eos_token": {"content": "</s>"}})");
+  EXPECT_EQ(LoadTokenizer(directory.path())->kind(), "BPE");
+  std::filesystem::remove(directory.path() / "tokenizer.json");
+  EXPECT_EQ(Refusal(directory),
+            (directory.path() / "tokenizer.model").string() + ": is no SentencePiece model");
+}
+
+TEST(LoadTokenizerTest, EndTokensAreThoseOfTheFilesBeside) {
+  const TempDir directory;
+  WriteFile(directory.path() / "tokenizer.json", SentencePieceStyleJson().dump());
+  EXPECT_THAT(Refusal(directory), HasSubstr("no token ends texts; allowed: eos_token in"));
+  WriteFile(directory.path() / "config.json", R"({"eos_token_id": 259})");
+  EXPECT_THAT(LoadTokenizer(directory.path())->end_tokens(), ElementsAre(259));
+  WriteFile(directory.path() / "generation_config.json", R"({"eos_token_id": [261, 2]})");
+  EXPECT_THAT(LoadTokenizer(directory.path())->end_tokens(), ElementsAre(261, 2));
+  WriteFile(directory.path() / "tokenizer_config.json", R"({"eos_token": "</s>"})");
+  EXPECT_THAT(LoadTokenizer(directory.path())->end_tokens(), ElementsAre(2, 261));
+  WriteFile(directory.path() / "tokenizer_config.json", R"({"eos_token": "<end>"})");
+  EXPECT_THAT(Refusal(directory), HasSubstr("has no token \"<end>\", which is to end texts"));
+  WriteFile(directory.path() / "tokenizer_config.json", R"({"eos_token": 3})");
+  EXPECT_THAT(Refusal(directory), HasSubstr("eos_token is 3; allowed: a text"));
+  WriteFile(directory.path() / "tokenizer_config.json", "{}");
+  WriteFile(directory.path() / "generation_config.json", R"({"eos_token_id": 99999})");
+  EXPECT_THAT(Refusal(directory), HasSubstr("has no token 99999, which is to end texts"));
+}
+
+// llama2.c's file of a model of 512 tokens. What its text must be is of another implementation.
+TEST(LoadTokenizerTest, Llama2c) {
+  const std::filesystem::path data = SharedData() / "stories260K";
+  if (!std::filesystem::exists(data)) GTEST_SKIP() << "no " << data;
+  const std::string bytes = ReadFile(data / "tok512.bin");
+  const TempDir directory;
+  WriteFile(directory.path() / "tokenizer.bin", bytes);
+  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(directory.path());
+  EXPECT_EQ(tokenizer->vocab_size(), 512);
+  EXPECT_EQ(tokenizer->begin_token(), 1);
+  EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(2));
+  // Those 256 tokens were generated, but for a newline at the end.
+  const std::string text = ReadFile(data / "expected_greedy_256.txt");
+  const std::vector<int32_t> tokens = tokenizer->Encode(text.substr(0, text.size() - 1));
+  EXPECT_EQ(tokenizer->Decode(tokens), text.substr(0, text.size() - 1));
+  EXPECT_NEAR(static_cast<double>(tokens.size()), 256, 8);
+  for (const std::string other : {" a", "é 👩‍👧", "\n\n", "<s>"}) {
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(other)), other);
+  }
+  for (size_t length = 0; length < bytes.size(); length += 11) {
+    WriteFile(directory.path() / "tokenizer.bin", std::string_view(bytes).substr(0, length));
+    if (Refusal(directory) != "accepted") continue;
+    EXPECT_LT(LoadTokenizer(directory.path())->vocab_size(), 512);
+  }
 }
 
 TEST(LoadTokenizerTest, AModelHasEveryTokenOfItsTokenizer) {

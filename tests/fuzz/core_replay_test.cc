@@ -9,6 +9,7 @@ TEST(FuzzTest, Json) { Replay("json", FuzzJson); }
 TEST(FuzzTest, Safetensors) { Replay("safetensors", FuzzSafetensors); }
 TEST(FuzzTest, Sampler) { Replay("sampler", FuzzSampler); }
 TEST(FuzzTest, StopStrings) { Replay("stop_strings", FuzzStopStrings); }
+TEST(FuzzTest, TokenizerJson) { Replay("tokenizer_json", FuzzTokenizerJson); }
 TEST(FuzzTest, Utf8) { Replay("utf8", FuzzUtf8); }
 
 }  // namespace

@@ -13,6 +13,7 @@ void FuzzJson(std::string_view bytes);
 void FuzzSafetensors(std::string_view bytes);
 void FuzzSampler(std::string_view bytes);
 void FuzzStopStrings(std::string_view bytes);
+void FuzzTokenizerJson(std::string_view bytes);
 void FuzzUtf8(std::string_view bytes);
 
 // Server and client.

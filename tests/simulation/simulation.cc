@@ -30,11 +30,17 @@ constexpr const char* kInjected = "told to fail";
 
 class SimulatedTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view /*text*/) const override { return {}; }
+  std::vector<int32_t> Encode(std::string_view /*text*/, SpecialTokens) const override {
+    return {};
+  }
   std::string Decode(int32_t token) const override { return TextOf(token); }
+  std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return kVocabSize; }
-  int32_t begin_token() const override { return 0; }
-  int32_t end_token() const override { return kEndToken; }
+  std::optional<int32_t> begin_token() const override { return 0; }
+  std::span<const int32_t> end_tokens() const override {
+    static constexpr int32_t kEnds[] = {kEndToken};
+    return kEnds;
+  }
 };
 
 bool Same(const TokenLogprob& a, const TokenLogprob& b) {

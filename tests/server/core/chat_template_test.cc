@@ -131,14 +131,18 @@ TEST(ChatTemplateTest, EncodesWhatStandsTogetherTogether) {
   // One token for each text that it is given.
   class WholeTextTokenizer final : public Tokenizer {
    public:
-    std::vector<int32_t> Encode(std::string_view text) const override {
+    std::vector<int32_t> Encode(std::string_view text, SpecialTokens) const override {
       if (text.empty()) return {};
       return {static_cast<int32_t>(text.size())};
     }
     std::string Decode(int32_t) const override { return ""; }
+    std::string_view kind() const override { return "test"; }
     int32_t vocab_size() const override { return 100; }
-    int32_t begin_token() const override { return 98; }
-    int32_t end_token() const override { return 99; }
+    std::optional<int32_t> begin_token() const override { return 98; }
+    std::span<const int32_t> end_tokens() const override {
+      static constexpr int32_t kEnds[] = {99};
+      return kEnds;
+    }
   };
   const std::vector<ChatPiece> pieces = {{ChatPiece::kBegin},       {ChatPiece::kText, "ab"},
                                          {ChatPiece::kMarker, "c"}, {ChatPiece::kText, "d"},

@@ -246,14 +246,18 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
 // A tokenizer whose tokens stand for up to four bytes, and which counts what it is given.
 class WideTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view text) const override {
+  std::vector<int32_t> Encode(std::string_view text, SpecialTokens) const override {
     encoded += text.size();
     return std::vector<int32_t>((text.size() + 3) / 4, 1);
   }
   std::string Decode(int32_t token) const override { return std::string(token % 5, 'a'); }
+  std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return 10; }
-  int32_t begin_token() const override { return 0; }
-  int32_t end_token() const override { return 5; }
+  std::optional<int32_t> begin_token() const override { return 0; }
+  std::span<const int32_t> end_tokens() const override {
+    static constexpr int32_t kEnds[] = {5};
+    return kEnds;
+  }
 
   mutable size_t encoded = 0;
 };

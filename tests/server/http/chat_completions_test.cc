@@ -415,11 +415,15 @@ TEST(ChatCompletionsTest, MessagesThatWriteMarkersWriteText) {
 // All tokens are the same text, of three bytes.
 class OneTextTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::vector<int32_t> Encode(std::string_view, SpecialTokens) const override { return {}; }
   std::string Decode(int32_t token) const override { return token == 2 ? "" : "\u20AC"; }
+  std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return 3; }
-  int32_t begin_token() const override { return 0; }
-  int32_t end_token() const override { return 2; }
+  std::optional<int32_t> begin_token() const override { return 0; }
+  std::span<const int32_t> end_tokens() const override {
+    static constexpr int32_t kEnds[] = {2};
+    return kEnds;
+  }
 };
 
 TEST(ChatCompletionsTest, BytesOfTokens) {

@@ -187,11 +187,15 @@ TEST(CompletionsTest, OffsetsAreOfTheTextsCharacters) {
 // All tokens are the same text.
 class OneTextTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::vector<int32_t> Encode(std::string_view, SpecialTokens) const override { return {}; }
   std::string Decode(int32_t) const override { return "a"; }
+  std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return 3; }
-  int32_t begin_token() const override { return 0; }
-  int32_t end_token() const override { return 0; }
+  std::optional<int32_t> begin_token() const override { return 0; }
+  std::span<const int32_t> end_tokens() const override {
+    static constexpr int32_t kEnds[] = {0};
+    return kEnds;
+  }
 };
 
 TEST(CompletionsTest, OfTokensWithOneTextTheLikeliestIsShown) {

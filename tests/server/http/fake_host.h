@@ -70,17 +70,18 @@ class FakeHost {
    public:
     HeldTokenizer(FakeHost& host, std::shared_ptr<const Tokenizer> tokenizer)
         : host_(host), tokenizer_(std::move(tokenizer)) {}
-    std::vector<int32_t> Encode(std::string_view text) const override {
+    std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override {
       if (host_.holds_texts_) {
         ++host_.held_texts_;
         host_.texts_.acquire();
       }
-      return tokenizer_->Encode(text);
+      return tokenizer_->Encode(text, special);
     }
     std::string Decode(int32_t token) const override { return tokenizer_->Decode(token); }
+    std::string_view kind() const override { return tokenizer_->kind(); }
     int32_t vocab_size() const override { return tokenizer_->vocab_size(); }
-    int32_t begin_token() const override { return tokenizer_->begin_token(); }
-    int32_t end_token() const override { return tokenizer_->end_token(); }
+    std::optional<int32_t> begin_token() const override { return tokenizer_->begin_token(); }
+    std::span<const int32_t> end_tokens() const override { return tokenizer_->end_tokens(); }
 
    private:
     FakeHost& host_;

@@ -1,0 +1,116 @@
+#include "engine/text/added_tokens.h"
+
+#include <unicode/uchar.h>
+#include <unicode/utf8.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace triptych {
+namespace {
+
+// Unicode's technical standard 18, annex C: \w.
+bool IsOfWord(UChar32 c) {
+  return u_isUAlphabetic(c) || (U_GET_GC_MASK(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) ||
+         u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL);
+}
+
+bool IsWhiteSpace(UChar32 c) { return u_isUWhiteSpace(c); }
+
+// The offset from which on all characters before `at` are such, not before `begin`.
+size_t SpanBefore(std::string_view text, size_t begin, size_t at, bool (*is)(UChar32)) {
+  auto offset = static_cast<int32_t>(at);
+  while (offset > static_cast<int32_t>(begin)) {
+    int32_t previous = offset;
+    UChar32 c = 0;
+    U8_PREV(text.data(), static_cast<int32_t>(begin), previous, c);
+    if (!is(c)) break;
+    offset = previous;
+  }
+  return offset;
+}
+
+size_t SpanAfter(std::string_view text, size_t at, bool (*is)(UChar32)) {
+  auto offset = static_cast<int32_t>(at);
+  const auto end = static_cast<int32_t>(text.size());
+  while (offset < end) {
+    int32_t next = offset;
+    UChar32 c = 0;
+    U8_NEXT(text.data(), next, end, c);
+    if (!is(c)) break;
+    offset = next;
+  }
+  return offset;
+}
+
+// Whether a character of a word stands on a side of the range.
+bool TouchesWord(std::string_view text, const TextRange& range) {
+  const auto size = static_cast<int32_t>(text.size());
+  UChar32 c = 0;
+  if (range.begin > 0) {
+    auto at = static_cast<int32_t>(range.begin);
+    U8_PREV(text.data(), 0, at, c);
+    if (IsOfWord(c)) return true;
+  }
+  if (range.end == text.size()) return false;
+  auto at = static_cast<int32_t>(range.end);
+  U8_NEXT(text.data(), at, size, c);
+  return IsOfWord(c);
+}
+
+uint64_t ChildKey(uint32_t node, char byte) {
+  return uint64_t{node} << 8 | static_cast<unsigned char>(byte);
+}
+
+}  // namespace
+
+AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
+    : tokens_(std::move(tokens)), ends_(1) {
+  for (const AddedToken& token : tokens_) {
+    uint32_t node = 0;
+    for (const char c : token.text) {
+      const auto [it, added] =
+          children_.emplace(ChildKey(node, c), static_cast<uint32_t>(ends_.size()));
+      if (added) ends_.push_back(nullptr);
+      node = it->second;
+    }
+    ends_[node] = &token;
+  }
+}
+
+const AddedToken* AddedTokenFinder::Longest(std::string_view text, SpecialTokens special) const {
+  const AddedToken* longest = nullptr;
+  uint32_t node = 0;
+  for (const char c : text) {
+    const auto it = children_.find(ChildKey(node, c));
+    if (it == children_.end()) break;
+    node = it->second;
+    const AddedToken* const token = ends_[node];
+    if (token != nullptr && (special == SpecialTokens::kParsed || !token->special)) longest = token;
+  }
+  return longest;
+}
+
+std::vector<AddedTokenFinder::Match> AddedTokenFinder::FindAll(std::string_view text,
+                                                               SpecialTokens special) const {
+  std::vector<Match> matches;
+  if (tokens_.empty()) return matches;
+  size_t end = 0;  // of the last match, with what it strips
+  for (size_t at = 0; at < text.size();) {
+    const AddedToken* const token = Longest(text.substr(at), special);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    TextRange range{at, at + token->text.size()};
+    at = range.end;
+    if (token->single_word && TouchesWord(text, range)) continue;
+    if (token->left_strip) range.begin = SpanBefore(text, end, range.begin, IsWhiteSpace);
+    if (token->right_strip) range.end = SpanAfter(text, range.end, IsWhiteSpace);
+    matches.push_back({range, token->token});
+    at = end = range.end;
+  }
+  return matches;
+}
+
+}  // namespace triptych

@@ -1,0 +1,55 @@
+// Tokens that stand for a text wherever it occurs, before anything is cut or merged. Torch-free.
+#ifndef TRIPTYCH_ENGINE_TEXT_ADDED_TOKENS_H_
+#define TRIPTYCH_ENGINE_TEXT_ADDED_TOKENS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/text/regex.h"
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+
+struct AddedToken {
+  int32_t token;
+  std::string text;
+  bool special = false;      // it stands for no text, and is a token only where that is asked for
+  bool left_strip = false;   // takes the white space before it
+  bool right_strip = false;  // and after it
+  bool single_word = false;  // is a token only between what is no part of a word
+  bool normalized = false;   // is looked for in the normalized text
+};
+
+// Longer ones are refused: a text is looked at so many times.
+inline constexpr size_t kMaxAddedTokenBytes = 256;
+
+// Finds them.
+class AddedTokenFinder {
+ public:
+  struct Match {
+    TextRange range;
+    int32_t token;
+  };
+
+  // REQUIRES: no text is empty or longer than kMaxAddedTokenBytes.
+  explicit AddedTokenFinder(std::vector<AddedToken> tokens);
+
+  // From left to right the longest that begins at each place, none inside another.
+  std::vector<Match> FindAll(std::string_view text, SpecialTokens special) const;
+
+ private:
+  // The longest that begins the text; none if that is null.
+  const AddedToken* Longest(std::string_view text, SpecialTokens special) const;
+
+  std::vector<AddedToken> tokens_;
+  // A trie: nodes by their parent and byte; node 0 is the root.
+  std::unordered_map<uint64_t, uint32_t> children_;
+  std::vector<const AddedToken*> ends_;  // the token that ends at a node
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TEXT_ADDED_TOKENS_H_

@@ -1,0 +1,67 @@
+// The tokenizers that tokenizer.json describes and whose model is byte pair encoding. Torch-free.
+#ifndef TRIPTYCH_ENGINE_TEXT_BPE_TOKENIZER_H_
+#define TRIPTYCH_ENGINE_TEXT_BPE_TOKENIZER_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/added_tokens.h"
+#include "engine/text/bpe.h"
+#include "engine/text/normalizer.h"
+#include "engine/text/pre_tokenizer.h"
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+
+struct BpeTokenizerParts {
+  std::vector<AddedToken> added;
+  std::vector<NormalizerStep> normalizer;
+  std::vector<PreTokenizerStep> pre_tokenizer;
+  std::vector<std::string> pieces;  // as Bpe takes them
+  std::vector<Merge> merges;
+  BpeOptions options;
+  std::vector<std::string> decoded;  // the bytes of every token inside a text
+  bool drops_leading_space = false;
+  std::optional<int32_t> begin;
+  std::vector<int32_t> ends;
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  // REQUIRES: as Bpe and AddedTokenFinder do; tokens are fewer than `decoded`; `ends` is not empty.
+  explicit BpeTokenizer(BpeTokenizerParts parts);
+
+  using Tokenizer::Decode;
+  using Tokenizer::Encode;
+  std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override;
+  std::string Decode(int32_t token) const override;
+  bool drops_leading_space() const override { return drops_leading_space_; }
+  bool keeps_text() const override { return keeps_text_; }
+  std::string_view kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }
+  int32_t vocab_size() const override { return static_cast<int32_t>(decoded_.size()); }
+  std::span<const SpecialToken> special_tokens() const override { return special_; }
+  std::optional<int32_t> begin_token() const override { return begin_; }
+  std::span<const int32_t> end_tokens() const override { return ends_; }
+
+ private:
+  bool keeps_text_;
+  std::vector<SpecialToken> special_;
+  AddedTokenFinder raw_;
+  std::vector<NormalizerStep> normalizer_;
+  AddedTokenFinder normalized_;
+  std::vector<PreTokenizerStep> pre_tokenizer_;
+  Bpe bpe_;
+  std::vector<std::string> decoded_;
+  bool byte_level_;
+  bool drops_leading_space_;
+  std::optional<int32_t> begin_;
+  std::vector<int32_t> ends_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TEXT_BPE_TOKENIZER_H_

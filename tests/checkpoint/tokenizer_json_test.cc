@@ -1,0 +1,326 @@
+#include "engine/checkpoint/tokenizer_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+#include "engine/text/byte_tokenizer.h"
+#include "tests/support/tokenizer_files.h"
+
+namespace triptych {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::shared_ptr<const Tokenizer> Parse(const Json& json) {
+  return ParseTokenizerJson(json.dump(), "tokenizer.json", {.text = "</s>", .tokens = {}});
+}
+
+std::string Refusal(const Json& json) {
+  try {
+    Parse(json);
+  } catch (const LoadError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+// What a text is cut into, as it is read back token by token.
+std::vector<std::string> Pieces(const Tokenizer& tokenizer, std::string_view text,
+                                SpecialTokens special = SpecialTokens::kAsText) {
+  std::vector<std::string> pieces;
+  for (const int32_t token : tokenizer.Encode(text, special)) {
+    pieces.push_back(tokenizer.Decode(token));
+  }
+  return pieces;
+}
+
+// UTF-8 is the source of these: where nothing is merged, tokens are bytes.
+TEST(TokenizerJsonTest, ByteLevelTokensAreBytes) {
+  const auto tokenizer = Parse(ByteLevelJson());
+  EXPECT_EQ(tokenizer->kind(), "byte-level BPE");
+  EXPECT_EQ(tokenizer->begin_token(), std::nullopt);
+  for (const std::string text :
+       {"Az 09", "it's we'LL", "  two\n\n\tlines \r\n",
+        "👩‍👩‍👧‍👦 👍🏽 🇨🇭", "e\u0301 n\u0303\u0323", "中文、かな、한글",
+        "שלום \u202eمرحبا", "\x01\x1b[0m\x7f", "</s>", "\u0120\u010a ▁"}) {
+    std::vector<std::string> bytes;
+    for (const char c : text) bytes.emplace_back(1, c);
+    EXPECT_EQ(Pieces(*tokenizer, text), bytes) << text;
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text);
+  }
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("a\xff")), "a\uFFFD");
+}
+
+// GPT-2's pattern, of which OpenAI's encoder.py is the source: contractions stand alone, a space
+// belongs to the word after it, the last of several too.
+TEST(TokenizerJsonTest, ByteLevelCutsAsGpt2) {
+  const auto tokenizer = Parse(ByteLevelJson({"it", "'s", " it", "  ", "12"}));
+  EXPECT_THAT(Pieces(*tokenizer, "it's it"), ElementsAre("it", "'s", " it"));
+  EXPECT_THAT(Pieces(*tokenizer, "    it"), ElementsAre("  ", " ", " it"));
+  EXPECT_THAT(Pieces(*tokenizer, "a12 12"), ElementsAre("a", "12", " ", "12"));
+  EXPECT_THAT(Pieces(*tokenizer, "it 's"), ElementsAre("it", " ", "'", "s"));
+}
+
+// Of Llama 2's files, whose form this has: a space is put before, characters without a token are
+// bytes, the leading space is dropped again.
+TEST(TokenizerJsonTest, SentencePieceStyle) {
+  const auto tokenizer = Parse(SentencePieceStyleJson());
+  EXPECT_EQ(tokenizer->kind(), "BPE");
+  EXPECT_EQ(tokenizer->begin_token(), 1);
+  EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(2));
+  EXPECT_TRUE(tokenizer->drops_leading_space());
+  EXPECT_THAT(Pieces(*tokenizer, "ab ab"), ElementsAre(" ab", " ab"));
+  EXPECT_THAT(Pieces(*tokenizer, " a"), ElementsAre(" ", " ", "a"));
+  EXPECT_THAT(Pieces(*tokenizer, "é\n"), ElementsAre(" ", "\xC3", "\xA9", "\n"));
+  for (const std::string text :
+       {"", "a", " a", "  ", "ab é 👩‍👧\n\n \u0301", "中 שלום \x01", "<s>a</s>"}) {
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text);
+  }
+  EXPECT_THAT(tokenizer->Encode(""), ElementsAre());
+}
+
+TEST(TokenizerJsonTest, SpecialTokensAreTextUnlessTheyAreParsed) {
+  for (const Json& json : {ByteLevelJson(), SentencePieceStyleJson()}) {
+    const auto tokenizer = Parse(json);
+    const int32_t end = tokenizer->end_token();
+    const auto as_text = tokenizer->Encode("a</s>a");
+    EXPECT_EQ(std::count(as_text.begin(), as_text.end(), end), 0);
+    EXPECT_EQ(tokenizer->Decode(as_text), "a</s>a");
+    const auto parsed = tokenizer->Encode("a</s>a", SpecialTokens::kParsed);
+    EXPECT_EQ(std::count(parsed.begin(), parsed.end(), end), 1);
+    EXPECT_EQ(tokenizer->Decode(end), "");
+    EXPECT_EQ(tokenizer->special_tokens().back().text, "</s>");
+  }
+}
+
+// No merge may make one either, whatever the file says.
+TEST(TokenizerJsonTest, MergesMakeNoSpecialToken) {
+  Json json = SentencePieceStyleJson();
+  json["model"]["vocab"]["<"] = 300;
+  json["model"]["vocab"]["/s>"] = 301;
+  json["model"]["vocab"]["/s"] = 302;
+  json["model"]["vocab"]["/"] = 303;
+  json["model"]["vocab"]["s"] = 304;
+  json["model"]["vocab"][">"] = 305;
+  json["model"]["merges"] = {"/ s", "/s >", "< /s>"};
+  EXPECT_THAT(Parse(json)->Encode("</s>"), ElementsAre(259, 300, 301));
+}
+
+TEST(TokenizerJsonTest, AddedTokens) {
+  Json json = ByteLevelJson();
+  const auto add = [&](int32_t id, const char* text, const char* option) {
+    Json token = {{"id", id}, {"content", text}, {"special", false}, {"normalized", false}};
+    if (*option != 0) token[option] = true;
+    json["added_tokens"].push_back(token);
+  };
+  add(300, "<L>", "lstrip");
+  add(301, "<R>", "rstrip");
+  add(302, "word", "single_word");
+  add(303, "<LL>", "");
+  add(304, "<LLL>", "");
+  const auto tokenizer = Parse(json);
+  EXPECT_THAT(Pieces(*tokenizer, "a \u3000<L> b"), ElementsAre("a", "<L>", " ", "b"));
+  EXPECT_THAT(Pieces(*tokenizer, "a <R> \nb"), ElementsAre("a", " ", "<R>", "b"));
+  EXPECT_THAT(tokenizer->Encode("word,"), ElementsAre(302, ','));
+  EXPECT_EQ(tokenizer->Encode("words").size(), 5u);
+  EXPECT_EQ(tokenizer->Encode("\u0301word").size(), 6u);
+  EXPECT_THAT(tokenizer->Encode("<LL><LLL>"), ElementsAre(303, 304));
+  EXPECT_EQ(tokenizer->vocab_size(), 305);
+  EXPECT_EQ(tokenizer->Decode(299), "");  // in a gap
+}
+
+TEST(TokenizerJsonTest, NormalizedAddedTokensAreFoundInTheNormalizedText) {
+  Json json = ByteLevelJson();
+  json["normalizer"] = {{"type", "NFC"}};
+  json["added_tokens"].push_back({{"id", 300}, {"content", "e\u0301"}, {"normalized", true}});
+  json["added_tokens"].push_back({{"id", 301}, {"content", "o\u0301"}, {"normalized", false}});
+  const auto tokenizer = Parse(json);
+  EXPECT_THAT(tokenizer->Encode("é"), ElementsAre(300));
+  EXPECT_THAT(tokenizer->Encode("e\u0301"), ElementsAre(300));
+  EXPECT_THAT(tokenizer->Encode("o\u0301"), ElementsAre(301));
+  EXPECT_THAT(Pieces(*tokenizer, "ó"), ElementsAre("\xC3", "\xB3"));
+}
+
+// Unicode's own examples of the forms (annex 15, figures 3 and 6).
+TEST(TokenizerJsonTest, Normalizers) {
+  const auto normal = [](const Json& normalizer, std::string_view text) {
+    Json json = ByteLevelJson();
+    json["normalizer"] = normalizer;
+    const auto tokenizer = Parse(json);
+    return tokenizer->Decode(tokenizer->Encode(text));
+  };
+  EXPECT_EQ(normal({{"type", "NFC"}}, "A\u030a \u212b ﬁ"), "\u00c5 \u00c5 ﬁ");
+  EXPECT_EQ(normal({{"type", "NFD"}}, "\u1e69"), "s\u0323\u0307");
+  EXPECT_EQ(normal({{"type", "NFKC"}}, "ﬁ 2\u2075"), "fi 25");
+  EXPECT_EQ(normal({{"type", "NFKD"}}, "\u1e9b\u0323"), "s\u0323\u0307");
+  EXPECT_EQ(normal({{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}}, " \u3000a "),
+            "a ");
+  const Json replace = {{"type", "Replace"}, {"pattern", {{"Regex", " +"}}}, {"content", "_"}};
+  const Json prepend = {{"type", "Prepend"}, {"prepend", "> "}};
+  EXPECT_EQ(normal({{"type", "Sequence"}, {"normalizers", {prepend, replace}}}, "a   b"), ">_a_b");
+  EXPECT_EQ(normal(prepend, ""), "");
+}
+
+// The behaviours as the documentation of Hugging Face's tokenizers shows them, on
+// "the-final--countdown".
+TEST(TokenizerJsonTest, SplitBehaviours) {
+  const auto cut = [](const char* behavior, bool invert = false) {
+    Json json = ByteLevelJson();
+    json["model"]["ignore_merges"] = true;
+    int32_t id = 300;
+    for (const char* word :
+         {"the", "final", "countdown", "the-", "final-", "-final", "-countdown", "--"}) {
+      json["model"]["vocab"][word] = id++;
+    }
+    const Json split = {{"type", "Split"},
+                        {"pattern", {{"String", "-"}}},
+                        {"behavior", behavior},
+                        {"invert", invert}};
+    const Json byte_level = {
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, byte_level}}};
+    return Pieces(*Parse(json), "the-final--countdown");
+  };
+  EXPECT_THAT(cut("Removed"), ElementsAre("the", "final", "countdown"));
+  EXPECT_THAT(cut("Isolated"), ElementsAre("the", "-", "final", "-", "-", "countdown"));
+  EXPECT_THAT(cut("MergedWithPrevious"), ElementsAre("the-", "final-", "-", "countdown"));
+  EXPECT_THAT(cut("MergedWithNext"), ElementsAre("the", "-final", "-", "-countdown"));
+  EXPECT_THAT(cut("Contiguous"), ElementsAre("the", "-", "final", "--", "countdown"));
+  EXPECT_THAT(cut("Removed", true), ElementsAre("-", "-", "-"));
+}
+
+TEST(TokenizerJsonTest, MetaspaceAndDigits) {
+  const auto tokenizer_of = [](const char* scheme) {
+    Json json = SentencePieceStyleJson();
+    json["normalizer"] = nullptr;
+    const Json metaspace = {
+        {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}};
+    json["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", {metaspace, {{"type", "Digits"}}}}};
+    json["decoder"] = metaspace;
+    return Parse(json);
+  };
+  EXPECT_THAT(Pieces(*tokenizer_of("always"), "ab</s>ab", SpecialTokens::kParsed),
+              ElementsAre(" ab", "", " ab"));
+  EXPECT_THAT(Pieces(*tokenizer_of("first"), "ab</s>ab", SpecialTokens::kParsed),
+              ElementsAre(" ab", "", "ab"));
+  EXPECT_THAT(Pieces(*tokenizer_of("never"), "ab"), ElementsAre("ab"));
+  EXPECT_FALSE(tokenizer_of("never")->drops_leading_space());
+  EXPECT_EQ(tokenizer_of("always")->Decode(tokenizer_of("always")->Encode("ab  a")), "ab  a");
+}
+
+TEST(TokenizerJsonTest, BothFormsOfMerges) {
+  Json pairs = SentencePieceStyleJson();
+  for (Json& merge : pairs["model"]["merges"]) {
+    const std::string both = merge;
+    const size_t space = both.find(' ');
+    merge = Json::array({both.substr(0, space), both.substr(space + 1)});
+  }
+  EXPECT_EQ(Parse(pairs)->Encode("ab ab"), Parse(SentencePieceStyleJson())->Encode("ab ab"));
+}
+
+TEST(TokenizerJsonTest, SaysWhetherAllOfATextIsKept) {
+  const auto kept = [](Json json, const char* path, const Json& value) {
+    json[Json::json_pointer(path)] = value;
+    return Parse(json)->keeps_text();
+  };
+  EXPECT_TRUE(Parse(ByteLevelJson())->keeps_text());
+  EXPECT_TRUE(Parse(SentencePieceStyleJson())->keeps_text());
+  EXPECT_FALSE(kept(ByteLevelJson(), "/normalizer", {{"type", "NFC"}}));
+  EXPECT_FALSE(kept(ByteLevelJson(), "/added_tokens/0/lstrip", true));
+  EXPECT_FALSE(kept(SentencePieceStyleJson(), "/normalizer/normalizers/1/content", ""));
+  EXPECT_FALSE(kept(SentencePieceStyleJson(), "/model/byte_fallback", false));
+}
+
+// A stream shows what all tokens are at once, whatever they are.
+TEST(TokenizerJsonTest, StreamedPiecesAreTheWholeText) {
+  std::mt19937 random(11);
+  const std::vector<std::shared_ptr<const Tokenizer>> kinds = {
+      std::make_shared<const ByteTokenizer>(), Parse(ByteLevelJson({"it", " it", "  "})),
+      Parse(SentencePieceStyleJson())};
+  for (const auto& tokenizer : kinds) {
+    for (int trial = 0; trial < 2000; ++trial) {
+      std::vector<int32_t> tokens(random() % 20);
+      for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 310) - 2;
+      TokenStream stream;
+      std::string streamed;
+      for (const int32_t token : tokens) streamed += stream.Push(*tokenizer, token);
+      ASSERT_EQ(streamed, tokenizer->Decode(tokens)) << tokenizer->kind();
+    }
+  }
+}
+
+TEST(TokenizerJsonTest, RefusesByNameWhatItDoesNotSupport) {
+  const auto refusal = [](const Json& base, const char* path, const Json& value) {
+    Json json = base;
+    json[Json::json_pointer(path)] = value;
+    return Refusal(json);
+  };
+  const Json bytes = ByteLevelJson();
+  const Json pieces = SentencePieceStyleJson();
+  EXPECT_EQ(refusal(bytes, "/model/type", "Unigram"),
+            "tokenizer.json: model: type is \"Unigram\"; supported: BPE");
+  EXPECT_EQ(refusal(bytes, "/normalizer", {{"type", "Lowercase"}}),
+            "tokenizer.json: normalizer: type is \"Lowercase\"; supported: NFC, NFD, NFKC, NFKD, "
+            "Prepend, Replace, Strip, Sequence");
+  EXPECT_EQ(refusal(pieces, "/pre_tokenizer", {{"type", "BertPreTokenizer"}}),
+            "tokenizer.json: pre_tokenizer: type is \"BertPreTokenizer\"; supported: ByteLevel, "
+            "Split, Digits, Metaspace, Sequence");
+  EXPECT_EQ(refusal(bytes, "/model/dropout", 0.1),
+            "tokenizer.json: model: dropout is 0.1; supported: null, 0");
+  EXPECT_EQ(refusal(bytes, "/model/end_of_word_suffix", "</w>"),
+            "tokenizer.json: model: end_of_word_suffix is \"</w>\"; supported: null, \"\"");
+  EXPECT_THAT(refusal(bytes, "/decoder", {{"type", "WordPiece"}}),
+              StartsWith("tokenizer.json: decoder: type is \"WordPiece\"; supported: "));
+  EXPECT_THAT(refusal(bytes, "/decoder", pieces["decoder"]),
+              HasSubstr("decoder and pre_tokenizer differ"));
+  EXPECT_THAT(refusal(bytes, "/post_processor", {{"type", "BertProcessing"}}),
+              HasSubstr("supported: TemplateProcessing, ByteLevel, Sequence"));
+  EXPECT_THAT(refusal(bytes, "/surprise", 1), HasSubstr("surprise is not a field that is known"));
+  EXPECT_THAT(refusal(bytes, "/model/surprise", 1), HasSubstr("is not a field that is known"));
+  EXPECT_EQ(refusal(pieces, "/model/merges/0", "a"),
+            "tokenizer.json: model: merges[0] is \"a\"; allowed: two tokens of vocab that together "
+            "are one");
+  EXPECT_THAT(refusal(pieces, "/model/merges/0", {"a", "nowhere"}), HasSubstr("merges[0] is"));
+  EXPECT_THAT(refusal(pieces, "/model/vocab/x", 2'000'000'000), HasSubstr("allowed: an integer"));
+  EXPECT_THAT(refusal(pieces, "/model/vocab/x", -1), HasSubstr("allowed: an integer"));
+  EXPECT_THAT(refusal(pieces, "/model/vocab/x", 5), HasSubstr("which"));
+  EXPECT_THAT(refusal(pieces, "/model/unk_token", "nowhere"), HasSubstr("a token of vocab"));
+  EXPECT_THAT(refusal(pieces, "/added_tokens/0/id", 7), HasSubstr("in vocab \"<unk>\" is 0"));
+  EXPECT_THAT(refusal(pieces, "/added_tokens/0/content", ""), HasSubstr("1 to 256 bytes"));
+  EXPECT_THAT(refusal(pieces, "/added_tokens/0/content", std::string(257, 'x')),
+              HasSubstr("1 to 256 bytes"));
+  EXPECT_THAT(refusal(pieces, "/post_processor/single", Json::array()), HasSubstr("supported: "));
+  try {
+    ParseTokenizerJson(pieces.dump(), "tokenizer.json", {});
+    ADD_FAILURE() << "accepted";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("no token ends texts"));
+  }
+}
+
+// Steps inside steps end where JSON is nested too deeply, many where there are too many.
+TEST(TokenizerJsonTest, StepsAreBounded) {
+  Json json = ByteLevelJson();
+  json["normalizer"] = {{"type", "Sequence"},
+                        {"normalizers", Json::array_t(40, Json{{"type", "NFC"}})}};
+  EXPECT_THAT(Refusal(json), HasSubstr("more than 32 steps"));
+}
+
+TEST(TokenizerJsonTest, AFileThatIsCutShortAnywhereIsRefused) {
+  const std::string text = SentencePieceStyleJson().dump();
+  for (size_t length = 0; length < text.size(); length += 7) {
+    EXPECT_THROW(ParseTokenizerJson(text.substr(0, length), "tokenizer.json", {.text = "</s>"}),
+                 LoadError);
+  }
+}
+
+}  // namespace
+}  // namespace triptych
