@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/utf8.h"
+#include "engine/text/text_stream.h"
+
 namespace triptych {
 namespace {
 
@@ -64,6 +67,16 @@ uint64_t ChildKey(uint32_t node, char byte) {
 
 }  // namespace
 
+JoinedText Join(std::span<const TextPart> parts) {
+  JoinedText joined;
+  for (const TextPart& part : parts) {
+    const size_t begin = joined.text.size();
+    joined.text += FindInvalidUtf8(part.text) ? ToValidUtf8(part.text) : part.text;
+    if (part.special == SpecialTokens::kParsed) joined.parsed.push_back({begin, joined.text.size()});
+  }
+  return joined;
+}
+
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
     : tokens_(std::move(tokens)), ends_(1) {
   for (const AddedToken& token : tokens_) {
@@ -78,7 +91,12 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
   }
 }
 
-const AddedToken* AddedTokenFinder::Longest(std::string_view text, SpecialTokens special) const {
+bool AddedTokenFinder::finds_special() const {
+  return std::any_of(tokens_.begin(), tokens_.end(),
+                     [](const AddedToken& token) { return token.special; });
+}
+
+const AddedToken* AddedTokenFinder::Longest(std::string_view text, size_t parsed) const {
   const AddedToken* longest = nullptr;
   uint32_t node = 0;
   for (const char c : text) {
@@ -86,18 +104,21 @@ const AddedToken* AddedTokenFinder::Longest(std::string_view text, SpecialTokens
     if (it == children_.end()) break;
     node = it->second;
     const AddedToken* const token = ends_[node];
-    if (token != nullptr && (special == SpecialTokens::kParsed || !token->special)) longest = token;
+    if (token != nullptr && (!token->special || token->text.size() <= parsed)) longest = token;
   }
   return longest;
 }
 
-std::vector<AddedTokenFinder::Match> AddedTokenFinder::FindAll(std::string_view text,
-                                                               SpecialTokens special) const {
+std::vector<AddedTokenFinder::Match> AddedTokenFinder::FindAll(
+    std::string_view text, std::span<const TextRange> parsed) const {
   std::vector<Match> matches;
   if (tokens_.empty()) return matches;
   size_t end = 0;  // of the last match, with what it strips
   for (size_t at = 0; at < text.size();) {
-    const AddedToken* const token = Longest(text.substr(at), special);
+    while (!parsed.empty() && parsed.front().end <= at) parsed = parsed.subspan(1);
+    const bool inside = !parsed.empty() && parsed.front().begin <= at;
+    const AddedToken* const token =
+        Longest(text.substr(at), inside ? parsed.front().end - at : 0);
     if (token == nullptr) {
       ++at;
       continue;

@@ -3,6 +3,7 @@
 #define TRIPTYCH_ENGINE_TEXT_ADDED_TOKENS_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -26,6 +27,13 @@ struct AddedToken {
 // Longer ones are refused: a text is looked at so many times.
 inline constexpr size_t kMaxAddedTokenBytes = 256;
 
+// The text that parts are together, as UTF-8.
+struct JoinedText {
+  std::string text;
+  std::vector<TextRange> parsed;  // where special tokens are tokens
+};
+JoinedText Join(std::span<const TextPart> parts);
+
 // Finds them.
 class AddedTokenFinder {
  public:
@@ -37,12 +45,17 @@ class AddedTokenFinder {
   // REQUIRES: no text is empty or longer than kMaxAddedTokenBytes.
   explicit AddedTokenFinder(std::vector<AddedToken> tokens);
 
-  // From left to right the longest that begins at each place, none inside another.
-  std::vector<Match> FindAll(std::string_view text, SpecialTokens special) const;
+  // Whether one of the tokens is special.
+  bool finds_special() const;
+
+  // From left to right the longest that begins at each place, none inside another; special ones
+  // only within one of the ranges `parsed`, which are in order.
+  std::vector<Match> FindAll(std::string_view text, std::span<const TextRange> parsed) const;
 
  private:
-  // The longest that begins the text; none if that is null.
-  const AddedToken* Longest(std::string_view text, SpecialTokens special) const;
+  // The longest that begins the text, special ones only within the first `parsed` bytes of it; none
+  // if that is null.
+  const AddedToken* Longest(std::string_view text, size_t parsed) const;
 
   std::vector<AddedToken> tokens_;
   // A trie: nodes by their parent and byte; node 0 is the root.

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/utf8.h"
-#include "engine/text/text_stream.h"
-
 namespace triptych {
 namespace {
 
@@ -52,17 +49,39 @@ bool KeepsText(const BpeTokenizerParts& parts) {
          std::none_of(parts.pre_tokenizer.begin(), parts.pre_tokenizer.end(), removes);
 }
 
-// Calls token(id) and text(range) for what a text is made of.
+// Calls on_token(id) and on_text(range) for what a text is made of.
 template <typename OnToken, typename OnText>
-void Walk(const AddedTokenFinder& finder, std::string_view text, SpecialTokens special,
+void Walk(const AddedTokenFinder& finder, std::string_view text, std::span<const TextRange> parsed,
           OnToken on_token, OnText on_text) {
   size_t end = 0;
-  for (const AddedTokenFinder::Match& match : finder.FindAll(text, special)) {
+  for (const AddedTokenFinder::Match& match : finder.FindAll(text, parsed)) {
     if (end < match.range.begin) on_text(TextRange{end, match.range.begin});
     on_token(match.token);
     end = match.range.end;
   }
   if (end < text.size()) on_text(TextRange{end, text.size()});
+}
+
+struct Stretch {
+  TextRange range;
+  bool parsed;
+};
+
+// A range of a text cut where parsed ranges begin and end.
+std::vector<Stretch> Cut(const TextRange& range, std::span<const TextRange> parsed) {
+  std::vector<Stretch> stretches;
+  size_t at = range.begin;
+  const auto add = [&](size_t end, bool inside) {
+    end = std::min(end, range.end);
+    if (at < end) stretches.push_back({{at, end}, inside});
+    at = std::max(at, end);
+  };
+  for (const TextRange& inside : parsed) {
+    add(inside.begin, false);
+    add(inside.end, true);
+  }
+  add(range.end, false);
+  return stretches;
 }
 
 }  // namespace
@@ -82,24 +101,30 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
   normalizer_ = std::move(parts.normalizer);
 }
 
-std::vector<int32_t> BpeTokenizer::Encode(std::string_view bytes, SpecialTokens special) const {
-  if (bytes.size() > kMaxTextBytes) throw EncodeError("a text of more than 256 MiB");
-  std::string valid;
-  std::string_view text = bytes;
-  if (FindInvalidUtf8(bytes)) text = valid = ToValidUtf8(bytes);
+std::vector<int32_t> BpeTokenizer::Encode(std::span<const TextPart> parts) const {
+  const auto [text, parsed] = Join(parts);
+  if (text.size() > kMaxTextBytes) throw EncodeError("a text of more than 256 MiB");
 
   std::vector<int32_t> tokens;
   Bpe::Workspace work;
   const auto add = [&](int32_t token) { tokens.push_back(token); };
-  Walk(raw_, text, special, add, [&](const TextRange& range) {
+  const auto encode = [&](const TextRange& range, bool is_parsed) {
     const std::string normal =
-        Normalize(normalizer_, text.substr(range.begin, range.end - range.begin));
-    Walk(normalized_, normal, special, add, [&](const TextRange& rest) {
+        Normalize(normalizer_, std::string_view(text).substr(range.begin, range.end - range.begin));
+    const TextRange whole[] = {{0, normal.size()}};
+    Walk(normalized_, normal, std::span(whole, is_parsed ? 1 : 0), add, [&](const TextRange& rest) {
       const Pieces pieces(pre_tokenizer_,
                           std::string_view(normal).substr(rest.begin, rest.end - rest.begin),
                           range.begin == 0 && rest.begin == 0);
       for (const std::string_view piece : pieces.all()) bpe_.Encode(piece, work, tokens);
     });
+  };
+  Walk(raw_, text, parsed, add, [&](const TextRange& range) {
+    if (!normalized_.finds_special()) {
+      encode(range, false);
+      return;
+    }
+    for (const Stretch& stretch : Cut(range, parsed)) encode(stretch.range, stretch.parsed);
   });
   return tokens;
 }

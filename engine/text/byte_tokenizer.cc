@@ -2,10 +2,11 @@
 
 namespace triptych {
 
-std::vector<int32_t> ByteTokenizer::Encode(std::string_view text, SpecialTokens /*special*/) const {
+std::vector<int32_t> ByteTokenizer::Encode(std::span<const TextPart> parts) const {
   std::vector<int32_t> tokens;
-  tokens.reserve(text.size());
-  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  for (const TextPart& part : parts) {
+    for (const char c : part.text) tokens.push_back(static_cast<unsigned char>(c));
+  }
   return tokens;
 }
 

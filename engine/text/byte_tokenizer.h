@@ -22,7 +22,7 @@ class ByteTokenizer final : public Tokenizer {
 
   using Tokenizer::Decode;
   using Tokenizer::Encode;
-  std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override;
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override;
   std::string Decode(int32_t token) const override;
   std::string_view kind() const override { return "bytes"; }
   int32_t vocab_size() const override { return kVocabSize; }

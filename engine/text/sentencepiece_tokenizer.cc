@@ -7,8 +7,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
-#include "engine/base/utf8.h"
-#include "engine/text/text_stream.h"
 
 namespace triptych {
 namespace {
@@ -174,11 +172,9 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model, const s
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
-std::vector<int32_t> SentencePieceTokenizer::Encode(std::string_view bytes,
-                                                    SpecialTokens special) const {
-  std::string valid;
-  std::string_view text = bytes;
-  if (FindInvalidUtf8(bytes)) text = valid = ToValidUtf8(bytes);
+std::vector<int32_t> SentencePieceTokenizer::Encode(std::span<const TextPart> parts) const {
+  const JoinedText joined = Join(parts);
+  const std::string_view text = joined.text;
   std::vector<int32_t> tokens;
   const auto add = [&](std::string_view part) {
     if (part.empty()) return;
@@ -189,7 +185,7 @@ std::vector<int32_t> SentencePieceTokenizer::Encode(std::string_view bytes,
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   };
   size_t end = 0;
-  for (const AddedTokenFinder::Match& match : finder_->FindAll(text, special)) {
+  for (const AddedTokenFinder::Match& match : finder_->FindAll(text, joined.parsed)) {
     add(text.substr(end, match.range.begin - end));
     tokens.push_back(match.token);
     end = match.range.end;

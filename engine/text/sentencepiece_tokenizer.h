@@ -30,7 +30,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   using Tokenizer::Decode;
   using Tokenizer::Encode;
-  std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override;
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override;
   std::string Decode(int32_t token) const override;
   bool drops_leading_space() const override { return drops_leading_space_; }
   bool keeps_text() const override { return false; }

@@ -18,6 +18,11 @@ enum class SpecialTokens {
   kParsed,  // the token
 };
 
+struct TextPart {
+  std::string_view text;
+  SpecialTokens special = SpecialTokens::kAsText;
+};
+
 // A token and the text that names it, which is not what it decodes to.
 struct SpecialToken {
   int32_t token;
@@ -40,11 +45,13 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // The tokens of a text, without begin or end token. Bytes that are no UTF-8 are U+FFFD to all but
-  // the byte tokenizer. Throws EncodeError.
-  virtual std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const = 0;
-  std::vector<int32_t> Encode(std::string_view text) const {
-    return Encode(text, SpecialTokens::kAsText);
+  // The tokens of the text that the parts are together, without begin or end token. Bytes of a part
+  // that are no UTF-8 are U+FFFD to all but the byte tokenizer. Throws EncodeError.
+  virtual std::vector<int32_t> Encode(std::span<const TextPart> parts) const = 0;
+  std::vector<int32_t> Encode(std::string_view text,
+                              SpecialTokens special = SpecialTokens::kAsText) const {
+    const TextPart whole[] = {{text, special}};
+    return Encode(whole);
   }
 
   // The bytes one token stands for inside a text, which need not be whole UTF-8 characters; none
@@ -77,8 +84,9 @@ class Tokenizer {
 // Decodes the tokens of one text as they come.
 class TokenStream {
  public:
-  // Tokens that stand before, whose bytes are not wanted: those of a prompt.
+  // What stands before and is not wanted: a prompt's tokens, or its text.
   void Skip(const Tokenizer& tokenizer, std::span<const int32_t> tokens);
+  void Skip(std::string_view text);
   // The bytes of the next one.
   std::string Push(const Tokenizer& tokenizer, int32_t token);
 

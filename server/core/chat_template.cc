@@ -246,25 +246,34 @@ Result<std::vector<ChatPiece>> Render(ChatTemplate form, std::span<const ChatMes
 
 std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
-  std::string text;  // what stands together is encoded together
+  std::vector<TextPart> parts;  // what stands together is encoded together
   const auto flush = [&] {
-    const std::vector<int32_t> encoded = tokenizer.Encode(text);
+    const std::vector<int32_t> encoded = tokenizer.Encode(parts);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());
-    text.clear();
+    parts.clear();
+  };
+  const auto add_token = [&](int32_t token) {
+    for (const SpecialToken& special : tokenizer.special_tokens()) {
+      if (special.token != token) continue;
+      parts.push_back({special.text, SpecialTokens::kParsed});
+      return;
+    }
+    flush();
+    tokens.push_back(token);
   };
   for (const ChatPiece& piece : pieces) {
     switch (piece.kind) {
       case ChatPiece::kBegin:
-        flush();
-        if (const auto begin = tokenizer.begin_token()) tokens.push_back(*begin);
+        if (const auto begin = tokenizer.begin_token()) add_token(*begin);
         break;
       case ChatPiece::kEnd:
-        flush();
-        tokens.push_back(tokenizer.end_token());
+        add_token(tokenizer.end_token());
         break;
       case ChatPiece::kMarker:
+        parts.push_back({piece.text, SpecialTokens::kParsed});
+        break;
       case ChatPiece::kText:
-        text += piece.text;
+        parts.push_back({piece.text});
         break;
     }
   }

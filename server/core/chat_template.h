@@ -69,7 +69,8 @@ struct ChatPiece {
 Result<std::vector<ChatPiece>> Render(ChatTemplate form, std::span<const ChatMessage> messages,
                                       bool add_generation_prompt);
 
-// With text and markers as text: there is no tokenizer with tokens for markers yet.
+// What messages say is text, whatever special tokens it names; markers are special tokens where the
+// tokenizer has such. Throws EncodeError.
 std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& tokenizer);
 
 // What ends a reply beside the end token; empty if nothing does.

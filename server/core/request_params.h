@@ -40,7 +40,8 @@ struct GenerateParams {
   std::optional<int64_t> max_new_tokens;  // as many as fit if absent
   SamplingFields sampling;
   std::vector<std::string> stop;
-  std::string end_of_turn;  // one more, which no client has named; none if empty
+  // One more, which no client has named, or the special token of that name; none if empty.
+  std::string end_of_turn;
   std::optional<int32_t> logprobs;
   bool ignore_eos = false;
   std::optional<int32_t> n;  // 1 if absent

@@ -242,9 +242,14 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& m
 
   if ((error = CheckStops(params.stop))) return *error;
   request.stop = params.stop;
-  if (!params.end_of_turn.empty()) request.stop.push_back(params.end_of_turn);
   if ((error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids"))) return *error;
   request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
+  if (!params.end_of_turn.empty()) {
+    request.stop.push_back(params.end_of_turn);
+    for (const SpecialToken& special : model.tokenizer->special_tokens()) {
+      if (special.text == params.end_of_turn) request.stop_tokens.push_back(special.token);
+    }
+  }
   if (request.min_new_tokens > 0 && !SomeTokenGoesOn(request, model)) {
     return InvalidArgument("min_new_tokens",
                            fmt::format("is {}, but every token that can be chosen ends the output; "

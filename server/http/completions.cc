@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 namespace triptych {
 namespace {
@@ -77,8 +78,17 @@ TextCompletion::TextCompletion(const ServedModel& model, const std::string& requ
                         .bytes_per_logprob = 256},
                        model, request_id, request),
       places_(request.params.n.value_or(1)) {
-  if (request.params.prompt_logprobs && !request.prompt_tokens.empty()) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  const auto* text = std::get_if<std::string_view>(&request.params.prompt);
+  if (!request.params.prompt_logprobs) {
+    for (Place& place : places_) {
+      place.tokens.Skip(tokenizer, request.prompt_tokens);
+      if (text != nullptr) place.tokens.Skip(*text);
+    }
+  } else if (text == nullptr) {
     first_token_ = request.prompt_tokens.front();
+  } else if (!tokenizer.begin_token()) {
+    first_token_ = tokenizer.Encode(*text).front();
   }
 }
 
@@ -88,7 +98,7 @@ void TextCompletion::AddToken(const TokenLogprobs& logprobs, bool known, Place& 
   const int32_t token = logprobs.chosen.token;
   lists["tokens"].push_back(TokenText(token, tokenizer));
   lists["text_offset"].push_back(place.characters);
-  place.characters += CharactersIn(text.Push(tokenizer.Decode(token)));
+  place.characters += CharactersIn(text.Push(place.tokens.Push(tokenizer, token)));
   if (!known) {
     lists["token_logprobs"].push_back(nullptr);
     lists["top_logprobs"].push_back(nullptr);

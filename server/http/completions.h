@@ -9,6 +9,7 @@
 
 #include "engine/base/json.h"
 #include "engine/text/text_stream.h"
+#include "engine/text/tokenizer.h"
 #include "server/core/error.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
@@ -29,6 +30,7 @@ class TextCompletion final : public CompletionAnswer {
     // Of the tokens so far, as they stand in the text: neither part completes the other's
     // characters.
     Utf8Stream prompt, generated;
+    TokenStream tokens;
     int64_t characters = 0;
   };
 

@@ -130,7 +130,9 @@ StepTime MeasureEngine(const Options& options, const HostedModel& model) {
     Request request;
     request.id = std::to_string(stream);
     request.prompt = Prompt(options, stream);
-    request.prompt.insert(request.prompt.begin(), model.tokenizer->begin_token());
+    if (const auto begin = model.tokenizer->begin_token()) {
+      request.prompt.insert(request.prompt.begin(), *begin);
+    }
     request.max_new_tokens = options.generate;
     request.sampling.temperature = 0;
     request.ignore_eos = true;

@@ -60,7 +60,7 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
                                             std::make_shared<KernelContext>(2));
   Request request;
   request.id = "1";
-  request.prompt = {model.tokenizer->begin_token()};
+  request.prompt = {model.tokenizer->begin_token().value()};
   for (const int32_t token : model.tokenizer->Encode(kPrompt)) request.prompt.push_back(token);
   request.max_new_tokens = kNewTokens;
   request.sampling.temperature = 0;

@@ -31,7 +31,7 @@ int Run(const std::string& directory) {
   const triptych::HostedModel model = triptych::LoadHostedModel(
       {.name = "model", .directory = directory, .backend = {.kv_cache_bytes = 1 << 20}},
       std::make_shared<triptych::KernelContext>(/*threads=*/1));
-  triptych::Request request{.id = "1", .prompt = {model.tokenizer->begin_token()}};
+  triptych::Request request{.id = "1", .prompt = {model.tokenizer->begin_token().value()}};
   for (const int32_t token : model.tokenizer->Encode("ROMEO:\n")) request.prompt.push_back(token);
   request.max_new_tokens = 8;
   request.ignore_eos = true;

@@ -30,7 +30,7 @@ constexpr const char* kInjected = "told to fail";
 
 class SimulatedTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view /*text*/, SpecialTokens) const override {
+  std::vector<int32_t> Encode(std::span<const TextPart>) const override {
     return {};
   }
   std::string Decode(int32_t token) const override { return TextOf(token); }

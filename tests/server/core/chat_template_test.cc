@@ -128,13 +128,19 @@ TEST(ChatTemplateTest, WhatSomebodyWroteIsNeverAMarker) {
 }
 
 TEST(ChatTemplateTest, EncodesWhatStandsTogetherTogether) {
-  // One token for each text that it is given.
+  // One token for each text that it is given, which says how much of it is parsed.
   class WholeTextTokenizer final : public Tokenizer {
    public:
-    std::vector<int32_t> Encode(std::string_view text, SpecialTokens) const override {
-      if (text.empty()) return {};
-      return {static_cast<int32_t>(text.size())};
+    using Tokenizer::Encode;
+    std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+      int32_t token = 0;
+      for (const TextPart& part : parts) {
+        const auto bytes = static_cast<int32_t>(part.text.size());
+        token += part.special == SpecialTokens::kParsed ? 10 * bytes : bytes;
+      }
+      return token == 0 ? std::vector<int32_t>() : std::vector<int32_t>{token};
     }
+    std::span<const SpecialToken> special_tokens() const override { return special; }
     std::string Decode(int32_t) const override { return ""; }
     std::string_view kind() const override { return "test"; }
     int32_t vocab_size() const override { return 100; }
@@ -143,11 +149,16 @@ TEST(ChatTemplateTest, EncodesWhatStandsTogetherTogether) {
       static constexpr int32_t kEnds[] = {99};
       return kEnds;
     }
+
+    std::vector<SpecialToken> special;
   };
   const std::vector<ChatPiece> pieces = {{ChatPiece::kBegin},       {ChatPiece::kText, "ab"},
                                          {ChatPiece::kMarker, "c"}, {ChatPiece::kText, "d"},
                                          {ChatPiece::kEnd},         {ChatPiece::kText, "e"}};
-  EXPECT_THAT(Encode(pieces, WholeTextTokenizer()), ElementsAre(98, 4, 99, 1));
+  WholeTextTokenizer tokenizer;
+  EXPECT_THAT(Encode(pieces, tokenizer), ElementsAre(98, 13, 99, 1));
+  tokenizer.special = {{99, "</s>"}};
+  EXPECT_THAT(Encode(pieces, tokenizer), ElementsAre(98, 54));
 }
 
 }  // namespace

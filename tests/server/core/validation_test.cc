@@ -246,9 +246,11 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
 // A tokenizer whose tokens stand for up to four bytes, and which counts what it is given.
 class WideTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view text, SpecialTokens) const override {
-    encoded += text.size();
-    return std::vector<int32_t>((text.size() + 3) / 4, 1);
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+    size_t bytes = 0;
+    for (const TextPart& part : parts) bytes += part.text.size();
+    encoded += bytes;
+    return std::vector<int32_t>((bytes + 3) / 4, 1);
   }
   std::string Decode(int32_t token) const override { return std::string(token % 5, 'a'); }
   std::string_view kind() const override { return "test"; }

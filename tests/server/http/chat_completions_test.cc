@@ -415,7 +415,7 @@ TEST(ChatCompletionsTest, MessagesThatWriteMarkersWriteText) {
 // All tokens are the same text, of three bytes.
 class OneTextTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view, SpecialTokens) const override { return {}; }
+  std::vector<int32_t> Encode(std::span<const TextPart>) const override { return {}; }
   std::string Decode(int32_t token) const override { return token == 2 ? "" : "\u20AC"; }
   std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return 3; }

@@ -187,7 +187,7 @@ TEST(CompletionsTest, OffsetsAreOfTheTextsCharacters) {
 // All tokens are the same text.
 class OneTextTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::string_view, SpecialTokens) const override { return {}; }
+  std::vector<int32_t> Encode(std::span<const TextPart>) const override { return {}; }
   std::string Decode(int32_t) const override { return "a"; }
   std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return 3; }

@@ -70,12 +70,12 @@ class FakeHost {
    public:
     HeldTokenizer(FakeHost& host, std::shared_ptr<const Tokenizer> tokenizer)
         : host_(host), tokenizer_(std::move(tokenizer)) {}
-    std::vector<int32_t> Encode(std::string_view text, SpecialTokens special) const override {
+    std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
       if (host_.holds_texts_) {
         ++host_.held_texts_;
         host_.texts_.acquire();
       }
-      return tokenizer_->Encode(text, special);
+      return tokenizer_->Encode(parts);
     }
     std::string Decode(int32_t token) const override { return tokenizer_->Decode(token); }
     std::string_view kind() const override { return tokenizer_->kind(); }
