@@ -1,0 +1,54 @@
+// A checkpoint's tensors under other names. Torch-free.
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_MAPPED_TENSORS_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_MAPPED_TENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/tensor_source.h"
+
+namespace triptych {
+
+// Where a tensor comes from: some rows of another.
+struct TensorOrigin {
+  std::string tensor;       // its name there
+  bool transposed = false;  // a matrix, stored as [inputs, outputs]
+  // Of the matrix [outputs, inputs], or the elements of a vector; all of them if `rows` is absent.
+  int64_t first_row = 0;
+  std::optional<int64_t> rows = {};
+};
+
+// Names that are not mapped are those of `source`, but for what is mapped from or left out.
+class MappedTensors final : public TensorSource {
+ public:
+  // `origins`: by the new names; those whose origin is not in `source`, or lacks the rows, are not
+  // there. `left_out`: names in `source` that nobody needs.
+  MappedTensors(std::unique_ptr<const TensorSource> source,
+                std::map<std::string, TensorOrigin> origins,
+                const std::vector<std::string>& left_out = {});
+
+  const std::string& name() const override { return source_->name(); }
+  std::vector<std::string> TensorNames() const override;
+  const StoredTensor* Find(const std::string& tensor) const override;
+  // Holds the whole origin beside where only a part of it is asked for.
+  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
+
+ private:
+  struct Mapped {
+    TensorOrigin origin;
+    StoredTensor stored;
+  };
+
+  std::unique_ptr<const TensorSource> source_;
+  std::map<std::string, Mapped> tensors_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_MAPPED_TENSORS_H_
