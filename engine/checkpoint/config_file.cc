@@ -21,7 +21,10 @@ constexpr Family kFamilies[] = {{kTriptychType, ParseTriptychConfig}};
 }  // namespace
 
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
-  JsonFields fields(ParseJson(json, source), source);
+  return ParseModelConfig(JsonFields(ParseJson(json, source), source));
+}
+
+ModelConfig ParseModelConfig(JsonFields fields) {
   const Json type = fields.Take("model_type", kTriptychType);
   std::string allowed = "allowed:";
   for (const Family& family : kFamilies) {

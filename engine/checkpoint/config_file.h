@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/checkpoint/json_fields.h"
 #include "engine/model/config.h"
 
 namespace triptych {
@@ -20,6 +21,7 @@ inline constexpr const char* kConfigFile = "config.json";
 
 // Reads and checks a config. `source` is the file's name for messages. Throws LoadError.
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source);
+ModelConfig ParseModelConfig(JsonFields fields);
 ModelConfig ReadModelConfig(const std::filesystem::path& file);
 
 // The config as JSON, of model_type "triptych", that ParseModelConfig reads back to the same value.
