@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
@@ -23,6 +24,8 @@ struct EndTokens {
 // `source` is the file's name for messages. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json,
                                                     const std::string& source,
+                                                    const EndTokens& ends);
+std::shared_ptr<const Tokenizer> ParseTokenizerJson(Json json, const std::string& source,
                                                     const EndTokens& ends);
 
 }  // namespace triptych
