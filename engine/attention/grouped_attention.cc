@@ -5,19 +5,20 @@
 #include <vector>
 
 #include "engine/attention/dense.h"
+#include "engine/attention/rms_norm.h"
 #include "engine/model/row_layout.h"
 
 namespace triptych {
 
 GroupedAttention::GroupedAttention(int64_t heads, int64_t groups, GroupedWeights weights,
-                                   Rotary rotary)
+                                   GroupedOptions options)
     : heads_(heads),
       groups_(groups),
       weights_(std::move(weights)),
-      rotary_(std::move(rotary)),
+      options_(std::move(options)),
       d_qk_(weights_.q.weight.size(0) / heads),
       d_v_(weights_.v.weight.size(0) / groups),
-      scale_(1.0 / std::sqrt(static_cast<double>(d_qk_))) {}
+      scale_(options_.score_factor / std::sqrt(static_cast<double>(d_qk_))) {}
 
 at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
                                    CacheFormat cache) const {
@@ -33,11 +34,17 @@ at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, boo
 }
 
 at::Tensor GroupedAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {
-  return rotary_.Apply(weights_.q(x).unflatten(-1, {heads_, d_qk_}), positions);
+  return NormAndRotate(weights_.q(x).unflatten(-1, {heads_, d_qk_}), weights_.q_norm, positions);
 }
 
 at::Tensor GroupedAttention::Keys(const at::Tensor& y, const at::Tensor& positions) const {
-  return rotary_.Apply(weights_.k(y).unflatten(-1, {groups_, d_qk_}), positions);
+  return NormAndRotate(weights_.k(y).unflatten(-1, {groups_, d_qk_}), weights_.k_norm, positions);
+}
+
+at::Tensor GroupedAttention::NormAndRotate(const at::Tensor& heads, const at::Tensor& norm,
+                                           const at::Tensor& positions) const {
+  return options_.rotary.Apply(norm.defined() ? RmsNorm(heads, norm, options_.norm_eps) : heads,
+                               positions);
 }
 
 at::Tensor GroupedAttention::Rows(const at::Tensor& y, const at::Tensor& positions) const {

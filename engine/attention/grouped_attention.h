@@ -17,13 +17,22 @@ struct GroupedWeights {
   Linear k;  // [G * d_qk, D2]
   Linear v;  // [G * d_v, D2]
   Linear o;  // [D1, H * d_v]
+  // RMS norms of each head's query and key: [d_qk], or undefined.
+  at::Tensor q_norm = {};
+  at::Tensor k_norm = {};
+};
+
+struct GroupedOptions {
+  Rotary rotary = {};       // of queries and keys, if defined; its width is d_qk
+  double norm_eps = 0;      // of the norms of queries and keys
+  double score_factor = 1;  // beside 1 / sqrt(d_qk)
 };
 
 // Modular grouping: query head h reads key/value head h mod G.
 class GroupedAttention final : public Attention, public CachedAttention {
  public:
-  // `rotary` rotates queries and keys, if defined; its width is d_qk.
-  GroupedAttention(int64_t heads, int64_t groups, GroupedWeights weights, Rotary rotary = {});
+  GroupedAttention(int64_t heads, int64_t groups, GroupedWeights weights,
+                   GroupedOptions options = {});
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
                    CacheFormat cache = CacheFormat::kFloat32) const override;
@@ -35,16 +44,19 @@ class GroupedAttention final : public Attention, public CachedAttention {
   double scale() const override { return scale_; }
 
  private:
+  // heads: [..., tokens, heads, d_qk] -> the same shape, normed by `norm` and rotated
+  at::Tensor NormAndRotate(const at::Tensor& heads, const at::Tensor& norm,
+                           const at::Tensor& positions) const;
   // [..., tokens, G, d_qk]
   at::Tensor Keys(const at::Tensor& y, const at::Tensor& positions) const;
 
   int64_t heads_;
   int64_t groups_;
   GroupedWeights weights_;
-  Rotary rotary_;
+  GroupedOptions options_;
   int64_t d_qk_;
   int64_t d_v_;
-  double scale_;  // 1 / sqrt(d_qk)
+  double scale_;  // score_factor / sqrt(d_qk)
 };
 
 }  // namespace triptych

@@ -24,6 +24,12 @@ at::Tensor LatentRows(const LatentShape& shape, const at::Tensor& projected,
   return at::cat({latent, rotary.Apply(key, positions).squeeze(-2)}, -1);
 }
 
+// What queries are projected from: [..., query_rank or D1].
+at::Tensor QuerySource(const LatentShape& shape, const Linear& q_a, const at::Tensor& q_norm,
+                       const at::Tensor& x) {
+  return q_a.defined() ? RmsNorm(q_a(x), q_norm, shape.norm_eps) : x;
+}
+
 // q: [..., H, width + d_R]; rotates the last d_R elements of each head.
 at::Tensor RotateTail(const LatentShape& shape, const Rotary& rotary, const at::Tensor& q,
                       int64_t width, const at::Tensor& positions) {
@@ -46,8 +52,8 @@ ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, Re
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = weights.q.weight.scalar_type();
   const int64_t heads = shape.heads, d_qk = shape.d_qk, d_v = shape.d_v, rank = shape.rank;
-  const double factor = std::sqrt(static_cast<double>(rank + shape.d_rope) /
-                                  static_cast<double>(d_qk + shape.d_rope));
+  const double factor = shape.score_factor * std::sqrt(static_cast<double>(rank + shape.d_rope) /
+                                                       static_cast<double>(d_qk + shape.d_rope));
 
   // Products of weights are made in float64 and rounded once.
   const at::Tensor kv_b = weights.kv_b.to(at::kDouble).view({heads, d_qk + d_v, rank});
@@ -61,6 +67,8 @@ ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, Re
   }
 
   ReducedWeights reduced{.form = form,
+                         .q_a = weights.q_a,
+                         .q_norm = weights.q_norm,
                          .q = {},
                          .kv_a = weights.kv_a,
                          .latent_norm = weights.latent_norm,
@@ -94,7 +102,8 @@ ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape, Reduced
     : shape_(shape), weights_(std::move(weights)), rotary_(std::move(rotary)) {}
 
 at::Tensor ReducedLatentAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {
-  const at::Tensor q = weights_.q(x).unflatten(-1, {shape_.heads, -1});  // [..., H, width + d_R]
+  const at::Tensor q = weights_.q(QuerySource(shape_, weights_.q_a, weights_.q_norm, x))
+                           .unflatten(-1, {shape_.heads, -1});  // [..., H, width + d_R]
   if (weights_.form == ReducedForm::kPremultiplied) {
     return RotateTail(shape_, rotary_, q, shape_.rank, positions);
   }
@@ -131,8 +140,10 @@ LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights
 at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
                                   CacheFormat cache) const {
   const int64_t heads = shape_.heads, d_qk = shape_.d_qk, d_v = shape_.d_v, d_rope = shape_.d_rope;
-  const at::Tensor q = RotateTail(shape_, rotary_, weights_.q(x).unflatten(-1, {heads, -1}), d_qk,
-                                  PositionsOf(x));  // [batch, L1, H, d_qk + d_R]
+  const at::Tensor q = RotateTail(
+      shape_, rotary_,
+      weights_.q(QuerySource(shape_, weights_.q_a, weights_.q_norm, x)).unflatten(-1, {heads, -1}),
+      d_qk, PositionsOf(x));  // [batch, L1, H, d_qk + d_R]
   const at::Tensor rows =
       AsCached(LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_, PositionsOf(y)),
                cache);  // [batch, L2, r + d_R]
@@ -143,7 +154,7 @@ at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool
     const at::Tensor shared = rows.narrow(-1, shape_.rank, d_rope).unsqueeze(2);
     k = at::cat({k, shared.expand({-1, -1, heads, -1})}, -1);
   }
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d_qk + d_rope));
+  const double scale = shape_.score_factor / std::sqrt(static_cast<double>(d_qk + d_rope));
   return weights_.o(AttendDense(q, k, kv.narrow(-1, d_qk, d_v), scale, causal));
 }
 

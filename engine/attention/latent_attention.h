@@ -14,18 +14,24 @@ namespace triptych {
 
 // The factored weights of a checkpoint. d_R is 0 where there are no decoupled rotary keys.
 struct LatentWeights {
-  Linear q;     // [H * (d_qk + d_R), D1]: per head the content rows, then the rotary rows
-  Linear kv_a;  // [r + d_R, D2]: W_DKV, then the decoupled rotary key
+  // Undefined unless queries have a rank: what they are projected from, and its RMS norm.
+  Linear q_a = {};         // [query_rank, D1]
+  at::Tensor q_norm = {};  // [query_rank]
+  // Per head the content rows, then the rotary rows: [H * (d_qk + d_R), query_rank or D1].
+  Linear q;
+  Linear kv_a;             // [r + d_R, D2]: W_DKV, then the decoupled rotary key
   at::Tensor latent_norm;  // [r], or undefined: RMS norm of the latent
   at::Tensor kv_b;         // [H * (d_qk + d_v), r]: per head W_UK[h], then W_UV[h]
   Linear o;                // [D1, H * d_v]
 };
 
 // Premultiplied: q has content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as
-// stored. Either carries the factor sqrt((r + d_R) / (d_qk + d_R)).
+// stored. Either carries the factor sqrt((r + d_R) / (d_qk + d_R)) and the score factor.
 struct ReducedWeights {
   ReducedForm form;
-  Linear q;                // [H * (width + d_R), D1], per head; width r or d_qk
+  Linear q_a;              // [query_rank, D1], or undefined
+  at::Tensor q_norm;       // [query_rank], or undefined
+  Linear q;                // [H * (width + d_R), query_rank or D1], per head; width r or d_qk
   Linear kv_a;             // [r + d_R, D2]
   at::Tensor latent_norm;  // [r], or undefined
   at::Tensor uk;           // [H, d_qk, r]; factored only

@@ -2,13 +2,15 @@
 
 namespace triptych {
 
-Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device) {
+Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device,
+               const std::vector<double>& factors, double magnitude) {
   const at::Tensor exponents = at::arange(0, dim, 2, at::kDouble) / static_cast<double>(dim);
-  const at::Tensor frequencies = at::pow(at::scalar_tensor(theta, at::kDouble), -exponents);
+  at::Tensor frequencies = at::pow(at::scalar_tensor(theta, at::kDouble), -exponents);
+  if (!factors.empty()) frequencies = frequencies / at::tensor(factors, at::kDouble);
   const at::Tensor angles =
       at::arange(max_positions, at::kDouble).unsqueeze(1) * frequencies;  // [positions, dim / 2]
-  cos_ = angles.cos().to(device);
-  sin_ = angles.sin().to(device);
+  cos_ = (angles.cos() * magnitude).to(device);
+  sin_ = (angles.sin() * magnitude).to(device);
 }
 
 at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const {

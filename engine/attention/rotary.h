@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace triptych {
 
@@ -12,8 +13,10 @@ namespace triptych {
 class Rotary {
  public:
   Rotary() = default;
-  // `dim` is even; angles are p * theta^(-2i/dim). Acts on tensors of `device`.
-  Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device = at::kCPU);
+  // `dim` is even; the angle of pair i is p * theta^(-2i/dim) / factors[i], all factors 1 if there
+  // are none. What is rotated is multiplied by `magnitude`. Acts on tensors of `device`.
+  Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device = at::kCPU,
+         const std::vector<double>& factors = {}, double magnitude = 1);
 
   bool defined() const { return cos_.defined(); }
 
@@ -21,13 +24,14 @@ class Rotary {
   // this is undefined. Differentiable; computed in float32 or wider.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& positions) const;
 
-  // What kernels read: the cosines of each position's angles, then their sines.
+  // What kernels read: the cosines of each position's angles, then their sines, times magnitude.
   //   returns [max_positions, 2, dim / 2] float32 in the CPU's memory; undefined if this is
   at::Tensor Table() const;
 
  private:
-  at::Tensor cos_;  // [max_positions, dim / 2] float64
-  at::Tensor sin_;  // [max_positions, dim / 2] float64
+  // Times magnitude: [max_positions, dim / 2] float64.
+  at::Tensor cos_;
+  at::Tensor sin_;
 };
 
 }  // namespace triptych

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/file.h"
+#include "engine/checkpoint/family.h"
 #include "engine/checkpoint/triptych_config.h"
 
 namespace triptych {
@@ -11,35 +12,26 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
 
-struct Family {
-  const char* model_type;
-  ModelConfig (*parse)(JsonFields& fields);
-};
-
-constexpr Family kFamilies[] = {{kTriptychType, ParseTriptychConfig}};
-
 }  // namespace
 
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
-  return ParseModelConfig(JsonFields(ParseJson(json, source), source));
+  return ParsePublishedConfig(JsonFields(ParseJson(json, source), source)).config;
 }
 
-ModelConfig ParseModelConfig(JsonFields fields) {
-  const Json type = fields.Take("model_type", kTriptychType);
-  std::string allowed = "allowed:";
-  for (const Family& family : kFamilies) {
-    if (type == family.model_type) {
-      const ModelConfig config = family.parse(fields);
-      fields.RefuseLeftOver();
-      return config;
-    }
-    allowed += (allowed.back() == ':' ? " \"" : ", \"") + std::string(family.model_type) + '"';
-  }
-  fields.RefuseValue("model_type", type, allowed);
+PublishedConfig ParsePublishedConfig(JsonFields fields) {
+  const Family& family = FamilyOf(fields);
+  PublishedConfig published{family.parse(fields), &family};
+  fields.RefuseLeftOver();
+  return published;
+}
+
+PublishedConfig ReadPublishedConfig(const std::filesystem::path& file) {
+  const std::string json = ReadText(file, kMaxConfigBytes);
+  return ParsePublishedConfig(JsonFields(ParseJson(json, file.string()), file.string()));
 }
 
 ModelConfig ReadModelConfig(const std::filesystem::path& file) {
-  return ParseModelConfig(ReadText(file, kMaxConfigBytes), file.string());
+  return ReadPublishedConfig(file).config;
 }
 
 std::string ToJson(const ModelConfig& config) {
@@ -60,7 +52,14 @@ std::string ToJson(const ModelConfig& config) {
       json["kv_lora_rank"] = ranks;
     }
     json["qk_rope_head_dim"] = config.qk_rope_head_dim;
+    if (config.v_head_dim > 0) json["v_head_dim"] = config.v_head_dim;
     json["kv_a_layernorm"] = config.kv_a_layernorm;
+    if (config.q_lora_rank > 0) json["q_lora_rank"] = config.q_lora_rank;
+    if (config.latent_norm_eps) json["latent_norm_eps"] = *config.latent_norm_eps;
+  }
+  if (config.qk_norm) json["qk_norm"] = true;
+  if (config.attention_score_factor != 1) {
+    json["attention_score_factor"] = config.attention_score_factor;
   }
   json["intermediate_size"] = config.intermediate_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
@@ -68,6 +67,10 @@ std::string ToJson(const ModelConfig& config) {
   json["position_embedding"] = Name(config.position_embedding);
   if (config.position_embedding == PositionEmbedding::kRope) {
     json["rope_theta"] = config.rope_theta;
+    if (!config.rope_factors.empty()) json["rope_factors"] = config.rope_factors;
+    if (config.rope_attention_factor != 1) {
+      json["rope_attention_factor"] = config.rope_attention_factor;
+    }
     json["rope_interleave"] = config.rope_interleave;
   }
   json["norm"] = Name(config.norm);
@@ -77,6 +80,9 @@ std::string ToJson(const ModelConfig& config) {
   json["hidden_act"] = Name(config.hidden_act);
   json["mlp_bias"] = config.mlp_bias;
   json["attention_bias"] = config.attention_bias;
+  if (config.attention_output_bias) json["attention_output_bias"] = *config.attention_output_bias;
+  if (config.embedding_multiplier != 1) json["embedding_multiplier"] = config.embedding_multiplier;
+  if (config.logit_multiplier != 1) json["logit_multiplier"] = config.logit_multiplier;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["torch_dtype"] = Name(config.torch_dtype);
   if (config.quantization) {

@@ -1,4 +1,8 @@
-// Families of published models, each a file of its own. Torch-free.
+// Families of published models: what their configs mean and what their tensors are called, each in
+// a file of its own. Torch-free.
+//
+// A family's fields are of three kinds: those it takes; those that change nothing that is computed,
+// which it ignores by name; and all others, which are refused.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_FAMILY_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_FAMILY_H_
 
@@ -8,24 +12,26 @@
 
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/mapped_tensors.h"
+#include "engine/checkpoint/tensor_source.h"
 #include "engine/model/config.h"
 
 namespace triptych {
 
-// Where a model's tensors are in what a family publishes.
+// Where a model's tensors are in what is published.
 struct TensorMap {
   std::map<std::string, TensorOrigin> origins;  // by the names of ExpectedTensors; others are there
-  std::vector<std::string> left_out;            // what belongs to no model
+  std::vector<std::string> left_out;            // what no model needs
 };
 
 struct Family {
-  // Its config's fields, which it takes; those left over are refused. Throws LoadError.
+  const char* model_type;
+  // Takes or ignores what it knows of the fields of a config.json. Throws LoadError.
   ModelConfig (*parse)(JsonFields& fields);
-  // Null where tensors have the names of ExpectedTensors.
-  TensorMap (*tensors)(const ModelConfig& config);
+  TensorMap (*tensors)(const ModelConfig& config, const TensorSource& published);
 };
 
-// The family of a config, by its model_type: Triptych's own if that is absent. Throws LoadError.
+// The family of a config by its model_type, which is taken; Triptych's own if it is absent. Throws
+// LoadError.
 const Family& FamilyOf(JsonFields& fields);
 
 }  // namespace triptych

@@ -14,12 +14,13 @@
 namespace triptych {
 
 // The fields of the config.json that the model's family publishes, model_type among them, out of
-// the metadata; messages name its keys. Architectures are llama, which Mistral's models are too,
-// qwen2, qwen3 and gpt2. torch_dtype is of most numbers, bfloat16 of Q8_0's. Keys of the
-// architecture that are not known are refused. Throws LoadError.
+// the metadata, whose keys messages name. Architectures are llama, which Mistral's models are too,
+// qwen2, qwen3 and gpt2; keys of theirs that are not known are refused. torch_dtype is that of most
+// bytes, and bfloat16 where that is Q8_0. Throws LoadError.
 JsonFields GgufConfigFields(const GgufFile& file);
 
-// The config that those fields are, as the file's tensors lie. Throws LoadError.
+// The config that those fields are, with what else the file says: the order of its rotary pairs,
+// factors of their frequencies, biases. Throws LoadError.
 ModelConfig ReadGgufConfig(const GgufFile& file);
 
 // The file's tensors by the names of ExpectedTensors.

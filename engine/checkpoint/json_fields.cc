@@ -1,5 +1,6 @@
 #include "engine/checkpoint/json_fields.h"
 
+#include <iterator>
 #include <sstream>
 
 #include "engine/base/quoted.h"
@@ -26,10 +27,14 @@ void JsonFields::RefuseValue(const std::string& field, const Json& value,
   Refuse(field, ShownJson(value), allowed);
 }
 
+void JsonFields::RefuseMissing(const std::string& field) const {
+  throw LoadError(Where(field) + " is missing");
+}
+
 Json JsonFields::Take(const std::string& field, const Json& fallback) {
   const auto it = object_.find(field);
   if (it == object_.end()) {
-    if (fallback.is_null()) throw LoadError(Where(field) + " is missing");
+    if (fallback.is_null()) RefuseMissing(field);
     return fallback;
   }
   Json value = std::move(*it);
@@ -69,6 +74,18 @@ bool JsonFields::Bool(const std::string& field, bool fallback) {
   const Json value = Take(field, fallback);
   if (!value.is_boolean()) RefuseValue(field, value, "allowed: true, false");
   return value.get<bool>();
+}
+
+void JsonFields::Only(const std::string& field, const Json& value) {
+  if (!Has(field)) return;
+  const Json given = Take(field, nullptr);
+  if (given != value) RefuseValue(field, given, "supported: " + value.dump());
+}
+
+void JsonFields::DropNulls() {
+  for (auto it = object_.begin(); it != object_.end();) {
+    it = it->is_null() ? object_.erase(it) : std::next(it);
+  }
 }
 
 void JsonFields::RefuseLeftOver() const {

@@ -25,6 +25,7 @@ class JsonFields {
                            const std::string& allowed) const;
   [[noreturn]] void RefuseValue(const std::string& field, const Json& value,
                                 const std::string& allowed) const;
+  [[noreturn]] void RefuseMissing(const std::string& field) const;
 
   bool Has(const std::string& field) const { return object_.contains(field); }
 
@@ -45,7 +46,19 @@ class JsonFields {
     RefuseValue(field, value, allowed);
   }
 
+  // Fields that change nothing, whatever they say.
+  void Ignore(const std::string& field) { object_.erase(field); }
+  // A field that is refused unless it is absent or `value`.
+  void Only(const std::string& field, const Json& value);
+  // Fields that are null are absent from now on.
+  void DropNulls();
+
   void RefuseLeftOver() const;
+
+  // The fields of an object that is a field of this one.
+  JsonFields Inside(const std::string& field, Json object) const {
+    return JsonFields(std::move(object), Where(field));
+  }
 
  private:
   // A field's name in the file, after the file's.

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <vector>
+
+#include "engine/checkpoint/published_fields.h"
 
 namespace triptych {
 namespace {
 
 constexpr int64_t kMaxWidth = 1 << 20;
+constexpr double kMaxFactor = 1e6;
 
 // The fields whose meaning depends on the attention kind.
 void TakeAttention(JsonFields& fields, ModelConfig& config) {
@@ -32,13 +36,19 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
 
   config.head_grouping = fields.Choice<HeadGrouping>("head_grouping", "modular");
 
-  for (const char* field : {"kv_lora_rank", "qk_rope_head_dim", "kv_a_layernorm"}) {
+  for (const char* field : {"kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "kv_a_layernorm",
+                            "q_lora_rank", "latent_norm_eps"}) {
     if (!mla && fields.Has(field)) {
       fields.RefuseValue(field, fields.Take(field, nullptr),
                          "allowed only with attention \"mla\", not \"" +
                              std::string(Name(config.attention)) + "\"");
     }
   }
+  config.qk_norm = fields.Bool("qk_norm", false);
+  if (mla && config.qk_norm) {
+    fields.Refuse("qk_norm", "true", "allowed only with attention \"mha\" or \"gqa\"");
+  }
+  config.attention_score_factor = fields.PositiveNumber("attention_score_factor", kMaxFactor, 1.0);
   if (!mla) return;
 
   const Json rank = fields.Take("kv_lora_rank", nullptr);
@@ -56,14 +66,39 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
                                fields.CheckedInt("kv_lora_rank", rank, 1, kMaxWidth));
   }
   config.qk_rope_head_dim = fields.Int("qk_rope_head_dim", 0, kMaxWidth, 0);
+  config.v_head_dim = fields.Int("v_head_dim", 0, kMaxWidth, 0);
   config.kv_a_layernorm = fields.Bool("kv_a_layernorm", false);
+  config.q_lora_rank = fields.Int("q_lora_rank", 0, kMaxWidth, 0);
+  if (fields.Has("latent_norm_eps")) {
+    config.latent_norm_eps = fields.PositiveNumber("latent_norm_eps", 1.0);
+  }
+}
+
+// A factor for each pair that turns. After what says how many there are.
+void TakeRopeFactors(JsonFields& fields, ModelConfig& config) {
+  constexpr const char* kField = "rope_factors";
+  config.rope_attention_factor = fields.PositiveNumber("rope_attention_factor", kMaxFactor, 1.0);
+  if (!fields.Has(kField)) return;
+  const Json factors = fields.Take(kField, nullptr);
+  const auto is_factor = [](const Json& factor) {
+    return factor.is_number() && factor.get<double>() >= 1 / kMaxFactor &&
+           factor.get<double>() <= kMaxFactor;
+  };
+  if (!factors.is_array() || std::ssize(factors) != config.RotaryDim() / 2 ||
+      !std::all_of(factors.begin(), factors.end(), is_factor)) {
+    fields.RefuseValue(kField, factors,
+                       "allowed: a list of " + std::to_string(config.RotaryDim() / 2) +
+                           " numbers from 1e-6 to 1e6, one for each pair that is rotated");
+  }
+  config.rope_factors = factors.get<std::vector<double>>();
 }
 
 void TakePositions(JsonFields& fields, ModelConfig& config) {
   config.position_embedding = fields.Choice<PositionEmbedding>("position_embedding");
   const bool mla = config.attention == AttentionKind::kMla;
   const bool rope = config.position_embedding == PositionEmbedding::kRope;
-  for (const char* field : {"rope_theta", "rope_interleave"}) {
+  for (const char* field :
+       {"rope_theta", "rope_interleave", "rope_factors", "rope_attention_factor"}) {
     if (!rope && fields.Has(field)) {
       fields.RefuseValue(field, fields.Take(field, nullptr),
                          "allowed only with position_embedding \"rope\"");
@@ -79,7 +114,10 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
     fields.Refuse("head_dim", std::to_string(config.head_dim),
                   "it must be even with rotary positions");
   }
-  if (!mla) return;
+  if (!mla) {
+    if (rope) TakeRopeFactors(fields, config);
+    return;
+  }
   const std::string width = std::to_string(config.qk_rope_head_dim);
   if (rope && (config.qk_rope_head_dim == 0 || config.qk_rope_head_dim % 2 != 0)) {
     fields.Refuse("qk_rope_head_dim", width,
@@ -89,30 +127,7 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
   if (!rope && config.qk_rope_head_dim != 0) {
     fields.Refuse("qk_rope_head_dim", width, "it must be 0 unless position_embedding is \"rope\"");
   }
-}
-
-// Positions that no file holds are tables that loading makes: what they take grows with two numbers
-// that anybody can write.
-void CheckPositionTables(const JsonFields& fields, const ModelConfig& config) {
-  constexpr int64_t kMaxElements = int64_t{1} << 25;  // 2^18 positions of 128, 1 GB at the most
-  int64_t width = 0;
-  switch (config.position_embedding) {
-    case PositionEmbedding::kSinusoidal:
-      width = config.hidden_size;
-      break;
-    case PositionEmbedding::kRope:
-      width = config.attention == AttentionKind::kMla ? config.qk_rope_head_dim : config.head_dim;
-      break;
-    case PositionEmbedding::kLearned:
-    case PositionEmbedding::kNone:
-      return;
-  }
-  const int64_t most = kMaxElements / width;
-  if (config.max_position_embeddings <= most) return;
-  fields.Refuse("max_position_embeddings", std::to_string(config.max_position_embeddings),
-                "with " + std::string(Name(config.position_embedding)) + " positions of width " +
-                    std::to_string(width) + " allowed: an integer from 2 to " +
-                    std::to_string(most));
+  if (rope) TakeRopeFactors(fields, config);
 }
 
 // "quantization_config": {"quant_method": "triptych", "bits": 8, "group_size": 32,
@@ -169,22 +184,8 @@ void TakeTrainingTexts(JsonFields& fields, ModelConfig& config) {
 
 ModelConfig ParseTriptychConfig(JsonFields& fields) {
   ModelConfig config;
-  config.vocab_size = fields.Int("vocab_size", 1, 1 << 24);
-  config.hidden_size = fields.Int("hidden_size", 1, kMaxWidth);
-  config.intermediate_size = fields.Int("intermediate_size", 1, kMaxWidth);
-  config.num_hidden_layers = fields.Int("num_hidden_layers", 1, 1024);
-  config.num_attention_heads = fields.Int("num_attention_heads", 1, kMaxWidth);
-  config.max_position_embeddings = fields.Int("max_position_embeddings", 2, 1 << 24);
-  if (fields.Has("head_dim")) {
-    config.head_dim = fields.Int("head_dim", 1, kMaxWidth);
-  } else if (config.hidden_size % config.num_attention_heads == 0) {
-    config.head_dim = config.hidden_size / config.num_attention_heads;
-  } else {
-    fields.Refuse("num_attention_heads", std::to_string(config.num_attention_heads),
-                  "it must divide hidden_size = " + std::to_string(config.hidden_size) +
-                      " unless head_dim is given");
-  }
-
+  TakeSizes(fields, config);
+  TakeHeadDim(fields, config);
   TakeAttention(fields, config);
   TakePositions(fields, config);
   CheckPositionTables(fields, config);
@@ -205,6 +206,11 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   }
   config.mlp_bias = fields.Bool("mlp_bias", false);
   config.attention_bias = fields.Bool("attention_bias", false);
+  if (fields.Has("attention_output_bias")) {
+    config.attention_output_bias = fields.Bool("attention_output_bias", false);
+  }
+  config.embedding_multiplier = fields.PositiveNumber("embedding_multiplier", kMaxFactor, 1.0);
+  config.logit_multiplier = fields.PositiveNumber("logit_multiplier", kMaxFactor, 1.0);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   config.torch_dtype = fields.Choice<TensorFormat>("torch_dtype");
   TakeQuantization(fields, config);

@@ -21,9 +21,11 @@ void ChangeKeyValue(Checkpoint& checkpoint, Change change) {
 }
 
 // A value bias adds W_O b to the output; a key bias drops out of the softmax.
-void FoldValueBias(const at::Tensor& v_bias, Weights& weights, const std::string& prefix) {
-  at::Tensor& o_bias = weights.at(prefix + "o_proj.bias");
-  const at::Tensor& o = weights.at(prefix + "o_proj.weight");
+void FoldValueBias(const at::Tensor& v_bias, Checkpoint& to, const std::string& prefix) {
+  const at::Tensor& o = to.weights.at(prefix + "o_proj.weight");
+  at::Tensor& o_bias = to.weights[prefix + "o_proj.bias"];
+  if (!o_bias.defined()) o_bias = at::zeros({o.size(0)}, o.options());
+  if (!to.config.OutputBias()) to.config.attention_output_bias = true;
   o_bias = (o_bias.to(at::kDouble) + at::mv(o.to(at::kDouble), v_bias.to(at::kDouble)))
                .to(o_bias.scalar_type());
 }
@@ -47,8 +49,14 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
            std::to_string(stored_groups) + " key/value heads");
   }
   const bool rotary = config.position_embedding == PositionEmbedding::kRope;
-  if (to.attention == AttentionKind::kGqa && rotary &&
-      MethodOf(to, config, /*has_text=*/false) != ConversionMethod::kPool) {
+  const bool pools = MethodOf(to, config, /*has_text=*/false) == ConversionMethod::kPool;
+  if (config.qk_norm &&
+      (to.attention == AttentionKind::kMla || (to.attention == AttentionKind::kGqa && !pools))) {
+    refuse(
+        "qk_norm is true: normed keys are no product of the weights; allowed: attention \"mha\", "
+        "or \"gqa\" with method \"pool\"");
+  }
+  if (to.attention == AttentionKind::kGqa && rotary && !pools) {
     refuse("position_embedding is \"rope\": method \"" + std::string(Name(*to.method)) +
            "\" needs keys that are not rotated; allowed: \"pool\"");
   }
@@ -129,7 +137,7 @@ Checkpoint ToGroups(const Checkpoint& from, const std::vector<GroupBases>& bases
     if (from.config.attention_bias) {
       FoldValueBias(RepeatHeads(from.weights.at(prefix + "v_proj.bias"),
                                 from.config.num_attention_heads, from.config.head_dim),
-                    to.weights, prefix);
+                    to, prefix);
       change("q_proj.bias", turn);
       for (const char* dropped : {"k_proj.bias", "v_proj.bias"}) {
         change(dropped, [&](const at::Tensor& bias) {
@@ -179,8 +187,7 @@ Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds
     to.weights[prefix + "kv_b_proj.weight"] =
         at::cat({per_head(factors.up_k), per_head(factors.up_v)}, 1).flatten(0, 1).to(dtype);
     if (from.config.attention_bias) {
-      FoldValueBias(RepeatHeads(from.weights.at(prefix + "v_proj.bias"), heads, d), to.weights,
-                    prefix);
+      FoldValueBias(RepeatHeads(from.weights.at(prefix + "v_proj.bias"), heads, d), to, prefix);
     }
     for (const char* name : kKeyValueTensors) to.weights.erase(prefix + name);
   }
@@ -225,7 +232,10 @@ at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer) {
         at::mm(checkpoint.weights.at(prefix + "kv_b_proj.weight").to(at::kDouble),
                checkpoint.weights.at(prefix + "kv_a_proj_with_mqa.weight").to(at::kDouble));
     // Per head W_K[h] over W_V[h] becomes all keys over all values.
-    return both.view({heads, 2, d, -1}).transpose(0, 1).reshape({2 * heads * d, -1});
+    const int64_t d_v = checkpoint.config.ValueDim();
+    const at::Tensor of_heads = both.view({heads, d + d_v, -1});
+    return at::cat(
+        {of_heads.narrow(1, 0, d).flatten(0, 1), of_heads.narrow(1, d, d_v).flatten(0, 1)});
   }
   const auto repeated = [&](const char* name) {
     return RepeatHeads(checkpoint.weights.at(prefix + name).to(at::kDouble), heads, d);

@@ -15,9 +15,9 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType 
       attention_.push_back(std::make_unique<LatentAttention>(LatentShapeOf(config, layer),
                                                              FindLatent(weights, layer), rotary));
     } else {
-      attention_.push_back(std::make_unique<GroupedAttention>(config.num_attention_heads,
-                                                              config.num_key_value_heads,
-                                                              FindGrouped(weights, layer), rotary));
+      attention_.push_back(std::make_unique<GroupedAttention>(
+          config.num_attention_heads, config.num_key_value_heads, FindGrouped(weights, layer),
+          GroupedOptionsOf(config, rotary)));
     }
   }
 }

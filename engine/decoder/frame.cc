@@ -20,7 +20,8 @@ DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights, Co
 }
 
 at::Tensor DecoderFrame::Embed(const at::Tensor& ids, const at::Tensor& positions) const {
-  const at::Tensor tokens = at::embedding(token_embedding_, ids).to(residual_dtype_);
+  at::Tensor tokens = at::embedding(token_embedding_, ids).to(residual_dtype_);
+  if (config_.embedding_multiplier != 1) tokens = tokens * config_.embedding_multiplier;
   if (!position_table_.defined()) return tokens;
   return tokens + at::embedding(position_table_, positions).to(residual_dtype_);
 }

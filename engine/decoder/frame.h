@@ -41,7 +41,8 @@ class DecoderFrame {
   }
   // hidden: [..., D] -> logits [..., vocab_size]
   at::Tensor Logits(const at::Tensor& hidden) const {
-    return output_(Normalize(final_norm_, hidden));
+    const at::Tensor logits = output_(Normalize(final_norm_, hidden));
+    return config_.logit_multiplier == 1 ? logits : logits * config_.logit_multiplier;
   }
 
   const ModelConfig& config() const { return config_; }

@@ -32,16 +32,26 @@ GroupedWeights FindGrouped(const Weights& weights, int64_t layer) {
   return {.q = FindLinear(weights, attention + "q_proj"),
           .k = FindLinear(weights, attention + "k_proj"),
           .v = FindLinear(weights, attention + "v_proj"),
-          .o = FindLinear(weights, attention + "o_proj")};
+          .o = FindLinear(weights, attention + "o_proj"),
+          .q_norm = Find(weights, attention + "q_norm.weight"),
+          .k_norm = Find(weights, attention + "k_norm.weight")};
 }
 
 LatentWeights FindLatent(const Weights& weights, int64_t layer) {
   const std::string attention = AttentionPrefix(layer);
-  return {.q = FindLinear(weights, attention + "q_proj"),
+  const bool low_rank = weights.contains(attention + "q_b_proj.weight");
+  return {.q_a = FindLinear(weights, attention + "q_a_proj"),
+          .q_norm = Find(weights, attention + "q_a_layernorm.weight"),
+          .q = FindLinear(weights, attention + (low_rank ? "q_b_proj" : "q_proj")),
           .kv_a = FindLinear(weights, attention + "kv_a_proj_with_mqa"),
           .latent_norm = Find(weights, attention + "kv_a_layernorm.weight"),
           .kv_b = weights.at(attention + "kv_b_proj.weight"),
           .o = FindLinear(weights, attention + "o_proj")};
+}
+
+GroupedOptions GroupedOptionsOf(const ModelConfig& config, const Rotary& rotary) {
+  return {
+      .rotary = rotary, .norm_eps = config.norm_eps, .score_factor = config.attention_score_factor};
 }
 
 std::string AttentionNormName(int64_t layer) { return LayerPrefix(layer) + "input_layernorm"; }
@@ -81,9 +91,8 @@ at::Tensor PositionTable(const ModelConfig& config, const Weights& weights) {
 
 Rotary MakeRotary(const ModelConfig& config, at::Device device) {
   if (config.position_embedding != PositionEmbedding::kRope) return {};
-  const bool mla = config.attention == AttentionKind::kMla;
-  return Rotary(config.max_position_embeddings, mla ? config.qk_rope_head_dim : config.head_dim,
-                config.rope_theta, device);
+  return Rotary(config.max_position_embeddings, config.RotaryDim(), config.rope_theta, device,
+                config.rope_factors, config.rope_attention_factor);
 }
 
 }  // namespace triptych

@@ -35,6 +35,9 @@ MlpWeights FindMlp(const Weights& weights, int64_t layer);
 GroupedWeights FindGrouped(const Weights& weights, int64_t layer);
 LatentWeights FindLatent(const Weights& weights, int64_t layer);
 
+// What grouped attention needs beside them. `rotary` is MakeRotary's.
+GroupedOptions GroupedOptionsOf(const ModelConfig& config, const Rotary& rotary);
+
 // The norms before a layer's attention and before its MLP, and the one after all layers.
 std::string AttentionNormName(int64_t layer);
 std::string MlpNormName(int64_t layer);

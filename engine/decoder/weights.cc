@@ -16,6 +16,7 @@
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/integer_rows.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/open_tensors.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/model/latent_shape.h"
@@ -173,12 +174,15 @@ void InterleaveRotary(const ModelConfig& config, Weights& weights) {
       }
     };
     if (config.attention == AttentionKind::kMla) {
-      permute("q_proj", config.QueryDim(), config.qk_rope_head_dim);
+      permute(config.q_lora_rank > 0 ? "q_b_proj" : "q_proj", config.QueryDim(),
+              config.qk_rope_head_dim);
       permute("kv_a_proj_with_mqa", config.kv_lora_rank[layer] + config.qk_rope_head_dim,
               config.qk_rope_head_dim);
     } else {
       permute("q_proj", config.head_dim, config.head_dim);
       permute("k_proj", config.head_dim, config.head_dim);
+      permute("q_norm", config.head_dim, config.head_dim);
+      permute("k_norm", config.head_dim, config.head_dim);
     }
   }
 }
@@ -335,17 +339,27 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     const std::string attention = AttentionPrefix(layer);
     const bool bias = config.attention_bias;
     add_norm(prefix + "input_layernorm");
-    add_linear(attention + "q_proj", heads * config.QueryDim(), width, bias);
+    if (config.q_lora_rank > 0) {
+      add_linear(attention + "q_a_proj", config.q_lora_rank, width, false);
+      add(attention + "q_a_layernorm.weight", {config.q_lora_rank});
+      add_linear(attention + "q_b_proj", heads * config.QueryDim(), config.q_lora_rank, bias);
+    } else {
+      add_linear(attention + "q_proj", heads * config.QueryDim(), width, bias);
+    }
     if (config.attention == AttentionKind::kMla) {
       const int64_t rank = config.kv_lora_rank[layer];
       add_linear(attention + "kv_a_proj_with_mqa", rank + config.qk_rope_head_dim, width, false);
       if (config.kv_a_layernorm) add(attention + "kv_a_layernorm.weight", {rank});
-      add_linear(attention + "kv_b_proj", heads * 2 * head_dim, rank, false);
+      add_linear(attention + "kv_b_proj", heads * (head_dim + config.ValueDim()), rank, false);
     } else {
       add_linear(attention + "k_proj", config.num_key_value_heads * head_dim, width, bias);
       add_linear(attention + "v_proj", config.num_key_value_heads * head_dim, width, bias);
+      if (config.qk_norm) {
+        add(attention + "q_norm.weight", {head_dim});
+        add(attention + "k_norm.weight", {head_dim});
+      }
     }
-    add_linear(attention + "o_proj", width, heads * head_dim, bias);
+    add_linear(attention + "o_proj", width, heads * config.ValueDim(), config.OutputBias());
     add_norm(prefix + "post_attention_layernorm");
     if (config.mlp == MlpKind::kSwiglu) {
       add_linear(prefix + "mlp.gate_proj", config.intermediate_size, width, config.mlp_bias);
@@ -390,7 +404,7 @@ std::set<std::string> IntegerTensors(const ModelConfig& config) {
     const std::string attention = AttentionPrefix(static_cast<int64_t>(layer));
     names.erase(attention + "kv_b_proj.weight");
     if (forms[layer] == ReducedForm::kPremultiplied) {
-      names.erase(attention + "q_proj.weight");
+      names.erase(attention + (config.q_lora_rank > 0 ? "q_b_proj.weight" : "q_proj.weight"));
       names.erase(attention + "o_proj.weight");
     }
   }
@@ -398,9 +412,10 @@ std::set<std::string> IntegerTensors(const ModelConfig& config) {
 }
 
 Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format) {
-  Checkpoint checkpoint{.config = ReadModelConfig(directory / kConfigFile), .weights = {}};
+  const OpenedCheckpoint opened = OpenCheckpoint(directory);
+  const TensorSource* const source = opened.tensors.get();
+  Checkpoint checkpoint{.config = opened.config, .weights = {}};
   ModelConfig& config = checkpoint.config;
-  const std::unique_ptr<const TensorSource> source = OpenTensors(directory);
 
   const std::set<std::string> integers = IntegerTensors(config);
   std::set<std::string> read;

@@ -99,6 +99,16 @@ void RmsNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width, 
   });
 }
 
+void RmsNormHeads(float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
+                  const float* weight, float eps, KernelContext& context) {
+  context.pool.ForEach(rows, rows * heads * width * kElementWork, [&](int64_t row) {
+    float* head = x + row * x_stride;
+    for (int64_t i = 0; i < heads; ++i, head += width) {
+      HWY_DYNAMIC_DISPATCH(RmsNormRow)(head, width, weight, eps, head);
+    }
+  });
+}
+
 void LayerNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width,
                    const float* weight, const float* bias, float eps, float* y, int64_t y_stride,
                    KernelContext& context) {

@@ -8,7 +8,7 @@
 
 namespace triptych {
 
-// Both functions: on one instruction set a row's result depends on nothing but the row. Sums are
+// All functions: on one instruction set a row's result depends on nothing but the row. Sums are
 // float32.
 //   x: [rows, width], x_stride elements from one row to the next
 //   y: [rows, width], y_stride elements from one row to the next; may be x itself
@@ -17,6 +17,11 @@ namespace triptych {
 //   weight: [width]
 void RmsNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width, const float* weight,
                  float eps, float* y, int64_t y_stride, KernelContext& context);
+
+// The same of each head of each row, in place.
+//   x: [rows, heads, width], x_stride elements from one row to the next
+void RmsNormHeads(float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
+                  const float* weight, float eps, KernelContext& context);
 
 // (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias (Ba et al. 2016, arXiv:1607.06450).
 //   weight: [width]   bias: [width], or null

@@ -104,7 +104,7 @@ int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat form
 }
 
 int64_t MhaRowElements(const ModelConfig& config) {
-  return config.num_attention_heads * (config.QueryDim() + config.head_dim);
+  return config.num_attention_heads * (config.QueryDim() + config.ValueDim());
 }
 
 CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,

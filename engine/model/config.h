@@ -59,19 +59,32 @@ struct ModelConfig {
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;  // H
   int64_t num_key_value_heads = 0;  // G; H under MHA and MLA
-  int64_t head_dim = 0;             // d = d_qk = d_v; D / H unless given
+  int64_t head_dim = 0;             // d_qk, and d_v unless that is given; D / H unless given
   int64_t max_position_embeddings = 0;
 
   AttentionKind attention = AttentionKind::kMha;  // mha, gqa, mla
   // r of each layer; empty unless MLA. A number in the file is every layer's.
   std::vector<int64_t> kv_lora_rank;
-  int64_t qk_rope_head_dim = 0;  // d_R, MLA with rotary positions only, which require it
-  bool kv_a_layernorm = false;   // MLA: RMS norm on the latent, which is cached after it
+  // MLA only, all of these.
+  int64_t qk_rope_head_dim = 0;  // d_R, with rotary positions only, which require it
+  int64_t v_head_dim = 0;        // d_v; 0: head_dim
+  bool kv_a_layernorm = false;   // RMS norm on the latent, which is cached after it
+  // The width that queries are projected from, by way of an RMS norm; 0: from D, without one.
+  int64_t q_lora_rank = 0;
+  std::optional<double> latent_norm_eps;  // of those two norms; absent: norm_eps
+  // Not MLA: RMS norms of every head's query and key before they are rotated, one for all queries
+  // and one for all keys.
+  bool qk_norm = false;
+  // What multiplies the scores beside 1 / sqrt(d_qk + d_R).
+  double attention_score_factor = 1;
   HeadGrouping head_grouping = HeadGrouping::kModular;  // modular, contiguous
 
-  // learned, sinusoidal, rope, none; the next two fields only with rope.
+  // learned, sinusoidal, rope, none; the next four fields only with rope.
   PositionEmbedding position_embedding = PositionEmbedding::kLearned;
+  // Pair i of a width d turns by p * theta^(-2i/d) / factor i at position p.
   double rope_theta = 10000.0;
+  std::vector<double> rope_factors;  // of each pair; empty: all 1
+  double rope_attention_factor = 1;  // what multiplies all that is rotated
   // Rotary pairs are (2i, 2i+1); false: (i, i + d/2), permuted at load.
   bool rope_interleave = true;
   NormKind norm = NormKind::kRmsNorm;  // rms_norm, layer_norm
@@ -81,7 +94,10 @@ struct ModelConfig {
   // With swiglu silu; with gelu gelu (tanh approximation, the default) or gelu_exact.
   HiddenAct hidden_act = HiddenAct::kSilu;
   bool mlp_bias = false;
-  bool attention_bias = false;  // q, k, v and o; under MLA q and o
+  bool attention_bias = false;                // q, k and v; under MLA q
+  std::optional<bool> attention_output_bias;  // o; absent: attention_bias
+  double embedding_multiplier = 1;            // of token embeddings as the layers read them
+  double logit_multiplier = 1;
   bool tie_word_embeddings = false;
   TensorFormat torch_dtype = TensorFormat::kFloat32;  // float32, bfloat16
   // Of what is stored; what was loaded is numbers again.
@@ -92,6 +108,15 @@ struct ModelConfig {
 
   // Elements of one query or key: head_dim, plus d_R under MLA.
   int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }
+  // Elements of one value.
+  int64_t ValueDim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
+  // Elements of a head that are rotated; 0 unless positions are rotary.
+  int64_t RotaryDim() const {
+    if (position_embedding != PositionEmbedding::kRope) return 0;
+    return attention == AttentionKind::kMla ? qk_rope_head_dim : head_dim;
+  }
+  double LatentNormEps() const { return latent_norm_eps.value_or(norm_eps); }
+  bool OutputBias() const { return attention_output_bias.value_or(attention_bias); }
 };
 
 // What a checkpoint's weights are stored in, which is what they are served in unless a server is

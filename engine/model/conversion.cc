@@ -29,7 +29,10 @@ ModelConfig WithGroups(ModelConfig config, AttentionKind attention, int64_t grou
   config.num_key_value_heads = groups;
   config.kv_lora_rank.clear();
   config.qk_rope_head_dim = 0;
+  config.v_head_dim = 0;
   config.kv_a_layernorm = false;
+  config.q_lora_rank = 0;
+  config.latent_norm_eps.reset();
   return config;
 }
 

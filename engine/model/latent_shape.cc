@@ -11,10 +11,12 @@ double LatentShape::reduced_scale() const {
 LatentShape LatentShapeOf(const ModelConfig& config, int64_t layer) {
   return {.heads = config.num_attention_heads,
           .d_qk = config.head_dim,
-          .d_v = config.head_dim,
+          .d_v = config.ValueDim(),
           .rank = config.kv_lora_rank.at(layer),
           .d_rope = config.qk_rope_head_dim,
-          .norm_eps = config.norm_eps};
+          .norm_eps = config.LatentNormEps(),
+          .query_rank = config.q_lora_rank,
+          .score_factor = config.attention_score_factor};
 }
 
 std::string_view Name(ReducedForm form) {
@@ -28,8 +30,10 @@ std::string_view Name(ReducedForm form) {
 }
 
 ReducedForm SmallerForm(const LatentShape& shape, int64_t width) {
-  const int64_t premultiplied = 2 * shape.heads * shape.rank * width;
-  const int64_t factored = shape.heads * (shape.d_qk + shape.d_v) * (width + shape.rank);
+  const int64_t from = shape.query_rank > 0 ? shape.query_rank : width;
+  const int64_t premultiplied = shape.heads * shape.rank * (from + width);
+  const int64_t factored =
+      shape.heads * (shape.d_qk * (from + shape.rank) + shape.d_v * (width + shape.rank));
   return premultiplied <= factored ? ReducedForm::kPremultiplied : ReducedForm::kFactored;
 }
 

@@ -17,7 +17,10 @@ struct LatentShape {
   int64_t d_v = 0;      // width of a value vector
   int64_t rank = 0;     // r
   int64_t d_rope = 0;   // d_R
-  double norm_eps = 0;  // of the latent norm
+  double norm_eps = 0;  // of the norms of latents and of low-rank queries
+  // The width that queries are projected from; 0: D1.
+  int64_t query_rank = 0;
+  double score_factor = 1;  // beside 1 / sqrt(d_qk + d_R)
 
   double reduced_scale() const;  // 1 / sqrt(r + d_R)
 };

@@ -72,7 +72,8 @@ JoinedText Join(std::span<const TextPart> parts) {
   for (const TextPart& part : parts) {
     const size_t begin = joined.text.size();
     joined.text += FindInvalidUtf8(part.text) ? ToValidUtf8(part.text) : part.text;
-    if (part.special == SpecialTokens::kParsed) joined.parsed.push_back({begin, joined.text.size()});
+    if (part.special == SpecialTokens::kParsed)
+      joined.parsed.push_back({begin, joined.text.size()});
   }
   return joined;
 }
@@ -117,8 +118,7 @@ std::vector<AddedTokenFinder::Match> AddedTokenFinder::FindAll(
   for (size_t at = 0; at < text.size();) {
     while (!parsed.empty() && parsed.front().end <= at) parsed = parsed.subspan(1);
     const bool inside = !parsed.empty() && parsed.front().begin <= at;
-    const AddedToken* const token =
-        Longest(text.substr(at), inside ? parsed.front().end - at : 0);
+    const AddedToken* const token = Longest(text.substr(at), inside ? parsed.front().end - at : 0);
     if (token == nullptr) {
       ++at;
       continue;

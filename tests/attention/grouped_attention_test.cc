@@ -56,7 +56,8 @@ Linear Cast(const Linear& linear, at::ScalarType dtype) {
 GroupedAttention Make(const Shape& s, const GroupedWeights& w, at::ScalarType dtype = at::kDouble) {
   return GroupedAttention(
       s.heads, s.groups, {Cast(w.q, dtype), Cast(w.k, dtype), Cast(w.v, dtype), Cast(w.o, dtype)},
-      s.rope_theta > 0 ? Rotary(std::max(s.l1, s.l2), s.d_qk, s.rope_theta) : Rotary());
+      GroupedOptions{.rotary = s.rope_theta > 0 ? Rotary(std::max(s.l1, s.l2), s.d_qk, s.rope_theta)
+                                                : Rotary()});
 }
 
 oracle::Linear ToOracle(const Linear& linear) {

@@ -91,6 +91,10 @@ void CpuModel::Embed(const StepInput& step, float* y) {
   const int64_t tokens = step_.tokens(), width = config_.hidden_size;
   const PackedLinear& embedding = weights_.embedding ? *weights_.embedding : weights_.output;
   embedding.CopyWeights(step.ids.data(), tokens, y, *context_);
+  if (config_.embedding_multiplier != 1) {
+    const auto multiplier = static_cast<float>(config_.embedding_multiplier);
+    std::for_each(y, y + tokens * width, [=](float& element) { element *= multiplier; });
+  }
   if (weights_.positions.empty()) return;
   AddRows(TensorFormat::kFloat32, weights_.positions.data(), step_.positions.data(), tokens, width,
           y, *context_);

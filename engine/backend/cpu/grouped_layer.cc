@@ -1,16 +1,14 @@
 #include "engine/backend/cpu/grouped_layer.h"
 
-#include <cmath>
 #include <utility>
 
+#include "engine/kernels/norm.h"
 #include "engine/kernels/rotation.h"
 
 namespace triptych {
 
-GroupedLayer::GroupedLayer(const PagedRowLayout& layout, Weights weights)
-    : layout_(layout),
-      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(layout.key_width)))),
-      weights_(std::move(weights)) {}
+GroupedLayer::GroupedLayer(const PagedRowLayout& layout, float scale, Weights weights)
+    : layout_(layout), scale_(scale), weights_(std::move(weights)) {}
 
 void GroupedLayer::Attend(const float* x, const LayerStep& step, const PagedCache& cache,
                           KernelContext& context, float* y) const {
@@ -20,6 +18,12 @@ void GroupedLayer::Attend(const float* x, const LayerStep& step, const PagedCach
   // [tokens, H * d_qk + G * d_qk + G * d_v]
   float* const qkv = context.workspace.Floats(tokens * width);
   weights_.qkv.Apply(x, tokens, qkv, context);
+  if (!weights_.q_norm.empty()) {
+    RmsNormHeads(qkv, width, tokens, heads, head, weights_.q_norm.data(), weights_.norm_eps,
+                 context);
+    RmsNormHeads(qkv + heads * head, width, tokens, layout_.groups, head, weights_.k_norm.data(),
+                 weights_.norm_eps, context);
+  }
   if (weights_.rotation != nullptr) {  // keys follow queries
     RotateHeads(
         weights_.rotation->data(), step.positions.data(), tokens,

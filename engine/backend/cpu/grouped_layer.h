@@ -19,9 +19,14 @@ class GroupedLayer final : public AttentionLayer {
     PackedLinear o;    // [D, H * d_v]
     // [max_positions, 2, d_qk / 2]: cosines, then sines; null unless queries and keys are rotated.
     std::shared_ptr<const std::vector<float>> rotation;
+    // RMS norms of each head's query and key: [d_qk], or empty.
+    std::vector<float> q_norm = {};
+    std::vector<float> k_norm = {};
+    float norm_eps = 0;
   };
 
-  GroupedLayer(const PagedRowLayout& layout, Weights weights);
+  // Scores are multiplied by `scale`.
+  GroupedLayer(const PagedRowLayout& layout, float scale, Weights weights);
 
   void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
               KernelContext& context, float* y) const override;
@@ -29,7 +34,7 @@ class GroupedLayer final : public AttentionLayer {
 
  private:
   PagedRowLayout layout_;
-  float scale_;  // 1 / sqrt(d_qk)
+  float scale_;
   Weights weights_;
 };
 

@@ -20,6 +20,7 @@ LatentLayer::LatentLayer(const LatentShape& shape, Weights weights)
 
 int64_t LatentLayer::weight_bytes() const {
   int64_t bytes = weights_.in.bytes() + weights_.o.bytes();
+  if (weights_.low_rank_queries) bytes += weights_.low_rank_queries->up.bytes();
   if (weights_.factors) {
     const auto& [uk, uv, expand_keys] = *weights_.factors;
     bytes += uk.bytes() + uv.bytes() + (expand_keys ? expand_keys->bytes() : 0);
@@ -35,10 +36,9 @@ int64_t LatentLayer::expanded_width() const {
 void LatentLayer::Attend(const float* x, const LayerStep& step, const PagedCache& cache,
                          KernelContext& context, float* y) const {
   const Workspace::Scope scope(context.workspace);
-  const int64_t tokens = step.tokens(), stride = in_width();
-  // [tokens, query_width + r + d_R]
+  const int64_t tokens = step.tokens(), stride = projected_width();
   float* const projected = context.workspace.Floats(tokens * stride);
-  weights_.in.Apply(x, tokens, projected, context);
+  Project(x, tokens, projected, context);
   NormAndRotate(step, projected, context);
   WritePagedRows(projected + query_width(), stride, step.runs, cache, context);
 
@@ -53,9 +53,29 @@ void LatentLayer::Attend(const float* x, const LayerStep& step, const PagedCache
   weights_.o.Apply(attended, tokens, y, context);
 }
 
+void LatentLayer::Project(const float* x, int64_t tokens, float* projected,
+                          KernelContext& context) const {
+  if (!weights_.low_rank_queries) {
+    weights_.in.Apply(x, tokens, projected, context);
+    return;
+  }
+  const Workspace::Scope scope(context.workspace);
+  const auto& [norm, up] = *weights_.low_rank_queries;
+  const int64_t width = weights_.in.shape().outputs, rank = width - row_width();
+  const int64_t stride = projected_width();
+  float* const low = context.workspace.Floats(tokens * width);  // [tokens, query_rank + r + d_R]
+  weights_.in.Apply(x, tokens, low, context);
+  RmsNormRows(low, width, tokens, rank, norm.data(), static_cast<float>(shape_.norm_eps), low,
+              width, context);
+  up.Apply(low, {width, 0}, tokens, projected, {stride, 0}, context);
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::copy_n(low + t * width + rank, row_width(), projected + t * stride + query_width());
+  }
+}
+
 void LatentLayer::NormAndRotate(const LayerStep& step, float* projected,
                                 KernelContext& context) const {
-  const int64_t tokens = step.tokens(), stride = in_width(), d_rope = shape_.d_rope;
+  const int64_t tokens = step.tokens(), stride = projected_width(), d_rope = shape_.d_rope;
   float* const rows = projected + query_width();
   if (!weights_.latent_norm.empty()) {
     RmsNormRows(rows, stride, tokens, shape_.rank, weights_.latent_norm.data(),
@@ -87,7 +107,7 @@ void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
     for (size_t i = begin; i < end; ++i) count += runs[i].count;
     const Span span{.runs = runs.subspan(begin, end - begin),
                     .tokens = count,
-                    .queries = projected + token * in_width(),
+                    .queries = projected + token * projected_width(),
                     .values = values + token * shape_.heads * shape_.d_v};
     if (expand) {
       AttendVanilla(span, step.kept[begin], cache, context);
@@ -105,11 +125,11 @@ void LatentLayer::AttendReduced(const Span& span, const PagedCache& cache,
   const int64_t head = shape_.d_qk + d_rope, reduced_head = rank + d_rope;
   const int64_t width = heads * reduced_head;
   float* const queries = context.workspace.Floats(span.tokens * width);  // [tokens, H, r + d_R]
-  weights_.factors->uk.Apply(span.queries, {in_width(), head}, span.tokens, queries,
+  weights_.factors->uk.Apply(span.queries, {projected_width(), head}, span.tokens, queries,
                              {width, reduced_head}, context);
   for (int64_t t = 0; t < span.tokens && d_rope > 0; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
-      std::copy_n(span.queries + t * in_width() + h * head + shape_.d_qk, d_rope,
+      std::copy_n(span.queries + t * projected_width() + h * head + shape_.d_qk, d_rope,
                   queries + t * width + h * reduced_head + rank);
     }
   }
@@ -144,7 +164,7 @@ void LatentLayer::AttendVanilla(const Span& span, ExpandedRows* kept, const Page
   const TokenRun queries{blocks, run.start, run.count};
   for (int64_t h = 0; h < shape_.heads; h += heads) {
     Expand(latents, h, heads, {blocks, first, end - first}, keys_and_values, context);
-    PagedAttention(span.queries + h * key_width, in_width(), keys_and_values, layout, scale_,
+    PagedAttention(span.queries + h * key_width, projected_width(), keys_and_values, layout, scale_,
                    {&queries, 1}, span.values + h * shape_.d_v, shape_.heads * shape_.d_v, context);
   }
   if (kept != nullptr) kept->length = end;

@@ -20,8 +20,14 @@ namespace triptych {
 class LatentLayer final : public AttentionLayer {
  public:
   struct Weights {
-    // The reduced queries, W_Q (factored) or W^_Q (premultiplied), then kv_a.
+    // The reduced queries, W_Q (factored) or W^_Q (premultiplied), then kv_a. Of queries that have
+    // a rank, what they are made from, then kv_a.
     PackedLinear in;
+    struct LowRankQueries {
+      std::vector<float> norm;  // [query_rank]
+      PackedLinear up;          // the reduced queries: [.., query_rank]
+    };
+    std::optional<LowRankQueries> low_rank_queries;
     PackedLinear o;                  // W_O or W^_O
     std::vector<float> latent_norm;  // [r], or empty
     // [max_positions, 2, d_R / 2]: cosines, then sines; null where d_R is 0.
@@ -49,17 +55,22 @@ class LatentLayer final : public AttentionLayer {
   struct Span {
     std::span<const TokenRun> runs;
     int64_t tokens;
-    const float* queries;  // of token t [H, d_qk + d_R], at t * in_width(); factored
+    const float* queries;  // of token t [H, d_qk + d_R], at t * projected_width(); factored
     float* values;         // [tokens, H, d_v]
   };
 
-  int64_t in_width() const { return weights_.in.shape().outputs; }
   int64_t row_width() const { return shape_.rank + shape_.d_rope; }
-  // Elements of all heads' queries as `in` gives them.
-  int64_t query_width() const { return in_width() - row_width(); }
+  // Elements of all heads' queries.
+  int64_t query_width() const {
+    return weights_.low_rank_queries ? weights_.low_rank_queries->up.shape().outputs
+                                     : weights_.in.shape().outputs - row_width();
+  }
+  int64_t projected_width() const { return query_width() + row_width(); }
 
-  // `projected`: what `in` gives, [tokens, in_width()]: norms the latents and rotates queries and
-  // decoupled keys in place.
+  // x: [tokens, D] -> projected: [tokens, projected_width()], queries, then what kv_a gives
+  void Project(const float* x, int64_t tokens, float* projected, KernelContext& context) const;
+  // Norms the latents and rotates queries and decoupled keys in place.
+  //   projected: as Project gives it
   void NormAndRotate(const LayerStep& step, float* projected, KernelContext& context) const;
   // The values of factored weights for every run, each in its way: [tokens, H, d_v].
   void AttendFactored(const LayerStep& step, const float* projected, const PagedCache& cache,

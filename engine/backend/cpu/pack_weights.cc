@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/pack_weights.h"
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,9 +29,14 @@ std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config,
   return std::make_unique<GroupedLayer>(
       GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads, config.head_dim,
                        config.head_dim),
+      static_cast<float>(config.attention_score_factor /
+                         std::sqrt(static_cast<double>(config.head_dim))),
       GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format, pool),
                             .o = Pack({weights.o}, format, pool),
-                            .rotation = rotation});
+                            .rotation = rotation,
+                            .q_norm = ToFloats(weights.q_norm),
+                            .k_norm = ToFloats(weights.k_norm),
+                            .norm_eps = static_cast<float>(config.norm_eps)});
 }
 
 }  // namespace
@@ -39,11 +45,18 @@ std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
                                                  const ReducedWeights& weights, WeightFormat format,
                                                  const RotationTable& rotation, bool expand,
                                                  ThreadPool& pool) {
-  LatentLayer::Weights packed{.in = Pack({weights.q, weights.kv_a}, format, pool),
-                              .o = Pack({weights.o}, format, pool),
-                              .latent_norm = ToFloats(weights.latent_norm),
-                              .rotation = rotation,
-                              .factors = {}};
+  const bool low_rank = weights.q_a.defined();
+  LatentLayer::Weights packed{
+      .in = Pack({low_rank ? weights.q_a : weights.q, weights.kv_a}, format, pool),
+      .low_rank_queries = {},
+      .o = Pack({weights.o}, format, pool),
+      .latent_norm = ToFloats(weights.latent_norm),
+      .rotation = rotation,
+      .factors = {}};
+  if (low_rank) {
+    packed.low_rank_queries = {.norm = ToFloats(weights.q_norm),
+                               .up = Pack({weights.q}, format, pool)};
+  }
   if (weights.form == ReducedForm::kFactored) {
     packed.factors = {.uk = PackHeads(weights.uk.transpose(1, 2), format, pool),
                       .uv = PackHeads(weights.uv, format, pool),
@@ -66,6 +79,9 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightF
   }
   packed.positions = ToFloats(PositionTable(config, weights));
   packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
+  for (std::vector<float>* part : {&packed.final_norm.weight, &packed.final_norm.bias}) {
+    for (float& element : *part) element *= static_cast<float>(config.logit_multiplier);
+  }
   std::erase_if(weights,
                 [](const auto& tensor) { return !tensor.first.starts_with("model.layers."); });
   RotationTable rotation;

@@ -61,6 +61,7 @@ void CountGrouped(const ModelConfig& config, Counter& counter) {
   const int64_t heads = config.num_attention_heads, groups = config.num_key_value_heads;
   counter.Multiply({1, (heads + 2 * groups) * d, width});
   counter.Multiply({1, width, heads * d});
+  if (config.qk_norm) counter.HoldFloats(2 * d);
   counter.Attend(GroupedRowLayout(heads, groups, d, d));
 }
 
@@ -68,16 +69,24 @@ void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expan
                  Counter& counter) {
   const int64_t width = config.hidden_size, heads = shape.heads, rank = shape.rank;
   const int64_t row = rank + shape.d_rope;
+  // What x is projected to beside the row, by way of the queries' rank where they have one.
+  const auto project = [&](int64_t queries) {
+    const int64_t low = shape.query_rank;
+    counter.Multiply({1, (low > 0 ? low : queries) + row, width});
+    if (low == 0) return;
+    counter.HoldFloats(low);
+    counter.Multiply({1, queries, low});
+  };
   switch (SmallerForm(shape, width)) {
     case ReducedForm::kFactored:
-      counter.Multiply({1, heads * (shape.d_qk + shape.d_rope) + row, width});
+      project(heads * (shape.d_qk + shape.d_rope));
       counter.Multiply({heads, rank, shape.d_qk});
       counter.Multiply({heads, shape.d_v, rank});
       counter.Multiply({1, width, heads * shape.d_v});
       if (expand && VanillaCanPay(shape)) counter.Hold({heads, shape.d_qk, rank});
       break;
     case ReducedForm::kPremultiplied:
-      counter.Multiply({1, heads * row + row, width});
+      project(heads * row);
       counter.Multiply({1, width, heads * rank});
       break;
   }
@@ -93,9 +102,7 @@ void CountPositions(const ModelConfig& config, Counter& counter) {
       counter.HoldFloats(positions * config.hidden_size);
       break;
     case PositionEmbedding::kRope:
-      counter.HoldFloats(positions * (config.attention == AttentionKind::kMla
-                                          ? config.qk_rope_head_dim
-                                          : config.head_dim));
+      counter.HoldFloats(positions * config.RotaryDim());
       break;
     case PositionEmbedding::kNone:
       break;

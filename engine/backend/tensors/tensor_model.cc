@@ -163,9 +163,9 @@ TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, Comp
           shape, Reduce(shape, FindLatent(weights, layer), SmallerForm(shape, config.hidden_size)),
           rotary));
     } else {
-      attention_.push_back(std::make_unique<GroupedAttention>(config.num_attention_heads,
-                                                              config.num_key_value_heads,
-                                                              FindGrouped(weights, layer), rotary));
+      attention_.push_back(std::make_unique<GroupedAttention>(
+          config.num_attention_heads, config.num_key_value_heads, FindGrouped(weights, layer),
+          GroupedOptionsOf(config, rotary)));
     }
     cache_.push_back(
         at::empty({info_.blocks, CacheRowElements(config, layer), options.block_positions}, rows));

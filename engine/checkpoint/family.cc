@@ -1,0 +1,37 @@
+#include "engine/checkpoint/family.h"
+
+#include "engine/checkpoint/gpt2_family.h"
+#include "engine/checkpoint/latent_families.h"
+#include "engine/checkpoint/llama_families.h"
+#include "engine/checkpoint/triptych_config.h"
+
+namespace triptych {
+namespace {
+
+TensorMap AsNamed(const ModelConfig&, const TensorSource&) { return {}; }
+
+constexpr Family kFamilies[] = {
+    {kTriptychType, ParseTriptychConfig, AsNamed},
+    {"deepseek_v2", ParseDeepseekConfig, LatentTensors},
+    {"deepseek_v3", ParseDeepseekConfig, LatentTensors},
+    {"gpt2", ParseGpt2Config, Gpt2Tensors},
+    {"llama", ParseLlamaConfig, LlamaTensors},
+    {"minicpm3", ParseMiniCpm3Config, LatentTensors},
+    {"mistral", ParseMistralConfig, LlamaTensors},
+    {"qwen2", ParseQwen2Config, LlamaTensors},
+    {"qwen3", ParseQwen3Config, LlamaTensors},
+};
+
+}  // namespace
+
+const Family& FamilyOf(JsonFields& fields) {
+  const Json type = fields.Take("model_type", kTriptychType);
+  std::string allowed = "allowed:";
+  for (const Family& family : kFamilies) {
+    if (type == family.model_type) return family;
+    allowed += (allowed.back() == ':' ? " \"" : ", \"") + std::string(family.model_type) + '"';
+  }
+  fields.RefuseValue("model_type", type, allowed);
+}
+
+}  // namespace triptych

@@ -1,0 +1,138 @@
+#include "engine/checkpoint/llama_families.h"
+
+#include <algorithm>
+#include <string>
+
+#include "engine/checkpoint/published_fields.h"
+#include "engine/checkpoint/rope_scaling.h"
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kMaxWindow = 1 << 24;
+
+// All but biases, windows and norms of queries and keys.
+ModelConfig TakeCommon(JsonFields& fields) {
+  IgnoreWhatChangesNothing(fields);
+  ModelConfig config;
+  TakeSizes(fields, config);
+  TakeHeadDim(fields, config);
+  const int64_t heads = config.num_attention_heads;
+  config.num_key_value_heads = fields.Int("num_key_value_heads", 1, heads, heads);
+  if (heads % config.num_key_value_heads != 0) {
+    fields.Refuse("num_key_value_heads", std::to_string(config.num_key_value_heads),
+                  "it must divide num_attention_heads = " + std::to_string(heads));
+  }
+  config.attention =
+      config.num_key_value_heads == heads ? AttentionKind::kMha : AttentionKind::kGqa;
+  config.head_grouping = HeadGrouping::kContiguous;
+  if (config.head_dim % 2 != 0) {
+    fields.Refuse("head_dim", std::to_string(config.head_dim),
+                  "it must be even with rotary positions");
+  }
+  config.position_embedding = PositionEmbedding::kRope;
+  config.rope_interleave = false;
+  TakeRope(fields, config);
+  config.norm = NormKind::kRmsNorm;
+  config.norm_eps = fields.PositiveNumber("rms_norm_eps", 1.0, 1e-6);
+  config.mlp = MlpKind::kSwiglu;
+  config.hidden_act = HiddenAct::kSilu;
+  fields.Only("hidden_act", "silu");
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
+  TakeDtype(fields, config);
+  return config;
+}
+
+// A default that is another number than the heads', which a config should not leave unsaid.
+void RequireGroups(const JsonFields& fields) {
+  if (!fields.Has("num_key_value_heads")) fields.RefuseMissing("num_key_value_heads");
+}
+
+// Layers of Qwen's models have a window where layer_types says so, or else those from
+// max_window_layers on.
+void TakeLayerWindows(JsonFields& fields, ModelConfig& config) {
+  const bool uses = fields.Bool("use_sliding_window", false);
+  const Json types = fields.Take("layer_types", Json::array());
+  const int64_t window = fields.Int("sliding_window", 1, kMaxWindow, kMaxWindow);
+  const int64_t from = fields.Int("max_window_layers", 0, 1 << 20, 28);
+  const auto is_known = [](const Json& type) {
+    return type == "full_attention" || type == "sliding_attention";
+  };
+  if (!types.is_array() || !std::all_of(types.begin(), types.end(), is_known)) {
+    fields.RefuseValue("layer_types", types,
+                       "supported: a list of \"full_attention\" and \"sliding_attention\"");
+  }
+  const bool some = types.empty()
+                        ? from < config.num_hidden_layers
+                        : std::find(types.begin(), types.end(), "sliding_attention") != types.end();
+  if (uses && some) LimitToWindow(window, config);
+}
+
+ModelConfig Checked(const JsonFields& fields, ModelConfig config) {
+  CheckPositionTables(fields, config);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig ParseLlamaConfig(JsonFields& fields) {
+  ModelConfig config = TakeCommon(fields);
+  config.attention_bias = fields.Bool("attention_bias", false);
+  config.mlp_bias = fields.Bool("mlp_bias", false);
+  fields.Ignore("rope_interleaved");  // which transformers' models do not read
+  fields.Ignore("sliding_window");
+  return Checked(fields, config);
+}
+
+ModelConfig ParseMistralConfig(JsonFields& fields) {
+  constexpr int64_t kDefaultWindow = 4096;
+  RequireGroups(fields);
+  const bool has_window = fields.Has("sliding_window");  // null says that there is none
+  ModelConfig config = TakeCommon(fields);
+  for (const char* field : {"attention_bias", "mlp_bias"}) fields.Only(field, false);
+  const int64_t window =
+      fields.Int("sliding_window", 1, kMaxWindow, has_window ? kMaxWindow : kDefaultWindow);
+  const Json types = fields.Take("layer_types", Json::array());
+  for (const Json& type : types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      fields.RefuseValue("layer_types", types,
+                         "supported: a list of \"full_attention\" and \"sliding_attention\"");
+    }
+  }
+  LimitToWindow(window, config);
+  return Checked(fields, config);
+}
+
+ModelConfig ParseQwen2Config(JsonFields& fields) {
+  RequireGroups(fields);
+  ModelConfig config = TakeCommon(fields);
+  config.attention_bias = true;
+  config.attention_output_bias = false;
+  for (const char* field : {"use_mrope", "mlp_bias"}) fields.Only(field, false);
+  fields.Only("attention_bias", true);
+  TakeLayerWindows(fields, config);
+  return Checked(fields, config);
+}
+
+ModelConfig ParseQwen3Config(JsonFields& fields) {
+  RequireGroups(fields);
+  if (!fields.Has("head_dim")) fields.RefuseMissing("head_dim");
+  ModelConfig config = TakeCommon(fields);
+  config.qk_norm = true;
+  config.attention_bias = fields.Bool("attention_bias", false);
+  fields.Only("mlp_bias", false);
+  TakeLayerWindows(fields, config);
+  return Checked(fields, config);
+}
+
+TensorMap LlamaTensors(const ModelConfig& config, const TensorSource&) {
+  TensorMap map;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    map.left_out.push_back("model.layers." + std::to_string(layer) +
+                           ".self_attn.rotary_emb.inv_freq");
+  }
+  if (config.tie_word_embeddings) map.left_out.push_back("lm_head.weight");
+  return map;
+}
+
+}  // namespace triptych
