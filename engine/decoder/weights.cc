@@ -15,10 +15,12 @@
 #include "engine/base/file.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/integer_rows.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/open_tensors.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/safetensors_index.h"
 #include "engine/model/latent_shape.h"
 
 namespace triptych {
@@ -83,26 +85,44 @@ std::string WhereIs(const TensorSource& source, const std::string& tensor) {
   return source.name() + ": tensor " + tensor + " ";
 }
 
+// What is stored of the shape that is needed.
+const StoredTensor& FindStored(const TensorSource& source, const TensorSpec& spec) {
+  const StoredTensor* const stored = source.Find(spec.name);
+  if (stored == nullptr) throw LoadError(WhereIs(source, spec.name) + "is missing");
+  if (stored->shape != spec.shape) {
+    throw LoadError(WhereIs(source, spec.name) + "has shape " +
+                    Printable(ShapeText(stored->shape)) + "; the config needs " +
+                    ShapeText(spec.shape));
+  }
+  return *stored;
+}
+
 // A tensor as it is stored, in one of the types allowed.
 at::Tensor ReadStored(const TensorSource& source, const TensorSpec& spec,
                       std::span<const StoredType> allowed) {
-  const std::string where = WhereIs(source, spec.name);
-  const StoredTensor* const stored = source.Find(spec.name);
-  if (stored == nullptr) throw LoadError(where + "is missing");
-  if (stored->shape != spec.shape) {
-    throw LoadError(where + "has shape " + Printable(ShapeText(stored->shape)) +
-                    "; the config needs " + ShapeText(spec.shape));
-  }
+  const StoredTensor& stored = FindStored(source, spec);
   std::string names;
   for (const auto& [name, type] : allowed) {
-    if (stored->dtype == name) {
-      const at::Tensor read = at::empty(stored->shape, type);
+    if (stored.dtype == name) {
+      const at::Tensor read = at::empty(stored.shape, type);
       source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
       return read;
     }
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  throw LoadError(where + "has dtype " + Printable(stored->dtype) + "; allowed: " + names);
+  throw LoadError(WhereIs(source, spec.name) + "has dtype " + Printable(stored.dtype) +
+                  "; allowed: " + names);
+}
+
+// Numbers as they are stored; float32 of blocks of integers.
+at::Tensor ReadNumbers(const TensorSource& source, const TensorSpec& spec) {
+  const StoredTensor& stored = FindStored(source, spec);
+  if (stored.dtype != kQ80) return ReadStored(source, spec, kNumbers);
+  std::vector<std::byte> blocks(stored.bytes);
+  source.Read(spec.name, blocks);
+  at::Tensor numbers = at::empty(stored.shape, at::kFloat);
+  DecodeQ80(blocks, {numbers.data_ptr<float>(), static_cast<size_t>(numbers.numel())});
+  return numbers;
 }
 
 at::ScalarType TypeOf(WeightFormat integers) {
@@ -139,7 +159,7 @@ at::Tensor ReadIntegers(const TensorSource& source, const TensorSpec& spec, Weig
 at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec,
                       std::optional<WeightFormat> integers, TensorFormat format) {
   const at::Tensor read =
-      integers ? ReadIntegers(source, spec, *integers) : ReadStored(source, spec, kNumbers);
+      integers ? ReadIntegers(source, spec, *integers) : ReadNumbers(source, spec);
   at::Tensor tensor = read.to(ToScalarType(format));
   if (!AllFinite(tensor, format)) {
     throw LoadError(WhereIs(source, spec.name) + "holds numbers that are not finite in " +
@@ -411,8 +431,11 @@ std::set<std::string> IntegerTensors(const ModelConfig& config) {
   return names;
 }
 
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format) {
-  const OpenedCheckpoint opened = OpenCheckpoint(directory);
+Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format) {
+  return ReadCheckpoint(OpenCheckpoint(checkpoint), format);
+}
+
+Checkpoint ReadCheckpoint(const OpenedCheckpoint& opened, TensorFormat format) {
   const TensorSource* const source = opened.tensors.get();
   Checkpoint checkpoint{.config = opened.config, .weights = {}};
   ModelConfig& config = checkpoint.config;
@@ -448,7 +471,8 @@ Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat f
 }
 
 bool HoldsModel(const std::filesystem::path& directory) {
-  return std::filesystem::exists(directory / kWeightsFile);
+  return std::filesystem::exists(directory / kWeightsFile) ||
+         std::filesystem::exists(directory / kIndexFile);
 }
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/model/config.h"
 
 namespace triptych {
@@ -58,12 +59,13 @@ struct Checkpoint {
 
 // Reads and checks a checkpoint, with its weights converted to `format`: every one is finite then.
 // Tensors are read one by one. Throws LoadError.
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format);
+Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format);
+Checkpoint ReadCheckpoint(const OpenedCheckpoint& opened, TensorFormat format);
 
 // The model card in a checkpoint's directory.
 inline constexpr const char* kCardFile = "README.md";
 
-// Whether `model.safetensors` is there.
+// Whether `model.safetensors` is there, or an index of shards.
 bool HoldsModel(const std::filesystem::path& directory);
 
 // Writes `config.json`, `model.safetensors` in the config's torch_dtype, or integers as its

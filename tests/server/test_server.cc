@@ -20,7 +20,7 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
       std::ofstream(directory / model.name / "chat_template.jinja") << *model.own_chat_template;
     }
     options.models.push_back({.name = model.name,
-                              .directory = directory / model.name,
+                              .checkpoint = directory / model.name,
                               .kv_cache_bytes = model.kv_cache_bytes,
                               .chat_template = model.chat_template});
   }
