@@ -109,7 +109,8 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
   };
   app.add_option(
          "--model", texts.models,
-         "NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf file; may be given several "
+         "NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf file; may be "
+         "given several "
          "times, or several with ';' between. "
          "Settings: kv-cache-bytes=SIZE, chat-template=NAME, and to convert it when it is loaded "
          "attention=mha, attention=gqa,groups=G or attention=mla[,rank=R]")

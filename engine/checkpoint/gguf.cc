@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -92,11 +91,11 @@ std::optional<TensorType> SupportedType(uint32_t type) {
 
 std::string NameOfType(uint32_t type) {
   static constexpr std::array<const char*, 43> kNames = {
-      "F32",     "F16",   "Q4_0",   "Q4_1",  nullptr, nullptr, "Q5_0",    "Q5_1",   "Q8_0",
-      "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",  "Q8_K",    "IQ2_XXS", "IQ2_XS",
-      "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",      "I16",    "I32",
-      "I64",     "F64",   "IQ1_M",  "BF16",  nullptr, nullptr, nullptr,   "TQ1_0",  "TQ2_0",
-      nullptr,   nullptr, nullptr,  "MXFP4", "NVFP4", "Q1_0",  "Q2_0"};
+      "F32",     "F16",   "Q4_0",   "Q4_1",  nullptr, nullptr,  "Q5_0",  "Q5_1",    "Q8_0",
+      "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K",  "IQ2_XXS", "IQ2_XS",
+      "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",    "I16",     "I32",
+      "I64",     "F64",   "IQ1_M",  "BF16",  nullptr, nullptr,  nullptr, "TQ1_0",   "TQ2_0",
+      nullptr,   nullptr, nullptr,  "MXFP4", "NVFP4", "Q1_0",   "Q2_0"};
   if (type < kNames.size() && kNames[type] != nullptr) return kNames[type];
   return "number " + std::to_string(type);
 }
@@ -292,9 +291,9 @@ bool IsGgufFile(const std::filesystem::path& path) {
   return path.extension() == ".gguf" && !std::filesystem::is_directory(path, ignored);
 }
 
-GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
-  HeaderReader reader(file_);
-  if (file_.size() < 4 || reader.Number<std::array<char, 4>>() != std::array{'G', 'G', 'U', 'F'}) {
+GgufFile::GgufFile(const std::filesystem::path& path) : FileTensors(path) {
+  HeaderReader reader(file());
+  if (file().size() < 4 || reader.Number<std::array<char, 4>>() != std::array{'G', 'G', 'U', 'F'}) {
     reader.Refuse("does not begin with GGUF");
   }
   const auto version = reader.Number<uint32_t>();
@@ -346,15 +345,15 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
       reader.Refuse(where + " is at offset " + std::to_string(entry.begin) +
                     "; allowed: multiples of " + std::to_string(alignment));
     }
-    if (!tensors_.emplace(std::move(name), std::move(entry)).second) {
+    if (!entries().emplace(std::move(name), std::move(entry)).second) {
       reader.Refuse(where + " is there twice");
     }
   }
 
   const uint64_t data_begin = RoundUp(reader.offset(), alignment);
-  const uint64_t data_bytes = file_.size() - std::min(file_.size(), data_begin);
+  const uint64_t data_bytes = file().size() - std::min(file().size(), data_begin);
   std::vector<std::pair<const std::string*, Entry*>> in_order;
-  for (auto& [name, entry] : tensors_) {
+  for (auto& [name, entry] : entries()) {
     if (entry.begin > data_bytes || entry.bytes > data_bytes - entry.begin) {
       reader.Refuse("tensor " + Printable(name) + " is " + std::to_string(entry.bytes) +
                     " bytes at offset " + std::to_string(entry.begin) + "; the file holds " +
@@ -363,7 +362,8 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
     in_order.emplace_back(&name, &entry);
   }
   std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.second->begin, a.second->bytes) < std::pair(b.second->begin, b.second->bytes);
+    return std::pair(a.second->begin, a.second->bytes) <
+           std::pair(b.second->begin, b.second->bytes);
   });
   uint64_t end = 0;
   for (const auto& [name, entry] : in_order) {
@@ -373,23 +373,6 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
     end = entry->begin + entry->bytes;
     entry->begin += data_begin;
   }
-}
-
-std::vector<std::string> GgufFile::TensorNames() const {
-  std::vector<std::string> names;
-  for (const auto& [name, entry] : tensors_) names.push_back(name);
-  return names;
-}
-
-const StoredTensor* GgufFile::Find(const std::string& tensor) const {
-  const auto found = tensors_.find(tensor);
-  return found == tensors_.end() ? nullptr : &found->second;
-}
-
-void GgufFile::Read(const std::string& tensor, std::span<std::byte> bytes) const {
-  const Entry& entry = tensors_.at(tensor);
-  if (bytes.size() != entry.bytes) throw std::out_of_range(tensor + ": has another size");
-  file_.ReadAt(entry.begin, bytes);
 }
 
 }  // namespace triptych

@@ -6,14 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <span>
-#include <string>
-#include <vector>
 
-#include "engine/base/file.h"
 #include "engine/base/json.h"
-#include "engine/checkpoint/tensor_source.h"
+#include "engine/checkpoint/file_tensors.h"
 
 namespace triptych {
 
@@ -28,10 +24,9 @@ void DecodeQ80(std::span<const std::byte> blocks, std::span<float> numbers);
 // Whether a path names such a file: it ends in ".gguf", and is no directory.
 bool IsGgufFile(const std::filesystem::path& path);
 
-// A file of version 2 or 3, little-endian, whose header was checked when it was opened. Tensors are
-// read when they are asked for, so that a file that changes meanwhile can give wrong numbers or
-// LoadError, and nothing worse.
-class GgufFile final : public TensorSource {
+// A file of version 2 or 3, little-endian, whose header was checked when it was opened. Shapes are
+// as in safetensors: the last extent is of neighbours.
+class GgufFile final : public FileTensors {
  public:
   // Refuses what is not of the format, is split into several files, has tensors that are not F32,
   // F16, BF16 or Q8_0, that overlap or lie outside of the file; and more than 64 MiB, 2^21 values
@@ -43,20 +38,8 @@ class GgufFile final : public TensorSource {
   // single precision are the shortest decimal ones that stand for them.
   const Json& metadata() const { return metadata_; }
 
-  const std::string& name() const override { return file_.name(); }
-  std::vector<std::string> TensorNames() const override;
-  // Shapes are as in safetensors: the last extent is of neighbours.
-  const StoredTensor* Find(const std::string& tensor) const override;
-  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
-
  private:
-  struct Entry : StoredTensor {
-    uint64_t begin = 0;  // in the file, once the header is read
-  };
-
-  InputFile file_;
-  Json metadata_ = Json::object();
-  std::map<std::string, Entry> tensors_;
+  Json metadata_;
 };
 
 }  // namespace triptych

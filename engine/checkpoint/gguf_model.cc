@@ -28,21 +28,18 @@ struct SameField {
   const char* field;
   bool required = true;
 };
-constexpr SameField kLlamaFields[] = {
-    {"block_count", "num_hidden_layers"},
-    {"context_length", "max_position_embeddings"},
-    {"embedding_length", "hidden_size"},
-    {"feed_forward_length", "intermediate_size"},
-    {"attention.head_count", "num_attention_heads"},
-    {"attention.key_length", "head_dim", false},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"rope.freq_base", "rope_theta", false}};
-constexpr SameField kGpt2Fields[] = {{"block_count", "n_layer"},
-                                     {"context_length", "n_positions"},
-                                     {"embedding_length", "n_embd"},
-                                     {"feed_forward_length", "n_inner"},
-                                     {"attention.head_count", "n_head"},
-                                     {"attention.layer_norm_epsilon", "layer_norm_epsilon"}};
+constexpr SameField kLlamaFields[] = {{"block_count", "num_hidden_layers"},
+                                      {"context_length", "max_position_embeddings"},
+                                      {"embedding_length", "hidden_size"},
+                                      {"feed_forward_length", "intermediate_size"},
+                                      {"attention.head_count", "num_attention_heads"},
+                                      {"attention.key_length", "head_dim", false},
+                                      {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                      {"rope.freq_base", "rope_theta", false}};
+constexpr SameField kGpt2Fields[] = {
+    {"block_count", "n_layer"},         {"context_length", "n_positions"},
+    {"embedding_length", "n_embd"},     {"feed_forward_length", "n_inner"},
+    {"attention.head_count", "n_head"}, {"attention.layer_norm_epsilon", "layer_norm_epsilon"}};
 
 struct Architecture {
   const char* name;  // of the family in config.json, too
@@ -87,9 +84,8 @@ const char* DtypeOf(const GgufFile& file) {
     const StoredTensor& stored = *file.Find(name);
     bytes[stored.dtype] += stored.bytes;
   }
-  const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
-    return a.second < b.second;
-  });
+  const auto most = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == bytes.end() || most->first == "F32") return "float32";
   return most->first == "F16" ? "float16" : "bfloat16";
 }
@@ -122,7 +118,8 @@ Json TakeScaling(JsonFields& keys, const std::string& prefix) {
   return yarn;
 }
 
-// What stands in kFactors, which is there: by how much the frequency of each rotary pair is divided.
+// What stands in kFactors, which is there: by how much the frequency of each rotary pair is
+// divided.
 std::vector<float> ReadFactors(const GgufFile& file, int64_t pairs) {
   const StoredTensor& stored = *file.Find(kFactors);
   const std::string where = file.name() + ": tensor " + kFactors;
@@ -152,17 +149,13 @@ constexpr OwnName kNames[] = {{"token_embd", "model.embed_tokens"},
                               {"position_embd", "model.embed_positions"},
                               {"output_norm", "model.norm"},
                               {"output", "lm_head"}};
-constexpr OwnName kLayerNames[] = {{"attn_norm", "input_layernorm"},
-                                   {"attn_q", "self_attn.q_proj"},
-                                   {"attn_k", "self_attn.k_proj"},
-                                   {"attn_v", "self_attn.v_proj"},
-                                   {"attn_q_norm", "self_attn.q_norm"},
-                                   {"attn_k_norm", "self_attn.k_norm"},
-                                   {"attn_output", "self_attn.o_proj"},
-                                   {"ffn_norm", "post_attention_layernorm"},
-                                   {"ffn_gate", "mlp.gate_proj"},
-                                   {"ffn_up", "mlp.up_proj"},
-                                   {"ffn_down", "mlp.down_proj"}};
+constexpr OwnName kLayerNames[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"}};
 constexpr const char* kFused = "attn_qkv";
 
 }  // namespace
@@ -211,8 +204,8 @@ ModelConfig ReadGgufConfig(const GgufFile& file) {
     const std::string key = std::string(architecture.name) + "." + width;
     const auto found = file.metadata().find(key);
     if (found == file.metadata().end() || *found == config.head_dim) continue;
-    throw LoadError(file.name() + ": " + key + " is " + ShownJson(*found) + "; supported: " +
-                    std::to_string(config.head_dim) + ", the width of a head");
+    throw LoadError(file.name() + ": " + key + " is " + ShownJson(*found) +
+                    "; supported: " + std::to_string(config.head_dim) + ", the width of a head");
   }
   TakeFactors(file, config);
   if (architecture.interleaves) config.rope_interleave = true;

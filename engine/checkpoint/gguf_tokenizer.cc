@@ -55,10 +55,9 @@ constexpr PreTokenizer kPreTokenizers[] = {
      .normalizes = true},
     {.name = "smollm", .cuts_digits = true},
     {.name = "tekken",
-     .pattern =
-         R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-         R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
-         R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     .pattern = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+                R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+                R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      .ignores_merges = true,
      .begins = true},
 };
@@ -227,9 +226,8 @@ std::shared_ptr<const Tokenizer> ParseByteLevel(JsonFields& fields, const std::s
                     {"behavior", "Isolated"},
                     {"invert", false}});
   }
-  cuts.push_back({{"type", "ByteLevel"},
-                  {"add_prefix_space", false},
-                  {"use_regex", pre.pattern == nullptr}});
+  cuts.push_back(
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", pre.pattern == nullptr}});
   Json json = {{"added_tokens", std::move(added)},
                {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(cuts)}}},
                {"decoder", {{"type", "ByteLevel"}}},
@@ -251,7 +249,7 @@ std::shared_ptr<const Tokenizer> ParseByteLevel(JsonFields& fields, const std::s
   RequireFalse(fields, kAddSpace);
   fields.Take(kScores, "");  // the merges say it
   fields.RefuseLeftOver();
-  return ParseTokenizerJson(std::move(json), source + ": tokenizer.ggml", ends);
+  return MakeJsonTokenizer(std::move(json), source + ": tokenizer.ggml", ends);
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 
 namespace triptych {
 
-// The tokenizer that `metadata` of a file describes by its keys "tokenizer.ggml...": SentencePiece's
-// BPE ("llama") or a byte-level one ("gpt2"), whose pre-tokenizer "tokenizer.ggml.pre" names.
-// Texts end with its tokens eos, eot and eom. What changes tokens and is not supported is refused.
-// `source` is the file's name for messages. Throws LoadError.
+// The tokenizer that `metadata` of a file describes by its keys "tokenizer.ggml...":
+// SentencePiece's BPE ("llama") or a byte-level one ("gpt2"), whose pre-tokenizer
+// "tokenizer.ggml.pre" names. Texts end with its tokens eos, eot and eom. What changes tokens and
+// is not supported is refused. `source` is the file's name for messages. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata,
                                                     const std::string& source);
 

@@ -89,8 +89,8 @@ std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary
   parts.merges = MergesByScore(merged, scores);
   if (vocabulary.adds_space) parts.normalizer.emplace_back(PrependStep{vocabulary.space});
   if (vocabulary.space != " ") {
-    parts.normalizer.emplace_back(ReplaceStep{
-        Regex(" ", Regex::Syntax::kLiteral, source), vocabulary.space, /*shortens=*/false});
+    parts.normalizer.emplace_back(ReplaceStep{Regex(" ", Regex::Syntax::kLiteral, source),
+                                              vocabulary.space, /*shortens=*/false});
   }
   parts.drops_leading_space = vocabulary.adds_space;
   parts.begin = vocabulary.begin;

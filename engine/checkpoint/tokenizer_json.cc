@@ -547,11 +547,11 @@ class Parser {
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json,
                                                     const std::string& source,
                                                     const EndTokens& ends) {
-  return ParseTokenizerJson(ParseJson(json, source, kMaxValues), source, ends);
+  return MakeJsonTokenizer(ParseJson(json, source, kMaxValues), source, ends);
 }
 
-std::shared_ptr<const Tokenizer> ParseTokenizerJson(Json json, const std::string& source,
-                                                    const EndTokens& ends) {
+std::shared_ptr<const Tokenizer> MakeJsonTokenizer(Json json, const std::string& source,
+                                                   const EndTokens& ends) {
   return Parser(std::move(json), source, ends).Parse();
 }
 

@@ -25,8 +25,8 @@ struct EndTokens {
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json,
                                                     const std::string& source,
                                                     const EndTokens& ends);
-std::shared_ptr<const Tokenizer> ParseTokenizerJson(Json json, const std::string& source,
-                                                    const EndTokens& ends);
+std::shared_ptr<const Tokenizer> MakeJsonTokenizer(Json json, const std::string& source,
+                                                   const EndTokens& ends);
 
 }  // namespace triptych
 

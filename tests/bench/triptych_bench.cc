@@ -135,8 +135,7 @@ Checkpoint RandomCheckpoint(const Options& options) {
 
 Checkpoint MakeCheckpoint(const Options& options) {
   if (options.model.empty()) return RandomCheckpoint(options);
-  const TensorFormat stored =
-      ReadConfig(options.model).torch_dtype;
+  const TensorFormat stored = ReadConfig(options.model).torch_dtype;
   const TensorFormat tensors = TensorsFor(WeightFormatOf(options, stored));
   Checkpoint checkpoint = LoadCheckpoint(options.model, tensors);
   checkpoint.config.torch_dtype = tensors;
