@@ -21,6 +21,7 @@
 #include "engine/model/config.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/import.h"
 #include "engine/tools/inspect.h"
 #include "engine/tools/plan.h"
 #include "engine/tools/quantize.h"
@@ -196,6 +197,25 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
         sweep.held_out = evaluate.held_out;
         Sweep(sweep);
       }
+      return kOk;
+    };
+  });
+}
+
+void AddImport(CLI::App& app, ImportOptions& import_options, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("import", "Make a checkpoint out of llama2.c's model and tokenizer");
+  command->add_option("model", import_options.model, "llama2.c's .bin file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("--tokenizer", import_options.tokenizer, "its tokenizer's .bin file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("--output", import_options.output, "directory of the new checkpoint")
+      ->required();
+  command->callback([&] {
+    action = [&] {
+      ImportModel(import_options);
       return kOk;
     };
   });
@@ -415,6 +435,9 @@ int Main(int argc, char** argv) {
   EvaluateOptions evaluate;
   SweepOptions sweep;
   AddEvaluate(app, evaluate, sweep, action);
+  ImportOptions import_options;
+  import_options.command = CommandLine(argc, argv);
+  AddImport(app, import_options, action);
   std::filesystem::path inspected;
   bool list_tensors = false;
   AddInspect(app, inspected, list_tensors, action);
