@@ -11,6 +11,7 @@
 #include "engine/backend/serving_model.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"

@@ -26,6 +26,7 @@
 #include "engine/backend/serving_model.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/version.h"
+#include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/context.h"
