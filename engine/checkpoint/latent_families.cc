@@ -48,7 +48,9 @@ ModelConfig TakeCommon(JsonFields& fields) {
   config.q_lora_rank = fields.Int("q_lora_rank", 1, kMaxWidth, 0);
   config.kv_a_layernorm = true;
   config.latent_norm_eps = 1e-6;  // whatever the other norms have
-  for (const char* field : {"attention_bias", "mlp_bias"}) fields.Only(field, false);
+  config.latent_bias = fields.Bool("attention_bias", false);
+  config.attention_output_bias = config.latent_bias;
+  fields.Only("mlp_bias", false);
   config.norm = NormKind::kRmsNorm;
   config.mlp = MlpKind::kSwiglu;
   config.hidden_act = HiddenAct::kSilu;

@@ -340,7 +340,7 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     const bool bias = config.attention_bias;
     add_norm(prefix + "input_layernorm");
     if (config.q_lora_rank > 0) {
-      add_linear(attention + "q_a_proj", config.q_lora_rank, width, false);
+      add_linear(attention + "q_a_proj", config.q_lora_rank, width, config.latent_bias);
       add(attention + "q_a_layernorm.weight", {config.q_lora_rank});
       add_linear(attention + "q_b_proj", heads * config.QueryDim(), config.q_lora_rank, bias);
     } else {
@@ -348,7 +348,8 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     }
     if (config.attention == AttentionKind::kMla) {
       const int64_t rank = config.kv_lora_rank[layer];
-      add_linear(attention + "kv_a_proj_with_mqa", rank + config.qk_rope_head_dim, width, false);
+      add_linear(attention + "kv_a_proj_with_mqa", rank + config.qk_rope_head_dim, width,
+                 config.latent_bias);
       if (config.kv_a_layernorm) add(attention + "kv_a_layernorm.weight", {rank});
       add_linear(attention + "kv_b_proj", heads * (head_dim + config.ValueDim()), rank, false);
     } else {
