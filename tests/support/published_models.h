@@ -4,7 +4,7 @@
 // Definitions: the papers, and the modelling code that the publishers name in their config.json.
 //
 // What a config's fields mean. (x): what a field that is absent means; a field that is null means
-// the same unless said otherwise. A field that is not named changes nothing.
+// the same unless said otherwise.
 //
 // All but gpt2
 //   vocab_size, hidden_size D, intermediate_size, num_hidden_layers L, num_attention_heads H:
@@ -60,6 +60,34 @@
 //   scale_attn_weights (true), scale_attn_by_inverse_layer_idx (false: layer l's scores are divided
 //   by l + 1), tie_word_embeddings (true). Matrices are [in, out]; names may begin with
 //   `transformer.`.
+//
+// What else changes what is computed, and has no definition here:
+//   all        quantization_config, is_encoder_decoder, an architecture that is no causal language
+//              model, activations that Activate does not know.
+//   rotary     partial_rotary_factor other than 1; rope_parameters by kinds of layers; rope_scaling
+//              beside rope_parameters; other types; of mscale and mscale_all_dim one alone, and
+//              longrope whose tables differ where max_position_embeddings is beyond the original:
+//              published code disagrees about both.
+//   mistral    layer_types other than full_attention.
+//   qwen2      use_mrope.
+//   deepseek   num_key_value_heads other than H; layers of experts.
+//   minicpm3   v_head_dim other than D / H, which its publisher's code does not read.
+//   gpt2       add_cross_attention, pruned_heads.
+// What changes nothing:
+//   all        auto_map, _name_or_path, transformers_version, torch_dtype, dtype, bos_token_id,
+//              eos_token_id, pad_token_id, use_cache, initializer_range, dropouts, pretraining_tp,
+//              output_*, label names.
+//   llama      sliding_window, rope_interleaved.
+//   mistral    attention_bias, mlp_bias: not read, as in qwen2.
+//   qwen       sliding_window and max_window_layers without use_sliding_window; mlp_bias.
+//   deepseek   head_dim; mlp_bias of deepseek_v3; of experts moe_*, n_shared_experts, n_group,
+//              topk_*, norm_topk_prob, routed_scaling_factor, scoring_func, num_experts_per_tok,
+//              aux_loss_alpha, seq_aux, ep_size; num_nextn_predict_layers, of which there are
+//              tensors of layers L and on.
+//   gpt2       n_ctx, reorder_and_upcast_attn, embd_pdrop, attn_pdrop, resid_pdrop, summary_*,
+//              task_specific_params.
+// Tensors that files have beside: rotary_emb.inv_freq of old llama, h.N.attn.bias and masked_bias
+// of gpt2, lm_head.weight where it is tied.
 #ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_MODELS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_MODELS_H_
 
