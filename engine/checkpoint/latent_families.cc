@@ -1,7 +1,9 @@
 #include "engine/checkpoint/latent_families.h"
 
+#include <charconv>
 #include <cmath>
 #include <string>
+#include <system_error>
 
 #include "engine/checkpoint/published_fields.h"
 #include "engine/checkpoint/rope_scaling.h"
@@ -114,9 +116,15 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
 TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published) {
   TensorMap map;
   if (config.tie_word_embeddings) map.left_out.push_back("lm_head.weight");
-  const std::string next = "model.layers." + std::to_string(config.num_hidden_layers) + ".";
+  // Layers beyond the last predict tokens further on.
+  const std::string prefix = "model.layers.";
   for (const std::string& name : published.TensorNames()) {
-    if (name.starts_with(next)) map.left_out.push_back(name);
+    if (!name.starts_with(prefix)) continue;
+    const std::string number =
+        name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
+    int64_t layer = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layer);
+    if (error == std::errc() && layer >= config.num_hidden_layers) map.left_out.push_back(name);
   }
   return map;
 }
