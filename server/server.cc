@@ -35,8 +35,16 @@ constexpr int64_t kBytesPerPosition = int64_t{4} * 8;
 constexpr int64_t kBytesBesidePrompt = int64_t{64} << 10;
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
-// LoadHostedModel, but what is wrong with the cache names the model too.
-HostedModel Load(const HostOptions& options, const std::shared_ptr<KernelContext>& context) {
+// LoadHostedModel, which logs how far it is while that takes long; what is wrong names the model.
+HostedModel Load(HostOptions options, const std::shared_ptr<KernelContext>& context) {
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kBetweenLines{2};
+  options.on_layer = [&options, next = Clock::now() + kBetweenLines](int64_t layer,
+                                                                     int64_t layers) mutable {
+    if (Clock::now() < next) return;
+    spdlog::info("model {}: {} of {} layers loaded", options.name, layer, layers);
+    next = Clock::now() + kBetweenLines;
+  };
   try {
     return LoadHostedModel(options, context);
   } catch (const LoadError& e) {

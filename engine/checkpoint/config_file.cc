@@ -55,6 +55,7 @@ std::string ToJson(const ModelConfig& config) {
     if (config.v_head_dim > 0) json["v_head_dim"] = config.v_head_dim;
     json["kv_a_layernorm"] = config.kv_a_layernorm;
     if (config.q_lora_rank > 0) json["q_lora_rank"] = config.q_lora_rank;
+    if (config.latent_bias) json["latent_bias"] = true;
     if (config.latent_norm_eps) json["latent_norm_eps"] = *config.latent_norm_eps;
   }
   if (config.qk_norm) json["qk_norm"] = true;

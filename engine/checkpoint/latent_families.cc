@@ -1,7 +1,9 @@
 #include "engine/checkpoint/latent_families.h"
 
+#include <charconv>
 #include <cmath>
 #include <string>
+#include <system_error>
 
 #include "engine/checkpoint/published_fields.h"
 #include "engine/checkpoint/rope_scaling.h"
@@ -48,7 +50,9 @@ ModelConfig TakeCommon(JsonFields& fields) {
   config.q_lora_rank = fields.Int("q_lora_rank", 1, kMaxWidth, 0);
   config.kv_a_layernorm = true;
   config.latent_norm_eps = 1e-6;  // whatever the other norms have
-  for (const char* field : {"attention_bias", "mlp_bias"}) fields.Only(field, false);
+  config.latent_bias = fields.Bool("attention_bias", false);
+  config.attention_output_bias = config.latent_bias;
+  fields.Only("mlp_bias", false);
   config.norm = NormKind::kRmsNorm;
   config.mlp = MlpKind::kSwiglu;
   config.hidden_act = HiddenAct::kSilu;
@@ -112,9 +116,15 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
 TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published) {
   TensorMap map;
   if (config.tie_word_embeddings) map.left_out.push_back("lm_head.weight");
-  const std::string next = "model.layers." + std::to_string(config.num_hidden_layers) + ".";
+  // Layers beyond the last predict tokens further on.
+  const std::string prefix = "model.layers.";
   for (const std::string& name : published.TensorNames()) {
-    if (name.starts_with(next)) map.left_out.push_back(name);
+    if (!name.starts_with(prefix)) continue;
+    const std::string number =
+        name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
+    int64_t layer = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layer);
+    if (error == std::errc() && layer >= config.num_hidden_layers) map.left_out.push_back(name);
   }
   return map;
 }

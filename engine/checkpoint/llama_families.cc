@@ -89,7 +89,7 @@ ModelConfig ParseMistralConfig(JsonFields& fields) {
   RequireGroups(fields);
   const bool has_window = fields.Has("sliding_window");  // null says that there is none
   ModelConfig config = TakeCommon(fields);
-  for (const char* field : {"attention_bias", "mlp_bias"}) fields.Only(field, false);
+  for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // no biases ever
   const int64_t window =
       fields.Int("sliding_window", 1, kMaxWindow, has_window ? kMaxWindow : kDefaultWindow);
   const Json types = fields.Take("layer_types", Json::array());
@@ -108,8 +108,8 @@ ModelConfig ParseQwen2Config(JsonFields& fields) {
   ModelConfig config = TakeCommon(fields);
   config.attention_bias = true;
   config.attention_output_bias = false;
-  for (const char* field : {"use_mrope", "mlp_bias"}) fields.Only(field, false);
-  fields.Only("attention_bias", true);
+  fields.Only("use_mrope", false);
+  for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // always as above
   TakeLayerWindows(fields, config);
   return Checked(fields, config);
 }
@@ -120,7 +120,7 @@ ModelConfig ParseQwen3Config(JsonFields& fields) {
   ModelConfig config = TakeCommon(fields);
   config.qk_norm = true;
   config.attention_bias = fields.Bool("attention_bias", false);
-  fields.Only("mlp_bias", false);
+  fields.Ignore("mlp_bias");  // never any
   TakeLayerWindows(fields, config);
   return Checked(fields, config);
 }

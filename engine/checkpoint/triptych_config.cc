@@ -37,7 +37,7 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
   config.head_grouping = fields.Choice<HeadGrouping>("head_grouping", "modular");
 
   for (const char* field : {"kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "kv_a_layernorm",
-                            "q_lora_rank", "latent_norm_eps"}) {
+                            "q_lora_rank", "latent_norm_eps", "latent_bias"}) {
     if (!mla && fields.Has(field)) {
       fields.RefuseValue(field, fields.Take(field, nullptr),
                          "allowed only with attention \"mla\", not \"" +
@@ -69,6 +69,7 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
   config.v_head_dim = fields.Int("v_head_dim", 0, kMaxWidth, 0);
   config.kv_a_layernorm = fields.Bool("kv_a_layernorm", false);
   config.q_lora_rank = fields.Int("q_lora_rank", 0, kMaxWidth, 0);
+  config.latent_bias = fields.Bool("latent_bias", false);
   if (fields.Has("latent_norm_eps")) {
     config.latent_norm_eps = fields.PositiveNumber("latent_norm_eps", 1.0);
   }

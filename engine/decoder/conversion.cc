@@ -1,6 +1,7 @@
 #include "engine/decoder/conversion.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace triptych {
 namespace {
@@ -28,6 +29,48 @@ void FoldValueBias(const at::Tensor& v_bias, Checkpoint& to, const std::string& 
   if (!to.config.OutputBias()) to.config.attention_output_bias = true;
   o_bias = (o_bias.to(at::kDouble) + at::mv(o.to(at::kDouble), v_bias.to(at::kDouble)))
                .to(o_bias.scalar_type());
+}
+
+// The config of a latent model with these decoupled keys, whose scores are those of `from`.
+void SetDecoupled(const DecoupledKeys& decoupled, const ModelConfig& from, ModelConfig& to) {
+  const auto width = static_cast<double>(decoupled.width());
+  to.qk_rope_head_dim = decoupled.width();
+  to.attention_score_factor *=
+      std::sqrt((static_cast<double>(from.head_dim) + width) / static_cast<double>(from.head_dim));
+  to.rope_factors.clear();
+  for (size_t i = 0; i < decoupled.frequencies.size(); ++i) {
+    to.rope_factors.push_back(std::pow(from.rope_theta, -2 * static_cast<double>(i) / width) /
+                              decoupled.frequencies[i]);
+  }
+  to.latent_bias = from.attention_bias;
+}
+
+// Queries of the rest, which is not rotated, and of the decoupled keys; those keys below the
+// latent.
+void AddDecoupled(const Checkpoint& from, const at::Tensor& mix, const std::string& prefix,
+                  Checkpoint& to) {
+  const int64_t heads = from.config.num_attention_heads;
+  const double magnitude = from.config.rope_attention_factor;  // of what was rotated
+  for (const char* part : {"q_proj.weight", "q_proj.bias"}) {
+    const auto found = from.weights.find(prefix + part);
+    if (found == from.weights.end()) continue;
+    const at::Tensor rest = found->second.to(at::kDouble) * (magnitude * magnitude);
+    to.weights[prefix + part] =
+        at::cat({rest.unflatten(0, {heads, -1}),
+                 DecoupledQueryRows(found->second, mix).unflatten(0, {heads, -1})},
+                1)
+            .flatten(0, 1)
+            .to(found->second.scalar_type());
+  }
+  at::Tensor& kv_a = to.weights.at(prefix + "kv_a_proj_with_mqa.weight");
+  kv_a = at::cat(
+      {kv_a, DecoupledRows(from.weights.at(prefix + "k_proj.weight"), mix).to(kv_a.scalar_type())});
+  const auto bias = from.weights.find(prefix + "k_proj.bias");
+  if (bias == from.weights.end()) return;
+  // What the bias gives the rest of the keys is the same at every position: it drops out.
+  to.weights[prefix + "kv_a_proj_with_mqa.bias"] =
+      at::cat({at::zeros({kv_a.size(0) - 2 * mix.size(0)}, kv_a.options()),
+               DecoupledRows(bias->second, mix).to(kv_a.scalar_type())});
 }
 
 }  // namespace
@@ -61,8 +104,21 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
            "\" needs keys that are not rotated; allowed: \"pool\"");
   }
   if (to.attention == AttentionKind::kMla) {
-    if (rotary) {
-      refuse("position_embedding is \"rope\": rotated keys cannot be absorbed into a latent");
+    const int64_t widest = stored_groups * config.head_dim, pairs = config.head_dim / 2;
+    if (rotary &&
+        (to.rope_head_dim < 2 || to.rope_head_dim > widest || to.rope_head_dim % 2 != 0)) {
+      refuse("position_embedding is \"rope\", and decoupled rotary keys are " +
+             std::to_string(to.rope_head_dim) + " wide; allowed: even widths from 2 to " +
+             std::to_string(widest));
+    }
+    if (rotary && (to.fold < 1 || pairs % to.fold != 0)) {
+      refuse(std::to_string(to.fold) +
+             " frequencies cannot be mixed as one; allowed: what divides " + std::to_string(pairs) +
+             ", the pairs of a key");
+    }
+    if (!rotary && to.rope_head_dim != 0) {
+      refuse("position_embedding is \"" + std::string(Name(config.position_embedding)) +
+             "\": keys that are not rotated need no decoupled ones");
     }
     if (to.rank < 0 || to.rank > FullRank(config)) {
       refuse("rank " + std::to_string(to.rank) + " is out of range; allowed: 1 to " +
@@ -160,11 +216,13 @@ Checkpoint ByCommonBases(const Checkpoint& from, int64_t groups,
 }
 
 std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
-                                         const std::vector<at::Tensor>& covariances) {
+                                         const std::vector<at::Tensor>& covariances,
+                                         const DecoupledKeys& decoupled) {
   std::vector<KeyValueSvd> svds;
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
     const std::string prefix = AttentionPrefix(layer);
-    svds.emplace_back(from.weights.at(prefix + "k_proj.weight"),
+    const at::Tensor& keys = from.weights.at(prefix + "k_proj.weight");
+    svds.emplace_back(decoupled.defined() ? RestOfRows(keys, decoupled.mixes[layer]) : keys,
                       from.weights.at(prefix + "v_proj.weight"),
                       covariances.empty() ? at::Tensor() : covariances[layer]);
   }
@@ -172,10 +230,11 @@ std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
 }
 
 Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
-                    const std::vector<int64_t>& ranks) {
+                    const std::vector<int64_t>& ranks, const DecoupledKeys& decoupled) {
   Checkpoint to = from;
   const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
   to.config = WithLatents(from.config, ranks);
+  if (decoupled.defined()) SetDecoupled(decoupled, from.config, to.config);
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
     const std::string prefix = AttentionPrefix(layer);
     const LatentFactors factors = svds[layer].Factors(ranks[layer]);
@@ -189,6 +248,7 @@ Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds
     if (from.config.attention_bias) {
       FoldValueBias(RepeatHeads(from.weights.at(prefix + "v_proj.bias"), heads, d), to, prefix);
     }
+    if (decoupled.defined()) AddDecoupled(from, decoupled.mixes[layer], prefix, to);
     for (const char* name : kKeyValueTensors) to.weights.erase(prefix + name);
   }
   return to;
@@ -199,8 +259,10 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
   const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
   if (to.attention == AttentionKind::kMla) {
     const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config);
-    return ToLatent(from, DecomposeLayers(from),
-                    std::vector<int64_t>(from.config.num_hidden_layers, rank));
+    DecoupledKeys decoupled;
+    if (to.rope_head_dim > 0) decoupled = FindDecoupledKeys(from, to.rope_head_dim, to.fold, {});
+    return ToLatent(from, DecomposeLayers(from, {}, decoupled),
+                    std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
   }
   if (to.attention == AttentionKind::kGqa &&
       MethodOf(to, from.config, /*has_text=*/false) != ConversionMethod::kPool) {
@@ -230,7 +292,9 @@ at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer) {
   if (checkpoint.config.attention == AttentionKind::kMla) {
     const at::Tensor both =
         at::mm(checkpoint.weights.at(prefix + "kv_b_proj.weight").to(at::kDouble),
-               checkpoint.weights.at(prefix + "kv_a_proj_with_mqa.weight").to(at::kDouble));
+               checkpoint.weights.at(prefix + "kv_a_proj_with_mqa.weight")
+                   .narrow(0, 0, checkpoint.config.kv_lora_rank[layer])
+                   .to(at::kDouble));
     // Per head W_K[h] over W_V[h] becomes all keys over all values.
     const int64_t d_v = checkpoint.config.ValueDim();
     const at::Tensor of_heads = both.view({heads, d + d_v, -1});

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/attention/algebra.h"
+#include "engine/decoder/decoupled_keys.h"
 #include "engine/decoder/weights.h"
 #include "engine/model/conversion.h"
 
@@ -56,19 +57,22 @@ Checkpoint ToGroups(const Checkpoint& from, const std::vector<GroupBases>& bases
 
 // The decomposition of each layer; `covariances`, of what each layer's attention reads, may be
 // empty. REQUIRES: a checked conversion to MLA.
+// `decoupled` keys are taken out before: rotated keys have some.
 std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
-                                         const std::vector<at::Tensor>& covariances = {});
+                                         const std::vector<at::Tensor>& covariances = {},
+                                         const DecoupledKeys& decoupled = {});
 
-// The latent model with these ranks, one for each layer, cut from DecomposeLayers(from).
+// The latent model with these ranks, one for each layer, cut from DecomposeLayers(from), and with
+// these decoupled keys. What is left of rotated keys is not rotated any more.
 Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
-                    const std::vector<int64_t>& ranks);
+                    const std::vector<int64_t>& ranks, const DecoupledKeys& decoupled = {});
 
 // The model as it will be when it has been stored and loaded again: float32 weights, rounded to the
 // config's torch_dtype.
 Checkpoint AsStored(Checkpoint model);
 
-// [W_K; W_V] of every query head in float64, whatever the kind: [2 * H * d, D]. REQUIRES: no
-// decoupled key, no latent norm. Heads of a common basis are in that basis.
+// [W_K; W_V] of every query head in float64, whatever the kind: [2 * H * d, D]; of keys without the
+// decoupled ones. REQUIRES: no latent norm. Heads of a common basis are in that basis.
 at::Tensor FullKeyValue(const Checkpoint& checkpoint, int64_t layer);
 
 }  // namespace triptych

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -25,6 +26,9 @@
 
 namespace triptych {
 namespace {
+
+// What the names of all layers' tensors begin with.
+const std::string kLayersPrefix = "model.layers.";
 
 const char* SafetensorsName(TensorFormat format) {
   switch (format) {
@@ -75,54 +79,47 @@ bool AllFinite(const at::Tensor& tensor, TensorFormat format) {
 }
 
 struct StoredType {
-  const char* name;  // in safetensors
-  at::ScalarType type;
+  const char* name;     // as StoredTensor has it
+  at::ScalarType type;  // as which it is read
 };
 constexpr StoredType kNumbers[] = {
-    {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
+    {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}, {kQ80, at::kFloat}};
 
 std::string WhereIs(const TensorSource& source, const std::string& tensor) {
   return source.name() + ": tensor " + tensor + " ";
 }
 
-// What is stored of the shape that is needed.
-const StoredTensor& FindStored(const TensorSource& source, const TensorSpec& spec) {
+// The type of a tensor as it is stored, one of those allowed. Throws unless it is there, of the
+// shape that is wanted.
+at::ScalarType CheckStored(const TensorSource& source, const TensorSpec& spec,
+                           std::span<const StoredType> allowed) {
+  const std::string where = WhereIs(source, spec.name);
   const StoredTensor* const stored = source.Find(spec.name);
-  if (stored == nullptr) throw LoadError(WhereIs(source, spec.name) + "is missing");
+  if (stored == nullptr) throw LoadError(where + "is missing");
   if (stored->shape != spec.shape) {
-    throw LoadError(WhereIs(source, spec.name) + "has shape " +
-                    Printable(ShapeText(stored->shape)) + "; the config needs " +
-                    ShapeText(spec.shape));
+    throw LoadError(where + "has shape " + Printable(ShapeText(stored->shape)) +
+                    "; the config needs " + ShapeText(spec.shape));
   }
-  return *stored;
-}
-
-// A tensor as it is stored, in one of the types allowed.
-at::Tensor ReadStored(const TensorSource& source, const TensorSpec& spec,
-                      std::span<const StoredType> allowed) {
-  const StoredTensor& stored = FindStored(source, spec);
   std::string names;
   for (const auto& [name, type] : allowed) {
-    if (stored.dtype == name) {
-      const at::Tensor read = at::empty(stored.shape, type);
-      source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
-      return read;
-    }
+    if (stored->dtype == name) return type;
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  throw LoadError(WhereIs(source, spec.name) + "has dtype " + Printable(stored.dtype) +
-                  "; allowed: " + names);
+  throw LoadError(where + "has dtype " + Printable(stored->dtype) + "; allowed: " + names);
 }
 
-// Numbers as they are stored; float32 of blocks of integers.
-at::Tensor ReadNumbers(const TensorSource& source, const TensorSpec& spec) {
-  const StoredTensor& stored = FindStored(source, spec);
-  if (stored.dtype != kQ80) return ReadStored(source, spec, kNumbers);
-  std::vector<std::byte> blocks(stored.bytes);
-  source.Read(spec.name, blocks);
-  at::Tensor numbers = at::empty(stored.shape, at::kFloat);
-  DecodeQ80(blocks, {numbers.data_ptr<float>(), static_cast<size_t>(numbers.numel())});
-  return numbers;
+at::Tensor ReadStored(const TensorSource& source, const TensorSpec& spec,
+                      std::span<const StoredType> allowed) {
+  const at::Tensor read = at::empty(spec.shape, CheckStored(source, spec, allowed));
+  const StoredTensor& stored = *source.Find(spec.name);
+  if (stored.dtype == kQ80) {
+    std::vector<std::byte> blocks(stored.bytes);
+    source.Read(spec.name, blocks);
+    DecodeQ80(blocks, {read.data_ptr<float>(), static_cast<size_t>(read.numel())});
+    return read;
+  }
+  source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
+  return read;
 }
 
 at::ScalarType TypeOf(WeightFormat integers) {
@@ -134,16 +131,34 @@ std::span<T> RowOf(T* matrix, int64_t row, int64_t width) {
   return {matrix + row * width, static_cast<size_t>(width)};
 }
 
+// How a matrix of integers is stored: the tensor itself, and its scales.
+struct IntegerSpecs {
+  TensorSpec integers, scales;
+  StoredType integer_type, scale_type;
+};
+
+IntegerSpecs IntegerSpecsOf(const TensorSpec& spec, WeightFormat format) {
+  const int64_t outputs = spec.shape[0];
+  const IntegerRow row = IntegerRowOf(format, spec.shape[1]);
+  return {.integers = {spec.name, {outputs, row.elements}},
+          .scales = {ScalesName(spec.name), {outputs, row.scales}},
+          .integer_type = {row.dtype, TypeOf(format)},
+          .scale_type = {"BF16", at::kBFloat16}};
+}
+
+void CheckIntegers(const TensorSource& source, const TensorSpec& spec, WeightFormat format) {
+  const IntegerSpecs specs = IntegerSpecsOf(spec, format);
+  CheckStored(source, specs.integers, {&specs.integer_type, 1});
+  CheckStored(source, specs.scales, {&specs.scale_type, 1});
+}
+
 // The numbers that a matrix of integers stands for: [outputs, inputs] float32.
 at::Tensor ReadIntegers(const TensorSource& source, const TensorSpec& spec, WeightFormat format) {
   const int64_t outputs = spec.shape[0], inputs = spec.shape[1];
   const IntegerRow row = IntegerRowOf(format, inputs);
-  const StoredType integer_type[] = {{row.dtype, TypeOf(format)}};
-  const StoredType scale_type[] = {{"BF16", at::kBFloat16}};
-  const at::Tensor integers =
-      ReadStored(source, {spec.name, {outputs, row.elements}}, integer_type);
-  const at::Tensor scales =
-      ReadStored(source, {ScalesName(spec.name), {outputs, row.scales}}, scale_type);
+  const IntegerSpecs specs = IntegerSpecsOf(spec, format);
+  const at::Tensor integers = ReadStored(source, specs.integers, {&specs.integer_type, 1});
+  const at::Tensor scales = ReadStored(source, specs.scales, {&specs.scale_type, 1});
   at::Tensor numbers = at::empty(spec.shape, at::kFloat);
   const auto* const integer_bytes = static_cast<const std::byte*>(integers.data_ptr());
   const auto* const scale_bits = static_cast<const uint16_t*>(scales.data_ptr());
@@ -159,7 +174,7 @@ at::Tensor ReadIntegers(const TensorSource& source, const TensorSpec& spec, Weig
 at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec,
                       std::optional<WeightFormat> integers, TensorFormat format) {
   const at::Tensor read =
-      integers ? ReadIntegers(source, spec, *integers) : ReadNumbers(source, spec);
+      integers ? ReadIntegers(source, spec, *integers) : ReadStored(source, spec, kNumbers);
   at::Tensor tensor = read.to(ToScalarType(format));
   if (!AllFinite(tensor, format)) {
     throw LoadError(WhereIs(source, spec.name) + "holds numbers that are not finite in " +
@@ -183,49 +198,44 @@ at::Tensor InterleaveTailRows(const at::Tensor& rows, int64_t width, int64_t d_r
       .flatten(0, 1);
 }
 
-void InterleaveRotary(const ModelConfig& config, Weights& weights) {
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string attention = AttentionPrefix(layer);
-    const auto permute = [&](const std::string& name, int64_t width, int64_t d_rope) {
-      for (const char* part : {".weight", ".bias"}) {
-        const auto found = weights.find(attention + name + part);
-        if (found == weights.end()) continue;
-        found->second = InterleaveTailRows(found->second, width, d_rope);
-      }
-    };
-    if (config.attention == AttentionKind::kMla) {
-      permute(config.q_lora_rank > 0 ? "q_b_proj" : "q_proj", config.QueryDim(),
-              config.qk_rope_head_dim);
-      permute("kv_a_proj_with_mqa", config.kv_lora_rank[layer] + config.qk_rope_head_dim,
-              config.qk_rope_head_dim);
-    } else {
-      permute("q_proj", config.head_dim, config.head_dim);
-      permute("k_proj", config.head_dim, config.head_dim);
-      permute("q_norm", config.head_dim, config.head_dim);
-      permute("k_norm", config.head_dim, config.head_dim);
+void InterleaveRotary(const ModelConfig& config, int64_t layer, Weights& weights) {
+  const std::string attention = AttentionPrefix(layer);
+  const auto permute = [&](const std::string& name, int64_t width, int64_t d_rope) {
+    for (const char* part : {".weight", ".bias"}) {
+      const auto found = weights.find(attention + name + part);
+      if (found == weights.end()) continue;
+      found->second = InterleaveTailRows(found->second, width, d_rope);
+    }
+  };
+  if (config.attention == AttentionKind::kMla) {
+    permute(config.q_lora_rank > 0 ? "q_b_proj" : "q_proj", config.QueryDim(),
+            config.qk_rope_head_dim);
+    permute("kv_a_proj_with_mqa", config.kv_lora_rank[layer] + config.qk_rope_head_dim,
+            config.qk_rope_head_dim);
+  } else {
+    for (const char* name : {"q_proj", "k_proj", "q_norm", "k_norm"}) {
+      permute(name, config.head_dim, config.head_dim);
     }
   }
 }
 
 // Contiguous head g * (H/G) + j becomes modular head j * G + g
 // (engine/definitions.md#contiguous-grouping).
-void PermuteContiguousHeads(const ModelConfig& config, Weights& weights) {
+void PermuteContiguousHeads(const ModelConfig& config, int64_t layer, Weights& weights) {
   const int64_t groups = config.num_key_value_heads;
   const int64_t shared = config.num_attention_heads / groups;
   if (shared == 1) return;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string attention = AttentionPrefix(layer);
-    for (const char* name : {"q_proj.weight", "q_proj.bias"}) {
-      const auto found = weights.find(attention + name);
-      if (found == weights.end()) continue;
-      found->second = found->second.unflatten(0, {groups, shared, config.head_dim})
-                          .transpose(0, 1)
-                          .flatten(0, 2)
-                          .contiguous();
-    }
-    at::Tensor& o = weights.at(attention + "o_proj.weight");
-    o = o.unflatten(1, {groups, shared, config.head_dim}).transpose(1, 2).flatten(1).contiguous();
+  const std::string attention = AttentionPrefix(layer);
+  for (const char* name : {"q_proj.weight", "q_proj.bias"}) {
+    const auto found = weights.find(attention + name);
+    if (found == weights.end()) continue;
+    found->second = found->second.unflatten(0, {groups, shared, config.head_dim})
+                        .transpose(0, 1)
+                        .flatten(0, 2)
+                        .contiguous();
   }
+  at::Tensor& o = weights.at(attention + "o_proj.weight");
+  o = o.unflatten(1, {groups, shared, config.head_dim}).transpose(1, 2).flatten(1).contiguous();
 }
 
 struct IntegerMatrix {
@@ -329,7 +339,7 @@ at::ScalarType ToScalarType(ComputeType type) {
   return {};
 }
 
-std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
+std::string LayerPrefix(int64_t layer) { return kLayersPrefix + std::to_string(layer) + "."; }
 
 std::string AttentionPrefix(int64_t layer) { return LayerPrefix(layer) + "self_attn."; }
 
@@ -360,7 +370,7 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     const bool bias = config.attention_bias;
     add_norm(prefix + "input_layernorm");
     if (config.q_lora_rank > 0) {
-      add_linear(attention + "q_a_proj", config.q_lora_rank, width, false);
+      add_linear(attention + "q_a_proj", config.q_lora_rank, width, config.latent_bias);
       add(attention + "q_a_layernorm.weight", {config.q_lora_rank});
       add_linear(attention + "q_b_proj", heads * config.QueryDim(), config.q_lora_rank, bias);
     } else {
@@ -368,7 +378,8 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     }
     if (config.attention == AttentionKind::kMla) {
       const int64_t rank = config.kv_lora_rank[layer];
-      add_linear(attention + "kv_a_proj_with_mqa", rank + config.qk_rope_head_dim, width, false);
+      add_linear(attention + "kv_a_proj_with_mqa", rank + config.qk_rope_head_dim, width,
+                 config.latent_bias);
       if (config.kv_a_layernorm) add(attention + "kv_a_layernorm.weight", {rank});
       add_linear(attention + "kv_b_proj", heads * (head_dim + config.ValueDim()), rank, false);
     } else {
@@ -431,41 +442,89 @@ std::set<std::string> IntegerTensors(const ModelConfig& config) {
   return names;
 }
 
+Weights HeldWeights::TakeLayer(int64_t layer) {
+  Weights taken;
+  const std::string prefix = LayerPrefix(layer);
+  for (auto it = weights_.lower_bound(prefix);
+       it != weights_.end() && it->first.starts_with(prefix);) {
+    taken.insert(weights_.extract(it++));
+  }
+  return taken;
+}
+
+Weights HeldWeights::TakeRest() {
+  Weights taken;
+  for (auto it = weights_.begin(); it != weights_.end();) {
+    const auto next = std::next(it);
+    if (!it->first.starts_with(kLayersPrefix)) taken.insert(weights_.extract(it));
+    it = next;
+  }
+  return taken;
+}
+
+CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
+    : stored_(std::move(opened.config)),
+      config_(stored_),
+      tensors_(std::move(opened.tensors)),
+      format_(format) {
+  config_.quantization.reset();
+  config_.rope_interleave = true;
+  config_.head_grouping = HeadGrouping::kModular;
+
+  const std::set<std::string> integers = IntegerTensors(stored_);
+  std::set<std::string> known;
+  for (const TensorSpec& spec : ExpectedTensors(stored_)) {
+    known.insert(spec.name);
+    if (!integers.contains(spec.name)) {
+      CheckStored(*tensors_, spec, kNumbers);
+      continue;
+    }
+    known.insert(ScalesName(spec.name));
+    CheckIntegers(*tensors_, spec, stored_.quantization->format);
+  }
+  for (const std::string& name : tensors_->TensorNames()) {
+    if (!known.contains(name)) {
+      throw LoadError(tensors_->name() + ": tensor " + Printable(name) +
+                      " does not belong to a model with this config");
+    }
+  }
+}
+
+Weights CheckpointReader::Read(const std::string& prefix) const {
+  const std::set<std::string> integers = IntegerTensors(stored_);
+  Weights weights;
+  for (const TensorSpec& spec : ExpectedTensors(stored_)) {
+    const bool of_layer = spec.name.starts_with(kLayersPrefix);
+    if (prefix.empty() ? of_layer : !spec.name.starts_with(prefix)) continue;
+    std::optional<WeightFormat> stored_as;
+    if (integers.contains(spec.name)) stored_as = stored_.quantization->format;
+    weights.emplace(spec.name, ReadTensor(*tensors_, spec, stored_as, format_));
+  }
+  return weights;
+}
+
+Weights CheckpointReader::TakeLayer(int64_t layer) {
+  Weights weights = Read(LayerPrefix(layer));
+  if (stored_.position_embedding == PositionEmbedding::kRope && !stored_.rope_interleave) {
+    InterleaveRotary(stored_, layer, weights);
+  }
+  if (stored_.head_grouping == HeadGrouping::kContiguous) {
+    PermuteContiguousHeads(stored_, layer, weights);
+  }
+  return weights;
+}
+
+Weights CheckpointReader::TakeRest() { return Read(""); }
+
 Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format) {
   return ReadCheckpoint(OpenCheckpoint(checkpoint), format);
 }
 
-Checkpoint ReadCheckpoint(const OpenedCheckpoint& opened, TensorFormat format) {
-  const TensorSource* const source = opened.tensors.get();
-  Checkpoint checkpoint{.config = opened.config, .weights = {}};
-  ModelConfig& config = checkpoint.config;
-
-  const std::set<std::string> integers = IntegerTensors(config);
-  std::set<std::string> read;
-  for (const TensorSpec& spec : ExpectedTensors(config)) {
-    std::optional<WeightFormat> stored_as;
-    if (integers.contains(spec.name)) {
-      stored_as = config.quantization->format;
-      read.insert(ScalesName(spec.name));
-    }
-    checkpoint.weights.emplace(spec.name, ReadTensor(*source, spec, stored_as, format));
-    read.insert(spec.name);
-  }
-  for (const std::string& name : source->TensorNames()) {
-    if (!read.contains(name)) {
-      throw LoadError(source->name() + ": tensor " + Printable(name) +
-                      " does not belong to a model with this config");
-    }
-  }
-  config.quantization.reset();
-
-  if (config.position_embedding == PositionEmbedding::kRope && !config.rope_interleave) {
-    InterleaveRotary(config, checkpoint.weights);
-    config.rope_interleave = true;
-  }
-  if (config.head_grouping == HeadGrouping::kContiguous) {
-    PermuteContiguousHeads(config, checkpoint.weights);
-    config.head_grouping = HeadGrouping::kModular;
+Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format) {
+  CheckpointReader reader(std::move(opened), format);
+  Checkpoint checkpoint{.config = reader.config(), .weights = reader.TakeRest()};
+  for (int64_t layer = 0; layer < checkpoint.config.num_hidden_layers; ++layer) {
+    checkpoint.weights.merge(reader.TakeLayer(layer));
   }
   return checkpoint;
 }

@@ -6,11 +6,14 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/checkpoint/tensor_source.h"
 #include "engine/model/config.h"
 
 namespace triptych {
@@ -57,10 +60,56 @@ struct Checkpoint {
   Weights weights;
 };
 
-// Reads and checks a checkpoint, with its weights converted to `format`: every one is finite then.
-// Tensors are read one by one. Throws LoadError.
+// Where a model's weights come from, part by part, so that they need not all be held at once.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  // The tensors of one layer, and those of no layer, by their names, each asked for once. Throws
+  // LoadError.
+  virtual Weights TakeLayer(int64_t layer) = 0;
+  virtual Weights TakeRest() = 0;
+};
+
+// Weights that are all there, and are let go of as they are taken.
+class HeldWeights final : public WeightSource {
+ public:
+  explicit HeldWeights(Weights weights) : weights_(std::move(weights)) {}
+
+  Weights TakeLayer(int64_t layer) override;
+  Weights TakeRest() override;
+
+ private:
+  Weights weights_;
+};
+
+// The weights of a checkpoint's files, read when they are asked for.
+class CheckpointReader final : public WeightSource {
+ public:
+  // Checks that each tensor is there and how it is stored. Weights become `format`. Throws
+  // LoadError.
+  CheckpointReader(OpenedCheckpoint opened, TensorFormat format);
+
+  // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
+  // Without quantization: integers have become numbers.
+  const ModelConfig& config() const { return config_; }
+
+  // Every weight is finite.
+  Weights TakeLayer(int64_t layer) override;
+  Weights TakeRest() override;
+
+ private:
+  Weights Read(const std::string& prefix) const;
+
+  ModelConfig stored_;
+  ModelConfig config_;
+  std::unique_ptr<const TensorSource> tensors_;
+  TensorFormat format_;
+};
+
+// All of them. Throws LoadError.
 Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format);
-Checkpoint ReadCheckpoint(const OpenedCheckpoint& opened, TensorFormat format);
+Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format);
 
 // The model card in a checkpoint's directory.
 inline constexpr const char* kCardFile = "README.md";

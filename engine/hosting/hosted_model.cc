@@ -31,19 +31,59 @@ at::Device ParseDevice(const std::string& name) {
   throw std::invalid_argument(name + " is not available in this LibTorch; allowed: " + allowed);
 }
 
+// Tells of what is taken from another source.
+class ToldSource final : public WeightSource {
+ public:
+  ToldSource(WeightSource& source, const HostOptions& options, int64_t layers)
+      : source_(source), options_(options), layers_(layers) {}
+
+  Weights TakeLayer(int64_t layer) override {
+    Weights weights = source_.TakeLayer(layer);
+    if (options_.on_layer) options_.on_layer(layer + 1, layers_);
+    return weights;
+  }
+  Weights TakeRest() override { return source_.TakeRest(); }
+
+ private:
+  WeightSource& source_;
+  const HostOptions& options_;
+  const int64_t layers_;
+};
+
 // The one place that chooses what a model is served on.
-std::unique_ptr<ServingModel> MakeServingModel(Checkpoint checkpoint, const WeightFormats& formats,
-                                               at::Device device, const BackendOptions& options,
+std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, WeightSource& source,
+                                               const WeightFormats& formats, at::Device device,
+                                               const BackendOptions& options,
                                                std::shared_ptr<KernelContext> context) {
   if (device.is_cpu()) {
-    CpuWeights weights = PackWeights(checkpoint.config, std::move(checkpoint.weights), formats,
-                                     options.expand_from, context->pool);
-    return std::make_unique<CpuModel>(checkpoint.config, std::move(weights), options,
-                                      std::move(context));
+    CpuWeights weights = PackWeights(config, source, formats, options.expand_from, context->pool);
+    return std::make_unique<CpuModel>(config, std::move(weights), options, std::move(context));
   }
-  for (auto& [name, tensor] : checkpoint.weights) tensor = tensor.to(device);
-  return std::make_unique<TensorModel>(checkpoint.config, checkpoint.weights,
-                                       DefaultComputeType(TensorsFor(formats)), options);
+  Weights weights;
+  const auto add = [&](const Weights& part) {
+    for (const auto& [name, tensor] : part) weights.emplace(name, tensor.to(device));
+  };
+  add(source.TakeRest());
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) add(source.TakeLayer(layer));
+  return std::make_unique<TensorModel>(config, weights, DefaultComputeType(TensorsFor(formats)),
+                                       options);
+}
+
+// A checkpoint as it is converted to, its weights in `tensors`. What a conversion computes is
+// rounded once, at its end.
+Checkpoint LoadConverted(const HostOptions& options, TensorFormat tensors, int threads) {
+  SetComputeThreads(threads);  // of this thread: conversions compute
+  Checkpoint checkpoint = Convert(LoadCheckpoint(options.checkpoint, TensorFormat::kFloat32),
+                                  *options.conversion, options.checkpoint.string());
+  for (auto& [name, tensor] : checkpoint.weights) {
+    tensor = tensor.to(ToScalarType(tensors));
+    if (!at::isfinite(tensor).all().item<bool>()) {
+      throw LoadError(options.checkpoint.string() + ": tensor " + name +
+                      ", converted, holds numbers that are not finite in " +
+                      std::string(Name(tensors)) + "; allowed: finite ones");
+    }
+  }
+  return checkpoint;
 }
 
 WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& options) {
@@ -64,24 +104,18 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
       options.cache_format.value_or(DefaultCacheFormat(model.weight_formats.layers));
   CheckDevice(options.device, model.weight_formats.layers, model.weight_formats.embeddings,
               model.cache_format);
-  // What a conversion computes is rounded to the weights' format once, at its end.
   const TensorFormat tensors = TensorsFor(model.weight_formats);
-  Checkpoint checkpoint =
-      LoadCheckpoint(options.checkpoint, options.conversion ? TensorFormat::kFloat32 : tensors);
+  std::unique_ptr<WeightSource> source;
   if (options.conversion) {
-    model.converted_from = checkpoint.config.attention;
-    SetComputeThreads(context->pool.threads());  // of this thread: conversions compute
-    checkpoint = Convert(checkpoint, *options.conversion, options.checkpoint.string());
-    for (auto& [name, tensor] : checkpoint.weights) {
-      tensor = tensor.to(ToScalarType(tensors));
-      if (!at::isfinite(tensor).all().item<bool>()) {
-        throw LoadError(options.checkpoint.string() + ": tensor " + name +
-                        ", converted, holds numbers that are not finite in " +
-                        std::string(Name(tensors)) + "; allowed: finite ones");
-      }
-    }
+    Checkpoint converted = LoadConverted(options, tensors, context->pool.threads());
+    model.converted_from = stored.attention;
+    model.config = converted.config;
+    source = std::make_unique<HeldWeights>(std::move(converted.weights));
+  } else {
+    auto reader = std::make_unique<CheckpointReader>(OpenCheckpoint(options.checkpoint), tensors);
+    model.config = reader->config();
+    source = std::move(reader);
   }
-  model.config = checkpoint.config;
   model.parameters = ParameterCount(model.config);
   model.parameter_bytes = ParameterBytes(model.config, model.weight_formats);
   model.latent_forms = ReducedForms(model.config);
@@ -89,8 +123,9 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 
   BackendOptions backend = options.backend;
   backend.cache_format = model.cache_format;
+  ToldSource told(*source, options, model.config.num_hidden_layers);
   std::unique_ptr<ServingModel> serving =
-      MakeServingModel(std::move(checkpoint), model.weight_formats, ParseDevice(options.device),
+      MakeServingModel(model.config, told, model.weight_formats, ParseDevice(options.device),
                        backend, std::move(context));
   model.info = serving->info();
   model.engine = std::make_unique<Engine>(std::move(serving), model.tokenizer, options.engine);

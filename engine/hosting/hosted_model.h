@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,8 @@ struct HostOptions {
   EngineOptions engine = {};
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
   std::string device = "cpu";                 // of weights, cache and compute
+  // Told of each layer that is loaded and of how many there are.
+  std::function<void(int64_t layer, int64_t layers)> on_layer = {};
 };
 
 // Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N",

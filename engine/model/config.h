@@ -94,7 +94,8 @@ struct ModelConfig {
   // With swiglu silu; with gelu gelu (tanh approximation, the default) or gelu_exact.
   HiddenAct hidden_act = HiddenAct::kSilu;
   bool mlp_bias = false;
-  bool attention_bias = false;                // q, k and v; under MLA q
+  bool attention_bias = false;  // q, k and v; under MLA q
+  bool latent_bias = false;  // MLA: of what latents, decoupled keys and low-rank queries come from
   std::optional<bool> attention_output_bias;  // o; absent: attention_bias
   double embedding_multiplier = 1;            // of token embeddings as the layers read them
   double logit_multiplier = 1;

@@ -32,6 +32,7 @@ ModelConfig WithGroups(ModelConfig config, AttentionKind attention, int64_t grou
   config.v_head_dim = 0;
   config.kv_a_layernorm = false;
   config.q_lora_rank = 0;
+  config.latent_bias = false;
   config.latent_norm_eps.reset();
   return config;
 }

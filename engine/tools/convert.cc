@@ -49,6 +49,9 @@ void CheckOptions(const ConvertOptions& options) {
   if (!mla && !gqa && options.method) {
     refuse("--method goes with --attention gqa or mla: heads are repeated in one way only");
   }
+  if (!mla && (options.rope_head_dim || options.fold_frequencies != 1)) {
+    refuse("--rope-head-dim and --fold-frequencies go with --attention mla");
+  }
   if (!gqa && options.method == ConversionMethod::kPool) {
     refuse("--method pool goes with --attention gqa; allowed with mla: activation, weight");
   }
@@ -128,11 +131,12 @@ class Calibration {
 // halving: as good as the loss falls with the ranks. Throws std::runtime_error if not even the full
 // ranks' is.
 std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
+                                  const DecoupledKeys& decoupled,
                                   const std::vector<double>& weights,
                                   const Calibration& calibration, double most) {
   const auto loss_at = [&](int64_t total) {
     const double loss = calibration.ChoosingLoss(
-        AsStored(ToLatent(from, svds, AllocateRanks(svds, weights, total))));
+        AsStored(ToLatent(from, svds, AllocateRanks(svds, weights, total), decoupled)));
     std::fprintf(stderr, "%lld elements per position: loss on training text %.4f, %s\n",
                  static_cast<long long>(total), loss, loss <= most ? "enough" : "too few");
     return loss;
@@ -141,10 +145,13 @@ std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyV
   int64_t enough = 0;
   for (const KeyValueSvd& svd : svds) enough += svd.full_rank();
   if (const double loss = loss_at(enough); loss > most + kLossRounding) {
+    const std::string keys = decoupled.defined() ? Format(" with decoupled keys of width %lld",
+                                                          static_cast<long long>(decoupled.width()))
+                                                 : "";
     throw std::runtime_error(Format(
-        "--max-loss-increase: a loss of at most %.6f is allowed; stored in %s, even the full "
+        "--max-loss-increase: a loss of at most %.6f is allowed; stored in %s%s, even the full "
         "ranks have %.6f",
-        most, std::string(Name(from.config.torch_dtype)).c_str(), loss));
+        most, std::string(Name(from.config.torch_dtype)).c_str(), keys.c_str(), loss));
   }
   while (enough - too_few > 1) {
     const int64_t total = std::midpoint(too_few, enough);
@@ -153,33 +160,122 @@ std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyV
   return AllocateRanks(svds, weights, enough);
 }
 
+// What a latent model is cut from, and where.
+struct LatentCut {
+  DecoupledKeys decoupled;
+  std::vector<KeyValueSvd> svds;
+  std::vector<int64_t> ranks;
+
+  int64_t elements() const {  // of a position
+    return std::accumulate(ranks.begin(), ranks.end(), std::ssize(ranks) * decoupled.width());
+  }
+};
+
+// Throws std::runtime_error if the budget cannot be met.
 std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint& from,
-                                 const std::vector<KeyValueSvd>& svds,
+                                 const LatentCut& cut,
                                  const std::optional<Calibration>& calibration) {
-  const auto layers = static_cast<int64_t>(svds.size());
+  const auto layers = static_cast<int64_t>(cut.svds.size());
   if (!options.bytes_per_position && !options.max_loss_increase) {
     return std::vector<int64_t>(layers, options.rank.value_or(FullRank(from.config)));
   }
-  const std::vector<double> weights = calibration ? Sensitivities(from, svds, calibration->corpus())
-                                                  : std::vector<double>(layers, 1.0);
+  const std::vector<double> weights =
+      calibration ? Sensitivities(from, cut.svds, calibration->corpus(), cut.decoupled)
+                  : std::vector<double>(layers, 1.0);
   if (options.max_loss_increase) {
-    return RanksForLoss(from, svds, weights, *calibration,
+    return RanksForLoss(from, cut.svds, cut.decoupled, weights, *calibration,
                         calibration->ChoosingLossBefore() + *options.max_loss_increase);
   }
-  return AllocateRanks(
-      svds, weights,
-      *options.bytes_per_position / RowBytes(DefaultCacheFormat(from.config.torch_dtype), 1));
+  const int64_t left =
+      *options.bytes_per_position / RowBytes(DefaultCacheFormat(from.config.torch_dtype), 1) -
+      layers * cut.decoupled.width();
+  if (left < layers) {
+    throw std::runtime_error(
+        Format("--bytes-per-position %lld leaves no latent beside decoupled keys of width %lld",
+               static_cast<long long>(*options.bytes_per_position),
+               static_cast<long long>(cut.decoupled.width())));
+  }
+  return AllocateRanks(cut.svds, weights, left);
+}
+
+LatentCut CutLatents(const ConvertOptions& options, const Checkpoint& from, int64_t rope_head_dim,
+                     const std::vector<at::Tensor>& covariances,
+                     const std::optional<Calibration>& calibration) {
+  LatentCut cut;
+  if (rope_head_dim > 0) {
+    cut.decoupled = FindDecoupledKeys(from, rope_head_dim, options.fold_frequencies, covariances);
+  }
+  cut.svds = DecomposeLayers(from, covariances, cut.decoupled);
+  cut.ranks = ChooseRanks(options, from, cut, calibration);
+  return cut;
+}
+
+// The widths of decoupled keys that are tried: a quarter, half, all and twice of a head's.
+std::vector<int64_t> WidthsToTry(const ModelConfig& config) {
+  std::vector<int64_t> widths;
+  const int64_t most = config.num_key_value_heads * config.head_dim;
+  for (const int64_t width :
+       {config.head_dim / 4, config.head_dim / 2, config.head_dim, 2 * config.head_dim}) {
+    if (width >= 2 && width % 2 == 0 && width <= most) widths.push_back(width);
+  }
+  return widths;
+}
+
+// Whether the width of decoupled keys is left to the conversion, which needs a text for that and a
+// budget. Throws std::runtime_error if it is and there are not.
+bool ChoosesWidth(const ConvertOptions& options, const ModelConfig& from) {
+  if (options.attention != AttentionKind::kMla || options.rope_head_dim ||
+      from.position_embedding != PositionEmbedding::kRope || WidthsToTry(from).empty()) {
+    return false;
+  }
+  if (options.max_loss_increase || (options.bytes_per_position && !options.calibrate.empty())) {
+    return true;
+  }
+  throw std::runtime_error(
+      "--rope-head-dim is missing: keys are rotated; it is chosen with --calibrate TEXT and one of "
+      "--bytes-per-position and --max-loss-increase");
+}
+
+// The best of several widths: the fewest elements for a loss, the least loss for a budget of bytes.
+LatentCut BestCut(const ConvertOptions& options, const Checkpoint& from,
+                  const std::vector<at::Tensor>& covariances,
+                  const std::optional<Calibration>& calibration) {
+  std::optional<LatentCut> best;
+  double best_cost = 0;
+  std::string why_not;
+  for (const int64_t width : WidthsToTry(from.config)) {
+    try {
+      LatentCut cut = CutLatents(options, from, width, covariances, calibration);
+      const double cost = options.max_loss_increase
+                              ? static_cast<double>(cut.elements())
+                              : calibration->ChoosingLoss(
+                                    AsStored(ToLatent(from, cut.svds, cut.ranks, cut.decoupled)));
+      std::fprintf(
+          stderr, "decoupled keys of width %lld: %lld elements per position%s\n",
+          static_cast<long long>(width), static_cast<long long>(cut.elements()),
+          options.max_loss_increase ? "" : Format(", loss on training text %.4f", cost).c_str());
+      if (!best || cost < best_cost) best = std::move(cut), best_cost = cost;
+    } catch (const std::runtime_error& e) {
+      why_not = e.what();
+    }
+  }
+  if (!best) throw std::runtime_error(why_not);
+  return std::move(*best);
 }
 
 // As Markdown, aligned to be read as it is.
 std::string LayerTable(const std::vector<LayerReport>& layers) {
-  std::string table =
-      "| layer | energy kept | weight error | row before | row after |\n"
-      "|------:|------------:|-------------:|-----------:|----------:|\n";
+  const bool rotated = layers.front().rotation_kept.has_value();
+  std::string table = "| layer | energy kept | weight error | row before | row after |";
+  std::string rule = "|------:|------------:|-------------:|-----------:|----------:|";
+  if (rotated) table += " rotation kept |", rule += "--------------:|";
+  table += "\n" + rule + "\n";
   for (size_t i = 0; i < layers.size(); ++i) {
-    table += Format("| %5zu | %11.5f | %12.2e | %10lld | %9lld |\n", i, layers[i].energy_kept,
+    table += Format("| %5zu | %11.5f | %12.2e | %10lld | %9lld |", i, layers[i].energy_kept,
                     layers[i].weight_error, static_cast<long long>(layers[i].elements_before),
                     static_cast<long long>(layers[i].elements_after));
+    if (rotated) table += Format(" %13.5f |", *layers[i].rotation_kept);
+    table += "\n";
   }
   return table;
 }
@@ -194,21 +290,44 @@ at::Tensor TurnedBack(const Checkpoint& to, const GroupBases& bases, int64_t lay
   return at::cat({of_all(bases.keys, "k_proj.weight"), of_all(bases.values, "v_proj.weight")});
 }
 
+std::string RotationText(const ConvertOptions& options, const DecoupledKeys& decoupled) {
+  std::string text = Format(
+      " Before that, the rotary pairs that rotation matters for most, of all key heads mixed by "
+      "frequency, became decoupled keys of width %lld; the rest is not rotated any more.",
+      static_cast<long long>(decoupled.width()));
+  if (options.fold_frequencies > 1) {
+    text += Format(" %lld adjacent frequencies were mixed as if they were one.",
+                   static_cast<long long>(options.fold_frequencies));
+  }
+  return text;
+}
+
+// Adds what decoupled keys stand for to the keys' part of [W_K; W_V] of every query head.
+void AddDecoupledKeys(const Checkpoint& to, const at::Tensor& mix, int64_t layer,
+                      at::Tensor& key_values) {
+  const at::Tensor rows = to.weights.at(AttentionPrefix(layer) + "kv_a_proj_with_mqa.weight")
+                              .narrow(0, to.config.kv_lora_rank[layer], to.config.qk_rope_head_dim);
+  key_values.narrow(0, 0, key_values.size(0) / 2)
+      .add_(RepeatHeads(AsKeyRows(rows, mix), to.config.num_attention_heads, to.config.head_dim));
+}
+
 // `energy_kept` may be empty: what heads keep is then found from what they lose. `bases` is empty
 // unless heads have a common one.
 std::vector<LayerReport> ReportLayers(const Checkpoint& from, const Checkpoint& to,
                                       const std::vector<double>& energy_kept,
-                                      const std::vector<GroupBases>& bases) {
+                                      const std::vector<GroupBases>& bases,
+                                      const DecoupledKeys& decoupled) {
   std::vector<LayerReport> layers;
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
-    const double error =
-        RelativeError(bases.empty() ? FullKeyValue(to, layer) : TurnedBack(to, bases[layer], layer),
-                      FullKeyValue(from, layer));
+    at::Tensor made = bases.empty() ? FullKeyValue(to, layer) : TurnedBack(to, bases[layer], layer);
+    if (decoupled.defined()) AddDecoupledKeys(to, decoupled.mixes[layer], layer, made);
+    const double error = RelativeError(made, FullKeyValue(from, layer));
     layers.push_back({.elements_before = CacheRowElements(from.config, layer),
                       .elements_after = CacheRowElements(to.config, layer),
                       // Averaging is a projection: what it keeps and loses are at right angles.
                       .energy_kept = energy_kept.empty() ? 1 - error * error : energy_kept[layer],
                       .weight_error = error});
+    if (decoupled.defined()) layers.back().rotation_kept = decoupled.energy_kept[layer];
   }
   return layers;
 }
@@ -255,7 +374,7 @@ std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context) {
 }
 
 std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
-                                  const Corpus& corpus) {
+                                  const Corpus& corpus, const DecoupledKeys& decoupled) {
   const at::NoGradGuard no_grad;
   std::mt19937_64 generator(2);
   const at::Tensor inputs =
@@ -273,7 +392,7 @@ std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyV
     ranks[layer] = std::max<int64_t>(1, ranks[layer] / 4);
     const double lost = 1 - svds[layer].energy()[ranks[layer] - 1].item<double>();
     const double divergence =
-        KlDivergence(exact, logits(ToLatent(from, svds, ranks))).mean().item<double>();
+        KlDivergence(exact, logits(ToLatent(from, svds, ranks, decoupled))).mean().item<double>();
     sensitivities.push_back(lost > kEnergyRounding ? divergence / lost : 0);
   }
   const double most = *std::max_element(sensitivities.begin(), sensitivities.end());
@@ -307,10 +426,14 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
   Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
-  const Conversion conversion{.attention = options.attention,
-                              .groups = options.groups.value_or(0),
-                              .rank = options.rank.value_or(0),
-                              .method = options.method};
+  Conversion conversion{.attention = options.attention,
+                        .groups = options.groups.value_or(0),
+                        .rank = options.rank.value_or(0),
+                        .rope_head_dim = options.rope_head_dim.value_or(0),
+                        .fold = options.fold_frequencies,
+                        .method = options.method};
+  const bool chooses_width = ChoosesWidth(options, from.config);
+  if (chooses_width) conversion.rope_head_dim = WidthsToTry(from.config).front();
   CheckConversion(from, conversion, options.from.string());
   if (options.dtype) from.config.torch_dtype = *options.dtype;
   CheckBudget(options, from.config);
@@ -328,6 +451,7 @@ void ConvertModel(const ConvertOptions& options) {
   std::string method;
   std::vector<double> energy_kept;  // of each layer, where there are spectra
   std::vector<GroupBases> bases;    // of each layer, where heads have a common one
+  DecoupledKeys decoupled;          // of rotated keys
   const ConversionMethod chosen = MethodOf(conversion, from.config, calibration.has_value());
   std::vector<at::Tensor> covariances;
   std::string whitened = ".";
@@ -337,13 +461,16 @@ void ConvertModel(const ConvertOptions& options) {
         ", whitened by each layer's inputs on the training part of `" + calibration->name() + "`.";
   }
   if (options.attention == AttentionKind::kMla) {
-    const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances);
-    const std::vector<int64_t> ranks = ChooseRanks(options, from, svds, calibration);
-    for (size_t i = 0; i < svds.size(); ++i) {
-      energy_kept.push_back(svds[i].energy()[ranks[i] - 1].item<double>());
+    LatentCut cut = chooses_width ? BestCut(options, from, covariances, calibration)
+                                  : CutLatents(options, from, conversion.rope_head_dim, covariances,
+                                               calibration);
+    for (size_t i = 0; i < cut.svds.size(); ++i) {
+      energy_kept.push_back(cut.svds[i].energy()[cut.ranks[i] - 1].item<double>());
     }
-    to = AsStored(ToLatent(from, svds, ranks));
+    to = AsStored(ToLatent(from, cut.svds, cut.ranks, cut.decoupled));
     method = "Factors: the singular value decomposition of [W_K; W_V]" + whitened;
+    if (cut.decoupled.defined()) method += RotationText(options, cut.decoupled);
+    decoupled = std::move(cut.decoupled);
   } else if (options.attention == AttentionKind::kGqa && chosen != ConversionMethod::kPool) {
     from = WithLikeHeadsTogether(from, *options.groups, covariances);
     bases = FindGroupBases(from, *options.groups, covariances);
@@ -371,8 +498,8 @@ void ConvertModel(const ConvertOptions& options) {
             .facts = {},
             .command = options.command,
             .report = KindText(from.config) + " to " + KindText(to.config) + ". " + method +
-                      "\n\n" + LayerTable(ReportLayers(from, to, energy_kept, bases)) + "\n" +
-                      CostText(from.config, to.config),
+                      "\n\n" + LayerTable(ReportLayers(from, to, energy_kept, bases, decoupled)) +
+                      "\n" + CostText(from.config, to.config),
             .source = options.from};
   if (loss_before) {
     card.held_out_loss = HeldOutLoss(to, calibration->corpus());

@@ -23,6 +23,10 @@ struct ConvertOptions {
   std::optional<int64_t> rank;                // r, the same in every layer
   std::optional<int64_t> bytes_per_position;  // at most, over all layers, in the stored dtype
   std::optional<double> max_loss_increase;    // nats per token on the text's training part
+  // MLA of rotated keys: d_R, chosen if absent, with a text and one of the last two; and how many
+  // adjacent frequencies are mixed as one.
+  std::optional<int64_t> rope_head_dim = {};
+  int64_t fold_frequencies = 1;
 
   std::optional<ConversionMethod> method;  // GQA and MLA: MethodOf's if absent
   std::filesystem::path calibrate;         // text, or empty
@@ -40,6 +44,8 @@ struct LayerReport {
   // Share of the squared singular values, of keys' and of values' alike where each have their own,
   // or of the weights' squares.
   double energy_kept = 1;
+  // Share that decoupled keys keep of what rotation does to keys, where they are rotated.
+  std::optional<double> rotation_kept = {};
   // |[W_K; W_V] made - given| / |given|, over all query heads, those of a common basis turned back.
   double weight_error = 0;
 };
@@ -56,7 +62,7 @@ std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context);
 // from itself with that layer alone cut to a quarter of its full rank, in nats per token of the
 // text's training part, over the energy lost by that.
 std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
-                                  const Corpus& corpus);
+                                  const Corpus& corpus, const DecoupledKeys& decoupled = {});
 
 // One rank for each layer, at least 1 each and `total` in all (or every layer's full rank, if that
 // is less): those that lose the least energy, summed over the layers, where all of a layer's counts

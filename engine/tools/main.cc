@@ -294,6 +294,11 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       ->add_option("--max-loss-increase", convert.max_loss_increase,
                    "mla: the most nats per token to lose; ranks are chosen for each layer")
       ->check(NumberIn(0.0, 100.0));
+  command->add_option("--rope-head-dim", convert.rope_head_dim,
+                      "mla of rotated keys: the width of decoupled ones [chosen with --calibrate "
+                      "and a budget]");
+  command->add_option("--fold-frequencies", convert.fold_frequencies,
+                      "mla of rotated keys: adjacent frequencies that are mixed as one [1]");
   AddChoice(*command, "--method", convert.method, Names<ConversionMethod>(),
             "gqa, mla: what factors are the best for, or pool, the mean of heads [gqa of rotated "
             "keys: pool; activation with --calibrate, else weight]");

@@ -68,27 +68,31 @@ std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
   return std::make_unique<LatentLayer>(shape, std::move(packed));
 }
 
-CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
-                       std::optional<int64_t> expand_from, ThreadPool& pool) {
+CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
+                       const WeightFormats& formats, std::optional<int64_t> expand_from,
+                       ThreadPool& pool) {
   const WeightFormat format = formats.layers;
   CpuWeights packed;
   if (config.attention == AttentionKind::kMla) packed.expand_from = ExpandFrom(config, expand_from);
-  packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, formats.embeddings, pool);
-  if (!config.tie_word_embeddings) {
-    packed.embedding = Pack({{weights.at(kEmbeddingName), {}}}, formats.embeddings, pool);
+  {
+    Weights weights = source.TakeRest();
+    packed.positions = ToFloats(PositionTable(config, weights));
+    packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
+    packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, formats.embeddings, pool);
+    if (!config.tie_word_embeddings) {
+      weights.erase(kOutputName);
+      packed.embedding = Pack({{weights.at(kEmbeddingName), {}}}, formats.embeddings, pool);
+    }
   }
-  packed.positions = ToFloats(PositionTable(config, weights));
-  packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
   for (std::vector<float>* part : {&packed.final_norm.weight, &packed.final_norm.bias}) {
     for (float& element : *part) element *= static_cast<float>(config.logit_multiplier);
   }
-  std::erase_if(weights,
-                [](const auto& tensor) { return !tensor.first.starts_with("model.layers."); });
   RotationTable rotation;
   if (const at::Tensor table = MakeRotary(config, at::kCPU).Table(); table.defined()) {
     rotation = std::make_shared<const std::vector<float>>(ToFloats(table));
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const Weights weights = source.TakeLayer(i);
     CpuWeights::Layer& layer = packed.layers.emplace_back();
     layer.attention_norm = PackNorm(FindNorm(weights, AttentionNormName(i)));
     layer.mlp_norm = PackNorm(FindNorm(weights, MlpNormName(i)));
@@ -103,11 +107,14 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightF
     const MlpWeights mlp = FindMlp(weights, i);
     layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);
     layer.mlp_down = Pack({mlp.down}, format, pool);
-    std::erase_if(weights, [&, prefix = LayerPrefix(i)](const auto& tensor) {
-      return tensor.first.starts_with(prefix);
-    });
   }
   return packed;
+}
+
+CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
+                       std::optional<int64_t> expand_from, ThreadPool& pool) {
+  HeldWeights held(std::move(weights));
+  return PackWeights(config, held, formats, expand_from, pool);
 }
 
 }  // namespace triptych

@@ -21,8 +21,13 @@ std::unique_ptr<const AttentionLayer> PackLatent(
     const LatentShape& shape, const ReducedWeights& weights, WeightFormat format,
     const std::shared_ptr<const std::vector<float>>& rotation, bool expand, ThreadPool& pool);
 
-// Packs float32 or bfloat16 tensors in the CPU's memory, rounded to their formats, and lets go of
-// each as it is packed. `expand_from`: as BackendOptions has it. The threads of `pool` pack.
+// Packs float32 or bfloat16 tensors in the CPU's memory, rounded to their formats: first those of
+// no layer, then layer by layer, each taken as it is packed and let go of then. `expand_from`: as
+// BackendOptions has it. The threads of `pool` pack. Throws what `weights` throws.
+CpuWeights PackWeights(const ModelConfig& config, WeightSource& weights,
+                       const WeightFormats& formats, std::optional<int64_t> expand_from,
+                       ThreadPool& pool);
+// The same of weights that are all there.
 CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
                        std::optional<int64_t> expand_from, ThreadPool& pool);
 

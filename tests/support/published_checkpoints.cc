@@ -1,0 +1,375 @@
+#include "tests/support/published_checkpoints.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/checkpoint/safetensors.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tensors.h"
+
+namespace triptych::published {
+namespace {
+
+bool Flag(const Json& config, const char* field) { return config.value(field, false); }
+
+// Names a family's tensors and draws them.
+class Maker {
+ public:
+  Maker(uint64_t seed, at::ScalarType dtype) : normal_(seed), dtype_(dtype) {}
+
+  // [out, in], as torch.nn.Linear has it.
+  void Linear(const std::string& name, int64_t out, int64_t in, bool bias = false) {
+    Put(name + ".weight", normal_.Weight(out, in));
+    if (bias) Bias(name, out);
+  }
+  // [in, out], as GPT-2's Conv1D has it.
+  void Transposed(const std::string& name, int64_t in, int64_t out) {
+    Put(name + ".weight", normal_.Weight(out, in).t());
+    Bias(name, out);
+  }
+  void Norm(const std::string& name, int64_t width, bool bias = false) {
+    Put(name + ".weight", normal_.Tensor({width}, 0.3) + 1);
+    if (bias) Bias(name, width);
+  }
+
+  Tensors Finish() { return std::move(tensors_); }
+
+ private:
+  void Bias(const std::string& name, int64_t width) {
+    Put(name + ".bias", normal_.Tensor({width}, 0.3));
+  }
+  void Put(const std::string& name, const at::Tensor& tensor) {
+    tensors_[name] = tensor.to(dtype_).contiguous();
+  }
+
+  Normal normal_;
+  const at::ScalarType dtype_;
+  Tensors tensors_;
+};
+
+void MakeGpt2(const Json& config, Maker& maker) {
+  const int64_t width = config.at("n_embd");
+  const Json inner = config.value("n_inner", Json());
+  const int64_t inner_width = inner.is_null() ? 4 * width : inner.get<int64_t>();
+  const int64_t vocab = config.at("vocab_size");
+  const int64_t layers = config.at("n_layer");
+  maker.Linear("wte", vocab, width);
+  maker.Linear("wpe", config.at("n_positions"), width);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::string block = "h." + std::to_string(layer) + ".";
+    maker.Norm(block + "ln_1", width, true);
+    maker.Transposed(block + "attn.c_attn", width, 3 * width);
+    maker.Transposed(block + "attn.c_proj", width, width);
+    maker.Norm(block + "ln_2", width, true);
+    maker.Transposed(block + "mlp.c_fc", width, inner_width);
+    maker.Transposed(block + "mlp.c_proj", inner_width, width);
+  }
+  maker.Norm("ln_f", width, true);
+  if (!config.value("tie_word_embeddings", true)) maker.Linear("lm_head", vocab, width);
+}
+
+void MakeGroupedAttention(const Json& config, const std::string& self, Maker& maker) {
+  const std::string family = config.at("model_type");
+  const int64_t width = config.at("hidden_size");
+  const int64_t heads = config.at("num_attention_heads");
+  const int64_t groups = config.value("num_key_value_heads", heads);
+  const int64_t d = config.value("head_dim", width / heads);
+  const bool any_bias = Flag(config, "attention_bias");
+  const bool input_bias = any_bias || family == "qwen2";
+  maker.Linear(self + "q_proj", heads * d, width, input_bias);
+  maker.Linear(self + "k_proj", groups * d, width, input_bias);
+  maker.Linear(self + "v_proj", groups * d, width, input_bias);
+  maker.Linear(self + "o_proj", width, heads * d, any_bias);
+  if (family == "qwen3") {
+    maker.Norm(self + "q_norm", d);
+    maker.Norm(self + "k_norm", d);
+  }
+}
+
+void MakeLatentAttention(const Json& config, const std::string& self, Maker& maker) {
+  const int64_t width = config.at("hidden_size");
+  const int64_t heads = config.at("num_attention_heads");
+  const int64_t rank = config.at("kv_lora_rank");
+  const int64_t d_nope = config.at("qk_nope_head_dim");
+  const int64_t d_rope = config.at("qk_rope_head_dim");
+  const int64_t d_v = config.value("v_head_dim", width / heads);
+  const bool bias = Flag(config, "attention_bias");
+  if (config.at("q_lora_rank").is_null()) {
+    maker.Linear(self + "q_proj", heads * (d_nope + d_rope), width);
+  } else {
+    const int64_t query_rank = config.at("q_lora_rank");
+    maker.Linear(self + "q_a_proj", query_rank, width, bias);
+    maker.Norm(self + "q_a_layernorm", query_rank);
+    maker.Linear(self + "q_b_proj", heads * (d_nope + d_rope), query_rank);
+  }
+  maker.Linear(self + "kv_a_proj_with_mqa", rank + d_rope, width, bias);
+  maker.Norm(self + "kv_a_layernorm", rank);
+  maker.Linear(self + "kv_b_proj", heads * (d_nope + d_v), rank);
+  maker.Linear(self + "o_proj", width, heads * d_v, bias);
+}
+
+void MakeRotaryDecoder(const Json& config, Maker& maker) {
+  const int64_t width = config.at("hidden_size");
+  const int64_t inner = config.at("intermediate_size");
+  const int64_t vocab = config.at("vocab_size");
+  const int64_t layers = config.at("num_hidden_layers");
+  const bool mlp_bias = Flag(config, "mlp_bias");
+  maker.Linear("model.embed_tokens", vocab, width);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    maker.Norm(prefix + "input_layernorm", width);
+    if (config.contains("kv_lora_rank")) {
+      MakeLatentAttention(config, prefix + "self_attn.", maker);
+    } else {
+      MakeGroupedAttention(config, prefix + "self_attn.", maker);
+    }
+    maker.Norm(prefix + "post_attention_layernorm", width);
+    maker.Linear(prefix + "mlp.gate_proj", inner, width, mlp_bias);
+    maker.Linear(prefix + "mlp.up_proj", inner, width, mlp_bias);
+    maker.Linear(prefix + "mlp.down_proj", width, inner, mlp_bias);
+  }
+  maker.Norm("model.norm", width);
+  const bool tied = config.value("tie_word_embeddings", config.at("model_type") == "minicpm3");
+  if (!tied) maker.Linear("lm_head", vocab, width);
+}
+
+const char* DtypeName(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "F32";
+    case at::kBFloat16:
+      return "BF16";
+    case at::kHalf:
+      return "F16";
+    case at::kDouble:
+      return "F64";
+    case at::kByte:
+      return "U8";
+    default:
+      throw std::invalid_argument("a tensor's dtype");
+  }
+}
+
+void WriteTensors(const std::filesystem::path& path, const Tensors& tensors) {
+  std::vector<SafetensorsTensor> entries;
+  for (const auto& [name, tensor] : tensors) {
+    entries.push_back({name,
+                       DtypeName(tensor.scalar_type()),
+                       tensor.sizes().vec(),
+                       {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
+  }
+  WriteSafetensors(path, entries, {{"format", "pt"}});
+}
+
+// A config with some fields set.
+Json With(Json config, const Json& fields) {
+  for (const auto& [name, value] : fields.items()) config[name] = value;
+  return config;
+}
+
+}  // namespace
+
+std::vector<NamedConfig> EveryFamily() {
+  std::vector<NamedConfig> configs;
+  const auto add = [&](const std::string& name, const Json& base, const Json& fields) {
+    configs.push_back({name, With(base, fields)});
+  };
+
+  const Json small = {{"vocab_size", 37},        {"hidden_size", 24},
+                      {"intermediate_size", 43}, {"num_hidden_layers", 2},
+                      {"hidden_act", "silu"},    {"max_position_embeddings", 40},
+                      {"torch_dtype", "float32"}};
+  const Json grouped = With(small, {{"num_attention_heads", 6}, {"num_key_value_heads", 2}});
+  const Json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 4.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 32}};
+  const Json yarn = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 24}};
+
+  const Json llama = With(grouped, {{"model_type", "llama"}});
+  add("Llama", With(small, {{"model_type", "llama"}, {"num_attention_heads", 4}}),
+      {{"rms_norm_eps", 1e-5}, {"pretraining_tp", 1}, {"rope_scaling", nullptr}});
+  add("LlamaGroupsAndEveryBias", llama,
+      {{"head_dim", 10},
+       {"attention_bias", true},
+       {"mlp_bias", true},
+       {"tie_word_embeddings", true},
+       {"rms_norm_eps", 0.02},
+       {"rope_theta", 500.0}});
+  add("LlamaLinear", llama, {{"rope_scaling", {{"type", "linear"}, {"factor", 2.5}}}});
+  add("LlamaThree", llama,
+      {{"head_dim", 8}, {"rope_theta", 300.0}, {"rope_scaling", llama3}, {"rms_norm_eps", 1e-5}});
+  add("LlamaRopeParameters", llama,
+      {{"head_dim", 8}, {"rope_parameters", With(llama3, {{"rope_theta", 300.0}})}});
+  add("LlamaYarn", llama,
+      {{"head_dim", 12},
+       {"rope_theta", 30.0},
+       {"rope_scaling", With(yarn, {{"beta_fast", 3.0}, {"beta_slow", 0.5}})}});
+  add("LlamaYarnFactorAndFractions", llama,
+      {{"head_dim", 12},
+       {"rope_theta", 30.0},
+       {"rope_scaling", With(yarn, {{"beta_fast", 3.0},
+                                    {"beta_slow", 0.5},
+                                    {"truncate", false},
+                                    {"attention_factor", 1.3}})}});
+
+  const Json mistral = With(grouped, {{"model_type", "mistral"}, {"rms_norm_eps", 1e-5}});
+  add("Mistral", mistral, {{"sliding_window", 40}, {"rope_theta", 1000.0}});
+  add("MistralNoWindow", mistral, {{"sliding_window", nullptr}, {"head_dim", 8}});
+
+  const Json qwen2 = With(grouped, {{"model_type", "qwen2"}, {"rms_norm_eps", 1e-6}});
+  add("Qwen2", qwen2,
+      {{"tie_word_embeddings", true},
+       {"use_sliding_window", false},
+       {"sliding_window", 5},
+       {"max_window_layers", 1},
+       {"rope_theta", 1000.0}});
+  add("Qwen2Yarn", qwen2,
+      {{"rope_theta", 30.0},
+       {"hidden_size", 36},
+       {"rope_scaling", With(yarn, {{"beta_fast", 3.0}, {"beta_slow", 0.5}})}});
+
+  const Json qwen3 =
+      With(grouped, {{"model_type", "qwen3"}, {"rms_norm_eps", 1e-6}, {"head_dim", 10}});
+  add("Qwen3", qwen3, {{"tie_word_embeddings", true}, {"rope_theta", 1000.0}});
+  add("Qwen3Biases", qwen3, {{"attention_bias", true}, {"rms_norm_eps", 0.05}});
+
+  const Json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 37}, {"n_positions", 40},
+                     {"n_embd", 24},         {"n_layer", 2},     {"n_head", 4}};
+  add("Gpt2", gpt2,
+      {{"activation_function", "gelu_new"},
+       {"n_inner", nullptr},
+       {"n_ctx", 40},
+       {"layer_norm_epsilon", 1e-5}});
+  add("Gpt2EveryOption", gpt2,
+      {{"n_inner", 43},
+       {"activation_function", "gelu"},
+       {"layer_norm_epsilon", 0.02},
+       {"n_layer", 3},
+       {"scale_attn_by_inverse_layer_idx", true},
+       {"tie_word_embeddings", false}});
+  add("Gpt2Unscaled", gpt2,
+      {{"scale_attn_weights", false}, {"activation_function", "gelu_pytorch_tanh"}});
+
+  // Of what a head is made of everything differs: 4 heads, 6 and 4 for keys, 5 for values.
+  const Json latent = With(small, {{"num_attention_heads", 4},
+                                   {"num_key_value_heads", 4},
+                                   {"kv_lora_rank", 9},
+                                   {"qk_nope_head_dim", 6},
+                                   {"qk_rope_head_dim", 4},
+                                   {"v_head_dim", 5}});
+  const Json deepseek_yarn = With(
+      yarn, {{"beta_fast", 3}, {"beta_slow", 0.5}, {"mscale", 0.707}, {"mscale_all_dim", 0.707}});
+  const Json deepseek2 = With(latent, {{"model_type", "deepseek_v2"}, {"rms_norm_eps", 1e-6}});
+  add("DeepSeek2NoQueryRank", deepseek2, {{"q_lora_rank", nullptr}, {"n_routed_experts", nullptr}});
+  add("DeepSeek2YarnAndBiases", deepseek2,
+      {{"q_lora_rank", 13},
+       {"attention_bias", true},
+       {"rms_norm_eps", 0.02},
+       {"qk_rope_head_dim", 8},
+       {"rope_theta", 30.0},
+       {"rope_scaling", deepseek_yarn},
+       {"n_routed_experts", 64},
+       {"first_k_dense_replace", 2},
+       {"tie_word_embeddings", true}});
+  const Json deepseek3 = With(latent, {{"model_type", "deepseek_v3"}, {"rms_norm_eps", 1e-6}});
+  add("DeepSeek3Yarn", deepseek3,
+      {{"q_lora_rank", 13},
+       {"qk_rope_head_dim", 8},
+       {"rope_theta", 30.0},
+       {"rope_scaling", With(deepseek_yarn, {{"mscale", 2.0}, {"mscale_all_dim", 1.0}})},
+       {"num_nextn_predict_layers", 1}});
+  add("DeepSeek3Halves", deepseek3, {{"q_lora_rank", nullptr}, {"rope_interleave", false}});
+
+  const Json minicpm = With(latent, {{"model_type", "minicpm3"},
+                                     {"rms_norm_eps", 1e-5},
+                                     {"q_lora_rank", 13},
+                                     {"v_head_dim", 6},
+                                     {"scale_emb", 5},
+                                     {"scale_depth", 1.4},
+                                     {"dim_model_base", 16}});
+  const Json long_rope = {{"type", "longrope"},
+                          {"short_factor", {1.1, 3.5}},
+                          {"long_factor", {1.1, 3.5}},
+                          {"original_max_position_embeddings", 40}};
+  add("MiniCpm3", minicpm, {{"rope_scaling", long_rope}});
+  add("MiniCpm3UntiedAndBiases", minicpm,
+      {{"tie_word_embeddings", false},
+       {"attention_bias", true},
+       {"rms_norm_eps", 0.05},
+       {"rope_scaling", With(long_rope, {{"original_max_position_embeddings", 20}})}});
+  return configs;
+}
+
+Tensors RandomTensors(const Json& config, uint64_t seed, at::ScalarType dtype) {
+  Maker maker(seed, dtype);
+  if (config.at("model_type") == "gpt2") {
+    MakeGpt2(config, maker);
+  } else {
+    MakeRotaryDecoder(config, maker);
+  }
+  return maker.Finish();
+}
+
+void AddBuffers(const Json& config, Tensors& tensors) {
+  if (config.at("model_type") == "gpt2") {
+    const int64_t positions = config.at("n_positions");
+    const int64_t layers = config.at("n_layer");
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const std::string attn = "h." + std::to_string(layer) + ".attn.";
+      tensors[attn + "bias"] =
+          at::ones({positions, positions}, at::kFloat).tril().view({1, 1, positions, positions});
+      tensors[attn + "masked_bias"] = at::full({}, -1e4, at::kFloat);
+    }
+    return;
+  }
+  const int64_t heads = config.at("num_attention_heads");
+  const int64_t d = config.value("head_dim", config.at("hidden_size").get<int64_t>() / heads);
+  const int64_t layers = config.at("num_hidden_layers");
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    tensors["model.layers." + std::to_string(layer) + ".self_attn.rotary_emb.inv_freq"] =
+        at::ones({d / 2}, at::kFloat);
+  }
+}
+
+Tensors WithPrefix(const Tensors& tensors) {
+  Tensors prefixed;
+  for (const auto& [name, tensor] : tensors) {
+    prefixed[name == "lm_head.weight" ? name : "transformer." + name] = tensor;
+  }
+  return prefixed;
+}
+
+void WriteCheckpoint(const std::filesystem::path& directory, const Json& config,
+                     const Tensors& tensors, int shards) {
+  WriteFile(directory / "config.json", config.dump(2));
+  if (shards == 1) {
+    WriteTensors(directory / "model.safetensors", tensors);
+    return;
+  }
+  std::vector<Tensors> parts(static_cast<size_t>(shards));
+  Json weight_map;
+  size_t total_size = 0;
+  for (const auto& [name, tensor] : tensors) {
+    // In turn, so that no shard has all of a layer.
+    const size_t part = weight_map.size() % parts.size();
+    char file[64];
+    std::snprintf(file, sizeof(file), "model-%05zu-of-%05zu.safetensors", part + 1, parts.size());
+    parts[part][name] = tensor;
+    weight_map[name] = file;
+    total_size += tensor.nbytes();
+  }
+  for (const Tensors& part : parts) {
+    if (part.empty()) throw std::invalid_argument("more shards than tensors");
+    WriteTensors(directory / weight_map.at(part.begin()->first).get<std::string>(), part);
+  }
+  const Json index = {{"metadata", {{"total_size", total_size}}}, {"weight_map", weight_map}};
+  WriteFile(directory / "model.safetensors.index.json", index.dump(2));
+}
+
+}  // namespace triptych::published

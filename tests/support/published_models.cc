@@ -1,0 +1,385 @@
+#include "tests/support/published_models.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <stdexcept>
+
+namespace triptych::published {
+namespace {
+
+constexpr double kPi = std::numbers::pi;
+constexpr int64_t kNoWindow = std::numeric_limits<int64_t>::max();
+// Of the latents' norms, which published code makes without the config's.
+constexpr double kLatentNormEps = 1e-6;
+
+bool Has(const Json& config, const std::string& field) {
+  return config.contains(field) && !config.at(field).is_null();
+}
+
+// A field, or `otherwise` where it is absent or null.
+template <typename T>
+T Get(const Json& config, const std::string& field, const T& otherwise) {
+  return Has(config, field) ? config.at(field).get<T>() : otherwise;
+}
+
+int64_t Size(const Json& config, const std::string& field) {
+  return config.at(field).get<int64_t>();
+}
+
+int64_t Size(const Json& config, const std::string& field, int64_t otherwise) {
+  return Get(config, field, otherwise);
+}
+
+// A field of which absence and null are not the same.
+int64_t Size(const Json& config, const std::string& field, int64_t absent, int64_t null) {
+  return config.contains(field) ? Size(config, field, null) : absent;
+}
+
+at::Tensor Find(const Tensors& tensors, const std::string& name) {
+  return tensors.at(name).to(at::kDouble);
+}
+
+bool IsLatent(const std::string& family) {
+  return family == "deepseek_v2" || family == "deepseek_v3" || family == "minicpm3";
+}
+
+// What rotation is scaled by: rope_scaling, or what replaced it.
+Json Scaling(const Json& config) {
+  return Get<Json>(config, "rope_scaling", Get<Json>(config, "rope_parameters", Json::object()));
+}
+
+// How much YaRN sharpens attention when contexts grow by `factor` (section 3.4 of
+// https://arxiv.org/abs/2309.00071), weighed by `weight`.
+double YarnMagnitude(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+
+// x: [length, heads, dim], each head's pairs turned by its position.
+at::Tensor Rotate(const Rotary& rotary, const at::Tensor& x, bool interleaved) {
+  const int64_t dim = x.size(2);
+  const at::Tensor positions = at::arange(x.size(0), at::kDouble);
+  const at::Tensor angles = at::outer(positions, rotary.frequencies).unsqueeze(1);
+  const at::Tensor cos = rotary.magnitude * angles.cos();  // [length, 1, dim / 2]
+  const at::Tensor sin = rotary.magnitude * angles.sin();
+  const at::Tensor a = interleaved ? x.slice(2, 0, dim, 2) : x.slice(2, 0, dim / 2);
+  const at::Tensor b = interleaved ? x.slice(2, 1, dim, 2) : x.slice(2, dim / 2, dim);
+  const at::Tensor turned_a = a * cos - b * sin;
+  const at::Tensor turned_b = a * sin + b * cos;
+  return interleaved ? at::stack({turned_a, turned_b}, 3).flatten(2)
+                     : at::cat({turned_a, turned_b}, 2);
+}
+
+// Softmax attention, in which position i sees positions i - window + 1 to i. q: [length, H, d],
+// k: [length, G, d], v: [length, G, d_v] -> [length, H * d_v].
+at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+                  int64_t window) {
+  const int64_t share = q.size(1) / k.size(1);
+  const at::Tensor keys = k.repeat_interleave(share, 1).permute({1, 2, 0});    // [H, d, length]
+  const at::Tensor values = v.repeat_interleave(share, 1).permute({1, 0, 2});  // [H, length, d_v]
+  const at::Tensor scores = scale * q.permute({1, 0, 2}).matmul(keys);  // [H, length, length]
+  const at::Tensor to = at::arange(q.size(0), at::kLong);
+  const at::Tensor from = to.unsqueeze(1);
+  const at::Tensor hidden = to.gt(from).logical_or(to.le(from - window));
+  const at::Tensor shares =
+      at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), 2);
+  return shares.matmul(values).permute({1, 0, 2}).flatten(1);
+}
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return x / (x.square().mean(-1, true) + eps).sqrt() * weight;
+}
+
+at::Tensor LayerNorm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                     double eps) {
+  const at::Tensor centred = x - x.mean(-1, true);
+  return centred / (centred.square().mean(-1, true) + eps).sqrt() * weight + bias;
+}
+
+// All families but gpt2.
+class RotaryDecoder {
+ public:
+  RotaryDecoder(const Json& config, const Tensors& tensors)
+      : config_(config),
+        tensors_(tensors),
+        family_(config.at("model_type").get<std::string>()),
+        norm_eps_(Get(config, "rms_norm_eps", 1e-6)) {
+    if (Has(config, "n_routed_experts") &&
+        Size(config, "first_k_dense_replace", 0) < Size(config, "num_hidden_layers")) {
+      throw std::invalid_argument("layers of experts");
+    }
+  }
+
+  at::Tensor Logits(const at::Tensor& ids) const {
+    const auto layers = static_cast<double>(Size(config_, "num_hidden_layers"));
+    double embedding_scale = 1, branch_scale = 1, output_scale = 1;
+    if (family_ == "minicpm3") {
+      embedding_scale = config_.at("scale_emb").get<double>();
+      branch_scale = config_.at("scale_depth").get<double>() / std::sqrt(layers);
+      output_scale =
+          config_.at("dim_model_base").get<double>() / config_.at("hidden_size").get<double>();
+    }
+
+    const at::Tensor embedding = Find(tensors_, "model.embed_tokens.weight");
+    at::Tensor x = embedding_scale * embedding.index_select(0, ids);
+    for (int64_t layer = 0; layer < Size(config_, "num_hidden_layers"); ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      const std::string self = prefix + "self_attn.";
+      const at::Tensor y = Normalize(prefix + "input_layernorm", x, norm_eps_);
+      x = x + branch_scale * (IsLatent(family_) ? AttendLatent(self, y)
+                                                : AttendGrouped(self, y, Window(layer)));
+      const at::Tensor z = Normalize(prefix + "post_attention_layernorm", x, norm_eps_);
+      x = x + branch_scale * Mlp(prefix + "mlp.", z);
+    }
+    x = output_scale * Normalize("model.norm", x, norm_eps_);
+    const bool tied = Get(config_, "tie_word_embeddings", family_ == "minicpm3");
+    return x.matmul((tied ? embedding : Find(tensors_, "lm_head.weight")).t());
+  }
+
+ private:
+  at::Tensor Normalize(const std::string& name, const at::Tensor& x, double eps) const {
+    return RmsNorm(x, Find(tensors_, name + ".weight"), eps);
+  }
+
+  at::Tensor Apply(const std::string& name, const at::Tensor& x, bool bias) const {
+    const at::Tensor y = x.matmul(Find(tensors_, name + ".weight").t());
+    return bias ? y + Find(tensors_, name + ".bias") : y;
+  }
+
+  bool Flag(const std::string& field) const { return Get(config_, field, false); }
+
+  // How many positions a layer's attention sees, with its own.
+  int64_t Window(int64_t layer) const {
+    if (family_ == "mistral") return Size(config_, "sliding_window", 4096, kNoWindow);
+    if (family_ == "llama" || !Flag("use_sliding_window")) return kNoWindow;
+    const bool sliding =
+        Has(config_, "layer_types")
+            ? config_.at("layer_types").at(static_cast<size_t>(layer)) == "sliding_attention"
+            : layer >= Size(config_, "max_window_layers", 28);
+    return sliding ? Size(config_, "sliding_window", 4096, kNoWindow) : kNoWindow;
+  }
+
+  // x: [length, D] -> [length, D].
+  at::Tensor AttendGrouped(const std::string& self, const at::Tensor& x, int64_t window) const {
+    const bool qwen3 = family_ == "qwen3";
+    const int64_t heads = Size(config_, "num_attention_heads");
+    const int64_t default_groups = family_ == "llama" ? heads : family_ == "mistral" ? 8 : 32;
+    const int64_t groups = Size(config_, "num_key_value_heads", default_groups, heads);
+    const int64_t d = Size(config_, "head_dim", qwen3 ? 128 : Size(config_, "hidden_size") / heads);
+    const bool any_bias = (family_ == "llama" || qwen3) && Flag("attention_bias");
+    const bool input_bias = family_ == "qwen2" || any_bias;
+
+    at::Tensor q = Apply(self + "q_proj", x, input_bias).view({-1, heads, d});
+    at::Tensor k = Apply(self + "k_proj", x, input_bias).view({-1, groups, d});
+    const at::Tensor v = Apply(self + "v_proj", x, input_bias).view({-1, groups, d});
+    if (qwen3) {
+      q = Normalize(self + "q_norm", q, norm_eps_);
+      k = Normalize(self + "k_norm", k, norm_eps_);
+    }
+    const Rotary rotary = RotaryOf(config_, d, x.size(0));
+    const at::Tensor attended = Attend(Rotate(rotary, q, false), Rotate(rotary, k, false), v,
+                                       1 / std::sqrt(static_cast<double>(d)), window);
+    return Apply(self + "o_proj", attended, any_bias);
+  }
+
+  // Multi-head latent attention (section 2.1 of https://arxiv.org/abs/2405.04434), keys and values
+  // expanded. x: [length, D] -> [length, D].
+  at::Tensor AttendLatent(const std::string& self, const at::Tensor& x) const {
+    const bool minicpm = family_ == "minicpm3";
+    const int64_t heads = Size(config_, "num_attention_heads");
+    const int64_t query_rank = Size(config_, "q_lora_rank", minicpm ? 768 : 1536, 0);
+    const int64_t rank = Size(config_, "kv_lora_rank", minicpm ? 256 : 512);
+    const int64_t d_nope = Size(config_, "qk_nope_head_dim", minicpm ? 64 : 128);
+    const int64_t d_rope = Size(config_, "qk_rope_head_dim", minicpm ? 32 : 64);
+    const int64_t d_v =
+        Size(config_, "v_head_dim", minicpm ? Size(config_, "hidden_size") / heads : 128);
+    const bool bias = Flag("attention_bias");
+    const bool interleaved = family_ == "deepseek_v2" ||
+                             (family_ == "deepseek_v3" && Get(config_, "rope_interleave", true));
+
+    const at::Tensor query_input =
+        query_rank == 0
+            ? x
+            : Normalize(self + "q_a_layernorm", Apply(self + "q_a_proj", x, bias), kLatentNormEps);
+    const at::Tensor q = Apply(self + (query_rank == 0 ? "q_proj" : "q_b_proj"), query_input, false)
+                             .view({-1, heads, d_nope + d_rope});
+    const at::Tensor projected = Apply(self + "kv_a_proj_with_mqa", x, bias);
+    const at::Tensor latent =
+        Normalize(self + "kv_a_layernorm", projected.slice(1, 0, rank), kLatentNormEps);
+    const at::Tensor expanded =
+        Apply(self + "kv_b_proj", latent, false).view({-1, heads, d_nope + d_v});
+
+    const Rotary rotary = RotaryOf(config_, d_rope, x.size(0));
+    const at::Tensor q_rope = Rotate(rotary, q.slice(2, d_nope), interleaved);
+    const at::Tensor k_rope =  // one for all heads
+        Rotate(rotary, projected.slice(1, rank).unsqueeze(1), interleaved);
+    double scale = 1 / std::sqrt(static_cast<double>(d_nope + d_rope));
+    const Json scaling = Scaling(config_);
+    if (const double weight = Get(scaling, "mscale_all_dim", 0.0); weight != 0) {
+      scale *= std::pow(YarnMagnitude(scaling.at("factor").get<double>(), weight), 2);
+    }
+    const at::Tensor attended =
+        Attend(at::cat({q.slice(2, 0, d_nope), q_rope}, 2),
+               at::cat({expanded.slice(2, 0, d_nope), k_rope.expand({-1, heads, d_rope})}, 2),
+               expanded.slice(2, d_nope), scale, kNoWindow);
+    return Apply(self + "o_proj", attended, bias);
+  }
+
+  at::Tensor Mlp(const std::string& mlp, const at::Tensor& x) const {
+    const bool may_have_bias =
+        family_ == "llama" || family_ == "deepseek_v2" || family_ == "minicpm3";
+    const bool bias = may_have_bias && Flag("mlp_bias");
+    const at::Tensor gate = Activate(Get<std::string>(config_, "hidden_act", "silu"),
+                                     Apply(mlp + "gate_proj", x, bias));
+    return Apply(mlp + "down_proj", gate * Apply(mlp + "up_proj", x, bias), bias);
+  }
+
+  const Json& config_;
+  const Tensors& tensors_;
+  const std::string family_;
+  const double norm_eps_;
+};
+
+class Gpt2Decoder {
+ public:
+  Gpt2Decoder(const Json& config, const Tensors& tensors)
+      : config_(config),
+        tensors_(tensors),
+        prefix_(tensors.contains("transformer.wte.weight") ? "transformer." : "") {}
+
+  at::Tensor Logits(const at::Tensor& ids) const {
+    const at::Tensor embedding = Find(tensors_, prefix_ + "wte.weight");
+    const at::Tensor positions = Find(tensors_, prefix_ + "wpe.weight");
+    at::Tensor x = embedding.index_select(0, ids) + positions.slice(0, 0, ids.size(0));
+    for (int64_t layer = 0; layer < Size(config_, "n_layer"); ++layer) {
+      const std::string block = prefix_ + "h." + std::to_string(layer) + ".";
+      x = x + Attention(layer, block + "attn.", Normalize(block + "ln_1", x));
+      const at::Tensor inner =
+          Activate(Get<std::string>(config_, "activation_function", "gelu_new"),
+                   Apply(block + "mlp.c_fc", Normalize(block + "ln_2", x)));
+      x = x + Apply(block + "mlp.c_proj", inner);
+    }
+    const bool tied = Get(config_, "tie_word_embeddings", true);
+    return Normalize(prefix_ + "ln_f", x)
+        .matmul((tied ? embedding : Find(tensors_, "lm_head.weight")).t());
+  }
+
+ private:
+  at::Tensor Normalize(const std::string& name, const at::Tensor& x) const {
+    return LayerNorm(x, Find(tensors_, name + ".weight"), Find(tensors_, name + ".bias"),
+                     Get(config_, "layer_norm_epsilon", 1e-5));
+  }
+
+  at::Tensor Apply(const std::string& name, const at::Tensor& x) const {
+    return x.matmul(Find(tensors_, name + ".weight")) + Find(tensors_, name + ".bias");
+  }
+
+  at::Tensor Attention(int64_t layer, const std::string& attn, const at::Tensor& x) const {
+    const int64_t heads = Size(config_, "n_head");
+    const int64_t d = x.size(1) / heads;
+    double scale = 1;
+    if (Get(config_, "scale_attn_weights", true)) scale /= std::sqrt(static_cast<double>(d));
+    if (Get(config_, "scale_attn_by_inverse_layer_idx", false)) {
+      scale /= static_cast<double>(layer + 1);
+    }
+    const std::vector<at::Tensor> qkv = Apply(attn + "c_attn", x).chunk(3, 1);
+    const auto by_head = [&](const at::Tensor& y) { return y.reshape({-1, heads, d}); };
+    return Apply(attn + "c_proj",
+                 Attend(by_head(qkv[0]), by_head(qkv[1]), by_head(qkv[2]), scale, kNoWindow));
+  }
+
+  const Json& config_;
+  const Tensors& tensors_;
+  const std::string prefix_;
+};
+
+}  // namespace
+
+Rotary RotaryOf(const Json& config, int64_t dim, int64_t length) {
+  const Json scaling = Scaling(config);
+  const auto type =
+      Get<std::string>(scaling, "rope_type", Get<std::string>(scaling, "type", "default"));
+  const double theta = Get(scaling, "rope_theta", Get(config, "rope_theta", 10000.0));
+  const at::Tensor frequencies = at::pow(theta, -at::arange(0, dim, 2, at::kDouble) / dim);
+  if (type == "default") return {.frequencies = frequencies};
+  if (type == "linear") {
+    return {.frequencies = frequencies / scaling.at("factor").get<double>()};
+  }
+
+  const auto longest = config.at("max_position_embeddings").get<double>();
+  const double original = Get(scaling, "original_max_position_embeddings", longest);
+  if (type == "llama3") {
+    // https://arxiv.org/abs/2407.21783, and Meta's code: pairs that turn slowly in the original
+    // context are slowed down by the factor, fast ones are not.
+    const auto factor = scaling.at("factor").get<double>();
+    const auto low = scaling.at("low_freq_factor").get<double>();
+    const auto high = scaling.at("high_freq_factor").get<double>();
+    const at::Tensor turns = original * frequencies / (2 * kPi);
+    const at::Tensor kept = ((turns - low) / (high - low)).clamp(0, 1);
+    return {.frequencies = frequencies * ((1 - kept) / factor + kept)};
+  }
+  if (type == "yarn") {
+    // Section 3 of https://arxiv.org/abs/2309.00071.
+    const auto factor = scaling.at("factor").get<double>();
+    // The pair, as a number that need not be whole, that makes so many turns in the original
+    // context.
+    const auto pair_of = [&](double turns) {
+      return static_cast<double>(dim) * std::log(original / (turns * 2 * kPi)) /
+             (2 * std::log(theta));
+    };
+    double low = pair_of(Get(scaling, "beta_fast", 32.0));
+    double high = pair_of(Get(scaling, "beta_slow", 1.0));
+    if (Get(scaling, "truncate", true)) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(dim - 1));
+    if (low == high) high += 0.001;
+    const at::Tensor slowed = ((at::arange(dim / 2, at::kDouble) - low) / (high - low)).clamp(0, 1);
+
+    if (Has(scaling, "mscale") != Has(scaling, "mscale_all_dim")) {
+      throw std::invalid_argument("mscale without mscale_all_dim: published code disagrees");
+    }
+    double magnitude = YarnMagnitude(factor, 1);
+    if (Has(scaling, "mscale")) {
+      magnitude = YarnMagnitude(factor, scaling.at("mscale").get<double>()) /
+                  YarnMagnitude(factor, scaling.at("mscale_all_dim").get<double>());
+    }
+    return {.frequencies = frequencies * (slowed / factor + (1 - slowed)),
+            .magnitude = Get(scaling, "attention_factor", magnitude)};
+  }
+  if (type == "longrope") {
+    // https://arxiv.org/abs/2402.13753.
+    const char* table = static_cast<double>(length) > original ? "long_factor" : "short_factor";
+    const auto divisors = scaling.at(table).get<std::vector<double>>();
+    const double factor = Get(scaling, "factor", longest / original);
+    const double magnitude = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+    return {.frequencies = frequencies / at::tensor(at::ArrayRef<double>(divisors), at::kDouble),
+            .magnitude = Get(scaling, "attention_factor", magnitude)};
+  }
+  throw std::invalid_argument("rope_type " + type);
+}
+
+at::Tensor Activate(const std::string& name, const at::Tensor& x) {
+  if (name == "silu") return x / (1 + (-x).exp());
+  if (name == "gelu") return x / 2 * (1 + (x / std::numbers::sqrt2).erf());
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") {
+    return x / 2 * (1 + (std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x)).tanh());
+  }
+  throw std::invalid_argument("activation " + name);
+}
+
+at::Tensor Logits(const Json& config, const Tensors& tensors, const std::vector<int64_t>& ids) {
+  const at::Tensor tokens = at::tensor(at::ArrayRef<int64_t>(ids), at::kLong);
+  const auto family = config.at("model_type").get<std::string>();
+  if (family == "gpt2") return Gpt2Decoder(config, tensors).Logits(tokens);
+  if (family == "llama" || family == "mistral" || family == "qwen2" || family == "qwen3" ||
+      IsLatent(family)) {
+    return RotaryDecoder(config, tensors).Logits(tokens);
+  }
+  throw std::invalid_argument("model_type " + family);
+}
+
+}  // namespace triptych::published
