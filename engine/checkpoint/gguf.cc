@@ -320,13 +320,18 @@ GgufFile::GgufFile(const std::filesystem::path& path) : FileTensors(path) {
     }
     Entry entry;
     uint64_t numbers = 1;
+    bool empty = false;
     for (uint32_t dim = 0; dim < dims; ++dim) {
       const auto extent = reader.Number<uint64_t>();
-      if (extent > INT64_MAX || __builtin_mul_overflow(numbers, extent, &numbers)) {
+      empty |= extent == 0;
+      // The others overflow in no order, for whoever multiplies them.
+      if (__builtin_mul_overflow(numbers, std::max<uint64_t>(extent, 1), &numbers) ||
+          numbers > INT64_MAX) {
         reader.Refuse(where + " has a shape that overflows");
       }
       entry.shape.insert(entry.shape.begin(), static_cast<int64_t>(extent));
     }
+    if (empty) numbers = 0;
     const auto number = reader.Number<uint32_t>();
     const std::optional<TensorType> type = SupportedType(number);
     if (!type) {
