@@ -54,7 +54,8 @@ std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary
         break;
       case ScoredPiece::kByte: {
         const std::optional<char> byte = FallbackByte(text);
-        if (!byte) refuse(token, "is " + Quoted(text) + "; allowed for bytes: \"<0x00>\" ...");
+        if (!byte)
+          refuse(token, "is " + Quoted(text) + "; allowed for bytes: \"<0x00>\" to \"<0xFF>\"");
         parts.pieces[token] = text;
         parts.decoded[token] = std::string(1, *byte);
         parts.options.byte_fallback = true;

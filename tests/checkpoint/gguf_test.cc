@@ -216,9 +216,11 @@ TEST_F(GgufTest, RefusesBrokenTensors) {
             "tensor t has rows of 33; allowed for Q8_0: multiples of 32 that do not overflow");
   EXPECT_THAT(of(std::string(65, 't'), kF32, {3}, twelve),
               HasSubstr("name of tensor 0 is 65 bytes long; allowed: at most 64"));
-  for (const std::vector<uint64_t>& dims : std::vector<std::vector<uint64_t>>{
-           {uint64_t{1} << 63}, {uint64_t{1} << 32, uint64_t{1} << 32}, {~uint64_t{0}},
-                                             {0, uint64_t{1} << 62, uint64_t{1} << 62}}) {
+  for (const std::vector<uint64_t>& dims :
+       std::vector<std::vector<uint64_t>>{{uint64_t{1} << 63},
+                                          {uint64_t{1} << 32, uint64_t{1} << 32},
+                                          {~uint64_t{0}},
+                                          {0, uint64_t{1} << 62, uint64_t{1} << 62}}) {
     EXPECT_EQ(of("t", kF32, dims, twelve), "tensor t has a shape that overflows");
   }
   // 2^62 * 4 bytes wrap to 0.
