@@ -15,7 +15,7 @@ namespace triptych {
 
 // How a text becomes tokens.
 struct TextOptions {
-  bool parse_special_tokens = false;     // those that it names are tokens, not text
+  bool parse_special_tokens = false;     // special ones that it names are tokens, not text
   std::optional<bool> begin_token = {};  // is put before it; absent: if the tokenizer puts one
 };
 
