@@ -11,6 +11,7 @@ namespace triptych {
 namespace {
 
 constexpr double kMaxMultiplier = 1e6;
+constexpr double kLeastDepth = 1e-3;  // which divides
 
 // Of mixtures of experts, which a model whose layers are all dense has none of.
 constexpr const char* kOfExperts[] = {
@@ -45,7 +46,7 @@ ModelConfig TakeCommon(JsonFields& fields) {
     fields.Refuse("qk_rope_head_dim", std::to_string(config.qk_rope_head_dim), "it must be even");
   }
   config.kv_lora_rank.assign(config.num_hidden_layers, fields.Int("kv_lora_rank", 1, kMaxWidth));
-  config.q_lora_rank = fields.Int("q_lora_rank", 1, kMaxWidth, 0);
+  config.q_lora_rank = fields.Int("q_lora_rank", 0, kMaxWidth, 0);
   config.kv_a_layernorm = true;
   config.latent_norm_eps = 1e-6;  // whatever the other norms have
   config.latent_bias = fields.Bool("attention_bias", false);
@@ -111,8 +112,11 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
   config.v_head_dim = width / heads;
   fields.Only("v_head_dim", config.v_head_dim);
   for (const char* field : {"head_dim", "qk_head_dim"}) fields.Ignore(field);
-  const double branch = fields.PositiveNumber("scale_depth", kMaxMultiplier) /
-                        std::sqrt(static_cast<double>(config.num_hidden_layers));
+  const double depth = fields.PositiveNumber("scale_depth", kMaxMultiplier);
+  if (depth < kLeastDepth) {
+    fields.Refuse("scale_depth", Json(depth).dump(), "allowed: numbers from 0.001 on");
+  }
+  const double branch = depth / std::sqrt(static_cast<double>(config.num_hidden_layers));
   config.embedding_multiplier = fields.PositiveNumber("scale_emb", kMaxMultiplier) / branch;
   config.logit_multiplier =
       fields.PositiveNumber("dim_model_base", kMaxWidth) / static_cast<double>(width);
