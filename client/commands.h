@@ -18,6 +18,7 @@ void AddHealthCommand(CLI::App& app, const ServerFlags& server);
 void AddKvCommand(CLI::App& app, const ServerFlags& server);
 void AddModelsCommand(CLI::App& app, const ServerFlags& server);
 void AddScoreCommand(CLI::App& app, const ServerFlags& server);
+void AddTokenizeCommand(CLI::App& app, const ServerFlags& server);
 
 }  // namespace triptych::client
 

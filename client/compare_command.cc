@@ -92,7 +92,7 @@ void PrintBars(const std::vector<Result>& results) {
 
 void Compare(const ServerFlags& server, const CompareFlags& flags) {
   v1::GenerateRequest request = flags.request;
-  SetInput(ReadInput(flags.input), request);
+  SetInput(flags.input, ReadInput(flags.input), request);
 
   Session session(server);
   std::vector<Result> results;

@@ -75,7 +75,7 @@ class ChoicePrinter {
 
 void RunGenerate(const ServerFlags& server, const GenerateFlags& flags) {
   v1::GenerateRequest request = flags.request;
-  SetInput(ReadInput(flags.input), request);
+  SetInput(flags.input, ReadInput(flags.input), request);
 
   Session session(server);
   if (flags.json) {

@@ -48,17 +48,6 @@ std::string ReadAll(std::FILE* file, const std::string& source, const std::strin
   return text;
 }
 
-std::string ReadText(const InputFlags& flags) {
-  if (flags.text) return *flags.text;
-  if (flags.file && *flags.file != "-") return ReadFile("--file", *flags.file);
-  if (!flags.file && isatty(STDIN_FILENO)) {
-    throw CLI::ValidationError(
-        "nothing to read: give the text as an argument, with --file FILE "
-        "or --tokens IDS, or pipe it in");
-  }
-  return ReadAll(stdin, "input", "standard input");
-}
-
 }  // namespace
 
 std::string ReadFile(const std::string& flag, const std::string& path) {
@@ -79,26 +68,52 @@ CLI::Option* AddTokenIds(CLI::App* app, const std::string& name, const std::stri
       ->type_name("IDS");
 }
 
-void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
-  app->add_option(name, flags.text, "The text; without it --file, --tokens or standard input");
+void AddTextFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
+  app->add_option(name, flags.text, "The text; without it --file or standard input");
   app->add_option("--file", flags.file, "Read the text from a file (-: standard input)")
       ->type_name("FILE");
-  AddTokenIds(app, "--tokens", "Token ids instead of text, such as 1,2,3",
-              [&flags](const v1::TokenIds& ids) { flags.tokens = ids; });
+  app->add_flag("--parse-special-tokens", flags.parse_special_tokens,
+                "Special tokens that the text names are those tokens");
 }
 
-Input ReadInput(const InputFlags& flags) {
-  if (flags.text.has_value() + flags.file.has_value() + flags.tokens.has_value() > 1) {
-    throw CLI::ValidationError("input", "give only one of an argument, --file and --tokens");
+void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
+  AddTextFlags(app, name, flags);
+  app->add_flag("--no-begin-token", flags.no_begin_token, "Put no begin token before the text");
+  AddTokenIds(app, "--tokens", "Token ids instead of text, such as 1,2,3",
+              [&flags](const v1::TokenIds& ids) { flags.tokens = ids; })
+      ->excludes("--parse-special-tokens")
+      ->excludes("--no-begin-token");
+}
+
+std::string ReadText(const InputFlags& flags) {
+  if (flags.text && flags.file) {
+    throw CLI::ValidationError("input", "give only one of an argument and --file");
   }
-  if (flags.tokens) return *flags.tokens;
-  std::string text = ReadText(flags);
+  std::string text;
+  if (flags.text) {
+    text = *flags.text;
+  } else if (flags.file && *flags.file != "-") {
+    text = ReadFile("--file", *flags.file);
+  } else if (!flags.file && isatty(STDIN_FILENO)) {
+    throw CLI::ValidationError(
+        "nothing to read: give the text as an argument or with --file FILE, or pipe it in");
+  } else {
+    text = ReadAll(stdin, "input", "standard input");
+  }
   if (text.empty()) throw CLI::ValidationError("input", "the text is empty");
   if (const auto offset = FindInvalidUtf8(text)) {
     throw CLI::ValidationError(
         "input", "the text is not valid UTF-8 (byte " + std::to_string(*offset) + ")");
   }
   return text;
+}
+
+Input ReadInput(const InputFlags& flags) {
+  if (!flags.tokens) return ReadText(flags);
+  if (flags.text || flags.file) {
+    throw CLI::ValidationError("input", "give only one of an argument, --file and --tokens");
+  }
+  return *flags.tokens;
 }
 
 }  // namespace triptych::client

@@ -20,27 +20,34 @@ std::string ReadFile(const std::string& flag, const std::string& path);
 CLI::Option* AddTokenIds(CLI::App* app, const std::string& name, const std::string& help,
                          const std::function<void(const v1::TokenIds&)>& set);
 
-// Where a text comes from: at most one of them; none is standard input.
+// Where a prompt comes from: at most one of the first three; none is standard input.
 struct InputFlags {
   std::optional<std::string> text;
   std::optional<std::string> file;  // "-": standard input.
   std::optional<v1::TokenIds> tokens;
+  bool parse_special_tokens = false;
+  bool no_begin_token = false;
 };
 
-// Adds the positional argument `name`, --file and --tokens.
+// Adds the positional argument `name`, --file and --parse-special-tokens.
+void AddTextFlags(CLI::App* app, const std::string& name, InputFlags& flags);
+// Adds these, --tokens and --no-begin-token.
 void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags);
 
 using Input = std::variant<std::string, v1::TokenIds>;
 
-// Throws CLI::ValidationError if there is no input, or more than one, or it cannot be read, is
+// Both throw CLI::ValidationError if there is no input, or more than one, or it cannot be read, is
 // empty, too long, or not UTF-8.
+std::string ReadText(const InputFlags& flags);
 Input ReadInput(const InputFlags& flags);
 
-// Request: GenerateRequest or ScoreInput.
+// Request: GenerateRequest or ScoreInput. `input` is what was read by the flags.
 template <typename Request>
-void SetInput(const Input& input, Request& request) {
+void SetInput(const InputFlags& flags, const Input& input, Request& request) {
   if (const auto* text = std::get_if<std::string>(&input)) {
     request.set_text(*text);
+    request.set_parse_special_tokens(flags.parse_special_tokens);
+    if (flags.no_begin_token) request.set_begin_token(false);
   } else {
     *request.mutable_tokens() = std::get<v1::TokenIds>(input);
   }

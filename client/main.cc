@@ -43,6 +43,7 @@ int Main(int argc, char** argv) {
   AddGenerateCommand(app, server);
   AddCompareCommand(app, server);
   AddScoreCommand(app, server);
+  AddTokenizeCommand(app, server);
   AddModelsCommand(app, server);
   AddKvCommand(app, server);
   AddBenchCommand(app, server);

@@ -1,14 +1,22 @@
+#include <array>
 #include <memory>
+#include <string>
 
 #include "client/commands.h"
 #include "client/flags.h"
 #include "client/format.h"
 #include "client/output.h"
 #include "engine/base/quantities.h"
+#include "engine/base/quoted.h"
 #include "engine/base/table.h"
 
 namespace triptych::client {
 namespace {
+
+struct ModelsFlags {
+  std::string model;  // empty: all
+  bool json = false;
+};
 
 std::string ShortDtype(const std::string& dtype) {
   if (dtype == "float32") return "fp32";
@@ -23,14 +31,9 @@ std::string Dtypes(const v1::Model& model) {
   return dtype + "/" + ShortDtype(model.kv_dtype());
 }
 
-void ListModels(const ServerFlags& server, bool json) {
-  Session session(server);
-  v1::ListModelsResponse response;
-  session.Check(session.client().ListModels(&response));
-  if (json) {
-    PrintJson(response);
-    return;
-  }
+// Models: a list of v1::Model.
+template <typename Models>
+void PrintModels(const Models& models) {
   Table table({{"model", Table::Align::kLeft},
                {"kind"},
                {"parameters"},
@@ -41,7 +44,7 @@ void ListModels(const ServerFlags& server, bool json) {
                {"vs\nMHA"},
                {"context"},
                {"positions\nthat fit"}});
-  for (const v1::Model& model : response.models()) {
+  for (const v1::Model& model : models) {
     table.AddRow({model.name(), Label(model.attention()), FormatCount(model.parameters()),
                   Dtypes(model), FormatBytes(model.parameter_bytes()),
                   FormatCount(model.elements_per_position()),
@@ -52,16 +55,68 @@ void ListModels(const ServerFlags& server, bool json) {
   Print(table.ToString());
 }
 
+void PrintTokenizer(const v1::Tokenizer& tokenizer) {
+  std::string ends;
+  for (const int32_t id : tokenizer.end_token_ids()) {
+    ends += (ends.empty() ? "" : ", ") + std::to_string(id);
+  }
+  Table table({{"tokenizer", Table::Align::kLeft}, {"tokens"}, {"begin token"}, {"end tokens"}});
+  table.AddRow({OneLine(tokenizer.kind()), FormatCount(tokenizer.vocab_size()),
+                tokenizer.has_begin_token_id() ? std::to_string(tokenizer.begin_token_id()) : "-",
+                ends});
+  Print("\n" + table.ToString());
+  if (tokenizer.special_tokens().empty()) return;
+  Table special({{"special token", Table::Align::kLeft}, {"id"}});
+  for (const v1::SpecialToken& one : tokenizer.special_tokens()) {
+    special.AddRow({Printable(one.text(), one.text().size()), std::to_string(one.id())});
+  }
+  Print("\n" + special.ToString());
+}
+
+void ListModels(const ServerFlags& server, bool json) {
+  Session session(server);
+  v1::ListModelsResponse response;
+  session.Check(session.client().ListModels(&response));
+  if (json) {
+    PrintJson(response);
+  } else {
+    PrintModels(response.models());
+  }
+}
+
+void ShowModel(const ServerFlags& server, const std::string& name, bool json) {
+  Session session(server);
+  v1::GetModelRequest request;
+  request.set_model(name);
+  v1::GetModelResponse response;
+  session.Check(session.client().GetModel(request, &response));
+  if (json) {
+    PrintJson(response);
+  } else {
+    PrintModels(std::array{response.model()});
+    PrintTokenizer(response.model().tokenizer());
+  }
+}
+
 }  // namespace
 
 void AddModelsCommand(CLI::App& app, const ServerFlags& server) {
   CLI::App* command = app.add_subcommand("models",
                                          "The server's models, and what a position of "
                                          "their caches costs");
-  const auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "Print the answer as JSON");
-  SetFooter(command, "  triptych models --server 192.0.2.1:50051");
-  command->callback([&server, json] { ListModels(server, *json); });
+  const auto flags = std::make_shared<ModelsFlags>();
+  AddModelFlag(command, "This one alone, with its tokenizer and special tokens", flags->model);
+  command->add_flag("--json", flags->json, "Print the answer as JSON");
+  SetFooter(command,
+            "  triptych models --server 192.0.2.1:50051\n"
+            "  triptych models --model shakespeare-mla");
+  command->callback([&server, flags] {
+    if (flags->model.empty()) {
+      ListModels(server, flags->json);
+    } else {
+      ShowModel(server, flags->model, flags->json);
+    }
+  });
 }
 
 }  // namespace triptych::client

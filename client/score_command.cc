@@ -42,14 +42,15 @@ std::string Beginning(const v1::ScoreInput& input) {
 }
 
 // One input, or one for each line of it that is not empty.
-void AddInputs(const Input& input, bool lines, v1::ScoreRequest& request) {
+void AddInputs(const InputFlags& flags, bool lines, v1::ScoreRequest& request) {
+  const Input input = ReadInput(flags);
   if (!lines) {
-    SetInput(input, *request.add_inputs());
+    SetInput(flags, input, *request.add_inputs());
     return;
   }
   std::istringstream text(std::get<std::string>(input));
   for (std::string line; std::getline(text, line);) {
-    if (!line.empty()) request.add_inputs()->set_text(line);
+    if (!line.empty()) SetInput(flags, line, *request.add_inputs());
   }
   if (request.inputs().empty() || request.inputs_size() > kMaxInputs) {
     throw CLI::ValidationError("--lines", "must find 1 to " + std::to_string(kMaxInputs) +
@@ -61,7 +62,7 @@ void AddInputs(const Input& input, bool lines, v1::ScoreRequest& request) {
 void Score(const ServerFlags& server, const ScoreFlags& flags) {
   v1::ScoreRequest request;
   request.set_model(flags.model);
-  AddInputs(ReadInput(flags.input), flags.lines, request);
+  AddInputs(flags.input, flags.lines, request);
   request.set_priority(flags.priority);
 
   Session session(server);

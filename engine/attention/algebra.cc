@@ -120,14 +120,16 @@ std::vector<int64_t> LikeHeads(const at::Tensor& likeness, int64_t groups) {
   return order;
 }
 
-KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance)
+KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance,
+                         const at::Tensor& whole_keys)
     : key_rows_(w_k.size(0)) {
   const at::Tensor keys = w_k.to(at::kDouble), values = w_v.to(at::kDouble);
   at::Tensor weighted;  // [rows, D]
   if (covariance.defined()) {
     const at::Tensor root = InputRoot(covariance);
     const at::Tensor weighted_keys = at::mm(keys, root), weighted_values = at::mm(values, root);
-    key_scale_ = NormOrOne(weighted_keys);
+    key_scale_ =
+        NormOrOne(whole_keys.defined() ? at::mm(whole_keys.to(at::kDouble), root) : weighted_keys);
     value_scale_ = NormOrOne(weighted_values);
     weighted = at::cat({weighted_keys / key_scale_, weighted_values / value_scale_});
   }

@@ -80,8 +80,11 @@ struct LatentFactors {
 // C may be singular.
 class KeyValueSvd {
  public:
-  //   w_k: [G * d_qk, D]   w_v: [G * d_v, D]   covariance: [D, D], or undefined
-  KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance = {});
+  // Where w_k is what is left of keys, `whole_keys` are those that it weighs as a part of: s is
+  // theirs.
+  //   w_k, whole_keys: [G * d_qk, D]   w_v: [G * d_v, D]   covariance: [D, D], or undefined
+  KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at::Tensor& covariance = {},
+              const at::Tensor& whole_keys = {});
 
   // min(rows of both, D): at this rank nothing is lost.
   int64_t full_rank() const { return basis_.size(1); }

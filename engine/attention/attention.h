@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "engine/attention/dropout.h"
 #include "engine/base/formats.h"
 #include "engine/kernels/paged_attention.h"
 
@@ -16,10 +17,10 @@ class Attention {
 
   // Whole sequences: x attends y, with the kind's defining operations (vanilla for MLA).
   // Differentiable. `causal` for self-attention, where x = y. What a cache would keep of y is
-  // rounded to `cache`.
+  // rounded to `cache`. `dropout`, if given, acts on the attention weights.
   //   x: [batch, L1, D1]   y: [batch, L2, D2]   returns [batch, L1, D1]
-  virtual at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
-                           CacheFormat cache) const = 0;
+  virtual at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal, CacheFormat cache,
+                           Dropout* dropout) const = 0;
 };
 
 // Self-attention whose keys and values lie in a cache of rows: what is computed before and after

@@ -18,7 +18,7 @@ at::Tensor MaskOf(const at::Tensor& hidden, const at::TensorOptions& scores) {
 
 // `hidden`: [L1, L2] or [batch, 1, 1, L1, L2], true where a query does not see a key; or undefined.
 at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& hidden) {
+                       const at::Tensor& hidden, Dropout* dropout = nullptr) {
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), d_qk = q.size(3);
   const int64_t keys = k.size(1), groups = k.size(2), d_v = v.size(3);
   const int64_t shared = heads / groups;  // query heads that read one group
@@ -38,7 +38,8 @@ at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tenso
                     .expand({batch, groups, shared, queries, keys})
                     .reshape(scores.sizes()));
   }
-  const at::Tensor weights = at::softmax(scores, -1);
+  at::Tensor weights = at::softmax(scores, -1);
+  if (dropout != nullptr) weights = dropout->Apply(weights);
   return at::bmm(weights, grouped_v)
       .view({batch, groups, shared, queries, d_v})
       .permute({0, 3, 2, 1, 4})
@@ -48,9 +49,9 @@ at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 }  // namespace
 
 at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                       bool causal) {
+                       bool causal, Dropout* dropout) {
   const at::Tensor scaled_q = q * scale;
-  if (!causal) return AttendBlock(scaled_q, k, v, {});
+  if (!causal) return AttendBlock(scaled_q, k, v, {}, dropout);
   std::vector<at::Tensor> blocks;
   int64_t first = k.size(1) - q.size(1);
   for (const at::Tensor& block : scaled_q.split(kMaskedQueries, 1)) {
@@ -59,7 +60,8 @@ at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tenso
     if (first + 1 < seen) {
       hidden = at::ones({block.size(1), seen}, q.options().dtype(at::kBool)).triu(first + 1);
     }
-    blocks.push_back(AttendBlock(block, k.narrow(1, 0, seen), v.narrow(1, 0, seen), hidden));
+    blocks.push_back(
+        AttendBlock(block, k.narrow(1, 0, seen), v.narrow(1, 0, seen), hidden, dropout));
     first = seen;
   }
   return at::cat(blocks, 1);

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "engine/attention/dropout.h"
+
 namespace triptych {
 
 // Softmax attention of H query heads over G key/value heads, modular grouping: head h reads
@@ -12,8 +14,9 @@ namespace triptych {
 //   q: [batch, L1, H, d_qk]   k: [batch, L2, G, d_qk]   v: [batch, L2, G, d_v]
 //   returns [batch, L1, H * d_v]
 // `causal`: the queries are at the last L1 of the L2 positions, and position i sees 0 to i.
+// `dropout`, if given, acts on the weights that the softmax gives.
 at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                       bool causal);
+                       bool causal, Dropout* dropout = nullptr);
 
 // The same for sequences of many lengths side by side: a query sees positions 0 to `last` of its
 // sequence. What lies beyond must be finite.

@@ -21,7 +21,7 @@ GroupedAttention::GroupedAttention(int64_t heads, int64_t groups, GroupedWeights
       scale_(options_.score_factor / std::sqrt(static_cast<double>(d_qk_))) {}
 
 at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
-                                   CacheFormat cache) const {
+                                   CacheFormat cache, Dropout* dropout) const {
   at::Tensor k = Keys(y, PositionsOf(y)).flatten(-2), v = weights_.v(y);
   if (cache != CacheFormat::kFloat32) {
     const std::vector<at::Tensor> parts =
@@ -30,7 +30,7 @@ at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, boo
   }
   k = k.unflatten(-1, {groups_, d_qk_});  // [batch, L2, G, d_qk]
   v = v.unflatten(-1, {groups_, d_v_});   // [batch, L2, G, d_v]
-  return Output(AttendDense(Queries(x, PositionsOf(x)), k, v, scale_, causal));
+  return Output(AttendDense(Queries(x, PositionsOf(x)), k, v, scale_, causal, dropout));
 }
 
 at::Tensor GroupedAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {

@@ -35,7 +35,8 @@ class GroupedAttention final : public Attention, public CachedAttention {
                    GroupedOptions options = {});
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
-                   CacheFormat cache = CacheFormat::kFloat32) const override;
+                   CacheFormat cache = CacheFormat::kFloat32,
+                   Dropout* dropout = nullptr) const override;
 
   at::Tensor Queries(const at::Tensor& x, const at::Tensor& positions) const override;
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const override;

@@ -138,7 +138,7 @@ LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights
     : shape_(shape), weights_(std::move(weights)), rotary_(std::move(rotary)) {}
 
 at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
-                                  CacheFormat cache) const {
+                                  CacheFormat cache, Dropout* dropout) const {
   const int64_t heads = shape_.heads, d_qk = shape_.d_qk, d_v = shape_.d_v, d_rope = shape_.d_rope;
   const at::Tensor q = RotateTail(
       shape_, rotary_,
@@ -155,7 +155,7 @@ at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool
     k = at::cat({k, shared.expand({-1, -1, heads, -1})}, -1);
   }
   const double scale = shape_.score_factor / std::sqrt(static_cast<double>(d_qk + d_rope));
-  return weights_.o(AttendDense(q, k, kv.narrow(-1, d_qk, d_v), scale, causal));
+  return weights_.o(AttendDense(q, k, kv.narrow(-1, d_qk, d_v), scale, causal, dropout));
 }
 
 }  // namespace triptych

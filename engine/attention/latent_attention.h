@@ -69,7 +69,8 @@ class LatentAttention final : public Attention {
   LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary = {});
 
   at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
-                   CacheFormat cache = CacheFormat::kFloat32) const override;
+                   CacheFormat cache = CacheFormat::kFloat32,
+                   Dropout* dropout = nullptr) const override;
 
   // This attention with W_UK and W_UV absorbed; it shares the tensors that stay as they are.
   ReducedLatentAttention Reduced(ReducedForm form) const {

@@ -22,6 +22,8 @@ PublishedConfig ParsePublishedConfig(JsonFields fields) {
   const Family& family = FamilyOf(fields);
   PublishedConfig published{family.parse(fields), &family};
   fields.RefuseLeftOver();
+  // What becomes of a family's fields is bounded as Triptych's own are.
+  if (&family != &TriptychFamily()) Parse(ToJson(published.config), source + ", as it is served");
   return published;
 }
 
@@ -62,6 +64,7 @@ std::string ToJson(const ModelConfig& config) {
   if (config.attention_score_factor != 1) {
     json["attention_score_factor"] = config.attention_score_factor;
   }
+  if (config.scale_attn_by_inverse_layer_idx) json["scale_attn_by_inverse_layer_idx"] = true;
   json["intermediate_size"] = config.intermediate_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["vocab_size"] = config.vocab_size;

@@ -11,9 +11,9 @@ namespace {
 TensorMap AsNamed(const ModelConfig&, const TensorSource&) { return {}; }
 
 constexpr Family kFamilies[] = {
-    {kTriptychType, ParseTriptychConfig, AsNamed},
-    {"deepseek_v2", ParseDeepseekConfig, LatentTensors},
-    {"deepseek_v3", ParseDeepseekConfig, LatentTensors},
+    {kTriptychType, ParseTriptychConfig, AsNamed},  // first
+    {"deepseek_v2", ParseDeepseekV2Config, LatentTensors},
+    {"deepseek_v3", ParseDeepseekV3Config, LatentTensors},
     {"gpt2", ParseGpt2Config, Gpt2Tensors},
     {"llama", ParseLlamaConfig, LlamaTensors},
     {"minicpm3", ParseMiniCpm3Config, LatentTensors},
@@ -23,6 +23,8 @@ constexpr Family kFamilies[] = {
 };
 
 }  // namespace
+
+const Family& TriptychFamily() { return kFamilies[0]; }
 
 const Family& FamilyOf(JsonFields& fields) {
   const Json type = fields.Take("model_type", kTriptychType);

@@ -8,8 +8,6 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kMaxWidth = 1 << 20;
-
 constexpr const char* kChangeNothing[] = {
     "attn_pdrop",
     "embd_pdrop",
@@ -36,7 +34,7 @@ ModelConfig ParseGpt2Config(JsonFields& fields) {
   config.num_hidden_layers = fields.Int("n_layer", 1, 1024);
   config.num_attention_heads = fields.Int("n_head", 1, kMaxWidth);
   config.max_position_embeddings = fields.Int("n_positions", 2, 1 << 24);
-  config.intermediate_size = fields.Int("n_inner", 1, 4 * kMaxWidth, 4 * config.hidden_size);
+  config.intermediate_size = fields.Int("n_inner", 1, kMaxWidth, 4 * config.hidden_size);
   if (config.hidden_size % config.num_attention_heads != 0) {
     fields.Refuse("n_head", std::to_string(config.num_attention_heads),
                   "it must divide n_embd = " + std::to_string(config.hidden_size));
@@ -63,7 +61,7 @@ ModelConfig ParseGpt2Config(JsonFields& fields) {
   if (!fields.Bool("scale_attn_weights", true)) {
     config.attention_score_factor = std::sqrt(static_cast<double>(config.head_dim));
   }
-  fields.Only("scale_attn_by_inverse_layer_idx", false);
+  config.scale_attn_by_inverse_layer_idx = fields.Bool("scale_attn_by_inverse_layer_idx", false);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", true);
   TakeDtype(fields, config);
   return config;

@@ -1,9 +1,8 @@
 #include "engine/checkpoint/latent_families.h"
 
-#include <charconv>
 #include <cmath>
 #include <string>
-#include <system_error>
+#include <vector>
 
 #include "engine/checkpoint/published_fields.h"
 #include "engine/checkpoint/rope_scaling.h"
@@ -11,8 +10,8 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kMaxWidth = 1 << 20;
 constexpr double kMaxMultiplier = 1e6;
+constexpr double kLeastDepth = 1e-3;  // which divides
 
 // Of mixtures of experts, which a model whose layers are all dense has none of.
 constexpr const char* kOfExperts[] = {
@@ -47,7 +46,7 @@ ModelConfig TakeCommon(JsonFields& fields) {
     fields.Refuse("qk_rope_head_dim", std::to_string(config.qk_rope_head_dim), "it must be even");
   }
   config.kv_lora_rank.assign(config.num_hidden_layers, fields.Int("kv_lora_rank", 1, kMaxWidth));
-  config.q_lora_rank = fields.Int("q_lora_rank", 1, kMaxWidth, 0);
+  config.q_lora_rank = fields.Int("q_lora_rank", 0, kMaxWidth, 0);
   config.kv_a_layernorm = true;
   config.latent_norm_eps = 1e-6;  // whatever the other norms have
   config.latent_bias = fields.Bool("attention_bias", false);
@@ -61,9 +60,8 @@ ModelConfig TakeCommon(JsonFields& fields) {
   return config;
 }
 
-}  // namespace
-
-ModelConfig ParseDeepseekConfig(JsonFields& fields) {
+// All but the order of rotary pairs.
+ModelConfig TakeDeepseek(JsonFields& fields) {
   ModelConfig config = TakeCommon(fields);
   const int64_t experts = fields.Int("n_routed_experts", 0, 1 << 20, 0);
   const int64_t dense = fields.Int("first_k_dense_replace", 0, 1 << 20, 0);
@@ -79,10 +77,24 @@ ModelConfig ParseDeepseekConfig(JsonFields& fields) {
   }
   config.v_head_dim = fields.Int("v_head_dim", 1, kMaxWidth);
   config.norm_eps = fields.PositiveNumber("rms_norm_eps", 1.0, 1e-6);
-  config.rope_interleave = fields.Bool("rope_interleave", true);
+  config.rope_interleave = true;
   TakeLatentRope(fields, config);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   CheckPositionTables(fields, config);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig ParseDeepseekV2Config(JsonFields& fields) {
+  fields.Ignore("rope_interleave");  // which is not read
+  return TakeDeepseek(fields);
+}
+
+ModelConfig ParseDeepseekV3Config(JsonFields& fields) {
+  const bool interleave = fields.Bool("rope_interleave", true);
+  ModelConfig config = TakeDeepseek(fields);
+  config.rope_interleave = interleave;
   return config;
 }
 
@@ -100,8 +112,11 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
   config.v_head_dim = width / heads;
   fields.Only("v_head_dim", config.v_head_dim);
   for (const char* field : {"head_dim", "qk_head_dim"}) fields.Ignore(field);
-  const double branch = fields.PositiveNumber("scale_depth", kMaxMultiplier) /
-                        std::sqrt(static_cast<double>(config.num_hidden_layers));
+  const double depth = fields.PositiveNumber("scale_depth", kMaxMultiplier);
+  if (depth < kLeastDepth) {
+    fields.Refuse("scale_depth", Json(depth).dump(), "allowed: numbers from 0.001 on");
+  }
+  const double branch = depth / std::sqrt(static_cast<double>(config.num_hidden_layers));
   config.embedding_multiplier = fields.PositiveNumber("scale_emb", kMaxMultiplier) / branch;
   config.logit_multiplier =
       fields.PositiveNumber("dim_model_base", kMaxWidth) / static_cast<double>(width);
@@ -114,19 +129,16 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
 }
 
 TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published) {
-  TensorMap map;
-  if (config.tie_word_embeddings) map.left_out.push_back("lm_head.weight");
-  // Layers beyond the last predict tokens further on.
-  const std::string prefix = "model.layers.";
-  for (const std::string& name : published.TensorNames()) {
-    if (!name.starts_with(prefix)) continue;
-    const std::string number =
-        name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
-    int64_t layer = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layer);
-    if (error == std::errc() && layer >= config.num_hidden_layers) map.left_out.push_back(name);
+  TensorMap map{.origins = {}, .left_out = TensorsBeside(config)};
+  // Layers beyond the last may predict tokens further on; those have a projection of their own.
+  const std::vector<std::string> names = published.TensorNames();
+  for (int64_t layer = config.num_hidden_layers;; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    if (published.Find(prefix + "eh_proj.weight") == nullptr) return map;
+    for (const std::string& name : names) {
+      if (name.starts_with(prefix)) map.left_out.push_back(name);
+    }
   }
-  return map;
 }
 
 }  // namespace triptych

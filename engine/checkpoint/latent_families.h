@@ -9,7 +9,8 @@
 namespace triptych {
 
 // As Family has them.
-ModelConfig ParseDeepseekConfig(JsonFields& fields);
+ModelConfig ParseDeepseekV2Config(JsonFields& fields);
+ModelConfig ParseDeepseekV3Config(JsonFields& fields);
 ModelConfig ParseMiniCpm3Config(JsonFields& fields);
 // Tensors have their names; a tied head that is stored twice and the layers that predict further
 // tokens are left out.

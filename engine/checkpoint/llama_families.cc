@@ -1,6 +1,7 @@
 #include "engine/checkpoint/llama_families.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "engine/checkpoint/published_fields.h"
@@ -48,13 +49,9 @@ void RequireGroups(const JsonFields& fields) {
   if (!fields.Has("num_key_value_heads")) fields.RefuseMissing("num_key_value_heads");
 }
 
-// Layers of Qwen's models have a window where layer_types says so, or else those from
-// max_window_layers on.
-void TakeLayerWindows(JsonFields& fields, ModelConfig& config) {
-  const bool uses = fields.Bool("use_sliding_window", false);
+// Which layers have a window, where that is said: some, none, or nothing.
+std::optional<bool> TakeLayerTypes(JsonFields& fields) {
   const Json types = fields.Take("layer_types", Json::array());
-  const int64_t window = fields.Int("sliding_window", 1, kMaxWindow, kMaxWindow);
-  const int64_t from = fields.Int("max_window_layers", 0, 1 << 20, 28);
   const auto is_known = [](const Json& type) {
     return type == "full_attention" || type == "sliding_attention";
   };
@@ -62,10 +59,24 @@ void TakeLayerWindows(JsonFields& fields, ModelConfig& config) {
     fields.RefuseValue("layer_types", types,
                        "supported: a list of \"full_attention\" and \"sliding_attention\"");
   }
-  const bool some = types.empty()
-                        ? from < config.num_hidden_layers
-                        : std::find(types.begin(), types.end(), "sliding_attention") != types.end();
-  if (uses && some) LimitToWindow(window, config);
+  if (types.empty()) return std::nullopt;
+  return std::find(types.begin(), types.end(), "sliding_attention") != types.end();
+}
+
+// The window of those models that have one unless they say that it is null. Before nulls are
+// dropped.
+int64_t DefaultWindow(const JsonFields& fields) {
+  return fields.Has("sliding_window") ? kMaxWindow : 4096;
+}
+
+// Layers of Qwen's models have a window, if they use one, where layer_types says so, or else those
+// from max_window_layers on.
+void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config) {
+  const bool uses = fields.Bool("use_sliding_window", false);
+  const std::optional<bool> some = TakeLayerTypes(fields);
+  const int64_t window = fields.Int("sliding_window", 2, kMaxWindow, default_window);
+  const int64_t from = fields.Int("max_window_layers", 0, 1 << 20, 28);
+  if (uses && some.value_or(from < config.num_hidden_layers)) LimitToWindow(window, config);
 }
 
 ModelConfig Checked(const JsonFields& fields, ModelConfig config) {
@@ -85,54 +96,41 @@ ModelConfig ParseLlamaConfig(JsonFields& fields) {
 }
 
 ModelConfig ParseMistralConfig(JsonFields& fields) {
-  constexpr int64_t kDefaultWindow = 4096;
   RequireGroups(fields);
-  const bool has_window = fields.Has("sliding_window");  // null says that there is none
+  const int64_t default_window = DefaultWindow(fields);
   ModelConfig config = TakeCommon(fields);
   for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // no biases ever
-  const int64_t window =
-      fields.Int("sliding_window", 1, kMaxWindow, has_window ? kMaxWindow : kDefaultWindow);
-  const Json types = fields.Take("layer_types", Json::array());
-  for (const Json& type : types) {
-    if (type != "full_attention" && type != "sliding_attention") {
-      fields.RefuseValue("layer_types", types,
-                         "supported: a list of \"full_attention\" and \"sliding_attention\"");
-    }
-  }
-  LimitToWindow(window, config);
+  TakeLayerTypes(fields);
+  LimitToWindow(fields.Int("sliding_window", 2, kMaxWindow, default_window), config);
   return Checked(fields, config);
 }
 
 ModelConfig ParseQwen2Config(JsonFields& fields) {
   RequireGroups(fields);
+  const int64_t default_window = DefaultWindow(fields);
   ModelConfig config = TakeCommon(fields);
   config.attention_bias = true;
   config.attention_output_bias = false;
   fields.Only("use_mrope", false);
   for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // always as above
-  TakeLayerWindows(fields, config);
+  TakeLayerWindows(fields, default_window, config);
   return Checked(fields, config);
 }
 
 ModelConfig ParseQwen3Config(JsonFields& fields) {
   RequireGroups(fields);
   if (!fields.Has("head_dim")) fields.RefuseMissing("head_dim");
+  const int64_t default_window = DefaultWindow(fields);
   ModelConfig config = TakeCommon(fields);
   config.qk_norm = true;
   config.attention_bias = fields.Bool("attention_bias", false);
   fields.Ignore("mlp_bias");  // never any
-  TakeLayerWindows(fields, config);
+  TakeLayerWindows(fields, default_window, config);
   return Checked(fields, config);
 }
 
 TensorMap LlamaTensors(const ModelConfig& config, const TensorSource&) {
-  TensorMap map;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    map.left_out.push_back("model.layers." + std::to_string(layer) +
-                           ".self_attn.rotary_emb.inv_freq");
-  }
-  if (config.tie_word_embeddings) map.left_out.push_back("lm_head.weight");
-  return map;
+  return {.origins = {}, .left_out = TensorsBeside(config)};
 }
 
 }  // namespace triptych

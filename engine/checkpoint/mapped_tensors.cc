@@ -11,6 +11,7 @@ namespace triptych {
 namespace {
 
 int64_t Elements(const std::vector<int64_t>& shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;  // whatever the others are
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
@@ -61,6 +62,7 @@ MappedTensors::MappedTensors(std::unique_ptr<const TensorSource> source,
     : source_(std::move(source)) {
   std::set<std::string> gone(left_out.begin(), left_out.end());
   for (auto& [name, origin] : origins) {
+    names_.emplace(name, origin.tensor);
     const StoredTensor* const whole = source_->Find(origin.tensor);
     if (whole == nullptr) continue;
     std::optional<StoredTensor> part = RowsOf(*whole, origin);
@@ -70,7 +72,10 @@ MappedTensors::MappedTensors(std::unique_ptr<const TensorSource> source,
   }
   for (const std::string& name : source_->TensorNames()) {
     if (gone.contains(name)) continue;
-    tensors_.emplace(name, Mapped{{.tensor = name}, *source_->Find(name)});
+    Mapped mapped;
+    mapped.origin.tensor = name;
+    mapped.stored = *source_->Find(name);
+    tensors_.emplace(name, std::move(mapped));
   }
 }
 
@@ -83,6 +88,11 @@ std::vector<std::string> MappedTensors::TensorNames() const {
 const StoredTensor* MappedTensors::Find(const std::string& tensor) const {
   const auto found = tensors_.find(tensor);
   return found == tensors_.end() ? nullptr : &found->second.stored;
+}
+
+std::string MappedTensors::NameInFiles(const std::string& tensor) const {
+  const auto found = names_.find(tensor);
+  return source_->NameInFiles(found == names_.end() ? tensor : found->second);
 }
 
 void MappedTensors::Read(const std::string& tensor, std::span<std::byte> bytes) const {

@@ -36,7 +36,9 @@ class MappedTensors final : public TensorSource {
   const std::string& name() const override { return source_->name(); }
   std::vector<std::string> TensorNames() const override;
   const StoredTensor* Find(const std::string& tensor) const override;
-  // Holds the whole origin beside where only a part of it is asked for.
+  std::string NameInFiles(const std::string& tensor) const override;
+  // Holds the whole origin meanwhile, twice if it is transposed, where that is not asked for as it
+  // is.
   void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
 
  private:
@@ -47,6 +49,7 @@ class MappedTensors final : public TensorSource {
 
   std::unique_ptr<const TensorSource> source_;
   std::map<std::string, Mapped> tensors_;
+  std::map<std::string, std::string> names_;  // of all origins, those that are missing, too
 };
 
 }  // namespace triptych

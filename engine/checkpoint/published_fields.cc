@@ -6,13 +6,12 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kMaxWidth = 1 << 20;
-
 // Of transformers' PretrainedConfig and of training.
 constexpr const char* kChangeNothing[] = {
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
+    "_num_labels",
     "architectures",
     "attention_dropout",
     "auto_map",
@@ -31,9 +30,11 @@ constexpr const char* kChangeNothing[] = {
     "finetuning_task",
     "forced_bos_token_id",
     "forced_eos_token_id",
+    "gradient_checkpointing",
     "id2label",
     "initializer_range",
     "is_decoder",
+    "is_llama_config",
     "label2id",
     "length_penalty",
     "max_length",
@@ -64,9 +65,12 @@ constexpr const char* kChangeNothing[] = {
     "top_k",
     "top_p",
     "torchscript",
+    "transformers.js_config",
     "transformers_version",
     "typical_p",
     "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
     "use_bfloat16",
     "use_cache",
 };
@@ -116,6 +120,31 @@ void TakeDtype(JsonFields& fields, ModelConfig& config) {
 
 void LimitToWindow(int64_t window, ModelConfig& config) {
   config.max_position_embeddings = std::min(config.max_position_embeddings, window);
+}
+
+std::vector<double> TakeRopeFactors(JsonFields& fields, const char* field,
+                                    const ModelConfig& config) {
+  constexpr double kMost = 1e18;
+  const Json factors = fields.Take(field, nullptr);
+  const auto is_factor = [](const Json& factor) {
+    return factor.is_number() && factor.get<double>() >= 1 / kMost && factor.get<double>() <= kMost;
+  };
+  if (!factors.is_array() || std::ssize(factors) != config.RotaryDim() / 2 ||
+      !std::all_of(factors.begin(), factors.end(), is_factor)) {
+    fields.RefuseValue(field, factors,
+                       "allowed: a list of " + std::to_string(config.RotaryDim() / 2) +
+                           " numbers from 1e-18 to 1e18, one for each pair that is rotated");
+  }
+  return factors.get<std::vector<double>>();
+}
+
+std::vector<std::string> TensorsBeside(const ModelConfig& config) {
+  std::vector<std::string> names;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    names.push_back("model.layers." + std::to_string(layer) + ".self_attn.rotary_emb.inv_freq");
+  }
+  if (config.tie_word_embeddings) names.push_back("lm_head.weight");
+  return names;
 }
 
 void CheckPositionTables(const JsonFields& fields, const ModelConfig& config) {

@@ -3,6 +3,8 @@
 #define TRIPTYCH_ENGINE_CHECKPOINT_PUBLISHED_FIELDS_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "engine/checkpoint/json_fields.h"
 #include "engine/model/config.h"
@@ -19,6 +21,9 @@ void IgnoreWhatChangesNothing(JsonFields& fields);
 // max_position_embeddings, all required.
 void TakeSizes(JsonFields& fields, ModelConfig& config);
 
+// The most elements that one dimension of a model may have.
+inline constexpr int64_t kMaxWidth = 1 << 20;
+
 // head_dim, or hidden_size over num_attention_heads, which must divide it then.
 void TakeHeadDim(JsonFields& fields, ModelConfig& config);
 
@@ -29,6 +34,13 @@ void TakeDtype(JsonFields& fields, ModelConfig& config);
 // Where a window ends what a token attends, positions beyond it are not served: up to it a window
 // changes nothing.
 void LimitToWindow(int64_t window, ModelConfig& config);
+
+// A list of factors of rotary angles, one for each pair that is rotated.
+std::vector<double> TakeRopeFactors(JsonFields& fields, const char* field,
+                                    const ModelConfig& config);
+
+// What files hold beside a model's tensors: tables of frequencies, and a tied head stored twice.
+std::vector<std::string> TensorsBeside(const ModelConfig& config);
 
 // Refuses more rotated or sinusoidal positions than tables are made for, which no file holds: what
 // they take grows with two numbers that anybody can write.

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/published_fields.h"
+
 namespace triptych {
 namespace {
 
@@ -102,27 +104,12 @@ Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
   return {factor, all_dim};
 }
 
-std::vector<double> TakeFactors(JsonFields& scaling, const char* field, const ModelConfig& config) {
-  const Json factors = scaling.Take(field, nullptr);
-  const auto is_factor = [](const Json& factor) {
-    return factor.is_number() && factor.get<double>() >= 1 / kMaxFactor &&
-           factor.get<double>() <= kMaxFactor;
-  };
-  if (!factors.is_array() || static_cast<int64_t>(factors.size()) != config.RotaryDim() / 2 ||
-      !std::all_of(factors.begin(), factors.end(), is_factor)) {
-    scaling.RefuseValue(field, factors,
-                        "allowed: a list of " + std::to_string(config.RotaryDim() / 2) +
-                            " numbers from 1e-6 to 1e6, one for each pair that is rotated");
-  }
-  return factors.get<std::vector<double>>();
-}
-
 // Implementations differ in when the long factors begin: served is what is the same in all.
 void TakeLongRope(JsonFields& scaling, ModelConfig& config) {
   const double original = Original(scaling, config);
   const auto most = static_cast<double>(config.max_position_embeddings);
-  config.rope_factors = TakeFactors(scaling, "short_factor", config);
-  if (TakeFactors(scaling, "long_factor", config) != config.rope_factors && most > original) {
+  config.rope_factors = TakeRopeFactors(scaling, "short_factor", config);
+  if (TakeRopeFactors(scaling, "long_factor", config) != config.rope_factors && most > original) {
     scaling.Refuse("original_max_position_embeddings", Json(original).dump(),
                    "supported: at least max_position_embeddings = " + Json(most).dump() +
                        " where short_factor and long_factor differ");

@@ -29,6 +29,8 @@ class TensorSource {
   virtual std::vector<std::string> TensorNames() const = 0;
   // Null if there is no such tensor. Valid as long as this object.
   virtual const StoredTensor* Find(const std::string& tensor) const = 0;
+  // What a tensor is called in the files, for messages.
+  virtual std::string NameInFiles(const std::string& tensor) const { return tensor; }
   // Fills `bytes`, as many as Find says, with the tensor's elements: little-endian, row by row.
   // Throws LoadError, and std::out_of_range if there is no such tensor or it has another size.
   virtual void Read(const std::string& tensor, std::span<std::byte> bytes) const = 0;

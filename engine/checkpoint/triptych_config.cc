@@ -10,7 +10,6 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kMaxWidth = 1 << 20;
 constexpr double kMaxFactor = 1e6;
 
 // The fields whose meaning depends on the attention kind.
@@ -49,6 +48,7 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
     fields.Refuse("qk_norm", "true", "allowed only with attention \"mha\" or \"gqa\"");
   }
   config.attention_score_factor = fields.PositiveNumber("attention_score_factor", kMaxFactor, 1.0);
+  config.scale_attn_by_inverse_layer_idx = fields.Bool("scale_attn_by_inverse_layer_idx", false);
   if (!mla) return;
 
   const Json rank = fields.Take("kv_lora_rank", nullptr);
@@ -75,25 +75,6 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
   }
 }
 
-// A factor for each pair that turns. After what says how many there are.
-void TakeRopeFactors(JsonFields& fields, ModelConfig& config) {
-  constexpr const char* kField = "rope_factors";
-  config.rope_attention_factor = fields.PositiveNumber("rope_attention_factor", kMaxFactor, 1.0);
-  if (!fields.Has(kField)) return;
-  const Json factors = fields.Take(kField, nullptr);
-  const auto is_factor = [](const Json& factor) {
-    return factor.is_number() && factor.get<double>() >= 1 / kMaxFactor &&
-           factor.get<double>() <= kMaxFactor;
-  };
-  if (!factors.is_array() || std::ssize(factors) != config.RotaryDim() / 2 ||
-      !std::all_of(factors.begin(), factors.end(), is_factor)) {
-    fields.RefuseValue(kField, factors,
-                       "allowed: a list of " + std::to_string(config.RotaryDim() / 2) +
-                           " numbers from 1e-6 to 1e6, one for each pair that is rotated");
-  }
-  config.rope_factors = factors.get<std::vector<double>>();
-}
-
 void TakePositions(JsonFields& fields, ModelConfig& config) {
   config.position_embedding = fields.Choice<PositionEmbedding>("position_embedding");
   const bool mla = config.attention == AttentionKind::kMla;
@@ -115,10 +96,7 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
     fields.Refuse("head_dim", std::to_string(config.head_dim),
                   "it must be even with rotary positions");
   }
-  if (!mla) {
-    if (rope) TakeRopeFactors(fields, config);
-    return;
-  }
+  if (!mla) return;
   const std::string width = std::to_string(config.qk_rope_head_dim);
   if (rope && (config.qk_rope_head_dim == 0 || config.qk_rope_head_dim % 2 != 0)) {
     fields.Refuse("qk_rope_head_dim", width,
@@ -128,7 +106,6 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
   if (!rope && config.qk_rope_head_dim != 0) {
     fields.Refuse("qk_rope_head_dim", width, "it must be 0 unless position_embedding is \"rope\"");
   }
-  if (rope) TakeRopeFactors(fields, config);
 }
 
 // "quantization_config": {"quant_method": "triptych", "bits": 8, "group_size": 32,
@@ -189,6 +166,10 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   TakeHeadDim(fields, config);
   TakeAttention(fields, config);
   TakePositions(fields, config);
+  config.rope_attention_factor = fields.PositiveNumber("rope_attention_factor", kMaxFactor, 1.0);
+  if (fields.Has("rope_factors")) {
+    config.rope_factors = TakeRopeFactors(fields, "rope_factors", config);
+  }
   CheckPositionTables(fields, config);
 
   config.norm = fields.Choice<NormKind>("norm");

@@ -75,8 +75,16 @@ void AddDecoupled(const Checkpoint& from, const at::Tensor& mix, const std::stri
 
 }  // namespace
 
-int64_t FullRank(const ModelConfig& config) {
-  return std::min(2 * config.num_key_value_heads * config.head_dim, config.hidden_size);
+int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim) {
+  return std::min(2 * config.num_key_value_heads * config.head_dim - rope_head_dim,
+                  config.hidden_size);
+}
+
+int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from) {
+  if (to.rope_head_dim != 0 || from.position_embedding != PositionEmbedding::kRope) {
+    return to.rope_head_dim;
+  }
+  return from.num_key_value_heads * from.head_dim;
 }
 
 void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source) {
@@ -105,24 +113,26 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
   }
   if (to.attention == AttentionKind::kMla) {
     const int64_t widest = stored_groups * config.head_dim, pairs = config.head_dim / 2;
-    if (rotary &&
-        (to.rope_head_dim < 2 || to.rope_head_dim > widest || to.rope_head_dim % 2 != 0)) {
-      refuse("position_embedding is \"rope\", and decoupled rotary keys are " +
-             std::to_string(to.rope_head_dim) + " wide; allowed: even widths from 2 to " +
-             std::to_string(widest));
+    const int64_t width = RopeHeadDim(to, config);
+    if (rotary && (width < 2 || width > widest || width % 2 != 0)) {
+      refuse("decoupled rotary keys of width " + std::to_string(width) +
+             " are out of range; allowed: even ones from 2 to " + std::to_string(widest) +
+             ", at which nothing is lost");
     }
-    if (rotary && (to.fold < 1 || pairs % to.fold != 0)) {
-      refuse(std::to_string(to.fold) +
-             " frequencies cannot be mixed as one; allowed: what divides " + std::to_string(pairs) +
-             ", the pairs of a key");
-    }
-    if (!rotary && to.rope_head_dim != 0) {
+    if (!rotary && width != 0) {
       refuse("position_embedding is \"" + std::string(Name(config.position_embedding)) +
-             "\": keys that are not rotated need no decoupled ones");
+             "\": keys that are not rotated need no decoupled ones of width " +
+             std::to_string(width));
     }
-    if (to.rank < 0 || to.rank > FullRank(config)) {
+    if (to.fold < 1 || (rotary ? pairs % to.fold != 0 : to.fold != 1)) {
+      refuse(std::to_string(to.fold) + " frequencies cannot be mixed as one; allowed: " +
+             (rotary ? "what divides " + std::to_string(pairs) + ", the pairs of a key"
+                     : "1 where keys are not rotated"));
+    }
+    const int64_t full = FullRank(config, width);
+    if (to.rank < 0 || to.rank > full) {
       refuse("rank " + std::to_string(to.rank) + " is out of range; allowed: 1 to " +
-             std::to_string(FullRank(config)) + ", at which nothing is lost");
+             std::to_string(full) + ", at which nothing is lost");
     }
   }
   for (const auto& [name, tensor] : from.weights) {
@@ -224,7 +234,8 @@ std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
     const at::Tensor& keys = from.weights.at(prefix + "k_proj.weight");
     svds.emplace_back(decoupled.defined() ? RestOfRows(keys, decoupled.mixes[layer]) : keys,
                       from.weights.at(prefix + "v_proj.weight"),
-                      covariances.empty() ? at::Tensor() : covariances[layer]);
+                      covariances.empty() ? at::Tensor() : covariances[layer],
+                      decoupled.defined() ? keys : at::Tensor());
   }
   return svds;
 }
@@ -258,9 +269,10 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
   CheckConversion(from, to, source);
   const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
   if (to.attention == AttentionKind::kMla) {
-    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config);
+    const int64_t width = RopeHeadDim(to, from.config);
+    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config, width);
     DecoupledKeys decoupled;
-    if (to.rope_head_dim > 0) decoupled = FindDecoupledKeys(from, to.rope_head_dim, to.fold, {});
+    if (width > 0) decoupled = FindDecoupledKeys(from, width, to.fold, {});
     return ToLatent(from, DecomposeLayers(from, {}, decoupled),
                     std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
   }

@@ -17,7 +17,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType 
     } else {
       attention_.push_back(std::make_unique<GroupedAttention>(
           config.num_attention_heads, config.num_key_value_heads, FindGrouped(weights, layer),
-          GroupedOptionsOf(config, rotary)));
+          GroupedOptionsOf(config, layer, rotary)));
     }
   }
 }
@@ -26,13 +26,12 @@ at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout,
                             std::vector<at::Tensor>* attention_inputs) const {
   const auto attend = [&](int64_t layer, const at::Tensor& normal) {
     if (attention_inputs != nullptr) attention_inputs->push_back(normal);
-    return attention_[layer]->Dense(normal, normal, /*causal=*/true, cache_);
+    return attention_[layer]->Dense(normal, normal, /*causal=*/true, cache_, dropout);
   };
-  const auto add = [&](const at::Tensor& x, const at::Tensor& branch) {
-    return x + (dropout != nullptr ? dropout->Apply(branch) : branch);
-  };
-  const at::Tensor positions = at::arange(ids.size(1), ids.options());
-  return frame_.Logits(frame_.Hidden(ids, positions, attend, add));
+  const auto drop = [&](const at::Tensor& x) { return dropout != nullptr ? dropout->Apply(x) : x; };
+  const auto add = [&](const at::Tensor& x, const at::Tensor& branch) { return x + drop(branch); };
+  const at::Tensor start = drop(frame_.Embed(ids, at::arange(ids.size(1), ids.options())));
+  return frame_.Logits(frame_.Hidden(start, attend, add));
 }
 
 }  // namespace triptych

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
-#include "engine/decoder/dropout.h"
+#include "engine/attention/dropout.h"
 #include "engine/decoder/frame.h"
 #include "engine/decoder/weights.h"
 #include "engine/model/config.h"
@@ -24,8 +24,9 @@ class Decoder {
   Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute,
           CacheFormat cache = CacheFormat::kFloat32);
 
-  // Whole sequences, differentiable. `dropout`, if given, acts on what blocks add to the residual
-  // stream; `attention_inputs`, if given, gets what each layer's attention reads.
+  // Whole sequences, differentiable. `dropout`, if given, acts on what the residual stream starts
+  // as and what blocks add to it, and on attention weights (as in Radford et al. 2019);
+  // `attention_inputs`, if given, gets what each layer's attention reads.
   //   ids: [batch, length] int64, length <= max_position_embeddings
   //   attention_inputs: of each layer [batch, length, D] in the compute dtype
   //   returns logits [batch, length, vocab_size]

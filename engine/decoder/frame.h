@@ -23,15 +23,16 @@ class DecoderFrame {
   // the logits in float32, or in float64 if that is the compute dtype.
   DecoderFrame(const ModelConfig& config, const Weights& weights, ComputeType compute);
 
+  // What the residual stream starts as.
+  //   ids: [..., length] int64   positions: [length] int64   returns [..., length, D]
+  at::Tensor Embed(const at::Tensor& ids, const at::Tensor& positions) const;
   // The residual stream after all blocks. attend(layer, normal) is what attention adds to it and
   // add(x, branch) adds.
-  //   ids: [..., length] int64   positions: [length] int64
+  //   x: [..., length, D], as Embed gives it
   //   normal: [..., length, D] in the compute dtype
   //   returns [..., length, D]
   template <typename Attend, typename Add>
-  at::Tensor Hidden(const at::Tensor& ids, const at::Tensor& positions, const Attend& attend,
-                    const Add& add) const {
-    at::Tensor x = Embed(ids, positions);
+  at::Tensor Hidden(at::Tensor x, const Attend& attend, const Add& add) const {
     for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
       const Layer& layer = layers_[i];
       x = add(x, attend(i, Normalize(layer.attention_norm, x).to(compute_dtype_)));
@@ -55,8 +56,6 @@ class DecoderFrame {
     MlpWeights mlp;
   };
 
-  // ids: [...], positions: broadcastable to ids -> [..., D]
-  at::Tensor Embed(const at::Tensor& ids, const at::Tensor& positions) const;
   // x: [..., D] -> [..., D] in x's dtype.
   at::Tensor Normalize(const NormWeights& norm, const at::Tensor& x) const;
   // x: [..., D] in the compute dtype -> [..., D].

@@ -49,9 +49,8 @@ LatentWeights FindLatent(const Weights& weights, int64_t layer) {
           .o = FindLinear(weights, attention + "o_proj")};
 }
 
-GroupedOptions GroupedOptionsOf(const ModelConfig& config, const Rotary& rotary) {
-  return {
-      .rotary = rotary, .norm_eps = config.norm_eps, .score_factor = config.attention_score_factor};
+GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer, const Rotary& rotary) {
+  return {.rotary = rotary, .norm_eps = config.norm_eps, .score_factor = config.ScoreFactor(layer)};
 }
 
 std::string AttentionNormName(int64_t layer) { return LayerPrefix(layer) + "input_layernorm"; }

@@ -36,7 +36,7 @@ GroupedWeights FindGrouped(const Weights& weights, int64_t layer);
 LatentWeights FindLatent(const Weights& weights, int64_t layer);
 
 // What grouped attention needs beside them. `rotary` is MakeRotary's.
-GroupedOptions GroupedOptionsOf(const ModelConfig& config, const Rotary& rotary);
+GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer, const Rotary& rotary);
 
 // The norms before a layer's attention and before its MLP, and the one after all layers.
 std::string AttentionNormName(int64_t layer);

@@ -86,7 +86,7 @@ constexpr StoredType kNumbers[] = {
     {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}, {kQ80, at::kFloat}};
 
 std::string WhereIs(const TensorSource& source, const std::string& tensor) {
-  return source.name() + ": tensor " + tensor + " ";
+  return source.name() + ": tensor " + source.NameInFiles(tensor) + " ";
 }
 
 // The type of a tensor as it is stored, one of those allowed. Throws unless it is there, of the

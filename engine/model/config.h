@@ -77,6 +77,7 @@ struct ModelConfig {
   bool qk_norm = false;
   // What multiplies the scores beside 1 / sqrt(d_qk + d_R).
   double attention_score_factor = 1;
+  bool scale_attn_by_inverse_layer_idx = false;         // and 1 / (layer + 1)
   HeadGrouping head_grouping = HeadGrouping::kModular;  // modular, contiguous
 
   // learned, sinusoidal, rope, none; the next four fields only with rope.
@@ -115,6 +116,10 @@ struct ModelConfig {
   int64_t RotaryDim() const {
     if (position_embedding != PositionEmbedding::kRope) return 0;
     return attention == AttentionKind::kMla ? qk_rope_head_dim : head_dim;
+  }
+  double ScoreFactor(int64_t layer) const {
+    return scale_attn_by_inverse_layer_idx ? attention_score_factor / static_cast<double>(layer + 1)
+                                           : attention_score_factor;
   }
   double LatentNormEps() const { return latent_norm_eps.value_or(norm_eps); }
   bool OutputBias() const { return attention_output_bias.value_or(attention_bias); }

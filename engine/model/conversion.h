@@ -23,8 +23,10 @@ struct Conversion {
   AttentionKind attention = AttentionKind::kMla;
   int64_t groups = 0;  // GQA: G
   int64_t rank = 0;    // MLA: r, the same in every layer; 0 for the full rank, which loses nothing
-  int64_t rope_head_dim = 0;  // MLA of rotated keys: d_R of the decoupled ones
-  int64_t fold = 1;           // and how many adjacent frequencies are mixed as if they were one
+  // MLA of rotated keys: d_R of the decoupled ones, 0 for all that there are, which loses nothing;
+  // and how many adjacent frequencies are mixed as if they were one.
+  int64_t rope_head_dim = 0;
+  int64_t fold = 1;
   std::optional<ConversionMethod> method = {};  // the default's, if absent
 };
 

@@ -16,7 +16,7 @@ LatentShape LatentShapeOf(const ModelConfig& config, int64_t layer) {
           .d_rope = config.qk_rope_head_dim,
           .norm_eps = config.LatentNormEps(),
           .query_rank = config.q_lora_rank,
-          .score_factor = config.attention_score_factor};
+          .score_factor = config.ScoreFactor(layer)};
 }
 
 std::string_view Name(ReducedForm form) {

@@ -24,10 +24,6 @@ void TokenStream::Skip(const Tokenizer& tokenizer, std::span<const int32_t> toke
   if (std::any_of(tokens.begin(), tokens.end(), has_bytes)) position_ = TextPosition::kInside;
 }
 
-void TokenStream::Skip(std::string_view text) {
-  if (!text.empty()) position_ = TextPosition::kInside;
-}
-
 std::string TokenStream::Push(const Tokenizer& tokenizer, int32_t token) {
   std::string bytes = tokenizer.Decode(token);
   if (bytes.empty() || position_ == TextPosition::kInside) return bytes;

@@ -84,9 +84,8 @@ class Tokenizer {
 // Decodes the tokens of one text as they come.
 class TokenStream {
  public:
-  // What stands before and is not wanted: a prompt's tokens, or its text.
+  // What stands before and is not wanted, as a prompt's tokens.
   void Skip(const Tokenizer& tokenizer, std::span<const int32_t> tokens);
-  void Skip(std::string_view text);
   // The bytes of the next one.
   std::string Push(const Tokenizer& tokenizer, int32_t token);
 

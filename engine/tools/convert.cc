@@ -177,7 +177,8 @@ std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint
                                  const std::optional<Calibration>& calibration) {
   const auto layers = static_cast<int64_t>(cut.svds.size());
   if (!options.bytes_per_position && !options.max_loss_increase) {
-    return std::vector<int64_t>(layers, options.rank.value_or(FullRank(from.config)));
+    return std::vector<int64_t>(
+        layers, options.rank.value_or(FullRank(from.config, cut.decoupled.width())));
   }
   const std::vector<double> weights =
       calibration ? Sensitivities(from, cut.svds, calibration->corpus(), cut.decoupled)
@@ -222,18 +223,18 @@ std::vector<int64_t> WidthsToTry(const ModelConfig& config) {
 }
 
 // Whether the width of decoupled keys is left to the conversion, which needs a text for that and a
-// budget. Throws std::runtime_error if it is and there are not.
+// budget. Throws std::runtime_error if there is a budget and no text.
 bool ChoosesWidth(const ConvertOptions& options, const ModelConfig& from) {
-  if (options.attention != AttentionKind::kMla || options.rope_head_dim ||
-      from.position_embedding != PositionEmbedding::kRope || WidthsToTry(from).empty()) {
+  const bool budget = options.bytes_per_position || options.max_loss_increase;
+  if (options.attention != AttentionKind::kMla || !budget || options.rope_head_dim ||
+      from.attention == AttentionKind::kMla || from.qk_norm ||
+      from.position_embedding != PositionEmbedding::kRope) {
     return false;
   }
-  if (options.max_loss_increase || (options.bytes_per_position && !options.calibrate.empty())) {
-    return true;
-  }
-  throw std::runtime_error(
-      "--rope-head-dim is missing: keys are rotated; it is chosen with --calibrate TEXT and one of "
-      "--bytes-per-position and --max-loss-increase");
+  if (!options.calibrate.empty()) return true;
+  throw std::runtime_error(options.from.string() +
+                           ": position_embedding is \"rope\": --bytes-per-position needs "
+                           "--rope-head-dim, or --calibrate TEXT to choose it by");
 }
 
 // The best of several widths: the fewest elements for a loss, the least loss for a budget of bytes.
@@ -242,7 +243,7 @@ LatentCut BestCut(const ConvertOptions& options, const Checkpoint& from,
                   const std::optional<Calibration>& calibration) {
   std::optional<LatentCut> best;
   double best_cost = 0;
-  std::string why_not;
+  std::string why_not;  // of the widest
   for (const int64_t width : WidthsToTry(from.config)) {
     try {
       LatentCut cut = CutLatents(options, from, width, covariances, calibration);
@@ -384,11 +385,14 @@ std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyV
         .Forward(inputs)
         .flatten(0, 1);
   };
-  const at::Tensor exact = logits(from);
+  std::vector<int64_t> full;
+  for (const KeyValueSvd& svd : svds) full.push_back(svd.full_rank());
+  // What decoupled keys have lost is no layer's rank's to find again.
+  const at::Tensor exact =
+      logits(decoupled.defined() ? ToLatent(from, svds, full, decoupled) : from);
   std::vector<double> sensitivities;
   for (size_t layer = 0; layer < svds.size(); ++layer) {
-    std::vector<int64_t> ranks;
-    for (const KeyValueSvd& svd : svds) ranks.push_back(svd.full_rank());
+    std::vector<int64_t> ranks = full;
     ranks[layer] = std::max<int64_t>(1, ranks[layer] / 4);
     const double lost = 1 - svds[layer].energy()[ranks[layer] - 1].item<double>();
     const double divergence =
@@ -426,14 +430,13 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
   Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
-  Conversion conversion{.attention = options.attention,
-                        .groups = options.groups.value_or(0),
-                        .rank = options.rank.value_or(0),
-                        .rope_head_dim = options.rope_head_dim.value_or(0),
-                        .fold = options.fold_frequencies,
-                        .method = options.method};
+  const Conversion conversion{.attention = options.attention,
+                              .groups = options.groups.value_or(0),
+                              .rank = options.rank.value_or(0),
+                              .rope_head_dim = options.rope_head_dim.value_or(0),
+                              .fold = options.fold_frequencies,
+                              .method = options.method};
   const bool chooses_width = ChoosesWidth(options, from.config);
-  if (chooses_width) conversion.rope_head_dim = WidthsToTry(from.config).front();
   CheckConversion(from, conversion, options.from.string());
   if (options.dtype) from.config.torch_dtype = *options.dtype;
   CheckBudget(options, from.config);
@@ -462,8 +465,8 @@ void ConvertModel(const ConvertOptions& options) {
   }
   if (options.attention == AttentionKind::kMla) {
     LatentCut cut = chooses_width ? BestCut(options, from, covariances, calibration)
-                                  : CutLatents(options, from, conversion.rope_head_dim, covariances,
-                                               calibration);
+                                  : CutLatents(options, from, RopeHeadDim(conversion, from.config),
+                                               covariances, calibration);
     for (size_t i = 0; i < cut.svds.size(); ++i) {
       energy_kept.push_back(cut.svds[i].energy()[cut.ranks[i] - 1].item<double>());
     }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/decoder/decoder.h"
-#include "engine/decoder/dropout.h"
+#include "engine/attention/dropout.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/optimizer.h"
 

@@ -125,7 +125,9 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   command->add_option("--weight-decay", train.weight_decay, "weight decay of matrices")
       ->check(NumberIn(0.0, 10.0))
       ->capture_default_str();
-  command->add_option("--dropout", train.dropout, "dropout of the residual branches")
+  command
+      ->add_option("--dropout", train.dropout,
+                   "dropout of embeddings, attention weights and residual branches")
       ->check(NumberIn(0.0, 0.9))
       ->capture_default_str();
   command->add_option("--clip", train.clip, "largest norm of the gradient")
@@ -295,8 +297,8 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
                    "mla: the most nats per token to lose; ranks are chosen for each layer")
       ->check(NumberIn(0.0, 100.0));
   command->add_option("--rope-head-dim", convert.rope_head_dim,
-                      "mla of rotated keys: the width of decoupled ones [chosen with --calibrate "
-                      "and a budget]");
+                      "mla of rotated keys: the width of decoupled ones [as many as lose nothing; "
+                      "with a budget, the best]");
   command->add_option("--fold-frequencies", convert.fold_frequencies,
                       "mla of rotated keys: adjacent frequencies that are mixed as one [1]");
   AddChoice(*command, "--method", convert.method, Names<ConversionMethod>(),

@@ -201,9 +201,9 @@ void QuantizeModel(const QuantizeOptions& options) {
   }
 
   if (corpus) AddTrainingText(stored.training_texts, corpus->identity());
-  std::string report = "Matrices as integers of " +
-                       std::string(options.format == WeightFormat::kInt8 ? "8" : "4") +
-                       " bits, a scale for each 32";
+  std::string report = "Matrices as integers of ";
+  report += options.format == WeightFormat::kInt8 ? "8" : "4";
+  report += " bits, a scale for each 32";
   if (options.keep_embeddings) report += ", but the embedding and the output matrix";
   report += corpus ? ", rounded by what they multiply on the training part of `" +
                          corpus->file_name() + "`.\n"

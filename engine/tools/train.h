@@ -25,7 +25,7 @@ struct TrainOptions {
   double learning_rate = 1.5e-3;  // peak: linear warm-up, then a cosine down to zero
   int64_t warmup_steps = 100;
   double weight_decay = 0.1;  // of matrices
-  double dropout = 0.1;       // of what blocks add to the residual stream
+  double dropout = 0.1;       // as Decoder::Forward has it
   double clip = 1.0;          // of the gradient's norm
   uint64_t seed = 1;
   // Steps between states that a run can go on from. At each, and at the end, the weights are

@@ -81,6 +81,11 @@ void Generation::ChunkDone(bool delivered) {
   Cancel();
 }
 
+std::vector<int32_t> Generation::prompt() const {
+  const MutexLock lock(mutex_);
+  return request_.value().prompt;
+}
+
 std::optional<EngineLoad> Generation::load() const {
   const MutexLock lock(mutex_);
   return load_;

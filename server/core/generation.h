@@ -101,6 +101,10 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
   void Cancel() TRIPTYCH_EXCLUDES(mutex_);
 
   const std::string& id() const { return id_; }
+  // The tokens that the prompt became, and whether the server put the first of them there.
+  // REQUIRES: Start was not called.
+  std::vector<int32_t> prompt() const TRIPTYCH_EXCLUDES(mutex_);
+  bool begin_token() const { return size_.begin_token; }
   // Of the engine when it was done with the last choice so far; absent before.
   std::optional<EngineLoad> load() const TRIPTYCH_EXCLUDES(mutex_);
 

@@ -229,15 +229,10 @@ Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, con
       CallContext{.place = std::move(place).value(), .log = Log(index.value(), caller)});
 }
 
-Result<std::vector<int32_t>> ModelHost::Tokenize(const std::string& model,
-                                                 std::string_view text) const {
-  const Result<const ServedModel*> found = Find(model);
+Result<TokenizedText> ModelHost::Tokenize(const TokenizeParams& params) const {
+  const Result<const ServedModel*> found = Find(params.model);
   if (!found.ok()) return found.error();
-  try {
-    return found.value()->tokenizer->Encode(text);
-  } catch (const EncodeError& e) {
-    return InvalidArgument("text", e.what());
-  }
+  return triptych::Tokenize(params, *found.value());
 }
 
 Result<std::string> ModelHost::Detokenize(const std::string& model,

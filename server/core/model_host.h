@@ -9,7 +9,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/serving/engine.h"
@@ -25,6 +24,7 @@
 #include "server/core/scoring.h"
 #include "server/core/served_model.h"
 #include "server/core/statistics.h"
+#include "server/core/validation.h"
 #include "server/core/worker.h"
 
 namespace triptych {
@@ -77,8 +77,7 @@ class ModelHost {
   Result<std::shared_ptr<Generation>> Generate(const GenerateParams& params, const Caller& caller);
   Result<std::shared_ptr<Scoring>> Score(const ScoreParams& params, const Caller& caller);
 
-  // The tokens of a text, without the begin token.
-  Result<std::vector<int32_t>> Tokenize(const std::string& model, std::string_view text) const;
+  Result<TokenizedText> Tokenize(const TokenizeParams& params) const;
   // The text of tokens, in valid UTF-8.
   Result<std::string> Detokenize(const std::string& model, std::span<const int32_t> ids) const;
 

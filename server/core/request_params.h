@@ -13,9 +13,18 @@
 
 namespace triptych {
 
-// Text, or token ids as the model's tokenizer numbers them; neither if the client gave none. What
-// it views must live until the function that takes it returns.
-using Prompt = std::variant<std::monostate, std::string_view, std::span<const int32_t>>;
+// How a text becomes tokens.
+struct TextOptions {
+  bool parse_special_tokens = false;     // special ones that it names are tokens, not text
+  std::optional<bool> begin_token = {};  // is put before it; absent: if the tokenizer puts one
+};
+
+// What it views must live until the function that takes it returns.
+struct Prompt {
+  // Text, or token ids as the model's tokenizer numbers them; neither if the client gave none.
+  std::variant<std::monostate, std::string_view, std::span<const int32_t>> input = {};
+  TextOptions options = {};  // of a text
+};
 
 // Of a list that may have too many entries a transport need not copy more than one beyond the most
 // that are allowed (engine/base/request_limits.h).
@@ -58,6 +67,13 @@ struct ScoreParams {
   std::string model;  // may be empty if only one is loaded
   std::vector<Prompt> inputs;
   int32_t priority = 0;  // as above
+};
+
+struct TokenizeParams {
+  std::string model;      // may be empty if only one is loaded
+  std::string_view text;  // which lives until the function that takes it returns
+  TextOptions options = {};
+  bool pieces = false;  // what each token stands for, too
 };
 
 struct ListModelsParams {

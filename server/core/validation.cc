@@ -51,6 +51,46 @@ Error PromptTooLong(const std::string& field, const std::string& length, bool be
           generates ? "so that the model's context holds a new token too" : "the model's context"));
 }
 
+// The begin token that is put before a text, if one is. `path` is where the options are,
+// "inputs[1]." or nothing.
+Result<std::optional<int32_t>> BeginToken(const TextOptions& options, const std::string& path,
+                                          const Tokenizer& tokenizer) {
+  if (!options.begin_token.value_or(true)) return std::optional<int32_t>();
+  const std::optional<int32_t> begin = tokenizer.begin_token();
+  if (options.begin_token && !begin) {
+    return InvalidArgument(path + "begin_token",
+                           "is true, but the model's tokenizer puts no token before texts; "
+                           "allowed: false");
+  }
+  return begin;
+}
+
+// `field` is where the text is.
+Result<std::vector<int32_t>> EncodeText(std::string_view text, const TextOptions& options,
+                                        std::optional<int32_t> begin, const std::string& field,
+                                        const Tokenizer& tokenizer) {
+  const SpecialTokens special =
+      options.parse_special_tokens ? SpecialTokens::kParsed : SpecialTokens::kAsText;
+  std::vector<int32_t> tokens;
+  try {
+    tokens = tokenizer.Encode(text, special);
+  } catch (const EncodeError& e) {
+    return InvalidArgument(field, e.what());
+  }
+  if (begin) tokens.insert(tokens.begin(), *begin);
+  return tokens;
+}
+
+// Token ids are taken as they are.
+std::optional<Error> CheckNoTextOptions(const TextOptions& options, const std::string& path) {
+  const auto of_text_alone = [&](const std::string& name) {
+    return InvalidArgument(path + name, "is true; allowed: with text alone");
+  };
+  if (options.parse_special_tokens) return of_text_alone("parse_special_tokens");
+  if (options.begin_token.value_or(false)) return of_text_alone("begin_token");
+  return std::nullopt;
+}
+
 // A request of the prompt. `path` is where its fields are, "inputs[1]." or nothing; `missing` names
 // what is missing if there is no prompt.
 Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
@@ -59,28 +99,30 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
   ValidRequest valid;
   std::vector<int32_t>& tokens = valid.request.prompt;
   const int64_t most = MostPromptTokens(model, generates);
-  if (const auto* text = std::get_if<std::string_view>(&prompt)) {
+  if (const auto* text = std::get_if<std::string_view>(&prompt.input)) {
     valid.prompt_field = path + "text";
-    const std::optional<int32_t> begin = model.tokenizer->begin_token();
-    valid.begin_token = begin.has_value();
+    const auto begin = BeginToken(prompt.options, path, *model.tokenizer);
+    if (!begin.ok()) return begin.error();
+    valid.begin_token = begin.value().has_value();
     const int64_t at_least =
-        (begin ? 1 : 0) + (std::ssize(*text) + model.max_token_bytes - 1) / model.max_token_bytes;
+        (valid.begin_token ? 1 : 0) +
+        (std::ssize(*text) + model.max_token_bytes - 1) / model.max_token_bytes;
     if (at_least > most) {
       return PromptTooLong(valid.prompt_field, fmt::format("at least {}", at_least),
                            valid.begin_token, model, generates);
     }
-    try {
-      tokens = model.tokenizer->Encode(*text);
-    } catch (const EncodeError& e) {
-      return InvalidArgument(valid.prompt_field, e.what());
-    }
-    if (begin) tokens.insert(tokens.begin(), *begin);
+    auto encoded =
+        EncodeText(*text, prompt.options, begin.value(), valid.prompt_field, *model.tokenizer);
+    if (!encoded.ok()) return encoded.error();
+    tokens = std::move(encoded).value();
     if (tokens.empty()) {
-      return InvalidArgument(valid.prompt_field,
-                             "is no token, and the model has no begin token; allowed: some text");
+      return InvalidArgument(
+          valid.prompt_field,
+          "is no token, and no begin token is put before it; allowed: some text");
     }
-  } else if (const auto* ids = std::get_if<std::span<const int32_t>>(&prompt)) {
+  } else if (const auto* ids = std::get_if<std::span<const int32_t>>(&prompt.input)) {
     valid.prompt_field = path + "tokens";
+    if (const auto error = CheckNoTextOptions(prompt.options, path)) return *error;
     if (ids->empty()) {
       return InvalidArgument(path + "tokens.ids", "is empty; allowed: at least one token");
     }
@@ -96,10 +138,13 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
   return valid;
 }
 
-// What the text of every choice begins with.
-std::string EchoOf(const Prompt& prompt, const Tokenizer& tokenizer) {
-  if (const auto* text = std::get_if<std::string_view>(&prompt)) return std::string(*text);
-  return DecodeText(std::get<std::span<const int32_t>>(prompt), tokenizer);
+// What the text of every choice begins with. `tokens` is what the prompt became. Special tokens are
+// no text there, as they are none in what is generated.
+std::string EchoOf(const Prompt& prompt, std::span<const int32_t> tokens,
+                   const Tokenizer& tokenizer) {
+  const auto* text = std::get_if<std::string_view>(&prompt.input);
+  if (text != nullptr && !prompt.options.parse_special_tokens) return std::string(*text);
+  return DecodeText(tokens, tokenizer);
 }
 
 Priority ToPriority(int32_t number) {
@@ -208,6 +253,9 @@ int64_t MaxTokenBytes(const Tokenizer& tokenizer) {
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
     most = std::max(most, tokenizer.Decode(token).size());
   }
+  for (const SpecialToken& special : tokenizer.special_tokens()) {
+    most = std::max(most, special.text.size());
+  }
   return static_cast<int64_t>(most);
 }
 
@@ -266,7 +314,7 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& m
   request.ignore_eos = params.ignore_eos;
   request.include_stop = params.include_stop;
   request.share_prefix = !params.bypass_prefix_cache;
-  if (params.echo) valid.value().echo = EchoOf(params.prompt, *model.tokenizer);
+  if (params.echo) valid.value().echo = EchoOf(params.prompt, request.prompt, *model.tokenizer);
   return valid;
 }
 
@@ -286,6 +334,26 @@ Result<std::vector<ValidRequest>> Validate(const ScoreParams& params, const Serv
     requests.push_back(std::move(valid).value());
   }
   return requests;
+}
+
+Result<TokenizedText> Tokenize(const TokenizeParams& params, const ServedModel& model) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  if (params.pieces && params.text.size() > limits::kMaxTextOfPieces) {
+    return InvalidArgument("text", fmt::format("is {} bytes long; allowed with pieces: at most {}",
+                                               params.text.size(), limits::kMaxTextOfPieces));
+  }
+  const auto begin = BeginToken(params.options, "", tokenizer);
+  if (!begin.ok()) return begin.error();
+  auto tokens = EncodeText(params.text, params.options, begin.value(), "text", tokenizer);
+  if (!tokens.ok()) return tokens.error();
+  TokenizedText tokenized{.tokens = std::move(tokens).value(), .pieces = {}, .offsets = {}};
+  if (!params.pieces) return tokenized;
+  TokenStream stream;
+  for (const int32_t token : tokenized.tokens) {
+    tokenized.offsets.push_back(std::ssize(tokenized.pieces));
+    tokenized.pieces += stream.Push(tokenizer, token);
+  }
+  return tokenized;
 }
 
 RequestSize RequestSize::Of(const ValidRequest& valid) {

@@ -32,6 +32,16 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& m
 // A request for each input.
 Result<std::vector<ValidRequest>> Validate(const ScoreParams& params, const ServedModel& model);
 
+// The tokens of a text, and what they stand for if that was asked for.
+struct TokenizedText {
+  std::vector<int32_t> tokens;
+  // The pieces of all tokens, one after the other, and where in it each one's begins. Pieces are
+  // the bytes that tokens stand for where they stand, and need not be whole UTF-8 characters.
+  std::string pieces;
+  std::vector<int64_t> offsets;
+};
+Result<TokenizedText> Tokenize(const TokenizeParams& params, const ServedModel& model);
+
 // Nothing if every id is one of the model's.
 std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedModel& model,
                                    const std::string& field);
@@ -39,7 +49,7 @@ std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedMod
 // The text of tokens, in valid UTF-8. REQUIRES: they are the tokenizer's.
 std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer);
 
-// The most bytes of text that one of the tokenizer's tokens stands for; at least 1.
+// The most bytes of text that become one of the tokenizer's tokens; at least 1.
 int64_t MaxTokenBytes(const Tokenizer& tokenizer);
 
 // How much a request asks for, by the names of its fields.

@@ -39,9 +39,9 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      v1::TokenizeResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  const auto tokens = entry.value().host.Tokenize(message->model(), message->text());
-  if (!tokens.ok()) return FinishUnary(context, ToStatus(tokens.error(), *context));
-  response->mutable_token_ids()->Add(tokens.value().begin(), tokens.value().end());
+  Result<TokenizedText> text = entry.value().host.Tokenize(FromProto(*message));
+  if (!text.ok()) return FinishUnary(context, ToStatus(text.error(), *context));
+  *response = ToProto(std::move(text).value());
   return FinishUnary(context, grpc::Status::OK);
 }
 

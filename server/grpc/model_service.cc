@@ -15,7 +15,9 @@ grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* 
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const Result<ModelPage> page = entry.value().host.ListModels(FromProto(*message));
   if (!page.ok()) return FinishUnary(context, ToStatus(page.error(), *context));
-  for (const ServedModel& model : page.value().models) *response->add_models() = ToProto(model);
+  for (const ServedModel& model : page.value().models) {
+    *response->add_models() = ToProto(model, /*special_tokens=*/false);
+  }
   response->set_next_page_token(page.value().next_page_token);
   response->set_server_version(std::string(Version()));
   return FinishUnary(context, grpc::Status::OK);
@@ -28,7 +30,7 @@ grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* co
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   const auto model = entry.value().host.Find(message->model());
   if (!model.ok()) return FinishUnary(context, ToStatus(model.error(), *context));
-  *response->mutable_model() = ToProto(*model.value());
+  *response->mutable_model() = ToProto(*model.value(), /*special_tokens=*/true);
   return FinishUnary(context, grpc::Status::OK);
 }
 

@@ -8,9 +8,11 @@
 #include <iterator>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "engine/base/request_limits.h"
 #include "engine/base/version.h"
+#include "engine/text/text_stream.h"
 
 namespace triptych {
 namespace {
@@ -175,6 +177,22 @@ std::span<const int32_t> View(const google::protobuf::RepeatedField<int32_t>& fi
   return {field.data(), static_cast<size_t>(field.size())};
 }
 
+v1::Tokenizer ToProto(const Tokenizer& tokenizer, bool special_tokens) {
+  v1::Tokenizer message;
+  message.set_kind(std::string(tokenizer.kind()));
+  message.set_vocab_size(tokenizer.vocab_size());
+  if (const auto begin = tokenizer.begin_token()) message.set_begin_token_id(*begin);
+  const std::span<const int32_t> ends = tokenizer.end_tokens();
+  message.mutable_end_token_ids()->Add(ends.begin(), ends.end());
+  if (!special_tokens) return message;
+  for (const SpecialToken& special : tokenizer.special_tokens()) {
+    v1::SpecialToken& one = *message.add_special_tokens();
+    one.set_id(special.token);
+    one.set_text(ToValidUtf8(special.text));  // a file's may be none
+  }
+  return message;
+}
+
 // The end of what is copied of a list of which `most` entries are allowed.
 template <typename List>
 auto EndOfCopy(const List& list, size_t most) {
@@ -185,9 +203,12 @@ auto EndOfCopy(const List& list, size_t most) {
 // The prompt of a GenerateRequest or a ScoreInput, which has it in `text` or in `tokens`.
 template <typename Message>
 Prompt ReadPrompt(const Message& message) {
-  if (message.has_text()) return std::string_view(message.text());
-  if (!message.has_tokens()) return {};
-  return View(message.tokens().ids());
+  Prompt prompt;
+  if (message.has_text()) prompt.input = std::string_view(message.text());
+  if (message.has_tokens()) prompt.input = View(message.tokens().ids());
+  prompt.options.parse_special_tokens = message.parse_special_tokens();
+  if (message.has_begin_token()) prompt.options.begin_token = message.begin_token();
+  return prompt;
 }
 
 SamplingFields FromProto(const v1::SamplingParams& message) {
@@ -262,6 +283,14 @@ WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message) {
   return params;
 }
 
+TokenizeParams FromProto(const v1::TokenizeRequest& message) {
+  return {.model = message.model(),
+          .text = message.text(),
+          .options = {.parse_special_tokens = message.parse_special_tokens(),
+                      .begin_token = message.begin_token()},
+          .pieces = message.pieces()};
+}
+
 v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id) {
   v1::GenerateResponse message;
   message.set_choice(chunk.choice);
@@ -291,6 +320,14 @@ v1::ScoreResponse ToProto(const Scoring::Scores& scores) {
   return message;
 }
 
+v1::TokenizeResponse ToProto(TokenizedText text) {
+  v1::TokenizeResponse message;
+  message.mutable_token_ids()->Add(text.tokens.begin(), text.tokens.end());
+  message.set_pieces(std::move(text.pieces));
+  message.mutable_offsets()->Add(text.offsets.begin(), text.offsets.end());
+  return message;
+}
+
 v1::GetKvCacheStatsResponse ToProto(const HostStats& stats) {
   v1::GetKvCacheStatsResponse message;
   for (const ModelStats& model : stats.models) *message.add_models() = ToProto(model);
@@ -312,7 +349,7 @@ v1::ListSequencesResponse ToProto(const SequencePage& page) {
   return message;
 }
 
-v1::Model ToProto(const ServedModel& model) {
+v1::Model ToProto(const ServedModel& model, bool special_tokens) {
   const ModelConfig& config = model.config;
   v1::Model message;
   message.set_name(model.name);
@@ -333,6 +370,7 @@ v1::Model ToProto(const ServedModel& model) {
   message.set_pool_positions(model.pool_positions);
   for (const std::string& form : model.latent_forms) message.add_latent_forms(form);
   if (model.expand_from) message.set_expand_from(*model.expand_from);
+  *message.mutable_tokenizer() = ToProto(*model.tokenizer, special_tokens);
   return message;
 }
 

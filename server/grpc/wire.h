@@ -10,6 +10,7 @@
 #include "server/core/served_model.h"
 #include "server/core/statistics.h"
 #include "server/core/stream_buffer.h"
+#include "server/core/validation.h"
 #include "triptych/v1/inference.pb.h"
 #include "triptych/v1/kv_cache.pb.h"
 #include "triptych/v1/model.pb.h"
@@ -19,7 +20,7 @@ namespace triptych {
 // Where a call's request id is in its initial metadata.
 inline constexpr const char* kRequestIdMetadata = "triptych-request-id";
 
-// The prompts and token ids of what these return view the message. Of lists that are too long no
+// The texts and token ids of what these return view the message. Of lists that are too long no
 // more is copied than shows that they are.
 GenerateParams FromProto(const v1::GenerateRequest& message);
 ScoreParams FromProto(const v1::ScoreRequest& message);
@@ -27,12 +28,15 @@ ListModelsParams FromProto(const v1::ListModelsRequest& message);
 StatsParams FromProto(const v1::GetKvCacheStatsRequest& message);
 ListSequencesParams FromProto(const v1::ListSequencesRequest& message);
 WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message);
+TokenizeParams FromProto(const v1::TokenizeRequest& message);
 
 v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id);
 v1::ScoreResponse ToProto(const Scoring::Scores& scores);
+v1::TokenizeResponse ToProto(TokenizedText text);
 v1::GetKvCacheStatsResponse ToProto(const HostStats& stats);
 v1::ListSequencesResponse ToProto(const SequencePage& page);
-v1::Model ToProto(const ServedModel& model);
+// Special tokens may be many.
+v1::Model ToProto(const ServedModel& model, bool special_tokens);
 
 }  // namespace triptych
 

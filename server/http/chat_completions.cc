@@ -147,7 +147,7 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ServedModel& m
   } catch (const EncodeError& e) {
     return InvalidArgument("messages", e.what());
   }
-  completion.params.prompt = std::span<const int32_t>(completion.prompt_tokens);
+  completion.params.prompt.input = std::span<const int32_t>(completion.prompt_tokens);
   completion.params.end_of_turn = EndOfTurn(*model.chat_template);
   return std::move(completion);
 }

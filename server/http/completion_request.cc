@@ -100,6 +100,13 @@ void ReadCommon(Fields& fields, CompletionRequest& request) {
                  "prompt_cache_key", "prompt_cache_retention"});
 }
 
+TextOptions ReadTextOptions(Fields& fields, bool adds) {
+  TextOptions options;
+  options.parse_special_tokens = fields.Bool("parse_special").value_or(false);
+  if (!fields.Bool("add_special_tokens").value_or(adds)) options.begin_token = false;
+  return options;
+}
+
 Error InCompletionTerms(Error error, const CompletionRequest& request) {
   constexpr std::string_view kSampling = "sampling.";
   constexpr std::string_view kTokens = "tokens.ids";
@@ -110,6 +117,8 @@ Error InCompletionTerms(Error error, const CompletionRequest& request) {
     field.replace(0, kTokens.size(), request.prompt_field);
   } else if (field == "text" || field == "tokens") {
     field = request.prompt_field;
+  } else if (field == "parse_special_tokens") {
+    field = "parse_special";
   } else if (field == "max_new_tokens") {
     field = request.length_field;
   } else if (field == "logprobs" || field == "prompt_logprobs") {

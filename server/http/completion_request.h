@@ -13,7 +13,8 @@
 namespace triptych {
 
 struct CompletionRequest {
-  std::vector<int32_t> prompt_tokens;  // which params may view
+  std::vector<int32_t> prompt_tokens;  // which params may view; once it is taken, the prompt's
+  bool begin_token = false;            // the first of those was put there by the server
   GenerateParams params;               // views the body
   // What the request calls them.
   std::string prompt_field = "prompt";
@@ -25,6 +26,10 @@ struct CompletionRequest {
 
 // Reads the members that both kinds have, all but what they begin with and log-probabilities.
 void ReadCommon(Fields& fields, CompletionRequest& request);
+
+// How a text becomes tokens, by the names that other servers have for it. `adds` is what
+// add_special_tokens is if it is absent.
+TextOptions ReadTextOptions(Fields& fields, bool adds);
 
 // The core's error about such a request, by the names that the request has for its fields.
 Error InCompletionTerms(Error error, const CompletionRequest& request);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 namespace triptych {
 namespace {
@@ -23,10 +22,10 @@ void ReadPrompt(Fields& fields, CompletionRequest& request) {
     prompt = &prompt->front();
   }
   if (prompt->is_string()) {
-    request.params.prompt = std::string_view(prompt->get_ref<const std::string&>());
+    request.params.prompt.input = std::string_view(prompt->get_ref<const std::string&>());
   } else if (prompt->is_array()) {
     request.prompt_tokens = fields.TokenIds("prompt", *prompt);
-    request.params.prompt = std::span<const int32_t>(request.prompt_tokens);
+    request.params.prompt.input = std::span<const int32_t>(request.prompt_tokens);
   } else {
     fields.Refuse("prompt", *prompt, "a string or an array of token ids");
   }
@@ -52,6 +51,7 @@ Result<CompletionRequest> ParseCompletion(const Json& body) {
   GenerateParams& params = request.params;
   Fields fields(body);
   ReadPrompt(fields, request);
+  params.prompt.options = ReadTextOptions(fields, /*adds=*/true);
   ReadCommon(fields, request);
   if (!params.max_new_tokens) params.max_new_tokens = kDefaultMaxTokens;
   params.logprobs = fields.Int32("logprobs");
@@ -78,17 +78,10 @@ TextCompletion::TextCompletion(const ServedModel& model, const std::string& requ
                         .bytes_per_logprob = 256},
                        model, request_id, request),
       places_(request.params.n.value_or(1)) {
-  const Tokenizer& tokenizer = *model.tokenizer;
-  const auto* text = std::get_if<std::string_view>(&request.params.prompt);
   if (!request.params.prompt_logprobs) {
-    for (Place& place : places_) {
-      place.tokens.Skip(tokenizer, request.prompt_tokens);
-      if (text != nullptr) place.tokens.Skip(*text);
-    }
-  } else if (text == nullptr) {
+    for (Place& place : places_) place.tokens.Skip(*model.tokenizer, request.prompt_tokens);
+  } else if (!request.begin_token) {
     first_token_ = request.prompt_tokens.front();
-  } else if (!tokenizer.begin_token()) {
-    first_token_ = tokenizer.Encode(*text).front();
   }
 }
 

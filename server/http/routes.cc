@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <exception>
+#include <iterator>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,13 +30,41 @@ namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
+template <typename Numbers>
+void AppendList(const Numbers& numbers, std::string& text) {
+  text += '[';
+  for (const auto number : numbers) text += std::to_string(number) + ",";
+  if (!numbers.empty()) text.pop_back();
+  text += ']';
+}
+
 // Written without values in between, which take sixteen bytes for each of what may be as many
-// tokens as a body has bytes.
-std::string TokenIdsText(const std::vector<int32_t>& ids) {
-  std::string text = R"({"token_ids":[)";
-  for (const int32_t id : ids) text += std::to_string(id) + ",";
-  if (!ids.empty()) text.pop_back();
+// tokens as a body has bytes. Pieces are lists of bytes: they need not be text.
+std::string TokensText(const TokenizedText& tokenized, bool with_pieces) {
+  std::string text = R"({"token_ids":)";
+  AppendList(tokenized.tokens, text);
+  if (!with_pieces) return text + "}";
+  text += R"(,"offsets":)";
+  AppendList(tokenized.offsets, text);
+  text += R"(,"pieces":[)";
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(tokenized.pieces.data());
+  const int64_t count = std::ssize(tokenized.offsets);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t end = i + 1 < count ? tokenized.offsets[i + 1] : std::ssize(tokenized.pieces);
+    AppendList(std::span(bytes + tokenized.offsets[i], bytes + end), text);
+    text += ',';
+  }
+  if (count > 0) text.pop_back();
   return text + "]}";
+}
+
+// What of a tokenizer is small.
+JsonOutput TokenizerJson(const Tokenizer& tokenizer) {
+  const std::optional<int32_t> begin = tokenizer.begin_token();
+  return {{"kind", tokenizer.kind()},
+          {"vocab_size", tokenizer.vocab_size()},
+          {"begin_token_id", begin ? JsonOutput(*begin) : JsonOutput(nullptr)},
+          {"end_token_ids", tokenizer.end_tokens()}};
 }
 
 JsonOutput ModelJson(const ServedModel& model, int64_t created) {
@@ -48,7 +79,8 @@ JsonOutput ModelJson(const ServedModel& model, int64_t created) {
           {"kv_dtype", Name(model.cache_format)},
           {"bytes_per_position", model.geometry.BytesPerPosition()},
           {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
-          {"max_positions", model.config.max_position_embeddings}};
+          {"max_positions", model.config.max_position_embeddings},
+          {"tokenizer", TokenizerJson(*model.tokenizer)}};
 }
 
 // What the statistics may be asked with.
@@ -161,7 +193,12 @@ HttpReply Routes::ListModels(const Entry* entry, const HttpRequest&) const {
 HttpReply Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
   const auto model = entry->host.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
   if (!model.ok()) return ErrorResponse(model.error());
-  return HttpResponse{.body = ToText(ModelJson(*model.value(), created_))};
+  JsonOutput answer = ModelJson(*model.value(), created_);
+  JsonOutput& special_tokens = answer["tokenizer"]["special_tokens"] = JsonOutput::array();
+  for (const SpecialToken& special : model.value()->tokenizer->special_tokens()) {
+    special_tokens.push_back({{"id", special.token}, {"text", special.text}});
+  }
+  return HttpResponse{.body = ToText(answer)};
 }
 
 template <typename Completion>
@@ -169,8 +206,10 @@ HttpReply Routes::Generate(const Entry& entry, CompletionRequest request) const 
   const auto generation = entry.host.Generate(request.params, entry.caller);
   if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), request));
   const auto model = entry.host.Find(request.params.model);
-  auto answer = std::make_unique<Completion>(*model.value(), generation.value()->id(), request);
   request.params.prompt = {};  // what it viewed goes
+  request.prompt_tokens = generation.value()->prompt();
+  request.begin_token = generation.value()->begin_token();
+  auto answer = std::make_unique<Completion>(*model.value(), generation.value()->id(), request);
   request.prompt_tokens = {};
   return std::make_shared<CompletionCall>(generation.value(), std::move(request), std::move(answer),
                                           entry.caller.client, mailbox_, budget_);
@@ -200,12 +239,15 @@ HttpReply Routes::Tokenize(const Entry* entry, const HttpRequest& request) const
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
-  const std::string model(fields.String("model").value_or(""));
-  const std::string_view text = fields.String("text").value_or("");
+  TokenizeParams params;
+  params.model = fields.String("model").value_or("");
+  params.text = fields.String("text").value_or("");
+  params.options = ReadTextOptions(fields, /*adds=*/false);
+  params.pieces = fields.Bool("with_pieces").value_or(false);
   if (const auto error = fields.Finish()) return ErrorResponse(*error);
-  const auto tokens = entry->host.Tokenize(model, text);
-  if (!tokens.ok()) return ErrorResponse(tokens.error());
-  return HttpResponse{.body = TokenIdsText(tokens.value())};
+  const auto text = entry->host.Tokenize(params);
+  if (!text.ok()) return ErrorResponse(text.error());
+  return HttpResponse{.body = TokensText(text.value(), params.pieces)};
 }
 
 HttpReply Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {

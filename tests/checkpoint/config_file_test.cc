@@ -192,7 +192,7 @@ struct RefusedCase {
 
 TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
   const std::vector<RefusedCase> cases = {
-      {With(Mha(), {{"model_type", "llama"}}), "model_type", "\"llama\"", "\"triptych\""},
+      {With(Mha(), {{"model_type", "bert"}}), "model_type", "\"bert\"", "\"triptych\""},
       {With(Mha(), {{"vocab_size", 0}}), "vocab_size", "0", "an integer from 1 to 16777216"},
       {With(Mha(), {{"vocab_size", 16777217}}), "vocab_size", "16777217", "1 to 16777216"},
       {With(Mha(), {{"vocab_size", "258"}}), "vocab_size", "\"258\"", "an integer"},

@@ -264,6 +264,19 @@ TEST_F(GenerateTest, EveryFlagReachesTheRequest) {
   EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
 }
 
+TEST_F(GenerateTest, HowATextBecomesTokensReachesTheRequest) {
+  AnswerGenerate({{Last("")}});
+  const auto result = Run({"generate", "--parse-special-tokens", "--no-begin-token", "<s>Hamlet"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  v1::GenerateRequest expected;
+  expected.set_text("<s>Hamlet");
+  expected.set_parse_special_tokens(true);
+  expected.set_begin_token(false);
+  expected.mutable_sampling();
+  ASSERT_EQ(requests().size(), 1u);
+  EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
+}
+
 TEST_F(GenerateTest, PrintsChoicesOneAfterTheOther) {
   const auto of = [](int choice, v1::GenerateResponse response) {
     response.set_choice(choice);
@@ -527,6 +540,10 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
            {{"generate", "x", "--logprobs", "1"}, "--logprobs requires --json"},
            {{"generate", "x", "--json", "--logprobs", "21"}, "--logprobs: "},
            {{"generate", "--tokens", "1,,2"}, "--tokens: must be a list of token ids"},
+           {{"generate", "--tokens", "1", "--no-begin-token"}, "excludes"},
+           {{"score", "--tokens", "1", "--parse-special-tokens"}, "excludes"},
+           {{"tokenize", "--tokens", "1"}, "--tokens"},
+           {{"tokenize", "x", "--file", "y"}, "give only one of an argument and --file"},
            {{"generate", "--tokens", "1,"}, "not '1,'"},
            {{"generate", "--tokens", ""}, "--tokens: "},
            {{"generate", "--tokens", "-1"}, "--tokens: "},
@@ -557,7 +574,7 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
 
 TEST_F(CliTest, HelpSaysHowEveryCommandIsUsed) {
   for (const std::string command :
-       {"generate", "compare", "score", "models", "kv", "health", "bench", "drain"}) {
+       {"generate", "compare", "score", "tokenize", "models", "kv", "health", "bench", "drain"}) {
     const auto result = Process({TRIPTYCH_CLI, command, "--help"}, {}).Wait();
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.err, "");
@@ -613,7 +630,7 @@ TEST_F(CliTest, ScoresEachLine) {
     return grpc::Status::OK;
   };
   const std::string unlikely = "[a,b] " + std::string(37, 'x') + "\u00e9\u00e9";
-  const auto result = Run({"score", "--lines", "--priority", "low"},
+  const auto result = Run({"score", "--lines", "--priority", "low", "--no-begin-token"},
                           {.input = "To be\tor not\n\n" + unlikely + "\n"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const auto lines = Lines(result.out);
@@ -623,6 +640,8 @@ TEST_F(CliTest, ScoresEachLine) {
   ASSERT_EQ(seen.inputs_size(), 2);
   EXPECT_EQ(seen.inputs(0).text(), "To be\tor not");
   EXPECT_EQ(seen.inputs(1).text(), unlikely);
+  EXPECT_TRUE(seen.inputs(1).has_begin_token());
+  EXPECT_FALSE(seen.inputs(1).begin_token());
   EXPECT_EQ(seen.priority(), v1::PRIORITY_LOW);
 
   std::string many;
@@ -631,6 +650,51 @@ TEST_F(CliTest, ScoresEachLine) {
               "--lines: must find 1 to 64 lines of text, not 65");
   ExpectError(Run({"score", "--lines"}, {.input = "\n"}), 2, "not 0");
   ExpectError(Run({"score", "--lines", "--tokens", "1"}), 2, "excludes");
+}
+
+TEST_F(CliTest, TokenizeShowsWhatEachTokenStandsFor) {
+  v1::TokenizeResponse answer;
+  for (const int id : {257, 97, 0xC3, 0xA9}) answer.add_token_ids(id);
+  answer.set_pieces("a\u00e9");
+  for (const int offset : {0, 0, 1, 2}) answer.add_offsets(offset);
+  v1::TokenizeRequest seen;
+  server_.tokenize = [&](const v1::TokenizeRequest& request, v1::TokenizeResponse* response) {
+    seen = request;
+    *response = answer;
+    return grpc::Status::OK;
+  };
+  auto result =
+      Run({"tokenize", "--model", "m", "--parse-special-tokens", "--begin-token", "a\u00e9"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "token  offset  piece\n"
+            "─────  ──────  ──────\n"
+            "  257       0  \"\"\n"
+            "   97       0  \"a\"\n"
+            "  195       1  \"\\xc3\"\n"
+            "  169       2  \"\\xa9\"\n");
+  v1::TokenizeRequest expected;
+  expected.set_model("m");
+  expected.set_text("a\u00e9");
+  expected.set_parse_special_tokens(true);
+  expected.set_begin_token(true);
+  expected.set_pieces(true);
+  EXPECT_TRUE(MessageDifferencer::Equals(seen, expected)) << seen.DebugString();
+
+  result = Run({"tokenize", "--json"}, {.input = "a\u00e9"});
+  v1::TokenizeResponse parsed;
+  ASSERT_TRUE(JsonStringToMessage(result.out, &parsed).ok()) << result.out;
+  EXPECT_TRUE(MessageDifferencer::Equals(parsed, answer));
+  EXPECT_FALSE(seen.begin_token());
+
+  // What no server should answer.
+  for (const std::vector<int>& offsets :
+       std::vector<std::vector<int>>{{}, {0, 0, 1}, {0, 2, 1, 2}, {0, 0, 1, 4}, {-1, 0, 1, 2}}) {
+    answer.clear_offsets();
+    for (const int offset : offsets) answer.add_offsets(offset);
+    ExpectError(Run({"tokenize", "x"}), 1,
+                "triptych: the server does not say what each token stands for\n");
+  }
 }
 
 TEST_F(CliTest, DrainsAServer) {
@@ -682,6 +746,44 @@ TEST_F(CliTest, ModelsFitAHundredColumns) {
                   "shakespeare-mla   MLA   3,276,800   bf16  6.2 MiB        256     512 B  8.0x"
                   "      512    699,048"));
   for (const auto& line : Lines(result.out)) EXPECT_LE(CharacterCount(line), 100u) << line;
+}
+
+TEST_F(CliTest, OneModelIsShownWithItsTokenizer) {
+  v1::GetModelResponse answer;
+  *answer.mutable_model() = MakeModel("shakespeare-mla", v1::ATTENTION_KIND_MLA, 8);
+  v1::Tokenizer& tokenizer = *answer.mutable_model()->mutable_tokenizer();
+  tokenizer.set_kind("byte-level BPE");
+  tokenizer.set_vocab_size(1258);
+  for (const int id : {1256, 7}) tokenizer.add_end_token_ids(id);
+  std::string model;
+  server_.get_model = [&](const v1::GetModelRequest& request, v1::GetModelResponse* response) {
+    model = request.model();
+    *response = answer;
+    return grpc::Status::OK;
+  };
+  const auto shown = [&] { return Run({"models", "--model", "shakespeare-mla"}).out; };
+  const std::string without = shown();
+  EXPECT_EQ(model, "shakespeare-mla");
+  EXPECT_THAT(without, HasSubstr("\nshakespeare-mla   MLA   3,276,800   bf16"));
+  EXPECT_THAT(without, EndsWith("\n\n"
+                                "tokenizer       tokens  begin token  end tokens\n"
+                                "──────────────  ──────  ───────────  ──────────\n"
+                                "byte-level BPE   1,258            -     1256, 7\n"));
+  tokenizer.set_begin_token_id(1257);
+  for (const auto& [id, text] : {std::pair(1256, "</s>"), {1257, "<s>\n"}}) {
+    v1::SpecialToken& special = *tokenizer.add_special_tokens();
+    special.set_id(id);
+    special.set_text(text);
+  }
+  EXPECT_THAT(shown(), EndsWith("byte-level BPE   1,258         1257     1256, 7\n\n"
+                                "special token    id\n"
+                                "─────────────  ────\n"
+                                "</s>           1256\n"
+                                "<s>\\x0a        1257\n"));
+  const auto json = Run({"models", "--json", "--model", "shakespeare-mla"});
+  v1::GetModelResponse parsed;
+  ASSERT_TRUE(JsonStringToMessage(json.out, &parsed).ok()) << json.out;
+  EXPECT_TRUE(MessageDifferencer::Equals(parsed, answer));
 }
 
 TEST_F(CliTest, ModelsAsJson) {

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/attention/dropout.h"
 #include "engine/backend/cpu/pack_weights.h"
-#include "engine/decoder/dropout.h"
 #include "engine/tools/quantize.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"

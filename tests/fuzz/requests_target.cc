@@ -2,9 +2,13 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/server_context.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/request_limits.h"
@@ -96,6 +100,23 @@ void FuzzScore(std::string_view bytes) {
   for (const ValidRequest& one : valid.value()) CheckRequest(one.request);
 }
 
+void FuzzTokenize(std::string_view bytes) {
+  v1::TokenizeRequest message;
+  if (!Parse(bytes, message)) return;
+  const Result<TokenizedText> text = Tokenize(FromProto(message), Model());
+  if (!text.ok()) return CheckError(text.error());
+  const std::vector<int32_t>& tokens = text.value().tokens;
+  Promise(!CheckTokenIds(tokens, Model(), "tokens"), "tokens are the model's");
+  const std::string pieces = Model().tokenizer->Decode(tokens);
+  Promise(text.value().pieces == (message.pieces() ? pieces : ""),
+          "pieces are all that is decoded");
+  const std::vector<int64_t>& offsets = text.value().offsets;
+  Promise(offsets.size() == (message.pieces() ? tokens.size() : 0), "each piece has its offset");
+  Promise(std::is_sorted(offsets.begin(), offsets.end()) &&
+              (offsets.empty() || (offsets.front() == 0 && offsets.back() <= std::ssize(pieces))),
+          "offsets are of the pieces");
+}
+
 void FuzzDetokenize(std::string_view bytes) {
   v1::DetokenizeRequest message;
   if (!Parse(bytes, message)) return;
@@ -138,6 +159,8 @@ void FuzzRequests(std::string_view bytes) {
       return FuzzGenerate(message);
     case 's':
       return FuzzScore(message);
+    case 't':
+      return FuzzTokenize(message);
     case 'd':
       return FuzzDetokenize(message);
     case 'l':

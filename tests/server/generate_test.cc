@@ -601,6 +601,31 @@ TEST(GenerateTest, EchoesThePrompt) {
   EXPECT_THAT(Generate(server.inference(), request)->text(), testing::StartsWith("a\ufffdb"));
 }
 
+TEST(GenerateTest, ATextsTokensAreAsAsked) {
+  const TestServer server({.models = {SpecialTokensModel()}});
+  v1::GenerateRequest request = Greedy("", "a<s>b", 4);
+  request.set_echo(true);
+  const auto as_text = Generate(server.inference(), request);
+  EXPECT_EQ(as_text->completion().usage().prompt_tokens(), 1 + 5);
+  EXPECT_THAT(as_text->text(), testing::StartsWith("a<s>b"));
+  request.set_parse_special_tokens(true);
+  const auto parsed = Generate(server.inference(), request);
+  EXPECT_EQ(parsed->completion().usage().prompt_tokens(), 1 + 3);
+  EXPECT_THAT(parsed->text(), testing::StartsWith("ab"));
+  request.set_begin_token(false);
+  const auto bare = Generate(server.inference(), request);
+  EXPECT_EQ(bare->completion().usage().prompt_tokens(), 3);
+
+  v1::GenerateRequest tokens = Greedy("", "", 4);
+  for (const int32_t id : {257, 97, 257, 98}) tokens.mutable_tokens()->add_ids(id);
+  EXPECT_EQ(Generate(server.inference(), tokens)->tokens(), parsed->tokens());
+  tokens.set_begin_token(true);
+  EXPECT_TRUE(RefusesField(GenerateStatus(server, tokens), "begin_token"));
+  tokens.set_begin_token(false);
+  tokens.set_parse_special_tokens(true);
+  EXPECT_TRUE(RefusesField(GenerateStatus(server, tokens), "parse_special_tokens"));
+}
+
 TEST(GenerateTest, ReportsThePromptsLogProbabilitiesAsScoreDoes) {
   const TestServer server({.max_batch_tokens = 8, .max_running = 8});
   v1::GenerateRequest request = Greedy("mla", "To be, or not to be", 3);
@@ -636,6 +661,40 @@ TEST(ScoreTest, NothingIsCertain) {
   EXPECT_EQ(response.results(0).log_likelihood(), 0);
   EXPECT_EQ(response.results(0).scored_tokens(), 0);
   EXPECT_THAT(response.results(0).token_logprobs(), IsEmpty());
+}
+
+TEST(ScoreTest, WithoutABeginTokenTheFirstTokenIsNotScored) {
+  const TestServer server({.models = {SpecialTokensModel()}});
+  v1::ScoreRequest request;
+  request.add_inputs()->set_text("a</s>");
+  request.mutable_inputs(0)->set_parse_special_tokens(true);
+  *request.add_inputs() = request.inputs(0);
+  request.mutable_inputs(1)->set_begin_token(false);
+  v1::TokenIds& tokens = *request.add_inputs()->mutable_tokens();
+  for (const int32_t id : {97, 256}) tokens.add_ids(id);
+  v1::ScoreResponse response;
+  ASSERT_TRUE(Call(server.inference(), &Inference::Score, request, &response).ok());
+  EXPECT_EQ(response.results(0).scored_tokens(), 2);
+  EXPECT_EQ(response.results(1).scored_tokens(), 1);
+  EXPECT_EQ(response.results(1).log_likelihood(), response.results(2).log_likelihood());
+}
+
+TEST(TokenizeTest, PiecesAndTheirOffsets) {
+  const TestServer server({.models = {SpecialTokensModel()}});
+  v1::TokenizeRequest request;
+  request.set_text("a</s>\u00e9");
+  request.set_parse_special_tokens(true);
+  v1::TokenizeResponse response;
+  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, request, &response).ok());
+  EXPECT_THAT(response.token_ids(), ElementsAre(97, 256, 0xC3, 0xA9));
+  EXPECT_EQ(response.pieces(), "");
+  EXPECT_THAT(response.offsets(), IsEmpty());
+  request.set_pieces(true);
+  request.set_begin_token(true);
+  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, request, &response).ok());
+  EXPECT_THAT(response.token_ids(), ElementsAre(257, 97, 256, 0xC3, 0xA9));
+  EXPECT_EQ(response.pieces(), "a\u00e9");
+  EXPECT_THAT(response.offsets(), ElementsAre(0, 0, 1, 1, 2));
 }
 
 TEST(TokenizeTest, RoundTrip) {

@@ -91,6 +91,10 @@ TEST(ModelServiceTest, DescribesEachModel) {
     const v1::KvCacheStats stats = server.Stats(model.name());
     EXPECT_EQ(model.pool_positions(), stats.total_blocks() * stats.block_positions());
     EXPECT_EQ(nlohmann::json::parse(model.config_json()).at("hidden_size"), config.hidden_size);
+    EXPECT_EQ(model.tokenizer().kind(), "bytes");
+    EXPECT_EQ(model.tokenizer().vocab_size(), 258);
+    EXPECT_EQ(model.tokenizer().begin_token_id(), 256);
+    EXPECT_THAT(model.tokenizer().end_token_ids(), ElementsAre(257));
 
     v1::GetModelRequest get;
     get.set_model(model.name());
@@ -102,6 +106,24 @@ TEST(ModelServiceTest, DescribesEachModel) {
   // D x D and three of D x F.
   EXPECT_EQ(list.models(0).parameters(),
             2 * 258 * 24 + 64 * 24 + 24 + 2 * (2 * 24 + 4 * 24 * 24 + 3 * 24 * 43));
+}
+
+TEST(ModelServiceTest, OneModelSaysItsSpecialTokens) {
+  const TestServer server({.models = {SpecialTokensModel()}});
+  v1::GetModelResponse one;
+  ASSERT_TRUE(Call(server.models(), &Models::GetModel, v1::GetModelRequest(), &one).ok());
+  v1::Tokenizer& tokenizer = *one.mutable_model()->mutable_tokenizer();
+  EXPECT_EQ(tokenizer.kind(), "byte-level BPE");
+  EXPECT_EQ(tokenizer.vocab_size(), 258);
+  EXPECT_EQ(tokenizer.begin_token_id(), 257);
+  EXPECT_THAT(tokenizer.end_token_ids(), ElementsAre(256));
+  ASSERT_EQ(tokenizer.special_tokens_size(), 2);
+  EXPECT_EQ(tokenizer.special_tokens(1).id(), 257);
+  EXPECT_EQ(tokenizer.special_tokens(1).text(), "<s>");
+  v1::ListModelsResponse list;
+  ASSERT_TRUE(Call(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
+  tokenizer.clear_special_tokens();
+  EXPECT_TRUE(MessageDifferencer::Equals(list.models(0), one.model())) << "small";
 }
 
 TEST(ModelServiceTest, ListsModelsInPages) {

@@ -5,6 +5,7 @@
 
 #include "server/server.h"
 #include "tests/support/random_model.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace triptych {
 namespace {
@@ -18,6 +19,9 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
     WriteRandomCheckpoint(directory / model.name, model.config);
     if (model.own_chat_template) {
       std::ofstream(directory / model.name / "chat_template.jinja") << *model.own_chat_template;
+    }
+    if (model.tokenizer_json) {
+      std::ofstream(directory / model.name / "tokenizer.json") << *model.tokenizer_json;
     }
     options.models.push_back({.name = model.name,
                               .checkpoint = directory / model.name,
@@ -41,6 +45,12 @@ std::vector<TestModel> OneOfEachKind() {
   return {{"mha", SmallModel(AttentionKind::kMha)},
           {"gqa", SmallModel(AttentionKind::kGqa)},
           {"mla", mla}};
+}
+
+TestModel SpecialTokensModel() {
+  return {.name = "special",
+          .config = SmallModel(AttentionKind::kMha),
+          .tokenizer_json = BeginAndEndJson().dump()};
 }
 
 TestModel EndlessModel() {

@@ -41,10 +41,15 @@ struct TestModel {
   std::optional<int64_t> kv_cache_bytes = {};
   std::optional<ChatTemplate> chat_template = {};     // what its options say
   std::optional<std::string> own_chat_template = {};  // what its directory says
+  std::optional<std::string> tokenizer_json = {};     // as well; bytes are tokens without it
 };
 
 // "mha", "gqa" and "mla": 64 positions of context in float32.
 std::vector<TestModel> OneOfEachKind();
+
+// "special", whose tokenizer has bytes and two special tokens: "</s>", 256, which ends texts, and
+// "<s>", 257, which is put before them.
+TestModel SpecialTokensModel();
 
 // A tiny model whose context is so long that a request can go on for minutes.
 TestModel EndlessModel();

@@ -47,6 +47,18 @@ inline Json ByteLevelJson(const std::vector<std::string>& words = {}) {
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
+// ByteLevelJson() in whose texts "<s>", token 257, comes first and "</s>", token 256, last.
+inline Json BeginAndEndJson() {
+  Json json = ByteLevelJson();
+  json["added_tokens"].push_back({{"id", 257}, {"content", "<s>"}, {"special", true}});
+  const Json begin = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
+  const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const Json end = {{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}};
+  json["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", Json::array({begin, text, end})}};
+  return json;
+}
+
 // Llama 2's form: tokens 3 to 258 are bytes, 259 is a space; then come "a", "b", "ab", " ab".
 inline Json SentencePieceStyleJson() {
   Json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};

@@ -714,7 +714,13 @@ TEST_F(ConvertTest, UnusableSourcesAreRefused) {
   rotary.config.position_embedding = PositionEmbedding::kRope;
   options.from = dir_.path() / "rotary";
   SaveCheckpoint(options.from, rotary.config, rotary.weights);
-  EXPECT_THAT(Refusal(options), AllOf(HasSubstr(options.from.string()), HasSubstr("\"rope\"")));
+  options.bytes_per_position = 512;
+  EXPECT_THAT(Refusal(options), AllOf(HasSubstr(options.from.string()), HasSubstr("\"rope\""),
+                                      HasSubstr("--rope-head-dim")));
+  options.bytes_per_position.reset();
+  options.rope_head_dim = 3;
+  EXPECT_THAT(Refusal(options), AllOf(HasSubstr(options.from.string()), HasSubstr("width 3")));
+  options.rope_head_dim.reset();
   Checkpoint broken = Source(AttentionKind::kMha);
   broken.weights.at("model.layers.1.self_attn.k_proj.weight")[0][0] = std::nan("");
   options.from = dir_.path() / "broken";

@@ -18,7 +18,7 @@
 #include "engine/base/bfloat16.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/compute_threads.h"
-#include "engine/decoder/dropout.h"
+#include "engine/attention/dropout.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/digest.h"

@@ -22,14 +22,14 @@ CpuWeights::Norm PackNorm(const NormWeights& norm) {
   return {.weight = ToFloats(norm.weight), .bias = ToFloats(norm.bias)};
 }
 
-std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config,
+std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config, int64_t layer,
                                                   const GroupedWeights& weights,
                                                   WeightFormat format,
                                                   const RotationTable& rotation, ThreadPool& pool) {
   return std::make_unique<GroupedLayer>(
       GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads, config.head_dim,
                        config.head_dim),
-      static_cast<float>(config.attention_score_factor /
+      static_cast<float>(config.ScoreFactor(layer) /
                          std::sqrt(static_cast<double>(config.head_dim))),
       GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format, pool),
                             .o = Pack({weights.o}, format, pool),
@@ -102,7 +102,7 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
           shape, Reduce(shape, FindLatent(weights, i), SmallerForm(shape, config.hidden_size)),
           format, rotation, packed.expand_from.has_value(), pool);
     } else {
-      layer.attention = PackGrouped(config, FindGrouped(weights, i), format, rotation, pool);
+      layer.attention = PackGrouped(config, i, FindGrouped(weights, i), format, rotation, pool);
     }
     const MlpWeights mlp = FindMlp(weights, i);
     layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);

@@ -165,7 +165,7 @@ TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, Comp
     } else {
       attention_.push_back(std::make_unique<GroupedAttention>(
           config.num_attention_heads, config.num_key_value_heads, FindGrouped(weights, layer),
-          GroupedOptionsOf(config, rotary)));
+          GroupedOptionsOf(config, layer, rotary)));
     }
     cache_.push_back(
         at::empty({info_.blocks, CacheRowElements(config, layer), options.block_positions}, rows));
@@ -194,7 +194,7 @@ at::Tensor TensorModel::Logits(const StepInput& step) {
         Attend(attention.Queries(normal, on_device.positions), on_device, layer));
   };
   const at::Tensor hidden =
-      frame_.Hidden(on_device.ids, on_device.positions, attend, std::plus<>());
+      frame_.Hidden(frame_.Embed(on_device.ids, on_device.positions), attend, std::plus<>());
   return frame_.Logits(hidden.index_select(0, on_device.logit_rows));
 }
 

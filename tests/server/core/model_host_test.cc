@@ -83,7 +83,7 @@ class ModelHostTest : public testing::Test {
   static GenerateParams Prompt(const std::string& model, int64_t max_new_tokens) {
     GenerateParams params;
     params.model = model;
-    params.prompt = "ab";
+    params.prompt.input = "ab";
     params.max_new_tokens = max_new_tokens;
     params.ignore_eos = true;
     return params;
@@ -220,8 +220,9 @@ TEST_F(ModelHostTest, AClientsShareIsItsOwn) {
   for (int i = 0; i < 2; ++i) live.push_back(Start("", "ann"));
   EXPECT_EQ(host_->live_requests(), 2);
   EXPECT_EQ(host_->Generate(Prompt("", 1), Inferring("ann")).error().reason, "CLIENT_LIMIT");
-  EXPECT_EQ(host_->Score({.model = "", .inputs = {"a"}}, Inferring("ann")).error().reason,
-            "CLIENT_LIMIT");
+  EXPECT_EQ(
+      host_->Score({.model = "", .inputs = {{.input = "a"}}}, Inferring("ann")).error().reason,
+      "CLIENT_LIMIT");
   Start("", "bob", 1);
   for (const auto& one : live) one->Cancel();
   for (int i = 0; i < 2; ++i) takers_[i]->ended.get_future().wait();

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "engine/base/request_limits.h"
+#include "engine/checkpoint/tokenizer_json.h"
 #include "tests/server/core/served_model.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace triptych {
 namespace {
@@ -25,7 +27,7 @@ using testing::IsEmpty;
 
 GenerateParams Text(std::string_view text) {
   GenerateParams params;
-  params.prompt = text;
+  params.prompt.input = text;
   return params;
 }
 
@@ -71,7 +73,7 @@ TEST(ValidateGenerateTest, WhatIsAbsentIsTheEnginesDefault) {
 TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
   const std::vector<int32_t> ids = {'h', 0xC3, 257};
   GenerateParams params;
-  params.prompt = std::span<const int32_t>(ids);
+  params.prompt.input = std::span<const int32_t>(ids);
   params.max_new_tokens = 9;
   params.sampling = {.temperature = 0.5f,
                      .top_k = 3,
@@ -124,7 +126,7 @@ TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
   EXPECT_EQ(request.prompt_logprobs, 20);
   EXPECT_EQ(request.priority, Priority::kLow);
   EXPECT_FALSE(request.share_prefix);
-  params.prompt = "text";
+  params.prompt.input = "text";
   params.priority = 1;
   EXPECT_EQ(Validate(params, SmallServedModel()).value().echo, "text");
   EXPECT_EQ(Validate(params, SmallServedModel()).value().request.priority, Priority::kHigh);
@@ -158,7 +160,7 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
   };
   const std::vector<Case> cases = {
       {[](auto& p) { p.prompt = {}; }, "prompt is missing; allowed: text or tokens"},
-      {[&](auto& p) { p.prompt = std::span<const int32_t>(ids); },
+      {[&](auto& p) { p.prompt.input = std::span<const int32_t>(ids); },
        "tokens.ids[1] is 258; allowed: 0 to 257"},
       {[](auto& p) { p.max_new_tokens = 0; }, "max_new_tokens is 0; allowed: 1 to 2147483647"},
       {[](auto& p) { p.max_new_tokens = int64_t{1} << 31; },
@@ -210,9 +212,9 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
          p.stop_token_ids = std::span(few).first(1);
        },
        "min_new_tokens is 1, but every token that can be chosen ends the output; allowed: 0"},
-      {[](auto& p) { p.prompt = std::span<const int32_t>(); },
+      {[](auto& p) { p.prompt.input = std::span<const int32_t>(); },
        "tokens.ids is empty; allowed: at least one token"},
-      {[&](auto& p) { p.prompt = std::span(many).first(64); },
+      {[&](auto& p) { p.prompt.input = std::span(many).first(64); },
        "tokens is 64 tokens; allowed: at most 63, so that the model's context holds a new token "
        "too"},
       {[](auto& p) { p.prompt_logprobs = -1; }, "prompt_logprobs is -1; allowed: 0 to 20"},
@@ -276,7 +278,8 @@ TEST(ValidateGenerateTest, ATextThatIsTooLongIsNotTokenized) {
             "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
             "model's context holds a new token too");
   const std::string too_long(4000, 'a');
-  EXPECT_EQ(Refusal(Validate(ScoreParams{.model = "", .inputs = {"a", too_long}}, model)),
+  EXPECT_EQ(Refusal(Validate(
+                ScoreParams{.model = "", .inputs = {{.input = "a"}, {.input = too_long}}}, model)),
             "inputs[1].text is at least 1001 tokens with the begin token; allowed: at most 64, the "
             "model's context");
   EXPECT_EQ(tokenizer->encoded, 62u * 4 + 1);
@@ -291,6 +294,181 @@ TEST(ValidateGenerateTest, CountsComeBeforeContents) {
               HasSubstr("sampling.allowed_token_ids has more"));
 }
 
+ServedModel ModelWith(std::shared_ptr<const Tokenizer> tokenizer) {
+  ServedModel model = SmallServedModel();
+  model.max_token_bytes = MaxTokenBytes(*tokenizer);
+  model.tokenizer = std::move(tokenizer);
+  return model;
+}
+
+// Its special tokens are "</s>", 256, and "<s>", 257, which is put before texts.
+ServedModel WithSpecialTokens() {
+  return ModelWith(ParseTokenizerJson(BeginAndEndJson().dump(), "tokenizer.json", {}));
+}
+
+// Puts no token before texts.
+ServedModel WithoutBeginToken() {
+  return ModelWith(
+      ParseTokenizerJson(ByteLevelJson().dump(), "tokenizer.json", {.text = "</s>", .tokens = {}}));
+}
+
+TEST(ValidateGenerateTest, SpecialTokensOfATextAreTokensIfThatIsAskedFor) {
+  const ServedModel model = WithSpecialTokens();
+  GenerateParams params = Text("a<s>b</s>");
+  params.echo = true;
+  const Result<ValidRequest> as_text = Validate(params, model);
+  ASSERT_TRUE(as_text.ok());
+  EXPECT_THAT(as_text.value().request.prompt,
+              ElementsAre(257, 'a', '<', 's', '>', 'b', '<', '/', 's', '>'));
+  EXPECT_EQ(as_text.value().echo, "a<s>b</s>");
+  params.prompt.options.parse_special_tokens = true;
+  const Result<ValidRequest> parsed = Validate(params, model);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_THAT(parsed.value().request.prompt, ElementsAre(257, 'a', 257, 'b', 256));
+  EXPECT_EQ(parsed.value().echo, "ab") << "as in what is generated";
+
+  // Which are long for one token each: more bytes than the context could hold of others.
+  std::string ends;
+  for (int i = 0; i < 62; ++i) ends += "</s>";
+  params.prompt.input = ends;
+  EXPECT_EQ(Validate(params, model).value().request.prompt.size(), 63u);
+  ends += "</s>";
+  params.prompt.input = ends;
+  EXPECT_EQ(Refusal(Validate(params, model)),
+            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
+            "model's context holds a new token too");
+}
+
+TEST(ValidateGenerateTest, TheBeginTokenIsPutAsAsked) {
+  GenerateParams params = Text("a");
+  for (const std::optional<bool> asked : {std::optional<bool>(), std::optional(true)}) {
+    params.prompt.options.begin_token = asked;
+    const Result<ValidRequest> valid = Validate(params, SmallServedModel());
+    ASSERT_TRUE(valid.ok());
+    EXPECT_THAT(valid.value().request.prompt, ElementsAre(kBeginToken, 'a'));
+    EXPECT_TRUE(valid.value().begin_token);
+  }
+  EXPECT_EQ(Refusal(Validate(params, WithoutBeginToken())),
+            "begin_token is true, but the model's tokenizer puts no token before texts; allowed: "
+            "false");
+  params.prompt.options.begin_token = false;
+  for (const ServedModel& model : {SmallServedModel(), WithoutBeginToken()}) {
+    const Result<ValidRequest> valid = Validate(params, model);
+    ASSERT_TRUE(valid.ok());
+    EXPECT_THAT(valid.value().request.prompt, ElementsAre('a'));
+    EXPECT_FALSE(valid.value().begin_token);
+  }
+  params.prompt.input = "";
+  EXPECT_EQ(Refusal(Validate(params, SmallServedModel())),
+            "text is no token, and no begin token is put before it; allowed: some text");
+  const std::string too_long(64, 'a');
+  params.prompt.input = too_long;
+  EXPECT_THAT(Refusal(Validate(params, SmallServedModel())),
+              testing::StartsWith("text is at least 64 tokens; allowed: at most 63"));
+}
+
+TEST(ValidateGenerateTest, TokensAreTakenAsTheyAre) {
+  const std::vector<int32_t> ids = {'a'};
+  GenerateParams params;
+  params.prompt.input = std::span<const int32_t>(ids);
+  params.prompt.options.begin_token = false;
+  EXPECT_TRUE(Validate(params, SmallServedModel()).ok());
+  params.prompt.options.begin_token = true;
+  EXPECT_EQ(Refusal(Validate(params, SmallServedModel())),
+            "begin_token is true; allowed: with text alone");
+  params.prompt.options.parse_special_tokens = true;
+  EXPECT_EQ(Refusal(Validate(ScoreParams{.model = "", .inputs = {{.input = "a"}, params.prompt}},
+                             SmallServedModel())),
+            "inputs[1].parse_special_tokens is true; allowed: with text alone");
+}
+
+TEST(ValidateScoreTest, EachInputSaysHowItsTextBecomesTokens) {
+  const auto valid = Validate(
+      ScoreParams{.model = "",
+                  .inputs = {{.input = "</s>", .options = {.parse_special_tokens = true}},
+                             {.input = "</s>",
+                              .options = {.parse_special_tokens = true, .begin_token = false}}}},
+      WithSpecialTokens());
+  ASSERT_TRUE(valid.ok());
+  EXPECT_THAT(valid.value()[0].request.prompt, ElementsAre(257, 256));
+  EXPECT_THAT(valid.value()[1].request.prompt, ElementsAre(256));
+  EXPECT_EQ(
+      Refusal(Validate(
+          ScoreParams{.model = "",
+                      .inputs = {{.input = "a"}, {.input = "a", .options = {.begin_token = true}}}},
+          WithoutBeginToken())),
+      "inputs[1].begin_token is true, but the model's tokenizer puts no token before texts; "
+      "allowed: false");
+}
+
+// Puts a space, token 0, before every text, which decoding drops; bytes are tokens.
+class SpaceTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+    std::vector<int32_t> tokens = {0};
+    for (const TextPart& part : parts)
+      tokens.insert(tokens.end(), part.text.begin(), part.text.end());
+    return tokens;
+  }
+  std::string Decode(int32_t token) const override {
+    return std::string(1, token == 0 ? ' ' : static_cast<char>(token));
+  }
+  bool drops_leading_space() const override { return true; }
+  std::string_view kind() const override { return "test"; }
+  int32_t vocab_size() const override { return 128; }
+  std::optional<int32_t> begin_token() const override { return std::nullopt; }
+  std::span<const int32_t> end_tokens() const override {
+    static constexpr int32_t kEnds[] = {1};
+    return kEnds;
+  }
+};
+
+TEST(TokenizeTest, PiecesAreWhatTokensStandForWhereTheyStand) {
+  TokenizeParams params;
+  params.text = "a\u00e9";
+  const TokenizedText ids = Tokenize(params, SmallServedModel()).value();
+  EXPECT_THAT(ids.tokens, ElementsAre(kBeginToken, 'a', 0xC3, 0xA9));
+  EXPECT_EQ(ids.pieces, "");
+  EXPECT_THAT(ids.offsets, IsEmpty());
+  params.pieces = true;
+  const TokenizedText pieces = Tokenize(params, SmallServedModel()).value();
+  EXPECT_EQ(pieces.tokens, ids.tokens);
+  EXPECT_EQ(pieces.pieces, params.text);
+  EXPECT_THAT(pieces.offsets, ElementsAre(0, 0, 1, 2)) << "the begin token stands for nothing";
+
+  params.text = "a<s>b";
+  params.options = {.parse_special_tokens = true, .begin_token = false};
+  const TokenizedText special = Tokenize(params, WithSpecialTokens()).value();
+  EXPECT_THAT(special.tokens, ElementsAre('a', 257, 'b'));
+  EXPECT_EQ(special.pieces, "ab");
+  EXPECT_THAT(special.offsets, ElementsAre(0, 1, 1));
+
+  params.text = " a b";
+  params.options = {};
+  const ServedModel model = ModelWith(std::make_shared<SpaceTokenizer>());
+  const TokenizedText spaces = Tokenize(params, model).value();
+  EXPECT_THAT(spaces.tokens, ElementsAre(0, ' ', 'a', ' ', 'b'));
+  EXPECT_EQ(spaces.pieces, params.text);
+  EXPECT_THAT(spaces.offsets, ElementsAre(0, 0, 1, 2, 3));
+
+  params.options.begin_token = true;
+  EXPECT_EQ(Refusal(Tokenize(params, model)),
+            "begin_token is true, but the model's tokenizer puts no token before texts; allowed: "
+            "false");
+}
+
+TEST(TokenizeTest, ATextWhosePiecesAreAskedForIsBounded) {
+  const std::string most(1 << 20, 'a'), more = most + "a";
+  TokenizeParams params;
+  params.text = more;
+  EXPECT_EQ(Tokenize(params, SmallServedModel()).value().tokens.size(), more.size() + 1);
+  params.pieces = true;
+  EXPECT_EQ(Refusal(Tokenize(params, SmallServedModel())),
+            "text is 1048577 bytes long; allowed with pieces: at most 1048576");
+  params.text = most;
+  EXPECT_EQ(Tokenize(params, SmallServedModel()).value().pieces, most);
+}
+
 TEST(ValidateScoreTest, AsksForNoTokens) {
   const std::vector<int32_t> ids = {'a', 258};
   const auto validate = [&](const std::vector<Prompt>& inputs, int32_t priority = 0) {
@@ -298,7 +476,7 @@ TEST(ValidateScoreTest, AsksForNoTokens) {
                     SmallServedModel());
   };
   const std::span<const int32_t> one = std::span(ids).first(1);
-  const auto valid = validate({"ab", one}, 3);
+  const auto valid = validate({{.input = "ab"}, {.input = one}}, 3);
   ASSERT_TRUE(valid.ok());
   ASSERT_THAT(valid.value(), testing::SizeIs(2));
   for (const ValidRequest& request : valid.value()) {
@@ -310,14 +488,15 @@ TEST(ValidateScoreTest, AsksForNoTokens) {
   EXPECT_THAT(valid.value()[1].request.prompt, ElementsAre('a'));
   EXPECT_EQ(valid.value()[1].prompt_field, "inputs[1].tokens");
 
-  EXPECT_TRUE(validate(std::vector<Prompt>(64, "a")).ok());
-  EXPECT_EQ(Refusal(validate(std::vector<Prompt>(65, "a"))),
+  EXPECT_TRUE(validate(std::vector<Prompt>(64, {.input = "a"})).ok());
+  EXPECT_EQ(Refusal(validate(std::vector<Prompt>(65, {.input = "a"}))),
             "inputs has more than 64 entries; allowed: at most 64");
   EXPECT_EQ(Refusal(validate({})), "inputs has 0 entries; allowed: 1 to 64");
-  EXPECT_EQ(Refusal(validate({"a", {}})), "inputs[1] is missing; allowed: text or tokens");
-  EXPECT_EQ(Refusal(validate({std::span<const int32_t>(ids)})),
+  EXPECT_EQ(Refusal(validate({{.input = "a"}, {}})),
+            "inputs[1] is missing; allowed: text or tokens");
+  EXPECT_EQ(Refusal(validate({{.input = std::span<const int32_t>(ids)}})),
             "inputs[0].tokens.ids[1] is 258; allowed: 0 to 257");
-  EXPECT_EQ(Refusal(validate({"a"}, -1)), "priority is -1; allowed: 0 to 3");
+  EXPECT_EQ(Refusal(validate({{.input = "a"}}, -1)), "priority is -1; allowed: 0 to 3");
 }
 
 TEST(RejectionTest, SaysWhatWouldHaveFitted) {

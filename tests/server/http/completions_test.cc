@@ -169,6 +169,42 @@ TEST(CompletionsTest, Logprobs) {
   EXPECT_TRUE(tokens.at("logprobs").at("token_logprobs")[1].is_number());
 }
 
+TEST(CompletionsTest, ATextsTokensAreAsAsked) {
+  const TestServer server(WithHttp({.models = {SpecialTokensModel()}}));
+  HttpClient client(server.http_address());
+  const auto complete = [&](const json& request) {
+    const HttpAnswer answer = client.Post("/v1/completions", request);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json();
+  };
+  json request = Ask("special", "a<s>b", 4);
+  request["logit_bias"] = {{"256", -1000}};  // the end token
+  EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 1 + 5);
+  request["parse_special"] = true;
+  EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 1 + 3);
+  request["add_special_tokens"] = true;
+  EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 1 + 3);
+  request["add_special_tokens"] = false;
+  EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 3);
+
+  // The same as of its tokens: the first of them has no log-probability.
+  request["logprobs"] = 1;
+  request["echo"] = true;
+  const json choice = complete(request).at("choices")[0];
+  EXPECT_THAT(choice.at("text").get<std::string>(), testing::StartsWith("ab"));
+  const json& logprobs = choice.at("logprobs");
+  EXPECT_EQ(logprobs.at("token_logprobs")[0], nullptr);
+  EXPECT_TRUE(logprobs.at("token_logprobs")[1].is_number());
+  EXPECT_EQ(logprobs.at("tokens")[0], "a");
+  EXPECT_EQ(logprobs.at("tokens")[1], "token_id:257");
+  EXPECT_EQ(logprobs.at("text_offset")[1], 1);
+  EXPECT_EQ(logprobs.at("text_offset")[2], 1);
+  EXPECT_EQ(logprobs.at("text_offset")[3], 2);
+  request.erase("parse_special");
+  request["prompt"] = {97, 257, 98};
+  EXPECT_EQ(complete(request).at("choices")[0], choice);
+}
+
 TEST(CompletionsTest, OffsetsAreOfTheTextsCharacters) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());
@@ -339,6 +375,12 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": "mha", "prompt": "a", "suffix": "b"})", "suffix", "cannot do"},
            {R"({"model": "mha", "prompt": "a", "best_of": 2})", "best_of", "allowed: 1"},
            {R"({"model": "mha", "prompt": "a", "tools": []})", "tools", "is not known here"},
+           {R"({"model": "mha", "prompt": "a", "add_special_tokens": 1})", "add_special_tokens",
+            "is 1; allowed: true, false"},
+           {R"({"model": "mha", "prompt": [97], "parse_special": true})", "parse_special",
+            "is true; allowed: with text alone"},
+           {R"({"model": "mha", "prompt": "", "add_special_tokens": false})", "prompt",
+            "is no token, and no begin token is put before it"},
        }) {
     SCOPED_TRACE(bad.request);
     const HttpAnswer answer = client.Ask("POST", "/v1/completions", bad.request, {});

@@ -36,8 +36,43 @@ TEST(RoutesTest, Models) {
   const v1::KvCacheStats stats = server.Stats("mla");
   EXPECT_EQ(list.at("data")[2].at("bytes_per_position"), stats.bytes_per_position());
   EXPECT_EQ(list.at("data")[2].at("kv_dtype"), "float32");
-  EXPECT_EQ(client.Get("/v1/models/ml%61").json(), list.at("data")[2]);
+  EXPECT_EQ(list.at("data")[2].at("tokenizer"), json({{"kind", "bytes"},
+                                                      {"vocab_size", 258},
+                                                      {"begin_token_id", 256},
+                                                      {"end_token_ids", {257}}}));
+  json one = client.Get("/v1/models/ml%61").json();
+  EXPECT_EQ(one.at("tokenizer").at("special_tokens"), json::array());
+  one.at("tokenizer").erase("special_tokens");
+  EXPECT_EQ(one, list.at("data")[2]);
   EXPECT_EQ(client.Get("/v1/models/nobody").status, 404);
+}
+
+TEST(RoutesTest, OneModelSaysItsSpecialTokens) {
+  const TestServer server(WithHttp({.models = {SpecialTokensModel()}}));
+  HttpClient client(server.http_address());
+  EXPECT_FALSE(
+      client.Get("/v1/models").json().at("data")[0].at("tokenizer").contains("special_tokens"));
+  const json tokenizer = client.Get("/v1/models/special").json().at("tokenizer");
+  EXPECT_EQ(tokenizer.at("special_tokens"),
+            json::array({{{"id", 256}, {"text", "</s>"}}, {{"id", 257}, {"text", "<s>"}}}));
+}
+
+TEST(RoutesTest, ATextsTokensAreAsAsked) {
+  const TestServer server(WithHttp({.models = {SpecialTokensModel()}}));
+  HttpClient client(server.http_address());
+  json request = {{"text", "a<s>é"}, {"parse_special", true}, {"with_pieces", true}};
+  EXPECT_EQ(client.Post("/tokenize", request).json(),
+            json({{"token_ids", {97, 257, 0xC3, 0xA9}},
+                  {"offsets", {0, 1, 1, 2}},
+                  {"pieces", {{97}, json::array(), {0xC3}, {0xA9}}}}));
+  request = {{"text", "<s>"}, {"add_special_tokens", true}};
+  EXPECT_EQ(client.Post("/tokenize", request).json(), json({{"token_ids", {257, '<', 's', '>'}}}));
+  request = {{"text", ""}, {"with_pieces", true}};
+  EXPECT_EQ(
+      client.Post("/tokenize", request).json(),
+      json({{"token_ids", json::array()}, {"offsets", json::array()}, {"pieces", json::array()}}));
+  EXPECT_EQ(client.Post("/tokenize", {{"text", "a"}, {"with_pieces", 1}}).error("param"),
+            "with_pieces");
 }
 
 TEST(RoutesTest, TokensAndTextAndBack) {

@@ -1,6 +1,6 @@
 // Dropout (Srivastava et al. 2014) with a generator fast enough for training on a CPU.
-#ifndef TRIPTYCH_ENGINE_DECODER_DROPOUT_H_
-#define TRIPTYCH_ENGINE_DECODER_DROPOUT_H_
+#ifndef TRIPTYCH_ENGINE_ATTENTION_DROPOUT_H_
+#define TRIPTYCH_ENGINE_ATTENTION_DROPOUT_H_
 
 #include <ATen/ATen.h>
 
@@ -26,4 +26,4 @@ class Dropout {
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_ENGINE_DECODER_DROPOUT_H_
+#endif  // TRIPTYCH_ENGINE_ATTENTION_DROPOUT_H_

@@ -1,4 +1,4 @@
-#include "engine/decoder/dropout.h"
+#include "engine/attention/dropout.h"
 
 #include <algorithm>
 #include <cmath>
