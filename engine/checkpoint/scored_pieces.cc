@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
+#include "engine/base/replace_all.h"
 #include "engine/base/utf8.h"
 #include "engine/text/bpe_tokenizer.h"
 
@@ -14,13 +15,6 @@ namespace {
 
 // All ways to cut a piece in two are looked at.
 constexpr size_t kMaxPieceBytes = 128;
-
-std::string ReplaceAll(std::string text, std::string_view what, std::string_view by) {
-  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + by.size())) {
-    text.replace(at, what.size(), by);
-  }
-  return text;
-}
 
 }  // namespace
 

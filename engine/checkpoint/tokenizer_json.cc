@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/quoted.h"
+#include "engine/base/replace_all.h"
 #include "engine/base/utf8.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/text/bpe_tokenizer.h"
@@ -54,19 +55,6 @@ std::optional<std::string> ByteLevelBytes(std::string_view piece) {
     piece.remove_prefix(length);
   }
   return bytes;
-}
-
-std::string ReplaceAll(std::string_view text, std::string_view what, std::string_view by) {
-  std::string replaced;
-  for (size_t at = 0; at < text.size();) {
-    if (text.substr(at).starts_with(what)) {
-      replaced += by;
-      at += what.size();
-    } else {
-      replaced += text[at++];
-    }
-  }
-  return replaced;
 }
 
 // How tokens become bytes again.

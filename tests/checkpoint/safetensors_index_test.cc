@@ -142,8 +142,8 @@ TEST_F(ShardsTest, ManyShards) {
   Json map;
   for (size_t i = 0; i < kMaxShards; ++i) {
     const std::string file = std::to_string(i) + ".safetensors";
-    WriteShard(file, {"t" + std::to_string(i)});
-    map["t" + std::to_string(i)] = file;
+    WriteShard(file, {std::to_string(i)});
+    map[std::to_string(i)] = file;
   }
   WriteIndex(map);
   const auto open_files = [] {
