@@ -13,6 +13,7 @@
 #include "engine/base/address.h"
 #include "engine/base/parse.h"
 #include "engine/base/quantities.h"
+#include "engine/checkpoint/open_checkpoint.h"
 
 namespace triptych {
 namespace {
@@ -126,18 +127,17 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
   const size_t comma = text.find(',');
   ModelOptions model;
   if (equals == std::string::npos || equals > comma) {
-    Refuse("\"{}\" is not NAME=DIR[,SETTING=VALUE...]", text);
+    Refuse("\"{}\" is not NAME=PATH[,SETTING=VALUE...]", text);
   }
   model.name = text.substr(0, equals);
   if (!IsName(model.name, kMaxModelNameBytes)) {
     Refuse("\"{}\" is not a model name; allowed: 1 to 64 letters, digits, '-', '_' and '.'",
            model.name);
   }
-  model.directory = text.substr(equals + 1, comma - equals - 1);
-  std::error_code error;
-  if (!std::filesystem::is_directory(model.directory, error)) {
-    Refuse("\"{}\" of model {} is not a directory{}", model.directory.string(), model.name,
-           error ? ": " + error.message() : "");
+  model.checkpoint = text.substr(equals + 1, comma - equals - 1);
+  if (!MayBeCheckpoint(model.checkpoint)) {
+    Refuse("\"{}\" of model {} is not a directory or a .gguf file", model.checkpoint.string(),
+           model.name);
   }
   if (comma == std::string::npos) return model;
   const Settings settings = SplitSettings(text.substr(comma + 1), model.name);

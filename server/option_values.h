@@ -16,13 +16,13 @@ namespace triptych {
 
 struct ModelOptions {
   std::string name;
-  std::filesystem::path directory;
+  std::filesystem::path checkpoint;                // a directory or a GGUF file
   std::optional<int64_t> kv_cache_bytes;           // its own; a share of the rest if absent
   std::optional<Conversion> conversion = {};       // as the checkpoint is, if absent
   std::optional<ChatTemplate> chat_template = {};  // its own, if absent
 };
 
-// NAME=DIR[,SETTING=VALUE...]; DIR holds no comma. The settings, each at most once and in any
+// NAME=PATH[,SETTING=VALUE...]; PATH is of a directory or ends in .gguf, and holds no comma. The settings, each at most once and in any
 // order:
 //   kv-cache-bytes=SIZE                             perhaps a percentage of `memory_bytes`
 //   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R]

@@ -109,13 +109,15 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
   };
   app.add_option(
          "--model", texts.models,
-         "NAME=DIR[,SETTING=VALUE...]; may be given several times, or several with ';' between. "
+         "NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf file; may be "
+         "given several "
+         "times, or several with ';' between. "
          "Settings: kv-cache-bytes=SIZE, chat-template=NAME, and to convert it when it is loaded "
          "attention=mha, attention=gqa,groups=G or attention=mla[,rank=R]")
       ->required()
       ->allow_extra_args(false)
       ->delimiter(';')
-      ->check(Parses("NAME=DIR",
+      ->check(Parses("NAME=PATH",
                      [=](const std::string& text) { ParseModelOptions(text, memory_bytes); }));
   app.add_option("--listen", options.transport.listen, "HOST:PORT; port 0 lets the system choose")
       ->check(Parses("HOST:PORT", CheckAddress))

@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "engine/backend/serving_model.h"
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf_model.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
 #include "server/core/chat_template_file.h"
@@ -102,7 +105,7 @@ TransportOptions WithMessageSize(const ServerOptions& options) {
   for (const ModelOptions& model : options.models) {
     int64_t positions = 0;
     try {
-      positions = ReadModelConfig(model.directory / kConfigFile).max_position_embeddings;
+      positions = ReadConfig(model.checkpoint).max_position_embeddings;
     } catch (const LoadError& e) {
       throw LoadError("model " + model.name + ": " + e.what());
     }
@@ -115,7 +118,7 @@ TransportOptions WithMessageSize(const ServerOptions& options) {
 
 // What a model keeps of prompts under way, at most. Throws LoadError.
 int64_t PromptBytes(const ModelOptions& model) {
-  const ModelConfig config = ReadModelConfig(model.directory / kConfigFile);
+  const ModelConfig config = ReadConfig(model.checkpoint);
   const AttentionKind served = model.conversion ? model.conversion->attention : config.attention;
   return served == AttentionKind::kMla ? MostScratchBytes(config) : 0;
 }
@@ -126,11 +129,11 @@ int64_t PromptBytes(const ModelOptions& model) {
 void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes, int64_t prompt_bytes) {
   const std::optional<int64_t> left = MemoryLeft();
   int64_t weights = 0;
-  std::error_code error;  // what cannot be read is said where it is loaded
-  for (const auto& file : std::filesystem::directory_iterator(model.directory, error)) {
-    if (file.path().extension() != ".safetensors") continue;
-    const uintmax_t bytes = file.file_size(error);
-    if (!error) weights += static_cast<int64_t>(bytes);
+  try {
+    for (const std::filesystem::path& file : CheckpointFiles(model.checkpoint)) {
+      weights += static_cast<int64_t>(InputFile(file).size());
+    }
+  } catch (const LoadError&) {  // which is said where it is loaded
   }
   const int64_t free = MemoryGauge::kHeadRoom + prompt_bytes;
   if (!left || kv_cache_bytes <= *left - weights - free) return;
@@ -145,7 +148,9 @@ void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes, int64_t prom
 std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
                                              const std::optional<ChatTemplate>& otherwise) {
   if (model.chat_template) return model.chat_template;
-  const std::optional<std::string> own = ReadChatTemplate(model.directory);
+  const std::optional<std::string> own = IsGgufFile(model.checkpoint)
+                                             ? GgufChatTemplate(GgufFile(model.checkpoint))
+                                             : ReadChatTemplate(model.checkpoint);
   if (!own) return otherwise;
   if (const auto known = KnownChatTemplate(*own)) return known;
   if (!otherwise) {
@@ -165,7 +170,7 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options,
   int64_t prompt_bytes = 0;
   for (size_t i = 0; i < options.models.size(); ++i) {
     HostOptions host{.name = options.models[i].name,
-                     .directory = options.models[i].directory,
+                     .checkpoint = options.models[i].checkpoint,
                      .weight_format = options.weight_format,
                      .embedding_format = options.embedding_format,
                      .cache_format = options.cache_format,

@@ -12,8 +12,13 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
 
-PublishedConfig Parse(std::string_view json, const std::string& source) {
-  JsonFields fields(ParseJson(json, source), source);
+}  // namespace
+
+ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
+  return ParsePublishedConfig(JsonFields(ParseJson(json, source), source)).config;
+}
+
+PublishedConfig ParsePublishedConfig(JsonFields fields) {
   const Family& family = FamilyOf(fields);
   PublishedConfig published{family.parse(fields), &family};
   fields.RefuseLeftOver();
@@ -22,14 +27,9 @@ PublishedConfig Parse(std::string_view json, const std::string& source) {
   return published;
 }
 
-}  // namespace
-
-ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
-  return Parse(json, source).config;
-}
-
 PublishedConfig ReadPublishedConfig(const std::filesystem::path& file) {
-  return Parse(ReadText(file, kMaxConfigBytes), file.string());
+  const std::string json = ReadText(file, kMaxConfigBytes);
+  return ParsePublishedConfig(JsonFields(ParseJson(json, file.string()), file.string()));
 }
 
 ModelConfig ReadModelConfig(const std::filesystem::path& file) {

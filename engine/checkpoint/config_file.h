@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "engine/checkpoint/family.h"
+#include "engine/checkpoint/json_fields.h"
 #include "engine/model/config.h"
 
 namespace triptych {
@@ -25,6 +26,7 @@ struct PublishedConfig {
 
 // Reads and checks a config. `source` is the file's name for messages. Throws LoadError.
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source);
+PublishedConfig ParsePublishedConfig(JsonFields fields);
 PublishedConfig ReadPublishedConfig(const std::filesystem::path& file);
 ModelConfig ReadModelConfig(const std::filesystem::path& file);
 

@@ -7,14 +7,19 @@
 
 namespace triptych {
 
-JsonFields::JsonFields(Json object, std::string source)
-    : object_(std::move(object)), source_(std::move(source)) {
+JsonFields::JsonFields(Json object, std::string source, std::map<std::string, std::string> names)
+    : object_(std::move(object)), source_(std::move(source)), names_(std::move(names)) {
   if (!object_.is_object()) throw LoadError(source_ + ": must hold a JSON object");
+}
+
+std::string JsonFields::Where(const std::string& field) const {
+  const auto named = names_.find(field);
+  return source_ + ": " + (named == names_.end() ? field : named->second);
 }
 
 void JsonFields::Refuse(const std::string& field, const std::string& value,
                         const std::string& allowed) const {
-  throw LoadError(source_ + ": " + field + " is " + value + "; " + allowed);
+  throw LoadError(Where(field) + " is " + value + "; " + allowed);
 }
 
 void JsonFields::RefuseValue(const std::string& field, const Json& value,
@@ -23,7 +28,7 @@ void JsonFields::RefuseValue(const std::string& field, const Json& value,
 }
 
 void JsonFields::RefuseMissing(const std::string& field) const {
-  throw LoadError(source_ + ": " + field + " is missing");
+  throw LoadError(Where(field) + " is missing");
 }
 
 Json JsonFields::Take(const std::string& field, const Json& fallback) {
@@ -85,7 +90,7 @@ void JsonFields::DropNulls() {
 
 void JsonFields::RefuseLeftOver() const {
   for (const auto& [field, value] : object_.items()) {
-    throw LoadError(source_ + ": " + Printable(field) + " is not a field that is known (value " +
+    throw LoadError(Where(Printable(field)) + " is not a field that is known (value " +
                     ShownJson(value) + ")");
   }
 }

@@ -3,6 +3,7 @@
 #define TRIPTYCH_ENGINE_CHECKPOINT_JSON_FIELDS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -16,8 +17,9 @@ namespace triptych {
 // function throws LoadError, naming the file, the field, its value and what is allowed.
 class JsonFields {
  public:
-  // `source` is the file's name for messages. Throws LoadError unless `object` is one.
-  JsonFields(Json object, std::string source);
+  // `source` is the file's name for messages, `names` what fields are called there, where that is
+  // something else. Throws LoadError unless `object` is one.
+  JsonFields(Json object, std::string source, std::map<std::string, std::string> names = {});
 
   [[noreturn]] void Refuse(const std::string& field, const std::string& value,
                            const std::string& allowed) const;
@@ -55,12 +57,16 @@ class JsonFields {
 
   // The fields of an object that is a field of this one.
   JsonFields Inside(const std::string& field, Json object) const {
-    return JsonFields(std::move(object), source_ + ": " + field);
+    return JsonFields(std::move(object), Where(field));
   }
 
  private:
+  // A field's name in the file, after the file's.
+  std::string Where(const std::string& field) const;
+
   Json object_;
   std::string source_;
+  std::map<std::string, std::string> names_;
 };
 
 }  // namespace triptych

@@ -1,14 +1,12 @@
 #include "engine/checkpoint/llama2c_tokenizer.h"
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/text/bpe_tokenizer.h"
+#include "engine/checkpoint/scored_pieces.h"
 
 namespace triptych {
 namespace {
@@ -32,51 +30,36 @@ std::shared_ptr<const Tokenizer> ParseLlama2cTokenizer(std::string_view bytes,
     return value;
   };
   take(int32_t{});  // the longest length
-  std::vector<std::string> pieces;
-  std::vector<float> scores;
-  std::set<std::string_view> known;
+  ScoredVocabulary vocabulary;
+  std::vector<ScoredPiece>& pieces = vocabulary.pieces;
   while (!bytes.empty()) {
-    const std::string token = source + ": token " + std::to_string(pieces.size());
-    scores.push_back(take(float{}));
-    if (!std::isfinite(scores.back())) throw LoadError(token + " has no finite score");
+    const auto score = take(float{});
     const auto length = take(int32_t{});
     if (length < 0 || length > kMaxPieceBytes || static_cast<size_t>(length) > bytes.size()) {
-      throw LoadError(token + " is " + std::to_string(length) + " bytes long; allowed: 0 to " +
+      throw LoadError(source + ": token " + std::to_string(pieces.size()) + " is " +
+                      std::to_string(length) + " bytes long; allowed: 0 to " +
                       std::to_string(kMaxPieceBytes) + ", and no more than the file holds");
     }
-    const std::string_view piece = bytes.substr(0, length);
+    pieces.push_back({.text = std::string(bytes.substr(0, length)), .score = score});
     bytes.remove_prefix(length);
-    if (length > 0 && !known.insert(piece).second) throw LoadError(token + " is another one too");
-    pieces.emplace_back(piece);
   }
   if (std::ssize(pieces) < kFirstPiece) {
     throw LoadError(source + ": has " + std::to_string(pieces.size()) +
                     " tokens; allowed: at least " + std::to_string(kFirstPiece));
   }
-  BpeTokenizerParts parts;
-  parts.decoded = pieces;
-  for (int byte = 0; byte < 256; ++byte) {
-    parts.decoded[kFirstByte + byte] = std::string(1, static_cast<char>(byte));
-  }
-  // Text makes none of these.
-  std::vector<std::string> of_text = pieces;
-  for (int32_t token = 0; token < kFirstPiece; ++token) of_text[token].clear();
-  for (const int32_t token : {kUnknown, kBegin, kEnd}) {
-    parts.decoded[token].clear();
-    pieces[token].clear();
-  }
+  // The file has other texts for them.
+  pieces[kUnknown].text.clear();
+  pieces[kUnknown].kind = ScoredPiece::kUnknown;
   for (const auto& [token, text] : {std::pair{kBegin, "<s>"}, {kEnd, "</s>"}}) {
-    parts.added.push_back({.token = token, .text = text, .special = true});
+    pieces[token].text = text;
+    pieces[token].kind = ScoredPiece::kControl;
   }
-  parts.merges = MergesByScore(of_text, scores);
-  parts.pieces = std::move(pieces);
-  parts.options.byte_fallback = true;
-  parts.options.unknown = kUnknown;
-  parts.normalizer.emplace_back(PrependStep{" "});
-  parts.drops_leading_space = true;
-  parts.begin = kBegin;
-  parts.ends = {kEnd};
-  return std::make_shared<const BpeTokenizer>(std::move(parts));
+  for (int32_t token = kFirstByte; token < kFirstPiece; ++token) {
+    pieces[token].kind = ScoredPiece::kByte;
+  }
+  vocabulary.begin = kBegin;
+  vocabulary.ends = {kEnd};
+  return MakeScoredTokenizer(std::move(vocabulary), source);
 }
 
 }  // namespace triptych

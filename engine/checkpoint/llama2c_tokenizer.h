@@ -10,6 +10,9 @@
 
 namespace triptych {
 
+// The file of a checkpoint's directory that holds it.
+inline constexpr const char* kLlama2cTokenizerFile = "tokenizer.bin";
+
 // `bytes` are what the file holds, `source` is its name for messages. Tokens 0 to 2 are what is
 // unknown, begins and ends texts. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseLlama2cTokenizer(std::string_view bytes,

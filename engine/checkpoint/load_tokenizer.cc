@@ -6,6 +6,8 @@
 
 #include "engine/base/file.h"
 #include "engine/base/json.h"
+#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf_tokenizer.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/llama2c_tokenizer.h"
 #include "engine/checkpoint/tokenizer_json.h"
@@ -67,16 +69,20 @@ Settings ReadSettings(const std::filesystem::path& directory) {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& directory) {
-  const std::filesystem::path json = directory / "tokenizer.json";
-  const std::filesystem::path model = directory / "tokenizer.model";
-  const std::filesystem::path llama2c = directory / "tokenizer.bin";
+std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint) {
+  if (IsGgufFile(checkpoint)) {
+    const GgufFile file(checkpoint);
+    return ParseGgufTokenizer(file.metadata(), file.name());
+  }
+  const std::filesystem::path json = checkpoint / "tokenizer.json";
+  const std::filesystem::path model = checkpoint / "tokenizer.model";
+  const std::filesystem::path llama2c = checkpoint / kLlama2cTokenizerFile;
   if (std::filesystem::exists(json)) {
     return ParseTokenizerJson(ReadText(json, kMaxTokenizerBytes), json.string(),
-                              ReadSettings(directory).ends);
+                              ReadSettings(checkpoint).ends);
   }
   if (std::filesystem::exists(model)) {
-    const Settings settings = ReadSettings(directory);
+    const Settings settings = ReadSettings(checkpoint);
     return std::make_shared<const SentencePieceTokenizer>(
         ReadText(model, kMaxTokenizerBytes), model.string(), settings.begins, settings.ends.tokens);
   }

@@ -11,11 +11,12 @@
 
 namespace triptych {
 
-// The tokenizer of the checkpoint in `directory`: tokenizer.json if it is there, else
-// tokenizer.model of SentencePiece, else tokenizer.bin of llama2.c; without any of them every byte
-// is a token. What ends texts is eos_token of tokenizer_config.json and eos_token_id of
-// generation_config.json or else of config.json. Throws LoadError.
-std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& directory);
+// The tokenizer of a checkpoint. Of a GGUF file it is in its metadata. In a directory it is
+// tokenizer.json if that is there, else tokenizer.model of SentencePiece, else tokenizer.bin of
+// llama2.c; without any of them every byte is a token. What ends texts there is eos_token of
+// tokenizer_config.json and eos_token_id of generation_config.json or else of config.json. Throws
+// LoadError.
+std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
 // for messages.

@@ -1,20 +1,46 @@
 #include "engine/checkpoint/open_checkpoint.h"
 
+#include <system_error>
 #include <utility>
 
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/mapped_tensors.h"
 #include "engine/checkpoint/open_tensors.h"
 
 namespace triptych {
 
-OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& directory) {
-  PublishedConfig published = ReadPublishedConfig(directory / kConfigFile);
-  std::unique_ptr<const TensorSource> tensors = OpenTensors(directory);
+bool MayBeCheckpoint(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ||
+         (IsGgufFile(path) && std::filesystem::exists(path, ignored));
+}
+
+OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
+  if (IsGgufFile(checkpoint)) {
+    auto file = std::make_unique<const GgufFile>(checkpoint);
+    ModelConfig config = ReadGgufConfig(*file);
+    std::unique_ptr<const TensorSource> tensors = MapGgufTensors(std::move(file), config);
+    return {.config = std::move(config), .tensors = std::move(tensors)};
+  }
+  PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
+  std::unique_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
   TensorMap map = published.family->tensors(published.config, *tensors);
   return {.config = std::move(published.config),
           .tensors = std::make_unique<const MappedTensors>(std::move(tensors),
                                                            std::move(map.origins), map.left_out)};
+}
+
+ModelConfig ReadConfig(const std::filesystem::path& checkpoint) {
+  if (IsGgufFile(checkpoint)) return ReadGgufConfig(GgufFile(checkpoint));
+  return ReadModelConfig(checkpoint / kConfigFile);
+}
+
+std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& checkpoint) {
+  if (IsGgufFile(checkpoint)) return {checkpoint};
+  std::vector<std::filesystem::path> files = TensorFiles(checkpoint);
+  files.insert(files.begin(), checkpoint / kConfigFile);
+  return files;
 }
 
 }  // namespace triptych

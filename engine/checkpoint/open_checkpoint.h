@@ -1,14 +1,21 @@
-// A checkpoint, opened. Torch-free.
+// A checkpoint, opened, whatever files it is. Torch-free.
+//
+// A checkpoint is a directory with config.json and its tensors in safetensors
+// (engine/checkpoint/open_tensors.h), or a GGUF file.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_OPEN_CHECKPOINT_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_OPEN_CHECKPOINT_H_
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "engine/checkpoint/tensor_source.h"
 #include "engine/model/config.h"
 
 namespace triptych {
+
+// Whether a path may be one: a directory, or a file whose name ends in ".gguf".
+bool MayBeCheckpoint(const std::filesystem::path& path);
 
 struct OpenedCheckpoint {
   ModelConfig config;
@@ -16,7 +23,14 @@ struct OpenedCheckpoint {
 };
 
 // Throws LoadError.
-OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& directory);
+OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint);
+
+// Its config alone. Throws LoadError.
+ModelConfig ReadConfig(const std::filesystem::path& checkpoint);
+
+// The files that say what it computes: the one with its config, then those with its tensors. Throws
+// LoadError.
+std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& checkpoint);
 
 }  // namespace triptych
 

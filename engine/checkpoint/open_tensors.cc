@@ -1,10 +1,29 @@
 #include "engine/checkpoint/open_tensors.h"
 
+#include <system_error>
+
 #include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/safetensors_index.h"
 
 namespace triptych {
 
+namespace {
+
+bool IsSharded(const std::filesystem::path& directory) {
+  std::error_code ignored;  // what cannot be read is said where it is opened
+  return !std::filesystem::exists(directory / kWeightsFile, ignored) &&
+         std::filesystem::exists(directory / kIndexFile, ignored);
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> TensorFiles(const std::filesystem::path& directory) {
+  if (IsSharded(directory)) return ShardFiles(directory / kIndexFile);
+  return {directory / kWeightsFile};
+}
+
 std::unique_ptr<const TensorSource> OpenTensors(const std::filesystem::path& directory) {
+  if (IsSharded(directory)) return std::make_unique<const ShardedTensors>(directory / kIndexFile);
   return std::make_unique<const SafetensorsFile>(directory / kWeightsFile);
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "engine/checkpoint/tensor_source.h"
 
@@ -12,7 +13,11 @@ namespace triptych {
 // The file that the tensors of a checkpoint are written to.
 inline constexpr const char* kWeightsFile = "model.safetensors";
 
-// The tensors of the checkpoint in `directory`. Throws LoadError.
+// The files that hold the tensors of the checkpoint in `directory`: model.safetensors if it is
+// there, else the shards that model.safetensors.index.json names. Throws LoadError.
+std::vector<std::filesystem::path> TensorFiles(const std::filesystem::path& directory);
+
+// Those tensors, by the names that they have there. Throws LoadError.
 std::unique_ptr<const TensorSource> OpenTensors(const std::filesystem::path& directory);
 
 }  // namespace triptych

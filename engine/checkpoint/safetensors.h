@@ -46,6 +46,7 @@ class SafetensorsFile final : public TensorSource {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::map<std::string, SafetensorsEntry>& entries() const { return header_.entries; }
+  uint64_t data_begin() const { return header_.data_begin; }
 
   const std::string& name() const override { return file_.name(); }
   std::vector<std::string> TensorNames() const override;

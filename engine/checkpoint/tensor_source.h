@@ -12,7 +12,7 @@ namespace triptych {
 
 // What is stored under a name.
 struct StoredTensor {
-  std::string dtype;           // by its name in safetensors: "F32", "BF16", "F16", ...
+  std::string dtype;           // by its name in safetensors: "F32", "BF16", "F16", ...; "Q8_0"
   std::vector<int64_t> shape;  // each at least 0
   uint64_t bytes = 0;          // of all elements
 };

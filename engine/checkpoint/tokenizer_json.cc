@@ -56,18 +56,6 @@ std::optional<std::string> ByteLevelBytes(std::string_view piece) {
   return bytes;
 }
 
-// The byte of "<0xAB>".
-std::optional<char> FallbackByte(std::string_view piece) {
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return std::nullopt;
-  int byte = 0;
-  for (const char c : piece.substr(3, 2)) {
-    const size_t digit = std::string_view("0123456789ABCDEF").find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    byte = byte * 16 + static_cast<int>(digit);
-  }
-  return static_cast<char>(byte);
-}
-
 std::string ReplaceAll(std::string_view text, std::string_view what, std::string_view by) {
   std::string replaced;
   for (size_t at = 0; at < text.size();) {
@@ -106,8 +94,8 @@ struct Decoding {
 
 class Parser {
  public:
-  Parser(std::string_view json, const std::string& source, const EndTokens& ends)
-      : source_(source), ends_(ends), root_(ParseJson(json, source, kMaxValues), source) {}
+  Parser(Json json, const std::string& source, const EndTokens& ends)
+      : source_(source), ends_(ends), root_(std::move(json), source) {}
 
   std::shared_ptr<const Tokenizer> Parse() {
     root_.Take("version", "");
@@ -559,7 +547,12 @@ class Parser {
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json,
                                                     const std::string& source,
                                                     const EndTokens& ends) {
-  return Parser(json, source, ends).Parse();
+  return MakeJsonTokenizer(ParseJson(json, source, kMaxValues), source, ends);
+}
+
+std::shared_ptr<const Tokenizer> MakeJsonTokenizer(Json json, const std::string& source,
+                                                   const EndTokens& ends) {
+  return Parser(std::move(json), source, ends).Parse();
 }
 
 }  // namespace triptych

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
@@ -24,6 +25,8 @@ struct EndTokens {
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json,
                                                     const std::string& source,
                                                     const EndTokens& ends);
+std::shared_ptr<const Tokenizer> MakeJsonTokenizer(Json json, const std::string& source,
+                                                   const EndTokens& ends);
 
 }  // namespace triptych
 

@@ -16,10 +16,12 @@
 #include "engine/base/file.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/integer_rows.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/open_tensors.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/safetensors_index.h"
 #include "engine/model/latent_shape.h"
 
 namespace triptych {
@@ -77,11 +79,11 @@ bool AllFinite(const at::Tensor& tensor, TensorFormat format) {
 }
 
 struct StoredType {
-  const char* name;  // in safetensors
-  at::ScalarType type;
+  const char* name;     // as StoredTensor has it
+  at::ScalarType type;  // as which it is read
 };
 constexpr StoredType kNumbers[] = {
-    {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
+    {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}, {kQ80, at::kFloat}};
 
 std::string WhereIs(const TensorSource& source, const std::string& tensor) {
   return source.name() + ": tensor " + source.NameInFiles(tensor) + " ";
@@ -109,6 +111,13 @@ at::ScalarType CheckStored(const TensorSource& source, const TensorSpec& spec,
 at::Tensor ReadStored(const TensorSource& source, const TensorSpec& spec,
                       std::span<const StoredType> allowed) {
   const at::Tensor read = at::empty(spec.shape, CheckStored(source, spec, allowed));
+  const StoredTensor& stored = *source.Find(spec.name);
+  if (stored.dtype == kQ80) {
+    std::vector<std::byte> blocks(stored.bytes);
+    source.Read(spec.name, blocks);
+    DecodeQ80(blocks, {read.data_ptr<float>(), static_cast<size_t>(read.numel())});
+    return read;
+  }
   source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
   return read;
 }
@@ -453,11 +462,11 @@ Weights HeldWeights::TakeRest() {
   return taken;
 }
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& checkpoint, TensorFormat format)
-    : format_(format) {
-  OpenedCheckpoint opened = OpenCheckpoint(checkpoint);
-  stored_ = config_ = std::move(opened.config);
-  tensors_ = std::move(opened.tensors);
+CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
+    : stored_(std::move(opened.config)),
+      config_(stored_),
+      tensors_(std::move(opened.tensors)),
+      format_(format) {
   config_.quantization.reset();
   config_.rope_interleave = true;
   config_.head_grouping = HeadGrouping::kModular;
@@ -507,8 +516,12 @@ Weights CheckpointReader::TakeLayer(int64_t layer) {
 
 Weights CheckpointReader::TakeRest() { return Read(""); }
 
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format) {
-  CheckpointReader reader(directory, format);
+Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format) {
+  return ReadCheckpoint(OpenCheckpoint(checkpoint), format);
+}
+
+Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format) {
+  CheckpointReader reader(std::move(opened), format);
   Checkpoint checkpoint{.config = reader.config(), .weights = reader.TakeRest()};
   for (int64_t layer = 0; layer < checkpoint.config.num_hidden_layers; ++layer) {
     checkpoint.weights.merge(reader.TakeLayer(layer));
@@ -517,7 +530,8 @@ Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat f
 }
 
 bool HoldsModel(const std::filesystem::path& directory) {
-  return std::filesystem::exists(directory / kWeightsFile);
+  return std::filesystem::exists(directory / kWeightsFile) ||
+         std::filesystem::exists(directory / kIndexFile);
 }
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/tensor_source.h"
 #include "engine/model/config.h"
 
@@ -85,9 +86,9 @@ class HeldWeights final : public WeightSource {
 // The weights of a checkpoint's files, read when they are asked for.
 class CheckpointReader final : public WeightSource {
  public:
-  // Reads the config, and checks that each tensor is there and how it is stored. Weights become
-  // `format`. Throws LoadError.
-  CheckpointReader(const std::filesystem::path& checkpoint, TensorFormat format);
+  // Checks that each tensor is there and how it is stored. Weights become `format`. Throws
+  // LoadError.
+  CheckpointReader(OpenedCheckpoint opened, TensorFormat format);
 
   // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
   // Without quantization: integers have become numbers.
@@ -107,12 +108,13 @@ class CheckpointReader final : public WeightSource {
 };
 
 // All of them. Throws LoadError.
-Checkpoint LoadCheckpoint(const std::filesystem::path& directory, TensorFormat format);
+Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format);
+Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format);
 
 // The model card in a checkpoint's directory.
 inline constexpr const char* kCardFile = "README.md";
 
-// Whether `model.safetensors` is there.
+// Whether `model.safetensors` is there, or an index of shards.
 bool HoldsModel(const std::filesystem::path& directory);
 
 // Writes `config.json`, `model.safetensors` in the config's torch_dtype, or integers as its

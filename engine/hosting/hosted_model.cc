@@ -10,8 +10,8 @@
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/base/error.h"
-#include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/decoder/conversion.h"
 #include "engine/decoder/weights.h"
@@ -73,12 +73,12 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, Weight
 // rounded once, at its end.
 Checkpoint LoadConverted(const HostOptions& options, TensorFormat tensors, int threads) {
   SetComputeThreads(threads);  // of this thread: conversions compute
-  Checkpoint checkpoint = Convert(LoadCheckpoint(options.directory, TensorFormat::kFloat32),
-                                  *options.conversion, options.directory.string());
+  Checkpoint checkpoint = Convert(LoadCheckpoint(options.checkpoint, TensorFormat::kFloat32),
+                                  *options.conversion, options.checkpoint.string());
   for (auto& [name, tensor] : checkpoint.weights) {
     tensor = tensor.to(ToScalarType(tensors));
     if (!at::isfinite(tensor).all().item<bool>()) {
-      throw LoadError(options.directory.string() + ": tensor " + name +
+      throw LoadError(options.checkpoint.string() + ": tensor " + name +
                       ", converted, holds numbers that are not finite in " +
                       std::string(Name(tensors)) + "; allowed: finite ones");
     }
@@ -93,10 +93,9 @@ WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& option
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
-  const std::filesystem::path config_file = options.directory / kConfigFile;
-  const ModelConfig stored = ReadModelConfig(config_file);
-  std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.directory);
-  CheckVocabulary(*tokenizer, stored, config_file.string());
+  const ModelConfig stored = ReadConfig(options.checkpoint);
+  std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.checkpoint);
+  CheckVocabulary(*tokenizer, stored, CheckpointFiles(options.checkpoint).front().string());
 
   HostedModel model;
   model.name = options.name;
@@ -113,7 +112,7 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
     model.config = converted.config;
     source = std::make_unique<HeldWeights>(std::move(converted.weights));
   } else {
-    auto reader = std::make_unique<CheckpointReader>(options.directory, tensors);
+    auto reader = std::make_unique<CheckpointReader>(OpenCheckpoint(options.checkpoint), tensors);
     model.config = reader->config();
     source = std::move(reader);
   }
@@ -153,9 +152,9 @@ HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelCo
   try {
     return Load(options, std::move(context));
   } catch (const c10::Error& e) {  // whose what() is pages of backtrace
-    throw LoadError(options.directory.string() + ": " + e.what_without_backtrace());
+    throw LoadError(options.checkpoint.string() + ": " + e.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    throw LoadError(options.directory.string() +
+    throw LoadError(options.checkpoint.string() +
                     ": the memory does not suffice for the weights and a key/value cache of " +
                     std::to_string(options.backend.kv_cache_bytes) + " bytes");
   }

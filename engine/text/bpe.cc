@@ -20,6 +20,17 @@ std::string ByteName(int byte) {
 
 }  // namespace
 
+std::optional<char> FallbackByte(std::string_view piece) {
+  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return std::nullopt;
+  int byte = 0;
+  for (const char c : piece.substr(3, 2)) {
+    const size_t digit = std::string_view("0123456789ABCDEF").find(c);
+    if (digit == std::string_view::npos) return std::nullopt;
+    byte = byte * 16 + static_cast<int>(digit);
+  }
+  return static_cast<char>(byte);
+}
+
 Bpe::Bpe(std::vector<std::string> pieces, const std::vector<Merge>& merges, BpeOptions options)
     : pieces_(std::move(pieces)),
       merges_(std::bit_ceil(2 * merges.size() + 1), Merge{-1, -1, 0, 0}),

@@ -22,6 +22,9 @@ struct Merge {
   int32_t result;
 };
 
+// The byte that a token of this name stands for: "<0x00>" to "<0xFF>".
+std::optional<char> FallbackByte(std::string_view piece);
+
 struct BpeOptions {
   enum Symbols { kCharacters, kBytes };
 

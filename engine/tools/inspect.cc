@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/card.h"
@@ -12,7 +12,7 @@
 namespace triptych {
 
 void Inspect(const std::filesystem::path& model, bool list_tensors) {
-  const WeightFormats stored = StoredFormats(ReadModelConfig(model / kConfigFile));
+  const WeightFormats stored = StoredFormats(ReadConfig(model));
   const Checkpoint checkpoint = LoadCheckpoint(model, TensorFormat::kFloat32);
   const ModelConfig& config = checkpoint.config;
   const int64_t elements = ElementsPerPosition(config);

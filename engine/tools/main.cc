@@ -16,10 +16,12 @@
 #include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
 #include "engine/base/version.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/model/config.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/import.h"
 #include "engine/tools/inspect.h"
 #include "engine/tools/plan.h"
 #include "engine/tools/quantize.h"
@@ -69,9 +71,18 @@ CLI::Validator NumberIn(double low, double high) {
       "FLOAT in [" + range.str() + "]");
 }
 
+// A checkpoint that is there.
+CLI::Validator IsCheckpoint() {
+  return CLI::Validator(
+      [](std::string& path) {
+        return MayBeCheckpoint(path) ? "" : Quoted(path) + " is not a directory or a .gguf file";
+      },
+      "DIR|GGUF");
+}
+
 CLI::Option* AddModel(CLI::App& command, const std::string& flag, std::filesystem::path& model,
-                      const std::string& help = "checkpoint directory") {
-  return command.add_option(flag, model, help)->required()->check(CLI::ExistingDirectory);
+                      const std::string& help = "checkpoint: a directory or a .gguf file") {
+  return command.add_option(flag, model, help)->required()->check(IsCheckpoint());
 }
 
 CLI::Option* AddHeldOut(CLI::App& command, std::optional<double>& held_out) {
@@ -94,7 +105,7 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   start->add_option("--config", train.config, "config.json of the model to make")
       ->check(CLI::ExistingFile);
   start->add_option("--from", train.from, "checkpoint of the model to train on")
-      ->check(CLI::ExistingDirectory);
+      ->check(IsCheckpoint());
   AddText(*command, train.text, train.held_out);
   command->add_option("--output", train.output, "directory of the new checkpoint")->required();
   command->add_option("--steps", train.steps, "optimizer steps")
@@ -133,7 +144,7 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
             "of matrix products [bfloat16 on machines that multiply such numbers, else float32]");
   CLI::Option* teacher =
       command->add_option("--teacher", train.teacher, "checkpoint to distil from, beside the text")
-          ->check(CLI::ExistingDirectory);
+          ->check(IsCheckpoint());
   command->add_option("--teacher-weight", train.teacher_weight, "the teacher's share of the loss")
       ->needs(teacher)
       ->check(NumberIn(0.0, 1.0))
@@ -193,6 +204,25 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   });
 }
 
+void AddImport(CLI::App& app, ImportOptions& import_options, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("import", "Make a checkpoint out of llama2.c's model and tokenizer");
+  command->add_option("model", import_options.model, "llama2.c's .bin file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("--tokenizer", import_options.tokenizer, "its tokenizer's .bin file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("--output", import_options.output, "directory of the new checkpoint")
+      ->required();
+  command->callback([&] {
+    action = [&] {
+      ImportModel(import_options);
+      return kOk;
+    };
+  });
+}
+
 void AddInspect(CLI::App& app, std::filesystem::path& model, bool& tensors, Action& action) {
   CLI::App* command =
       app.add_subcommand("inspect", "What a checkpoint is, and what serving it costs");
@@ -209,7 +239,7 @@ void AddInspect(CLI::App& app, std::filesystem::path& model, bool& tensors, Acti
 void AddPlan(CLI::App& app, PlanOptions& plan, Action& action) {
   CLI::App* command = app.add_subcommand(
       "plan", "How many sequences fit in memory, how fast they go, and which attention wins");
-  AddModel(*command, "--model", plan.model, "checkpoint directory, of which config.json is read");
+  AddModel(*command, "--model", plan.model, "checkpoint, of which the config is read");
   command
       ->add_option_function<std::string>(
           "--memory", [&](const std::string& text) { plan.memory = *ParseBytes(text); },
@@ -342,8 +372,8 @@ void AddVerifyGqaToMla(CLI::App& verify, VerifyGqaToMlaOptions& pair, Action& ac
   AddSize(*command, "--copies", pair.copies, "H/G");
   command->add_option("--seed", pair.seed, "of a random matrix")->capture_default_str();
   CLI::Option* model =
-      command->add_option("--model", pair.model, "a real layer instead: checkpoint directory")
-          ->check(CLI::ExistingDirectory);
+      command->add_option("--model", pair.model, "a real layer instead, of this checkpoint")
+          ->check(IsCheckpoint());
   for (const char* random : {"--rows", "--columns", "--copies", "--seed"}) model->excludes(random);
   command->add_option("--layer", pair.layer, "of the model")->needs(model)->capture_default_str();
   command->add_flag("--values", pair.values, "its values' projection, not its keys'")->needs(model);
@@ -412,6 +442,9 @@ int Main(int argc, char** argv) {
   EvaluateOptions evaluate;
   SweepOptions sweep;
   AddEvaluate(app, evaluate, sweep, action);
+  ImportOptions import_options;
+  import_options.command = CommandLine(argc, argv);
+  AddImport(app, import_options, action);
   std::filesystem::path inspected;
   bool list_tensors = false;
   AddInspect(app, inspected, list_tensors, action);

@@ -12,7 +12,7 @@
 #include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
 #include "engine/base/table.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/tools/capacity.h"
 #include "engine/tools/card.h"
 #include "engine/tools/machine.h"
@@ -213,7 +213,7 @@ std::string Describe(const Machine& machine) {
 }  // namespace
 
 void Plan(const PlanOptions& options) {
-  const ModelConfig config = ReadModelConfig(options.model / kConfigFile);
+  const ModelConfig config = ReadConfig(options.model);
   const int64_t context = options.context.value_or(config.max_position_embeddings);
   if (context < 1 || context > config.max_position_embeddings) {
     throw std::invalid_argument("--context: " + std::to_string(context) + "; allowed: 1 to the " +

@@ -16,7 +16,7 @@
 #include "engine/base/file.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
-#include "engine/checkpoint/open_tensors.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/conversion.h"
 #include "engine/decoder/layer_weights.h"
 #include "engine/tools/card.h"
@@ -107,7 +107,9 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
   };
   const auto digest_of = [](const std::filesystem::path& model) {
     if (model.empty()) return std::string("none");
-    return Sha256(Sha256OfFile(model / kConfigFile) + Sha256OfFile(model / kWeightsFile));
+    std::string digests;
+    for (const std::filesystem::path& file : CheckpointFiles(model)) digests += Sha256OfFile(file);
+    return Sha256(digests);
   };
   RunKey key = {{"--steps", text(options.steps)},
                 {"--batch-size", text(options.batch_size)},

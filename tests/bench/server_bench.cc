@@ -20,7 +20,7 @@
 #include "client/client.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/version.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
 #include "engine/model/config.h"
@@ -197,8 +197,8 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
 }
 
 void Measure(const Options& options) {
-  HostOptions host{.name = "model", .directory = options.model};
-  const ModelConfig config = ReadModelConfig(host.directory / "config.json");
+  HostOptions host{.name = "model", .checkpoint = options.model};
+  const ModelConfig config = ReadConfig(host.checkpoint);
   const int64_t positions = 1 + options.context + options.generate;
   if (positions > config.max_position_embeddings) {
     throw std::runtime_error("--context and --generate make " + std::to_string(positions) +
@@ -214,7 +214,7 @@ void Measure(const Options& options) {
 
   ServerOptions served;
   served.transport.listen = "127.0.0.1:0";
-  served.models = {{.name = host.name, .directory = host.directory, .kv_cache_bytes = {}}};
+  served.models = {{.name = host.name, .checkpoint = host.checkpoint, .kv_cache_bytes = {}}};
   served.kv_cache_bytes = host.backend.kv_cache_bytes;
   served.engine = host.engine;
   served.threads = options.threads;

@@ -27,6 +27,7 @@
 #include "engine/base/ceil_div.h"
 #include "engine/base/version.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/context.h"
 #include "engine/model/config.h"
@@ -135,8 +136,7 @@ Checkpoint RandomCheckpoint(const Options& options) {
 
 Checkpoint MakeCheckpoint(const Options& options) {
   if (options.model.empty()) return RandomCheckpoint(options);
-  const TensorFormat stored =
-      ReadModelConfig(std::filesystem::path(options.model) / "config.json").torch_dtype;
+  const TensorFormat stored = ReadConfig(options.model).torch_dtype;
   const TensorFormat tensors = TensorsFor(WeightFormatOf(options, stored));
   Checkpoint checkpoint = LoadCheckpoint(options.model, tensors);
   checkpoint.config.torch_dtype = tensors;

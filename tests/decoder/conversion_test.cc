@@ -466,7 +466,7 @@ std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint,
   const TempDir directory;
   SaveCheckpoint(directory.path() / "model", checkpoint.config, checkpoint.weights);
   HostOptions options;
-  options.directory = directory.path() / "model";
+  options.checkpoint = directory.path() / "model";
   options.backend.kv_cache_bytes = 1 << 20;
   options.backend.block_positions = 4;
   options.conversion = at_load;

@@ -5,8 +5,10 @@ namespace triptych {
 namespace {
 
 TEST(FuzzTest, Config) { Replay("config", FuzzConfig); }
+TEST(FuzzTest, Gguf) { Replay("gguf", FuzzGguf); }
 TEST(FuzzTest, Json) { Replay("json", FuzzJson); }
 TEST(FuzzTest, Safetensors) { Replay("safetensors", FuzzSafetensors); }
+TEST(FuzzTest, SafetensorsIndex) { Replay("safetensors_index", FuzzSafetensorsIndex); }
 TEST(FuzzTest, Sampler) { Replay("sampler", FuzzSampler); }
 TEST(FuzzTest, StopStrings) { Replay("stop_strings", FuzzStopStrings); }
 TEST(FuzzTest, TokenizerJson) { Replay("tokenizer_json", FuzzTokenizerJson); }

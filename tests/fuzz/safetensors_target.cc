@@ -1,39 +1,17 @@
 // A file of tensors.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/safetensors.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/targets.h"
 
 namespace triptych {
 namespace {
-
-// A file of these bytes in memory.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::string_view bytes) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (fd_ < 0 || write(fd_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-      throw std::runtime_error("no file can be made in memory");
-    }
-  }
-  ~MemoryFile() { close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(fd_); }
-
- private:
-  const int fd_;
-};
 
 // What a shape takes, or infinity, in numbers that do not overflow; exact where a file is small.
 double BytesOf(const StoredTensor& tensor) {

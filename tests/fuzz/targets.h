@@ -9,8 +9,10 @@ namespace triptych {
 
 // The torch-free engine.
 void FuzzConfig(std::string_view bytes);
+void FuzzGguf(std::string_view bytes);
 void FuzzJson(std::string_view bytes);
 void FuzzSafetensors(std::string_view bytes);
+void FuzzSafetensorsIndex(std::string_view bytes);
 void FuzzSampler(std::string_view bytes);
 void FuzzStopStrings(std::string_view bytes);
 void FuzzTokenizerJson(std::string_view bytes);

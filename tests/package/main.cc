@@ -29,7 +29,7 @@ class PrintingSink final : public triptych::RequestSink {
 
 int Run(const std::string& directory) {
   const triptych::HostedModel model = triptych::LoadHostedModel(
-      {.name = "model", .directory = directory, .backend = {.kv_cache_bytes = 1 << 20}},
+      {.name = "model", .checkpoint = directory, .backend = {.kv_cache_bytes = 1 << 20}},
       std::make_shared<triptych::KernelContext>(/*threads=*/1));
   triptych::Request request{.id = "1", .prompt = {model.tokenizer->begin_token().value()}};
   for (const int32_t token : model.tokenizer->Encode("ROMEO:\n")) request.prompt.push_back(token);

@@ -85,10 +85,10 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   const std::string path = directory.path().string();
   const ModelOptions plain = ParseModelOptions("a.B-c_9=" + path);
   EXPECT_EQ(plain.name, "a.B-c_9");
-  EXPECT_EQ(plain.directory, path);
+  EXPECT_EQ(plain.checkpoint, path);
   EXPECT_EQ(plain.kv_cache_bytes, std::nullopt);
   const ModelOptions own = ParseModelOptions("a=" + path + ",kv-cache-bytes=2MiB");
-  EXPECT_EQ(own.directory, path);
+  EXPECT_EQ(own.checkpoint, path);
   EXPECT_EQ(own.kv_cache_bytes, 2 << 20);
   EXPECT_EQ(own.chat_template, std::nullopt);
   EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=llama3").chat_template,
@@ -96,7 +96,7 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
 
   // The name ends at the first '=', which a directory may hold too.
   std::filesystem::create_directory(directory.path() / "x=y");
-  EXPECT_EQ(ParseModelOptions("a=" + path + "/x=y").directory, directory.path() / "x=y");
+  EXPECT_EQ(ParseModelOptions("a=" + path + "/x=y").checkpoint, directory.path() / "x=y");
 }
 
 TEST(ModelOptionsTest, Conversions) {
@@ -125,7 +125,7 @@ TEST(ModelOptionsTest, Conversions) {
   };
   for (const Case& c : cases) {
     const ModelOptions options = ParseModelOptions(model + "," + c.settings);
-    EXPECT_EQ(options.directory, directory.path()) << c.settings;
+    EXPECT_EQ(options.checkpoint, directory.path()) << c.settings;
     EXPECT_EQ(options.kv_cache_bytes, c.kv_cache_bytes) << c.settings;
     ASSERT_TRUE(options.conversion.has_value()) << c.settings;
     EXPECT_EQ(options.conversion->attention, c.conversion.attention) << c.settings;
@@ -146,9 +146,9 @@ TEST(ModelOptionsTest, RefusesWhatIsWrong) {
     }
     return "accepted: " + text;
   };
-  EXPECT_THAT(error(path), HasSubstr("is not NAME=DIR"));
-  EXPECT_THAT(error("x,kv-cache-bytes=1"), HasSubstr("is not NAME=DIR"));
-  EXPECT_THAT(error(""), HasSubstr("is not NAME=DIR"));
+  EXPECT_THAT(error(path), HasSubstr("is not NAME=PATH"));
+  EXPECT_THAT(error("x,kv-cache-bytes=1"), HasSubstr("is not NAME=PATH"));
+  EXPECT_THAT(error(""), HasSubstr("is not NAME=PATH"));
   EXPECT_THAT(error("=" + path), HasSubstr("is not a model name"));
   EXPECT_THAT(error("a b=" + path), HasSubstr("\"a b\" is not a model name"));
   EXPECT_THAT(error("a/b=" + path), HasSubstr("is not a model name"));
@@ -157,7 +157,7 @@ TEST(ModelOptionsTest, RefusesWhatIsWrong) {
   EXPECT_THAT(error("a=" + path + "/none"), HasSubstr("/none\" of model a is not a directory"));
   EXPECT_THAT(error("a=" + path + "/file"), HasSubstr("/file\" of model a is not a directory"));
   EXPECT_THAT(error("a=/" + std::string(300, 'x')),
-              HasSubstr("x\" of model a is not a directory: File name too long"));
+              HasSubstr("x\" of model a is not a directory or a .gguf file"));
 }
 
 TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
@@ -230,7 +230,7 @@ ServerOptions WithPools(int64_t total, const std::vector<std::optional<int64_t>>
   ServerOptions options;
   options.kv_cache_bytes = total;
   for (const auto& bytes : own) {
-    options.models.push_back({.name = "a", .directory = "", .kv_cache_bytes = bytes});
+    options.models.push_back({.name = "a", .checkpoint = "", .kv_cache_bytes = bytes});
   }
   return options;
 }

@@ -24,7 +24,7 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
       std::ofstream(directory / model.name / "tokenizer.json") << *model.tokenizer_json;
     }
     options.models.push_back({.name = model.name,
-                              .directory = directory / model.name,
+                              .checkpoint = directory / model.name,
                               .kv_cache_bytes = model.kv_cache_bytes,
                               .chat_template = model.chat_template});
   }

@@ -854,7 +854,7 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   config.torch_dtype = TensorFormat::kBFloat16;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
-  HostOptions options{.name = "small", .directory = directory.path()};
+  HostOptions options{.name = "small", .checkpoint = directory.path()};
   options.backend.kv_cache_bytes = 100'000;
   const auto check = [&](const WeightFormats& weights, CacheFormat cache) {
     const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
@@ -896,11 +896,11 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
         const TempDir numbers_directory, integers_directory;
         SaveCheckpoint(numbers_directory.path(), named.config, weights);
         SaveCheckpoint(integers_directory.path(), integers, weights);
-        HostOptions at_load{.name = "numbers", .directory = numbers_directory.path()};
+        HostOptions at_load{.name = "numbers", .checkpoint = numbers_directory.path()};
         at_load.backend.kv_cache_bytes = 100'000;
         at_load.weight_format = format;
         if (!embeddings) at_load.embedding_format = WeightFormat::kFloat32;
-        HostOptions stored{.name = "integers", .directory = integers_directory.path()};
+        HostOptions stored{.name = "integers", .checkpoint = integers_directory.path()};
         stored.backend.kv_cache_bytes = 100'000;
         const auto run = [](const HostOptions& options) {
           const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
@@ -929,7 +929,7 @@ TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, weights);
   HostOptions options{.name = "small",
-                      .directory = directory.path(),
+                      .checkpoint = directory.path(),
                       .weight_format = WeightFormat::kBFloat16,
                       .conversion = Conversion{.attention = AttentionKind::kMla}};
   options.backend.kv_cache_bytes = 100'000;
@@ -947,7 +947,7 @@ TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
   config.vocab_size = 257;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 3));
-  HostOptions options{.name = "small", .directory = directory.path()};
+  HostOptions options{.name = "small", .checkpoint = directory.path()};
   options.backend.kv_cache_bytes = 100'000;
   try {
     LoadHostedModel(options, std::make_shared<KernelContext>(2));

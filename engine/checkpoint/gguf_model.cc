@@ -1,0 +1,253 @@
+#include "engine/checkpoint/gguf_model.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/mapped_tensors.h"
+
+namespace triptych {
+namespace {
+
+constexpr const char* kArchitecture = "general.architecture";
+constexpr const char* kEmbedding = "token_embd.weight";
+constexpr const char* kOutput = "output.weight";
+constexpr const char* kFactors = "rope_freqs.weight";
+// Keys after "ARCHITECTURE." that must be the width of a head.
+constexpr const char* kHeadWidths[] = {"rope.dimension_count", "attention.value_length"};
+
+// A key after "ARCHITECTURE." and the field of config.json that says the same.
+struct SameField {
+  const char* key;
+  const char* field;
+  bool required = true;
+};
+constexpr SameField kLlamaFields[] = {{"block_count", "num_hidden_layers"},
+                                      {"context_length", "max_position_embeddings"},
+                                      {"embedding_length", "hidden_size"},
+                                      {"feed_forward_length", "intermediate_size"},
+                                      {"attention.head_count", "num_attention_heads"},
+                                      {"attention.key_length", "head_dim", false},
+                                      {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                      {"rope.freq_base", "rope_theta", false}};
+constexpr SameField kGpt2Fields[] = {
+    {"block_count", "n_layer"},         {"context_length", "n_positions"},
+    {"embedding_length", "n_embd"},     {"feed_forward_length", "n_inner"},
+    {"attention.head_count", "n_head"}, {"attention.layer_norm_epsilon", "layer_norm_epsilon"}};
+
+struct Architecture {
+  const char* name;  // of the family in config.json, too
+  std::span<const SameField> fields;
+  bool rotates = true;
+  // Rows of queries and keys are put in another order by what makes these files: rotary pairs are
+  // (2i, 2i + 1), not as they are published.
+  bool interleaves = false;
+};
+constexpr Architecture kArchitectures[] = {{"llama", kLlamaFields, true, true},
+                                           {"qwen2", kLlamaFields},
+                                           {"qwen3", kLlamaFields},
+                                           {"gpt2", kGpt2Fields, false}};
+
+const Architecture& ArchitectureOf(const GgufFile& file) {
+  const auto found = file.metadata().find(kArchitecture);
+  std::string supported = "supported:";
+  for (const Architecture& known : kArchitectures) {
+    if (found != file.metadata().end() && *found == known.name) return known;
+    supported += (supported.back() == ':' ? " \"" : ", \"") + std::string(known.name) + '"';
+  }
+  throw LoadError(file.name() + ": " + kArchitecture + " is " +
+                  (found == file.metadata().end() ? "missing" : ShownJson(*found)) + "; " +
+                  supported);
+}
+
+int64_t RowsOf(const GgufFile& file, const char* tensor) {
+  const StoredTensor* const stored = file.Find(tensor);
+  if (stored == nullptr) throw LoadError(file.name() + ": tensor " + tensor + " is missing");
+  return stored->shape.empty() ? 1 : stored->shape.front();
+}
+
+bool HasLayerTensor(const GgufFile& file, const std::string& name) {
+  return file.Find("blk.0." + name) != nullptr;
+}
+
+// What the family calls the dtype of most bytes. Blocks of integers are served as bfloat16, whose
+// rounding is finer than theirs.
+const char* DtypeOf(const GgufFile& file) {
+  std::map<std::string, uint64_t> bytes;
+  for (const std::string& name : file.TensorNames()) {
+    const StoredTensor& stored = *file.Find(name);
+    bytes[stored.dtype] += stored.bytes;
+  }
+  const auto most = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == bytes.end() || most->first == "F32") return "float32";
+  return most->first == "F16" ? "float16" : "bfloat16";
+}
+
+// The keys that begin with `prefix`.
+Json KeysOf(const Json& metadata, const std::string& prefix) {
+  Json own = Json::object();
+  for (const auto& [key, value] : metadata.items()) {
+    if (key.starts_with(prefix)) own.emplace(key, value);
+  }
+  return own;
+}
+
+// The rope_scaling of a config; null if there is none.
+Json TakeScaling(JsonFields& keys, const std::string& prefix) {
+  const std::string scaling = prefix + "rope.scaling.";
+  const std::string type_key = scaling + "type";
+  keys.Ignore(scaling + "finetuned");  // says how it was made
+  const Json old_name = keys.Take(prefix + "rope.scale_linear", 1.0);
+  const Json factor = keys.Take(scaling + "factor", old_name);
+  const Json type = keys.Take(type_key, "linear");
+  if (type == "none" || (type == "linear" && (factor == 0 || factor == 1))) return Json();
+  if (type == "linear") return {{"rope_type", type}, {"factor", factor}};
+  if (type != "yarn") {
+    keys.RefuseValue(type_key, type, "supported: \"none\", \"linear\", \"yarn\"");
+  }
+  Json yarn = {{"rope_type", type}, {"factor", factor}};
+  const std::string original = scaling + "original_context_length";
+  if (keys.Has(original)) yarn["original_max_position_embeddings"] = keys.Take(original, nullptr);
+  return yarn;
+}
+
+// What stands in kFactors, which is there: by how much the frequency of each rotary pair is
+// divided.
+std::vector<float> ReadFactors(const GgufFile& file, int64_t pairs) {
+  const StoredTensor& stored = *file.Find(kFactors);
+  const std::string where = file.name() + ": tensor " + kFactors;
+  if (stored.dtype != "F32" || stored.shape != std::vector<int64_t>{pairs}) {
+    throw LoadError(where + " is not as needed: " + std::to_string(pairs) + " numbers in F32");
+  }
+  std::vector<float> factors(static_cast<size_t>(pairs));
+  file.Read(kFactors, std::as_writable_bytes(std::span(factors)));
+  for (const float factor : factors) {
+    if (!(factor >= 1e-6F && factor <= 1e6F)) {
+      throw LoadError(where + " holds " + std::to_string(factor) +
+                      "; allowed: numbers from 1e-6 to 1e6");
+    }
+  }
+  return factors;
+}
+
+void TakeFactors(const GgufFile& file, ModelConfig& config) {
+  if (file.Find(kFactors) == nullptr || config.RotaryDim() == 0) return;
+  const std::vector<float> factors = ReadFactors(file, config.RotaryDim() / 2);
+  config.rope_factors.resize(factors.size(), 1.0);
+  for (size_t i = 0; i < factors.size(); ++i) config.rope_factors[i] *= factors[i];
+}
+
+using OwnName = std::pair<const char*, const char*>;  // here, and there
+constexpr OwnName kNames[] = {{"token_embd", "model.embed_tokens"},
+                              {"position_embd", "model.embed_positions"},
+                              {"output_norm", "model.norm"},
+                              {"output", "lm_head"}};
+constexpr OwnName kLayerNames[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"}};
+constexpr const char* kFused = "attn_qkv";
+
+}  // namespace
+
+JsonFields GgufConfigFields(const GgufFile& file) {
+  const Architecture& architecture = ArchitectureOf(file);
+  const std::string prefix = std::string(architecture.name) + ".";
+  JsonFields keys(KeysOf(file.metadata(), prefix), file.name());
+  Json config = {{"model_type", architecture.name},
+                 {"vocab_size", RowsOf(file, kEmbedding)},
+                 {"tie_word_embeddings", file.Find(kOutput) == nullptr},
+                 {"torch_dtype", DtypeOf(file)}};
+  std::map<std::string, std::string> names = {
+      {"vocab_size", std::string("the number of rows of ") + kEmbedding},
+      {"rope_scaling", prefix + "rope.scaling"}};
+  for (const auto& [key, field, required] : architecture.fields) {
+    names.emplace(field, prefix + key);
+    if (required || keys.Has(prefix + key)) config[field] = keys.Take(prefix + key, nullptr);
+  }
+  const std::string groups = prefix + "attention.head_count_kv";
+  if (architecture.rotates) {
+    names.emplace("num_key_value_heads", groups);
+    config["num_key_value_heads"] = keys.Take(groups, config["num_attention_heads"]);
+    if (Json scaling = TakeScaling(keys, prefix); !scaling.is_null()) {
+      config["rope_scaling"] = std::move(scaling);
+    }
+    if (HasLayerTensor(file, "attn_q.bias") || HasLayerTensor(file, "attn_qkv.bias")) {
+      config["attention_bias"] = true;
+    }
+    if (HasLayerTensor(file, "ffn_up.bias")) config["mlp_bias"] = true;
+  } else {
+    keys.Only(groups, config["n_head"]);
+  }
+  for (const char* experts : {"expert_count", "expert_used_count"}) keys.Only(prefix + experts, 0);
+  // What ReadGgufConfig compares, what tensors say, and how they lay where they come from.
+  for (const char* width : kHeadWidths) keys.Ignore(prefix + width);
+  for (const char* known : {"vocab_size", "tensor_data_layout"}) keys.Ignore(prefix + known);
+  keys.RefuseLeftOver();
+  return JsonFields(std::move(config), file.name(), std::move(names));
+}
+
+ModelConfig ReadGgufConfig(const GgufFile& file) {
+  const Architecture& architecture = ArchitectureOf(file);
+  ModelConfig config = ParsePublishedConfig(GgufConfigFields(file)).config;
+  for (const char* width : kHeadWidths) {
+    const std::string key = std::string(architecture.name) + "." + width;
+    const auto found = file.metadata().find(key);
+    if (found == file.metadata().end() || *found == config.head_dim) continue;
+    throw LoadError(file.name() + ": " + key + " is " + ShownJson(*found) +
+                    "; supported: " + std::to_string(config.head_dim) + ", the width of a head");
+  }
+  TakeFactors(file, config);
+  if (architecture.interleaves) config.rope_interleave = true;
+  const bool output_bias = HasLayerTensor(file, "attn_output.bias");
+  if (architecture.rotates && output_bias != config.OutputBias()) {
+    config.attention_output_bias = output_bias;
+  }
+  return config;
+}
+
+std::unique_ptr<const TensorSource> MapGgufTensors(std::unique_ptr<const GgufFile> file,
+                                                   const ModelConfig& config) {
+  std::map<std::string, TensorOrigin> origins;
+  const int64_t query_rows = config.num_attention_heads * config.head_dim;
+  const int64_t key_rows = config.num_key_value_heads * config.head_dim;
+  for (const std::string part : {".weight", ".bias"}) {
+    for (const auto& [here, there] : kNames) origins[there + part] = {.tensor = here + part};
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      const std::string from = "blk." + std::to_string(layer) + ".";
+      const std::string to = "model.layers." + std::to_string(layer) + ".";
+      for (const auto& [here, there] : kLayerNames) {
+        origins[to + there + part] = {.tensor = from + here + part};
+      }
+      const std::string fused = from + kFused + part;
+      if (file->Find(fused) == nullptr) continue;
+      int64_t first = 0;
+      for (const auto& [there, rows] : {std::pair{"self_attn.q_proj", query_rows},
+                                        {"self_attn.k_proj", key_rows},
+                                        {"self_attn.v_proj", key_rows}}) {
+        origins[to + there + part] = {.tensor = fused, .first_row = first, .rows = rows};
+        first += rows;
+      }
+    }
+  }
+  return std::make_unique<const MappedTensors>(std::move(file), std::move(origins),
+                                               std::vector<std::string>{kFactors});
+}
+
+std::optional<std::string> GgufChatTemplate(const GgufFile& file) {
+  const auto found = file.metadata().find("tokenizer.chat_template");
+  if (found == file.metadata().end() || !found->is_string()) return std::nullopt;
+  return found->get<std::string>();
+}
+
+}  // namespace triptych

@@ -1,0 +1,22 @@
+// The tokenizer in a GGUF file's metadata. Torch-free.
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_GGUF_TOKENIZER_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_GGUF_TOKENIZER_H_
+
+#include <memory>
+#include <string>
+
+#include "engine/base/json.h"
+#include "engine/text/tokenizer.h"
+
+namespace triptych {
+
+// The tokenizer that `metadata` of a file describes by its keys "tokenizer.ggml...":
+// SentencePiece's BPE ("llama") or a byte-level one ("gpt2"), whose pre-tokenizer
+// "tokenizer.ggml.pre" names. Texts end with its tokens eos, eot and eom. What changes tokens and
+// is not supported is refused. `source` is the file's name for messages. Throws LoadError.
+std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata,
+                                                    const std::string& source);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_GGUF_TOKENIZER_H_

@@ -1,0 +1,125 @@
+#include "engine/checkpoint/llama2c_model.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/json.h"
+#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/file_tensors.h"
+#include "engine/checkpoint/json_fields.h"
+#include "engine/checkpoint/triptych_config.h"
+
+namespace triptych {
+namespace {
+
+using Header = std::array<int32_t, 7>;
+
+Header ReadHeader(const InputFile& file) {
+  Header header;
+  if (file.size() < sizeof(header)) {
+    throw LoadError(file.name() + ": " + std::to_string(file.size()) +
+                    " bytes is too short for llama2.c's header");
+  }
+  // Little-endian, as the machines are that this is built for.
+  file.ReadAt(0, std::as_writable_bytes(std::span(header)));
+  return header;
+}
+
+ModelConfig ConfigOf(const Header& header, const std::string& source) {
+  const auto [dim, hidden_dim, layers, heads, groups, vocab, positions] = header;
+  Json config = {{"model_type", kTriptychType},
+                 {"attention", groups == heads ? "mha" : "gqa"},
+                 {"hidden_size", dim},
+                 {"intermediate_size", hidden_dim},
+                 {"num_hidden_layers", layers},
+                 {"num_attention_heads", heads},
+                 {"num_key_value_heads", groups},
+                 {"vocab_size", vocab < 0 ? -int64_t{vocab} : int64_t{vocab}},
+                 {"max_position_embeddings", positions},
+                 {"head_grouping", "contiguous"},
+                 {"position_embedding", "rope"},
+                 {"rope_theta", 10000.0},
+                 {"rope_interleave", true},
+                 {"norm", "rms_norm"},
+                 {"norm_eps", 1e-5},
+                 {"mlp", "swiglu"},
+                 {"tie_word_embeddings", vocab > 0},
+                 {"torch_dtype", "float32"}};
+  return ParsePublishedConfig({std::move(config),
+                               source,
+                               {{"hidden_size", "dim"},
+                                {"intermediate_size", "hidden_dim"},
+                                {"num_hidden_layers", "n_layers"},
+                                {"num_attention_heads", "n_heads"},
+                                {"num_key_value_heads", "n_kv_heads"},
+                                {"max_position_embeddings", "seq_len"}}})
+      .config;
+}
+
+class Llama2cTensors final : public FileTensors {
+ public:
+  explicit Llama2cTensors(const std::filesystem::path& path) : FileTensors(path) {
+    config_ = ConfigOf(ReadHeader(file()), name());
+    const int64_t width = config_.hidden_size, inner = config_.intermediate_size;
+    const int64_t keys = config_.num_key_value_heads * config_.head_dim;
+    Add("model.embed_tokens.weight", {config_.vocab_size, width});
+    AddLayers("input_layernorm", {width});
+    AddLayers("self_attn.q_proj", {width, width});
+    AddLayers("self_attn.k_proj", {keys, width});
+    AddLayers("self_attn.v_proj", {keys, width});
+    AddLayers("self_attn.o_proj", {width, width});
+    AddLayers("post_attention_layernorm", {width});
+    AddLayers("mlp.gate_proj", {inner, width});
+    AddLayers("mlp.down_proj", {width, inner});
+    AddLayers("mlp.up_proj", {inner, width});
+    Add("model.norm.weight", {width});
+    // Cosines and sines.
+    end_ += 2 * sizeof(float) *
+            static_cast<uint64_t>(config_.max_position_embeddings * (config_.head_dim / 2));
+    if (!config_.tie_word_embeddings) Add("lm_head.weight", {config_.vocab_size, width});
+    if (file().size() == end_) return;
+    throw LoadError(name() + ": is " + std::to_string(file().size()) +
+                    " bytes; a model of its header takes " + std::to_string(end_));
+  }
+
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  // The config's bounds keep all of it far from an overflow.
+  void Add(const std::string& tensor, std::vector<int64_t> shape) {
+    Entry entry;
+    entry.dtype = "F32";
+    entry.begin = end_;
+    entry.bytes = sizeof(float);
+    for (const int64_t extent : shape) entry.bytes *= static_cast<uint64_t>(extent);
+    entry.shape = std::move(shape);
+    end_ += entry.bytes;
+    entries().emplace(tensor, std::move(entry));
+  }
+
+  void AddLayers(const std::string& tensor, const std::vector<int64_t>& shape) {
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      Add("model.layers." + std::to_string(layer) + "." + tensor + ".weight", shape);
+    }
+  }
+
+  ModelConfig config_;
+  uint64_t end_ = sizeof(Header);
+};
+
+}  // namespace
+
+OpenedCheckpoint OpenLlama2c(const std::filesystem::path& file) {
+  auto tensors = std::make_unique<const Llama2cTensors>(file);
+  ModelConfig config = tensors->config();
+  return {.config = std::move(config), .tensors = std::move(tensors)};
+}
+
+}  // namespace triptych

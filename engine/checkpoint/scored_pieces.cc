@@ -1,0 +1,102 @@
+#include "engine/checkpoint/scored_pieces.h"
+
+#include <cmath>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/quoted.h"
+#include "engine/base/utf8.h"
+#include "engine/text/bpe_tokenizer.h"
+
+namespace triptych {
+namespace {
+
+// All ways to cut a piece in two are looked at.
+constexpr size_t kMaxPieceBytes = 128;
+
+std::string ReplaceAll(std::string text, std::string_view what, std::string_view by) {
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + by.size())) {
+    text.replace(at, what.size(), by);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary,
+                                                     const std::string& source) {
+  const size_t count = vocabulary.pieces.size();
+  const auto refuse = [&](size_t token, const std::string& why) {
+    throw LoadError(source + ": token " + std::to_string(token) + " " + why);
+  };
+  BpeTokenizerParts parts;
+  parts.pieces.resize(count);
+  parts.decoded.resize(count);
+  std::vector<std::string> merged(count);  // what merges may make
+  std::vector<float> scores;
+  std::unordered_set<std::string_view> known;
+  for (size_t token = 0; token < count; ++token) {
+    const auto& [text, score, kind] = vocabulary.pieces[token];
+    if (!std::isfinite(score)) refuse(token, "has no finite score");
+    scores.push_back(score);
+    if (!text.empty() && !known.insert(text).second) {
+      refuse(token, "is " + Quoted(text) + ", which another one is too");
+    }
+    const auto id = static_cast<int32_t>(token);
+    switch (kind) {
+      case ScoredPiece::kNormal:
+        if (text.size() > kMaxPieceBytes) {
+          refuse(token, "is " + Quoted(text) + "; allowed: at most 128 bytes");
+        }
+        parts.pieces[token] = merged[token] = text;
+        parts.decoded[token] = ReplaceAll(text, vocabulary.space, " ");
+        break;
+      case ScoredPiece::kByte: {
+        const std::optional<char> byte = FallbackByte(text);
+        if (!byte)
+          refuse(token, "is " + Quoted(text) + "; allowed for bytes: \"<0x00>\" to \"<0xFF>\"");
+        parts.pieces[token] = text;
+        parts.decoded[token] = std::string(1, *byte);
+        parts.options.byte_fallback = true;
+        break;
+      }
+      case ScoredPiece::kUnknown:
+        parts.options.unknown = parts.options.unknown.value_or(id);
+        [[fallthrough]];
+      case ScoredPiece::kControl:
+      case ScoredPiece::kUserDefined:
+        if (text.empty()) break;
+        if (text.size() > kMaxAddedTokenBytes || FindInvalidUtf8(text)) {
+          refuse(token, "is " + Quoted(text) + "; allowed: UTF-8 of at most 256 bytes");
+        }
+        parts.added.push_back(
+            {.token = id, .text = text, .special = kind != ScoredPiece::kUserDefined});
+        if (kind == ScoredPiece::kUserDefined) parts.decoded[token] = text;
+        break;
+      case ScoredPiece::kUnused:
+        break;
+    }
+  }
+  const auto check = [&](int32_t token, const char* what) {
+    if (token >= 0 && static_cast<size_t>(token) < count) return;
+    throw LoadError(source + ": has no token " + std::to_string(token) + ", which is to " + what +
+                    " texts");
+  };
+  if (vocabulary.begin) check(*vocabulary.begin, "begin");
+  for (const int32_t end : vocabulary.ends) check(end, "end");
+  if (vocabulary.ends.empty()) throw LoadError(source + ": no token ends texts");
+
+  parts.merges = MergesByScore(merged, scores);
+  if (vocabulary.adds_space) parts.normalizer.emplace_back(PrependStep{vocabulary.space});
+  if (vocabulary.space != " ") {
+    parts.normalizer.emplace_back(ReplaceStep{Regex(" ", Regex::Syntax::kLiteral, source),
+                                              vocabulary.space, /*shortens=*/false});
+  }
+  parts.drops_leading_space = vocabulary.adds_space;
+  parts.begin = vocabulary.begin;
+  parts.ends = std::move(vocabulary.ends);
+  return std::make_shared<const BpeTokenizer>(std::move(parts));
+}
+
+}  // namespace triptych

@@ -1,0 +1,45 @@
+#include "engine/tools/import.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+
+#include "engine/base/file.h"
+#include "engine/checkpoint/llama2c_model.h"
+#include "engine/checkpoint/llama2c_tokenizer.h"
+#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/decoder/weights.h"
+#include "engine/tools/card.h"
+
+namespace triptych {
+
+void ImportModel(const ImportOptions& options) {
+  constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
+  if (std::filesystem::exists(options.output) && !IsEmptyDirectory(options.output)) {
+    throw std::runtime_error("--output " + options.output.string() +
+                             ": is there already, and is not an empty directory");
+  }
+  CheckOutputDirectory(options.output);
+  const Checkpoint model = ReadCheckpoint(OpenLlama2c(options.model), TensorFormat::kFloat32);
+  const std::string tokenizer = ReadText(options.tokenizer, kMaxTokenizerBytes);
+  CheckVocabulary(*ParseLlama2cTokenizer(tokenizer, options.tokenizer.string()), model.config,
+                  options.model.string());
+
+  const Card card{.directory = options.output,
+                  .config = model.config,
+                  .corpus = nullptr,
+                  .held_out_loss = {},
+                  .facts = {{"made from", LastName(options.model)}},
+                  .command = options.command,
+                  .report = "Imported from llama2.c.\n",
+                  .source = {}};
+  // Before the config, without which there is no model: none is served with another tokenizer.
+  std::filesystem::create_directories(options.output);
+  ReplaceFile(options.output / kLlama2cTokenizerFile, tokenizer);
+  SaveCheckpoint(options.output, model.config, model.weights, ToMarkdown(card));
+  std::printf("%s: %s, %lld parameters\n", options.output.c_str(), KindText(model.config).c_str(),
+              static_cast<long long>(ParameterCount(model.config)));
+}
+
+}  // namespace triptych

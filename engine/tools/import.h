@@ -1,0 +1,23 @@
+// Makes a checkpoint out of llama2.c's files.
+#ifndef TRIPTYCH_ENGINE_TOOLS_IMPORT_H_
+#define TRIPTYCH_ENGINE_TOOLS_IMPORT_H_
+
+#include <filesystem>
+#include <string>
+
+namespace triptych {
+
+struct ImportOptions {
+  std::filesystem::path model;      // engine/checkpoint/llama2c_model.h
+  std::filesystem::path tokenizer;  // engine/checkpoint/llama2c_tokenizer.h
+  std::filesystem::path output;     // directory; must be absent or empty
+  std::string command = {};         // that was typed, for the card
+};
+
+// Writes the model in float32, with its tokenizer and a card, and prints what it is. No model is
+// left behind if it fails. Throws LoadError or std::runtime_error.
+void ImportModel(const ImportOptions& options);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_TOOLS_IMPORT_H_

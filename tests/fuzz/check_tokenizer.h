@@ -1,0 +1,36 @@
+// What every tokenizer promises, whatever file it is of.
+#ifndef TRIPTYCH_TESTS_FUZZ_CHECK_TOKENIZER_H_
+#define TRIPTYCH_TESTS_FUZZ_CHECK_TOKENIZER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/tokenizer.h"
+#include "tests/fuzz/input.h"
+
+namespace triptych {
+
+inline void CheckTokenizer(const Tokenizer& tokenizer, std::string_view text) {
+  for (const SpecialTokens special : {SpecialTokens::kAsText, SpecialTokens::kParsed}) {
+    std::vector<int32_t> tokens;
+    try {
+      tokens = tokenizer.Encode(text, special);
+    } catch (const EncodeError& e) {
+      PromiseClearLine(e.what(), 1000);
+      continue;
+    }
+    TokenStream stream;
+    std::string streamed;
+    for (const int32_t token : tokens) {
+      Promise(token >= 0 && token < tokenizer.vocab_size(), "a text is of the vocabulary's tokens");
+      streamed += stream.Push(tokenizer, token);
+    }
+    Promise(streamed == tokenizer.Decode(tokens), "a stream is the whole text");
+  }
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_FUZZ_CHECK_TOKENIZER_H_
