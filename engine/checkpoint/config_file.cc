@@ -23,7 +23,9 @@ PublishedConfig ParsePublishedConfig(JsonFields fields) {
   PublishedConfig published{family.parse(fields), &family};
   fields.RefuseLeftOver();
   // What becomes of a family's fields is bounded as Triptych's own are.
-  if (&family != &TriptychFamily()) Parse(ToJson(published.config), source + ", as it is served");
+  if (&family != &TriptychFamily()) {
+    ParseModelConfig(ToJson(published.config), fields.source() + ", as it is served");
+  }
   return published;
 }
 

@@ -213,6 +213,7 @@ ModelConfig ReadGgufConfig(const GgufFile& file) {
   if (architecture.rotates && output_bias != config.OutputBias()) {
     config.attention_output_bias = output_bias;
   }
+  ParseModelConfig(ToJson(config), file.name() + ", as it is served");  // bounds what was added
   return config;
 }
 

@@ -27,6 +27,7 @@ class JsonFields {
                                 const std::string& allowed) const;
   [[noreturn]] void RefuseMissing(const std::string& field) const;
 
+  const std::string& source() const { return source_; }
   bool Has(const std::string& field) const { return object_.contains(field); }
 
   // Absent fields give `fallback`, or are refused where that is null.
