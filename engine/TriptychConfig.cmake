@@ -9,7 +9,6 @@ find_dependency(Torch)
 pkg_check_modules(HWY REQUIRED QUIET IMPORTED_TARGET libhwy)
 pkg_check_modules(ICU REQUIRED QUIET IMPORTED_TARGET icu-uc)
 pkg_check_modules(PCRE2 REQUIRED QUIET IMPORTED_TARGET libpcre2-8)
-pkg_check_modules(SENTENCEPIECE REQUIRED QUIET IMPORTED_TARGET sentencepiece)
 
 include(${CMAKE_CURRENT_LIST_DIR}/TriptychTargets.cmake)
 target_include_directories(triptych::torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})

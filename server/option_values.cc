@@ -37,8 +37,8 @@ bool IsName(const std::string& name, size_t most_bytes) {
 
 // SETTING=VALUE[,SETTING=VALUE...] of a model.
 Settings SplitSettings(const std::string& text, const std::string& model) {
-  const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank", "groups",
-                                      "chat-template"};
+  const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank",
+                                      "rope-head-dim",  "groups",    "chat-template"};
   Settings settings;
   for (size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find(',', begin), text.size());
@@ -48,7 +48,7 @@ Settings SplitSettings(const std::string& text, const std::string& model) {
     if (equals == std::string::npos || !keys.contains(key)) {
       Refuse(
           "\"{}\" of model {} is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, "
-          "rank=R, groups=G, chat-template=NAME",
+          "rank=R, rope-head-dim=N, groups=G, chat-template=NAME",
           setting, model);
     }
     const std::string value = setting.substr(equals + 1);
@@ -91,6 +91,7 @@ std::optional<Conversion> ParseConversion(const Settings& settings, const std::s
   }
   conversion.groups = ParseCount(settings, "groups", "gqa", model);
   conversion.rank = ParseCount(settings, "rank", "mla", model);
+  conversion.rope_head_dim = ParseCount(settings, "rope-head-dim", "mla", model);
   if (attention == settings.end()) return std::nullopt;
   if (conversion.attention == AttentionKind::kGqa && conversion.groups == 0) {
     Refuse("attention of model {}: \"gqa\" is allowed only with groups=G", model);

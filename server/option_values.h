@@ -22,10 +22,10 @@ struct ModelOptions {
   std::optional<ChatTemplate> chat_template = {};  // its own, if absent
 };
 
-// NAME=PATH[,SETTING=VALUE...]; PATH is of a directory or ends in .gguf, and holds no comma. The settings, each at most once and in any
-// order:
+// NAME=PATH[,SETTING=VALUE...]; PATH is of a directory or ends in .gguf, and holds no comma. The
+// settings, each at most once and in any order:
 //   kv-cache-bytes=SIZE                             perhaps a percentage of `memory_bytes`
-//   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R]
+//   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R][,rope-head-dim=N]
 //   chat-template=NAME
 ModelOptions ParseModelOptions(const std::string& text,
                                int64_t memory_bytes = AvailableResources().memory_bytes);

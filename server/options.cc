@@ -113,7 +113,7 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "given several "
          "times, or several with ';' between. "
          "Settings: kv-cache-bytes=SIZE, chat-template=NAME, and to convert it when it is loaded "
-         "attention=mha, attention=gqa,groups=G or attention=mla[,rank=R]")
+         "attention=mha, attention=gqa,groups=G or attention=mla[,rank=R][,rope-head-dim=N]")
       ->required()
       ->allow_extra_args(false)
       ->delimiter(';')

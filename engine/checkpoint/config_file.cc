@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/file.h"
-#include "engine/checkpoint/family.h"
+#include "engine/checkpoint/families.h"
 #include "engine/checkpoint/triptych_config.h"
 
 namespace triptych {

@@ -30,11 +30,6 @@ struct Family {
   TensorMap (*tensors)(const ModelConfig& config, const TensorSource& published);
 };
 
-const Family& TriptychFamily();
-// The family of a config by its model_type, which is taken; Triptych's own if it is absent. Throws
-// LoadError.
-const Family& FamilyOf(JsonFields& fields);
-
 }  // namespace triptych
 
 #endif  // TRIPTYCH_ENGINE_CHECKPOINT_FAMILY_H_

@@ -10,9 +10,9 @@
 #include "engine/checkpoint/gguf_tokenizer.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/llama2c_tokenizer.h"
+#include "engine/checkpoint/sentencepiece_model.h"
 #include "engine/checkpoint/tokenizer_json.h"
 #include "engine/text/byte_tokenizer.h"
-#include "engine/text/sentencepiece_tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -83,8 +83,8 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& chec
   }
   if (std::filesystem::exists(model)) {
     const Settings settings = ReadSettings(checkpoint);
-    return std::make_shared<const SentencePieceTokenizer>(
-        ReadText(model, kMaxTokenizerBytes), model.string(), settings.begins, settings.ends.tokens);
+    return ParseSentencePieceModel(ReadText(model, kMaxTokenizerBytes), model.string(),
+                                   settings.begins, settings.ends.tokens);
   }
   if (std::filesystem::exists(llama2c)) {
     return ParseLlama2cTokenizer(ReadText(llama2c, kMaxTokenizerBytes), llama2c.string());

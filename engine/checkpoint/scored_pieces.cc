@@ -66,7 +66,10 @@ std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary
         }
         parts.added.push_back(
             {.token = id, .text = text, .special = kind != ScoredPiece::kUserDefined});
-        if (kind == ScoredPiece::kUserDefined) parts.decoded[token] = text;
+        if (kind == ScoredPiece::kUserDefined) {
+          parts.added.back().text = ReplaceAll(text, vocabulary.space, " ");
+          parts.decoded[token] = parts.added.back().text;
+        }
         break;
       case ScoredPiece::kUnused:
         break;

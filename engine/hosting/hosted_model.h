@@ -37,7 +37,7 @@ struct HostedModel {
 
 struct HostOptions {
   std::string name;
-  std::filesystem::path checkpoint;  // a directory or a GGUF file
+  std::filesystem::path checkpoint;                // a directory or a GGUF file
   std::optional<WeightFormat> weight_format = {};  // the checkpoint's own if absent
   // Of the embedding and the output matrix: the other weights' if absent, or the checkpoint's own
   // where those are.

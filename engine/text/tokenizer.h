@@ -69,7 +69,7 @@ class Tokenizer {
   // normalized, cut away or unknown.
   virtual bool keeps_text() const { return true; }
 
-  // Its kind, for people: "bytes", "byte-level BPE", "BPE" or "SentencePiece".
+  // Its kind, for people: "bytes", "byte-level BPE" or "BPE".
   virtual std::string_view kind() const = 0;
   // One more than the greatest token.
   virtual int32_t vocab_size() const = 0;

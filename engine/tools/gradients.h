@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/decoder/decoder.h"
 #include "engine/attention/dropout.h"
+#include "engine/decoder/decoder.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/optimizer.h"
 

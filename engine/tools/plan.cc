@@ -54,7 +54,7 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
     text += "mla: rank " + RankText(mla);
     if (mla.qk_rope_head_dim > 0) {
       text += " beside rotated keys of width " + std::to_string(mla.qk_rope_head_dim) +
-              ", which only training makes";
+              " (convert --rope-head-dim)";
     } else if (!options.rank) {
       text += ", at which nothing is lost";
     }

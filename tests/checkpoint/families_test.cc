@@ -1,4 +1,6 @@
 // Configs as they are published: what they become, and what is refused.
+#include "engine/checkpoint/families.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +11,6 @@
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/family.h"
 
 namespace triptych {
 namespace {

@@ -587,13 +587,6 @@ TEST(ConversionRefusal, LatentsStayLatents) {
   }
 }
 
-TEST(ConversionRefusal, RotaryKeysHaveNoLatent) {
-  Checkpoint rotary = RandomCheckpoint(AttentionKind::kMha);
-  rotary.config.position_embedding = PositionEmbedding::kRope;
-  EXPECT_THAT(Refusal(rotary, {.attention = AttentionKind::kMla}),
-              AllOf(HasSubstr("the-model"), HasSubstr("\"rope\"")));
-}
-
 TEST(ConversionRefusal, RotaryKeysHaveNoCommonBasis) {
   Checkpoint rotary = RandomCheckpoint(AttentionKind::kMha);
   rotary.config.position_embedding = PositionEmbedding::kRope;

@@ -23,7 +23,6 @@
 namespace triptych {
 namespace {
 
-using published::Json;
 using ::testing::HasSubstr;
 
 // Products and sums in another order, in float64.
@@ -121,7 +120,7 @@ TEST_P(PublishedModelTest, FieldsThatAreNotKnownAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(EveryFamily, PublishedModelTest,
                          ::testing::ValuesIn(published::EveryFamily()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& named) { return named.param.name; });
 
 }  // namespace
 }  // namespace triptych

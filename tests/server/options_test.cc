@@ -116,6 +116,7 @@ TEST(ModelOptionsTest, Conversions) {
       {"attention=mha", {.attention = AttentionKind::kMha}},
       {"attention=mla", {.attention = AttentionKind::kMla, .rank = 0}},
       {"attention=mla,rank=64", latent},
+      {"attention=mla,rope-head-dim=8", {.attention = AttentionKind::kMla, .rope_head_dim = 8}},
       {"rank=64,attention=mla", latent},
       {"attention=gqa,groups=2", grouped},
       {"groups=2,attention=gqa", grouped},
@@ -131,6 +132,7 @@ TEST(ModelOptionsTest, Conversions) {
     EXPECT_EQ(options.conversion->attention, c.conversion.attention) << c.settings;
     EXPECT_EQ(options.conversion->groups, c.conversion.groups) << c.settings;
     EXPECT_EQ(options.conversion->rank, c.conversion.rank) << c.settings;
+    EXPECT_EQ(options.conversion->rope_head_dim, c.conversion.rope_head_dim) << c.settings;
   }
 }
 
@@ -164,7 +166,7 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
   const TempDir directory;
   const std::string no_setting =
       " of model a is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, rank=R, "
-      "groups=G, chat-template=NAME";
+      "rope-head-dim=N, groups=G, chat-template=NAME";
   const std::string no_count = " is not a count; allowed: integers from 1 to 9223372036854775807";
   struct Case {
     std::string settings;

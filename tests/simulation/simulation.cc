@@ -30,9 +30,7 @@ constexpr const char* kInjected = "told to fail";
 
 class SimulatedTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::span<const TextPart>) const override {
-    return {};
-  }
+  std::vector<int32_t> Encode(std::span<const TextPart>) const override { return {}; }
   std::string Decode(int32_t token) const override { return TextOf(token); }
   std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return kVocabSize; }

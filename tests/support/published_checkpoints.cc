@@ -209,12 +209,12 @@ std::vector<NamedConfig> EveryFamily() {
   add("LlamaYarn", llama,
       {{"head_dim", 12},
        {"rope_theta", 30.0},
-       {"rope_scaling", With(yarn, {{"beta_fast", 3.0}, {"beta_slow", 0.5}})}});
+       {"rope_scaling", With(yarn, {{"beta_fast", 1.5}, {"beta_slow", 0.25}})}});
   add("LlamaYarnFactorAndFractions", llama,
       {{"head_dim", 12},
        {"rope_theta", 30.0},
-       {"rope_scaling", With(yarn, {{"beta_fast", 3.0},
-                                    {"beta_slow", 0.5},
+       {"rope_scaling", With(yarn, {{"beta_fast", 1.5},
+                                    {"beta_slow", 0.25},
                                     {"truncate", false},
                                     {"attention_factor", 1.3}})}});
 
@@ -232,7 +232,7 @@ std::vector<NamedConfig> EveryFamily() {
   add("Qwen2Yarn", qwen2,
       {{"rope_theta", 30.0},
        {"hidden_size", 36},
-       {"rope_scaling", With(yarn, {{"beta_fast", 3.0}, {"beta_slow", 0.5}})}});
+       {"rope_scaling", With(yarn, {{"beta_fast", 1.5}, {"beta_slow", 0.25}})}});
 
   const Json qwen3 =
       With(grouped, {{"model_type", "qwen3"}, {"rms_norm_eps", 1e-6}, {"head_dim", 10}});
@@ -263,8 +263,9 @@ std::vector<NamedConfig> EveryFamily() {
                                    {"qk_nope_head_dim", 6},
                                    {"qk_rope_head_dim", 4},
                                    {"v_head_dim", 5}});
-  const Json deepseek_yarn = With(
-      yarn, {{"beta_fast", 3}, {"beta_slow", 0.5}, {"mscale", 0.707}, {"mscale_all_dim", 0.707}});
+  const Json deepseek_yarn =
+      With(yarn,
+           {{"beta_fast", 1.5}, {"beta_slow", 0.25}, {"mscale", 0.707}, {"mscale_all_dim", 0.707}});
   const Json deepseek2 = With(latent, {{"model_type", "deepseek_v2"}, {"rms_norm_eps", 1e-6}});
   add("DeepSeek2NoQueryRank", deepseek2, {{"q_lora_rank", nullptr}, {"n_routed_experts", nullptr}});
   add("DeepSeek2YarnAndBiases", deepseek2,

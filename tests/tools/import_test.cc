@@ -67,8 +67,8 @@ TEST_F(ImportTest, MakesACheckpoint) {
   for (const auto& [name, tensor] : direct.weights) {
     EXPECT_TRUE(at::equal(imported.weights.at(name), tensor)) << name;
   }
-  // The third head of four, which reads the second group, is the second one where heads of a residue
-  // share a group: its row 4 becomes row 2.
+  // The third head of four, which reads the second group, is the second one where heads of a
+  // residue share a group: its row 4 becomes row 2.
   const at::Tensor q = imported.weights.at("model.layers.0.self_attn.q_proj.weight");
   const float first = (261 * 8 + 2 * 8) / 64.0F;  // of the file's queries
   EXPECT_EQ(q[0][0].item<float>(), first);

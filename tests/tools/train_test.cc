@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "engine/attention/dropout.h"
 #include "engine/base/bfloat16.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/compute_threads.h"
-#include "engine/attention/dropout.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/digest.h"

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/family.h"
+#include "engine/checkpoint/families.h"
 
 #include "engine/checkpoint/gpt2_family.h"
 #include "engine/checkpoint/latent_families.h"

@@ -1,0 +1,175 @@
+#include "engine/checkpoint/sentencepiece_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sentencepiece_processor.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace triptych {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Protocol buffers' wire format, as sentencepiece_model.proto has the fields.
+std::string Varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+  return bytes += static_cast<char>(value);
+}
+std::string Number(int field, uint64_t value) { return Varint(field << 3) + Varint(value); }
+std::string Bytes(int field, const std::string& value) {
+  return Varint(field << 3 | 2) + Varint(value.size()) + value;
+}
+enum Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6 };
+std::string Piece(const std::string& text, float score, Type type) {
+  std::string bits(4, '\0');
+  std::memcpy(bits.data(), &score, 4);
+  return Bytes(1, Bytes(1, text) + Varint(2 << 3 | 5) + bits + Number(3, type));
+}
+
+// Llama's form: BPE with byte fallback that changes no text.
+std::string Model(const std::string& normalizer = Bytes(1, "identity"), uint64_t model_type = 2) {
+  std::string model =
+      Piece("<unk>", 0, kUnknown) + Piece("<s>", 0, kControl) + Piece("</s>", 0, kControl);
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof(name), "<0x%02X>", byte);
+    model += Piece(name, 0, kByte);
+  }
+  float score = 0;
+  for (const char* text : {"ab", "▁ab", "▁", "a", "b"}) model += Piece(text, score--, kNormal);
+  model += Bytes(2, Number(3, model_type) + Number(35, 1));
+  return model + Bytes(3, normalizer + Number(3, 1) + Number(4, 0) + Number(5, 1));
+}
+
+std::shared_ptr<const Tokenizer> Parse(const std::string& model, bool begins = true,
+                                       const std::vector<int32_t>& ends = {}) {
+  return ParseSentencePieceModel(model, "tokenizer.model", begins, ends);
+}
+
+TEST(SentencePieceModelTest, EncodesAndDecodes) {
+  const auto tokenizer = Parse(Model());
+  EXPECT_EQ(tokenizer->kind(), "BPE");
+  EXPECT_EQ(tokenizer->vocab_size(), 264);
+  EXPECT_EQ(tokenizer->begin_token(), 1);
+  EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(2));
+  EXPECT_THAT(tokenizer->Encode("ab ab"), ElementsAre(260, 260));
+  EXPECT_THAT(tokenizer->Encode("é"), ElementsAre(261, 3 + 0xC3, 3 + 0xA9));
+  for (const std::string text :
+       {"", "a", " a", "  ", "ab é 👩‍👧\n\n \u0301", "中 שלום \x01"}) {
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text);
+  }
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("a\xff")), "a\uFFFD");
+}
+
+TEST(SentencePieceModelTest, ControlPiecesAreTextUnlessTheyAreParsed) {
+  const auto tokenizer = Parse(Model(), /*begins=*/false, {1});
+  EXPECT_EQ(tokenizer->begin_token(), std::nullopt);
+  EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(2, 1));
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("a</s>")), "a</s>");
+  EXPECT_THAT(tokenizer->Encode("ab</s>ab", SpecialTokens::kParsed), ElementsAre(260, 2, 260));
+}
+
+// Pieces drawn at random, of few letters, so that there are many ways to merge them.
+std::string RandomModel(std::mt19937& random, bool adds_space) {
+  std::string model =
+      Piece("<unk>", 0, kUnknown) + Piece("<s>", 0, kControl) + Piece("</s>", 0, kControl);
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof(name), "<0x%02X>", byte);
+    model += Piece(name, 0, kByte);
+  }
+  std::set<std::string> pieces = {"a", "b", "é", "▁"};
+  const std::vector<std::string> letters(pieces.begin(), pieces.end());
+  while (pieces.size() < 40) {
+    std::string piece;
+    for (size_t i = 0; i < 2 + random() % 4; ++i) piece += letters[random() % letters.size()];
+    pieces.insert(piece);
+  }
+  for (const std::string& piece : pieces) {
+    model += Piece(piece, -static_cast<float>(random() % 20), kNormal);  // some alike
+  }
+  if (!adds_space) model += Piece("aa▁b", 0, kUserDefined);
+  model += Bytes(2, Number(3, 2) + Number(35, 1));
+  return model + Bytes(3, Bytes(1, "identity") + Number(3, adds_space ? 1 : 0) + Number(4, 0));
+}
+
+// The library itself is the reference.
+TEST(SentencePieceModelTest, IsWhatTheLibraryGives) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 60; ++trial) {
+    const std::string model = RandomModel(random, trial % 2 == 0);
+    sentencepiece::SentencePieceProcessor library;
+    ASSERT_TRUE(library.LoadFromSerializedProto(model).ok());
+    const auto tokenizer = Parse(model);
+    for (int i = 0; i < 100; ++i) {
+      std::string text;
+      for (size_t length = random() % 30; length > 0; --length) {
+        const std::vector<std::string> parts = {"a", "b", "a", "b", "é", " ", " ", "c", "中", "\n"};
+        text += parts[random() % parts.size()];
+      }
+      std::vector<int> expected;
+      ASSERT_TRUE(library.Encode(text, &expected).ok());
+      const std::vector<int32_t> tokens = tokenizer->Encode(text);
+      ASSERT_EQ(tokens, std::vector<int32_t>(expected.begin(), expected.end())) << text;
+      std::string decoded;
+      ASSERT_TRUE(library.Decode(expected, &decoded).ok());
+      ASSERT_EQ(tokenizer->Decode(tokens), decoded) << text;
+    }
+  }
+}
+
+TEST(SentencePieceModelTest, StreamedPiecesAreTheWholeText) {
+  const auto tokenizer = Parse(Model());
+  std::mt19937 random(13);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<int32_t> tokens(random() % 20);
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 270) - 2;
+    TokenStream stream;
+    std::string streamed;
+    for (const int32_t token : tokens) streamed += stream.Push(*tokenizer, token);
+    ASSERT_EQ(streamed, tokenizer->Decode(tokens));
+  }
+}
+
+TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
+  const auto refusal = [](const std::string& model, std::vector<int32_t> ends = {}) -> std::string {
+    try {
+      Parse(model, true, ends);
+    } catch (const LoadError& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal("not a model"), "tokenizer.model: is no SentencePiece model");
+  EXPECT_THAT(refusal(Model(Bytes(2, "abcd"))), HasSubstr("precompiled_charsmap is 4 bytes"));
+  EXPECT_THAT(refusal(Model({}, 1)), HasSubstr("trainer_spec.model_type is 1; supported: 2"));
+  EXPECT_THAT(refusal(Model() + Piece(std::string(300, 'a'), 0, kNormal)),
+              HasSubstr("allowed: at most 128 bytes"));
+  EXPECT_THAT(refusal(Model() + Piece("x", 0, kUserDefined)), HasSubstr("264 is user-defined"));
+  EXPECT_THAT(refusal(Model() + Bytes(3, Number(4, 1))),
+              HasSubstr("remove_extra_whitespaces is true; supported: false"));
+  EXPECT_THAT(refusal(Model() + Bytes(1, Bytes(1, "x") + Number(3, 9))),
+              HasSubstr("token 264 is of type 9"));
+  EXPECT_THAT(refusal(""), HasSubstr("tokenizer.model: "));
+  EXPECT_THAT(refusal(Model(), {264}), HasSubstr("has no token 264"));
+  const std::string whole = Model();
+  for (size_t length = 1; length < whole.size(); length += 5) {
+    try {
+      Parse(whole.substr(0, length));
+    } catch (const LoadError&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triptych
