@@ -42,8 +42,9 @@ class Llama2cModelTest : public testing::Test {
   const std::filesystem::path path_ = directory_.path() / "m.bin";
 };
 
-// The number that a tensor begins with, in steps.
+// The number that a tensor begins with, in steps; -1 if it is not there.
 float First(const TensorSource& source, const std::string& tensor) {
+  if (source.Find(tensor) == nullptr) return -1;
   std::vector<float> floats(source.Find(tensor)->bytes / sizeof(float));
   source.Read(tensor, std::as_writable_bytes(std::span(floats)));
   return floats.front() * 64;
