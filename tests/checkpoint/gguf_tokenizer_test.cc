@@ -230,6 +230,17 @@ TEST(GgufTokenizerTest, EachPreTokenizerCutsAsPublished) {
   EXPECT_THAT(Pieces("llama-bpe", "e\xcc\x81"), ElementsAre("e", "\xcc", "\x81"));
 }
 
+// Of Llama 3's and Mistral's: a word that is a token is that, whatever merges would make of it.
+TEST(GgufTokenizerTest, WholeWordsComeBeforeMerges) {
+  for (const auto& [pre, count] :
+       {std::pair{"gpt-2", 3u}, {"llama-bpe", 1u}, {"qwen2", 3u}, {"smollm", 3u}, {"tekken", 1u}}) {
+    Json metadata = ByteLevel(pre);
+    metadata[kKey + "tokens"].push_back("xyz");
+    metadata[kKey + "token_type"].push_back(int{kNormal});
+    EXPECT_EQ(Parse(metadata)->Encode("xyz").size(), count) << pre;
+  }
+}
+
 TEST(GgufTokenizerTest, BeginAndEndTokens) {
   Json metadata = ByteLevel("llama-bpe");
   const size_t last = metadata[kKey + "tokens"].size() - 1;
