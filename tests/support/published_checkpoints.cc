@@ -1,9 +1,7 @@
 #include "tests/support/published_checkpoints.h"
 
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <span>
 #include <stdexcept>
 #include <utility>
 
