@@ -31,7 +31,7 @@ constexpr const char* kAddSpace = "tokenizer.ggml.add_space_prefix";
 constexpr const char* kRemoveSpaces = "tokenizer.ggml.remove_extra_whitespaces";
 
 constexpr const char* kMetaspace = "\xE2\x96\x81";  // U+2581
-constexpr int64_t kMaxTokens = int64_t{1} << 20;
+constexpr auto kMaxTokens = static_cast<int64_t>(kMaxScoredPieces);
 
 // How published models with byte-level tokenizers cut their texts: as in their tokenizer.json.
 struct PreTokenizer {

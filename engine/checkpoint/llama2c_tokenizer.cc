@@ -33,6 +33,7 @@ std::shared_ptr<const Tokenizer> ParseLlama2cTokenizer(std::string_view bytes,
   ScoredVocabulary vocabulary;
   std::vector<ScoredPiece>& pieces = vocabulary.pieces;
   while (!bytes.empty()) {
+    CheckPieceCount(vocabulary, source);
     const auto score = take(float{});
     const auto length = take(int32_t{});
     if (length < 0 || length > kMaxPieceBytes || static_cast<size_t>(length) > bytes.size()) {

@@ -92,6 +92,27 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& chec
   return std::make_shared<const ByteTokenizer>();
 }
 
+std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint) {
+  if (IsGgufFile(checkpoint)) {
+    throw LoadError(checkpoint.string() +
+                    ": has its tokenizer inside, where no other checkpoint can take it from; "
+                    "allowed: directories");
+  }
+  std::map<std::string, std::string> files;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", kLlama2cTokenizerFile, "tokenizer_config.json",
+        "generation_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+    const std::filesystem::path file = checkpoint / name;
+    if (std::filesystem::exists(file)) files.emplace(name, ReadText(file, kMaxTokenizerBytes));
+  }
+  // A config in Triptych's own form says nothing of tokens.
+  std::vector<int32_t> ends;
+  if (!files.contains("generation_config.json") && AddEndTokens(checkpoint / "config.json", ends)) {
+    files.emplace("generation_config.json", Json{{"eos_token_id", ends}}.dump() + "\n");
+  }
+  return files;
+}
+
 void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
                      const std::string& source) {
   if (config.vocab_size >= tokenizer.vocab_size()) return;

@@ -3,6 +3,7 @@
 #define TRIPTYCH_ENGINE_CHECKPOINT_LOAD_TOKENIZER_H_
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,11 @@ namespace triptych {
 // tokenizer_config.json and eos_token_id of generation_config.json or else of config.json. Throws
 // LoadError.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint);
+
+// The files of a checkpoint's tokenizer and how it is put into words, those that there are, as they
+// are for another checkpoint made of it: each by its name. Throws LoadError, also for a GGUF file,
+// whose tokenizer is in no file of its own.
+std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
 // for messages.

@@ -18,6 +18,12 @@ constexpr size_t kMaxPieceBytes = 128;
 
 }  // namespace
 
+void CheckPieceCount(const ScoredVocabulary& vocabulary, const std::string& source) {
+  if (vocabulary.pieces.size() < kMaxScoredPieces) return;
+  throw LoadError(source + ": holds more than " + std::to_string(kMaxScoredPieces) +
+                  " tokens; allowed: at most so many");
+}
+
 std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary,
                                                      const std::string& source) {
   const size_t count = vocabulary.pieces.size();

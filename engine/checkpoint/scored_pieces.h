@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_SCORED_PIECES_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_SCORED_PIECES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,6 +29,9 @@ struct ScoredPiece {
   Kind kind = kNormal;
 };
 
+// As many as a file may hold: what is kept of one takes more than it takes there.
+inline constexpr size_t kMaxScoredPieces = size_t{1} << 20;
+
 struct ScoredVocabulary {
   std::vector<ScoredPiece> pieces = {};  // by token
   std::string space = " ";               // what stands for a space in normal pieces
@@ -35,6 +39,9 @@ struct ScoredVocabulary {
   std::optional<int32_t> begin = {};
   std::vector<int32_t> ends = {};
 };
+
+// Throws LoadError where there are too many. Before one is added.
+void CheckPieceCount(const ScoredVocabulary& vocabulary, const std::string& source);
 
 // Throws LoadError where pieces make no tokenizer; `source` is the file's name for messages.
 std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary,

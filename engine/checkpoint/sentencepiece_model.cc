@@ -179,6 +179,7 @@ std::shared_ptr<const Tokenizer> ParseSentencePieceModel(std::string_view model,
   WireReader reader(model, source);
   for (WireReader::Field field; reader.Next(field);) {
     if (field.number == kPieces) {
+      CheckPieceCount(vocabulary, source);
       vocabulary.pieces.push_back(ReadPiece(field.bytes, vocabulary.pieces.size(), source));
     } else if (field.number == kTrainer) {
       ReadTrainer(field.bytes, source, specs);

@@ -263,7 +263,8 @@ IntegerMatrix ToIntegers(const at::Tensor& weight, WeightFormat format) {
 // The weights and the config are whole on the disk before the first takes its place. A config that
 // is there already goes before, so that it never describes the new weights.
 void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
-                const Weights& weights, const std::string& card) {
+                const Weights& weights, const std::string& card,
+                const std::map<std::string, std::string>& others) {
   for (const char* file : {kWeightsFile, kConfigFile}) {
     if (std::filesystem::is_directory(directory / file)) {
       throw std::runtime_error((directory / file).string() + ": cannot be written: Is a directory");
@@ -298,6 +299,7 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
   config_file.Write(ToJson(config));
   config_file.Sync();
   if (!card.empty()) ReplaceFile(directory / kCardFile, card);
+  for (const auto& [name, text] : others) ReplaceFile(directory / name, text);
   std::filesystem::remove(directory / kConfigFile);
   weights_file.Commit();
   config_file.Commit();
@@ -535,22 +537,23 @@ bool HoldsModel(const std::filesystem::path& directory) {
 }
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
-                    const Weights& weights, const std::string& card) {
+                    const Weights& weights, const std::string& card,
+                    const std::map<std::string, std::string>& others) {
   CheckOutputDirectory(directory);
   if (std::filesystem::exists(directory)) {
-    WriteFiles(directory, config, weights, card);
+    WriteFiles(directory, config, weights, card, others);
     return;
   }
   std::filesystem::path place = directory;
   if (!place.has_filename()) place = place.parent_path();  // "DIR/"
   if (place.has_parent_path()) std::filesystem::create_directories(place.parent_path());
-  const std::filesystem::path beside = MakeUniqueDirectory(place);
+  const std::filesystem::path staging = MakeUniqueDirectory(place);
   try {
-    WriteFiles(beside, config, weights, card);
-    std::filesystem::rename(beside, place);
+    WriteFiles(staging, config, weights, card, others);
+    std::filesystem::rename(staging, place);
   } catch (...) {
     std::error_code ignored;
-    std::filesystem::remove_all(beside, ignored);
+    std::filesystem::remove_all(staging, ignored);
     throw;
   }
 }

@@ -121,9 +121,11 @@ bool HoldsModel(const std::filesystem::path& directory);
 // quantization says, and, unless `card` is empty, the model card `README.md`. A directory that is
 // absent is made beside its place and renamed: it appears whole or not at all. In one that is
 // there, be it empty, a mount or a symbolic link to one, each file appears whole or not at all,
-// config.json last: without it there is no model. Throws std::runtime_error.
+// config.json last: without it there is no model. `others`: files beside, by their names. Throws
+// std::runtime_error.
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
-                    const Weights& weights, const std::string& card = "");
+                    const Weights& weights, const std::string& card = "",
+                    const std::map<std::string, std::string>& others = {});
 
 }  // namespace triptych
 

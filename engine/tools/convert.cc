@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <numeric>
 #include <queue>
 #include <random>
@@ -430,6 +431,7 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
   Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  const std::map<std::string, std::string> tokenizer = TokenizerFiles(options.from);
   const Conversion conversion{.attention = options.attention,
                               .groups = options.groups.value_or(0),
                               .rank = options.rank.value_or(0),
@@ -509,7 +511,7 @@ void ConvertModel(const ConvertOptions& options) {
     card.report += Format("Held-out loss on `%s`: %.4f to %.4f nats per token.\n",
                           calibration->name().c_str(), *loss_before, *card.held_out_loss);
   }
-  SaveCheckpoint(options.to, to.config, to.weights, ToMarkdown(card));
+  SaveCheckpoint(options.to, to.config, to.weights, ToMarkdown(card), tokenizer);
   std::printf("%s: %s", options.to.c_str(), card.report.c_str());
 }
 

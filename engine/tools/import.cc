@@ -34,10 +34,8 @@ void ImportModel(const ImportOptions& options) {
                   .command = options.command,
                   .report = "Imported from llama2.c.\n",
                   .source = {}};
-  // Before the config, without which there is no model: none is served with another tokenizer.
-  std::filesystem::create_directories(options.output);
-  ReplaceFile(options.output / kLlama2cTokenizerFile, tokenizer);
-  SaveCheckpoint(options.output, model.config, model.weights, ToMarkdown(card));
+  SaveCheckpoint(options.output, model.config, model.weights, ToMarkdown(card),
+                 {{kLlama2cTokenizerFile, tokenizer}});
   std::printf("%s: %s, %lld parameters\n", options.output.c_str(), KindText(model.config).c_str(),
               static_cast<long long>(ParameterCount(model.config)));
 }

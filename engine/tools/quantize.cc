@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -177,6 +178,7 @@ std::map<std::string, at::Tensor> InputMoments(const Decoder& decoder, const Wei
 void QuantizeModel(const QuantizeOptions& options) {
   CheckOptions(options);
   Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  const std::map<std::string, std::string> tokenizer_files = TokenizerFiles(options.from);
   ModelConfig stored = model.config;
   stored.quantization = {.format = options.format, .embeddings = !options.keep_embeddings};
   const std::set<std::string> names = IntegerTensors(stored);
@@ -227,7 +229,7 @@ void QuantizeModel(const QuantizeOptions& options) {
               " nats per token.\n";
   }
   card.report = report;
-  SaveCheckpoint(options.to, stored, model.weights, ToMarkdown(card));
+  SaveCheckpoint(options.to, stored, model.weights, ToMarkdown(card), tokenizer_files);
   std::printf("%s: %s", options.to.c_str(), report.c_str());
 }
 

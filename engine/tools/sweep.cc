@@ -96,7 +96,8 @@ class WorkDirectory {
 Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t seed,
                   int64_t steps) {
   const WorkDirectory work(options.csv);
-  SaveCheckpoint(work.path() / "converted", model.config, model.weights);
+  SaveCheckpoint(work.path() / "converted", model.config, model.weights, "",
+                 TokenizerFiles(options.model));
   Train({.from = work.path() / "converted",
          .text = options.text,
          .output = work.path() / "healed",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <numbers>
 #include <random>
 #include <sstream>
@@ -217,8 +218,9 @@ void Train(const TrainOptions& options) {
   // A config to make a model of may be another model's.
   if (!from) config.training_texts.clear();
   const std::string source = (from ? options.from : options.config).string();
-  const std::shared_ptr<const Tokenizer> tokenizer =
-      LoadTokenizer(from ? options.from : options.config.parent_path());
+  const std::filesystem::path described = from ? options.from : options.config.parent_path();
+  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(described);
+  const std::map<std::string, std::string> tokenizer_files = TokenizerFiles(described);
   CheckVocabulary(*tokenizer, config, source);
   const Corpus corpus(options.text, *tokenizer, options.held_out, config, source);
   const int64_t context = config.max_position_embeddings;
@@ -295,7 +297,8 @@ void Train(const TrainOptions& options) {
                              .facts = {{"seed", std::to_string(options.seed)}},
                              .command = options.command,
                              .report = CurveText(state.curve),
-                             .source = options.from}));
+                             .source = options.from}),
+                 tokenizer_files);
   std::filesystem::remove(state_file);
 }
 

@@ -458,7 +458,7 @@ TEST(TokenizeTest, PiecesAreWhatTokensStandForWhereTheyStand) {
 }
 
 TEST(TokenizeTest, ATextWhosePiecesAreAskedForIsBounded) {
-  const std::string most(1 << 20, 'a'), more = most + "a";
+  const std::string most(1 << 19, 'a'), more = most + "a";
   TokenizeParams params;
   params.text = more;
   EXPECT_EQ(Tokenize(params, SmallServedModel()).value().tokens.size(), more.size() + 1);
