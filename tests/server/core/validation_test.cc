@@ -464,7 +464,7 @@ TEST(TokenizeTest, ATextWhosePiecesAreAskedForIsBounded) {
   EXPECT_EQ(Tokenize(params, SmallServedModel()).value().tokens.size(), more.size() + 1);
   params.pieces = true;
   EXPECT_EQ(Refusal(Tokenize(params, SmallServedModel())),
-            "text is 1048577 bytes long; allowed with pieces: at most 1048576");
+            "text is 524289 bytes long; allowed with pieces: at most 524288");
   params.text = most;
   EXPECT_EQ(Tokenize(params, SmallServedModel()).value().pieces, most);
 }
