@@ -553,7 +553,7 @@ TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotConvert) {
   ModelConfig rotary = SmallModel(AttentionKind::kMha);
   rotary.position_embedding = PositionEmbedding::kRope;
   WriteRandomCheckpoint(directory_.path() / "rotary", rotary);
-  EXPECT_THAT(error("rotary", "attention=mla"), says("rotary", "position_embedding is \"rope\""));
+  EXPECT_THAT(error("rotary", "attention=mla,rope-head-dim=3"), says("rotary", "width 3"));
 }
 
 TEST_F(ServerProcessTest, TheClientProgramWorksWithIt) {
