@@ -553,7 +553,8 @@ TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotConvert) {
   ModelConfig rotary = SmallModel(AttentionKind::kMha);
   rotary.position_embedding = PositionEmbedding::kRope;
   WriteRandomCheckpoint(directory_.path() / "rotary", rotary);
-  EXPECT_THAT(error("rotary", "attention=mla,rope-head-dim=3"), says("rotary", "width 3"));
+  EXPECT_THAT(error("rotary", "attention=mla,rope-head-dim=3"),
+              says("rotary", "decoupled rotary keys of width 3"));
 }
 
 TEST_F(ServerProcessTest, TheClientProgramWorksWithIt) {
