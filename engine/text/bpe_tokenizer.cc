@@ -102,7 +102,9 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
 }
 
 std::vector<int32_t> BpeTokenizer::Encode(std::span<const TextPart> parts) const {
-  const auto [text, parsed] = Join(parts);
+  const JoinedText joined = Join(parts);
+  const std::string_view text = joined.text;
+  const std::span<const TextRange> parsed = joined.parsed;
   if (text.size() > kMaxTextBytes) throw EncodeError("a text of more than 256 MiB");
 
   std::vector<int32_t> tokens;
@@ -110,7 +112,7 @@ std::vector<int32_t> BpeTokenizer::Encode(std::span<const TextPart> parts) const
   const auto add = [&](int32_t token) { tokens.push_back(token); };
   const auto encode = [&](const TextRange& range, bool is_parsed) {
     const std::string normal =
-        Normalize(normalizer_, std::string_view(text).substr(range.begin, range.end - range.begin));
+        Normalize(normalizer_, text.substr(range.begin, range.end - range.begin));
     const TextRange whole[] = {{0, normal.size()}};
     Walk(normalized_, normal, std::span(whole, is_parsed ? 1 : 0), add, [&](const TextRange& rest) {
       const Pieces pieces(pre_tokenizer_,
