@@ -237,9 +237,7 @@ TEST(GgufCheckpointTest, BlocksOfIntegersBecomeNumbers) {
   const TempDir directory;
   WriteFile(directory.path() / "m.gguf", file.Bytes());
   const Checkpoint loaded = LoadCheckpoint(directory.path() / "m.gguf", TensorFormat::kFloat32);
-  const auto row = [](int64_t index) {
-    return (at::arange(32, at::kFloat) - 16 + index) * 0.5;
-  };
+  const auto row = [](int64_t index) { return (at::arange(32, at::kFloat) - 16 + index) * 0.5; };
   for (int64_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(at::equal(loaded.weights.at(kEmbeddingName)[i], row(i)));
   }
