@@ -10,7 +10,6 @@
 namespace triptych {
 namespace {
 
-constexpr double kMaxMultiplier = 1e6;
 constexpr double kLeastDepth = 1e-3;  // which divides
 
 // Of mixtures of experts, which a model whose layers are all dense has none of.
@@ -112,12 +111,12 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
   config.v_head_dim = width / heads;
   fields.Only("v_head_dim", config.v_head_dim);
   for (const char* field : {"head_dim", "qk_head_dim"}) fields.Ignore(field);
-  const double depth = fields.PositiveNumber("scale_depth", kMaxMultiplier);
+  const double depth = fields.PositiveNumber("scale_depth", kMaxFactor);
   if (depth < kLeastDepth) {
     fields.Refuse("scale_depth", Json(depth).dump(), "allowed: numbers from 0.001 on");
   }
   const double branch = depth / std::sqrt(static_cast<double>(config.num_hidden_layers));
-  config.embedding_multiplier = fields.PositiveNumber("scale_emb", kMaxMultiplier) / branch;
+  config.embedding_multiplier = fields.PositiveNumber("scale_emb", kMaxFactor) / branch;
   config.logit_multiplier =
       fields.PositiveNumber("dim_model_base", kMaxWidth) / static_cast<double>(width);
   config.norm_eps = fields.PositiveNumber("rms_norm_eps", 1.0) / (branch * branch);

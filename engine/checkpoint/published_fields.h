@@ -21,8 +21,11 @@ void IgnoreWhatChangesNothing(JsonFields& fields);
 // max_position_embeddings, all required.
 void TakeSizes(JsonFields& fields, ModelConfig& config);
 
-// The most elements that one dimension of a model may have.
+// The most elements that one dimension of a model may have, and the most that a factor and
+// rope_theta may be.
 inline constexpr int64_t kMaxWidth = 1 << 20;
+inline constexpr double kMaxFactor = 1e6;
+inline constexpr double kMaxRopeTheta = 1e12;
 
 // head_dim, or hidden_size over num_attention_heads, which must divide it then.
 void TakeHeadDim(JsonFields& fields, ModelConfig& config);

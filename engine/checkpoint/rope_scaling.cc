@@ -11,9 +11,6 @@
 namespace triptych {
 namespace {
 
-constexpr double kMaxTheta = 1e12;
-constexpr double kMaxFactor = 1e6;
-
 double Frequency(const ModelConfig& config, int64_t pair) {
   return std::pow(config.rope_theta,
                   -2 * static_cast<double>(pair) / static_cast<double>(config.RotaryDim()));
@@ -127,14 +124,14 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
     fields.RefuseValue(kParameters, fields.Take(kParameters, nullptr),
                        "allowed where there is no rope_scaling");
   }
-  config.rope_theta = fields.PositiveNumber("rope_theta", kMaxTheta, 10000.0);
+  config.rope_theta = fields.PositiveNumber("rope_theta", kMaxRopeTheta, 10000.0);
   fields.Only("partial_rotary_factor", 1.0);
   const char* const field = fields.Has(kParameters) ? kParameters : kScaling;
   const Json given = fields.Take(field, Json::object());
   if (!given.is_object()) fields.RefuseValue(field, given, "allowed: an object, null");
   JsonFields scaling = fields.Inside(field, given);
   scaling.DropNulls();
-  config.rope_theta = scaling.PositiveNumber("rope_theta", kMaxTheta, config.rope_theta);
+  config.rope_theta = scaling.PositiveNumber("rope_theta", kMaxRopeTheta, config.rope_theta);
   if (config.rope_theta <= 1) {
     fields.Refuse("rope_theta", Json(config.rope_theta).dump(), "allowed: a number above 1");
   }

@@ -10,8 +10,6 @@
 namespace triptych {
 namespace {
 
-constexpr double kMaxFactor = 1e6;
-
 // The fields whose meaning depends on the attention kind.
 void TakeAttention(JsonFields& fields, ModelConfig& config) {
   config.attention = fields.Choice<AttentionKind>("attention");
@@ -86,7 +84,7 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
                          "allowed only with position_embedding \"rope\"");
     }
   }
-  config.rope_theta = fields.PositiveNumber("rope_theta", 1e12, 10000.0);
+  config.rope_theta = fields.PositiveNumber("rope_theta", kMaxRopeTheta, 10000.0);
   config.rope_interleave = fields.Bool("rope_interleave", true);
   if (config.position_embedding == PositionEmbedding::kSinusoidal && config.hidden_size % 2 != 0) {
     fields.Refuse("hidden_size", std::to_string(config.hidden_size),

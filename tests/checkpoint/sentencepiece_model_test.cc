@@ -36,15 +36,21 @@ std::string Piece(const std::string& text, float score, Type type) {
   return Bytes(1, Bytes(1, text) + Varint(2 << 3 | 5) + bits + Number(3, type));
 }
 
-// Llama's form: BPE with byte fallback that changes no text.
-std::string Model(const std::string& normalizer = Bytes(1, "identity"), uint64_t model_type = 2) {
-  std::string model =
+// What Llama's models begin with: the unknown token, begin and end, the bytes.
+std::string FirstPieces() {
+  std::string pieces =
       Piece("<unk>", 0, kUnknown) + Piece("<s>", 0, kControl) + Piece("</s>", 0, kControl);
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
     std::snprintf(name, sizeof(name), "<0x%02X>", byte);
-    model += Piece(name, 0, kByte);
+    pieces += Piece(name, 0, kByte);
   }
+  return pieces;
+}
+
+// Llama's form: BPE with byte fallback that changes no text.
+std::string Model(const std::string& normalizer = Bytes(1, "identity"), uint64_t model_type = 2) {
+  std::string model = FirstPieces();
   float score = 0;
   for (const char* text : {"ab", "▁ab", "▁", "a", "b"}) model += Piece(text, score--, kNormal);
   model += Bytes(2, Number(3, model_type) + Number(35, 1));
@@ -81,13 +87,7 @@ TEST(SentencePieceModelTest, ControlPiecesAreTextUnlessTheyAreParsed) {
 
 // Pieces drawn at random, of few letters, so that there are many ways to merge them.
 std::string RandomModel(std::mt19937& random, bool adds_space) {
-  std::string model =
-      Piece("<unk>", 0, kUnknown) + Piece("<s>", 0, kControl) + Piece("</s>", 0, kControl);
-  for (int byte = 0; byte < 256; ++byte) {
-    char name[8];
-    std::snprintf(name, sizeof(name), "<0x%02X>", byte);
-    model += Piece(name, 0, kByte);
-  }
+  std::string model = FirstPieces();
   std::set<std::string> pieces = {"a", "b", "é", "▁"};
   const std::vector<std::string> letters(pieces.begin(), pieces.end());
   while (pieces.size() < 40) {
