@@ -10,10 +10,10 @@
 #include <queue>
 #include <random>
 
-#include "engine/base/file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/output_directory.h"
 
 namespace triptych {
 namespace {
@@ -74,10 +74,7 @@ void CheckOptions(const ConvertOptions& options) {
     }
     if (options.max_loss_increase) refuse("--max-loss-increase needs --calibrate TEXT");
   }
-  if (std::filesystem::exists(options.to) && !IsEmptyDirectory(options.to)) {
-    refuse("--to " + options.to.string() + ": is there already, and is not an empty directory");
-  }
-  CheckOutputDirectory(options.to);
+  CheckNewDirectory("--to", options.to);
 }
 
 // Throws unless a position can cost so little: one element in each layer.

@@ -11,16 +11,13 @@
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/card.h"
+#include "engine/tools/output_directory.h"
 
 namespace triptych {
 
 void ImportModel(const ImportOptions& options) {
   constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
-  if (std::filesystem::exists(options.output) && !IsEmptyDirectory(options.output)) {
-    throw std::runtime_error("--output " + options.output.string() +
-                             ": is there already, and is not an empty directory");
-  }
-  CheckOutputDirectory(options.output);
+  CheckNewDirectory("--output", options.output);
   const Checkpoint model = ReadCheckpoint(OpenLlama2c(options.model), TensorFormat::kFloat32);
   const std::string tokenizer = ReadText(options.tokenizer, kMaxTokenizerBytes);
   CheckVocabulary(*ParseLlama2cTokenizer(tokenizer, options.tokenizer.string()), model.config,

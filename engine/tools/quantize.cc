@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "engine/base/bfloat16.h"
-#include "engine/base/file.h"
 #include "engine/checkpoint/integer_rows.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/kernels/quantization.h"
 #include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/output_directory.h"
 
 namespace triptych {
 namespace {
@@ -96,11 +96,7 @@ void CheckOptions(const QuantizeOptions& options) {
   if (!options.calibrate.empty() && options.format != WeightFormat::kInt4) {
     throw std::runtime_error("--calibrate goes with --dtype int4: eight bits gain nothing by it");
   }
-  if (std::filesystem::exists(options.to) && !IsEmptyDirectory(options.to)) {
-    throw std::runtime_error("--to " + options.to.string() +
-                             ": is there already, and is not an empty directory");
-  }
-  CheckOutputDirectory(options.to);
+  CheckNewDirectory("--to", options.to);
 }
 
 }  // namespace

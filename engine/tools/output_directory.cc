@@ -1,0 +1,17 @@
+#include "engine/tools/output_directory.h"
+
+#include <stdexcept>
+
+#include "engine/base/file.h"
+
+namespace triptych {
+
+void CheckNewDirectory(const std::string& flag, const std::filesystem::path& directory) {
+  if (std::filesystem::exists(directory) && !IsEmptyDirectory(directory)) {
+    throw std::runtime_error(flag + " " + directory.string() +
+                             ": is there already, and is not an empty directory");
+  }
+  CheckOutputDirectory(directory);
+}
+
+}  // namespace triptych
