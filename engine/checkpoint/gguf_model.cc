@@ -11,6 +11,7 @@
 #include "engine/base/json.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/mapped_tensors.h"
+#include "engine/model/tensor_names.h"
 
 namespace triptych {
 namespace {
@@ -226,7 +227,7 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::unique_ptr<const GgufFil
     for (const auto& [here, there] : kNames) origins[there + part] = {.tensor = here + part};
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       const std::string from = "blk." + std::to_string(layer) + ".";
-      const std::string to = "model.layers." + std::to_string(layer) + ".";
+      const std::string to = LayerPrefix(layer);
       for (const auto& [here, there] : kLayerNames) {
         origins[to + there + part] = {.tensor = from + here + part};
       }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/checkpoint/published_fields.h"
+#include "engine/model/tensor_names.h"
 
 namespace triptych {
 namespace {
@@ -87,7 +88,7 @@ TensorMap Gpt2Tensors(const ModelConfig& config, const TensorSource& published) 
   add("model.embed_positions.weight", {.tensor = "wpe.weight"});
   const int64_t width = config.hidden_size;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string to = "model.layers." + std::to_string(layer) + ".";
+    const std::string to = LayerPrefix(layer);
     const std::string from = "h." + std::to_string(layer) + ".";
     add_norm(to + "input_layernorm", from + "ln_1");
     add_linear(to + "self_attn.q_proj", from + "attn.c_attn", 0, width);

@@ -6,6 +6,7 @@
 
 #include "engine/checkpoint/published_fields.h"
 #include "engine/checkpoint/rope_scaling.h"
+#include "engine/model/tensor_names.h"
 
 namespace triptych {
 namespace {
@@ -132,7 +133,7 @@ TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published
   // Layers beyond the last may predict tokens further on; those have a projection of their own.
   const std::vector<std::string> names = published.TensorNames();
   for (int64_t layer = config.num_hidden_layers;; ++layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const std::string prefix = LayerPrefix(layer);
     if (published.Find(prefix + "eh_proj.weight") == nullptr) return map;
     for (const std::string& name : names) {
       if (name.starts_with(prefix)) map.left_out.push_back(name);

@@ -15,6 +15,7 @@
 #include "engine/checkpoint/file_tensors.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/triptych_config.h"
+#include "engine/model/tensor_names.h"
 
 namespace triptych {
 namespace {
@@ -106,7 +107,7 @@ class Llama2cTensors final : public FileTensors {
 
   void AddLayers(const std::string& tensor, const std::vector<int64_t>& shape) {
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-      Add("model.layers." + std::to_string(layer) + "." + tensor + ".weight", shape);
+      Add(LayerPrefix(layer) + tensor + ".weight", shape);
     }
   }
 

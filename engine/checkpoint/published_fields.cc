@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/model/tensor_names.h"
+
 namespace triptych {
 namespace {
 
@@ -141,7 +143,7 @@ std::vector<double> TakeRopeFactors(JsonFields& fields, const char* field,
 std::vector<std::string> TensorsBeside(const ModelConfig& config) {
   std::vector<std::string> names;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    names.push_back("model.layers." + std::to_string(layer) + ".self_attn.rotary_emb.inv_freq");
+    names.push_back(LayerPrefix(layer) + "self_attn.rotary_emb.inv_freq");
   }
   if (config.tie_word_embeddings) names.push_back("lm_head.weight");
   return names;

@@ -27,9 +27,6 @@
 namespace triptych {
 namespace {
 
-// What the names of all layers' tensors begin with.
-const std::string kLayersPrefix = "model.layers.";
-
 const char* SafetensorsName(TensorFormat format) {
   switch (format) {
     case TensorFormat::kFloat32:
@@ -341,8 +338,6 @@ at::ScalarType ToScalarType(ComputeType type) {
   return {};
 }
 
-std::string LayerPrefix(int64_t layer) { return kLayersPrefix + std::to_string(layer) + "."; }
-
 std::string AttentionPrefix(int64_t layer) { return LayerPrefix(layer) + "self_attn."; }
 
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
@@ -467,17 +462,18 @@ Weights HeldWeights::TakeRest() {
 CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
     : stored_(std::move(opened.config)),
       config_(stored_),
+      specs_(ExpectedTensors(stored_)),
+      integers_(IntegerTensors(stored_)),
       tensors_(std::move(opened.tensors)),
       format_(format) {
   config_.quantization.reset();
   config_.rope_interleave = true;
   config_.head_grouping = HeadGrouping::kModular;
 
-  const std::set<std::string> integers = IntegerTensors(stored_);
   std::set<std::string> known;
-  for (const TensorSpec& spec : ExpectedTensors(stored_)) {
+  for (const TensorSpec& spec : specs_) {
     known.insert(spec.name);
-    if (!integers.contains(spec.name)) {
+    if (!integers_.contains(spec.name)) {
       CheckStored(*tensors_, spec, kNumbers);
       continue;
     }
@@ -493,13 +489,12 @@ CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
 }
 
 Weights CheckpointReader::Read(const std::string& prefix) const {
-  const std::set<std::string> integers = IntegerTensors(stored_);
   Weights weights;
-  for (const TensorSpec& spec : ExpectedTensors(stored_)) {
+  for (const TensorSpec& spec : specs_) {
     const bool of_layer = spec.name.starts_with(kLayersPrefix);
     if (prefix.empty() ? of_layer : !spec.name.starts_with(prefix)) continue;
     std::optional<WeightFormat> stored_as;
-    if (integers.contains(spec.name)) stored_as = stored_.quantization->format;
+    if (integers_.contains(spec.name)) stored_as = stored_.quantization->format;
     weights.emplace(spec.name, ReadTensor(*tensors_, spec, stored_as, format_));
   }
   return weights;

@@ -15,6 +15,7 @@
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/tensor_source.h"
 #include "engine/model/config.h"
+#include "engine/model/tensor_names.h"
 
 namespace triptych {
 
@@ -35,8 +36,6 @@ inline constexpr const char* kEmbeddingName = "model.embed_tokens.weight";
 inline constexpr const char* kOutputName = "lm_head.weight";
 // The table of learned positions.
 inline constexpr const char* kPositionsName = "model.embed_positions.weight";
-// What the names of a layer's tensors begin with: "model.layers.N.".
-std::string LayerPrefix(int64_t layer);
 // What the names of its attention's tensors begin with: "model.layers.N.self_attn.".
 std::string AttentionPrefix(int64_t layer);
 
@@ -103,6 +102,8 @@ class CheckpointReader final : public WeightSource {
 
   ModelConfig stored_;
   ModelConfig config_;
+  std::vector<TensorSpec> specs_;   // of all tensors
+  std::set<std::string> integers_;  // those that are stored as such
   std::unique_ptr<const TensorSource> tensors_;
   TensorFormat format_;
 };
