@@ -1,5 +1,6 @@
 #include <array>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "client/commands.h"
@@ -55,6 +56,28 @@ void PrintModels(const Models& models) {
   Print(table.ToString());
 }
 
+// What flags of `generate` are that are not given. Nothing of a server that does not say.
+void PrintDefaults(const v1::Model& model) {
+  if (!model.has_generation_defaults()) return;
+  const v1::GenerationDefaults& defaults = model.generation_defaults();
+  const v1::SamplingParams& sampling = defaults.sampling();
+  Table table({{"by default", Table::Align::kLeft}, {""}});
+  const auto add = [&](const std::string& flag, float value) {
+    std::ostringstream text;
+    text << value;
+    table.AddRow({flag, text.str()});
+  };
+  add("--temperature", sampling.temperature());
+  table.AddRow({"--top-k", FormatCount(sampling.top_k())});
+  add("--top-p", sampling.top_p());
+  add("--min-p", sampling.min_p());
+  add("--repetition-penalty", sampling.repetition_penalty());
+  table.AddRow({"--max-new-tokens", defaults.has_max_new_tokens()
+                                        ? FormatCount(defaults.max_new_tokens())
+                                        : std::string("-")});
+  Print("\n" + table.ToString());
+}
+
 void PrintTokenizer(const v1::Tokenizer& tokenizer) {
   std::string ends;
   for (const int32_t id : tokenizer.end_token_ids()) {
@@ -94,6 +117,7 @@ void ShowModel(const ServerFlags& server, const std::string& name, bool json) {
     PrintJson(response);
   } else {
     PrintModels(std::array{response.model()});
+    PrintDefaults(response.model());
     PrintTokenizer(response.model().tokenizer());
   }
 }
@@ -105,7 +129,8 @@ void AddModelsCommand(CLI::App& app, const ServerFlags& server) {
                                          "The server's models, and what a position of "
                                          "their caches costs");
   const auto flags = std::make_shared<ModelsFlags>();
-  AddModelFlag(command, "This one alone, with its tokenizer and special tokens", flags->model);
+  AddModelFlag(command, "This one alone, with its defaults, tokenizer and special tokens",
+               flags->model);
   command->add_flag("--json", flags->json, "Print the answer as JSON");
   SetFooter(command,
             "  triptych models --server 192.0.2.1:50051\n"

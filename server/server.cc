@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
@@ -66,7 +67,8 @@ ServedModel Describe(const HostedModel& hosted) {
                     .expand_from = hosted.info.expand_from,
                     .geometry = hosted.info.geometry,
                     .pool_positions = hosted.info.pool_positions(),
-                    .tokenizer = hosted.tokenizer};
+                    .tokenizer = hosted.tokenizer,
+                    .defaults = hosted.defaults};
   for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
   return model;
 }
@@ -188,6 +190,10 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options,
     served.push_back({Describe(hosted), std::move(hosted.engine)});
     served.back().model.chat_template = chat_template;
     LogModel(served.back().model);
+    if (!hosted.not_applied.empty()) {
+      spdlog::warn("model {}: its {} asks for more, which is not applied: {}", hosted.name,
+                   kGenerationConfigFile, hosted.not_applied);
+    }
   }
   return served;
 }

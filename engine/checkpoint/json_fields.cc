@@ -1,11 +1,19 @@
 #include "engine/checkpoint/json_fields.h"
 
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <sstream>
 
+#include "engine/base/file.h"
 #include "engine/base/quoted.h"
 
 namespace triptych {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = uint64_t{16} << 20;
+
+}  // namespace
 
 JsonFields::JsonFields(Json object, std::string source, std::map<std::string, std::string> names)
     : object_(std::move(object)), source_(std::move(source)), names_(std::move(names)) {
@@ -70,6 +78,19 @@ double JsonFields::PositiveNumber(const std::string& field, double max, const Js
   return value.get<double>();
 }
 
+float JsonFields::Float(const std::string& field, const Range<float>& range) {
+  const Json value = Take(field, nullptr);
+  // What is far beyond a float's largest has no float next to it.
+  if (value.is_number() && std::abs(value.get<double>()) <= std::numeric_limits<float>::max()) {
+    const float number = value.get<float>();
+    if (range.Contains(number)) return number;
+  }
+  std::ostringstream allowed;
+  allowed << "allowed: a number " << (range.above_low ? "above " : "from ") << range.low
+          << (range.above_low ? " and at most " : " to ") << range.high;
+  RefuseValue(field, value, allowed.str());
+}
+
 bool JsonFields::Bool(const std::string& field, bool fallback) {
   const Json value = Take(field, fallback);
   if (!value.is_boolean()) RefuseValue(field, value, "allowed: true, false");
@@ -93,6 +114,11 @@ void JsonFields::RefuseLeftOver() const {
     throw LoadError(Where(Printable(field)) + " is not a field that is known (value " +
                     ShownJson(value) + ")");
   }
+}
+
+std::optional<JsonFields> ReadFieldsIfThere(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  return JsonFields(ParseJson(ReadText(file, kMaxFileBytes), file.string()), file.string());
 }
 
 }  // namespace triptych

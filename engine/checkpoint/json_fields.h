@@ -3,13 +3,16 @@
 #define TRIPTYCH_ENGINE_CHECKPOINT_JSON_FIELDS_H_
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/names.h"
+#include "engine/base/request_limits.h"
 
 namespace triptych {
 
@@ -35,6 +38,8 @@ class JsonFields {
   int64_t Int(const std::string& field, int64_t min, int64_t max, const Json& fallback = nullptr);
   int64_t CheckedInt(const std::string& field, const Json& value, int64_t min, int64_t max) const;
   double PositiveNumber(const std::string& field, double max, const Json& fallback = nullptr);
+  // The float next to a number, which is in the range as a float. The field must be there.
+  float Float(const std::string& field, const Range<float>& range);
   bool Bool(const std::string& field, bool fallback);
   template <typename Enum>
   Enum Choice(const std::string& field, const Json& fallback = nullptr) {
@@ -55,6 +60,8 @@ class JsonFields {
   void DropNulls();
 
   void RefuseLeftOver() const;
+  // What has been neither taken nor ignored.
+  const Json& left_over() const { return object_; }
 
   // The fields of an object that is a field of this one.
   JsonFields Inside(const std::string& field, Json object) const {
@@ -69,6 +76,10 @@ class JsonFields {
   std::string source_;
   std::map<std::string, std::string> names_;
 };
+
+// The fields of a JSON file of at most 16 MiB that a checkpoint may have beside its config; none if
+// there is no such file. Throws LoadError.
+std::optional<JsonFields> ReadFieldsIfThere(const std::filesystem::path& file);
 
 }  // namespace triptych
 

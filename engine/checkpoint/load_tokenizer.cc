@@ -6,6 +6,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/json.h"
+#include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_tokenizer.h"
 #include "engine/checkpoint/json_fields.h"
@@ -18,18 +19,11 @@ namespace triptych {
 namespace {
 
 constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
-constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr size_t kMaxEndTokens = 64;
-
-// The fields of a JSON file beside the tokenizer; none if there is no such file.
-std::optional<JsonFields> FieldsOf(const std::filesystem::path& file) {
-  if (!std::filesystem::exists(file)) return std::nullopt;
-  return JsonFields(ParseJson(ReadText(file, kMaxConfigBytes), file.string()), file.string());
-}
 
 // eos_token_id of a config: absent, null, a token or a list of them.
 bool AddEndTokens(const std::filesystem::path& file, std::vector<int32_t>& tokens) {
-  std::optional<JsonFields> fields = FieldsOf(file);
+  std::optional<JsonFields> fields = ReadFieldsIfThere(file);
   const std::string field = "eos_token_id";
   if (!fields || !fields->Has(field)) return false;
   Json value = fields->Take(field, Json());
@@ -50,7 +44,7 @@ struct Settings {
 
 Settings ReadSettings(const std::filesystem::path& directory) {
   Settings settings;
-  if (std::optional<JsonFields> fields = FieldsOf(directory / "tokenizer_config.json")) {
+  if (std::optional<JsonFields> fields = ReadFieldsIfThere(directory / "tokenizer_config.json")) {
     Json end = fields->Has("eos_token") ? fields->Take("eos_token", Json()) : Json();
     if (end.is_object() && end.contains("content")) end = Json(end["content"]);
     if (end.is_string()) {
@@ -61,7 +55,7 @@ Settings ReadSettings(const std::filesystem::path& directory) {
     settings.begins = fields->Bool("add_bos_token", true);
   }
   // What a generation ends with, where it is said; what the model was made with otherwise.
-  if (!AddEndTokens(directory / "generation_config.json", settings.ends.tokens)) {
+  if (!AddEndTokens(directory / kGenerationConfigFile, settings.ends.tokens)) {
     AddEndTokens(directory / "config.json", settings.ends.tokens);
   }
   return settings;
@@ -101,14 +95,18 @@ std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& c
   std::map<std::string, std::string> files;
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", kLlama2cTokenizerFile, "tokenizer_config.json",
-        "generation_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+        kGenerationConfigFile, "special_tokens_map.json", "chat_template.jinja"}) {
     const std::filesystem::path file = checkpoint / name;
     if (std::filesystem::exists(file)) files.emplace(name, ReadText(file, kMaxTokenizerBytes));
   }
   // A config in Triptych's own form says nothing of tokens.
   std::vector<int32_t> ends;
-  if (!files.contains("generation_config.json") && AddEndTokens(checkpoint / "config.json", ends)) {
-    files.emplace("generation_config.json", Json{{"eos_token_id", ends}}.dump() + "\n");
+  const std::filesystem::path generation = checkpoint / kGenerationConfigFile;
+  if (!AddEndTokens(generation, ends) && AddEndTokens(checkpoint / "config.json", ends)) {
+    std::string& text = files.try_emplace(kGenerationConfigFile, "{}").first->second;
+    Json config = ParseJson(text, generation.string());
+    config["eos_token_id"] = ends;
+    text = config.dump() + "\n";
   }
   return files;
 }

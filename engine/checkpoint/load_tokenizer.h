@@ -19,9 +19,9 @@ namespace triptych {
 // LoadError.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint);
 
-// The files of a checkpoint's tokenizer and how it is put into words, those that there are, as they
-// are for another checkpoint made of it: each by its name. Throws LoadError, also for a GGUF file,
-// whose tokenizer is in no file of its own.
+// The files of a checkpoint's tokenizer, of how conversations are put into words and of how text is
+// generated, those that there are, as they are for another checkpoint made of it: each by its name.
+// Throws LoadError, also for a GGUF file, whose tokenizer is in no file of its own.
 std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name

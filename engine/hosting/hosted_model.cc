@@ -10,6 +10,7 @@
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/base/error.h"
+#include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/compute_threads.h"
@@ -92,10 +93,23 @@ WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& option
   return formats;
 }
 
+RequestDefaults DefaultsOf(const GenerationConfig& config) {
+  RequestDefaults defaults;
+  SamplingParams& sampling = defaults.sampling;
+  sampling.temperature = config.temperature.value_or(sampling.temperature);
+  sampling.top_k = config.top_k.value_or(sampling.top_k);
+  sampling.top_p = config.top_p.value_or(sampling.top_p);
+  sampling.min_p = config.min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = config.repetition_penalty.value_or(sampling.repetition_penalty);
+  defaults.max_new_tokens = config.max_new_tokens;
+  return defaults;
+}
+
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
   const ModelConfig stored = ReadConfig(options.checkpoint);
   std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.checkpoint);
   CheckVocabulary(*tokenizer, stored, CheckpointFiles(options.checkpoint).front().string());
+  GenerationConfig generation = ReadGenerationConfig(options.checkpoint);
 
   HostedModel model;
   model.name = options.name;
@@ -120,6 +134,8 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   model.parameter_bytes = ParameterBytes(model.config, model.weight_formats);
   model.latent_forms = ReducedForms(model.config);
   model.tokenizer = std::move(tokenizer);
+  model.defaults = DefaultsOf(generation);
+  model.not_applied = std::move(generation.not_applied);
 
   BackendOptions backend = options.backend;
   backend.cache_format = model.cache_format;

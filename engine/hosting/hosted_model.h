@@ -17,6 +17,7 @@
 #include "engine/model/conversion.h"
 #include "engine/model/latent_shape.h"
 #include "engine/serving/engine.h"
+#include "engine/serving/request.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
@@ -32,6 +33,9 @@ struct HostedModel {
   std::vector<ReducedForm> latent_forms;  // of each layer; empty unless MLA
   ServingModelInfo info;                  // the engine's: for any thread to read
   std::shared_ptr<const Tokenizer> tokenizer;
+  RequestDefaults defaults;  // the checkpoint's, which the engine does not apply by itself
+  // What else the checkpoint says of how its text is generated (GenerationConfig::not_applied).
+  std::string not_applied;
   std::unique_ptr<Engine> engine;
 };
 

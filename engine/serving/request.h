@@ -46,6 +46,12 @@ struct Request {
   bool share_prefix = true;
 };
 
+// What a model's requests have where who asks says nothing.
+struct RequestDefaults {
+  SamplingParams sampling;
+  std::optional<int64_t> max_new_tokens;  // as many as fit if absent
+};
+
 // The seed of a choice: that of a request with one choice and the same output.
 uint64_t ChoiceSeed(uint64_t seed, int32_t choice);
 

@@ -29,7 +29,7 @@ struct Prompt {
 // Of a list that may have too many entries a transport need not copy more than one beyond the most
 // that are allowed (engine/base/request_limits.h).
 
-// What is absent takes the engine's default (SamplingParams).
+// What is absent takes the model's default (ServedModel::defaults).
 struct SamplingFields {
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
@@ -46,7 +46,7 @@ struct SamplingFields {
 struct GenerateParams {
   std::string model;  // may be empty if only one is loaded
   Prompt prompt;
-  std::optional<int64_t> max_new_tokens;  // as many as fit if absent
+  std::optional<int64_t> max_new_tokens;  // the model's default if absent
   SamplingFields sampling;
   std::vector<std::string> stop;
   // One more, which no client has named, or the special token of that name; none if empty.

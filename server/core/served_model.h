@@ -11,6 +11,7 @@
 #include "engine/base/formats.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/model/config.h"
+#include "engine/serving/request.h"
 #include "engine/text/tokenizer.h"
 #include "server/core/chat_template.h"
 
@@ -33,6 +34,7 @@ struct ServedModel {
   CacheGeometry geometry;
   int64_t pool_positions = 0;  // that its whole cache holds
   std::shared_ptr<const Tokenizer> tokenizer;
+  RequestDefaults defaults = {};                   // where a request is silent
   std::optional<ChatTemplate> chat_template = {};  // absent if none is known
   // The most bytes of text that become one token. ModelHost finds it out.
   int64_t max_token_bytes = 1;

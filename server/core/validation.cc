@@ -168,7 +168,7 @@ std::optional<Error> CheckCounts(const GenerateParams& params) {
 }
 
 Result<SamplingParams> ValidateSampling(const SamplingFields& fields, const ServedModel& model) {
-  SamplingParams params;
+  SamplingParams params = model.defaults.sampling;
   std::optional<Error> error;
   const auto take = [&]<typename T>(const std::string& name, const std::optional<T>& field,
                                     const Range<T>& range, T& value) {
@@ -273,7 +273,9 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& m
   } else {
     // As many as the context holds, and the pool: the last token needs no row.
     const int64_t fits = std::min(model.config.max_position_embeddings, model.pool_positions + 1);
-    request.max_new_tokens = std::max<int64_t>(1, fits - std::ssize(request.prompt));
+    const int64_t most = std::max(model.defaults.max_new_tokens.value_or(limits::kNewTokens.high),
+                                  params.min_new_tokens);
+    request.max_new_tokens = std::clamp<int64_t>(fits - std::ssize(request.prompt), 1, most);
   }
   const Range<int64_t> min_range = {0, request.max_new_tokens};
   if ((error = CheckRange("min_new_tokens", params.min_new_tokens, min_range))) return *error;

@@ -193,6 +193,20 @@ v1::Tokenizer ToProto(const Tokenizer& tokenizer, bool special_tokens) {
   return message;
 }
 
+v1::GenerationDefaults ToProto(const RequestDefaults& defaults) {
+  v1::GenerationDefaults message;
+  v1::SamplingParams& sampling = *message.mutable_sampling();
+  sampling.set_temperature(defaults.sampling.temperature);
+  sampling.set_top_k(defaults.sampling.top_k);
+  sampling.set_top_p(defaults.sampling.top_p);
+  sampling.set_min_p(defaults.sampling.min_p);
+  sampling.set_repetition_penalty(defaults.sampling.repetition_penalty);
+  if (defaults.max_new_tokens) {
+    message.set_max_new_tokens(static_cast<int32_t>(*defaults.max_new_tokens));
+  }
+  return message;
+}
+
 // The end of what is copied of a list of which `most` entries are allowed.
 template <typename List>
 auto EndOfCopy(const List& list, size_t most) {
@@ -214,9 +228,9 @@ Prompt ReadPrompt(const Message& message) {
 SamplingFields FromProto(const v1::SamplingParams& message) {
   SamplingFields fields;
   if (message.has_temperature()) fields.temperature = message.temperature();
-  fields.top_k = message.top_k();
+  if (message.has_top_k()) fields.top_k = message.top_k();
   if (message.has_top_p()) fields.top_p = message.top_p();
-  fields.min_p = message.min_p();
+  if (message.has_min_p()) fields.min_p = message.min_p();
   if (message.has_repetition_penalty()) fields.repetition_penalty = message.repetition_penalty();
   fields.presence_penalty = message.presence_penalty();
   fields.frequency_penalty = message.frequency_penalty();
@@ -371,6 +385,7 @@ v1::Model ToProto(const ServedModel& model, bool special_tokens) {
   for (const std::string& form : model.latent_forms) message.add_latent_forms(form);
   if (model.expand_from) message.set_expand_from(*model.expand_from);
   *message.mutable_tokenizer() = ToProto(*model.tokenizer, special_tokens);
+  *message.mutable_generation_defaults() = ToProto(model.defaults);
   return message;
 }
 

@@ -86,7 +86,10 @@ void ReadCommon(Fields& fields, CompletionRequest& request) {
   params.model = fields.String("model").value_or("");
   ReadLength(fields, request);
   params.sampling.temperature = fields.Number("temperature");
+  params.sampling.top_k = fields.Int32("top_k");
   params.sampling.top_p = fields.Number("top_p");
+  params.sampling.min_p = fields.Number("min_p");
+  params.sampling.repetition_penalty = fields.Number("repetition_penalty");
   params.sampling.presence_penalty = fields.Number("presence_penalty");
   params.sampling.frequency_penalty = fields.Number("frequency_penalty");
   if (const auto seed = fields.Integer("seed")) {

@@ -67,6 +67,22 @@ JsonOutput TokenizerJson(const Tokenizer& tokenizer) {
           {"end_token_ids", tokenizer.end_tokens()}};
 }
 
+// With the digits that tell it from other floats: 0.6, and not 0.6000000238418579.
+JsonOutput FloatJson(float number) {
+  return ParseNumber<double>(fmt::format("{}", number)).value();
+}
+
+// By the names that completions have for them.
+JsonOutput DefaultsJson(const RequestDefaults& defaults) {
+  const std::optional<int64_t>& most = defaults.max_new_tokens;
+  return {{"max_tokens", most ? JsonOutput(*most) : JsonOutput(nullptr)},
+          {"temperature", FloatJson(defaults.sampling.temperature)},
+          {"top_k", defaults.sampling.top_k},
+          {"top_p", FloatJson(defaults.sampling.top_p)},
+          {"min_p", FloatJson(defaults.sampling.min_p)},
+          {"repetition_penalty", FloatJson(defaults.sampling.repetition_penalty)}};
+}
+
 JsonOutput ModelJson(const ServedModel& model, int64_t created) {
   return {{"id", model.name},
           {"object", "model"},
@@ -80,6 +96,7 @@ JsonOutput ModelJson(const ServedModel& model, int64_t created) {
           {"bytes_per_position", model.geometry.BytesPerPosition()},
           {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
           {"max_positions", model.config.max_position_embeddings},
+          {"generation_defaults", DefaultsJson(model.defaults)},
           {"tokenizer", TokenizerJson(*model.tokenizer)}};
 }
 

@@ -61,6 +61,22 @@ TEST(LoadTokenizerTest, EndTokensAreThoseOfTheFilesBeside) {
   EXPECT_THAT(Refusal(directory), HasSubstr("has no token 99999, which is to end texts"));
 }
 
+TEST(LoadTokenizerTest, WhatIsMadeOfACheckpointGeneratesAsItDid) {
+  const TempDir directory;
+  const auto made = [&] { return TokenizerFiles(directory.path()); };
+  WriteFile(directory.path() / "config.json", R"({"eos_token_id": 7})");
+  EXPECT_EQ(made().at("generation_config.json"), "{\"eos_token_id\":[7]}\n");
+  // Its own end tokens go before those of config.json, and stay as they are written.
+  const std::string own = R"({"temperature": 0.7,  "eos_token_id": 8})";
+  WriteFile(directory.path() / "generation_config.json", own);
+  EXPECT_EQ(made().at("generation_config.json"), own);
+  WriteFile(directory.path() / "generation_config.json", R"({"temperature": 0.7})");
+  EXPECT_EQ(Json::parse(made().at("generation_config.json")),
+            Json({{"temperature", 0.7}, {"eos_token_id", {7}}}));
+  WriteFile(directory.path() / "config.json", "{}");
+  EXPECT_EQ(made().at("generation_config.json"), R"({"temperature": 0.7})");
+}
+
 // llama2.c's file of a model of 512 tokens. What its text must be is of another implementation.
 TEST(LoadTokenizerTest, Llama2c) {
   const std::filesystem::path data = SharedData() / "stories260K";

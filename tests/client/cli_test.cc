@@ -264,6 +264,30 @@ TEST_F(GenerateTest, EveryFlagReachesTheRequest) {
   EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
 }
 
+// What is not said is the model's to say.
+TEST_F(GenerateTest, OnlyFlagsThatAreGivenReachTheRequest) {
+  AnswerGenerate({{Last("")}});
+  EXPECT_EQ(Run({"generate", "x"}).exit_code, 0);
+  v1::GenerateRequest expected;
+  expected.set_text("x");
+  expected.mutable_sampling();
+  ASSERT_EQ(requests().size(), 1u);
+  EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
+
+  EXPECT_EQ(Run({"generate", "--temperature", "1", "--top-k", "0", "--top-p", "1", "--min-p", "0",
+                 "--repetition-penalty", "1", "x"})
+                .exit_code,
+            0);
+  v1::SamplingParams& sampling = *expected.mutable_sampling();
+  sampling.set_temperature(1);
+  sampling.set_top_k(0);
+  sampling.set_top_p(1);
+  sampling.set_min_p(0);
+  sampling.set_repetition_penalty(1);
+  ASSERT_EQ(requests().size(), 2u);
+  EXPECT_TRUE(MessageDifferencer::Equals(requests()[1], expected)) << requests()[1].DebugString();
+}
+
 TEST_F(GenerateTest, HowATextBecomesTokensReachesTheRequest) {
   AnswerGenerate({{Last("")}});
   const auto result = Run({"generate", "--parse-special-tokens", "--no-begin-token", "<s>Hamlet"});
@@ -780,6 +804,26 @@ TEST_F(CliTest, OneModelIsShownWithItsTokenizer) {
                                 "─────────────  ────\n"
                                 "</s>           1256\n"
                                 "<s>\\x0a        1257\n"));
+  v1::GenerationDefaults& defaults = *answer.mutable_model()->mutable_generation_defaults();
+  v1::SamplingParams& sampling = *defaults.mutable_sampling();
+  sampling.set_temperature(0.6f);
+  sampling.set_top_k(1000);
+  sampling.set_top_p(0.95f);
+  sampling.set_min_p(0);
+  sampling.set_repetition_penalty(1.05f);
+  EXPECT_THAT(shown(), HasSubstr("\n\n"
+                                 "by default\n"
+                                 "────────────────────  ─────\n"
+                                 "--temperature           0.6\n"
+                                 "--top-k               1,000\n"
+                                 "--top-p                0.95\n"
+                                 "--min-p                   0\n"
+                                 "--repetition-penalty   1.05\n"
+                                 "--max-new-tokens          -\n"
+                                 "\n"
+                                 "tokenizer "));
+  defaults.set_max_new_tokens(2048);
+  EXPECT_THAT(shown(), HasSubstr("\n--max-new-tokens      2,048\n"));
   const auto json = Run({"models", "--json", "--model", "shakespeare-mla"});
   v1::GetModelResponse parsed;
   ASSERT_TRUE(JsonStringToMessage(json.out, &parsed).ok()) << json.out;

@@ -1,7 +1,11 @@
-// config.json of a checkpoint.
+// config.json and generation_config.json of a checkpoint.
 #include "engine/base/error.h"
+#include "engine/base/json.h"
 #include "engine/base/names.h"
+#include "engine/base/request_limits.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/generation_config.h"
+#include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/model/config.h"
 #include "engine/model/latent_shape.h"
@@ -10,8 +14,32 @@
 #include "tests/fuzz/targets.h"
 
 namespace triptych {
+namespace {
+
+void FuzzGenerationConfig(std::string_view bytes) {
+  GenerationConfig config;
+  try {
+    config = ParseGenerationConfig(JsonFields(ParseJson(bytes, "defaults"), "defaults"));
+  } catch (const LoadError& e) {
+    PromiseClearLine(e.what(), 1000);
+    return;
+  }
+  const auto check = [](const auto& value, const auto& range) {
+    Promise(!value || range.Contains(*value), "a default is in its field's range");
+  };
+  check(config.temperature, limits::kTemperature);
+  check(config.top_k, limits::kTopK);
+  check(config.top_p, limits::kTopP);
+  check(config.min_p, limits::kMinP);
+  check(config.repetition_penalty, limits::kRepetitionPenalty);
+  check(config.max_new_tokens, limits::kNewTokens);
+  if (!config.not_applied.empty()) PromiseClearLine(config.not_applied, 6000);
+}
+
+}  // namespace
 
 void FuzzConfig(std::string_view bytes) {
+  FuzzGenerationConfig(bytes);
   ModelConfig config;
   try {
     config = ParseModelConfig(bytes, "config.json");

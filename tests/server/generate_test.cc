@@ -151,6 +151,43 @@ TEST_P(GenerateOfEachKind, ASeedDecidesTheTokens) {
   EXPECT_EQ(Generate(server.inference(), request)->tokens(), drawn->tokens());
 }
 
+TEST(GenerateTest, WhatIsAbsentIsTheModelsDefault) {
+  const TestModel with_defaults = OwnDefaultsModel(
+      R"({"do_sample": true, "temperature": 50, "top_k": 7, "top_p": 0.9, "min_p": 0.25,
+          "repetition_penalty": 3, "max_new_tokens": 12})");
+  const TestServer server({.models = {OneOfEachKind()[0], with_defaults}});
+  const auto tokens = [&](const std::string& model, v1::GenerateRequest request) {
+    request.set_model(model);
+    return Generate(server.inference(), request)->tokens();
+  };
+  v1::GenerateRequest silent;
+  silent.set_text("To be");
+  silent.set_ignore_eos(true);
+  silent.mutable_sampling()->set_seed(5);
+
+  v1::GenerateRequest spoken = silent;
+  spoken.set_max_new_tokens(12);
+  v1::SamplingParams& sampling = *spoken.mutable_sampling();
+  EXPECT_NE(tokens("own", silent), tokens("mha", spoken));
+  sampling.set_temperature(50);
+  sampling.set_top_k(7);
+  sampling.set_top_p(0.9f);
+  sampling.set_min_p(0.25f);
+  sampling.set_repetition_penalty(3);
+  EXPECT_EQ(tokens("own", silent), tokens("mha", spoken));
+
+  // What a request says is taken, also what is as without any default.
+  sampling.set_temperature(1);
+  sampling.set_top_k(0);
+  sampling.set_top_p(1);
+  sampling.set_min_p(0);
+  sampling.set_repetition_penalty(1);
+  spoken.set_max_new_tokens(20);
+  silent.set_max_new_tokens(20);
+  EXPECT_THAT(tokens("own", spoken), SizeIs(20));
+  EXPECT_EQ(tokens("own", spoken), tokens("mha", silent));
+}
+
 TEST_P(GenerateOfEachKind, ScoreAgreesWithGenerate) {
   // One scores the prompt in chunks of 8 rows.
   for (const int64_t max_batch_tokens : {512, 8}) {

@@ -126,6 +126,36 @@ TEST(ModelServiceTest, OneModelSaysItsSpecialTokens) {
   EXPECT_TRUE(MessageDifferencer::Equals(list.models(0), one.model())) << "small";
 }
 
+TEST(ModelServiceTest, SaysWhatARequestTakesWhereItIsSilent) {
+  const TestModel with_defaults = OwnDefaultsModel(
+      R"({"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.05,
+          "max_new_tokens": 1000000})");
+  const TestServer server({.models = {OneOfEachKind()[0], with_defaults}});
+  v1::ListModelsResponse list;
+  ASSERT_TRUE(Call(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
+  ASSERT_EQ(list.models_size(), 2);
+  v1::GenerationDefaults expected;
+  v1::SamplingParams& sampling = *expected.mutable_sampling();
+  sampling.set_temperature(1);
+  sampling.set_top_k(0);
+  sampling.set_top_p(1);
+  sampling.set_min_p(0);
+  sampling.set_repetition_penalty(1);
+  EXPECT_TRUE(MessageDifferencer::Equals(list.models(0).generation_defaults(), expected));
+  sampling.set_temperature(0.6f);
+  sampling.set_top_k(20);
+  sampling.set_top_p(0.95f);
+  sampling.set_min_p(0.01f);
+  sampling.set_repetition_penalty(1.05f);
+  expected.set_max_new_tokens(1000000);
+  EXPECT_TRUE(MessageDifferencer::Equals(list.models(1).generation_defaults(), expected));
+  v1::GetModelRequest get;
+  get.set_model("own");
+  v1::GetModelResponse one;
+  ASSERT_TRUE(Call(server.models(), &Models::GetModel, get, &one).ok());
+  EXPECT_TRUE(MessageDifferencer::Equals(one.model().generation_defaults(), expected));
+}
+
 TEST(ModelServiceTest, ListsModelsInPages) {
   const TestServer server;
   v1::ListModelsRequest request;

@@ -165,6 +165,17 @@ TEST_F(ServerProcessTest, LogsOneLinePerModel) {
   EXPECT_THAT(server.err(), IsEmpty());
 }
 
+TEST_F(ServerProcessTest, NamesTheDefaultsThatAreNotApplied) {
+  WriteFile(directory_.path() / "mla" / "generation_config.json",
+            R"({"temperature": 0.5, "typical_p": 0.9})");
+  const ServerProcess server(Models({"mha", "mla"}));
+  EXPECT_THAT(server.lines(),
+              ElementsAre(HasSubstr("model mha: mha, "), HasSubstr("model mla: mla, "),
+                          HasSubstr("model mla: its generation_config.json asks for more, which is "
+                                    "not applied: typical_p = 0.9"),
+                          HasSubstr("listening on ")));
+}
+
 TEST_F(ServerProcessTest, LogsJson) {
   ServerProcess server(Models({"mla"}, {"--log-format", "json", "--dtype", "bfloat16"}));
   const auto generation = Generate(*server.Inference(), Greedy("mla", "a", 5));
@@ -440,6 +451,13 @@ TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotStart) {
   EXPECT_THAT(StartError(Models({"mla"}, {"--tokens", none})), HasSubstr(none));
   EXPECT_THAT(StartError(Models({"mla"}, {"--tokens", config})),
               HasSubstr(config.string() + " line "));
+
+  const std::filesystem::path defaults = model / "generation_config.json";
+  WriteFile(defaults, R"({"temperature": 101})");
+  EXPECT_THAT(StartError(Models({"mla"})),
+              HasSubstr("model mla: " + defaults.string() +
+                        ": temperature is 101; allowed: a number from 0 to 100"));
+  std::filesystem::remove(defaults);
 
   const std::string whole = ReadFile(weights);
   WriteFile(weights, whole.substr(0, whole.size() - 1));

@@ -23,6 +23,9 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
     if (model.tokenizer_json) {
       std::ofstream(directory / model.name / "tokenizer.json") << *model.tokenizer_json;
     }
+    if (model.generation_config) {
+      std::ofstream(directory / model.name / "generation_config.json") << *model.generation_config;
+    }
     options.models.push_back({.name = model.name,
                               .checkpoint = directory / model.name,
                               .kv_cache_bytes = model.kv_cache_bytes,
@@ -45,6 +48,12 @@ std::vector<TestModel> OneOfEachKind() {
   return {{"mha", SmallModel(AttentionKind::kMha)},
           {"gqa", SmallModel(AttentionKind::kGqa)},
           {"mla", mla}};
+}
+
+TestModel OwnDefaultsModel(const std::string& generation_config) {
+  return {.name = "own",
+          .config = SmallModel(AttentionKind::kMha),
+          .generation_config = generation_config};
 }
 
 TestModel SpecialTokensModel() {

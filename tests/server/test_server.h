@@ -42,10 +42,14 @@ struct TestModel {
   std::optional<ChatTemplate> chat_template = {};     // what its options say
   std::optional<std::string> own_chat_template = {};  // what its directory says
   std::optional<std::string> tokenizer_json = {};     // as well; bytes are tokens without it
+  std::optional<std::string> generation_config = {};  // as well
 };
 
 // "mha", "gqa" and "mla": 64 positions of context in float32.
 std::vector<TestModel> OneOfEachKind();
+
+// The model "mha" under the name "own", with a generation_config.json of its own.
+TestModel OwnDefaultsModel(const std::string& generation_config);
 
 // "special", whose tokenizer has bytes and two special tokens: "</s>", 256, which ends texts, and
 // "<s>", 257, which is put before them.

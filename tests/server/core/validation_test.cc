@@ -132,6 +132,52 @@ TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
   EXPECT_EQ(Validate(params, SmallServedModel()).value().request.priority, Priority::kHigh);
 }
 
+TEST(ValidateGenerateTest, WhatIsAbsentIsTheModelsDefault) {
+  ServedModel model = SmallServedModel();
+  model.defaults = {.sampling = {.temperature = 0,
+                                 .top_k = 20,
+                                 .top_p = 0.75f,
+                                 .min_p = 0.25f,
+                                 .repetition_penalty = 1.5f},
+                    .max_new_tokens = 7};
+  GenerateParams params = Text("ab");
+  const auto taken = [&] { return Validate(params, model).value().request; };
+  EXPECT_EQ(taken().sampling.temperature, 0);
+  EXPECT_EQ(taken().sampling.top_k, 20);
+  EXPECT_EQ(taken().sampling.top_p, 0.75f);
+  EXPECT_EQ(taken().sampling.min_p, 0.25f);
+  EXPECT_EQ(taken().sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(taken().max_new_tokens, 7);
+
+  // Each by itself, and also what is as if there were no default.
+  params.sampling.temperature = 1;
+  EXPECT_EQ(taken().sampling.temperature, 1);
+  EXPECT_EQ(taken().sampling.top_k, 20);
+  params.sampling.top_k = 0;
+  params.sampling.top_p = 1;
+  params.sampling.min_p = 0;
+  params.sampling.repetition_penalty = 1;
+  params.max_new_tokens = 20;
+  EXPECT_EQ(taken().sampling.top_k, 0);
+  EXPECT_EQ(taken().sampling.top_p, 1);
+  EXPECT_EQ(taken().sampling.min_p, 0);
+  EXPECT_EQ(taken().sampling.repetition_penalty, 1);
+  EXPECT_EQ(taken().max_new_tokens, 20);
+}
+
+TEST(ValidateGenerateTest, AModelsMostNewTokensGiveWay) {
+  ServedModel model = SmallServedModel();
+  model.defaults.max_new_tokens = 1000;
+  EXPECT_EQ(Validate(Text("ab"), model).value().request.max_new_tokens, 32 + 1 - 3)
+      << "to what fits";
+  model.defaults.max_new_tokens = 7;
+  GenerateParams params = Text("ab");
+  params.min_new_tokens = 9;
+  EXPECT_EQ(Validate(params, model).value().request.max_new_tokens, 9) << "to what is asked for";
+  params.min_new_tokens = 31;
+  EXPECT_EQ(Refusal(Validate(params, model)), "min_new_tokens is 31; allowed: 0 to 30");
+}
+
 // One past each limit of a list is in the test below.
 TEST(ValidateGenerateTest, TakesTheMostOfEverything) {
   ServedModel model = SmallServedModel();

@@ -340,6 +340,21 @@ TEST(ChatCompletionsTest, ErrorsNameTheField) {
   EXPECT_EQ(unknown.error("param"), "model");
 }
 
+TEST(ChatCompletionsTest, TheMostNewTokensAreTheModelsDefault) {
+  TestServerOptions options = Chatting();
+  options.models = {OwnDefaultsModel(R"({"do_sample": false, "max_new_tokens": 5})")};
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  json request = Ask("own", "a", 7);
+  request["logit_bias"] = {{"120", 500}};  // x and nothing else
+  const auto tokens = [&] {
+    return client.Post(kPath, request).json().at("usage").at("completion_tokens");
+  };
+  EXPECT_EQ(tokens(), 7);
+  request.erase("max_tokens");
+  EXPECT_EQ(tokens(), 5);
+}
+
 TEST(ChatCompletionsTest, NullCountsAsAbsent) {
   const TestServer server(Chatting());
   HttpClient client(server.http_address());

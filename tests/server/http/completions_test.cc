@@ -322,6 +322,27 @@ TEST(CompletionsTest, DefaultsAreOpenAis) {
   EXPECT_EQ(client.Post("/v1/completions", request).json().at("usage").at("completion_tokens"), 3);
 }
 
+TEST(CompletionsTest, WhatIsAbsentIsTheModelsDefault) {
+  const TestModel with_defaults = OwnDefaultsModel(
+      R"({"temperature": 50, "top_k": 1, "repetition_penalty": 2, "max_new_tokens": 3})");
+  const TestServer server(WithHttp({.models = {OneOfEachKind()[0], with_defaults}}));
+  HttpClient client(server.http_address());
+  const auto text = [&](json request, const json& members) {
+    request.update(members);
+    return client.Post("/v1/completions", request).json().at("choices")[0].at("text");
+  };
+  const json own = {{"model", "own"}, {"prompt", "To be"}, {"seed", 4}};
+  const json none = json::object();
+  json other = own;
+  other["model"] = "mha";
+  EXPECT_NE(text(own, none), text(other, none));
+  EXPECT_EQ(text(own, none), text(other, {{"temperature", 0}, {"repetition_penalty", 2}}));
+  const json spoken = {{"temperature", 1},        {"top_k", 0},      {"top_p", 1}, {"min_p", 0},
+                       {"repetition_penalty", 1}, {"max_tokens", 20}};
+  EXPECT_EQ(text(own, spoken), text(other, {{"max_tokens", 20}}));
+  EXPECT_EQ(text(other, {{"min_p", 1}}), text(other, {{"temperature", 0}}));
+}
+
 struct BadRequest {
   const char* request;
   const char* param;
@@ -350,6 +371,11 @@ TEST(CompletionsTest, ErrorsNameTheField) {
             "max_completion_tokens", "beside max_tokens"},
            {R"({"model": "mha", "prompt": "a", "top_p": 2})", "top_p", "top_p is 2; allowed: "},
            {R"({"model": "mha", "prompt": "a", "temperature": 1e300})", "temperature", "is inf"},
+           {R"({"model": "mha", "prompt": "a", "top_k": -1})", "top_k", "top_k is -1; allowed: 0"},
+           {R"({"model": "mha", "prompt": "a", "top_k": 1.5})", "top_k", "is 1.5; allowed: an int"},
+           {R"({"model": "mha", "prompt": "a", "min_p": 2})", "min_p", "min_p is 2; allowed: 0"},
+           {R"({"model": "mha", "prompt": "a", "repetition_penalty": 0})", "repetition_penalty",
+            "is 0; allowed: above 0"},
            {R"({"model": "mha", "prompt": "a", "n": 5000000000})", "n", "of 32 bits"},
            {R"({"model": "mha", "prompt": "a", "n": 17})", "n", "n is 17; allowed: 1 to 16"},
            {R"({"model": "mha", "prompt": "a", "seed": 9223372036854775808})", "seed",

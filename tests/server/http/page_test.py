@@ -408,6 +408,22 @@ class PageTest(unittest.TestCase):
             self.assertGreater(float(figures["first"]), 0)
         self.assertEqual(self.browser.text("#ask-state"), "done: 3 of 3 models")
 
+    def test_what_is_left_empty_is_the_models_to_say(self):
+        self.browser.js("""
+          const fetch = window.fetch;
+          window.asked = [];
+          window.fetch = (path, options) => {
+            if (options.body) window.asked.push(JSON.parse(options.body));
+            return fetch(path, options);
+          };""")
+        self.assertEqual(self.browser.js("return document.getElementById('temperature').value"), "")
+        self.browser.generate("ROMEO:", tokens=1, temperature="")
+        asked = self.browser.js("return window.asked")
+        self.assertEqual([request["max_tokens"] for request in asked], [1] * len(MODELS))
+        for request in asked:
+            self.assertNotIn("temperature", request)
+            self.assertNotIn("seed", request)
+
     def test_what_cannot_be_generated_says_why(self):
         self.browser.fill("#max-tokens", "1000")
         self.browser.fill("#prompt", "x" * 600)

@@ -47,6 +47,23 @@ TEST(RoutesTest, Models) {
   EXPECT_EQ(client.Get("/v1/models/nobody").status, 404);
 }
 
+TEST(RoutesTest, ModelsSayWhatARequestTakesWhereItIsSilent) {
+  const TestModel with_defaults =
+      OwnDefaultsModel(R"({"temperature": 0.6, "top_k": 20, "top_p": 0.95, "max_new_tokens": 7})");
+  const TestServer server(WithHttp({.models = {OneOfEachKind()[0], with_defaults}}));
+  HttpClient client(server.http_address());
+  EXPECT_EQ(client.Get("/v1/models/mha").json().at("generation_defaults"),
+            json({{"max_tokens", nullptr},
+                  {"temperature", 1},
+                  {"top_k", 0},
+                  {"top_p", 1},
+                  {"min_p", 0},
+                  {"repetition_penalty", 1}}));
+  EXPECT_THAT(client.Get("/v1/models/own").body,
+              HasSubstr(R"("generation_defaults":{"max_tokens":7,"temperature":0.6,"top_k":20,)"
+                        R"("top_p":0.95,"min_p":0.0,"repetition_penalty":1.0})"));
+}
+
 TEST(RoutesTest, OneModelSaysItsSpecialTokens) {
   const TestServer server(WithHttp({.models = {SpecialTokensModel()}}));
   HttpClient client(server.http_address());
