@@ -90,8 +90,10 @@ ModelConfig ParseLlamaConfig(JsonFields& fields) {
   ModelConfig config = TakeCommon(fields);
   config.attention_bias = fields.Bool("attention_bias", false);
   config.mlp_bias = fields.Bool("mlp_bias", false);
-  fields.Ignore("rope_interleaved");  // which transformers' models do not read
-  fields.Ignore("sliding_window");
+  // Which transformers' models do not read.
+  for (const char* field : {"max_sequence_length", "rope_interleaved", "sliding_window"}) {
+    fields.Ignore(field);
+  }
   return Checked(fields, config);
 }
 

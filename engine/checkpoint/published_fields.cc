@@ -44,15 +44,16 @@ constexpr const char* kChangeNothing[] = {
     "no_repeat_ngram_size",
     "num_beam_groups",
     "num_beams",
+    "num_labels",
     "num_return_sequences",
     "output_attentions",
     "output_hidden_states",
+    "output_past",
     "output_scores",
     "pad_token_id",
     "prefix",
     "pretraining_tp",
     "problem_type",
-    "pruned_heads",
     "remove_invalid_values",
     "repetition_penalty",
     "return_dict",
@@ -84,6 +85,7 @@ void IgnoreWhatChangesNothing(JsonFields& fields) {
   for (const char* field : kChangeNothing) fields.Ignore(field);
   fields.Only("add_cross_attention", false);
   fields.Only("is_encoder_decoder", false);
+  fields.Only("pruned_heads", Json::object());
 }
 
 void TakeSizes(JsonFields& fields, ModelConfig& config) {

@@ -12,6 +12,9 @@
 
 namespace triptych {
 
+// For files that bring no text of their own: a byte that is no UTF-8, and what names a token.
+inline constexpr std::string_view kHostileText = "a b\xff <s> 12";
+
 inline void CheckTokenizer(const Tokenizer& tokenizer, std::string_view text) {
   for (const SpecialTokens special : {SpecialTokens::kAsText, SpecialTokens::kParsed}) {
     std::vector<int32_t> tokens;

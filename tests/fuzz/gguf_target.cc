@@ -1,7 +1,5 @@
 // A GGUF file: its tensors, the model and the tokenizer that its metadata describes.
 #include <memory>
-#include <span>
-#include <string>
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/gguf.h"
@@ -10,24 +8,10 @@
 #include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/read_all.h"
 #include "tests/fuzz/targets.h"
 
 namespace triptych {
-namespace {
-
-// Reads every tensor, in no more memory than the file takes for each.
-void ReadAll(const TensorSource& source, size_t file_bytes) {
-  for (const std::string& name : source.TensorNames()) {
-    const StoredTensor* const stored = source.Find(name);
-    Promise(stored != nullptr, "a tensor that is listed is found");
-    Promise(stored->bytes <= file_bytes, "tensors lie in the file");
-    for (const int64_t extent : stored->shape) Promise(extent >= 0, "a shape is not negative");
-    std::string data(stored->bytes, '\0');
-    source.Read(name, std::as_writable_bytes(std::span(data)));
-  }
-}
-
-}  // namespace
 
 void FuzzGguf(std::string_view bytes) {
   const MemoryFile memory(bytes);
@@ -40,7 +24,7 @@ void FuzzGguf(std::string_view bytes) {
   }
   ReadAll(*file, bytes.size());
   try {
-    CheckTokenizer(*ParseGgufTokenizer(file->metadata(), file->name()), "a b\xff <s> 12");
+    CheckTokenizer(*ParseGgufTokenizer(file->metadata(), file->name()), kHostileText);
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

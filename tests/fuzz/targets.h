@@ -11,9 +11,11 @@ namespace triptych {
 void FuzzConfig(std::string_view bytes);
 void FuzzGguf(std::string_view bytes);
 void FuzzJson(std::string_view bytes);
+void FuzzLlama2c(std::string_view bytes);
 void FuzzSafetensors(std::string_view bytes);
 void FuzzSafetensorsIndex(std::string_view bytes);
 void FuzzSampler(std::string_view bytes);
+void FuzzSentencePiece(std::string_view bytes);
 void FuzzStopStrings(std::string_view bytes);
 void FuzzTokenizerJson(std::string_view bytes);
 void FuzzUtf8(std::string_view bytes);

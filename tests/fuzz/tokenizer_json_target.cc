@@ -1,7 +1,5 @@
 // tokenizer.json of a checkpoint, and a text: what stands before the last newline, and after it.
 #include "engine/base/error.h"
-#include "engine/checkpoint/llama2c_tokenizer.h"
-#include "engine/checkpoint/sentencepiece_model.h"
 #include "engine/checkpoint/tokenizer_json.h"
 #include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
@@ -15,16 +13,6 @@ void FuzzTokenizerJson(std::string_view bytes) {
   const std::string_view text = newline == bytes.npos ? "a b" : bytes.substr(newline + 1);
   try {
     CheckTokenizer(*ParseTokenizerJson(file, "tokenizer.json", {.text = {}, .tokens = {0}}), text);
-  } catch (const LoadError& e) {
-    PromiseClearLine(e.what(), 1000);
-  }
-  try {
-    CheckTokenizer(*ParseSentencePieceModel(file, "tokenizer.model", /*begins=*/true, {}), text);
-  } catch (const LoadError& e) {
-    PromiseClearLine(e.what(), 1000);
-  }
-  try {
-    CheckTokenizer(*ParseLlama2cTokenizer(file, "tokenizer.bin"), text);
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

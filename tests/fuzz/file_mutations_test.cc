@@ -1,0 +1,332 @@
+// A model's files in which a value is another one or gone, or some bytes are damaged: they are read
+// or refused in one clear line, in no more memory than their size justifies.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <new>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+#include "engine/base/quoted.h"
+#include "engine/checkpoint/gguf.h"
+#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/targets.h"
+#include "tests/support/gguf_file.h"
+#include "tests/support/temp_dir.h"
+
+namespace {
+
+// What this thread holds of the heap by new, and the most that it has held since it was last set.
+thread_local int64_t held = 0;
+thread_local int64_t most_held = 0;
+
+}  // namespace
+
+// The other forms of new and delete call these, but for one that AddressSanitizer has its own of.
+// Not inlined: GCC would take free for what does not belong to new.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
+  held += static_cast<int64_t>(malloc_usable_size(memory));
+  most_held = std::max(most_held, held);
+  return memory;
+}
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (void* const memory = operator new(bytes, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  held -= static_cast<int64_t>(malloc_usable_size(memory));
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
+
+namespace triptych {
+namespace {
+
+using Target = void (*)(std::string_view);
+
+// What a reader may hold at once: a small file may name the widest model there is, whose rotary
+// factors are made as numbers, written and read again. Files themselves are held as parsed values.
+constexpr int64_t kMostBytes = int64_t{128} << 20;
+constexpr int64_t kMostBytesPerByte = 100;
+
+void Try(Target target, const std::string& bytes) {
+  const int64_t before = held;
+  most_held = held;
+  EXPECT_NO_THROW(target(bytes)) << Quoted(bytes, 4000);
+  EXPECT_LE(most_held - before, kMostBytes + kMostBytesPerByte * std::ssize(bytes))
+      << Quoted(bytes, 4000);
+}
+
+// The files that are kept for a target.
+std::vector<std::string> Kept(const std::string& target) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(TRIPTYCH_FUZZ_DIR) / "corpus" / target)) {
+    paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::string> files;
+  for (const std::filesystem::path& path : paths) files.push_back(ReadFile(path));
+  EXPECT_FALSE(files.empty()) << target;
+  return files;
+}
+
+// ---- One value is another one, or gone ---------------------------------------------------------
+
+const std::vector<Json>& OtherValues() {
+  static const std::vector<Json> values = {nullptr,
+                                           true,
+                                           0,
+                                           1,
+                                           -1,
+                                           7,
+                                           1 << 20,
+                                           std::numeric_limits<int32_t>::max(),
+                                           int64_t{1} << 40,
+                                           std::numeric_limits<int64_t>::min(),
+                                           std::numeric_limits<uint64_t>::max(),
+                                           0.5,
+                                           1e-300,
+                                           -1e300,
+                                           1e300,
+                                           "",
+                                           "x",
+                                           std::string(5000, '\x1b') + "\u202e\n",
+                                           Json::array(),
+                                           Json::array({1, "x"}),
+                                           Json::object(),
+                                           Json{{"type", "x"}}};
+  return values;
+}
+
+// Pointers to the values inside another; of long ones to the first few.
+void AddPointers(const Json& value, const Json::json_pointer& at,
+                 std::vector<Json::json_pointer>& pointers) {
+  constexpr size_t kMostMembers = 40, kMostElements = 4;
+  const auto add = [&](const Json& inside, const Json::json_pointer& pointer) {
+    pointers.push_back(pointer);
+    AddPointers(inside, pointer, pointers);
+  };
+  if (value.is_object()) {
+    size_t members = 0;
+    for (const auto& [name, inside] : value.items()) {
+      if (members++ < kMostMembers) add(inside, at / name);
+    }
+  } else if (value.is_array()) {
+    for (size_t i = 0; i < std::min(value.size(), kMostElements); ++i) add(value[i], at / i);
+  }
+}
+
+template <typename Check>
+void ForEachChange(const Json& document, const Check& check) {
+  std::vector<Json::json_pointer> pointers;
+  AddPointers(document, Json::json_pointer(), pointers);
+  for (const Json::json_pointer& pointer : pointers) {
+    for (const Json& other : OtherValues()) {
+      Json changed = document;
+      changed[pointer] = other;
+      check(changed);
+    }
+    Json without = document;
+    Json& holder = without[pointer.parent_pointer()];
+    if (holder.is_object()) {
+      holder.erase(pointer.back());
+    } else {
+      holder.erase(std::stoul(pointer.back()));
+    }
+    check(without);
+  }
+}
+
+// Nothing for what is no JSON.
+std::optional<Json> Parsed(std::string_view text) {
+  Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded()) return std::nullopt;
+  return document;
+}
+
+TEST(FileMutationsTest, ValuesOfConfigs) {
+  for (const std::string& file : Kept("config")) {
+    const std::optional<Json> config = Parsed(file);
+    if (config) ForEachChange(*config, [](const Json& it) { Try(FuzzConfig, it.dump()); });
+  }
+}
+
+TEST(FileMutationsTest, ValuesOfIndices) {
+  for (const std::string& file : Kept("safetensors_index")) {
+    const std::optional<Json> index = Parsed(file);
+    if (index) ForEachChange(*index, [](const Json& it) { Try(FuzzSafetensorsIndex, it.dump()); });
+  }
+}
+
+TEST(FileMutationsTest, ValuesOfShardsHeaders) {
+  for (const std::string& file : Kept("safetensors")) {
+    uint64_t length = 0;
+    if (file.size() < sizeof(length)) continue;
+    std::memcpy(&length, file.data(), sizeof(length));
+    if (length > file.size() - sizeof(length)) continue;
+    const std::optional<Json> header = Parsed(std::string_view(file).substr(8, length));
+    if (!header) continue;
+    const std::string data = file.substr(8 + length);
+    ForEachChange(*header, [&](const Json& it) {
+      const std::string text = it.dump();
+      Try(FuzzSafetensors, BytesOf(uint64_t{text.size()}) + text + data);
+    });
+  }
+}
+
+TEST(FileMutationsTest, ValuesOfTokenizers) {
+  for (const std::string& file : Kept("tokenizer_json")) {
+    const size_t end = file.rfind('\n');
+    const std::optional<Json> tokenizer = Parsed(std::string_view(file).substr(0, end));
+    ASSERT_TRUE(tokenizer) << Quoted(file);
+    ForEachChange(*tokenizer,
+                  [&](const Json& it) { Try(FuzzTokenizerJson, it.dump() + file.substr(end)); });
+  }
+}
+
+// A value of GGUF's metadata: its type and its bytes; nothing for what has no type there.
+std::optional<std::pair<uint32_t, std::string>> ToGguf(const Json& value) {
+  using Type = GgufBuilder::Type;
+  if (value.is_boolean()) return std::pair(Type::kBool, std::string(1, value.get<bool>() ? 1 : 0));
+  if (value.is_string())
+    return std::pair(Type::kString, GgufBuilder::Text(value.get<std::string>()));
+  if (value.is_number_float()) return std::pair(Type::kFloat64, BytesOf(value.get<double>()));
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number > std::numeric_limits<uint32_t>::max())
+      return std::pair(Type::kUint64, BytesOf(number));
+    return std::pair(Type::kUint32, BytesOf(static_cast<uint32_t>(number)));
+  }
+  if (value.is_number_integer()) return std::pair(Type::kInt64, BytesOf(value.get<int64_t>()));
+  return std::nullopt;
+}
+
+// A file with this metadata and the tensors of `like`; nothing where no such file can say it.
+std::optional<std::string> GgufWith(const Json& metadata, const GgufFile& like) {
+  GgufBuilder file;
+  for (const auto& [key, value] : metadata.items()) {
+    if (!value.is_array()) {
+      const auto scalar = ToGguf(value);
+      if (!scalar) return std::nullopt;
+      file.Add(key, scalar->first, scalar->second);
+      continue;
+    }
+    uint32_t type = GgufBuilder::kUint32;
+    std::string bytes;
+    for (size_t i = 0; i < value.size(); ++i) {
+      const auto element = ToGguf(value[i]);
+      if (!element || (i > 0 && element->first != type)) return std::nullopt;
+      type = element->first;
+      bytes += element->second;
+    }
+    file.AddList(key, type, value.size(), bytes);
+  }
+  for (const std::string& name : like.TensorNames()) {
+    const StoredTensor& stored = *like.Find(name);
+    const uint32_t type = stored.dtype == "F32"    ? 0
+                          : stored.dtype == "F16"  ? 1
+                          : stored.dtype == "Q8_0" ? 8
+                                                   : 30;
+    std::string data(stored.bytes, '\0');
+    like.Read(name, std::as_writable_bytes(std::span(data)));
+    file.AddTensor(name, type, {stored.shape.rbegin(), stored.shape.rend()}, data);
+  }
+  return file.Bytes();
+}
+
+TEST(FileMutationsTest, ValuesOfGgufMetadata) {
+  int files = 0;
+  for (const std::string& bytes : Kept("gguf")) {
+    const MemoryFile memory(bytes);
+    std::unique_ptr<const GgufFile> file;
+    try {
+      file = std::make_unique<const GgufFile>(memory.path());
+    } catch (const LoadError&) {
+      continue;
+    }
+    ++files;
+    ForEachChange(file->metadata(), [&](const Json& it) {
+      if (const std::optional<std::string> changed = GgufWith(it, *file)) Try(FuzzGguf, *changed);
+    });
+  }
+  EXPECT_GT(files, 5);
+}
+
+// ---- Some bytes are damaged --------------------------------------------------------------------
+
+std::string Damaged(std::string bytes, std::mt19937& random) {
+  constexpr uint64_t kEdges[] = {0,          1,          0x7f,       0x80,        0xff,
+                                 0x7fffffff, 0x80000000, 0xffffffff, 1ULL << 40U, ~uint64_t{0}};
+  for (uint32_t times = 1 + random() % 4; times > 0; --times) {
+    if (bytes.empty()) bytes.push_back('\n');
+    const size_t at = random() % bytes.size();
+    switch (random() % 5) {
+      case 0:
+        bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
+        break;
+      case 1: {
+        const uint64_t edge = kEdges[random() % std::size(kEdges)];
+        const size_t width = std::min<size_t>(size_t{1} << random() % 4, bytes.size() - at);
+        std::memcpy(&bytes[at], &edge, width);
+        break;
+      }
+      case 2:
+        bytes.erase(at, 1 + random() % 16);
+        break;
+      case 3:
+        bytes.insert(at, bytes.substr(random() % bytes.size(), 1 + random() % 64));
+        break;
+      default:
+        bytes.resize(at);
+    }
+  }
+  return bytes;
+}
+
+TEST(FileMutationsTest, BytesOfEveryKind) {
+  const std::vector<std::pair<std::string, Target>> kinds = {
+      {"config", FuzzConfig},
+      {"gguf", FuzzGguf},
+      {"llama2c", FuzzLlama2c},
+      {"safetensors", FuzzSafetensors},
+      {"safetensors_index", FuzzSafetensorsIndex},
+      {"sentencepiece", FuzzSentencePiece},
+      {"tokenizer_json", FuzzTokenizerJson}};
+  std::mt19937 random(17);
+  for (const auto& [kind, target] : kinds) {
+    for (const std::string& file : Kept(kind)) {
+      for (int i = 0; i < 200; ++i) Try(target, Damaged(file, random));
+    }
+  }
+}
+
+// A length that is not there would take what it says: the meter sees that.
+TEST(FileMutationsTest, TheMeterCounts) {
+  const int64_t before = held;
+  most_held = held;
+  {
+    const std::string text(1 << 20, 'x');
+    EXPECT_GE(held - before, 1 << 20);
+  }
+  EXPECT_LT(held - before, 1 << 20);
+  EXPECT_GE(most_held - before, 1 << 20);
+}
+
+}  // namespace
+}  // namespace triptych

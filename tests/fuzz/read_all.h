@@ -1,0 +1,29 @@
+// What every source of tensors promises, whatever file it is of.
+#ifndef TRIPTYCH_TESTS_FUZZ_READ_ALL_H_
+#define TRIPTYCH_TESTS_FUZZ_READ_ALL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/checkpoint/tensor_source.h"
+#include "tests/fuzz/input.h"
+
+namespace triptych {
+
+// Reads every tensor, in no more memory than the file takes for each.
+inline void ReadAll(const TensorSource& source, size_t file_bytes) {
+  for (const std::string& name : source.TensorNames()) {
+    const StoredTensor* const stored = source.Find(name);
+    Promise(stored != nullptr, "a tensor that is listed is found");
+    Promise(stored->bytes <= file_bytes, "tensors lie in the file");
+    for (const int64_t extent : stored->shape) Promise(extent >= 0, "a shape is not negative");
+    std::string data(stored->bytes, '\0');
+    source.Read(name, std::as_writable_bytes(std::span(data)));
+  }
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_FUZZ_READ_ALL_H_

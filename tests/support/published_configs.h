@@ -1,0 +1,237 @@
+// The fields of config.json files as they are published, each with whose it is.
+#ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CONFIGS_H_
+#define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CONFIGS_H_
+
+#include <vector>
+
+#include "engine/base/json.h"
+
+namespace triptych::published {
+
+// A config with some fields set.
+inline Json With(Json config, const Json& fields) {
+  config.update(fields);
+  return config;
+}
+
+inline Json Without(Json config, const std::vector<const char*>& fields) {
+  for (const char* field : fields) config.erase(field);
+  return config;
+}
+
+// Of meta-llama/Llama-2-7b-hf.
+inline Json Llama2() {
+  return Json::parse(R"({
+    "_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"],
+    "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+    "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 32, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+    "tie_word_embeddings": false, "torch_dtype": "float16",
+    "transformers_version": "4.31.0.dev0", "use_cache": true, "vocab_size": 32000})");
+}
+
+// Of huggyllama/llama-7b.
+inline Json Llama1() {
+  return With(Without(Llama2(), {"num_key_value_heads", "pretraining_tp", "rope_scaling"}),
+              {{"max_position_embeddings", 2048},
+               {"max_sequence_length", 2048},
+               {"pad_token_id", 0},
+               {"rms_norm_eps", 1e-6},
+               {"transformers_version", "4.28.0.dev0"}});
+}
+
+// Of TinyLlama/TinyLlama-1.1B-Chat-v1.0.
+inline Json TinyLlama() {
+  return With(Llama2(), {{"attention_bias", false},
+                         {"hidden_size", 2048},
+                         {"intermediate_size", 5632},
+                         {"max_position_embeddings", 2048},
+                         {"num_hidden_layers", 22},
+                         {"num_key_value_heads", 4},
+                         {"rope_theta", 10000.0},
+                         {"torch_dtype", "bfloat16"}});
+}
+
+// Of meta-llama/Llama-3.2-1B.
+inline Json Llama32() {
+  return Json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+    "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16,
+    "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                     "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+    "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+    "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256})");
+}
+
+// Of meta-llama/Llama-3.1-8B.
+inline Json Llama31() {
+  Json config = With(Without(Llama32(), {"head_dim"}), {{"eos_token_id", 128001},
+                                                        {"hidden_size", 4096},
+                                                        {"intermediate_size", 14336},
+                                                        {"num_hidden_layers", 32},
+                                                        {"tie_word_embeddings", false}});
+  config["rope_scaling"]["factor"] = 8.0;
+  return config;
+}
+
+// Of meta-llama/Meta-Llama-3-8B.
+inline Json Llama3() {
+  return With(Without(Llama31(), {"mlp_bias"}),
+              {{"max_position_embeddings", 8192}, {"rope_scaling", nullptr}});
+}
+
+// Of HuggingFaceTB/SmolLM2-135M.
+inline Json SmolLm2() {
+  return Json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576,
+    "initializer_range": 0.041666666666666664, "intermediate_size": 1536,
+    "is_llama_config": true, "max_position_embeddings": 8192, "mlp_bias": false,
+    "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30,
+    "num_key_value_heads": 3, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_interleaved": false, "rope_scaling": null, "rope_theta": 100000,
+    "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
+    "use_cache": true, "vocab_size": 49152})");
+}
+
+// Of HuggingFaceTB/SmolLM-135M.
+inline Json SmolLm() {
+  return With(SmolLm2(), {{"max_position_embeddings", 2048}, {"rope_theta", 10000.0}});
+}
+
+// Of mistralai/Mistral-7B-v0.1.
+inline Json Mistral() {
+  return Json::parse(R"({
+    "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+    "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})");
+}
+
+// Of mistralai/Mistral-7B-Instruct-v0.3.
+inline Json Mistral03() {
+  return With(Mistral(), {{"attention_dropout", 0.0},
+                          {"rope_theta", 1000000.0},
+                          {"sliding_window", nullptr},
+                          {"vocab_size", 32768}});
+}
+
+// Of Qwen/Qwen2.5-0.5B.
+inline Json Qwen25() {
+  return Json::parse(R"({
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+    "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02,
+    "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 24,
+    "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+    "transformers_version": "4.40.1", "use_cache": true, "use_mrope": false,
+    "use_sliding_window": false, "vocab_size": 151936})");
+}
+
+// Of Qwen/Qwen2-0.5B.
+inline Json Qwen2() {
+  return With(Without(Qwen25(), {"use_mrope"}),
+              {{"max_position_embeddings", 131072}, {"sliding_window", 131072}});
+}
+
+// Of Qwen/Qwen3-0.6B.
+inline Json Qwen3() {
+  return Json::parse(R"({
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
+    "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+    "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+    "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+    "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})");
+}
+
+// Of openai-community/gpt2.
+inline Json Gpt2() {
+  return Json::parse(R"({
+    "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
+    "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768,
+    "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
+    "summary_activation": null, "summary_first_dropout": 0.1, "summary_proj_to_labels": true,
+    "summary_type": "cls_index", "summary_use_proj": true,
+    "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+    "vocab_size": 50257})");
+}
+
+// Of openai-community/gpt2-xl.
+inline Json Gpt2Xl() {
+  return With(Gpt2(), {{"n_embd", 1600},
+                       {"n_head", 25},
+                       {"n_layer", 48},
+                       {"n_special", 0},
+                       {"output_past", true},
+                       {"predict_special_tokens", true}});
+}
+
+// Of deepseek-ai/DeepSeek-V2-Lite.
+inline Json DeepSeekV2Lite() {
+  return Json::parse(R"({
+    "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"}, "aux_loss_alpha": 0.001,
+    "bos_token_id": 100000, "eos_token_id": 100001, "first_k_dense_replace": 1,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 10944, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+    "model_type": "deepseek_v2", "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1,
+    "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false,
+    "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27,
+    "num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": null, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+    "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707,
+                     "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096,
+                     "type": "yarn"},
+    "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": true,
+    "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy",
+    "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true,
+    "v_head_dim": 128, "vocab_size": 102400})");
+}
+
+// The same without its experts.
+inline Json DeepSeekDense() { return With(DeepSeekV2Lite(), {{"n_routed_experts", nullptr}}); }
+
+// Of openbmb/MiniCPM3-4B.
+inline Json MiniCpm3() {
+  Json config = Json::parse(R"({
+    "architectures": ["MiniCPM3ForCausalLM"], "bos_token_id": 1, "eos_token_id": [2, 73440],
+    "initializer_range": 0.1, "hidden_act": "silu", "hidden_size": 2560,
+    "intermediate_size": 6400, "max_position_embeddings": 32768, "model_type": "minicpm3",
+    "num_attention_heads": 40, "num_hidden_layers": 62, "num_key_value_heads": 40,
+    "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "q_lora_rank": 768, "kv_lora_rank": 256,
+    "rms_norm_eps": 1e-05, "torch_dtype": "bfloat16", "transformers_version": "4.41.0",
+    "use_cache": true, "vocab_size": 73448, "scale_emb": 12, "dim_model_base": 256,
+    "scale_depth": 1.4, "rope_scaling": {
+      "type": "longrope", "original_max_position_embeddings": 32768,
+      "long_factor": [
+        1.0591234137867171, 1.1241891283591912, 1.2596935748670968, 1.5380380402321725,
+        2.093982484148734, 3.1446935121267696, 4.937952647693647, 7.524541999994549,
+        10.475458000005451, 13.062047352306353, 14.85530648787323, 15.906017515851266,
+        16.461961959767827, 16.740306425132907, 16.87581087164081, 16.940876586213285]}})");
+  config["rope_scaling"]["short_factor"] = config["rope_scaling"]["long_factor"];
+  return config;
+}
+
+// All of them that are served.
+inline std::vector<Json> Every() {
+  return {Llama1(), Llama2(),  Llama3(),  Llama31(),       Llama32(), TinyLlama(),
+          SmolLm(), SmolLm2(), Mistral(), Mistral03(),     Qwen2(),   Qwen25(),
+          Qwen3(),  Gpt2(),    Gpt2Xl(),  DeepSeekDense(), MiniCpm3()};
+}
+
+}  // namespace triptych::published
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CONFIGS_H_
