@@ -16,14 +16,12 @@
 #include "engine/attention/algebra.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
-#include "engine/decoder/conversion.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/text/text_stream.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/published_configs.h"
-#include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
@@ -33,15 +31,12 @@
 namespace triptych {
 namespace {
 
-using ::testing::Each;
 using ::testing::HasSubstr;
 
 // Products and sums in another order, in float64.
 constexpr double kRounding64 = 1e-11;
 // The same in float32, of logits of about 1 and a few layers.
 constexpr double kRounding32 = 5e-5;
-// In float64 after singular and eigenvectors, each of which is rounded.
-constexpr double kConverted64 = 1e-9;
 
 class PublishedModelTest : public ::testing::TestWithParam<published::NamedConfig> {
  protected:
@@ -115,17 +110,6 @@ TEST_P(PublishedModelTest, MayComeInShardsAndHalfPrecision) {
     EXPECT_LE(RelativeError(Forward(model), published::Logits(config_, tensors, ids_)),
               kRounding64);
   }
-}
-
-// With decoupled keys of all that is rotated, or none where nothing is.
-TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
-  Checkpoint model = Load();
-  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm) return;
-  model.weights = Cast(model.weights, at::kDouble);
-  const Checkpoint latent = Convert(model, {.attention = AttentionKind::kMla}, "model");
-  EXPECT_LE(RelativeError(Forward(latent), Expected()), kConverted64);
-  if (model.config.position_embedding != PositionEmbedding::kLearned) return;
-  EXPECT_THAT(CacheRowElements(latent.config), Each(model.config.hidden_size));  // r = D, of 2 D
 }
 
 TEST_P(PublishedModelTest, WhatOldFilesHoldBesideIsLeftOut) {
