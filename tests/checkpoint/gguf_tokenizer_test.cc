@@ -15,6 +15,7 @@
 #include "tests/support/gguf_file.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
 namespace triptych {
@@ -199,6 +200,17 @@ TEST(GgufTokenizerTest, ByteLevelIsAsPublished) {
   EXPECT_EQ(tokenizer->begin_token(), std::nullopt);
   EXPECT_EQ(tokenizer->end_token(), published->end_token());
   EXPECT_EQ(tokenizer->vocab_size(), published->vocab_size());
+}
+
+TEST(GgufTokenizerTest, StreamedPiecesAreTheWholeTextAndMegabytesComeBack) {
+  Json bare = Scored();
+  bare[kKey + "add_space_prefix"] = false;
+  for (const Json& metadata : {Scored(), bare, ByteLevel("gpt-2"), ByteLevel("llama-bpe"),
+                               ByteLevel("qwen2"), ByteLevel("smollm"), ByteLevel("tekken")}) {
+    const std::shared_ptr<const Tokenizer> tokenizer = Parse(metadata);
+    ExpectStreamsAreWholeTexts(*tokenizer);
+    ExpectMegabytesComeBack(*tokenizer);
+  }
 }
 
 // The tokens of a text, each as its text.

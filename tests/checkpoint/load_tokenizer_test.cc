@@ -7,6 +7,7 @@
 #include "engine/base/json.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
 namespace triptych {
@@ -96,6 +97,7 @@ TEST(LoadTokenizerTest, Llama2c) {
   for (const std::string other : {" a", "é 👩‍👧", "\n\n", "<s>"}) {
     EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(other)), other);
   }
+  ExpectStreamsAreWholeTexts(*tokenizer);
   for (size_t length = 0; length < bytes.size(); length += 11) {
     WriteFile(directory.path() / "tokenizer.bin", std::string_view(bytes).substr(0, length));
     if (Refusal(directory) != "accepted") continue;

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -107,6 +110,44 @@ TEST_F(ShardsTest, BrokenShardsAreNamed) {
   std::filesystem::remove(shard);
   EXPECT_EQ(Refusal(),
             "model-00002-of-00002.safetensors: cannot be read: No such file or directory");
+}
+
+// Whichever file it is in: a line that names a file of the directory, or tensors that lie in one.
+TEST_F(ShardsTest, RandomDamageNeverReadsOutside) {
+  WriteGood();
+  std::vector<std::pair<std::filesystem::path, std::string>> files;
+  for (const char* name :
+       {kIndexFile, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}) {
+    files.emplace_back(directory_.path() / name, ReadFile(directory_.path() / name));
+  }
+  std::mt19937 random(3);
+  int accepted = 0, refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const auto& [path, good] = files[random() % files.size()];
+    std::string bytes = good;
+    for (uint32_t flips = 1 + random() % 3; flips > 0; --flips) {
+      char& byte = bytes[random() % bytes.size()];
+      byte = static_cast<char>(byte ^ 1 << random() % 8);
+    }
+    WriteFile(path, bytes);
+    try {
+      const std::unique_ptr<const TensorSource> tensors = OpenTensors(directory_.path());
+      for (const std::string& name : tensors->TensorNames()) {
+        std::vector<std::byte> data(tensors->Find(name)->bytes);
+        EXPECT_LE(data.size(), bytes.size());
+        tensors->Read(name, data);
+      }
+      ++accepted;
+    } catch (const LoadError& e) {
+      const std::string line = e.what();
+      EXPECT_THAT(line, testing::StartsWith(directory_.path().string() + "/"));
+      EXPECT_EQ(line.find_first_of("\n\x1b"), line.npos);
+      ++refused;
+    }
+    WriteFile(path, good);
+  }
+  EXPECT_GT(accepted, 0);  // flips in the data, or in a name, do no harm
+  EXPECT_GT(refused, 1000);
 }
 
 TEST_F(ShardsTest, TensorsAreWhereTheIndexPlacesThem) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/support/tokenizer_checks.h"
 
 namespace triptych {
 namespace {
@@ -128,18 +129,32 @@ TEST(SentencePieceModelTest, IsWhatTheLibraryGives) {
   }
 }
 
-TEST(SentencePieceModelTest, StreamedPiecesAreTheWholeText) {
-  const auto tokenizer = Parse(Model());
-  std::mt19937 random(13);
-  for (int trial = 0; trial < 2000; ++trial) {
-    std::vector<int32_t> tokens(random() % 20);
-    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 270) - 2;
-    TokenStream stream;
-    std::string streamed;
-    for (const int32_t token : tokens) streamed += stream.Push(*tokenizer, token);
-    ASSERT_EQ(streamed, tokenizer->Decode(tokens));
+// Of every kind that there is to break: the library is the reference here too.
+TEST(SentencePieceModelTest, IsWhatTheLibraryGivesOfEveryKindOfText) {
+  const std::string model = Model();
+  sentencepiece::SentencePieceProcessor library;
+  ASSERT_TRUE(library.LoadFromSerializedProto(model).ok());
+  const auto tokenizer = Parse(model);
+  for (const std::string text :
+       {"", " ", "   ", "ab AB aB", "a1 22 3,000.5", "it's WE'LL don't", "a\n\n b\t\r\nab ",
+        "👩‍👩‍👧‍👦 👍🏽 🇨🇭 ❤️", "e\u0301 n\u0303\u0323 ab\u0301",
+        "中文、かな、한글 ab", "שלום \u202eمرحبا\u202c", "\x01\x1b[0m\x7f ab", "<s>ab</s> <unk>",
+        "<0x41> ab", "▁ab▁ ▁", "\u00a0ab\u3000ab\u2028"}) {
+    std::vector<int> expected;
+    ASSERT_TRUE(library.Encode(text, &expected).ok());
+    const std::vector<int32_t> tokens = tokenizer->Encode(text);
+    EXPECT_EQ(tokens, std::vector<int32_t>(expected.begin(), expected.end())) << text;
+    std::string decoded;
+    ASSERT_TRUE(library.Decode(expected, &decoded).ok());
+    EXPECT_EQ(tokenizer->Decode(tokens), decoded) << text;
   }
 }
+
+TEST(SentencePieceModelTest, StreamedPiecesAreTheWholeText) {
+  ExpectStreamsAreWholeTexts(*Parse(Model()));
+}
+
+TEST(SentencePieceModelTest, MegabytesComeBack) { ExpectMegabytesComeBack(*Parse(Model())); }
 
 TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
   const auto refusal = [](const std::string& model, std::vector<int32_t> ends = {}) -> std::string {

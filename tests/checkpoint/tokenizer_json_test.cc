@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <random>
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
-#include "engine/text/byte_tokenizer.h"
+#include "engine/base/replace_all.h"
+#include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
 namespace triptych {
@@ -66,6 +66,55 @@ TEST(TokenizerJsonTest, ByteLevelCutsAsGpt2) {
   EXPECT_THAT(Pieces(*tokenizer, "    it"), ElementsAre("  ", " ", " it"));
   EXPECT_THAT(Pieces(*tokenizer, "a12 12"), ElementsAre("a", "12", " ", "12"));
   EXPECT_THAT(Pieces(*tokenizer, "it 's"), ElementsAre("it", " ", "'", "s"));
+}
+
+// A tokenizer whose tokens are these words, each where it is all of a piece, and bytes elsewhere:
+// no other cuts give the words.
+std::shared_ptr<const Tokenizer> WordsAlone(const std::vector<std::string>& words,
+                                            const Json& pre_tokenizers) {
+  Json json = ByteLevelJson();
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", pre_tokenizers}};
+  json["model"]["ignore_merges"] = true;
+  int32_t id = 300;
+  for (const std::string& word : words) {
+    json["model"]["vocab"][ReplaceAll(ReplaceAll(word, " ", "Ġ"), "\n", "Ċ")] = id++;
+  }
+  return Parse(json);
+}
+
+// The vectors of Hugging Face's tokenizers, in the tests of its byte_level.rs and digits.rs
+// (github.com/huggingface/tokenizers, tokenizers/src/pre_tokenizers).
+TEST(TokenizerJsonTest, CutsAsItsPublishersDo) {
+  const auto byte_level = [](bool adds_space, bool cuts) {
+    return Json{{"type", "ByteLevel"}, {"add_prefix_space", adds_space}, {"use_regex", cuts}};
+  };
+  const auto expect = [](const std::string& text, const std::vector<std::string>& words,
+                         const Json& pre_tokenizers) {
+    EXPECT_EQ(Pieces(*WordsAlone(words, pre_tokenizers), text), words) << text;
+  };
+  const std::string question = "Hello my friend, how is your day going?";
+  const std::vector<std::string> rest = {" my",   " friend", ",",      " how", " is",
+                                         " your", " day",    " going", "?"};
+  std::vector<std::string> bare = {"Hello"}, spaced = {" Hello"};
+  bare.insert(bare.end(), rest.begin(), rest.end());
+  spaced.insert(spaced.end(), rest.begin(), rest.end());
+  const Json gpt2 = Json::array({byte_level(false, true)});
+  expect(question, bare, gpt2);
+  expect("Hello there\nHello there", {"Hello", " there", "\n", "Hello", " there"}, gpt2);
+  expect("Hello there       dear", {"Hello", " there", "      ", " dear"}, gpt2);
+  for (const std::string& text : {question, " " + question}) {
+    expect(text, spaced, Json::array({byte_level(true, true)}));
+    expect(text, {" " + question}, Json::array({byte_level(true, false)}));
+  }
+  for (const bool individual : {false, true}) {
+    const Json digits = {{"type", "Digits"}, {"individual_digits", individual}};
+    const Json both = Json::array({digits, byte_level(false, false)});
+    if (individual) {
+      expect("Hey 123 friend!", {"Hey ", "1", "2", "3", " friend!"}, both);
+    } else {
+      expect("Hey 123 friend!", {"Hey ", "123", " friend!"}, both);
+    }
+  }
 }
 
 // Of Llama 2's files, whose form this has: a space is put before, characters without a token are
@@ -196,24 +245,24 @@ TEST(TokenizerJsonTest, SplitBehaviours) {
   EXPECT_THAT(cut("Removed", true), ElementsAre("-", "-", "-"));
 }
 
+Json MetaspaceJson(const char* scheme) {
+  Json json = SentencePieceStyleJson();
+  json["normalizer"] = nullptr;
+  const Json metaspace = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}};
+  json["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers", {metaspace, {{"type", "Digits"}}}}};
+  json["decoder"] = metaspace;
+  return json;
+}
+
 TEST(TokenizerJsonTest, MetaspaceAndDigits) {
-  const auto tokenizer_of = [](const char* scheme) {
-    Json json = SentencePieceStyleJson();
-    json["normalizer"] = nullptr;
-    const Json metaspace = {
-        {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}};
-    json["pre_tokenizer"] = {{"type", "Sequence"},
-                             {"pretokenizers", {metaspace, {{"type", "Digits"}}}}};
-    json["decoder"] = metaspace;
-    return Parse(json);
-  };
-  EXPECT_THAT(Pieces(*tokenizer_of("always"), "ab</s>ab", SpecialTokens::kParsed),
-              ElementsAre(" ab", "", " ab"));
-  EXPECT_THAT(Pieces(*tokenizer_of("first"), "ab</s>ab", SpecialTokens::kParsed),
-              ElementsAre(" ab", "", "ab"));
-  EXPECT_THAT(Pieces(*tokenizer_of("never"), "ab"), ElementsAre("ab"));
-  EXPECT_FALSE(tokenizer_of("never")->drops_leading_space());
-  EXPECT_EQ(tokenizer_of("always")->Decode(tokenizer_of("always")->Encode("ab  a")), "ab  a");
+  const auto always = Parse(MetaspaceJson("always")), first = Parse(MetaspaceJson("first")),
+             never = Parse(MetaspaceJson("never"));
+  EXPECT_THAT(Pieces(*always, "ab</s>ab", SpecialTokens::kParsed), ElementsAre(" ab", "", " ab"));
+  EXPECT_THAT(Pieces(*first, "ab</s>ab", SpecialTokens::kParsed), ElementsAre(" ab", "", "ab"));
+  EXPECT_THAT(Pieces(*never, "ab"), ElementsAre("ab"));
+  EXPECT_FALSE(never->drops_leading_space());
+  EXPECT_EQ(always->Decode(always->Encode("ab  a")), "ab  a");
 }
 
 TEST(TokenizerJsonTest, BothFormsOfMerges) {
@@ -239,21 +288,22 @@ TEST(TokenizerJsonTest, SaysWhetherAllOfATextIsKept) {
   EXPECT_FALSE(kept(SentencePieceStyleJson(), "/model/byte_fallback", false));
 }
 
+std::vector<Json> EveryForm() {
+  Json added = ByteLevelJson({"it", " it", "  "});
+  added["added_tokens"].push_back({{"id", 300}, {"content", " é"}, {"special", false}});
+  return {added, SentencePieceStyleJson(), MetaspaceJson("always"), MetaspaceJson("first"),
+          MetaspaceJson("never")};
+}
+
 // A stream shows what all tokens are at once, whatever they are.
 TEST(TokenizerJsonTest, StreamedPiecesAreTheWholeText) {
-  std::mt19937 random(11);
-  const std::vector<std::shared_ptr<const Tokenizer>> kinds = {
-      std::make_shared<const ByteTokenizer>(), Parse(ByteLevelJson({"it", " it", "  "})),
-      Parse(SentencePieceStyleJson())};
-  for (const auto& tokenizer : kinds) {
-    for (int trial = 0; trial < 2000; ++trial) {
-      std::vector<int32_t> tokens(random() % 20);
-      for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 310) - 2;
-      TokenStream stream;
-      std::string streamed;
-      for (const int32_t token : tokens) streamed += stream.Push(*tokenizer, token);
-      ASSERT_EQ(streamed, tokenizer->Decode(tokens)) << tokenizer->kind();
-    }
+  for (const Json& json : EveryForm()) ExpectStreamsAreWholeTexts(*Parse(json));
+}
+
+TEST(TokenizerJsonTest, MegabytesComeBack) {
+  for (const Json& json :
+       {ByteLevelJson({"it", " it", "  "}), SentencePieceStyleJson(), MetaspaceJson("always")}) {
+    ExpectMegabytesComeBack(*Parse(json));
   }
 }
 

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/algebra.h"
@@ -15,10 +18,15 @@
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
+#include "engine/hosting/hosted_model.h"
+#include "engine/text/text_stream.h"
 #include "tests/support/published_checkpoints.h"
+#include "tests/support/published_configs.h"
+#include "tests/support/recording_sink.h"
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace triptych {
 namespace {
@@ -92,6 +100,18 @@ TEST_P(PublishedModelTest, IsTheSameModelInTriptychsOwnForm) {
   EXPECT_LE(RelativeError(Forward(again), Expected()), kRounding64);
 }
 
+// No shard has all of a layer.
+TEST_P(PublishedModelTest, MayComeInShardsAndHalfPrecision) {
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
+    const published::Tensors tensors = published::RandomTensors(config_, 2, dtype);
+    const TempDir directory;
+    published::WriteCheckpoint(directory.path(), config_, tensors, /*shards=*/3);
+    const Checkpoint model = LoadCheckpoint(directory.path(), TensorFormat::kFloat32);
+    EXPECT_LE(RelativeError(Forward(model), published::Logits(config_, tensors, ids_)),
+              kRounding64);
+  }
+}
+
 TEST_P(PublishedModelTest, WhatOldFilesHoldBesideIsLeftOut) {
   published::AddBuffers(config_, tensors_);
   published::WriteCheckpoint(directory_.path(), config_, tensors_);
@@ -121,6 +141,116 @@ TEST_P(PublishedModelTest, FieldsThatAreNotKnownAreRefused) {
 INSTANTIATE_TEST_SUITE_P(EveryFamily, PublishedModelTest,
                          ::testing::ValuesIn(published::EveryFamily()),
                          [](const auto& named) { return named.param.name; });
+
+Json ConfigNamed(const std::string& name) {
+  const std::vector<published::NamedConfig> all = published::EveryFamily();
+  return std::find_if(all.begin(), all.end(), [&](const auto& it) { return it.name == name; })
+      ->config;
+}
+
+// A window that is shorter than the positions is a shorter context. PublishedModels says what it
+// would change beyond it.
+TEST(PublishedWindowTest, IsServedExactlyUpToItsLength) {
+  constexpr int64_t kWindow = 16;
+  for (const auto& [name, fields] : std::vector<std::pair<std::string, Json>>{
+           {"Mistral", {{"sliding_window", kWindow}}},
+           {"Qwen2",
+            {{"use_sliding_window", true}, {"sliding_window", kWindow}, {"max_window_layers", 1}}},
+           {"Qwen3",
+            {{"use_sliding_window", true},
+             {"sliding_window", kWindow},
+             {"layer_types", {"full_attention", "sliding_attention"}}}}}) {
+    SCOPED_TRACE(name);
+    const Json config = published::With(ConfigNamed(name), fields);
+    const published::Tensors tensors = published::RandomTensors(config, 3);
+    const TempDir directory;
+    published::WriteCheckpoint(directory.path(), config, tensors);
+    const Checkpoint model = LoadCheckpoint(directory.path(), TensorFormat::kFloat32);
+    EXPECT_EQ(model.config.max_position_embeddings, kWindow);
+    std::vector<int64_t> ids(kWindow);
+    std::iota(ids.begin(), ids.end(), 2);
+    const at::Tensor served = Decoder(model.config, model.weights, ComputeType::kFloat64)
+                                  .Forward(ToTensor(ids).unsqueeze(0))[0];
+    EXPECT_LE(RelativeError(served, published::Logits(config, tensors, ids)), kRounding64);
+  }
+}
+
+// What those who published them say, or their files do.
+TEST(PublishedSizesTest, HaveThePublishedNumberOfParameters) {
+  for (const auto& [config, parameters] :
+       std::vector<std::pair<Json, int64_t>>{{published::Llama2(), 6'738'415'616},
+                                             {published::Llama31(), 8'030'261'248},
+                                             {published::Llama32(), 1'235'814'400},
+                                             {published::TinyLlama(), 1'100'048'384},
+                                             {published::SmolLm2(), 134'515'008},
+                                             {published::Mistral(), 7'241'732'096},
+                                             {published::Mistral03(), 7'248'023'552},
+                                             {published::Qwen25(), 494'032'768},
+                                             {published::Qwen3(), 596'049'920},
+                                             {published::Gpt2(), 124'439'808},
+                                             {published::Gpt2Xl(), 1'557'611'200}}) {
+    EXPECT_EQ(ParameterCount(ParseModelConfig(config.dump(), "config.json")), parameters) << config;
+  }
+}
+
+// A directory as it is published, text in and text out: as it is, and as the two other kinds.
+TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
+  const Json config = published::With(ConfigNamed("Llama"), {{"vocab_size", 258}});
+  const published::Tensors tensors = published::RandomTensors(config, 4);
+  const TempDir directory;
+  published::WriteCheckpoint(directory.path(), config, tensors, /*shards=*/2);
+  WriteFile(directory.path() / "tokenizer.json", BeginAndEndJson().dump());
+  const int64_t layers = config["num_hidden_layers"], width = config["hidden_size"];
+  constexpr int64_t kNew = 12;
+
+  // Token by token, by the family's definition.
+  std::vector<int64_t> ids = {257, 'T', 'o', ' ', 'b', 'e'};
+  std::vector<int32_t> expected;
+  for (int64_t i = 0; i < kNew; ++i) {
+    const at::Tensor logits = published::Logits(config, tensors, ids)[-1];
+    const auto [best, index] = logits.topk(2);
+    ASSERT_GT((best[0] - best[1]).item<double>(), 5e-4)
+        << "too close for float32: take another seed";
+    ids.push_back(index[0].item<int64_t>());
+    expected.push_back(static_cast<int32_t>(ids.back()));
+  }
+
+  const auto serve = [&](const std::optional<Conversion>& conversion) {
+    const HostedModel model = LoadHostedModel({.name = "published",
+                                               .checkpoint = directory.path(),
+                                               .cache_format = CacheFormat::kFloat32,
+                                               .backend = {.kv_cache_bytes = int64_t{1} << 22},
+                                               .conversion = conversion},
+                                              std::make_shared<KernelContext>(2));
+    Request request;
+    request.id = "1";
+    request.prompt = model.tokenizer->Encode("To be");
+    request.prompt.insert(request.prompt.begin(), model.tokenizer->begin_token().value());
+    request.max_new_tokens = kNew;
+    request.sampling.temperature = 0;
+    request.ignore_eos = true;
+    const auto sink = std::make_shared<RecordingSink>();
+    model.engine->Submit(std::move(request), sink);
+    while (model.engine->Step()) {
+    }
+    EXPECT_EQ(sink->tokens.size(), static_cast<size_t>(kNew));
+    EXPECT_EQ(sink->text, ToValidUtf8(model.tokenizer->Decode(sink->tokens)));
+    return sink;
+  };
+  const auto row_elements = [&](const RecordingSink& sink) {
+    const KvCacheUsage& usage = sink.completion.value().usage.kv_cache;
+    EXPECT_EQ(usage.used_bytes, usage.positions * usage.bytes_per_position);
+    return usage.bytes_per_position / static_cast<int64_t>(sizeof(float)) / layers;
+  };
+  const auto mha = serve({});
+  EXPECT_EQ(mha->tokens, expected);
+  EXPECT_EQ(row_elements(*mha), 2 * width);
+  const auto mla = serve(Conversion{.attention = AttentionKind::kMla});
+  EXPECT_EQ(mla->tokens, expected);
+  EXPECT_EQ(row_elements(*mla), 2 * width);  // all keys are decoupled ones, all values a latent
+  const auto gqa = serve(Conversion{.attention = AttentionKind::kGqa, .groups = 2});
+  EXPECT_EQ(row_elements(*gqa), width);
+}
 
 }  // namespace
 }  // namespace triptych

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,11 +30,12 @@ using testing::IsEmpty;
 // An engine and the model behind it.
 class FakeEngine {
  public:
-  explicit FakeEngine(const FakeModel::Shape& shape = {}, const EngineOptions& options = {})
+  explicit FakeEngine(const FakeModel::Shape& shape = {}, const EngineOptions& options = {},
+                      std::shared_ptr<const Tokenizer> tokenizer = TestTokenizer())
       : shape_(shape) {
     auto owned = std::make_unique<FakeModel>(shape);
     model = owned.get();
-    engine = std::make_unique<Engine>(std::move(owned), TestTokenizer(), options);
+    engine = std::make_unique<Engine>(std::move(owned), std::move(tokenizer), options);
   }
 
   std::shared_ptr<RecordingSink> Submit(const Request& request) {
@@ -98,6 +101,55 @@ TEST(EngineOnFakeModel, SequencesGetTheirOwnTokensHoweverTheyAreBatched) {
       EXPECT_EQ(stats.reserved_bytes, 0);
       EXPECT_EQ(stats.free_blocks + stats.cached_blocks, blocks);
     }
+  }
+}
+
+// Bytes, and more tokens that end texts.
+class EndingTokenizer final : public Tokenizer {
+ public:
+  explicit EndingTokenizer(std::vector<int32_t> ends) : ends_(std::move(ends)) {}
+
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+    return bytes_.Encode(parts);
+  }
+  std::string Decode(int32_t token) const override { return bytes_.Decode(token); }
+  std::string_view kind() const override { return "test"; }
+  int32_t vocab_size() const override { return bytes_.vocab_size(); }
+  std::optional<int32_t> begin_token() const override { return bytes_.begin_token(); }
+  std::span<const int32_t> end_tokens() const override { return ends_; }
+
+ private:
+  ByteTokenizer bytes_;
+  std::vector<int32_t> ends_;
+};
+
+// As Llama 3's models have several: whichever comes first ends the text, and none comes too early.
+TEST(EngineOnFakeModel, AnyOfTheEndTokensEndsTheText) {
+  Request request = Greedy("r", 5, 30);
+  FakeEngine endless;
+  const std::vector<int32_t> whole = [&] {
+    const auto sink = endless.Submit(request);
+    endless.Run();
+    return sink->tokens;
+  }();
+  ASSERT_EQ(whole.size(), 30u);
+  request.ignore_eos = false;
+  for (const std::vector<int32_t>& ends :
+       {std::vector<int32_t>{whole[20], whole[10]}, {kEndToken, whole[10], whole[20]}}) {
+    request.min_new_tokens = 0;
+    FakeEngine fake({}, {}, std::make_shared<EndingTokenizer>(ends));
+    const auto sink = fake.Submit(request);
+    fake.Run();
+    const auto end = std::find_first_of(whole.begin(), whole.end(), ends.begin(), ends.end());
+    ASSERT_NE(end, whole.end());
+    EXPECT_EQ(sink->tokens, std::vector<int32_t>(whole.begin(), end + 1));
+    EXPECT_EQ(sink->completion->reason, FinishReason::kStop);
+    request.min_new_tokens = 30;
+    const auto later = fake.Submit(request);
+    fake.Run();
+    EXPECT_EQ(later->tokens.size(), 30u);
+    for (const int32_t token : later->tokens)
+      EXPECT_EQ(std::count(ends.begin(), ends.end(), token), 0);
   }
 }
 

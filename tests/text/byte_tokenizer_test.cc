@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/tokenizer_checks.h"
+
 namespace triptych {
 namespace {
 
@@ -29,6 +31,10 @@ TEST(ByteTokenizerTest, SpecialTokensStandForNoBytes) {
   EXPECT_EQ(tokenizer.end_token(), 257);
   EXPECT_EQ(tokenizer.vocab_size(), 258);
   for (int32_t token : {256, 257}) EXPECT_EQ(tokenizer.Decode(token), "");
+}
+
+TEST(ByteTokenizerTest, StreamedPiecesAreTheWholeText) {
+  ExpectStreamsAreWholeTexts(ByteTokenizer());
 }
 
 }  // namespace

