@@ -3,17 +3,17 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/backend/serving_model.h"
 #include "engine/base/error.h"
-#include "engine/base/file.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/generation_config.h"
-#include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/hosting/hosted_model.h"
@@ -36,21 +36,27 @@ constexpr int64_t kBytesPerPosition = int64_t{4} * 8;
 constexpr int64_t kBytesBesidePrompt = int64_t{64} << 10;
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
-// LoadHostedModel, which logs how far it is while that takes long; what is wrong names the model.
+// What `run` returns; what is wrong names the model.
+template <typename Run>
+auto ForModel(const std::string& name, const Run& run) {
+  try {
+    return run();
+  } catch (const LoadError& e) {
+    throw LoadError("model " + name + ": " + e.what());
+  }
+}
+
+// LoadHostedModel, which logs how far it is while that takes long.
 HostedModel Load(HostOptions options, const std::shared_ptr<KernelContext>& context) {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kBetweenLines{2};
-  options.on_layer = [&options, next = Clock::now() + kBetweenLines](int64_t layer,
+  options.on_layer = [&options, next = Clock::now() + kBetweenLines](int64_t loaded,
                                                                      int64_t layers) mutable {
     if (Clock::now() < next) return;
-    spdlog::info("model {}: {} of {} layers loaded", options.name, layer, layers);
+    spdlog::info("model {}: {} of {} layers loaded", options.name, loaded, layers);
     next = Clock::now() + kBetweenLines;
   };
-  try {
-    return LoadHostedModel(options, context);
-  } catch (const LoadError& e) {
-    throw LoadError("model " + options.name + ": " + e.what());
-  }
+  return ForModel(options.name, [&] { return LoadHostedModel(options, context); });
 }
 
 // What a model is, before a host runs its engine.
@@ -101,16 +107,34 @@ void LogModel(const ServedModel& model) {
                HowLatentAttends(model));
 }
 
+// How each model is to be loaded, its checkpoint opened.
+std::vector<HostOptions> OpenModels(const ServerOptions& options) {
+  const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
+  std::vector<HostOptions> hosts;
+  for (size_t i = 0; i < options.models.size(); ++i) {
+    const ModelOptions& model = options.models[i];
+    HostOptions host{
+        .name = model.name,
+        .checkpoint = ForModel(model.name, [&] { return OpenCheckpoint(model.checkpoint); }),
+        .weight_format = options.weight_format,
+        .embedding_format = options.embedding_format,
+        .cache_format = options.cache_format,
+        .backend = options.backend,
+        .engine = options.engine,
+        .conversion = model.conversion,
+        .device = options.device};
+    host.backend.kv_cache_bytes = kv_cache_bytes[i];
+    hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
 // `options`, with room for the messages of the longest context there is.
-TransportOptions WithMessageSize(const ServerOptions& options) {
+TransportOptions WithMessageSize(const ServerOptions& options,
+                                 const std::vector<HostOptions>& models) {
   TransportOptions transport = options.transport;
-  for (const ModelOptions& model : options.models) {
-    int64_t positions = 0;
-    try {
-      positions = ReadConfig(model.checkpoint).max_position_embeddings;
-    } catch (const LoadError& e) {
-      throw LoadError("model " + model.name + ": " + e.what());
-    }
+  for (const HostOptions& model : models) {
+    const int64_t positions = model.checkpoint.config.max_position_embeddings;
     const int64_t bytes = kBytesBesidePrompt + positions * kBytesPerPosition;
     transport.limits.max_message_bytes =
         std::max(transport.limits.max_message_bytes, std::min(bytes, kMaxMessageBytes));
@@ -118,41 +142,38 @@ TransportOptions WithMessageSize(const ServerOptions& options) {
   return transport;
 }
 
-// What a model keeps of prompts under way, at most. Throws LoadError.
-int64_t PromptBytes(const ModelOptions& model) {
-  const ModelConfig config = ReadConfig(model.checkpoint);
-  const AttentionKind served = model.conversion ? model.conversion->attention : config.attention;
-  return served == AttentionKind::kMla ? MostScratchBytes(config) : 0;
-}
-
-// Throws LoadError unless there is memory for a model's cache and weights, and for what the models
-// up to it keep of prompts. A system that promises more memory than it has would end the process
-// later, in the middle of requests.
-void CheckMemory(const ModelOptions& model, int64_t kv_cache_bytes, int64_t prompt_bytes) {
+// Throws LoadError unless there is memory for all models that are yet to be loaded, and for what
+// these and those before keep of prompts, the latter `prompt_bytes`. A system that promises more
+// memory than it has would end the process later, in the middle of requests.
+void CheckMemory(std::span<const HostOptions> models, int64_t prompt_bytes) {
   const std::optional<int64_t> left = MemoryLeft();
-  int64_t weights = 0;
-  try {
-    for (const std::filesystem::path& file : CheckpointFiles(model.checkpoint)) {
-      weights += static_cast<int64_t>(InputFile(file).size());
+  if (!left) return;
+  int64_t before = 0;  // of those that are loaded first
+  for (const HostOptions& model : models) {
+    const HostedBytes bytes = ForModel(model.name, [&] { return CountHostedBytes(model); });
+    prompt_bytes += bytes.prompts;
+    const int64_t cache = model.backend.kv_cache_bytes;
+    const int64_t free = MemoryGauge::kHeadRoom + prompt_bytes;
+    if (before + bytes.weights + std::max(cache, bytes.loading) + free > *left) {
+      throw LoadError(fmt::format(
+          "model {}: does not fit: its cache takes {} bytes, its weights {} and about {} more "
+          "while "
+          "loaded, models before it {}, and {} are to stay free, {} of them for prompts; {} bytes "
+          "of memory are left",
+          model.name, cache, bytes.weights, bytes.loading, before, free, prompt_bytes, *left));
     }
-  } catch (const LoadError&) {  // which is said where it is loaded
+    before += bytes.weights + cache;
   }
-  const int64_t free = MemoryGauge::kHeadRoom + prompt_bytes;
-  if (!left || kv_cache_bytes <= *left - weights - free) return;
-  throw LoadError(fmt::format(
-      "model {}: does not fit: its cache takes {} bytes, its weights about {}, and {} are to stay "
-      "free, {} of them for prompts; {} bytes of memory are left",
-      model.name, kv_cache_bytes, weights, free, prompt_bytes, *left));
 }
 
 // What conversations are rendered by: what the model's options say, or else its own template, or
 // else what the server's say. Throws LoadError.
 std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
+                                             const OpenedCheckpoint& checkpoint,
                                              const std::optional<ChatTemplate>& otherwise) {
   if (model.chat_template) return model.chat_template;
-  const std::optional<std::string> own = IsGgufFile(model.checkpoint)
-                                             ? GgufChatTemplate(GgufFile(model.checkpoint))
-                                             : ReadChatTemplate(model.checkpoint);
+  const std::optional<std::string> own =
+      checkpoint.gguf ? GgufChatTemplate(*checkpoint.gguf) : ReadChatTemplate(checkpoint.path);
   if (!own) return otherwise;
   if (const auto known = KnownChatTemplate(*own)) return known;
   if (!otherwise) {
@@ -164,29 +185,17 @@ std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
   return otherwise;
 }
 
-// Logs each model when it is loaded.
-std::vector<ServedEngine> LoadModels(const ServerOptions& options,
+// Logs each model when it is loaded. `models`: of OpenModels; each is closed then.
+std::vector<ServedEngine> LoadModels(const ServerOptions& options, std::vector<HostOptions> models,
                                      const std::shared_ptr<KernelContext>& context) {
-  const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   std::vector<ServedEngine> served;
   int64_t prompt_bytes = 0;
-  for (size_t i = 0; i < options.models.size(); ++i) {
-    HostOptions host{.name = options.models[i].name,
-                     .checkpoint = options.models[i].checkpoint,
-                     .weight_format = options.weight_format,
-                     .embedding_format = options.embedding_format,
-                     .cache_format = options.cache_format,
-                     .backend = options.backend,
-                     .engine = options.engine,
-                     .conversion = options.models[i].conversion,
-                     .device = options.device};
-    host.backend.kv_cache_bytes = kv_cache_bytes[i];
-    if (options.device == "cpu") {
-      prompt_bytes += PromptBytes(options.models[i]);
-      CheckMemory(options.models[i], kv_cache_bytes[i], prompt_bytes);
-    }
-    const auto chat_template = FindChatTemplate(options.models[i], options.chat_template);
-    HostedModel hosted = Load(host, context);
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
+    const auto chat_template =
+        FindChatTemplate(options.models[i], models[i].checkpoint, options.chat_template);
+    HostedModel hosted = Load(std::move(models[i]), context);
+    if (hosted.info.expand_from) prompt_bytes += MostScratchBytes(hosted.config);
     served.push_back({Describe(hosted), std::move(hosted.engine)});
     served.back().model.chat_template = chat_template;
     LogModel(served.back().model);
@@ -202,9 +211,11 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options,
 
 Server::Server(const ServerOptions& options) {
   // Compute threads first: once clients can connect, a system at its limit may have none left. Then
-  // the address, so that one that is taken is found before minutes of loading.
+  // checkpoints and the address, so that what is no model, or taken, is found before minutes of
+  // loading.
   const auto context = std::make_shared<KernelContext>(options.threads);
-  TransportOptions transport = WithMessageSize(options);
+  std::vector<HostOptions> models = OpenModels(options);
+  TransportOptions transport = WithMessageSize(options, models);
   transport.is_memory_short = [this] { return memory_gauge_.UnderPressure(); };
   gate_ = std::make_unique<Gate>(transport);
   grpc_server_ = std::make_unique<GrpcServer>(transport, *gate_);
@@ -213,7 +224,8 @@ Server::Server(const ServerOptions& options) {
     http_server_ = std::make_unique<HttpServer>(*transport.http, transport, *gate_);
     http_address_ = http_server_->address();
   }
-  host_ = std::make_unique<ModelHost>(LoadModels(options, context), options.admission);
+  host_ = std::make_unique<ModelHost>(LoadModels(options, std::move(models), context),
+                                      options.admission);
   gate_->Open(*host_);
   grpc_server_->Serve();
   if (http_server_ != nullptr) http_server_->Serve();

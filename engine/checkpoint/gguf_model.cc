@@ -218,7 +218,7 @@ ModelConfig ReadGgufConfig(const GgufFile& file) {
   return config;
 }
 
-std::unique_ptr<const TensorSource> MapGgufTensors(std::unique_ptr<const GgufFile> file,
+std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config) {
   std::map<std::string, TensorOrigin> origins;
   const int64_t query_rows = config.num_attention_heads * config.head_dim;

@@ -24,7 +24,7 @@ JsonFields GgufConfigFields(const GgufFile& file);
 ModelConfig ReadGgufConfig(const GgufFile& file);
 
 // The file's tensors by the names of ExpectedTensors.
-std::unique_ptr<const TensorSource> MapGgufTensors(std::unique_ptr<const GgufFile> file,
+std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config);
 
 // The Jinja template that conversations are rendered by, if the file has one.

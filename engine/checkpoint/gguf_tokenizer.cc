@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/scored_pieces.h"
+#include "engine/checkpoint/sentencepiece_model.h"
 #include "engine/checkpoint/tokenizer_json.h"
 
 namespace triptych {
@@ -162,7 +166,7 @@ void RequireFalse(JsonFields& fields, const char* key) {
   if (fields.Bool(key, false)) fields.Refuse(key, "true", "supported: false");
 }
 
-std::shared_ptr<const Tokenizer> ParseScored(JsonFields& fields, const std::string& source) {
+ScoredVocabulary TakeScored(JsonFields& fields) {
   ScoredVocabulary vocabulary{.pieces = TakePieces(fields), .space = kMetaspace};
   std::vector<ScoredPiece>& pieces = vocabulary.pieces;
   const auto count = std::ssize(pieces);
@@ -180,7 +184,7 @@ std::shared_ptr<const Tokenizer> ParseScored(JsonFields& fields, const std::stri
   vocabulary.begin = TakeBegin(fields, pieces.size(), true);
   vocabulary.ends = TakeEnds(fields, pieces.size());
   fields.RefuseLeftOver();
-  return MakeScoredTokenizer(std::move(vocabulary), source);
+  return vocabulary;
 }
 
 const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
@@ -193,8 +197,13 @@ const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
   fields.Refuse(kPre, Quoted(name), allowed);
 }
 
-// As the tokenizer.json that is published with such a model.
-std::shared_ptr<const Tokenizer> ParseByteLevel(JsonFields& fields, const std::string& source) {
+// As it is published with such a model.
+struct ByteLevel {
+  Json json;  // what tokenizer.json says
+  EndTokens ends;
+};
+
+ByteLevel TakeByteLevel(JsonFields& fields) {
   const PreTokenizer& pre = TakePreTokenizer(fields);
   const std::vector<ScoredPiece> pieces = TakePieces(fields);
   Json vocab = Json::object(), added = Json::array();
@@ -244,23 +253,73 @@ std::shared_ptr<const Tokenizer> ParseByteLevel(JsonFields& fields, const std::s
     json["post_processor"] = {{"type", "TemplateProcessing"},
                               {"single", Json::array({first, then})}};
   }
-  const EndTokens ends{.text = {}, .tokens = TakeEnds(fields, pieces.size())};
+  EndTokens ends{.text = {}, .tokens = TakeEnds(fields, pieces.size())};
   RequireFalse(fields, kRemoveSpaces);
   RequireFalse(fields, kAddSpace);
   fields.Take(kScores, "");  // the merges say it
   fields.RefuseLeftOver();
-  return MakeJsonTokenizer(std::move(json), source + ": tokenizer.ggml", ends);
+  return {.json = std::move(json), .ends = std::move(ends)};
+}
+
+std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
+                                                        const std::string& source) {
+  JsonFields fields(KeysOf(metadata), source);
+  const std::string model = TakeText(fields, kModel);
+  if (model == "llama") return TakeScored(fields);
+  if (model == "gpt2") return TakeByteLevel(fields);
+  fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
+}
+
+// The next two throw unless what they return is read back as the same.
+
+std::string ToTokenizerJson(const ByteLevel& byte_level, const std::string& source) {
+  std::string json = byte_level.json.dump();
+  ParseTokenizerJson(json, source + ", as tokenizer.json", byte_level.ends);
+  return json;
+}
+
+std::string ToTokenizerModel(const ScoredVocabulary& vocabulary, const std::string& source) {
+  std::string model = WriteSentencePieceModel(vocabulary);
+  const std::string as = source + ", as tokenizer.model";
+  const std::shared_ptr<const Tokenizer> read =
+      ParseSentencePieceModel(model, as, vocabulary.begin.has_value(), vocabulary.ends);
+  const std::span<const int32_t> ends = read->end_tokens();
+  if (read->begin_token() != vocabulary.begin ||
+      !std::equal(ends.begin(), ends.end(), vocabulary.ends.begin(), vocabulary.ends.end())) {
+    throw LoadError(as + ": other tokens would begin and end texts; supported: control tokens");
+  }
+  return model;
 }
 
 }  // namespace
 
 std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata,
                                                     const std::string& source) {
-  JsonFields fields(KeysOf(metadata), source);
-  const std::string model = TakeText(fields, kModel);
-  if (model == "llama") return ParseScored(fields, source);
-  if (model == "gpt2") return ParseByteLevel(fields, source);
-  fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
+  auto taken = TakeTokenizer(metadata, source);
+  if (auto* const scored = std::get_if<ScoredVocabulary>(&taken)) {
+    return MakeScoredTokenizer(std::move(*scored), source);
+  }
+  auto& [json, ends] = std::get<ByteLevel>(taken);
+  return MakeJsonTokenizer(std::move(json), source + ": tokenizer.ggml", ends);
+}
+
+std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
+                                                      const std::string& source) {
+  const auto taken = TakeTokenizer(metadata, source);
+  std::map<std::string, std::string> files;
+  std::vector<int32_t> ends;
+  if (const auto* const scored = std::get_if<ScoredVocabulary>(&taken)) {
+    files["tokenizer.model"] = ToTokenizerModel(*scored, source);
+    files["tokenizer_config.json"] =
+        Json{{"add_bos_token", scored->begin.has_value()}}.dump() + "\n";
+    ends = scored->ends;
+  } else {
+    const auto& byte_level = std::get<ByteLevel>(taken);
+    files["tokenizer.json"] = ToTokenizerJson(byte_level, source);
+    ends = byte_level.ends.tokens;
+  }
+  files["generation_config.json"] = Json{{"eos_token_id", ends}}.dump() + "\n";
+  return files;
 }
 
 }  // namespace triptych

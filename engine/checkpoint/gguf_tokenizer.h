@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_GGUF_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_GGUF_TOKENIZER_H_
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,12 @@ namespace triptych {
 // is not supported is refused. `source` is the file's name for messages. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata,
                                                     const std::string& source);
+
+// The same tokenizer as files of a directory, by their names: tokenizer.model of SentencePiece's
+// BPE, tokenizer.json of a byte-level one, and what goes with them. Throws LoadError, also where no
+// such file says the same.
+std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
+                                                      const std::string& source);
 
 }  // namespace triptych
 

@@ -120,7 +120,7 @@ class Llama2cTensors final : public FileTensors {
 OpenedCheckpoint OpenLlama2c(const std::filesystem::path& file) {
   auto tensors = std::make_unique<const Llama2cTensors>(file);
   ModelConfig config = tensors->config();
-  return {.config = std::move(config), .tensors = std::move(tensors)};
+  return {.path = file, .config = std::move(config), .tensors = std::move(tensors)};
 }
 
 }  // namespace triptych

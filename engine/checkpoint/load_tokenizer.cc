@@ -8,6 +8,7 @@
 #include "engine/base/json.h"
 #include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/gguf_tokenizer.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/llama2c_tokenizer.h"
@@ -61,6 +62,20 @@ Settings ReadSettings(const std::filesystem::path& directory) {
   return settings;
 }
 
+// What a GGUF file says, as files that are read as they are written.
+std::map<std::string, std::string> FilesOf(const GgufFile& gguf) {
+  std::map<std::string, std::string> files = GgufTokenizerFiles(gguf.metadata(), gguf.name());
+  if (std::optional<std::string> chat = GgufChatTemplate(gguf)) {
+    files.emplace("chat_template.jinja", std::move(*chat));
+  }
+  for (const auto& [name, text] : files) {
+    if (text.size() <= kMaxTokenizerBytes) continue;
+    throw LoadError(gguf.name() + ", as " + name + ": is " + std::to_string(text.size()) +
+                    " bytes; allowed: at most " + std::to_string(kMaxTokenizerBytes));
+  }
+  return files;
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint) {
@@ -86,12 +101,13 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& chec
   return std::make_shared<const ByteTokenizer>();
 }
 
+std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoint) {
+  if (!checkpoint.gguf) return LoadTokenizer(checkpoint.path);
+  return ParseGgufTokenizer(checkpoint.gguf->metadata(), checkpoint.gguf->name());
+}
+
 std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint) {
-  if (IsGgufFile(checkpoint)) {
-    throw LoadError(checkpoint.string() +
-                    ": has its tokenizer inside, where no other checkpoint can take it from; "
-                    "allowed: directories");
-  }
+  if (IsGgufFile(checkpoint)) return FilesOf(GgufFile(checkpoint));
   std::map<std::string, std::string> files;
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", kLlama2cTokenizerFile, "tokenizer_config.json",

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/model/config.h"
 #include "engine/text/tokenizer.h"
 
@@ -18,10 +19,12 @@ namespace triptych {
 // tokenizer_config.json and eos_token_id of generation_config.json or else of config.json. Throws
 // LoadError.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint);
+std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoint);
 
 // The files of a checkpoint's tokenizer, of how conversations are put into words and of how text is
-// generated, those that there are, as they are for another checkpoint made of it: each by its name.
-// Throws LoadError, also for a GGUF file, whose tokenizer is in no file of its own.
+// generated, for another checkpoint made of it: each by its name. Of a directory, those that there
+// are, as they are; of a GGUF file, files that say what it says. Throws LoadError, also where there
+// are no such files of a tokenizer.
 std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name

@@ -56,7 +56,7 @@ void Transpose(std::span<const std::byte> from, int64_t rows, int64_t columns, s
 
 }  // namespace
 
-MappedTensors::MappedTensors(std::unique_ptr<const TensorSource> source,
+MappedTensors::MappedTensors(std::shared_ptr<const TensorSource> source,
                              std::map<std::string, TensorOrigin> origins,
                              const std::vector<std::string>& left_out)
     : source_(std::move(source)) {

@@ -29,7 +29,7 @@ class MappedTensors final : public TensorSource {
  public:
   // `origins`: by the new names; those whose origin is not in `source`, or lacks the rows, are not
   // there. `left_out`: names in `source` that nobody needs.
-  MappedTensors(std::unique_ptr<const TensorSource> source,
+  MappedTensors(std::shared_ptr<const TensorSource> source,
                 std::map<std::string, TensorOrigin> origins,
                 const std::vector<std::string>& left_out = {});
 
@@ -47,7 +47,7 @@ class MappedTensors final : public TensorSource {
     StoredTensor stored;
   };
 
-  std::unique_ptr<const TensorSource> source_;
+  std::shared_ptr<const TensorSource> source_;
   std::map<std::string, Mapped> tensors_;
   std::map<std::string, std::string> names_;  // of all origins, those that are missing, too
 };

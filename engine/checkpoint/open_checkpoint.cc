@@ -18,16 +18,20 @@ bool MayBeCheckpoint(const std::filesystem::path& path) {
 
 OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
   if (IsGgufFile(checkpoint)) {
-    auto file = std::make_unique<const GgufFile>(checkpoint);
+    auto file = std::make_shared<const GgufFile>(checkpoint);
     ModelConfig config = ReadGgufConfig(*file);
-    std::unique_ptr<const TensorSource> tensors = MapGgufTensors(std::move(file), config);
-    return {.config = std::move(config), .tensors = std::move(tensors)};
+    std::shared_ptr<const TensorSource> tensors = MapGgufTensors(file, config);
+    return {.path = checkpoint,
+            .config = std::move(config),
+            .tensors = std::move(tensors),
+            .gguf = std::move(file)};
   }
   PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
   std::unique_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
   TensorMap map = published.family->tensors(published.config, *tensors);
-  return {.config = std::move(published.config),
-          .tensors = std::make_unique<const MappedTensors>(std::move(tensors),
+  return {.path = checkpoint,
+          .config = std::move(published.config),
+          .tensors = std::make_shared<const MappedTensors>(std::move(tensors),
                                                            std::move(map.origins), map.left_out)};
 }
 

@@ -14,12 +14,17 @@
 
 namespace triptych {
 
+class GgufFile;
+
 // Whether a path may be one: a directory, or a file whose name ends in ".gguf".
 bool MayBeCheckpoint(const std::filesystem::path& path);
 
+// Copies share what is open.
 struct OpenedCheckpoint {
+  std::filesystem::path path;
   ModelConfig config;
-  std::unique_ptr<const TensorSource> tensors;  // by the engine's names, not all of them checked
+  std::shared_ptr<const TensorSource> tensors;  // by the engine's names, not all of them checked
+  std::shared_ptr<const GgufFile> gguf = {};    // what it is in, unless that is a directory
 };
 
 // Throws LoadError.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/checkpoint/scored_pieces.h"
 
 namespace triptych {
 namespace {
@@ -71,6 +70,36 @@ class WireReader {
   const std::string& source_;
 };
 
+// Writes it.
+class WireWriter {
+ public:
+  void AddNumber(uint64_t field, uint64_t value) {
+    Varint(field << 3);
+    Varint(value);
+  }
+  void AddFloat(uint64_t field, float value) {
+    Varint(field << 3 | 5);
+    char bytes[sizeof(float)];
+    std::memcpy(bytes, &value, sizeof(float));  // little-endian
+    bytes_.append(bytes, sizeof(float));
+  }
+  void AddBytes(uint64_t field, std::string_view bytes) {
+    Varint(field << 3 | 2);
+    Varint(bytes.size());
+    bytes_.append(bytes);
+  }
+
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+
+  std::string bytes_;
+};
+
 // The fields of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec
 // (sentencepiece_model.proto) that count.
 enum ModelField : uint64_t { kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5 };
@@ -78,10 +107,12 @@ enum PieceField : uint64_t { kText = 1, kScore = 2, kType = 3 };
 enum TrainerField : uint64_t {
   kModelType = 3,
   kSpaceAsSuffix = 24,
+  kByteFallback = 35,
   kBeginPiece = 46,
   kEndPiece = 47,
 };
 enum NormalizerField : uint64_t {
+  kNormalizerName = 1,
   kCharsMap = 2,
   kAddDummyPrefix = 3,
   kRemoveExtraSpaces = 4,
@@ -89,6 +120,10 @@ enum NormalizerField : uint64_t {
 };
 constexpr uint64_t kUnigram = 1;
 constexpr uint64_t kBpe = 2;
+// As types of pieces are numbered, from 1 on.
+constexpr ScoredPiece::Kind kKinds[] = {ScoredPiece::kNormal,  ScoredPiece::kUnknown,
+                                        ScoredPiece::kControl, ScoredPiece::kUserDefined,
+                                        ScoredPiece::kUnused,  ScoredPiece::kByte};
 
 struct Specs {
   uint64_t model_type = kUnigram;
@@ -109,9 +144,6 @@ ScoredPiece ReadPiece(std::string_view bytes, size_t token, const std::string& s
       std::memcpy(&piece.score, field.bytes.data(), sizeof(float));  // little-endian
     }
     if (field.number != kType) continue;
-    constexpr ScoredPiece::Kind kKinds[] = {ScoredPiece::kNormal,  ScoredPiece::kUnknown,
-                                            ScoredPiece::kControl, ScoredPiece::kUserDefined,
-                                            ScoredPiece::kUnused,  ScoredPiece::kByte};
     if (field.value < 1 || field.value > std::size(kKinds)) {
       throw LoadError(source + ": token " + std::to_string(token) + " is of type " +
                       std::to_string(field.value) + "; allowed: 1 to 6");
@@ -212,6 +244,33 @@ std::shared_ptr<const Tokenizer> ParseSentencePieceModel(std::string_view model,
     if (std::find(known.begin(), known.end(), end) == known.end()) vocabulary.ends.push_back(end);
   }
   return MakeScoredTokenizer(std::move(vocabulary), source);
+}
+
+std::string WriteSentencePieceModel(const ScoredVocabulary& vocabulary) {
+  WireWriter model;
+  bool has_bytes = false;
+  for (const auto& [text, score, kind] : vocabulary.pieces) {
+    const auto* const type = std::find(std::begin(kKinds), std::end(kKinds), kind);
+    WireWriter piece;
+    piece.AddBytes(kText, text);
+    piece.AddFloat(kScore, score);
+    piece.AddNumber(kType, static_cast<uint64_t>(type - std::begin(kKinds) + 1));
+    model.AddBytes(kPieces, piece.bytes());
+    has_bytes = has_bytes || kind == ScoredPiece::kByte;
+  }
+  WireWriter trainer;
+  trainer.AddNumber(kModelType, kBpe);
+  trainer.AddNumber(kByteFallback, has_bytes ? 1 : 0);
+  if (vocabulary.begin) trainer.AddBytes(kBeginPiece, vocabulary.pieces[*vocabulary.begin].text);
+  trainer.AddBytes(kEndPiece, vocabulary.pieces[vocabulary.ends.front()].text);
+  model.AddBytes(kTrainer, trainer.bytes());
+  WireWriter normalizer;
+  normalizer.AddBytes(kNormalizerName, "identity");
+  normalizer.AddNumber(kAddDummyPrefix, vocabulary.adds_space ? 1 : 0);
+  normalizer.AddNumber(kRemoveExtraSpaces, 0);
+  normalizer.AddNumber(kEscapeSpaces, 1);
+  model.AddBytes(kNormalizer, normalizer.bytes());
+  return model.bytes();
 }
 
 }  // namespace triptych

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/checkpoint/scored_pieces.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
@@ -21,6 +22,10 @@ namespace triptych {
 std::shared_ptr<const Tokenizer> ParseSentencePieceModel(std::string_view model,
                                                          const std::string& source, bool begins,
                                                          const std::vector<int32_t>& ends);
+
+// The model that is read back as this vocabulary; its begin token and its first end token are, if
+// they are control tokens. REQUIRES: U+2581 stands for a space, and an end token.
+std::string WriteSentencePieceModel(const ScoredVocabulary& vocabulary);
 
 }  // namespace triptych
 

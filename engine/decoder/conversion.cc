@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 namespace triptych {
 namespace {
@@ -45,6 +47,53 @@ void SetDecoupled(const DecoupledKeys& decoupled, const ModelConfig& from, Model
   to.latent_bias = from.attention_bias;
 }
 
+// Convert, without the checks. `decoupled`: of FindDecoupledKeys, where keys are rotated.
+Checkpoint ConvertLayers(const Checkpoint& from, const Conversion& to,
+                         const DecoupledKeys& decoupled) {
+  const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
+  if (to.attention == AttentionKind::kMla) {
+    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config, decoupled.width());
+    return ToLatent(from, DecomposeLayers(from, {}, decoupled),
+                    std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
+  }
+  if (to.attention == AttentionKind::kGqa &&
+      MethodOf(to, from.config, /*has_text=*/false) != ConversionMethod::kPool) {
+    return ByCommonBases(from, to.groups);
+  }
+  Checkpoint converted = from;
+  if (to.attention == AttentionKind::kGqa) {
+    converted.config = WithGroups(from.config, AttentionKind::kGqa, to.groups);
+    ChangeKeyValue(converted,
+                   [&](const at::Tensor& rows) { return PoolHeads(rows, to.groups, d); });
+  } else {
+    converted.config = WithGroups(from.config, AttentionKind::kMha, heads);
+    ChangeKeyValue(converted, [&](const at::Tensor& rows) { return RepeatHeads(rows, heads, d); });
+  }
+  return converted;
+}
+
+// The width of decoupled keys that it makes; 0 if none.
+int64_t DecoupledWidth(const Conversion& to, const ModelConfig& from) {
+  return to.attention == AttentionKind::kMla ? RopeHeadDim(to, from) : 0;
+}
+
+// Takes those of one layer.
+DecoupledKeys TakeLayer(DecoupledKeys& all, int64_t layer) {
+  if (!all.defined()) return {};
+  return {.frequencies = all.frequencies,
+          .mixes = {std::exchange(all.mixes[layer], {})},
+          .energy_kept = {all.energy_kept[layer]}};
+}
+
+// The tensors of one layer's attention under the names of another's.
+Weights Renumbered(const Weights& weights, int64_t from, int64_t to) {
+  Weights renumbered;
+  for (const auto& [name, tensor] : weights) {
+    renumbered.emplace(AttentionPrefix(to) + name.substr(AttentionPrefix(from).size()), tensor);
+  }
+  return renumbered;
+}
+
 // Queries of the rest, which is not rotated, and of the decoupled keys; those keys below the
 // latent.
 void AddDecoupled(const Checkpoint& from, const at::Tensor& mix, const std::string& prefix,
@@ -85,6 +134,18 @@ int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from) {
     return to.rope_head_dim;
   }
   return from.num_key_value_heads * from.head_dim;
+}
+
+ModelConfig ConvertedShape(const ModelConfig& from, const Conversion& to) {
+  if (to.attention != AttentionKind::kMla) {
+    const bool gqa = to.attention == AttentionKind::kGqa;
+    return WithGroups(from, to.attention, gqa ? to.groups : from.num_attention_heads);
+  }
+  const int64_t width = DecoupledWidth(to, from);
+  const int64_t rank = to.rank > 0 ? to.rank : FullRank(from, width);
+  ModelConfig config = WithLatents(from, std::vector<int64_t>(from.num_hidden_layers, rank));
+  config.qk_rope_head_dim = width;
+  return config;
 }
 
 void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source) {
@@ -267,29 +328,60 @@ Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds
 
 Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::string& source) {
   CheckConversion(from, to, source);
-  const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
-  if (to.attention == AttentionKind::kMla) {
-    const int64_t width = RopeHeadDim(to, from.config);
-    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config, width);
-    DecoupledKeys decoupled;
-    if (width > 0) decoupled = FindDecoupledKeys(from, width, to.fold, {});
-    return ToLatent(from, DecomposeLayers(from, {}, decoupled),
-                    std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
+  DecoupledKeys decoupled;
+  if (const int64_t width = DecoupledWidth(to, from.config); width > 0) {
+    decoupled = FindDecoupledKeys(from, width, to.fold, {});
   }
-  if (to.attention == AttentionKind::kGqa &&
-      MethodOf(to, from.config, /*has_text=*/false) != ConversionMethod::kPool) {
-    return ByCommonBases(from, to.groups);
+  return ConvertLayers(from, to, decoupled);
+}
+
+ConvertedSource::ConvertedSource(std::unique_ptr<CheckpointReader> from, const Conversion& to,
+                                 TensorFormat format, const std::string& source)
+    : from_(std::move(from)), to_(to), format_(format), source_(source) {
+  Checkpoint keys{.config = from_->config(), .weights = {}};
+  CheckConversion(keys, to, source);
+  const int64_t layers = keys.config.num_hidden_layers;
+  if (const int64_t width = DecoupledWidth(to, keys.config); width > 0) {
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      keys.weights.merge(from_->Take(AttentionPrefix(layer) + "k_proj"));
+    }
+    decoupled_ = FindDecoupledKeys(keys, width, to.fold, {});
   }
-  Checkpoint converted = from;
-  if (to.attention == AttentionKind::kGqa) {
-    converted.config = WithGroups(from.config, AttentionKind::kGqa, to.groups);
-    ChangeKeyValue(converted,
-                   [&](const at::Tensor& rows) { return PoolHeads(rows, to.groups, d); });
-  } else {
-    converted.config = WithGroups(from.config, AttentionKind::kMha, heads);
-    ChangeKeyValue(converted, [&](const at::Tensor& rows) { return RepeatHeads(rows, heads, d); });
+  Checkpoint first = ConvertLayer(0, from_->Take(AttentionPrefix(0)));
+  first_ = std::move(first.weights);
+  config_ = std::move(first.config);
+  config_.num_hidden_layers = layers;
+  if (config_.attention == AttentionKind::kMla) {
+    config_.kv_lora_rank.assign(layers, int64_t{config_.kv_lora_rank.front()});
   }
-  return converted;
+}
+
+Weights ConvertedSource::Take(const std::string& prefix) {
+  Weights taken = from_->Take(prefix);
+  const std::optional<int64_t> layer = LayerOf(prefix);
+  if (layer && AttentionPrefix(*layer).starts_with(prefix)) {
+    HeldWeights parts(std::move(taken));
+    const Weights attention = parts.Take(AttentionPrefix(*layer));
+    taken = parts.Take(prefix);
+    taken.merge(*layer == 0 ? std::move(first_) : ConvertLayer(*layer, attention).weights);
+  }
+  for (auto& [name, tensor] : taken) {
+    tensor = tensor.to(ToScalarType(format_));
+    if (!at::isfinite(tensor).all().item<bool>()) {
+      throw LoadError(source_ + ": tensor " + name +
+                      ", converted, holds numbers that are not finite in " +
+                      std::string(Name(format_)) + "; allowed: finite ones");
+    }
+  }
+  return taken;
+}
+
+Checkpoint ConvertedSource::ConvertLayer(int64_t layer, const Weights& attention) {
+  Checkpoint one{.config = from_->config(), .weights = Renumbered(attention, layer, 0)};
+  one.config.num_hidden_layers = 1;
+  Checkpoint made = ConvertLayers(one, to_, TakeLayer(decoupled_, layer));
+  made.weights = Renumbered(made.weights, 0, layer);
+  return made;
 }
 
 Checkpoint AsStored(Checkpoint model) {

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_DECODER_CONVERSION_H_
 #define TRIPTYCH_ENGINE_DECODER_CONVERSION_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim = 0);
 // rotated; 0 where they are not.
 int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from);
 
+// The config of what Convert makes, as far as it says what tensors there are and of which shapes.
+// REQUIRES: a checked conversion.
+ModelConfig ConvertedShape(const ModelConfig& from, const Conversion& to);
+
 // MHA to GQA finds a common basis of each group's heads, or their mean where `to` asks for it or
 // keys are rotated; GQA to MHA repeats heads, exactly; MHA or GQA to MLA factors keys and values.
 // All by the weights alone. Biases convert; weights keep their dtype.
@@ -26,6 +31,33 @@ int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from);
 // Throws LoadError if there is no such conversion, a size is out of range or a weight is not
 // finite; `source` is the model's name for messages. REQUIRES: a method that needs no text.
 Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::string& source);
+
+// What Convert makes of a checkpoint, layer by layer as it is taken: the same weights, rounded to a
+// format.
+class ConvertedSource final : public WeightSource {
+ public:
+  // Reads what it needs of all layers, and converts the first. Throws what Convert throws.
+  // REQUIRES: `from` gives float32.
+  ConvertedSource(std::unique_ptr<CheckpointReader> from, const Conversion& to, TensorFormat format,
+                  const std::string& source);
+
+  const ModelConfig& config() const { return config_; }
+
+  // Throws LoadError, also where a rounded weight is not finite.
+  Weights Take(const std::string& prefix) override;
+
+ private:
+  // A model of this layer alone, whose tensors have their names.
+  Checkpoint ConvertLayer(int64_t layer, const Weights& attention);
+
+  std::unique_ptr<CheckpointReader> from_;
+  const Conversion to_;
+  const TensorFormat format_;
+  const std::string source_;
+  DecoupledKeys decoupled_;  // of the layers that are yet to be converted
+  Weights first_;            // the attention of the first layer, until it is taken
+  ModelConfig config_;
+};
 
 // --- The parts, for those who have a text or choose ranks by what they find ------------------
 

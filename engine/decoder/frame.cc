@@ -9,7 +9,7 @@ DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights, Co
       compute_dtype_(ToScalarType(compute)),
       residual_dtype_(compute_dtype_ == at::kDouble ? at::kDouble : at::kFloat),
       token_embedding_(weights.at(kEmbeddingName)),
-      position_table_(PositionTable(config, weights)),
+      position_table_(PositionTable(config, weights, token_embedding_.device())),
       final_norm_(FindNorm(weights, kFinalNormName)),
       output_{FindOutputMatrix(config, weights), {}} {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {

@@ -21,7 +21,7 @@ NormWeights FindNorm(const Weights& weights, const std::string& name) {
 }
 
 MlpWeights FindMlp(const Weights& weights, int64_t layer) {
-  const std::string mlp = LayerPrefix(layer) + "mlp.";
+  const std::string mlp = MlpPrefix(layer);
   return {.gate = FindLinear(weights, mlp + "gate_proj"),
           .up = FindLinear(weights, mlp + "up_proj"),
           .down = FindLinear(weights, mlp + "down_proj")};
@@ -74,13 +74,12 @@ at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
   return table;
 }
 
-at::Tensor PositionTable(const ModelConfig& config, const Weights& weights) {
+at::Tensor PositionTable(const ModelConfig& config, const Weights& weights, at::Device device) {
   switch (config.position_embedding) {
     case PositionEmbedding::kLearned:
       return weights.at(kPositionsName);
     case PositionEmbedding::kSinusoidal:
-      return SinusoidalPositions(config.max_position_embeddings, config.hidden_size)
-          .to(weights.at(kEmbeddingName).device());
+      return SinusoidalPositions(config.max_position_embeddings, config.hidden_size).to(device);
     case PositionEmbedding::kRope:
     case PositionEmbedding::kNone:
       return {};

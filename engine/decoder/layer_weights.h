@@ -51,7 +51,7 @@ at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights);
 at::Tensor SinusoidalPositions(int64_t positions, int64_t width);
 
 // What is added to the embedding: learned or sinusoidal positions [max_positions, D], or undefined.
-at::Tensor PositionTable(const ModelConfig& config, const Weights& weights);
+at::Tensor PositionTable(const ModelConfig& config, const Weights& weights, at::Device device);
 
 // Of queries and keys, or of decoupled keys under MLA; undefined unless positions are rotary. The
 // layers share it.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -231,8 +230,12 @@ void PermuteContiguousHeads(const ModelConfig& config, int64_t layer, Weights& w
                         .flatten(0, 2)
                         .contiguous();
   }
-  at::Tensor& o = weights.at(attention + "o_proj.weight");
-  o = o.unflatten(1, {groups, shared, config.head_dim}).transpose(1, 2).flatten(1).contiguous();
+  const auto o = weights.find(attention + "o_proj.weight");
+  if (o == weights.end()) return;
+  o->second = o->second.unflatten(1, {groups, shared, config.head_dim})
+                  .transpose(1, 2)
+                  .flatten(1)
+                  .contiguous();
 }
 
 struct IntegerMatrix {
@@ -339,6 +342,7 @@ at::ScalarType ToScalarType(ComputeType type) {
 }
 
 std::string AttentionPrefix(int64_t layer) { return LayerPrefix(layer) + "self_attn."; }
+std::string MlpPrefix(int64_t layer) { return LayerPrefix(layer) + "mlp."; }
 
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   std::vector<TensorSpec> specs;
@@ -439,9 +443,19 @@ std::set<std::string> IntegerTensors(const ModelConfig& config) {
   return names;
 }
 
-Weights HeldWeights::TakeLayer(int64_t layer) {
+std::vector<std::string> PartPrefixes(const ModelConfig& config) {
+  std::vector<std::string> prefixes;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    if (!LayerOf(spec.name)) prefixes.push_back(spec.name);
+  }
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    prefixes.push_back(LayerPrefix(layer));
+  }
+  return prefixes;
+}
+
+Weights HeldWeights::Take(const std::string& prefix) {
   Weights taken;
-  const std::string prefix = LayerPrefix(layer);
   for (auto it = weights_.lower_bound(prefix);
        it != weights_.end() && it->first.starts_with(prefix);) {
     taken.insert(weights_.extract(it++));
@@ -449,20 +463,9 @@ Weights HeldWeights::TakeLayer(int64_t layer) {
   return taken;
 }
 
-Weights HeldWeights::TakeRest() {
-  Weights taken;
-  for (auto it = weights_.begin(); it != weights_.end();) {
-    const auto next = std::next(it);
-    if (!it->first.starts_with(kLayersPrefix)) taken.insert(weights_.extract(it));
-    it = next;
-  }
-  return taken;
-}
-
 CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
     : stored_(std::move(opened.config)),
       config_(stored_),
-      specs_(ExpectedTensors(stored_)),
       integers_(IntegerTensors(stored_)),
       tensors_(std::move(opened.tensors)),
       format_(format) {
@@ -470,48 +473,42 @@ CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
   config_.rope_interleave = true;
   config_.head_grouping = HeadGrouping::kModular;
 
-  std::set<std::string> known;
-  for (const TensorSpec& spec : specs_) {
-    known.insert(spec.name);
-    if (!integers_.contains(spec.name)) {
+  std::set<std::string> scales;
+  for (const TensorSpec& spec : ExpectedTensors(stored_)) {
+    if (integers_.contains(spec.name)) {
+      scales.insert(ScalesName(spec.name));
+      CheckIntegers(*tensors_, spec, stored_.quantization->format);
+    } else {
       CheckStored(*tensors_, spec, kNumbers);
-      continue;
     }
-    known.insert(ScalesName(spec.name));
-    CheckIntegers(*tensors_, spec, stored_.quantization->format);
+    specs_.emplace(spec.name, spec);
   }
   for (const std::string& name : tensors_->TensorNames()) {
-    if (!known.contains(name)) {
+    if (!specs_.contains(name) && !scales.contains(name)) {
       throw LoadError(tensors_->name() + ": tensor " + Printable(name) +
                       " does not belong to a model with this config");
     }
   }
 }
 
-Weights CheckpointReader::Read(const std::string& prefix) const {
+Weights CheckpointReader::Take(const std::string& prefix) {
   Weights weights;
-  for (const TensorSpec& spec : specs_) {
-    const bool of_layer = spec.name.starts_with(kLayersPrefix);
-    if (prefix.empty() ? of_layer : !spec.name.starts_with(prefix)) continue;
+  for (auto it = specs_.lower_bound(prefix); it != specs_.end() && it->first.starts_with(prefix);
+       ++it) {
     std::optional<WeightFormat> stored_as;
-    if (integers_.contains(spec.name)) stored_as = stored_.quantization->format;
-    weights.emplace(spec.name, ReadTensor(*tensors_, spec, stored_as, format_));
+    if (integers_.contains(it->first)) stored_as = stored_.quantization->format;
+    weights.emplace(it->first, ReadTensor(*tensors_, it->second, stored_as, format_));
   }
-  return weights;
-}
-
-Weights CheckpointReader::TakeLayer(int64_t layer) {
-  Weights weights = Read(LayerPrefix(layer));
+  const std::optional<int64_t> layer = LayerOf(prefix);
+  if (!layer) return weights;
   if (stored_.position_embedding == PositionEmbedding::kRope && !stored_.rope_interleave) {
-    InterleaveRotary(stored_, layer, weights);
+    InterleaveRotary(stored_, *layer, weights);
   }
   if (stored_.head_grouping == HeadGrouping::kContiguous) {
-    PermuteContiguousHeads(stored_, layer, weights);
+    PermuteContiguousHeads(stored_, *layer, weights);
   }
   return weights;
 }
-
-Weights CheckpointReader::TakeRest() { return Read(""); }
 
 Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format) {
   return ReadCheckpoint(OpenCheckpoint(checkpoint), format);
@@ -519,9 +516,9 @@ Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat 
 
 Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format) {
   CheckpointReader reader(std::move(opened), format);
-  Checkpoint checkpoint{.config = reader.config(), .weights = reader.TakeRest()};
-  for (int64_t layer = 0; layer < checkpoint.config.num_hidden_layers; ++layer) {
-    checkpoint.weights.merge(reader.TakeLayer(layer));
+  Checkpoint checkpoint{.config = reader.config(), .weights = {}};
+  for (const std::string& prefix : PartPrefixes(checkpoint.config)) {
+    checkpoint.weights.merge(reader.Take(prefix));
   }
   return checkpoint;
 }

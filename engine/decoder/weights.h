@@ -36,8 +36,10 @@ inline constexpr const char* kEmbeddingName = "model.embed_tokens.weight";
 inline constexpr const char* kOutputName = "lm_head.weight";
 // The table of learned positions.
 inline constexpr const char* kPositionsName = "model.embed_positions.weight";
-// What the names of its attention's tensors begin with: "model.layers.N.self_attn.".
+// What the names of the tensors of a layer's attention begin with, "model.layers.N.self_attn.", and
+// those of its MLP.
 std::string AttentionPrefix(int64_t layer);
+std::string MlpPrefix(int64_t layer);
 
 // Every tensor of a model with this config, in the order of the forward pass.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
@@ -64,19 +66,20 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // The tensors of one layer, and those of no layer, by their names, each asked for once. Throws
-  // LoadError.
-  virtual Weights TakeLayer(int64_t layer) = 0;
-  virtual Weights TakeRest() = 0;
+  // The tensors whose names begin with `prefix`, by their names: of no layer, or of one, whose
+  // attention is asked for as a whole. Each is asked for once. Throws LoadError.
+  virtual Weights Take(const std::string& prefix) = 0;
 };
+
+// What all tensors of a model may be asked for by: each that is of no layer, then layer by layer.
+std::vector<std::string> PartPrefixes(const ModelConfig& config);
 
 // Weights that are all there, and are let go of as they are taken.
 class HeldWeights final : public WeightSource {
  public:
   explicit HeldWeights(Weights weights) : weights_(std::move(weights)) {}
 
-  Weights TakeLayer(int64_t layer) override;
-  Weights TakeRest() override;
+  Weights Take(const std::string& prefix) override;
 
  private:
   Weights weights_;
@@ -93,18 +96,15 @@ class CheckpointReader final : public WeightSource {
   // Without quantization: integers have become numbers.
   const ModelConfig& config() const { return config_; }
 
-  // Every weight is finite.
-  Weights TakeLayer(int64_t layer) override;
-  Weights TakeRest() override;
+  // Every weight is finite. They may be asked for one by one, and again.
+  Weights Take(const std::string& prefix) override;
 
  private:
-  Weights Read(const std::string& prefix) const;
-
   ModelConfig stored_;
   ModelConfig config_;
-  std::vector<TensorSpec> specs_;   // of all tensors
-  std::set<std::string> integers_;  // those that are stored as such
-  std::unique_ptr<const TensorSource> tensors_;
+  std::map<std::string, TensorSpec> specs_;  // of all tensors, by their names
+  std::set<std::string> integers_;           // those that are stored as such
+  std::shared_ptr<const TensorSource> tensors_;
   TensorFormat format_;
 };
 

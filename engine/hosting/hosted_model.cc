@@ -2,17 +2,20 @@
 
 #include <torch/cuda.h>
 
+#include <functional>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "engine/backend/cpu/cost_model.h"
 #include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/cpu/step_cost.h"
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/load_tokenizer.h"
-#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/decoder/conversion.h"
 #include "engine/decoder/weights.h"
@@ -32,59 +35,26 @@ at::Device ParseDevice(const std::string& name) {
   throw std::invalid_argument(name + " is not available in this LibTorch; allowed: " + allowed);
 }
 
-// Tells of what is taken from another source.
-class ToldSource final : public WeightSource {
- public:
-  ToldSource(WeightSource& source, const HostOptions& options, int64_t layers)
-      : source_(source), options_(options), layers_(layers) {}
-
-  Weights TakeLayer(int64_t layer) override {
-    Weights weights = source_.TakeLayer(layer);
-    if (options_.on_layer) options_.on_layer(layer + 1, layers_);
-    return weights;
-  }
-  Weights TakeRest() override { return source_.TakeRest(); }
-
- private:
-  WeightSource& source_;
-  const HostOptions& options_;
-  const int64_t layers_;
-};
-
 // The one place that chooses what a model is served on.
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, WeightSource& source,
                                                const WeightFormats& formats, at::Device device,
                                                const BackendOptions& options,
-                                               std::shared_ptr<KernelContext> context) {
+                                               std::shared_ptr<KernelContext> context,
+                                               const std::function<void(int64_t)>& on_layer) {
   if (device.is_cpu()) {
-    CpuWeights weights = PackWeights(config, source, formats, options.expand_from, context->pool);
+    CpuWeights weights =
+        PackWeights(config, source, formats, options.expand_from, context->pool, on_layer);
     return std::make_unique<CpuModel>(config, std::move(weights), options, std::move(context));
   }
   Weights weights;
-  const auto add = [&](const Weights& part) {
-    for (const auto& [name, tensor] : part) weights.emplace(name, tensor.to(device));
-  };
-  add(source.TakeRest());
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) add(source.TakeLayer(layer));
+  for (const std::string& prefix : PartPrefixes(config)) {
+    for (const auto& [name, tensor] : source.Take(prefix)) {
+      weights.emplace(name, tensor.to(device));
+    }
+    if (const auto layer = LayerOf(prefix); layer && on_layer) on_layer(*layer + 1);
+  }
   return std::make_unique<TensorModel>(config, weights, DefaultComputeType(TensorsFor(formats)),
                                        options);
-}
-
-// A checkpoint as it is converted to, its weights in `tensors`. What a conversion computes is
-// rounded once, at its end.
-Checkpoint LoadConverted(const HostOptions& options, TensorFormat tensors, int threads) {
-  SetComputeThreads(threads);  // of this thread: conversions compute
-  Checkpoint checkpoint = Convert(LoadCheckpoint(options.checkpoint, TensorFormat::kFloat32),
-                                  *options.conversion, options.checkpoint.string());
-  for (auto& [name, tensor] : checkpoint.weights) {
-    tensor = tensor.to(ToScalarType(tensors));
-    if (!at::isfinite(tensor).all().item<bool>()) {
-      throw LoadError(options.checkpoint.string() + ": tensor " + name +
-                      ", converted, holds numbers that are not finite in " +
-                      std::string(Name(tensors)) + "; allowed: finite ones");
-    }
-  }
-  return checkpoint;
 }
 
 WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& options) {
@@ -106,10 +76,11 @@ RequestDefaults DefaultsOf(const GenerationConfig& config) {
 }
 
 HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> context) {
-  const ModelConfig stored = ReadConfig(options.checkpoint);
+  const ModelConfig& stored = options.checkpoint.config;
+  const std::string path = options.checkpoint.path.string();
   std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.checkpoint);
-  CheckVocabulary(*tokenizer, stored, CheckpointFiles(options.checkpoint).front().string());
-  GenerationConfig generation = ReadGenerationConfig(options.checkpoint);
+  CheckVocabulary(*tokenizer, stored, path);
+  GenerationConfig generation = ReadGenerationConfig(options.checkpoint.path);
 
   HostedModel model;
   model.name = options.name;
@@ -119,14 +90,18 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   CheckDevice(options.device, model.weight_formats.layers, model.weight_formats.embeddings,
               model.cache_format);
   const TensorFormat tensors = TensorsFor(model.weight_formats);
+  // What a conversion computes is rounded once, at its end.
+  auto reader = std::make_unique<CheckpointReader>(
+      options.checkpoint, options.conversion ? TensorFormat::kFloat32 : tensors);
   std::unique_ptr<WeightSource> source;
   if (options.conversion) {
-    Checkpoint converted = LoadConverted(options, tensors, context->pool.threads());
+    SetComputeThreads(context->pool.threads());  // of this thread: conversions compute
+    auto converted =
+        std::make_unique<ConvertedSource>(std::move(reader), *options.conversion, tensors, path);
     model.converted_from = stored.attention;
-    model.config = converted.config;
-    source = std::make_unique<HeldWeights>(std::move(converted.weights));
+    model.config = converted->config();
+    source = std::move(converted);
   } else {
-    auto reader = std::make_unique<CheckpointReader>(OpenCheckpoint(options.checkpoint), tensors);
     model.config = reader->config();
     source = std::move(reader);
   }
@@ -139,10 +114,12 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 
   BackendOptions backend = options.backend;
   backend.cache_format = model.cache_format;
-  ToldSource told(*source, options, model.config.num_hidden_layers);
+  const auto on_layer = [&](int64_t loaded) {
+    if (options.on_layer) options.on_layer(loaded, model.config.num_hidden_layers);
+  };
   std::unique_ptr<ServingModel> serving =
-      MakeServingModel(model.config, told, model.weight_formats, ParseDevice(options.device),
-                       backend, std::move(context));
+      MakeServingModel(model.config, *source, model.weight_formats, ParseDevice(options.device),
+                       backend, std::move(context), on_layer);
   model.info = serving->info();
   model.engine = std::make_unique<Engine>(std::move(serving), model.tokenizer, options.engine);
   return model;
@@ -164,13 +141,31 @@ void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
   ParseDevice(name);
 }
 
+HostedBytes CountHostedBytes(const HostOptions& options) {
+  const ModelConfig& stored = options.checkpoint.config;
+  ModelConfig config = stored;
+  if (options.conversion) {
+    CheckConversion({.config = stored, .weights = {}}, *options.conversion,
+                    options.checkpoint.path.string());
+    config = ConvertedShape(stored, *options.conversion);
+  }
+  const WeightFormats formats = ServedFormats(stored, options);
+  std::optional<int64_t> expand_from;
+  if (config.attention == AttentionKind::kMla) {
+    expand_from = ExpandFrom(config, options.backend.expand_from);
+  }
+  return {.weights = CountStep(config, formats, expand_from).weight_bytes,
+          .prompts = expand_from ? MostScratchBytes(config) : 0,
+          .loading = UnpackedBytes(config, formats)};
+}
+
 HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context) {
   try {
     return Load(options, std::move(context));
   } catch (const c10::Error& e) {  // whose what() is pages of backtrace
-    throw LoadError(options.checkpoint.string() + ": " + e.what_without_backtrace());
+    throw LoadError(options.checkpoint.path.string() + ": " + e.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    throw LoadError(options.checkpoint.string() +
+    throw LoadError(options.checkpoint.path.string() +
                     ": the memory does not suffice for the weights and a key/value cache of " +
                     std::to_string(options.backend.kv_cache_bytes) + " bytes");
   }

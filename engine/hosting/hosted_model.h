@@ -3,7 +3,6 @@
 #define TRIPTYCH_ENGINE_HOSTING_HOSTED_MODEL_H_
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "engine/backend/serving_model.h"
 #include "engine/base/formats.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/kernels/context.h"
 #include "engine/model/config.h"
 #include "engine/model/conversion.h"
@@ -41,7 +41,7 @@ struct HostedModel {
 
 struct HostOptions {
   std::string name;
-  std::filesystem::path checkpoint;                // a directory or a GGUF file
+  OpenedCheckpoint checkpoint;
   std::optional<WeightFormat> weight_format = {};  // the checkpoint's own if absent
   // Of the embedding and the output matrix: the other weights' if absent, or the checkpoint's own
   // where those are.
@@ -51,9 +51,20 @@ struct HostOptions {
   EngineOptions engine = {};
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
   std::string device = "cpu";                 // of weights, cache and compute
-  // Told of each layer that is loaded and of how many there are.
-  std::function<void(int64_t layer, int64_t layers)> on_layer = {};
+  // Told how many layers are loaded, after each, and how many there are.
+  std::function<void(int64_t loaded, int64_t layers)> on_layer = {};
 };
+
+// What a model takes of memory, by what is known before any tensor is read.
+struct HostedBytes {
+  int64_t weights = 0;  // as they are packed
+  int64_t prompts = 0;  // that are kept of prompts under way, at most
+  // Beside the weights while they are loaded, about; free again before the cache is taken.
+  int64_t loading = 0;
+};
+
+// Of a model that is served on the CPU. Throws LoadError, also where it cannot be converted so.
+HostedBytes CountHostedBytes(const HostOptions& options);
 
 // Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N",
 // LibTorch has that device, and it serves weights, embeddings and a cache of these formats, those

@@ -566,31 +566,35 @@ struct Cut {
 
 }  // namespace
 
-PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, TensorFormat stored,
-                           const void* weight, const float* bias, ThreadPool& pool)
+PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, const std::vector<Rows>& rows,
+                           ThreadPool& pool)
     : shape_(shape), format_(format) {
   const PackedFormat packed = Packed(format);
   const int64_t panels = this->panels(), inputs = shape.inputs;
   const int64_t all_panels = shape.groups * panels;
   packed_ = LargePages(bytes());
   auto* const packed_bias = reinterpret_cast<float*>(packed_.data() + all_panels * panel_bytes());
-  VisitElements(stored, weight, [&](const auto* elements) {
-    pool.ForEach(all_panels, all_panels * kPanel * inputs * kCopyWork, [&](int64_t panel) {
-      const int64_t group = panel / panels, begin = panel % panels * kPanel;
-      const int64_t end = std::min(begin + kPanel, shape.outputs);
-      std::vector<float> row(inputs);
-      for (int64_t n = begin; n < end; ++n) {
-        const int64_t output = group * shape.outputs + n;
+  pool.ForEach(all_panels, all_panels * kPanel * inputs * kCopyWork, [&](int64_t panel) {
+    const int64_t group = panel / panels, begin = panel % panels * kPanel;
+    const int64_t end = std::min(begin + kPanel, shape.outputs);
+    std::vector<float> row(inputs);
+    for (int64_t n = begin; n < end; ++n) {
+      const Rows* together = rows.data();
+      int64_t output = group * shape.outputs + n;  // of those
+      for (; output >= together->outputs; ++together) output -= together->outputs;
+      VisitElements(together->stored, together->weight, [&](const auto* elements) {
         std::transform(elements + output * inputs, elements + (output + 1) * inputs, row.begin(),
                        [](auto element) { return ToFloat(element); });
-        std::byte* unit = packed_.data() + panel * panel_bytes();
-        for (int64_t k = 0; k < inputs; k += packed.inputs, unit += packed.panel_bytes()) {
-          const auto count = static_cast<size_t>(std::min(packed.inputs, inputs - k));
-          PackUnit(format, {row.data() + k, count}, n - begin, unit);
-        }
-        if (bias != nullptr) packed_bias[panel * kPanel + n - begin] = bias[output];
+      });
+      std::byte* unit = packed_.data() + panel * panel_bytes();
+      for (int64_t k = 0; k < inputs; k += packed.inputs, unit += packed.panel_bytes()) {
+        const auto count = static_cast<size_t>(std::min(packed.inputs, inputs - k));
+        PackUnit(format, {row.data() + k, count}, n - begin, unit);
       }
-    });
+      if (together->bias != nullptr) {
+        packed_bias[panel * kPanel + n - begin] = together->bias[output];
+      }
+    }
   });
 }
 

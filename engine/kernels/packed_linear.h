@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "engine/base/formats.h"
 #include "engine/kernels/context.h"
@@ -31,13 +32,20 @@ class PackedLinear {
     int64_t inputs = 0;
   };
 
+  // Consecutive outputs, of all groups, that are stored together.
+  struct Rows {
+    TensorFormat stored;
+    const void* weight;  // [outputs, inputs], finite
+    const float* bias;   // [outputs], or null
+    int64_t outputs;
+  };
+
   // A layer without outputs; not to be applied.
   PackedLinear() = default;
   // Rounds to the format what is stored, on the threads of `pool`.
-  //   weight: [groups, outputs, inputs], finite
-  //   bias: [groups, outputs], or null
-  PackedLinear(const Shape& shape, WeightFormat format, TensorFormat stored, const void* weight,
-               const float* bias, ThreadPool& pool);
+  //   rows: of groups * outputs in all, one after the other
+  PackedLinear(const Shape& shape, WeightFormat format, const std::vector<Rows>& rows,
+               ThreadPool& pool);
 
   const Shape& shape() const { return shape_; }
   WeightFormat format() const { return format_; }

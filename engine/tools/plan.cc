@@ -237,7 +237,7 @@ void Plan(const PlanOptions& options) {
       "%s of memory, of which the server itself takes %s; sequences of %s positions\n"
       "%s\n%s\n%s\n%s\n%s%s"
       "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory,\n"
-      "what loading takes (a checkpoint of integers in float32), and what the processor's caches\n"
+      "what loading takes (a part of a layer at a time), and what the processor's caches\n"
       "keep. Such a figure is the most that the machine allows.\n",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
       DTypesText(dtypes).c_str(), std::string(Name(cache)).c_str(),

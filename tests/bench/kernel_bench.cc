@@ -102,8 +102,9 @@ void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat
   const at::Tensor weight = at::randn({outputs, inputs});
   std::vector<PackedLinear> layers;
   for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, inputs, outputs)); ++i) {
-    layers.emplace_back(shape, format, TensorFormat::kFloat32, weight.data_ptr(), nullptr,
-                        machine.context.pool);
+    layers.push_back(PackedLinear(shape, format,
+                                  {{TensorFormat::kFloat32, weight.data_ptr(), nullptr, outputs}},
+                                  machine.context.pool));
   }
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);

@@ -10,6 +10,19 @@ import sys
 ELEMENT_BYTES = {"F32": 4, "BF16": 2}
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEFAULT_BENCH = os.path.join(REPOSITORY, "build", "release", "bin", "triptych-bench")
+# Shapes of random models. Groups are those of GQA. The last three are published shapes.
+MODELS = {
+    "110m": dict(hidden_size=768, heads=12, groups=4, layers=12, intermediate_size=2048,
+                 vocab_size=32000),
+    "small": dict(hidden_size=256, heads=8, groups=4, layers=8, intermediate_size=704,
+                  vocab_size=4096),
+    "135m": dict(hidden_size=576, heads=9, groups=3, layers=30, intermediate_size=1536,
+                 vocab_size=49152),
+    "0.5b": dict(hidden_size=896, heads=14, groups=2, layers=24, intermediate_size=4864,
+                 vocab_size=151936),
+    "1.1b": dict(hidden_size=2048, heads=32, groups=4, layers=22, intermediate_size=5632,
+                 vocab_size=32000),
+}
 
 
 def fail(message):

@@ -197,8 +197,8 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
 }
 
 void Measure(const Options& options) {
-  HostOptions host{.name = "model", .checkpoint = options.model};
-  const ModelConfig config = ReadConfig(host.checkpoint);
+  HostOptions host{.name = "model", .checkpoint = OpenCheckpoint(options.model)};
+  const ModelConfig& config = host.checkpoint.config;
   const int64_t positions = 1 + options.context + options.generate;
   if (positions > config.max_position_embeddings) {
     throw std::runtime_error("--context and --generate make " + std::to_string(positions) +
@@ -214,7 +214,7 @@ void Measure(const Options& options) {
 
   ServerOptions served;
   served.transport.listen = "127.0.0.1:0";
-  served.models = {{.name = host.name, .checkpoint = host.checkpoint, .kv_cache_bytes = {}}};
+  served.models = {{.name = host.name, .checkpoint = options.model, .kv_cache_bytes = {}}};
   served.kv_cache_bytes = host.backend.kv_cache_bytes;
   served.engine = host.engine;
   served.threads = options.threads;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace triptych {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
 enum TokenType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
@@ -211,6 +213,77 @@ TEST(GgufTokenizerTest, StreamedPiecesAreTheWholeTextAndMegabytesComeBack) {
     ExpectStreamsAreWholeTexts(*tokenizer);
     ExpectMegabytesComeBack(*tokenizer);
   }
+}
+
+// The same tokenizer as a checkpoint that is made of the file has it.
+std::shared_ptr<const Tokenizer> ThroughFiles(const Json& metadata) {
+  const TempDir directory;
+  for (const auto& [name, text] : GgufTokenizerFiles(metadata, "m.gguf")) {
+    WriteFile(directory.path() / name, text);
+  }
+  return LoadTokenizer(directory.path());
+}
+
+std::string FilesRefusal(const Json& metadata) {
+  try {
+    GgufTokenizerFiles(metadata, "m.gguf");
+  } catch (const LoadError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+// Scored() without a token that stands for its text, which tokenizer.model allows where texts begin
+// as they are.
+Json WithoutUserDefined() {
+  Json metadata = Scored();
+  metadata[kKey + "token_type"][264] = int{kUnused};
+  return metadata;
+}
+
+TEST(GgufTokenizerTest, FilesOfItAreTheSameTokenizer) {
+  std::vector<Json> all = {WithoutUserDefined(), Scored()};
+  all[0][kKey + "eot_token_id"] = 1;
+  all[1][kKey + "add_space_prefix"] = false;
+  all[1][kKey + "add_bos_token"] = false;
+  all[1][kKey + "eos_token_id"] = 262;  // "ab"
+  for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"}) {
+    all.push_back(ByteLevel(pre));
+    all.back()[kKey + "eom_token_id"] = 65;
+  }
+  for (const Json& metadata : all) {
+    SCOPED_TRACE(metadata.value(kKey + "pre", ""));
+    const std::shared_ptr<const Tokenizer> tokenizer = Parse(metadata);
+    const std::shared_ptr<const Tokenizer> again = ThroughFiles(metadata);
+    for (const std::string& text : kTexts) {
+      EXPECT_EQ(again->Encode(text), tokenizer->Encode(text)) << text;
+      EXPECT_EQ(again->Encode(text, SpecialTokens::kParsed),
+                tokenizer->Encode(text, SpecialTokens::kParsed))
+          << text;
+    }
+    EXPECT_EQ(again->kind(), tokenizer->kind());
+    ASSERT_EQ(again->vocab_size(), tokenizer->vocab_size());
+    for (int32_t token = 0; token < tokenizer->vocab_size(); ++token) {
+      EXPECT_EQ(again->Decode(token), tokenizer->Decode(token)) << token;
+    }
+    EXPECT_EQ(again->drops_leading_space(), tokenizer->drops_leading_space());
+    EXPECT_EQ(again->begin_token(), tokenizer->begin_token());
+    const std::span<const int32_t> ends = tokenizer->end_tokens();
+    EXPECT_THAT(again->end_tokens(), ElementsAreArray(ends.begin(), ends.end()));
+    EXPECT_EQ(again->special_tokens().size(), tokenizer->special_tokens().size());
+  }
+}
+
+TEST(GgufTokenizerTest, WhatNoFileSaysIsRefused) {
+  EXPECT_EQ(FilesRefusal(Scored()),
+            "m.gguf, as tokenizer.model: token 264 is user-defined; supported: none where "
+            "normalizer_spec.add_dummy_prefix is true");
+  Json metadata = WithoutUserDefined();
+  metadata[kKey + "bos_token_id"] = 262;  // "ab"
+  EXPECT_EQ(FilesRefusal(metadata),
+            "m.gguf, as tokenizer.model: other tokens would begin and end texts; supported: "
+            "control tokens");
+  EXPECT_EQ(FilesRefusal(Json::object()), "m.gguf: tokenizer.ggml.model is missing");
 }
 
 // The tokens of a text, each as its text.

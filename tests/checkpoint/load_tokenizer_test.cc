@@ -5,7 +5,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "tests/support/shared_data.h"
+#include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
@@ -15,6 +17,9 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Key;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 TEST(LoadTokenizerTest, WithoutFilesOfOneEveryByteIsAToken) {
   const TempDir directory;
@@ -103,6 +108,30 @@ TEST(LoadTokenizerTest, Llama2c) {
     if (Refusal(directory) != "accepted") continue;
     EXPECT_LT(LoadTokenizer(directory.path())->vocab_size(), 512);
   }
+}
+
+TEST(LoadTokenizerTest, AGgufFileHasFilesForOtherCheckpoints) {
+  const TempDir directory;
+  const std::filesystem::path gguf = directory.path() / "m.gguf";
+  WriteFile(gguf, SmallGguf());
+  const std::map<std::string, std::string> files = TokenizerFiles(gguf);
+  EXPECT_THAT(files, UnorderedElementsAre(Key("tokenizer.model"), Key("tokenizer_config.json"),
+                                          Key("generation_config.json"),
+                                          Pair("chat_template.jinja", "{{ messages }}")));
+  const TempDir other;
+  for (const auto& [name, text] : files) WriteFile(other.path() / name, text);
+  EXPECT_EQ(LoadTokenizer(other.path())->Encode("ab a\n"), LoadTokenizer(gguf)->Encode("ab a\n"));
+  EXPECT_EQ(TokenizerFiles(other.path()), files);
+}
+
+// What is at a path later is another file.
+TEST(LoadTokenizerTest, OfAnOpenedGgufFileNothingIsOpenedAgain) {
+  const TempDir directory;
+  const std::filesystem::path gguf = directory.path() / "m.gguf";
+  WriteFile(gguf, SmallGguf());
+  const OpenedCheckpoint opened = OpenCheckpoint(gguf);
+  std::filesystem::remove(gguf);
+  EXPECT_EQ(LoadTokenizer(opened)->vocab_size(), kSmallGgufVocabulary);
 }
 
 TEST(LoadTokenizerTest, AModelHasEveryTokenOfItsTokenizer) {

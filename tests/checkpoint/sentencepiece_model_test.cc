@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/checkpoint/scored_pieces.h"
 #include "tests/support/tokenizer_checks.h"
 
 namespace triptych {
@@ -148,6 +149,45 @@ TEST(SentencePieceModelTest, IsWhatTheLibraryGivesOfEveryKindOfText) {
     ASSERT_TRUE(library.Decode(expected, &decoded).ok());
     EXPECT_EQ(tokenizer->Decode(tokens), decoded) << text;
   }
+}
+
+TEST(SentencePieceModelTest, WhatIsWrittenIsRead) {
+  ScoredVocabulary vocabulary{.space = "▁", .adds_space = false, .begin = 2, .ends = {1, 3}};
+  using Kind = ScoredPiece::Kind;
+  for (const auto& [text, kind] : {std::pair{"?", Kind::kUnknown},
+                                   {"<end>", Kind::kControl},
+                                   {"<begin>", Kind::kControl},
+                                   {"unused", Kind::kUnused},
+                                   {"aa▁b", Kind::kUserDefined}}) {
+    vocabulary.pieces.push_back({.text = text, .score = -0.0F, .kind = kind});
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof(name), "<0x%02X>", byte);
+    vocabulary.pieces.push_back({.text = name, .kind = Kind::kByte});
+  }
+  float score = -0.1F;
+  for (const char* text : {"ab", "▁ab", "é", "▁", "a", "b"}) {
+    vocabulary.pieces.push_back({.text = text, .score = score});
+    score *= 1.7F;
+  }
+  const std::string model = WriteSentencePieceModel(vocabulary);
+  const auto tokenizer = Parse(model, /*begins=*/true, vocabulary.ends);
+  const auto expected = MakeScoredTokenizer(vocabulary, "pieces");
+  sentencepiece::SentencePieceProcessor library;
+  ASSERT_TRUE(library.LoadFromSerializedProto(model).ok());
+  EXPECT_EQ(library.bos_id(), 2);
+  EXPECT_EQ(library.eos_id(), 1);
+  for (const std::string text : {"", "ab ab", " aba  é", "aa b", "unused", "中\n"}) {
+    const std::vector<int32_t> tokens = expected->Encode(text);
+    EXPECT_EQ(tokenizer->Encode(text), tokens) << text;
+    std::vector<int> by_library;
+    ASSERT_TRUE(library.Encode(text, &by_library).ok());
+    EXPECT_EQ(std::vector<int>(tokens.begin(), tokens.end()), by_library) << text;
+  }
+  EXPECT_EQ(tokenizer->begin_token(), 2);
+  EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(1, 3));
+  EXPECT_EQ(tokenizer->vocab_size(), expected->vocab_size());
 }
 
 TEST(SentencePieceModelTest, StreamedPiecesAreTheWholeText) {

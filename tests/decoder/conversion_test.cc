@@ -456,6 +456,80 @@ TEST(Conversion, TheSourceStaysAsItIs) {
   ExpectSameWeights(from, again);
 }
 
+// ---- Layer by layer ----------------------------------------------------------------------------
+
+TEST(ConvertedSourceTest, IsWhatConvertMakes) {
+  const auto check = [](const ModelConfig& config, const Conversion& to) {
+    SCOPED_TRACE(ToJson(config) + std::string(Name(to.attention)) + std::to_string(to.rank));
+    const TempDir directory;
+    SaveCheckpoint(directory.path() / "model", config, RandomWeights(config, 8));
+    const OpenedCheckpoint opened = OpenCheckpoint(directory.path() / "model");
+    const Checkpoint expected = Convert(ReadCheckpoint(opened, TensorFormat::kFloat32), to, "from");
+    for (const TensorFormat format : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {
+      ConvertedSource source(std::make_unique<CheckpointReader>(opened, TensorFormat::kFloat32), to,
+                             format, "from");
+      EXPECT_EQ(ToJson(source.config()), ToJson(expected.config));
+      Weights taken;
+      for (const std::string& prefix : PartPrefixes(source.config())) {
+        if (const auto layer = LayerOf(prefix); layer == 1) {
+          taken.merge(source.Take(AttentionPrefix(*layer)));
+          taken.merge(source.Take(MlpPrefix(*layer)));
+          taken.merge(source.Take(prefix + "input_layernorm"));
+          taken.merge(source.Take(prefix + "post_attention_layernorm"));
+        } else {
+          taken.merge(source.Take(prefix));
+        }
+      }
+      ASSERT_EQ(taken.size(), expected.weights.size());
+      for (const auto& [name, tensor] : expected.weights) {
+        ASSERT_TRUE(taken.contains(name)) << name;
+        EXPECT_TRUE(at::equal(taken.at(name), tensor.to(ToScalarType(format)))) << name;
+      }
+    }
+    // What is known of it before a tensor is read.
+    const auto shapes = [](const ModelConfig& made) {
+      std::vector<std::tuple<std::string, std::vector<int64_t>>> all;
+      for (const TensorSpec& spec : ExpectedTensors(made)) {
+        if (!spec.name.ends_with(".bias")) all.emplace_back(spec.name, spec.shape);
+      }
+      return all;
+    };
+    EXPECT_EQ(shapes(ConvertedShape(opened.config, to)), shapes(expected.config));
+  };
+  for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
+    for (const bool bias : {false, true}) {
+      ModelConfig config = SmallModel(kind);
+      config.attention_bias = bias;
+      config.head_grouping = HeadGrouping::kContiguous;  // permuted when it is read
+      check(config, {.attention = AttentionKind::kMha});
+      check(config, {.attention = AttentionKind::kGqa, .groups = 1});
+      check(config, {.attention = AttentionKind::kMla});
+      check(config, {.attention = AttentionKind::kMla, .rank = 3});
+      config.position_embedding = PositionEmbedding::kRope;
+      config.rope_interleave = false;
+      check(config, {.attention = AttentionKind::kGqa, .groups = 1});
+      check(config, {.attention = AttentionKind::kMla});
+      // Which pairs are kept is chosen by all layers together.
+      check(config, {.attention = AttentionKind::kMla, .rank = 5, .rope_head_dim = 4, .fold = 3});
+    }
+  }
+}
+
+TEST(ConvertedSourceTest, RefusesWhatConvertRefuses) {
+  const ModelConfig config = SmallModel(AttentionKind::kGqa);
+  const TempDir directory;
+  SaveCheckpoint(directory.path() / "model", config, RandomWeights(config, 8));
+  try {
+    ConvertedSource(std::make_unique<CheckpointReader>(OpenCheckpoint(directory.path() / "model"),
+                                                       TensorFormat::kFloat32),
+                    {.attention = AttentionKind::kGqa, .groups = 7}, TensorFormat::kFloat32,
+                    "from");
+    ADD_FAILURE() << "accepted";
+  } catch (const LoadError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("from: groups 7 must divide its 2 key/value heads"));
+  }
+}
+
 // ---- Serving -----------------------------------------------------------------------------------
 
 constexpr int64_t kGenerated = 40;
@@ -466,7 +540,7 @@ std::shared_ptr<RecordingSink> Serve(const Checkpoint& checkpoint,
   const TempDir directory;
   SaveCheckpoint(directory.path() / "model", checkpoint.config, checkpoint.weights);
   HostOptions options;
-  options.checkpoint = directory.path() / "model";
+  options.checkpoint = OpenCheckpoint(directory.path() / "model");
   options.backend.kv_cache_bytes = 1 << 20;
   options.backend.block_positions = 4;
   options.conversion = at_load;

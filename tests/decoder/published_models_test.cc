@@ -121,6 +121,20 @@ TEST_P(PublishedModelTest, WhatOldFilesHoldBesideIsLeftOut) {
   EXPECT_LE(RelativeError(Forward(Load()), Expected()), kRounding64);
 }
 
+// The config rules: it is not read, whatever it is.
+TEST_P(PublishedModelTest, AHeadBesideATiedOneIsLeftOut) {
+  if (!Load().config.tie_word_embeddings) return;
+  const int64_t width = Load().config.hidden_size, vocab = config_.at("vocab_size");
+  const at::Tensor expected = Expected();
+  for (const at::Tensor& head :
+       {at::full({vocab, width}, 3, at::kFloat), at::zeros({2, 3}, at::kFloat)}) {
+    published::Tensors more = tensors_;
+    more["lm_head.weight"] = head;
+    published::WriteCheckpoint(directory_.path(), config_, more);
+    EXPECT_LE(RelativeError(Forward(Load()), expected), kRounding64);
+  }
+}
+
 TEST_P(PublishedModelTest, ItsCountsAreThoseOfItsTensors) {
   int64_t elements = 0;
   for (const auto& [name, tensor] : tensors_) elements += tensor.numel();

@@ -17,9 +17,11 @@
 #include <vector>
 
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/model/latent_shape.h"
 #include "engine/tools/quantize.h"
+#include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -31,6 +33,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 constexpr char kQuery[] = "model.layers.1.self_attn.q_proj.weight";
@@ -355,6 +358,50 @@ TEST_F(CheckpointTest, ConfigOfAnotherModelIsRefused) {
   EXPECT_THAT(Refusal(directory_.path()), HasSubstr("model.layers.1.self_attn.kv_a_proj_with_mqa"));
   WriteFile(config_file(), ToJson(SmallModel(AttentionKind::kMha)));
   EXPECT_THAT(Refusal(directory_.path()), HasSubstr("model.layers.0.self_attn.k_proj.weight"));
+}
+
+// All that a source gives.
+void TakeAll(WeightSource& source, const ModelConfig& config) {
+  for (const std::string& prefix : PartPrefixes(config)) source.Take(prefix);
+}
+
+TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsNamed) {
+  CheckpointReader reader(OpenCheckpoint(directory_.path()), TensorFormat::kFloat32);
+  TakeAll(reader, reader.config());
+  const uintmax_t bytes = std::filesystem::file_size(weights_file());
+  std::filesystem::resize_file(weights_file(), bytes - 1);
+  try {
+    TakeAll(reader, reader.config());
+    ADD_FAILURE() << "accepted";
+  } catch (const LoadError& e) {
+    EXPECT_EQ(e.what(), weights_file().string() + ": ends at byte " + std::to_string(bytes - 1) +
+                            "; it had " + std::to_string(bytes) + " bytes when it was opened");
+  }
+}
+
+// Every shard, whichever it is and whenever it is cut.
+TEST(Checkpoint, AShardThatIsCutOffIsNamed) {
+  const auto config = published::EveryFamily().front().config;
+  const TempDir directory;
+  published::WriteCheckpoint(directory.path(), config, published::RandomTensors(config, 1), 3);
+  for (const int shard : {1, 2, 3}) {
+    const std::filesystem::path file =
+        directory.path() / ("model-0000" + std::to_string(shard) + "-of-00003.safetensors");
+    CheckpointReader reader(OpenCheckpoint(directory.path()), TensorFormat::kFloat32);
+    const std::string whole = ReadFile(file);
+    for (const size_t bytes : {whole.size() - 1, whole.size() / 2, size_t{7}, size_t{0}}) {
+      WriteFile(file, whole.substr(0, bytes));
+      EXPECT_THAT(Refusal(directory.path()), StartsWith(file.string() + ": "));
+      try {
+        TakeAll(reader, reader.config());
+        ADD_FAILURE() << "accepted";
+      } catch (const LoadError& e) {
+        EXPECT_THAT(e.what(), StartsWith(file.string() + ": ends at byte "));
+      }
+    }
+    WriteFile(file, whole);
+    TakeAll(reader, reader.config());
+  }
 }
 
 TEST_F(CheckpointTest, MissingFilesAreNamed) {

@@ -1,10 +1,13 @@
 // A GGUF file: its tensors, the model and the tokenizer that its metadata describes.
 #include <memory>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/gguf_tokenizer.h"
+#include "engine/checkpoint/sentencepiece_model.h"
+#include "engine/checkpoint/tokenizer_json.h"
 #include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
@@ -24,7 +27,17 @@ void FuzzGguf(std::string_view bytes) {
   }
   ReadAll(*file, bytes.size());
   try {
-    CheckTokenizer(*ParseGgufTokenizer(file->metadata(), file->name()), kHostileText);
+    const auto tokenizer = ParseGgufTokenizer(file->metadata(), file->name());
+    CheckTokenizer(*tokenizer, kHostileText);
+    const auto files = GgufTokenizerFiles(file->metadata(), file->name());
+    const std::vector<int32_t> ends(tokenizer->end_tokens().begin(), tokenizer->end_tokens().end());
+    const auto json = files.find("tokenizer.json");
+    const auto again = json != files.end()
+                           ? ParseTokenizerJson(json->second, json->first, {{}, ends})
+                           : ParseSentencePieceModel(files.at("tokenizer.model"), "tokenizer.model",
+                                                     tokenizer->begin_token().has_value(), ends);
+    Promise(again->Encode(kHostileText) == tokenizer->Encode(kHostileText),
+            "the files say the same");
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

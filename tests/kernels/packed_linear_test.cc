@@ -63,8 +63,12 @@ class Layer {
     if (c.bias) bias_.resize(groups * outputs);
     for (float& value : bias_) value = normal(generator);
     ThreadPool pool(2);
-    packed_ = PackedLinear(c.shape, format, TensorFormat::kFloat32, weight.data(),
-                           c.bias ? bias_.data() : nullptr, pool);
+    packed_ = PackedLinear(c.shape, format,
+                           {{.stored = TensorFormat::kFloat32,
+                             .weight = weight.data(),
+                             .bias = c.bias ? bias_.data() : nullptr,
+                             .outputs = groups * outputs}},
+                           pool);
     // What a weight is rounded to does not depend on where it lies.
     const PackedFormat packed = Packed(format);
     for (int64_t output = 0; output < groups * outputs; ++output) {
@@ -334,8 +338,8 @@ TEST_P(BFloat16InputsTest, AreRoundedToNearest) {
   // One group of one input each, so that nothing is multiplied by infinity.
   const std::vector<uint16_t> ones(n, ToBFloat16(1));
   KernelContext context(1);
-  const PackedLinear identity({n, 1, 1}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
-                              ones.data(), nullptr, context.pool);
+  const PackedLinear identity({n, 1, 1}, WeightFormat::kBFloat16,
+                              {{TensorFormat::kBFloat16, ones.data(), nullptr, n}}, context.pool);
   std::vector<float> y(n);
   identity.Apply(inputs.data(), 1, y.data(), context);
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << inputs[i];
@@ -351,8 +355,9 @@ TEST_P(BFloat16InputsTest, OfLongRows) {
   std::vector<uint16_t> identity(kInputs * kInputs, ToBFloat16(0));
   for (int64_t i = 0; i < kInputs; ++i) identity[i * kInputs + i] = ToBFloat16(1);
   KernelContext context(1);
-  const PackedLinear layer({1, kInputs, kInputs}, WeightFormat::kBFloat16, TensorFormat::kBFloat16,
-                           identity.data(), nullptr, context.pool);
+  const PackedLinear layer({1, kInputs, kInputs}, WeightFormat::kBFloat16,
+                           {{TensorFormat::kBFloat16, identity.data(), nullptr, kInputs}},
+                           context.pool);
   std::vector<float> y(kInputs);
   layer.Apply(inputs.data(), 1, y.data(), context);
   for (int64_t i = 0; i < kInputs; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << i;
@@ -392,19 +397,50 @@ TEST(PackedLinear, RoundsFromEitherTensor) {
   const std::vector<float> x = {1, 2, 3};
   for (const auto& [name, format] : Names<WeightFormat>()) {
     std::vector<float> a(2), b(2);
-    PackedLinear({1, 2, 3}, format, TensorFormat::kFloat32, weight.data(), nullptr, context.pool)
+    PackedLinear({1, 2, 3}, format, {{TensorFormat::kFloat32, weight.data(), nullptr, 2}},
+                 context.pool)
         .Apply(x.data(), 1, a.data(), context);
-    PackedLinear({1, 2, 3}, format, TensorFormat::kBFloat16, narrow.data(), nullptr, context.pool)
+    PackedLinear({1, 2, 3}, format, {{TensorFormat::kBFloat16, narrow.data(), nullptr, 2}},
+                 context.pool)
         .Apply(x.data(), 1, b.data(), context);
     EXPECT_EQ(a, b) << name;
+  }
+}
+
+// Panels begin and end inside of what is stored together.
+TEST(PackedLinear, RowsOfSeveralTensorsFollowOneAnother) {
+  constexpr int64_t kInputs = 5;
+  const PackedLinear::Shape shape{.groups = 2, .outputs = 40, .inputs = kInputs};
+  std::mt19937_64 generator(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> weight(80 * kInputs), bias(80), x(2 * kInputs);
+  for (std::vector<float>* values : {&weight, &bias, &x}) {
+    for (float& value : *values) value = FromBFloat16(ToBFloat16(normal(generator)));
+  }
+  std::fill(bias.begin() + 33, bias.begin() + 70, 0.0f);  // the second's, which has none
+  std::vector<uint16_t> narrow(weight.size());
+  std::transform(weight.begin(), weight.end(), narrow.begin(), ToBFloat16);
+  KernelContext context(2);
+  for (const auto& [name, format] : Names<WeightFormat>()) {
+    std::vector<float> whole(80), parts(80);
+    PackedLinear(shape, format, {{TensorFormat::kFloat32, weight.data(), bias.data(), 80}},
+                 context.pool)
+        .Apply(x.data(), 1, whole.data(), context);
+    PackedLinear(shape, format,
+                 {{TensorFormat::kFloat32, weight.data(), bias.data(), 33},
+                  {TensorFormat::kBFloat16, narrow.data() + 33 * kInputs, nullptr, 37},
+                  {TensorFormat::kFloat32, weight.data() + 70 * kInputs, bias.data() + 70, 10}},
+                 context.pool)
+        .Apply(x.data(), 1, parts.data(), context);
+    EXPECT_EQ(whole, parts) << name;
   }
 }
 
 TEST(PackedLinear, KeepsItsShapeAndFormat) {
   const std::vector<uint16_t> weight(6);
   ThreadPool pool(1);
-  const PackedLinear layer({1, 2, 3}, WeightFormat::kInt8, TensorFormat::kBFloat16, weight.data(),
-                           nullptr, pool);
+  const PackedLinear layer({1, 2, 3}, WeightFormat::kInt8,
+                           {{TensorFormat::kBFloat16, weight.data(), nullptr, 2}}, pool);
   EXPECT_EQ(layer.shape().outputs, 2);
   EXPECT_EQ(layer.shape().inputs, 3);
   EXPECT_EQ(layer.format(), WeightFormat::kInt8);

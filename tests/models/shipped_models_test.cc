@@ -53,7 +53,7 @@ TEST_P(ShippedModelTest, CostsWhatTheDefinitionsSay) {
 // than 1e-3, a hundred times what two float32 implementations differ by.
 TEST_P(ShippedModelTest, WritesTheGoldenText) {
   const HostedModel model = LoadHostedModel({.name = GetParam(),
-                                             .checkpoint = Directory(),
+                                             .checkpoint = OpenCheckpoint(Directory()),
                                              .weight_format = WeightFormat::kFloat32,
                                              .cache_format = CacheFormat::kFloat32,
                                              .backend = {.kv_cache_bytes = int64_t{1} << 24}},

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/base/version.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
 #include "engine/serving/engine.h"
@@ -28,9 +29,11 @@ class PrintingSink final : public triptych::RequestSink {
 };
 
 int Run(const std::string& directory) {
-  const triptych::HostedModel model = triptych::LoadHostedModel(
-      {.name = "model", .checkpoint = directory, .backend = {.kv_cache_bytes = 1 << 20}},
-      std::make_shared<triptych::KernelContext>(/*threads=*/1));
+  const triptych::HostedModel model =
+      triptych::LoadHostedModel({.name = "model",
+                                 .checkpoint = triptych::OpenCheckpoint(directory),
+                                 .backend = {.kv_cache_bytes = 1 << 20}},
+                                std::make_shared<triptych::KernelContext>(/*threads=*/1));
   triptych::Request request{.id = "1", .prompt = {model.tokenizer->begin_token().value()}};
   for (const int32_t token : model.tokenizer->Encode("ROMEO:\n")) request.prompt.push_back(token);
   request.max_new_tokens = 8;

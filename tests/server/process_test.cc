@@ -16,7 +16,9 @@
 #include "engine/checkpoint/config_file.h"
 #include "engine/decoder/conversion.h"
 #include "tests/server/test_server.h"
+#include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
+#include "tests/support/small_gguf.h"
 #include "triptych/v1/admin.grpc.pb.h"
 
 namespace triptych {
@@ -469,6 +471,57 @@ TEST_F(ServerProcessTest, SaysInOneLineWhyItCannotStart) {
   WriteFile(config, json.dump());
   EXPECT_THAT(StartError(Models({"mla"})),
               AllOf(HasSubstr(config.string()), HasSubstr("num_attention_heads")));
+}
+
+TEST_F(ServerProcessTest, NamesTheFileThatIsCutOff) {
+  const std::filesystem::path sharded = directory_.path() / "sharded";
+  std::filesystem::create_directory(sharded);
+  const auto config = published::EveryFamily().front().config;
+  published::WriteCheckpoint(sharded, config, published::RandomTensors(config, 1), 3);
+  const std::filesystem::path shard = sharded / "model-00002-of-00003.safetensors";
+  const std::filesystem::path gguf = directory_.path() / "m.gguf";
+  WriteFile(gguf, SmallGguf());
+  for (const auto& [name, file] : {std::pair{"sharded", shard}, {"m.gguf", gguf}}) {
+    const std::string whole = ReadFile(file);
+    for (const size_t bytes : {whole.size() - 1, whole.size() / 2, size_t{100}, size_t{0}}) {
+      WriteFile(file, whole.substr(0, bytes));
+      EXPECT_THAT(StartError({"--model", "a=" + (directory_.path() / name).string()}),
+                  StartsWith("triptych-server: model a: " + file.string() + ": "));
+    }
+  }
+}
+
+// Terabytes of zeros, which take no room on a disk.
+TEST_F(ServerProcessTest, WhatDoesNotFitIsNotRead) {
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  config.vocab_size = 1 << 24;
+  config.hidden_size = 1 << 16;
+  config.tie_word_embeddings = true;
+  nlohmann::json header;
+  uint64_t end = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    uint64_t bytes = 4;
+    for (const int64_t extent : spec.shape) bytes *= static_cast<uint64_t>(extent);
+    header[spec.name] = {
+        {"dtype", "F32"}, {"shape", spec.shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  }
+  const std::string text = header.dump();
+  const uint64_t length = text.size();
+  const std::filesystem::path model = directory_.path() / "huge";
+  std::filesystem::create_directory(model);
+  WriteFile(model / "config.json", ToJson(config));
+  WriteFile(model / "model.safetensors",
+            std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text);
+  std::error_code error;
+  std::filesystem::resize_file(model / "model.safetensors", sizeof(length) + length + end, error);
+  if (error) GTEST_SKIP() << "no such large files here: " << error.message();
+  EXPECT_THAT(
+      StartError({"--model", "huge=" + model.string()}),
+      AllOf(HasSubstr("model huge: does not fit: its cache takes "), HasSubstr("its weights 4")));
+  // As integers they would take a quarter, and the cache is what it was.
+  EXPECT_THAT(StartError({"--model", "huge=" + model.string(), "--dtype", "int8"}),
+              HasSubstr("its weights 1"));
 }
 
 TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {

@@ -17,7 +17,9 @@
 #include "engine/backend/cpu/cache_memory.h"
 #include "engine/backend/cpu/cpu_model.h"
 #include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/cpu/step_cost.h"
 #include "engine/backend/tensors/tensor_model.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/decoder.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/serving/engine_loop.h"
@@ -25,6 +27,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/serving.h"
+#include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
@@ -854,7 +857,7 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   config.torch_dtype = TensorFormat::kBFloat16;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
-  HostOptions options{.name = "small", .checkpoint = directory.path()};
+  HostOptions options{.name = "small", .checkpoint = OpenCheckpoint(directory.path())};
   options.backend.kv_cache_bytes = 100'000;
   const auto check = [&](const WeightFormats& weights, CacheFormat cache) {
     const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
@@ -896,11 +899,13 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
         const TempDir numbers_directory, integers_directory;
         SaveCheckpoint(numbers_directory.path(), named.config, weights);
         SaveCheckpoint(integers_directory.path(), integers, weights);
-        HostOptions at_load{.name = "numbers", .checkpoint = numbers_directory.path()};
+        HostOptions at_load{.name = "numbers",
+                            .checkpoint = OpenCheckpoint(numbers_directory.path())};
         at_load.backend.kv_cache_bytes = 100'000;
         at_load.weight_format = format;
         if (!embeddings) at_load.embedding_format = WeightFormat::kFloat32;
-        HostOptions stored{.name = "integers", .checkpoint = integers_directory.path()};
+        HostOptions stored{.name = "integers",
+                           .checkpoint = OpenCheckpoint(integers_directory.path())};
         stored.backend.kv_cache_bytes = 100'000;
         const auto run = [](const HostOptions& options) {
           const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
@@ -921,6 +926,55 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
   }
 }
 
+// Counted before anything is read: what the model that is served is made of.
+TEST(HostedModelTest, CountsTheBytesOfWhatIsServed) {
+  const std::optional<Conversion> conversions[] = {
+      std::nullopt, Conversion{.attention = AttentionKind::kMha},
+      Conversion{.attention = AttentionKind::kGqa, .groups = 1},
+      Conversion{.attention = AttentionKind::kMla},
+      Conversion{.attention = AttentionKind::kMla, .rank = 4, .rope_head_dim = 4}};
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.position_embedding = PositionEmbedding::kRope;
+  config.torch_dtype = TensorFormat::kBFloat16;
+  const TempDir directory;
+  SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
+  for (const std::optional<Conversion>& conversion : conversions) {
+    for (const std::optional<WeightFormat> format :
+         {std::optional<WeightFormat>(), std::optional(WeightFormat::kInt4)}) {
+      HostOptions options{.name = "small",
+                          .checkpoint = OpenCheckpoint(directory.path()),
+                          .weight_format = format,
+                          .conversion = conversion};
+      options.backend.kv_cache_bytes = 100'000;
+      options.backend.expand_from = 3;
+      const HostedBytes counted = CountHostedBytes(options);
+      const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(1));
+      EXPECT_EQ(counted.weights,
+                CountStep(model.config, model.weight_formats, model.info.expand_from).weight_bytes);
+      EXPECT_EQ(counted.loading, UnpackedBytes(model.config, model.weight_formats));
+      EXPECT_EQ(counted.prompts, model.info.expand_from ? MostScratchBytes(model.config) : 0);
+      EXPECT_GT(counted.loading, 0);
+    }
+  }
+  HostOptions options{.name = "small",
+                      .checkpoint = OpenCheckpoint(directory.path()),
+                      .conversion = Conversion{.attention = AttentionKind::kGqa, .groups = 3}};
+  EXPECT_THROW(CountHostedBytes(options), LoadError);
+}
+
+// The file that was opened is served, whatever becomes of its name.
+TEST(HostedModelTest, AGgufFileIsOpenedOnce) {
+  const TempDir directory;
+  const std::filesystem::path file = directory.path() / "m.gguf";
+  WriteFile(file, SmallGguf());
+  HostOptions options{.name = "small", .checkpoint = OpenCheckpoint(file)};
+  options.backend.kv_cache_bytes = 100'000;
+  std::filesystem::remove(file);
+  const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(1));
+  EXPECT_EQ(model.tokenizer->vocab_size(), kSmallGgufVocabulary);
+  EXPECT_EQ(RunOne(*model.engine, Greedy("r", {1, 260, 261}, 5))->tokens.size(), 5u);
+}
+
 // Conversions compute in float32, whose largest numbers bfloat16 rounds to infinity.
 TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   const ModelConfig config = SmallModel(AttentionKind::kMha);
@@ -929,7 +983,7 @@ TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, weights);
   HostOptions options{.name = "small",
-                      .checkpoint = directory.path(),
+                      .checkpoint = OpenCheckpoint(directory.path()),
                       .weight_format = WeightFormat::kBFloat16,
                       .conversion = Conversion{.attention = AttentionKind::kMla}};
   options.backend.kv_cache_bytes = 100'000;
@@ -947,7 +1001,7 @@ TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
   config.vocab_size = 257;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 3));
-  HostOptions options{.name = "small", .checkpoint = directory.path()};
+  HostOptions options{.name = "small", .checkpoint = OpenCheckpoint(directory.path())};
   options.backend.kv_cache_bytes = 100'000;
   try {
     LoadHostedModel(options, std::make_shared<KernelContext>(2));

@@ -12,9 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
+#include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
@@ -185,6 +187,19 @@ std::vector<std::vector<double>> TableOf(const std::string& card) {
     for (double field; fields >> field;) rows.back().push_back(field);
   }
   return rows;
+}
+
+TEST_F(ConvertTest, AGgufFileIsASourceAsOthersAre) {
+  ConvertOptions options = ToMla();
+  options.from = dir_.path() / "m.gguf";
+  WriteFile(options.from, SmallGguf());
+  const Checkpoint before = Loaded(options.from);
+  const Checkpoint after = Converted(options);
+  EXPECT_EQ(after.config.attention, AttentionKind::kMla);
+  const Corpus corpus(text_, *LoadTokenizer(options.to), 0.1);
+  EXPECT_NEAR(HeldOutLoss(after, corpus), HeldOutLoss(before, corpus), kLossRounding);
+  const std::string text = Words(100);
+  EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
 }
 
 TEST_F(ConvertTest, TheCardSaysWhatEachLayerLost) {

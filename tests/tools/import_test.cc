@@ -107,7 +107,7 @@ TEST_F(ImportTest, ARealModelWritesItsText) {
   options_.tokenizer = data / "tok512.bin";
   ImportModel(options_);
   const HostedModel model = LoadHostedModel({.name = "stories",
-                                             .checkpoint = options_.output,
+                                             .checkpoint = OpenCheckpoint(options_.output),
                                              .cache_format = CacheFormat::kFloat32,
                                              .backend = {.kv_cache_bytes = int64_t{1} << 24}},
                                             std::make_shared<KernelContext>(2));

@@ -169,7 +169,7 @@ class ServedKindsTest : public testing::Test {
   HostedModel Host(std::optional<Conversion> conversion, WeightFormat dtype, CacheFormat cache,
                    int64_t bytes) const {
     return LoadHostedModel({.name = "model",
-                            .checkpoint = dir_.path() / "model",
+                            .checkpoint = OpenCheckpoint(dir_.path() / "model"),
                             .weight_format = dtype,
                             .cache_format = cache,
                             .backend = {.kv_cache_bytes = bytes},

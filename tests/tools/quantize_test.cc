@@ -8,9 +8,11 @@
 
 #include "engine/base/file.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
+#include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
@@ -154,6 +156,27 @@ TEST_F(QuantizeTest, KeepsEmbeddings) {
   const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
   EXPECT_TRUE(at::equal(after.at(kEmbeddingName), before.at(kEmbeddingName)));
   EXPECT_TRUE(at::equal(after.at(kOutputName), before.at(kOutputName)));
+}
+
+// Whose tokenizer comes along.
+TEST_F(QuantizeTest, AGgufFileIsASourceAsOthersAre) {
+  QuantizeOptions options;
+  options.from = dir_.path() / "m.gguf";
+  options.to = dir_.path() / "out";
+  options.format = WeightFormat::kInt4;
+  options.calibrate = text_;
+  WriteFile(options.from, SmallGguf());
+  QuantizeModel(options);
+  const Checkpoint after = LoadCheckpoint(options.to, TensorFormat::kFloat32);
+  const Weights before = LoadCheckpoint(options.from, TensorFormat::kFloat32).weights;
+  const ModelConfig stored = ReadModelConfig(options.to / "config.json");
+  for (const auto& [name, tensor] : before) {
+    EXPECT_EQ(at::equal(after.weights.at(name), tensor), !IntegerTensors(stored).contains(name))
+        << name;
+  }
+  const std::string text = ReadText(text_, 1 << 16);
+  EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
+  EXPECT_EQ(ReadText(options.to / "chat_template.jinja", 100), "{{ messages }}");
 }
 
 TEST_F(QuantizeTest, RefusesInOneLine) {

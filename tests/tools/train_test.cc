@@ -18,6 +18,7 @@
 #include "engine/attention/dropout.h"
 #include "engine/base/bfloat16.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
@@ -25,6 +26,7 @@
 #include "engine/tools/evaluate.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
+#include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
@@ -208,6 +210,20 @@ TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
   EXPECT_EQ(both[1].held_out, kDefaultHeldOut);
   // And its card tells of the first run.
   EXPECT_THAT(ReadFile(more.output / "README.md"), testing::HasSubstr("\n## start\n"));
+}
+
+TEST_F(TrainTest, AGgufFileIsTrainedOnAsOthersAre) {
+  TrainOptions options = Options("out");
+  options.config.clear();
+  options.from = dir_.path() / "m.gguf";
+  options.steps = 3;
+  options.window = 16;
+  WriteFile(options.from, SmallGguf());
+  Train(options);
+  EXPECT_EQ(LoadCheckpoint(options.output, TensorFormat::kFloat32).config.vocab_size,
+            kSmallGgufVocabulary);
+  EXPECT_EQ(LoadTokenizer(options.output)->Encode(Rhyme()),
+            LoadTokenizer(options.from)->Encode(Rhyme()));
 }
 
 // What a student was taught, its teacher had from its own texts.

@@ -14,34 +14,37 @@ TensorFormat FormatOf(const at::Tensor& weight) {
   throw std::invalid_argument("weights that are neither float32 nor bfloat16 cannot be packed");
 }
 
-// weight: [groups, outputs, inputs], bias: [groups, outputs] or undefined
-PackedLinear PackGroups(const at::Tensor& weight, const at::Tensor& bias, WeightFormat format,
-                        ThreadPool& pool) {
-  const at::Tensor rows = weight.contiguous();
-  const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat).contiguous() : at::Tensor();
-  const PackedLinear::Shape shape{rows.size(0), rows.size(1), rows.size(2)};
-  return PackedLinear(shape, format, FormatOf(rows), rows.data_ptr(),
-                      bias.defined() ? wide_bias.data_ptr<float>() : nullptr, pool);
-}
-
 }  // namespace
 
 PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format, ThreadPool& pool) {
-  std::vector<at::Tensor> weights, biases;
-  bool any_bias = false;
+  std::vector<at::Tensor> kept;  // what `rows` points into
+  std::vector<PackedLinear::Rows> rows;
+  PackedLinear::Shape shape;
   for (const Linear& layer : layers) {
     if (!layer.defined()) continue;
-    weights.push_back(layer.weight);
-    any_bias = any_bias || layer.bias.defined();
-    biases.push_back(layer.bias.defined() ? layer.bias.to(at::kFloat)
-                                          : at::zeros({layer.weight.size(0)}, at::kFloat));
+    const at::Tensor weight = layer.weight.contiguous();
+    const at::Tensor bias =
+        layer.bias.defined() ? layer.bias.to(at::kFloat).contiguous() : at::Tensor();
+    rows.push_back({.stored = FormatOf(weight),
+                    .weight = weight.data_ptr(),
+                    .bias = bias.defined() ? bias.data_ptr<float>() : nullptr,
+                    .outputs = weight.size(0)});
+    shape.outputs += weight.size(0);
+    shape.inputs = weight.size(1);
+    kept.insert(kept.end(), {weight, bias});
   }
-  const at::Tensor weight = weights.size() == 1 ? weights.front() : at::cat(weights);
-  return PackGroups(weight.unsqueeze(0), any_bias ? at::cat(biases) : at::Tensor(), format, pool);
+  return PackedLinear(shape, format, rows, pool);
 }
 
 PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format, ThreadPool& pool) {
-  return PackGroups(weight, {}, format, pool);
+  const at::Tensor heads = weight.contiguous();
+  const PackedLinear::Shape shape{heads.size(0), heads.size(1), heads.size(2)};
+  return PackedLinear(shape, format,
+                      {{.stored = FormatOf(heads),
+                        .weight = heads.data_ptr(),
+                        .bias = nullptr,
+                        .outputs = shape.groups * shape.outputs}},
+                      pool);
 }
 
 std::vector<float> ToFloats(const at::Tensor& tensor) {

@@ -13,7 +13,7 @@
 namespace triptych {
 
 // Linear layers that read the same input as one, whose outputs follow one another, rounded to the
-// format. Weights are all float32 or all bfloat16; those not defined are left out.
+// format. Weights are float32 or bfloat16; those not defined are left out.
 PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format, ThreadPool& pool);
 
 // A product per head, rounded to the format.

@@ -1,7 +1,11 @@
 #include "engine/backend/cpu/pack_weights.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,20 +74,18 @@ std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
 
 CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
                        const WeightFormats& formats, std::optional<int64_t> expand_from,
-                       ThreadPool& pool) {
+                       ThreadPool& pool, const std::function<void(int64_t layers)>& on_layer) {
   const WeightFormat format = formats.layers;
   CpuWeights packed;
   if (config.attention == AttentionKind::kMla) packed.expand_from = ExpandFrom(config, expand_from);
-  {
-    Weights weights = source.TakeRest();
-    packed.positions = ToFloats(PositionTable(config, weights));
-    packed.final_norm = PackNorm(FindNorm(weights, kFinalNormName));
-    packed.output = Pack({{FindOutputMatrix(config, weights), {}}}, formats.embeddings, pool);
-    if (!config.tie_word_embeddings) {
-      weights.erase(kOutputName);
-      packed.embedding = Pack({{weights.at(kEmbeddingName), {}}}, formats.embeddings, pool);
-    }
-  }
+  packed.positions = ToFloats(PositionTable(config, source.Take(kPositionsName), at::kCPU));
+  packed.final_norm = PackNorm(FindNorm(source.Take(kFinalNormName), kFinalNormName));
+  const auto pack_tokens = [&](const char* name) {
+    const Weights taken = source.Take(name);
+    return Pack({{taken.at(name), {}}}, formats.embeddings, pool);
+  };
+  if (!config.tie_word_embeddings) packed.embedding = pack_tokens(kEmbeddingName);
+  packed.output = pack_tokens(config.tie_word_embeddings ? kEmbeddingName : kOutputName);
   for (std::vector<float>* part : {&packed.final_norm.weight, &packed.final_norm.bias}) {
     for (float& element : *part) element *= static_cast<float>(config.logit_multiplier);
   }
@@ -92,21 +94,30 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
     rotation = std::make_shared<const std::vector<float>>(ToFloats(table));
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const Weights weights = source.TakeLayer(i);
     CpuWeights::Layer& layer = packed.layers.emplace_back();
-    layer.attention_norm = PackNorm(FindNorm(weights, AttentionNormName(i)));
-    layer.mlp_norm = PackNorm(FindNorm(weights, MlpNormName(i)));
-    if (config.attention == AttentionKind::kMla) {
-      const LatentShape shape = LatentShapeOf(config, i);
-      layer.attention = PackLatent(
-          shape, Reduce(shape, FindLatent(weights, i), SmallerForm(shape, config.hidden_size)),
-          format, rotation, packed.expand_from.has_value(), pool);
-    } else {
-      layer.attention = PackGrouped(config, i, FindGrouped(weights, i), format, rotation, pool);
+    const auto pack_norm = [&](const std::string& name) {
+      return PackNorm(FindNorm(source.Take(name), name));
+    };
+    layer.attention_norm = pack_norm(AttentionNormName(i));
+    {
+      const Weights weights = source.Take(AttentionPrefix(i));
+      if (config.attention == AttentionKind::kMla) {
+        const LatentShape shape = LatentShapeOf(config, i);
+        layer.attention = PackLatent(
+            shape, Reduce(shape, FindLatent(weights, i), SmallerForm(shape, config.hidden_size)),
+            format, rotation, packed.expand_from.has_value(), pool);
+      } else {
+        layer.attention = PackGrouped(config, i, FindGrouped(weights, i), format, rotation, pool);
+      }
     }
-    const MlpWeights mlp = FindMlp(weights, i);
-    layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);
-    layer.mlp_down = Pack({mlp.down}, format, pool);
+    layer.mlp_norm = pack_norm(MlpNormName(i));
+    {
+      const Weights weights = source.Take(MlpPrefix(i));
+      const MlpWeights mlp = FindMlp(weights, i);
+      layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);
+      layer.mlp_down = Pack({mlp.down}, format, pool);
+    }
+    if (on_layer) on_layer(i + 1);
   }
   return packed;
 }
@@ -115,6 +126,30 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightF
                        std::optional<int64_t> expand_from, ThreadPool& pool) {
   HeldWeights held(std::move(weights));
   return PackWeights(config, held, formats, expand_from, pool);
+}
+
+int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats) {
+  constexpr int64_t kReduced = 4 * 8;  // a few copies in float64
+  const int64_t as_read = 2 * WeightBytes(ToWeightFormat(TensorsFor(formats)), 1, 1);
+  std::map<std::string, int64_t> parts;  // of layers, by their prefixes
+  int64_t of_tokens = 0, layers = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const int64_t elements =
+        std::accumulate(spec.shape.begin(), spec.shape.end(), int64_t{1}, std::multiplies<>());
+    const std::optional<int64_t> layer = LayerOf(spec.name);
+    if (!layer) {
+      of_tokens = std::max(of_tokens, as_read * elements);
+      continue;
+    }
+    layers += WeightBytes(formats.layers, spec.shape.back(), elements / spec.shape.back());
+    const bool attends = spec.name.starts_with(AttentionPrefix(*layer));
+    const bool reduced = attends && config.attention == AttentionKind::kMla;
+    parts[attends ? AttentionPrefix(*layer) : MlpPrefix(*layer)] +=
+        (reduced ? kReduced : as_read) * elements;
+  }
+  int64_t most = of_tokens - layers;
+  for (const auto& [prefix, bytes] : parts) most = std::max(most, bytes);
+  return most;
 }
 
 }  // namespace triptych

@@ -3,6 +3,7 @@
 #define TRIPTYCH_ENGINE_BACKEND_CPU_PACK_WEIGHTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,14 +23,21 @@ std::unique_ptr<const AttentionLayer> PackLatent(
     const std::shared_ptr<const std::vector<float>>& rotation, bool expand, ThreadPool& pool);
 
 // Packs float32 or bfloat16 tensors in the CPU's memory, rounded to their formats: first those of
-// no layer, then layer by layer, each taken as it is packed and let go of then. `expand_from`: as
-// BackendOptions has it. The threads of `pool` pack. Throws what `weights` throws.
+// no layer, one by one, then of each layer its attention and its MLP, each taken when what was
+// taken before is packed and let go of. `expand_from`: as BackendOptions has it. The threads of
+// `pool` pack. `on_layer` is told how many layers are packed. Throws what `weights` throws.
 CpuWeights PackWeights(const ModelConfig& config, WeightSource& weights,
                        const WeightFormats& formats, std::optional<int64_t> expand_from,
-                       ThreadPool& pool);
+                       ThreadPool& pool, const std::function<void(int64_t layers)>& on_layer = {});
 // The same of weights that are all there.
 CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
                        std::optional<int64_t> expand_from, ThreadPool& pool);
+
+// About the bytes that PackWeights holds at most beside what it has packed in the end, where
+// tensors are of TensorsFor(formats): those of the largest part, as much again to read them and to
+// bring them in order, and what Reduce makes of them. Token matrices, which come first, count as
+// far as they take more than the packed layers.
+int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats);
 
 }  // namespace triptych
 

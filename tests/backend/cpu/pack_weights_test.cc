@@ -1,0 +1,84 @@
+#include "engine/backend/cpu/pack_weights.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "engine/decoder/weights.h"
+#include "engine/model/tensor_names.h"
+#include "tests/support/random_model.h"
+
+namespace triptych {
+namespace {
+
+// Expects that what was taken before is let go of by the next time.
+class WatchedSource final : public WeightSource {
+ public:
+  explicit WatchedSource(Weights weights) : held_(std::move(weights)) {}
+
+  Weights Take(const std::string& prefix) override {
+    EXPECT_EQ(live_bytes_, 0) << "before " << prefix;
+    Weights taken = held_.Take(prefix);
+    for (auto& [name, tensor] : taken) tensor = Watched(tensor);
+    if (LayerOf(prefix)) most_of_a_layer_ = std::max(most_of_a_layer_, live_bytes_);
+    return taken;
+  }
+
+  // What nobody asked for.
+  Weights Left() { return held_.Take(""); }
+  int64_t live_bytes() const { return live_bytes_; }
+  int64_t most_of_a_layer() const { return most_of_a_layer_; }
+
+ private:
+  at::Tensor Watched(const at::Tensor& tensor) {
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    live_bytes_ += bytes;
+    return at::from_blob(
+        tensor.data_ptr(), tensor.sizes(), [this, tensor, bytes](void*) { live_bytes_ -= bytes; },
+        tensor.options());
+  }
+
+  HeldWeights held_;
+  int64_t live_bytes_ = 0;
+  int64_t most_of_a_layer_ = 0;
+};
+
+TEST(PackWeightsTest, HoldsOnePartAtATime) {
+  for (const NamedConfig& named : EveryOption()) {
+    SCOPED_TRACE(named.name);
+    const ModelConfig& config = named.config;
+    WatchedSource source(Cast(RandomWeights(config, 5), at::kFloat));
+    ThreadPool pool(2);
+    std::vector<int64_t> told;
+    const CpuWeights packed = PackWeights(config, source, WeightFormat::kInt8, {}, pool,
+                                          [&](int64_t layers) { told.push_back(layers); });
+    EXPECT_EQ(source.live_bytes(), 0);
+    EXPECT_TRUE(source.Left().empty());
+    EXPECT_EQ(std::ssize(packed.layers), config.num_hidden_layers);
+    std::vector<int64_t> layers(config.num_hidden_layers);
+    std::iota(layers.begin(), layers.end(), 1);
+    EXPECT_EQ(told, layers);
+    EXPECT_GE(UnpackedBytes(config, WeightFormat::kInt8), 2 * source.most_of_a_layer());
+  }
+}
+
+// Token matrices are packed before all layers, whose room they may have.
+TEST(UnpackedBytesTest, TokenMatricesCountBeyondTheLayers) {
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  const int64_t of_layers = UnpackedBytes(config, WeightFormat::kFloat32);
+  EXPECT_EQ(UnpackedBytes(config, WeightFormat::kBFloat16), of_layers / 2);
+  const auto tokens = [&](int64_t vocabulary) {
+    config.vocab_size = vocabulary;
+    return UnpackedBytes(config, WeightFormat::kFloat32);
+  };
+  EXPECT_EQ(tokens(300), of_layers);
+  EXPECT_EQ(tokens(100'001) - tokens(100'000), 2 * 4 * config.hidden_size);
+}
+
+}  // namespace
+}  // namespace triptych
