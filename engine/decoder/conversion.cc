@@ -73,18 +73,20 @@ void AddDecoupled(const Checkpoint& from, const at::Tensor& mix, const std::stri
                DecoupledRows(bias->second, mix).to(kv_a.scalar_type())});
 }
 
-}  // namespace
-
-int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim) {
-  return std::min(2 * config.num_key_value_heads * config.head_dim - rope_head_dim,
-                  config.hidden_size);
-}
-
+// d_R of a conversion to MLA: what it says, or else G*d, at which nothing is lost, where keys are
+// rotated; 0 where they are not.
 int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from) {
   if (to.rope_head_dim != 0 || from.position_embedding != PositionEmbedding::kRope) {
     return to.rope_head_dim;
   }
   return from.num_key_value_heads * from.head_dim;
+}
+
+}  // namespace
+
+int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim) {
+  return std::min(2 * config.num_key_value_heads * config.head_dim - rope_head_dim,
+                  config.hidden_size);
 }
 
 void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source) {
@@ -140,6 +142,12 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
       refuse("tensor " + name + " holds a value that is not finite");
     }
   }
+}
+
+DecoupledKeys FindDecoupledKeys(const Checkpoint& from, const Conversion& to,
+                                const std::vector<at::Tensor>& covariances) {
+  const int64_t width = RopeHeadDim(to, from.config);
+  return width > 0 ? MixedPairs(from, to.fold, covariances).Strongest(width) : DecoupledKeys();
 }
 
 Checkpoint WithLikeHeadsTogether(const Checkpoint& from, int64_t groups,
@@ -269,10 +277,8 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
   CheckConversion(from, to, source);
   const int64_t heads = from.config.num_attention_heads, d = from.config.head_dim;
   if (to.attention == AttentionKind::kMla) {
-    const int64_t width = RopeHeadDim(to, from.config);
-    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config, width);
-    DecoupledKeys decoupled;
-    if (width > 0) decoupled = FindDecoupledKeys(from, width, to.fold, {});
+    const DecoupledKeys decoupled = FindDecoupledKeys(from, to);
+    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from.config, decoupled.width());
     return ToLatent(from, DecomposeLayers(from, {}, decoupled),
                     std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
   }

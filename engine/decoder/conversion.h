@@ -15,9 +15,6 @@ namespace triptych {
 // min(2*G*d - d_R, D): the rank at which a latent beside decoupled keys of width d_R loses nothing
 // more.
 int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim = 0);
-// d_R of a conversion to MLA: what it says, or else G*d, at which nothing is lost, where keys are
-// rotated; 0 where they are not.
-int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from);
 
 // MHA to GQA finds a common basis of each group's heads, or their mean where `to` asks for it or
 // keys are rotated; GQA to MHA repeats heads, exactly; MHA or GQA to MLA factors keys and values.
@@ -31,6 +28,10 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
 
 // Throws what Convert throws.
 void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source);
+
+// The decoupled keys of a checked conversion to MLA; none where keys are not rotated.
+DecoupledKeys FindDecoupledKeys(const Checkpoint& from, const Conversion& to,
+                                const std::vector<at::Tensor>& covariances = {});
 
 // The same model with the key/value heads of each layer, and the query heads that read them, in
 // another order: heads that have the most in common share one of `groups` where they keep more like
