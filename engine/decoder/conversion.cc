@@ -72,11 +72,6 @@ Checkpoint ConvertLayers(const Checkpoint& from, const Conversion& to,
   return converted;
 }
 
-// The width of decoupled keys that it makes; 0 if none.
-int64_t DecoupledWidth(const Conversion& to, const ModelConfig& from) {
-  return to.attention == AttentionKind::kMla ? RopeHeadDim(to, from) : 0;
-}
-
 // Takes those of one layer.
 DecoupledKeys TakeLayer(DecoupledKeys& all, int64_t layer) {
   if (!all.defined()) return {};
@@ -122,6 +117,16 @@ void AddDecoupled(const Checkpoint& from, const at::Tensor& mix, const std::stri
                DecoupledRows(bias->second, mix).to(kv_a.scalar_type())});
 }
 
+// d_R of a conversion: to MLA what it says, or else G*d, at which nothing is lost, where keys are
+// rotated; 0 where they are not, and of other conversions.
+int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from) {
+  if (to.attention != AttentionKind::kMla) return 0;
+  if (to.rope_head_dim != 0 || from.position_embedding != PositionEmbedding::kRope) {
+    return to.rope_head_dim;
+  }
+  return from.num_key_value_heads * from.head_dim;
+}
+
 }  // namespace
 
 int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim) {
@@ -129,19 +134,12 @@ int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim) {
                   config.hidden_size);
 }
 
-int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from) {
-  if (to.rope_head_dim != 0 || from.position_embedding != PositionEmbedding::kRope) {
-    return to.rope_head_dim;
-  }
-  return from.num_key_value_heads * from.head_dim;
-}
-
 ModelConfig ConvertedShape(const ModelConfig& from, const Conversion& to) {
   if (to.attention != AttentionKind::kMla) {
     const bool gqa = to.attention == AttentionKind::kGqa;
     return WithGroups(from, to.attention, gqa ? to.groups : from.num_attention_heads);
   }
-  const int64_t width = DecoupledWidth(to, from);
+  const int64_t width = RopeHeadDim(to, from);
   const int64_t rank = to.rank > 0 ? to.rank : FullRank(from, width);
   ModelConfig config = WithLatents(from, std::vector<int64_t>(from.num_hidden_layers, rank));
   config.qk_rope_head_dim = width;
@@ -201,6 +199,12 @@ void CheckConversion(const Checkpoint& from, const Conversion& to, const std::st
       refuse("tensor " + name + " holds a value that is not finite");
     }
   }
+}
+
+DecoupledKeys FindDecoupledKeys(const Checkpoint& from, const Conversion& to,
+                                const std::vector<at::Tensor>& covariances) {
+  const int64_t width = RopeHeadDim(to, from.config);
+  return width > 0 ? MixedPairs(from, to.fold, covariances).Strongest(width) : DecoupledKeys();
 }
 
 Checkpoint WithLikeHeadsTogether(const Checkpoint& from, int64_t groups,
@@ -328,11 +332,7 @@ Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds
 
 Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::string& source) {
   CheckConversion(from, to, source);
-  DecoupledKeys decoupled;
-  if (const int64_t width = DecoupledWidth(to, from.config); width > 0) {
-    decoupled = FindDecoupledKeys(from, width, to.fold, {});
-  }
-  return ConvertLayers(from, to, decoupled);
+  return ConvertLayers(from, to, FindDecoupledKeys(from, to));
 }
 
 ConvertedSource::ConvertedSource(std::unique_ptr<CheckpointReader> from, const Conversion& to,
@@ -341,11 +341,11 @@ ConvertedSource::ConvertedSource(std::unique_ptr<CheckpointReader> from, const C
   Checkpoint keys{.config = from_->config(), .weights = {}};
   CheckConversion(keys, to, source);
   const int64_t layers = keys.config.num_hidden_layers;
-  if (const int64_t width = DecoupledWidth(to, keys.config); width > 0) {
+  if (RopeHeadDim(to, keys.config) > 0) {
     for (int64_t layer = 0; layer < layers; ++layer) {
       keys.weights.merge(from_->Take(AttentionPrefix(layer) + "k_proj"));
     }
-    decoupled_ = FindDecoupledKeys(keys, width, to.fold, {});
+    decoupled_ = FindDecoupledKeys(keys, to);
   }
   Checkpoint first = ConvertLayer(0, from_->Take(AttentionPrefix(0)));
   first_ = std::move(first.weights);

@@ -16,9 +16,6 @@ namespace triptych {
 // min(2*G*d - d_R, D): the rank at which a latent beside decoupled keys of width d_R loses nothing
 // more.
 int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim = 0);
-// d_R of a conversion to MLA: what it says, or else G*d, at which nothing is lost, where keys are
-// rotated; 0 where they are not.
-int64_t RopeHeadDim(const Conversion& to, const ModelConfig& from);
 
 // The config of what Convert makes, as far as it says what tensors there are and of which shapes.
 // REQUIRES: a checked conversion.
@@ -63,6 +60,10 @@ class ConvertedSource final : public WeightSource {
 
 // Throws what Convert throws.
 void CheckConversion(const Checkpoint& from, const Conversion& to, const std::string& source);
+
+// The decoupled keys of a checked conversion to MLA; none where keys are not rotated.
+DecoupledKeys FindDecoupledKeys(const Checkpoint& from, const Conversion& to,
+                                const std::vector<at::Tensor>& covariances = {});
 
 // The same model with the key/value heads of each layer, and the query heads that read them, in
 // another order: heads that have the most in common share one of `groups` where they keep more like

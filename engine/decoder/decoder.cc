@@ -22,10 +22,8 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType 
   }
 }
 
-at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout,
-                            std::vector<at::Tensor>* attention_inputs) const {
+at::Tensor Decoder::Forward(const at::Tensor& ids, Dropout* dropout) const {
   const auto attend = [&](int64_t layer, const at::Tensor& normal) {
-    if (attention_inputs != nullptr) attention_inputs->push_back(normal);
     return attention_[layer]->Dense(normal, normal, /*causal=*/true, cache_, dropout);
   };
   const auto drop = [&](const at::Tensor& x) { return dropout != nullptr ? dropout->Apply(x) : x; };

@@ -25,13 +25,10 @@ class Decoder {
           CacheFormat cache = CacheFormat::kFloat32);
 
   // Whole sequences, differentiable. `dropout`, if given, acts on what the residual stream starts
-  // as and what blocks add to it, and on attention weights (as in Radford et al. 2019);
-  // `attention_inputs`, if given, gets what each layer's attention reads.
+  // as and what blocks add to it, and on attention weights (as in Radford et al. 2019).
   //   ids: [batch, length] int64, length <= max_position_embeddings
-  //   attention_inputs: of each layer [batch, length, D] in the compute dtype
   //   returns logits [batch, length, vocab_size]
-  at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr,
-                     std::vector<at::Tensor>* attention_inputs = nullptr) const;
+  at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr) const;
 
   const ModelConfig& config() const { return frame_.config(); }
 

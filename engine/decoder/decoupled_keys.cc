@@ -19,14 +19,6 @@ double Turning(double frequency, int64_t context) {
   return 1 - (distances * frequency).cos().mean().item<double>();
 }
 
-// Frequencies that are mixed together, and what mixes them in each layer.
-struct Fold {
-  double frequency;
-  double turning;
-  std::vector<at::Tensor> vectors;  // of each layer [slots, slots]: rows, the strongest first
-  std::vector<at::Tensor> energy;   // of each layer [slots], descending
-};
-
 // The second moments of the key elements at pairs first to first + fold, summed over the two
 // elements of a pair: [fold * G, fold * G].
 at::Tensor Moments(const at::Tensor& keys, int64_t first, int64_t fold,
@@ -45,78 +37,73 @@ at::Tensor Moments(const at::Tensor& keys, int64_t first, int64_t fold,
 
 }  // namespace
 
-DecoupledKeys FindDecoupledKeys(const Checkpoint& from, int64_t width, int64_t fold,
-                                const std::vector<at::Tensor>& covariances) {
+MixedPairs::MixedPairs(const Checkpoint& from, int64_t fold,
+                       const std::vector<at::Tensor>& covariances)
+    : pairs_(from.config.head_dim / 2), groups_(from.config.num_key_value_heads), fold_(fold) {
   const ModelConfig& config = from.config;
-  const int64_t layers = config.num_hidden_layers, groups = config.num_key_value_heads;
-  const int64_t pairs = config.head_dim / 2, slots = fold * groups;
+  const int64_t layers = config.num_hidden_layers;
   const auto frequency = [&](int64_t pair) {
     const double factor = config.rope_factors.empty() ? 1 : config.rope_factors[pair];
-    return std::pow(config.rope_theta, -static_cast<double>(pair) / static_cast<double>(pairs)) /
+    return std::pow(config.rope_theta, -static_cast<double>(pair) / static_cast<double>(pairs_)) /
            factor;
   };
-  std::vector<Fold> folds;
-  for (int64_t first = 0; first < pairs; first += fold) {
+  for (int64_t first = 0; first < pairs_; first += fold) {
     double logs = 0;
     for (int64_t pair = first; pair < first + fold; ++pair) logs += std::log(frequency(pair));
     const double mean = std::exp(logs / static_cast<double>(fold));
-    folds.push_back({.frequency = mean,
-                     .turning = Turning(mean, config.max_position_embeddings),
-                     .vectors = {},
-                     .energy = {}});
+    folds_.push_back({.frequency = mean, .turning = Turning(mean, config.max_position_embeddings)});
   }
-  std::vector<double> positional(layers);  // of each layer, all that rotation does
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string prefix = AttentionPrefix(layer);
-    const at::Tensor keys = AsPairs(from.weights.at(prefix + "k_proj.weight"), pairs);
+    const at::Tensor keys = AsPairs(from.weights.at(prefix + "k_proj.weight"), pairs_);
     const auto bias = from.weights.find(prefix + "k_proj.bias");
-    for (size_t i = 0; i < folds.size(); ++i) {
+    double all = 0;  // that rotation does to this layer's keys
+    for (size_t i = 0; i < folds_.size(); ++i) {
       const auto first = static_cast<int64_t>(i) * fold;
       at::Tensor moments =
           Moments(keys, first, fold, covariances.empty() ? at::Tensor() : covariances[layer]);
       if (bias != from.weights.end()) {
-        moments = moments + Moments(AsPairs(bias->second, pairs), first, fold, {});
+        moments = moments + Moments(AsPairs(bias->second, pairs_), first, fold, {});
       }
       const auto [values, vectors] = at::linalg_eigh(moments);  // ascending, columns
-      folds[i].vectors.push_back(vectors.flip(1).t().contiguous());
-      folds[i].energy.push_back(values.flip(0).clamp_min(0).contiguous());
-      positional[layer] += folds[i].turning * folds[i].energy.back().sum().item<double>();
+      folds_[i].vectors.push_back(vectors.flip(1).t().contiguous());
+      folds_[i].shares.push_back(values.flip(0).clamp_min(0) * folds_[i].turning);
+      all += folds_[i].shares.back().sum().item<double>();
     }
+    if (all == 0) continue;
+    for (Fold& one : folds_) one.shares.back() /= all;
   }
-  const auto share = [&](const Fold& one, int64_t slot, int64_t layer) {
-    return positional[layer] > 0
-               ? one.turning * one.energy[layer][slot].item<double>() / positional[layer]
-               : 0;
-  };
-
   // Of each fold the strongest slots come first in every layer, and so they do in the sum.
-  std::vector<std::tuple<double, size_t, int64_t>> ranked;  // minus the share, the fold, the slot
-  for (size_t i = 0; i < folds.size(); ++i) {
-    for (int64_t slot = 0; slot < slots; ++slot) {
-      double sum = 0;
-      for (int64_t layer = 0; layer < layers; ++layer) sum += share(folds[i], slot, layer);
-      ranked.emplace_back(-sum, i, slot);
+  for (size_t i = 0; i < folds_.size(); ++i) {
+    for (int64_t slot = 0; slot < fold * groups_; ++slot) {
+      double share = 0;
+      for (const at::Tensor& shares : folds_[i].shares) share += shares[slot].item<double>();
+      slots_.push_back({.share = share, .fold = i, .slot = slot});
     }
   }
-  std::sort(ranked.begin(), ranked.end());
-  ranked.resize(width / 2);
-  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-    return std::tie(std::get<1>(a), std::get<2>(a)) < std::tie(std::get<1>(b), std::get<2>(b));
-  });
+  std::stable_sort(slots_.begin(), slots_.end(),
+                   [](const Slot& a, const Slot& b) { return a.share > b.share; });
+}
 
+DecoupledKeys MixedPairs::Strongest(int64_t width) const {
+  std::vector<Slot> kept(slots_.begin(), slots_.begin() + width / 2);
+  std::sort(kept.begin(), kept.end(), [](const Slot& a, const Slot& b) {
+    return std::tie(a.fold, a.slot) < std::tie(b.fold, b.slot);
+  });
   DecoupledKeys keys;
-  keys.energy_kept.resize(layers);
-  for (const auto& [minus_share, i, slot] : ranked) keys.frequencies.push_back(folds[i].frequency);
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    at::Tensor mix = at::zeros({width / 2, pairs, groups}, at::kDouble);
-    for (size_t kept = 0; kept < ranked.size(); ++kept) {
-      const auto& [minus_share, i, slot] = ranked[kept];
-      mix[static_cast<int64_t>(kept)]
-          .narrow(0, static_cast<int64_t>(i) * fold, fold)
-          .copy_(folds[i].vectors[layer][slot].view({fold, groups}));
-      keys.energy_kept[layer] += share(folds[i], slot, layer);
+  for (const Slot& slot : kept) keys.frequencies.push_back(folds_[slot.fold].frequency);
+  for (size_t layer = 0; layer < folds_.front().vectors.size(); ++layer) {
+    at::Tensor mix = at::zeros({width / 2, pairs_, groups_}, at::kDouble);
+    double share = 0;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const Fold& fold = folds_[kept[i].fold];
+      mix[static_cast<int64_t>(i)]
+          .narrow(0, static_cast<int64_t>(kept[i].fold) * fold_, fold_)
+          .copy_(fold.vectors[layer][kept[i].slot].view({fold_, groups_}));
+      share += fold.shares[layer][kept[i].slot].item<double>();
     }
     keys.mixes.push_back(mix);
+    keys.energy_kept.push_back(share);
   }
   return keys;
 }

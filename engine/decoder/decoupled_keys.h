@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -29,13 +30,39 @@ struct DecoupledKeys {
   int64_t width() const { return 2 * static_cast<int64_t>(frequencies.size()); }  // d_R
 };
 
-// The pairs that carry the most, summed over the layers: the energy of the keys times how far
-// rotation turns them, the mean of 1 - cos(frequency * distance) over the context's distances.
-// `fold` adjacent frequencies are mixed as if they were one, their geometric mean (1: only equal
-// ones, exactly). `covariances`: of what each layer's attention reads, or empty.
-// REQUIRES: MHA or GQA with rotary positions; `width` even, from 2 to G * d; `fold` divides d / 2.
-DecoupledKeys FindDecoupledKeys(const Checkpoint& from, int64_t width, int64_t fold,
-                                const std::vector<at::Tensor>& covariances);
+// The rotary pairs of every layer's keys, mixed. What is computed once serves every width.
+class MixedPairs {
+ public:
+  // `fold` adjacent frequencies are mixed as if they were one, their geometric mean (1: only equal
+  // ones, exactly). `covariances`: of what each layer's attention reads, or empty.
+  // REQUIRES: MHA or GQA with rotary positions; `fold` divides d / 2.
+  MixedPairs(const Checkpoint& from, int64_t fold, const std::vector<at::Tensor>& covariances);
+
+  // Those that carry the most, summed over the layers: the energy of the keys times how far
+  // rotation turns them, the mean of 1 - cos(frequency * distance) over the context's distances.
+  // REQUIRES: `width` even, from 2 to G * d.
+  DecoupledKeys Strongest(int64_t width) const;
+
+ private:
+  // Frequencies that are mixed together, and what mixes them in each layer.
+  struct Fold {
+    double frequency;
+    double turning;
+    std::vector<at::Tensor> vectors = {};  // of each layer [slots, slots]: rows, strongest first
+    std::vector<at::Tensor> shares = {};   // of each layer [slots]: of what rotation does there
+  };
+  struct Slot {
+    double share;  // summed over the layers
+    size_t fold;
+    int64_t slot;
+  };
+
+  int64_t pairs_;  // d / 2
+  int64_t groups_;
+  int64_t fold_;
+  std::vector<Fold> folds_;
+  std::vector<Slot> slots_;  // of all folds, the most share first
+};
 
 // The key rows of those pairs, (2i, 2i+1): [d_R, ...].
 //   rows: W_K or b_K, [G * d, ...]   mix: of the layer

@@ -13,15 +13,15 @@
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/moments.h"
 #include "engine/tools/output_directory.h"
 
 namespace triptych {
 namespace {
 
-// Windows of a full context that a covariance is taken over.
-constexpr int64_t kCalibrationWindows = 64;
+// Windows of a full context, and batches of them that ranks are chosen by, the same for every
+// choice.
 constexpr int64_t kWindowsAtOnce = 8;
-// Batches of them that ranks are chosen by, the same for every choice.
 constexpr int64_t kChoosingBatches = 16;
 // What all sensitivities are at least, as a share of the largest: no layer is given up.
 constexpr double kLeastSensitivity = 0.01;
@@ -100,7 +100,6 @@ class Calibration {
         decoder_(from.config, from.weights, ComputeType::kFloat32) {}
 
   const Corpus& corpus() const { return corpus_; }
-  std::vector<at::Tensor> Covariances() const { return InputCovariances(decoder_, corpus_); }
   double HeldOutLossBefore() const { return HeldOutLoss(decoder_, corpus_); }
   // On windows of the training part: what ranks are chosen by.
   double ChoosingLossBefore() const { return ChoosingLoss(decoder_); }
@@ -197,27 +196,15 @@ std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint
   return AllocateRanks(cut.svds, weights, left);
 }
 
-LatentCut CutLatents(const ConvertOptions& options, const Checkpoint& from, int64_t rope_head_dim,
+// Throws what ChooseRanks throws.
+LatentCut CutLatents(const ConvertOptions& options, const Checkpoint& from, DecoupledKeys decoupled,
                      const std::vector<at::Tensor>& covariances,
                      const std::optional<Calibration>& calibration) {
   LatentCut cut;
-  if (rope_head_dim > 0) {
-    cut.decoupled = FindDecoupledKeys(from, rope_head_dim, options.fold_frequencies, covariances);
-  }
+  cut.decoupled = std::move(decoupled);
   cut.svds = DecomposeLayers(from, covariances, cut.decoupled);
   cut.ranks = ChooseRanks(options, from, cut, calibration);
   return cut;
-}
-
-// The widths of decoupled keys that are tried: a quarter, half, all and twice of a head's.
-std::vector<int64_t> WidthsToTry(const ModelConfig& config) {
-  std::vector<int64_t> widths;
-  const int64_t most = config.num_key_value_heads * config.head_dim;
-  for (const int64_t width :
-       {config.head_dim / 4, config.head_dim / 2, config.head_dim, 2 * config.head_dim}) {
-    if (width >= 2 && width % 2 == 0 && width <= most) widths.push_back(width);
-  }
-  return widths;
 }
 
 // Whether the width of decoupled keys is left to the conversion, which needs a text for that and a
@@ -239,12 +226,13 @@ bool ChoosesWidth(const ConvertOptions& options, const ModelConfig& from) {
 LatentCut BestCut(const ConvertOptions& options, const Checkpoint& from,
                   const std::vector<at::Tensor>& covariances,
                   const std::optional<Calibration>& calibration) {
+  const MixedPairs pairs(from, options.fold_frequencies, covariances);
   std::optional<LatentCut> best;
   double best_cost = 0;
   std::string why_not;  // of the widest
-  for (const int64_t width : WidthsToTry(from.config)) {
+  for (const int64_t width : DecoupledWidths(from.config)) {
     try {
-      LatentCut cut = CutLatents(options, from, width, covariances, calibration);
+      LatentCut cut = CutLatents(options, from, pairs.Strongest(width), covariances, calibration);
       const double cost = options.max_loss_increase
                               ? static_cast<double>(cut.elements())
                               : calibration->ChoosingLoss(
@@ -342,27 +330,6 @@ std::string CostText(const ModelConfig& from, const ModelConfig& to) {
 
 }  // namespace
 
-std::vector<at::Tensor> InputCovariances(const Decoder& decoder, const Corpus& corpus) {
-  const at::NoGradGuard no_grad;
-  const ModelConfig& config = decoder.config();
-  std::vector<at::Tensor> sums(config.num_hidden_layers);
-  std::mt19937_64 generator(1);
-  int64_t tokens = 0;
-  for (int64_t done = 0; done < kCalibrationWindows; done += kWindowsAtOnce) {
-    const Window window = corpus.Sample(kWindowsAtOnce, config.max_position_embeddings, generator);
-    std::vector<at::Tensor> inputs;
-    decoder.Forward(window.inputs, nullptr, &inputs);
-    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      const at::Tensor rows = inputs[layer].flatten(0, 1).to(at::kDouble);  // [tokens, D]
-      const at::Tensor products = at::mm(rows.t(), rows);
-      sums[layer] = done == 0 ? products : sums[layer] + products;
-    }
-    tokens += window.inputs.numel();
-  }
-  for (at::Tensor& sum : sums) sum /= static_cast<double>(tokens);
-  return sums;
-}
-
 std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context) {
   std::mt19937_64 generator(3);
   std::vector<Window> windows;
@@ -370,6 +337,16 @@ std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context) {
     windows.push_back(corpus.Sample(kWindowsAtOnce, context, generator));
   }
   return windows;
+}
+
+std::vector<int64_t> DecoupledWidths(const ModelConfig& config) {
+  const int64_t most = config.num_key_value_heads * config.head_dim;
+  std::vector<int64_t> widths;
+  for (int64_t width = std::max<int64_t>(2, config.head_dim / 4); width < most; width *= 2) {
+    if (width % 2 == 0) widths.push_back(width);
+  }
+  widths.push_back(most);
+  return widths;
 }
 
 std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyValueSvd>& svds,
@@ -458,14 +435,15 @@ void ConvertModel(const ConvertOptions& options) {
   std::vector<at::Tensor> covariances;
   std::string whitened = ".";
   if (options.attention != AttentionKind::kMha && chosen == ConversionMethod::kActivation) {
-    covariances = calibration->Covariances();
+    covariances = InputCovariances(from, calibration->corpus());
     whitened =
         ", whitened by each layer's inputs on the training part of `" + calibration->name() + "`.";
   }
   if (options.attention == AttentionKind::kMla) {
-    LatentCut cut = chooses_width ? BestCut(options, from, covariances, calibration)
-                                  : CutLatents(options, from, RopeHeadDim(conversion, from.config),
-                                               covariances, calibration);
+    LatentCut cut =
+        chooses_width ? BestCut(options, from, covariances, calibration)
+                      : CutLatents(options, from, FindDecoupledKeys(from, conversion, covariances),
+                                   covariances, calibration);
     for (size_t i = 0; i < cut.svds.size(); ++i) {
       energy_kept.push_back(cut.svds[i].energy()[cut.ranks[i] - 1].item<double>());
     }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/decoder/conversion.h"
-#include "engine/decoder/decoder.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych {
@@ -50,13 +49,13 @@ struct LayerReport {
   double weight_error = 0;
 };
 
-// C = E[y y^T] of what each layer's attention reads on windows of the text's training part:
-// [D, D] float64 for each layer. Throws std::runtime_error if that is shorter than a context.
-std::vector<at::Tensor> InputCovariances(const Decoder& decoder, const Corpus& corpus);
-
 // Windows of the text's training part, of a full context, that ranks are chosen by. Throws
 // std::runtime_error if that is shorter than a context.
 std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context);
+
+// The widths of decoupled keys that are tried where none is asked for: a quarter of a head's, each
+// next twice the one before, and G * d, at which nothing is lost. REQUIRES: rotary positions.
+std::vector<int64_t> DecoupledWidths(const ModelConfig& config);
 
 // How much losing all of a layer's energy would cost, for each layer: the divergence of the model
 // from itself with that layer alone cut to a quarter of its full rank, in nats per token of the

@@ -171,7 +171,7 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
   CLI::Option* csv =
       command
           ->add_option("--sweep", sweep.csv,
-                       "measure every conversion of the model, which is MHA, into this CSV file; "
+                       "measure every conversion of the model, MHA or GQA, into this CSV file; "
                        "goes on where it stopped")
           ->excludes(dtype)
           ->excludes(embeddings)

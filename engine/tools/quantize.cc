@@ -1,16 +1,12 @@
 #include "engine/tools/quantize.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/record_function.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <random>
+#include <set>
 #include <stdexcept>
-#include <string_view>
 #include <vector>
 
 #include "engine/base/bfloat16.h"
@@ -19,65 +15,15 @@
 #include "engine/kernels/quantization.h"
 #include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/moments.h"
 #include "engine/tools/output_directory.h"
 
 namespace triptych {
 namespace {
 
-// Windows of a full context that moments are summed over.
-constexpr int64_t kCalibrationWindows = 64;
-constexpr int64_t kWindowsAtOnce = 8;
 // Of the moments' mean, added to each: inputs that hardly vary would else be made up for without
 // bounds.
 constexpr double kDamping = 0.01;
-
-// Sums what linear layers read while this lives, on its thread, as LibTorch's profilers see it.
-// There is one at a time.
-class ObservedInputs {
- public:
-  // `sums`: of x x^T, by the first element of the weights that x is multiplied by. Layers that read
-  // the same x share one.
-  explicit ObservedInputs(std::map<const void*, at::Tensor>& sums) : sums_(sums) {
-    current_ = this;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(Observe).needsInputs(true));
-  }
-  ~ObservedInputs() {
-    at::removeCallback(handle_);
-    current_ = nullptr;
-  }
-  ObservedInputs(const ObservedInputs&) = delete;
-  ObservedInputs& operator=(const ObservedInputs&) = delete;
-
- private:
-  static std::unique_ptr<at::ObserverContext> Observe(const at::RecordFunction& function) {
-    if (std::string_view(function.name()) != "aten::linear") return nullptr;
-    const auto found = current_->sums_.find(function.inputs()[1].toTensor().data_ptr());
-    if (found != current_->sums_.end()) {
-      current_->Add(function.inputs()[0].toTensor(), found->second);
-    }
-    return nullptr;
-  }
-
-  void Add(const at::Tensor& x, at::Tensor& sum) {
-    if (last_.is_same(x)) {
-      sum = last_sum_;
-      return;
-    }
-    const at::Tensor rows = x.reshape({-1, x.size(-1)}).to(at::kDouble);  // [tokens, inputs]
-    if (!sum.defined()) sum = at::zeros({rows.size(1), rows.size(1)}, at::kDouble);
-    sum.addmm_(rows.t(), rows);
-    last_ = x;
-    last_sum_ = sum;
-  }
-
-  static thread_local ObservedInputs* current_;
-  std::map<const void*, at::Tensor>& sums_;
-  at::Tensor last_;      // x, which is kept so that no other takes its place
-  at::Tensor last_sum_;  // that it was added to
-  at::CallbackHandle handle_;
-};
-
-thread_local ObservedInputs* ObservedInputs::current_ = nullptr;
 
 // The scales of a group of columns. columns: [outputs, a group or less] float32, contiguous;
 // returns [outputs, 1] float64.
@@ -148,29 +94,6 @@ at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments) 
   return rounded;
 }
 
-std::map<std::string, at::Tensor> InputMoments(const Decoder& decoder, const Weights& weights,
-                                               const std::set<std::string>& names,
-                                               const Corpus& corpus) {
-  const at::NoGradGuard no_grad;
-  std::map<const void*, at::Tensor> sums;
-  for (const std::string& name : names) sums.emplace(weights.at(name).data_ptr(), at::Tensor());
-  {
-    const ObservedInputs observed(sums);
-    std::mt19937_64 generator(1);
-    for (int64_t done = 0; done < kCalibrationWindows; done += kWindowsAtOnce) {
-      decoder.Forward(
-          corpus.Sample(kWindowsAtOnce, decoder.config().max_position_embeddings, generator)
-              .inputs);
-    }
-  }
-  std::map<std::string, at::Tensor> moments;
-  for (const std::string& name : names) {
-    const at::Tensor& sum = sums.at(weights.at(name).data_ptr());
-    if (sum.defined()) moments[name] = sum;
-  }
-  return moments;
-}
-
 void QuantizeModel(const QuantizeOptions& options) {
   CheckOptions(options);
   Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
@@ -188,7 +111,7 @@ void QuantizeModel(const QuantizeOptions& options) {
     corpus.emplace(options.calibrate, *tokenizer, options.held_out, model.config,
                    options.from.string());
     const Decoder decoder(model.config, model.weights, ComputeType::kFloat32);
-    moments = InputMoments(decoder, model.weights, names, *corpus);
+    moments = InputMoments(model, names, *corpus);
     if (corpus->held_out_tokens() > 0) loss_before = HeldOutLoss(decoder, *corpus);
   }
   for (const std::string& name : names) {

@@ -5,14 +5,10 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "engine/base/formats.h"
-#include "engine/decoder/decoder.h"
-#include "engine/tools/corpus.h"
 
 namespace triptych {
 
@@ -36,14 +32,6 @@ at::Tensor RoundToNearest(const at::Tensor& weight, WeightFormat format);
 //   weight: [outputs, inputs]   moments: [inputs, inputs] float64, E[x x^T] times any number
 //   returns as RoundToNearest
 at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments);
-
-// The sum of x x^T over what each of these matrices multiplies, on windows of the text's training
-// part: [inputs, inputs] float64 by name, one for matrices that read the same; none of a matrix
-// that nothing is multiplied by. All are held at once: 8 * inputs^2 bytes for each. Throws
-// std::runtime_error if that part is shorter than a context.
-std::map<std::string, at::Tensor> InputMoments(const Decoder& decoder, const Weights& weights,
-                                               const std::set<std::string>& names,
-                                               const Corpus& corpus);
 
 // From directory to directory; prints what it did and writes the same into the new model's card. No
 // model is left behind if it fails. Throws LoadError or std::runtime_error.

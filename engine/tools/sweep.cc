@@ -17,6 +17,7 @@
 #include "engine/decoder/conversion.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/moments.h"
 #include "engine/tools/train.h"
 
 namespace triptych {
@@ -24,49 +25,98 @@ namespace {
 
 // Ranks, in sixteenths of the full one, at which nothing is lost. Those of the bytes that GQA can
 // have at H a power of two, and of fewer.
-constexpr int64_t kLadder[] = {16, 8, 4, 3, 2, 1};
+constexpr int64_t kRanks[] = {16, 8, 4, 3, 2, 1};
+// Rows of a latent and decoupled keys, in sixteenths of the model's own, at which nothing is lost.
+constexpr int64_t kRotaryRows[] = {12, 8, 6, 4, 3};
+// Frequencies that "folded" mixes as one.
+constexpr int64_t kFold = 2;
 
 constexpr int64_t kBatchSize = 4;  // of healing, and its peak rate
 constexpr double kLearningRate = 5e-4;
 
 constexpr char kColumns[] =
-    "attention,method,groups,rank,elements_per_position,cache,bytes_per_position,loss,seed,"
-    "half_healed_loss,healed_loss";
-constexpr size_t kLoss = 7, kSeed = 8, kHalfHealed = 9, kHealed = 10, kColumnCount = 11;
+    "attention,method,groups,rank,rope_head_dim,elements_per_position,cache,bytes_per_position,"
+    "loss,seed,half_healed_loss,healed_loss";
+constexpr size_t kGroups = 2, kRank = 3, kRopeHeadDim = 4, kBytes = 7, kLoss = 8, kSeed = 9,
+                 kHalfHealed = 10, kHealed = 11, kColumnCount = 12;
 
 struct Point {
   std::string method;
   Checkpoint model;
 };
 
+// MLA of keys that are not rotated.
+void AddLatents(const Checkpoint& from, const std::vector<at::Tensor>& covariances,
+                std::vector<Point>& points) {
+  const std::vector<KeyValueSvd> by_weight = DecomposeLayers(from);
+  const std::vector<KeyValueSvd> by_activation = DecomposeLayers(from, covariances);
+  int64_t last = 0;
+  for (const int64_t sixteenths : kRanks) {
+    const int64_t rank = std::max<int64_t>(1, FullRank(from.config) * sixteenths / 16);
+    if (rank == last) continue;
+    last = rank;
+    const std::vector<int64_t> ranks(from.config.num_hidden_layers, rank);
+    points.push_back({"weight", ToLatent(from, by_weight, ranks)});
+    points.push_back({"activation", ToLatent(from, by_activation, ranks)});
+  }
+}
+
+// MLA of rotated keys by one method: at each row the width of decoupled keys that does best.
+void AddRotaryLatents(const Checkpoint& from, const std::string& method, int64_t fold,
+                      const std::vector<at::Tensor>& covariances,
+                      const std::vector<Window>& windows, std::vector<Point>& points) {
+  struct Best {
+    double loss;
+    Checkpoint model;
+  };
+  std::map<int64_t, Best> best;  // by elements of a row
+  const MixedPairs pairs(from, fold, covariances);
+  for (const int64_t width : DecoupledWidths(from.config)) {
+    const DecoupledKeys decoupled = pairs.Strongest(width);
+    const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances, decoupled);
+    for (const int64_t sixteenths : kRotaryRows) {
+      const int64_t row = CacheRowElements(from.config, 0) * sixteenths / 16, rank = row - width;
+      if (rank < 1 || rank > FullRank(from.config, width)) continue;
+      Checkpoint model = ToLatent(
+          from, svds, std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
+      const Checkpoint stored = AsStored(model);
+      const double loss =
+          MeanLoss(Decoder(stored.config, stored.weights, ComputeType::kFloat32), windows);
+      const auto found = best.find(row);
+      if (found != best.end() && found->second.loss <= loss) continue;
+      best.insert_or_assign(row, Best{loss, std::move(model)});
+    }
+  }
+  for (auto& [row, of_row] : best) points.push_back({method, std::move(of_row.model)});
+}
+
 // By bytes, the most first.
 std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
                                const std::string& source) {
   const ModelConfig& config = from.config;
-  CheckConversion(from, {.attention = AttentionKind::kMla}, source);
-  const std::vector<at::Tensor> covariances =
-      InputCovariances(Decoder(config, from.weights, ComputeType::kFloat32), corpus);
+  const bool rotary = config.position_embedding == PositionEmbedding::kRope;
+  const std::vector<at::Tensor> covariances = InputCovariances(from, corpus);
   std::vector<Point> points = {{"none", from}};
-  for (int64_t groups = config.num_attention_heads / 2; groups >= 1; --groups) {
-    if (config.num_attention_heads % groups != 0) continue;
+  for (int64_t groups = config.num_key_value_heads / 2; groups >= 1; --groups) {
+    if (config.num_key_value_heads % groups != 0) continue;
     points.push_back({"pool", Convert(from,
                                       {.attention = AttentionKind::kGqa,
                                        .groups = groups,
                                        .method = ConversionMethod::kPool},
                                       source)});
+    if (rotary) continue;
     points.push_back({"weight", ByCommonBases(from, groups)});
     points.push_back({"activation", ByCommonBases(from, groups, covariances)});
   }
-  const std::vector<KeyValueSvd> by_weight = DecomposeLayers(from);
-  const std::vector<KeyValueSvd> by_activation = DecomposeLayers(from, covariances);
-  int64_t last = 0;
-  for (const int64_t sixteenths : kLadder) {
-    const int64_t rank = std::max<int64_t>(1, FullRank(config) * sixteenths / 16);
-    if (rank == last) continue;
-    last = rank;
-    const std::vector<int64_t> ranks(config.num_hidden_layers, rank);
-    points.push_back({"weight", ToLatent(from, by_weight, ranks)});
-    points.push_back({"activation", ToLatent(from, by_activation, ranks)});
+  if (rotary) {
+    const std::vector<Window> windows = ChoosingWindows(corpus, config.max_position_embeddings);
+    AddRotaryLatents(from, "weight", 1, {}, windows, points);
+    AddRotaryLatents(from, "activation", 1, covariances, windows, points);
+    if (config.head_dim / 2 % kFold == 0) {
+      AddRotaryLatents(from, "folded", kFold, covariances, windows, points);
+    }
+  } else {
+    AddLatents(from, covariances, points);
   }
   std::stable_sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
     return ElementsPerPosition(a.model.config) > ElementsPerPosition(b.model.config);
@@ -129,7 +179,7 @@ std::vector<std::string> Split(const std::string& line) {
   return cells;
 }
 
-// What a row says of its point before any loss: "gqa,weight,2,,512,bfloat16,1024".
+// What a row says of its point before any loss: "gqa,weight,2,,,512,bfloat16,1024".
 std::string Describe(const Point& point, CacheFormat cache) {
   const ModelConfig& config = point.model.config;
   const bool mla = config.attention == AttentionKind::kMla;
@@ -137,7 +187,8 @@ std::string Describe(const Point& point, CacheFormat cache) {
   std::ostringstream text;
   text << Name(config.attention) << ',' << point.method << ','
        << (mla ? "" : std::to_string(config.num_key_value_heads)) << ','
-       << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ',' << elements << ','
+       << (mla ? std::to_string(config.kv_lora_rank.front()) : "") << ','
+       << (mla ? std::to_string(config.qk_rope_head_dim) : "") << ',' << elements << ','
        << Name(cache) << ',' << MakeCacheGeometry(config, cache, 1).BytesPerPosition();
   return text.str();
 }
@@ -239,10 +290,13 @@ void PrintTable(const std::vector<Point>& points, const std::vector<std::string>
         whole.push_back(std::stod((*row)[kHealed]));
       }
       const std::vector<std::string> cells = Split(name);
-      const std::string size = cells[3].empty() ? "G = " + cells[2] : "r = " + cells[3];
-      std::printf("| %s | %s | %s, %s | %s | %.4f | %s | %s |\n", cells[6].c_str(), cache.c_str(),
-                  cells[0].c_str(), size.c_str(), cells[1].c_str(), std::stod(rows.Loss(name)),
-                  Spread(std::move(half)).c_str(), Spread(std::move(whole)).c_str());
+      std::string size = cells[kRank].empty() ? "G = " : "r = ";
+      size += cells[cells[kRank].empty() ? kGroups : kRank];
+      if (point.model.config.qk_rope_head_dim > 0) size += ", d_R = " + cells[kRopeHeadDim];
+      std::printf("| %s | %s | %s, %s | %s | %.4f | %s | %s |\n", cells[kBytes].c_str(),
+                  cache.c_str(), cells[0].c_str(), size.c_str(), cells[1].c_str(),
+                  std::stod(rows.Loss(name)), Spread(std::move(half)).c_str(),
+                  Spread(std::move(whole)).c_str());
     }
   }
 }
@@ -280,10 +334,7 @@ void Measure(const Point& point, const SweepOptions& options, const std::string&
 
 void Sweep(const SweepOptions& options) {
   const Checkpoint from = LoadCheckpoint(options.model, TensorFormat::kFloat32);
-  if (from.config.attention != AttentionKind::kMha) {
-    throw LoadError(options.model.string() + ": attention is \"" +
-                    std::string(Name(from.config.attention)) + "\"; a sweep starts from \"mha\"");
-  }
+  CheckConversion(from, {.attention = AttentionKind::kMla}, options.model.string());
   if (options.heal_steps < 0 || options.heal_steps == 1) {
     throw std::runtime_error("--heal-steps " + std::to_string(options.heal_steps) +
                              " has no half; allowed: 0, 2 and more");

@@ -1,4 +1,4 @@
-// What the saved bytes cost: one MHA model converted every way, healed, and measured.
+// What the saved bytes cost: one model converted every way, healed, and measured.
 #ifndef TRIPTYCH_ENGINE_TOOLS_SWEEP_H_
 #define TRIPTYCH_ENGINE_TOOLS_SWEEP_H_
 
@@ -10,7 +10,7 @@
 namespace triptych {
 
 struct SweepOptions {
-  std::filesystem::path model;  // an MHA checkpoint
+  std::filesystem::path model;  // an MHA or GQA checkpoint
   std::filesystem::path text;
   std::optional<double> held_out = {};  // absent: what Corpus says for the model
   std::filesystem::path csv;
@@ -20,16 +20,22 @@ struct SweepOptions {
   std::vector<uint64_t> heal_seeds = {11, 12, 13};
 };
 
-// The held-out loss of the model itself, of GQA at every G that divides H by pooling and by a
-// common basis (by weights, by activations), and of MLA at sixteenths of the full rank, both ways;
-// each as converted and, with `heal_steps`, healed: after so much more training, which the model
-// itself gets as well, and after half as much in a run of its own, whose rate falls as the whole
-// one's does. What the second half of the steps still changes says how flat the curve is.
+// The held-out loss of the model itself, of GQA at every G that divides its own, and of MLA; each
+// as converted and, with `heal_steps`, healed: after so much more training, which the model itself
+// gets as well, and after half as much in a run of its own, whose rate falls as the whole one's
+// does. What the second half of the steps still changes says how flat the curve is.
+//
+// Where keys are not rotated, GQA is made by pooling and by a common basis (by weights, by
+// activations), and MLA at sixteenths of the full rank, both ways. Where they are, GQA is made by
+// pooling alone, and MLA with rows of sixteenths of the model's own: by weights, by activations,
+// and by activations with two adjacent frequencies mixed as one, "folded". How much of a row is
+// decoupled keys is what loses least on training text, as converted, of DecoupledWidths
+// (convert.h).
 //
 // One row for each point, seed and format of the cache in the CSV, after a line that says whose it
 // is:
-//   attention,method,groups,rank,elements_per_position,cache,bytes_per_position,loss,seed,
-//   half_healed_loss,healed_loss
+//   attention,method,groups,rank,rope_head_dim,elements_per_position,cache,bytes_per_position,loss,
+//   seed,half_healed_loss,healed_loss
 // Rows are written as they are found, all points with one seed before the next. Those that are
 // there are kept, so that the same command goes on after an interruption, or with more seeds. Then
 // prints a table: of each point the least, median and most of its healed losses.

@@ -83,7 +83,7 @@ TEST(DecoupledKeys, WhereAllAreKeptRanksAreForValues) {
   const int64_t width = from.config.hidden_size;
   const std::vector<at::Tensor> covariances(from.config.num_hidden_layers,
                                             at::eye(width, at::kDouble));
-  const DecoupledKeys keys = FindDecoupledKeys(from, 16, 1, covariances);
+  const DecoupledKeys keys = MixedPairs(from, 1, covariances).Strongest(16);
   const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances, keys);
   const std::vector<int64_t> ranks(from.config.num_hidden_layers, 16);  // of the values
   EXPECT_LT(LargestDifference(Logits(ToLatent(from, svds, ranks, keys)), Logits(from)), kRounding);
@@ -131,7 +131,7 @@ TEST(DecoupledKeys, KeepWhatRotationMattersForMost) {
     at::Tensor& keys = from.weights.at(AttentionPrefix(layer) + "k_proj.weight");
     keys.narrow(0, 4, 2).mul_(3);
   }
-  const DecoupledKeys keys = FindDecoupledKeys(from, 6, 1, {});
+  const DecoupledKeys keys = MixedPairs(from, 1, {}).Strongest(6);
   ASSERT_EQ(keys.width(), 6);
   EXPECT_DOUBLE_EQ(keys.frequencies[0], 1);
   EXPECT_DOUBLE_EQ(keys.frequencies[1], std::pow(100.0, -0.25));
@@ -139,6 +139,29 @@ TEST(DecoupledKeys, KeepWhatRotationMattersForMost) {
   for (const double kept : keys.energy_kept) EXPECT_NEAR(kept, 1, 1e-6);
   // Its turns are so small that leaving them out hardly shows.
   EXPECT_LT(LargestDifference(Logits(ToMla(from, 6)), Logits(from)), 1e-4);
+}
+
+// Pairs are found once: of every width the same, the narrower's among the wider's.
+TEST(DecoupledKeys, WiderOnesKeepWhatNarrowerOnesDo) {
+  const Checkpoint from = Rotary(3, /*bias=*/true);
+  const int64_t all = 3 * from.config.head_dim;
+  for (const int64_t fold : {1, 2}) {
+    const MixedPairs pairs(from, fold, {});
+    DecoupledKeys narrower = pairs.Strongest(2);
+    for (int64_t width = 4; width <= all; width += 2) {
+      const DecoupledKeys keys = pairs.Strongest(width);
+      ASSERT_EQ(keys.width(), width);
+      for (size_t layer = 0; layer < keys.mixes.size(); ++layer) {
+        // Rows are orthonormal: one that is there again gives a one, and zeros beside.
+        const at::Tensor common =
+            at::einsum("kpg,lpg->kl", {narrower.mixes[layer], keys.mixes[layer]}).abs().sum(1);
+        EXPECT_LT(LargestDifference(common, at::ones_like(common)), kRounding);
+        EXPECT_GT(keys.energy_kept[layer], narrower.energy_kept[layer]);
+      }
+      narrower = keys;
+    }
+    for (const double kept : narrower.energy_kept) EXPECT_NEAR(kept, 1, kRounding);
+  }
 }
 
 // By what layers read, where that is known: the energy of keys, and not of weights.
@@ -149,7 +172,7 @@ TEST(DecoupledKeys, EnergyIsThatOfTheKeys) {
   const at::Tensor direction = Normal(5).Tensor({width, 1});
   const std::vector<at::Tensor> covariances(from.config.num_hidden_layers,
                                             at::mm(direction, direction.t()));
-  const DecoupledKeys keys = FindDecoupledKeys(from, 16, 1, covariances);
+  const DecoupledKeys keys = MixedPairs(from, 1, covariances).Strongest(16);
   for (size_t layer = 0; layer < keys.mixes.size(); ++layer) {
     const at::Tensor rows =
         from.weights.at(AttentionPrefix(static_cast<int64_t>(layer)) + "k_proj.weight");

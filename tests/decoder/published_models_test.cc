@@ -16,12 +16,15 @@
 #include "engine/attention/algebra.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/open_checkpoint.h"
+#include "engine/decoder/conversion.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/text/text_stream.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/published_configs.h"
+#include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
@@ -31,6 +34,7 @@
 namespace triptych {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 // Products and sums in another order, in float64.
@@ -109,6 +113,32 @@ TEST_P(PublishedModelTest, MayComeInShardsAndHalfPrecision) {
     const Checkpoint model = LoadCheckpoint(directory.path(), TensorFormat::kFloat32);
     EXPECT_LE(RelativeError(Forward(model), published::Logits(config_, tensors, ids_)),
               kRounding64);
+  }
+}
+
+// All of keys and values in one latent, and of rotated keys beside it: biases, norms and scales
+// stay what they were. GPT-2, whose positions rotate nothing, has a latent of D for a row of 2 D.
+TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
+  Checkpoint model = Load();
+  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm) return;
+  model.weights = Cast(model.weights, at::kDouble);
+  const Checkpoint mla = Convert(model, {.attention = AttentionKind::kMla}, "model");
+  if (config_.at("model_type") == "gpt2") {
+    EXPECT_THAT(mla.config.kv_lora_rank, Each(model.config.hidden_size));
+    EXPECT_EQ(mla.config.qk_rope_head_dim, 0);
+    EXPECT_EQ(2 * ElementsPerPosition(mla.config), ElementsPerPosition(model.config));
+  }
+  const at::Tensor expected = Expected();
+  EXPECT_LE(RelativeError(Forward(mla), expected), kRounding64);
+  EXPECT_LE(RelativeError(Serve(mla, ComputeType::kFloat64, kNeverExpand), expected), kRounding64);
+  // As it is stored, loaded and served.
+  const TempDir own;
+  SaveCheckpoint(own.path() / "model", mla.config, mla.weights);
+  const Checkpoint again = LoadCheckpoint(own.path() / "model", TensorFormat::kFloat32);
+  EXPECT_EQ(ToJson(again.config), ToJson(mla.config));
+  for (const std::optional<int64_t> expand_from : {kNeverExpand, int64_t{4}}) {
+    EXPECT_LE(RelativeError(Serve(again, ComputeType::kFloat32, expand_from), expected),
+              kRounding32);
   }
 }
 
@@ -231,7 +261,7 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
 
   const auto serve = [&](const std::optional<Conversion>& conversion) {
     const HostedModel model = LoadHostedModel({.name = "published",
-                                               .checkpoint = directory.path(),
+                                               .checkpoint = OpenCheckpoint(directory.path()),
                                                .cache_format = CacheFormat::kFloat32,
                                                .backend = {.kv_cache_bytes = int64_t{1} << 22},
                                                .conversion = conversion},

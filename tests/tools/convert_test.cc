@@ -14,7 +14,9 @@
 
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/moments.h"
 #include "tests/support/process.h"
+#include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
@@ -283,7 +285,7 @@ TEST_F(ConvertTest, TheCardOfACommonBasis) {
   options.groups = 2;
   const Checkpoint from = Loaded(options.from);
   const std::vector<at::Tensor> covariances =
-      InputCovariances(MakeDecoder(from), Corpus(text_, *TestTokenizer(), kDefaultHeldOut));
+      InputCovariances(from, Corpus(text_, *TestTokenizer(), kDefaultHeldOut));
   const at::Tensor unit = at::eye(from.config.hidden_size, at::kDouble);
   for (const bool calibrated : {false, true}) {
     for (const std::optional<ConversionMethod> method : {std::optional<ConversionMethod>(),
@@ -345,6 +347,36 @@ TEST_F(ConvertTest, RotatedKeysArePooled) {
   EXPECT_EQ(Refusal(options), options.from.string() +
                                   ": position_embedding is \"rope\": method \"activation\" needs "
                                   "keys that are not rotated; allowed: \"pool\"");
+}
+
+// Of rotated keys, with a text and a budget: the width of decoupled keys that does best.
+TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
+  Checkpoint rotary = Source(AttentionKind::kGqa);
+  rotary.config.position_embedding = PositionEmbedding::kRope;
+  rotary.weights.erase("model.embed_positions.weight");
+  ConvertOptions options = Calibrated();
+  options.from = dir_.path() / "rotary";
+  SaveCheckpoint(options.from, rotary.config, rotary.weights);
+  const int64_t all = rotary.config.num_key_value_heads * rotary.config.head_dim;
+  EXPECT_EQ(DecoupledWidths(rotary.config), (std::vector<int64_t>{2, 4, 8, all}));
+
+  options.bytes_per_position = 2 * 4 * 14;  // 14 elements in each of two layers, in float32
+  const Checkpoint chosen = Converted(options);
+  EXPECT_LE(ElementsPerPosition(chosen.config), 28);
+  for (const int64_t width : {2, 4, 8, 12}) {
+    options.rope_head_dim = width;
+    const Checkpoint other = Converted(options);
+    EXPECT_EQ(other.config.qk_rope_head_dim, width);
+    EXPECT_LE(ChoosingLoss(chosen), ChoosingLoss(other) + kLossRounding) << width;
+    if (width == chosen.config.qk_rope_head_dim) {
+      EXPECT_EQ(other.config.kv_lora_rank, chosen.config.kv_lora_rank);
+    }
+  }
+  // Nothing is lost where all are kept, and the values have all of their rank.
+  options.rope_head_dim.reset();
+  options.bytes_per_position.reset();
+  options.max_loss_increase = 0;
+  EXPECT_LE(ChoosingLoss(Converted(options)), ChoosingLoss(Loaded(options.from)) + kLossRounding);
 }
 
 // The losses are those of the model that is stored, rounded as it is.
@@ -450,8 +482,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
     EXPECT_LT(Sum(to.config.kv_lora_rank), 48);
     // One rank fewer would be too few.
     const Corpus corpus(text_, *TestTokenizer(), kDefaultHeldOut);
-    const std::vector<KeyValueSvd> svds =
-        DecomposeLayers(from, InputCovariances(MakeDecoder(from), corpus));
+    const std::vector<KeyValueSvd> svds = DecomposeLayers(from, InputCovariances(from, corpus));
     const std::vector<double> weights = Sensitivities(from, svds, corpus);
     const int64_t total = Sum(to.config.kv_lora_rank);
     EXPECT_EQ(AllocateRanks(svds, weights, total), to.config.kv_lora_rank);
@@ -480,7 +511,7 @@ TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
 TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
   const Checkpoint from = Loaded(dir_.path() / "mha");
   const std::vector<at::Tensor> covariances =
-      InputCovariances(MakeDecoder(from), Corpus(text_, *TestTokenizer(), 0.1));
+      InputCovariances(from, Corpus(text_, *TestTokenizer(), 0.1));
   ConvertOptions options = Calibrated();
   for (const int64_t rank : {3, 8, 16}) {
     options.rank = rank;
@@ -504,33 +535,6 @@ TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
 }
 
 // ---- Parts -----------------------------------------------------------------------------------
-
-// With nothing added to the residual stream, every layer reads its norm of the embeddings. Of a
-// text of one context there is one window to take.
-TEST_F(ConvertTest, CovariancesAreOfWhatAttentionReads) {
-  Checkpoint from = Source(AttentionKind::kMha);
-  const ModelConfig& config = from.config;
-  for (int64_t layer = 0; layer < 2; ++layer) {
-    from.weights.at(LayerPrefix(layer) + "self_attn.o_proj.weight").zero_();
-    from.weights.at(LayerPrefix(layer) + "mlp.down_proj.weight").zero_();
-  }
-  const std::string text = Words(100).substr(0, config.max_position_embeddings);
-  WriteFile(text_, text);
-  const std::vector<at::Tensor> covariances =
-      InputCovariances(Decoder(config, from.weights, ComputeType::kFloat64),
-                       Corpus(text_, *TestTokenizer(), /*held_out=*/0));
-  std::vector<int64_t> ids = {kBeginToken};
-  for (const char c : text.substr(0, text.size() - 1)) ids.push_back(c);
-  const at::Tensor x = from.weights.at("model.embed_tokens.weight").index_select(0, ToTensor(ids)) +
-                       from.weights.at("model.embed_positions.weight");
-  const at::Tensor normed = x / (x.square().mean(1, /*keepdim=*/true) + config.norm_eps).sqrt();
-  ASSERT_EQ(covariances.size(), 2u);
-  for (int64_t layer = 0; layer < 2; ++layer) {
-    const at::Tensor y =
-        normed * from.weights.at(LayerPrefix(layer) + "input_layernorm.weight");  // [L, D]
-    EXPECT_LE(RelativeError(covariances[layer], at::mm(y.t(), y) / y.size(0)), 1e-11);
-  }
-}
 
 // A layer whose output goes nowhere costs nothing; it is not given up for that.
 TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
@@ -818,6 +822,37 @@ TEST_F(ConvertProgramTest, ConvertsAndPrintsWhatTheCardSays) {
     EXPECT_THAT(Card(), HasSubstr(result.out.substr(result.out.find(": ") + 2)));
     EXPECT_EQ(Name(Loaded(dir_.path() / "out").config.attention), arguments[3]);
   }
+}
+
+// Positions that are added to the embedding, biases everywhere: a latent of D holds keys and
+// values.
+TEST_F(ConvertProgramTest, Gpt2LosesNothingAtARankOfItsWidth) {
+  int models = 0;
+  for (const published::NamedConfig& named : published::EveryFamily()) {
+    if (named.config.at("model_type") != "gpt2") continue;
+    SCOPED_TRACE(named.name);
+    ++models;
+    const int64_t width = named.config.at("n_embd"), vocab = named.config.at("vocab_size");
+    const published::Tensors tensors = published::RandomTensors(named.config, 1);
+    const std::filesystem::path from = dir_.path() / named.name;
+    std::filesystem::create_directory(from);
+    published::WriteCheckpoint(from, named.config, tensors);
+    std::filesystem::remove_all(dir_.path() / "out");
+    const Process::Result result =
+        Run({"--from", from, "--attention", "mla", "--rank", std::to_string(width)});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Checkpoint to = Loaded(dir_.path() / "out");
+    EXPECT_THAT(to.config.kv_lora_rank, Each(width));
+    EXPECT_EQ(2 * ElementsPerPosition(to.config), ElementsPerPosition(Loaded(from).config));
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < 24; ++i) ids.push_back((7 * i * i + 3 * i + 1) % vocab);
+    // Factors are rounded to float32.
+    EXPECT_LE(RelativeError(Decoder(to.config, to.weights, ComputeType::kFloat64)
+                                .Forward(ToTensor(ids).unsqueeze(0))[0],
+                            published::Logits(named.config, tensors, ids)),
+              1e-5);
+  }
+  EXPECT_EQ(models, 3);
 }
 
 // One mistake for the parser, one in the options, one that shows late.

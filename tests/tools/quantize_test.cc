@@ -10,6 +10,7 @@
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/moments.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/small_gguf.h"
@@ -133,8 +134,7 @@ TEST_F(QuantizeTest, CalibratesByTheInputsOfEachProduct) {
     const Checkpoint before = LoadCheckpoint(options.from, TensorFormat::kFloat32);
     const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
     const Corpus corpus(text_, *TestTokenizer(), kDefaultHeldOut);
-    const auto moments = InputMoments(Decoder(before.config, before.weights, ComputeType::kFloat32),
-                                      before.weights, IntegerTensors(stored), corpus);
+    const auto moments = InputMoments(before, IntegerTensors(stored), corpus);
     for (const std::string& name : IntegerTensors(stored)) {
       if (name == kEmbeddingName) continue;  // is looked up
       ASSERT_TRUE(moments.contains(name)) << name;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -15,6 +16,7 @@
 #include "engine/decoder/conversion.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
+#include "engine/tools/moments.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer.h"
@@ -42,7 +44,8 @@ class SweepTest : public testing::Test {
     return LoadCheckpoint(options_.model, TensorFormat::kFloat32);
   }
 
-  // The cells of each row, by cache, attention, method, groups or rank, and seed.
+  // The cells of each row, by cache, attention, method, groups or rank (and width of decoupled
+  // keys, if there are some), and seed.
   std::map<std::string, std::vector<std::string>> Rows() const {
     std::istringstream lines(ReadFile(options_.csv));
     std::string line;
@@ -50,8 +53,8 @@ class SweepTest : public testing::Test {
     EXPECT_THAT(line, testing::StartsWith("# healed for "));
     std::getline(lines, line);
     EXPECT_EQ(line,
-              "attention,method,groups,rank,elements_per_position,cache,bytes_per_position,loss,"
-              "seed,half_healed_loss,healed_loss");
+              "attention,method,groups,rank,rope_head_dim,elements_per_position,cache,"
+              "bytes_per_position,loss,seed,half_healed_loss,healed_loss");
     std::map<std::string, std::vector<std::string>> rows;
     while (std::getline(lines, line)) {
       std::vector<std::string> cells(1);
@@ -62,10 +65,12 @@ class SweepTest : public testing::Test {
           cells.back() += c;
         }
       }
-      EXPECT_EQ(cells.size(), 11u) << line;
-      const std::string key = cells.at(5) + " " + cells.at(0) + " " + cells.at(1) + " " +
+      EXPECT_EQ(cells.size(), 12u) << line;
+      const std::string& width = cells.at(4);
+      const std::string key = cells.at(6) + " " + cells.at(0) + " " + cells.at(1) + " " +
                               cells.at(2) + cells.at(3) +
-                              (cells.at(8).empty() ? "" : " " + cells.at(8));
+                              (width.empty() || width == "0" ? "" : "+" + width) +
+                              (cells.at(9).empty() ? "" : " " + cells.at(9));
       EXPECT_TRUE(rows.emplace(key, cells).second) << key << " stands there twice";
     }
     return rows;
@@ -104,18 +109,17 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
     for (const auto& [name, cache] : Names<CacheFormat>()) {
       const auto& cells = rows.at(name + " " + key);
       const int64_t elements = ElementsPerPosition(model.config);
-      EXPECT_EQ(std::stoll(cells[4]), elements) << key;
-      EXPECT_EQ(std::stoll(cells[6]), MakeCacheGeometry(model.config, cache, 16).BytesPerPosition())
+      EXPECT_EQ(std::stoll(cells[5]), elements) << key;
+      EXPECT_EQ(std::stoll(cells[7]), MakeCacheGeometry(model.config, cache, 16).BytesPerPosition())
           << key;
       // As printed, with six digits.
       const double loss = HeldOutLoss(AsStored(model), corpus, cache);
-      EXPECT_NEAR(std::stod(cells[7]), loss, 1e-5) << key;
-      for (const size_t unhealed : {8, 9, 10}) EXPECT_EQ(cells[unhealed], "") << key;
+      EXPECT_NEAR(std::stod(cells[8]), loss, 1e-5) << key;
+      for (const size_t unhealed : {9, 10, 11}) EXPECT_EQ(cells[unhealed], "") << key;
       if (std::abs(loss - HeldOutLoss(AsStored(model), corpus)) > 2e-5) ++moved;
     }
   };
-  const std::vector<at::Tensor> covariances =
-      InputCovariances(Decoder(config, mha.weights, ComputeType::kFloat32), corpus);
+  const std::vector<at::Tensor> covariances = InputCovariances(mha, corpus);
   expect("mha none 4", mha);
   for (const int64_t groups : {2, 1}) {
     const std::string size = std::to_string(groups);
@@ -137,7 +141,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   }
   EXPECT_GT(moved, 5);
   // Nothing is lost at r = D but by rounding to bfloat16, and the row is half as long.
-  EXPECT_NEAR(std::stod(rows.at("float32 mla activation 24")[7]), HeldOutLoss(mha, corpus), 1e-2);
+  EXPECT_NEAR(std::stod(rows.at("float32 mla activation 24")[8]), HeldOutLoss(mha, corpus), 1e-2);
   EXPECT_THAT(table, testing::HasSubstr("| 96 | bfloat16 | gqa, G = 2 | pool | "));
   EXPECT_THAT(table, testing::HasSubstr("| 192 | float32 | gqa, G = 2 | pool | "));
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + rows.size()));
@@ -155,16 +159,16 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   EXPECT_EQ(rows.size(), 3 * kFormats * 19);
   for (const auto& [key, cells] : rows) {
     // An untrained model learns fast: twice the steps learn more.
-    EXPECT_LT(std::stod(cells[9]), std::stod(cells[7])) << key;
-    EXPECT_LT(std::stod(cells[10]), std::stod(cells[9])) << key;
-    if (cells[8] != "21") continue;
+    EXPECT_LT(std::stod(cells[10]), std::stod(cells[8])) << key;
+    EXPECT_LT(std::stod(cells[11]), std::stod(cells[10])) << key;
+    if (cells[9] != "21") continue;
     const std::string name = key.substr(0, key.size() - 2);
-    EXPECT_EQ(rows.at(name + "22")[7], cells[7]) << key;    // one conversion
-    EXPECT_NE(rows.at(name + "22")[10], cells[10]) << key;  // other windows
+    EXPECT_EQ(rows.at(name + "22")[8], cells[8]) << key;    // one conversion
+    EXPECT_NE(rows.at(name + "22")[11], cells[11]) << key;  // other windows
   }
   std::vector<double> healed;
   for (const char* seed : {"21", "22", "23"}) {
-    healed.push_back(std::stod(rows.at(std::string("bfloat16 gqa weight 1 ") + seed)[10]));
+    healed.push_back(std::stod(rows.at(std::string("bfloat16 gqa weight 1 ") + seed)[11]));
   }
   std::sort(healed.begin(), healed.end());
   char spread[64];
@@ -263,13 +267,76 @@ TEST_F(SweepTest, AnOldSweepStaysIfThereCanBeNoNewOne) {
   EXPECT_EQ(ReadFile(options_.csv), "an old sweep");
 }
 
-TEST_F(SweepTest, StartsFromMhaOnly) {
+TEST_F(SweepTest, ALatentModelIsRefused) {
   Save(AttentionKind::kMla);
-  try {
-    Sweep(options_);
-    FAIL();
-  } catch (const LoadError& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("a sweep starts from \"mha\""));
+  EXPECT_EQ(Refusal(), options_.model.string() +
+                           ": attention is \"mla\", which cannot be converted; allowed: \"mha\", "
+                           "\"gqa\"");
+  EXPECT_FALSE(std::filesystem::exists(options_.csv));
+}
+
+// G = 2, whose full rank is D = 24 too: the model, one group three ways, and sixteenths twice.
+TEST_F(SweepTest, StartsFromGqaToo) {
+  Save(AttentionKind::kGqa);
+  Sweep(options_);
+  const auto rows = Rows();
+  EXPECT_EQ(rows.size(), kFormats * (1 + 3 + 2 * 6));
+  EXPECT_TRUE(rows.contains("float32 gqa none 2"));
+  EXPECT_TRUE(rows.contains("float32 gqa activation 1"));
+}
+
+// Heads are averaged; of each row, what does best of all widths of decoupled keys, by each method.
+TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
+  Checkpoint source{.config = SmallModel(AttentionKind::kGqa), .weights = {}};
+  ModelConfig& config = source.config;
+  config.head_dim = 8;  // 2 groups: rows of 32 elements
+  config.position_embedding = PositionEmbedding::kRope;
+  config.max_position_embeddings = 32;
+  source.weights = RandomWeights(config, 5);
+  SaveCheckpoint(options_.model, config, source.weights);
+  source = LoadCheckpoint(options_.model, TensorFormat::kFloat32);
+  testing::internal::CaptureStdout();
+  Sweep(options_);
+  const std::string table = testing::internal::GetCapturedStdout();
+  const auto rows = Rows();
+  EXPECT_EQ(rows.size(), kFormats * (1 + 1 + 3 * 5));
+  EXPECT_TRUE(rows.contains("float32 gqa pool 1"));
+
+  const Corpus corpus(options_.text, *TestTokenizer(), *options_.held_out);
+  const std::vector<Window> windows = ChoosingWindows(corpus, config.max_position_embeddings);
+  const std::vector<at::Tensor> covariances = InputCovariances(source, corpus);
+  EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{2, 4, 8, 16}));
+  struct Method {
+    std::string name;
+    int64_t fold;
+    std::vector<at::Tensor> covariances;
+  };
+  for (const auto& [name, fold, by] :
+       {Method{"weight", 1, {}}, Method{"activation", 1, covariances},
+        Method{"folded", 2, covariances}}) {
+    for (const int64_t row : {24, 16, 12, 8, 6}) {
+      std::optional<Checkpoint> best;
+      double least = 0;
+      for (const int64_t width : {2, 4, 8, 16}) {
+        const int64_t rank = row - width;
+        if (rank < 1 || rank > FullRank(config, width)) continue;
+        const DecoupledKeys keys = MixedPairs(source, fold, by).Strongest(width);
+        const Checkpoint made =
+            ToLatent(source, DecomposeLayers(source, by, keys), {rank, rank}, keys);
+        const double loss =
+            MeanLoss(Decoder(made.config, made.weights, ComputeType::kFloat32), windows);
+        if (!best || loss < least) best = made, least = loss;
+      }
+      ASSERT_TRUE(best.has_value());
+      const std::string size = std::to_string(best->config.kv_lora_rank.front());
+      const std::string width = std::to_string(best->config.qk_rope_head_dim);
+      const auto found = rows.find("float32 mla " + name + " " + size + "+" + width);
+      ASSERT_NE(found, rows.end()) << name << " of " << row << ": " << size << "+" << width;
+      EXPECT_EQ(std::stoll(found->second[5]), 2 * row);
+      EXPECT_NEAR(std::stod(found->second[8]), HeldOutLoss(*best, corpus), 1e-5);
+      EXPECT_THAT(table,
+                  testing::HasSubstr("| mla, r = " + size + ", d_R = " + width + " | " + name));
+    }
   }
 }
 
