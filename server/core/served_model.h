@@ -34,8 +34,6 @@ struct ServedModel {
   int64_t pool_positions = 0;  // that its whole cache holds
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template = {};  // absent if none is known
-  // The most bytes of text that become one token. ModelHost finds it out.
-  int64_t max_token_bytes = 1;
 };
 
 }  // namespace triptych
