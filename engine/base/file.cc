@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 #include <stdexcept>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -107,6 +108,13 @@ void InputFile::ReadAt(uint64_t offset, std::span<std::byte> bytes) const {
     offset += static_cast<uint64_t>(count);
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
+}
+
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  const bool exists = fs::exists(path, error);
+  if (error) throw LoadError(path.string() + ": cannot be read: " + error.message());
+  return exists;
 }
 
 std::string ReadText(const fs::path& file, uint64_t max_bytes) {

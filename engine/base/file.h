@@ -33,6 +33,10 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
+// Whether there is something of that name, or what a link of that name leads to. Throws LoadError
+// if that cannot be found out.
+bool Exists(const std::filesystem::path& path);
+
 // The bytes of a regular file of at most `max_bytes`. Throws LoadError.
 std::string ReadText(const std::filesystem::path& file, uint64_t max_bytes);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/keyed_hash.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/scored_pieces.h"
@@ -124,7 +125,7 @@ std::vector<ScoredPiece> TakePieces(JsonFields& fields) {
   const Json tokens = TakeList(fields, kTokens, 1, kMaxTokens);
   const Json types = TakeList(fields, kTypes, std::ssize(tokens), std::ssize(tokens));
   std::vector<ScoredPiece> pieces(tokens.size());
-  std::unordered_set<std::string_view> known;
+  std::unordered_set<std::string_view, KeyedHash> known;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!tokens[i].is_string()) {
       fields.RefuseValue(Indexed(kTokens, i), tokens[i], "allowed: a text");

@@ -117,7 +117,7 @@ void JsonFields::RefuseLeftOver() const {
 }
 
 std::optional<JsonFields> ReadFieldsIfThere(const std::filesystem::path& file) {
-  if (!std::filesystem::exists(file)) return std::nullopt;
+  if (!Exists(file)) return std::nullopt;
   return JsonFields(ParseJson(ReadText(file, kMaxFileBytes), file.string()), file.string());
 }
 

@@ -19,7 +19,6 @@
 namespace triptych {
 namespace {
 
-constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
 constexpr size_t kMaxEndTokens = 64;
 
 // eos_token_id of a config: absent, null, a token or a list of them.
@@ -86,16 +85,16 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& chec
   const std::filesystem::path json = checkpoint / "tokenizer.json";
   const std::filesystem::path model = checkpoint / "tokenizer.model";
   const std::filesystem::path llama2c = checkpoint / kLlama2cTokenizerFile;
-  if (std::filesystem::exists(json)) {
+  if (Exists(json)) {
     return ParseTokenizerJson(ReadText(json, kMaxTokenizerBytes), json.string(),
                               ReadSettings(checkpoint).ends);
   }
-  if (std::filesystem::exists(model)) {
+  if (Exists(model)) {
     const Settings settings = ReadSettings(checkpoint);
     return ParseSentencePieceModel(ReadText(model, kMaxTokenizerBytes), model.string(),
                                    settings.begins, settings.ends.tokens);
   }
-  if (std::filesystem::exists(llama2c)) {
+  if (Exists(llama2c)) {
     return ParseLlama2cTokenizer(ReadText(llama2c, kMaxTokenizerBytes), llama2c.string());
   }
   return std::make_shared<const ByteTokenizer>();
@@ -113,7 +112,7 @@ std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& c
        {"tokenizer.json", "tokenizer.model", kLlama2cTokenizerFile, "tokenizer_config.json",
         kGenerationConfigFile, "special_tokens_map.json", "chat_template.jinja"}) {
     const std::filesystem::path file = checkpoint / name;
-    if (std::filesystem::exists(file)) files.emplace(name, ReadText(file, kMaxTokenizerBytes));
+    if (Exists(file)) files.emplace(name, ReadText(file, kMaxTokenizerBytes));
   }
   // A config in Triptych's own form says nothing of tokens.
   std::vector<int32_t> ends;

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_LOAD_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_LOAD_TOKENIZER_H_
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,6 +13,9 @@
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
+
+// Of a file that holds a tokenizer.
+inline constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
 
 // The tokenizer of a checkpoint. Of a GGUF file it is in its metadata. In a directory it is
 // tokenizer.json if that is there, else tokenizer.model of SentencePiece, else tokenizer.bin of

@@ -1,10 +1,12 @@
 #include "engine/checkpoint/scored_pieces.h"
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/keyed_hash.h"
 #include "engine/base/quoted.h"
 #include "engine/base/replace_all.h"
 #include "engine/base/utf8.h"
@@ -15,6 +17,12 @@ namespace {
 
 // All ways to cut a piece in two are looked at.
 constexpr size_t kMaxPieceBytes = 128;
+// Of published vocabularies, about two for each piece.
+constexpr size_t kMaxMerges = size_t{1} << 22;
+
+bool IsOneCharacter(std::string_view text) {
+  return !text.empty() && FirstUtf8Piece(text).length == text.size();
+}
 
 }  // namespace
 
@@ -33,9 +41,12 @@ std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary
   BpeTokenizerParts parts;
   parts.pieces.resize(count);
   parts.decoded.resize(count);
+  parts.options.fuse_unknown = true;
   std::vector<std::string> merged(count);  // what merges may make
+  std::vector<bool> unused(count);         // of it, what texts are not made of
   std::vector<float> scores;
-  std::unordered_set<std::string_view> known;
+  size_t added_bytes = 0;
+  std::unordered_set<std::string_view, KeyedHash> known;
   for (size_t token = 0; token < count; ++token) {
     const auto& [text, score, kind] = vocabulary.pieces[token];
     if (!std::isfinite(score)) refuse(token, "has no finite score");
@@ -46,10 +57,15 @@ std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary
     const auto id = static_cast<int32_t>(token);
     switch (kind) {
       case ScoredPiece::kNormal:
+      case ScoredPiece::kUnused:
         if (text.size() > kMaxPieceBytes) {
           refuse(token, "is " + Quoted(text) + "; allowed: at most 128 bytes");
         }
-        parts.pieces[token] = merged[token] = text;
+        merged[token] = text;
+        // A character cannot be taken apart: SentencePiece leaves it, used or not.
+        unused[token] = kind == ScoredPiece::kUnused && !IsOneCharacter(text);
+        if (unused[token]) break;
+        parts.pieces[token] = text;
         parts.decoded[token] = ReplaceAll(text, vocabulary.space, " ");
         break;
       case ScoredPiece::kByte: {
@@ -70,14 +86,17 @@ std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary
         if (text.size() > kMaxAddedTokenBytes || FindInvalidUtf8(text)) {
           refuse(token, "is " + Quoted(text) + "; allowed: UTF-8 of at most 256 bytes");
         }
+        added_bytes += text.size();
+        if (added_bytes > kMaxAddedBytes) {
+          refuse(token, "makes special and user-defined ones more than " +
+                            std::to_string(kMaxAddedBytes) + " bytes; allowed: at most so many");
+        }
         parts.added.push_back(
             {.token = id, .text = text, .special = kind != ScoredPiece::kUserDefined});
         if (kind == ScoredPiece::kUserDefined) {
           parts.added.back().text = ReplaceAll(text, vocabulary.space, " ");
           parts.decoded[token] = parts.added.back().text;
         }
-        break;
-      case ScoredPiece::kUnused:
         break;
     }
   }
@@ -90,11 +109,28 @@ std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary
   for (const int32_t end : vocabulary.ends) check(end, "end");
   if (vocabulary.ends.empty()) throw LoadError(source + ": no token ends texts");
 
-  parts.merges = MergesByScore(merged, scores);
+  std::optional<std::vector<Merge>> merges = MergesByScore(merged, scores, kMaxMerges);
+  if (!merges) {
+    throw LoadError(source + ": its pieces are made of others in more than " +
+                    std::to_string(kMaxMerges) + " ways; allowed: at most so many");
+  }
+  parts.merges = *std::move(merges);
+  const auto made = std::find_if(parts.merges.begin(), parts.merges.end(),
+                                 [&](const Merge& merge) { return unused[merge.result]; });
+  if (made != parts.merges.end()) {
+    // SentencePiece takes it apart by all that can be merged in a text, which those cut here.
+    if (std::any_of(parts.added.begin(), parts.added.end(),
+                    [](const AddedToken& token) { return !token.special; })) {
+      refuse(made->result,
+             "is unused, and others merge to it; supported: no such token where some "
+             "are user-defined");
+    }
+    parts.options.unused = std::move(unused);
+  }
   if (vocabulary.adds_space) parts.normalizer.emplace_back(PrependStep{vocabulary.space});
   if (vocabulary.space != " ") {
     parts.normalizer.emplace_back(ReplaceStep{Regex(" ", Regex::Syntax::kLiteral, source),
-                                              vocabulary.space, /*shortens=*/false});
+                                              vocabulary.space, /*match_bytes=*/1});
   }
   parts.drops_leading_space = vocabulary.adds_space;
   parts.begin = vocabulary.begin;

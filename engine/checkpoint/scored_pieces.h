@@ -20,7 +20,7 @@ struct ScoredPiece {
     kUnknown,      // stands for what is no token
     kControl,      // special
     kUserDefined,  // stands for its text before anything is merged
-    kUnused,       // nothing is made of it
+    kUnused,       // merged on the way to longer ones, and else taken apart again
     kByte,         // "<0x00>" to "<0xFF>"
   };
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "engine/base/keyed_hash.h"
 #include "engine/base/quoted.h"
 #include "engine/base/replace_all.h"
 #include "engine/base/utf8.h"
@@ -105,7 +106,11 @@ class Parser {
     ParsePostProcessor(Optional(root_, "post_processor"), source_ + ": post_processor");
     root_.RefuseLeftOver();
     AddEnds();
-    return std::make_shared<const BpeTokenizer>(std::move(parts_));
+    try {
+      return std::make_shared<const BpeTokenizer>(std::move(parts_));
+    } catch (const EncodeError& e) {
+      throw LoadError(source_ + ": added_tokens cannot be normalized: " + e.what());
+    }
   }
 
  private:
@@ -171,11 +176,11 @@ class Parser {
     } else if (type == "Replace") {
       std::string by = Text(fields, "content");
       const Json what = fields.Take("pattern", nullptr);
-      const bool literal =
-          what.is_object() && what.contains("String") && what["String"].is_string();
-      const bool shortens =
-          !literal || what["String"].get_ref<const std::string&>().size() > by.size();
-      steps.emplace_back(ReplaceStep{Pattern(what, source), std::move(by), shortens});
+      std::optional<size_t> match_bytes;
+      if (what.is_object() && what.contains("String") && what["String"].is_string()) {
+        match_bytes = what["String"].get_ref<const std::string&>().size();
+      }
+      steps.emplace_back(ReplaceStep{Pattern(what, source), std::move(by), match_bytes});
     } else if (type == "Strip") {
       const bool left = fields.Bool("strip_left", true);
       steps.emplace_back(StripStep{left, fields.Bool("strip_right", true)});
@@ -296,7 +301,9 @@ class Parser {
       std::string what = NotEmptyText(pattern, "String");
       pattern.RefuseLeftOver();
       std::string by = Text(fields, "content");
-      if (by.size() > kMaxPieceBytes) fields.Refuse("content", Quoted(by), "allowed: 4096 bytes");
+      if (by.size() > what.size()) {
+        fields.Refuse("content", Quoted(by), "supported: no longer than the pattern");
+      }
       decoding_.replacements.push_back({std::move(what), std::move(by)});
     } else {
       fields.Refuse("type", Quoted(type),
@@ -398,6 +405,7 @@ class Parser {
   void ParseAddedTokens(const Json& list) {
     if (!list.is_array()) root_.RefuseValue("added_tokens", list, "allowed: a list");
     max_token_ += static_cast<int64_t>(list.size());
+    size_t bytes = 0;
     for (size_t i = 0; i < list.size(); ++i) {
       JsonFields fields(list[i], Indexed(source_ + ": added_tokens", i));
       AddedToken token{.token = static_cast<int32_t>(fields.Int("id", 0, max_token_)),
@@ -412,9 +420,16 @@ class Parser {
       if (token.text.empty() || token.text.size() > kMaxAddedTokenBytes) {
         fields.Refuse("content", Quoted(token.text), "allowed: a text of 1 to 256 bytes");
       }
+      bytes += token.text.size();
+      if (bytes > kMaxAddedBytes) {
+        root_.Refuse("added_tokens",
+                     "more than " + std::to_string(kMaxAddedBytes) + " bytes of text",
+                     "allowed: at most so many");
+      }
       const auto known = ids_.find(token.text);
       if (known == ids_.end()) {
         AddPiece(token.token, token.text);
+        outside_vocab_.push_back(token.token);
       } else if (known->second != token.token) {
         fields.Refuse("id", std::to_string(token.token),
                       "in vocab " + Quoted(token.text) + " is " + std::to_string(known->second));
@@ -423,7 +438,8 @@ class Parser {
     }
   }
 
-  // What tokens are made of and what they decode to. No text is merged to a special token.
+  // What tokens are made of and what they decode to. No text is merged to a special token, and a
+  // token that vocab has not is found as an added one alone.
   void FillTokens() {
     std::vector<bool> special(texts_.size());
     std::vector<bool> added(texts_.size());
@@ -440,6 +456,7 @@ class Parser {
       parts_.pieces[token] = byte_level_ ? ByteLevelBytes(text).value_or("") : text;
       parts_.decoded[token] = added[token] ? text : decoding_.Bytes(text);
     }
+    for (const int32_t token : outside_vocab_) parts_.pieces[token].clear();
     parts_.drops_leading_space = decoding_.drops_leading_space;
   }
 
@@ -526,7 +543,8 @@ class Parser {
   bool byte_level_ = false;
   int64_t max_token_ = 0;
   std::vector<std::optional<std::string>> texts_;  // by token, as the file has them
-  std::unordered_map<std::string, int32_t> ids_;
+  std::unordered_map<std::string, int32_t, KeyedHash> ids_;
+  std::vector<int32_t> outside_vocab_;  // added tokens
   std::optional<int32_t> template_end_;
 };
 

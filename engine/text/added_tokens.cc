@@ -97,6 +97,12 @@ bool AddedTokenFinder::finds_special() const {
                      [](const AddedToken& token) { return token.special; });
 }
 
+size_t AddedTokenFinder::longest() const {
+  size_t longest = 0;
+  for (const AddedToken& token : tokens_) longest = std::max(longest, token.text.size());
+  return longest;
+}
+
 const AddedToken* AddedTokenFinder::Longest(std::string_view text, size_t parsed) const {
   const AddedToken* longest = nullptr;
   uint32_t node = 0;

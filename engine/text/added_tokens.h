@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/keyed_hash.h"
 #include "engine/text/regex.h"
 #include "engine/text/tokenizer.h"
 
@@ -26,6 +27,8 @@ struct AddedToken {
 
 // Longer ones are refused: a text is looked at so many times.
 inline constexpr size_t kMaxAddedTokenBytes = 256;
+// And more of a tokenizer's together: what finds them takes some 64 bytes for each.
+inline constexpr size_t kMaxAddedBytes = size_t{4} << 20;
 
 // The text that parts are together, as UTF-8.
 struct JoinedText {
@@ -42,11 +45,16 @@ class AddedTokenFinder {
     int32_t token;
   };
 
-  // REQUIRES: no text is empty or longer than kMaxAddedTokenBytes.
+  // REQUIRES: no text is empty or longer than kMaxAddedTokenBytes, all together no longer than
+  // kMaxAddedBytes.
   explicit AddedTokenFinder(std::vector<AddedToken> tokens);
+  AddedTokenFinder(const AddedTokenFinder&) = delete;
+  AddedTokenFinder& operator=(const AddedTokenFinder&) = delete;
 
   // Whether one of the tokens is special.
   bool finds_special() const;
+  // The bytes of the longest text; 0 without tokens.
+  size_t longest() const;
 
   // From left to right the longest that begins at each place, none inside another; special ones
   // only within one of the ranges `parsed`, which are in order.
@@ -59,7 +67,7 @@ class AddedTokenFinder {
 
   std::vector<AddedToken> tokens_;
   // A trie: nodes by their parent and byte; node 0 is the root.
-  std::unordered_map<uint64_t, uint32_t> children_;
+  std::unordered_map<uint64_t, uint32_t, KeyedHash> children_;
   std::vector<const AddedToken*> ends_;  // the token that ends at a node
 };
 

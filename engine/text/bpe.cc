@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdio>
 #include <functional>
-#include <random>
 #include <utility>
 
 #include "engine/base/utf8.h"
@@ -34,8 +33,7 @@ std::optional<char> FallbackByte(std::string_view piece) {
 Bpe::Bpe(std::vector<std::string> pieces, const std::vector<Merge>& merges, BpeOptions options)
     : pieces_(std::move(pieces)),
       merges_(std::bit_ceil(2 * merges.size() + 1), Merge{-1, -1, 0, 0}),
-      hash_seed_(uint64_t{std::random_device()()} << 32 | std::random_device()()),
-      options_(options) {
+      options_(std::move(options)) {
   tokens_.reserve(pieces_.size());
   for (size_t token = 0; token < pieces_.size(); ++token) {
     if (!pieces_[token].empty()) tokens_.emplace(pieces_[token], static_cast<int32_t>(token));
@@ -58,12 +56,8 @@ std::optional<int32_t> Bpe::Find(std::string_view piece) const {
 }
 
 size_t Bpe::Slot(int32_t left, int32_t right) const {
-  // The finaliser of SplitMix64.
-  uint64_t hash =
-      (uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right)) + hash_seed_;
-  hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9;
-  hash = (hash ^ hash >> 27) * 0x94D049BB133111EB;
-  size_t slot = (hash ^ hash >> 31) & (merges_.size() - 1);
+  const uint64_t both = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+  size_t slot = hash_(both) & (merges_.size() - 1);
   while (merges_[slot].left >= 0 && (merges_[slot].left != left || merges_[slot].right != right)) {
     slot = (slot + 1) & (merges_.size() - 1);
   }
@@ -109,7 +103,19 @@ void Bpe::Push(Workspace& work, int32_t left, int32_t right) const {
   if (const Merge* const merge = FindMerge(a, b)) {
     work.queue.push_back(uint64_t{static_cast<uint32_t>(merge->rank)} << 32 |
                          static_cast<uint32_t>(left));
+    if (IsUnused(merge->result)) work.parts[static_cast<uint64_t>(merge->result)] = {a, b};
   }
+}
+
+void Bpe::Add(int32_t token, const Workspace& work, std::vector<int32_t>& tokens) const {
+  const auto parts =
+      IsUnused(token) ? work.parts.find(static_cast<uint64_t>(token)) : work.parts.end();
+  if (parts == work.parts.end()) {
+    tokens.push_back(token);
+    return;
+  }
+  Add(parts->second.first, work, tokens);
+  Add(parts->second.second, work, tokens);
 }
 
 void Bpe::Encode(std::string_view word, Workspace& work, std::vector<int32_t>& tokens) const {
@@ -146,20 +152,30 @@ void Bpe::Encode(std::string_view word, Workspace& work, std::vector<int32_t>& t
     left.token = merge->result;
     right.token = -1;
     left.next = right.next;
-    if (left.next >= 0) {
-      work.symbols[left.next].previous = position;
-      push(position, left.next);
-    }
+    if (left.next >= 0) work.symbols[left.next].previous = position;
+    // In this order, in which SentencePiece finds what unused tokens are taken apart into.
     if (left.previous >= 0) push(left.previous, position);
+    if (left.next >= 0) push(position, left.next);
   }
   for (int32_t at = count > 0 ? 0 : -1; at >= 0; at = work.symbols[at].next) {
-    tokens.push_back(work.symbols[at].token);
+    Add(work.symbols[at].token, work, tokens);
   }
 }
 
-std::vector<Merge> MergesByScore(const std::vector<std::string>& pieces,
-                                 const std::vector<float>& scores) {
-  std::unordered_map<std::string_view, int32_t> tokens;
+std::optional<size_t> Bpe::MaxTokenBytes() const {
+  constexpr size_t kMaxCharacterBytes = 4;
+  const bool has_bytes = (options_.symbols == BpeOptions::kBytes || options_.byte_fallback) &&
+                         std::all_of(bytes_.begin(), bytes_.end(),
+                                     [](const auto& token) { return token.has_value(); });
+  if (!has_bytes && (!options_.unknown || options_.fuse_unknown)) return std::nullopt;
+  size_t most = has_bytes ? 1 : kMaxCharacterBytes;
+  for (const std::string& piece : pieces_) most = std::max(most, piece.size());
+  return most;
+}
+
+std::optional<std::vector<Merge>> MergesByScore(const std::vector<std::string>& pieces,
+                                                const std::vector<float>& scores, size_t most) {
+  std::unordered_map<std::string_view, int32_t, KeyedHash> tokens;
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (!pieces[i].empty()) tokens.emplace(pieces[i], static_cast<int32_t>(i));
   }
@@ -175,6 +191,7 @@ std::vector<Merge> MergesByScore(const std::vector<std::string>& pieces,
       if (left == tokens.end()) continue;
       const auto right = tokens.find(piece.substr(cut));
       if (right == tokens.end()) continue;
+      if (merges.size() == most) return std::nullopt;
       merges.push_back({left->second, right->second, static_cast<int32_t>(rank - ranks.begin()),
                         static_cast<int32_t>(i)});
     }

@@ -6,7 +6,6 @@
 namespace triptych {
 namespace {
 
-// Of a normalizer's offsets, which are ICU's.
 constexpr size_t kMaxTextBytes = size_t{1} << 28;
 
 std::vector<SpecialToken> SpecialOf(const std::vector<AddedToken>& added) {
@@ -17,36 +16,47 @@ std::vector<SpecialToken> SpecialOf(const std::vector<AddedToken>& added) {
   return special;
 }
 
-// Those that are looked for before or after normalizing; the latter as they are then.
-std::vector<AddedToken> Sought(const BpeTokenizerParts& parts, bool normalized) {
+// Those that are looked for before normalizing.
+std::vector<AddedToken> SoughtRaw(const std::vector<AddedToken>& added) {
   std::vector<AddedToken> sought;
-  for (const AddedToken& token : parts.added) {
-    if (token.normalized != normalized) continue;
-    sought.push_back(token);
-    if (!normalized) continue;
-    sought.back().text = Normalize(parts.normalizer, token.text);
-    const size_t bytes = sought.back().text.size();
-    if (bytes == 0 || bytes > kMaxAddedTokenBytes) sought.pop_back();
+  for (const AddedToken& token : added) {
+    if (!token.normalized) sought.push_back(token);
   }
   return sought;
 }
 
-bool KeepsText(const BpeTokenizerParts& parts) {
-  const auto strips = [](const AddedToken& token) {
-    return token.left_strip || token.right_strip || token.normalized;
-  };
-  const auto keeps = [](const NormalizerStep& step) {
-    const auto* replace = std::get_if<ReplaceStep>(&step);
-    return std::holds_alternative<PrependStep>(step) || (replace != nullptr && !replace->shortens);
-  };
+// Those that are looked for after it, as they are then.
+std::vector<AddedToken> SoughtNormalized(const std::vector<AddedToken>& added,
+                                         const std::vector<NormalizerStep>& normalizer) {
+  size_t all_bytes = 0;
+  for (const AddedToken& token : added) all_bytes += token.text.size();
+  EncodeBudget budget(all_bytes);
+  std::vector<AddedToken> sought;
+  size_t sought_bytes = 0;
+  for (const AddedToken& token : added) {
+    if (!token.normalized) continue;
+    std::string normal = Normalize(normalizer, token.text, budget);
+    if (normal.empty() || normal.size() > kMaxAddedTokenBytes) continue;
+    sought_bytes += normal.size();
+    if (sought_bytes > kMaxAddedBytes) {
+      throw EncodeError("they become more than " + std::to_string(kMaxAddedBytes) + " bytes");
+    }
+    sought.push_back(token);
+    sought.back().text = std::move(normal);
+  }
+  return sought;
+}
+
+// Whether some of a text is no part of any token, and may be as long as it likes.
+bool CutsAway(const std::vector<AddedToken>& added,
+              const std::vector<PreTokenizerStep>& pre_tokenizer) {
+  const auto strips = [](const AddedToken& token) { return token.left_strip || token.right_strip; };
   const auto removes = [](const PreTokenizerStep& step) {
     const auto* split = std::get_if<SplitStep>(&step);
     return split != nullptr && split->behavior == SplitBehavior::kRemoved;
   };
-  return (parts.options.symbols == BpeOptions::kBytes || parts.options.byte_fallback) &&
-         std::none_of(parts.added.begin(), parts.added.end(), strips) &&
-         std::all_of(parts.normalizer.begin(), parts.normalizer.end(), keeps) &&
-         std::none_of(parts.pre_tokenizer.begin(), parts.pre_tokenizer.end(), removes);
+  return std::any_of(added.begin(), added.end(), strips) ||
+         std::any_of(pre_tokenizer.begin(), pre_tokenizer.end(), removes);
 }
 
 // Calls on_token(id) and on_text(range) for what a text is made of.
@@ -67,8 +77,9 @@ struct Stretch {
   bool parsed;
 };
 
-// A range of a text cut where parsed ranges begin and end.
-std::vector<Stretch> Cut(const TextRange& range, std::span<const TextRange> parsed) {
+// A range of a text cut where parsed ranges begin and end. Drops those of `parsed` that end before.
+std::vector<Stretch> Cut(const TextRange& range, std::span<const TextRange>& parsed) {
+  while (!parsed.empty() && parsed.front().end <= range.begin) parsed = parsed.subspan(1);
   std::vector<Stretch> stretches;
   size_t at = range.begin;
   const auto add = [&](size_t end, bool inside) {
@@ -77,6 +88,7 @@ std::vector<Stretch> Cut(const TextRange& range, std::span<const TextRange> pars
     at = std::max(at, end);
   };
   for (const TextRange& inside : parsed) {
+    if (inside.begin >= range.end) break;
     add(inside.begin, false);
     add(inside.end, true);
   }
@@ -87,46 +99,54 @@ std::vector<Stretch> Cut(const TextRange& range, std::span<const TextRange> pars
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
-    : keeps_text_(KeepsText(parts)),
-      special_(SpecialOf(parts.added)),
-      raw_(Sought(parts, false)),
-      normalized_(Sought(parts, true)),
+    : special_(SpecialOf(parts.added)),
+      raw_(SoughtRaw(parts.added)),
+      normalizer_(std::move(parts.normalizer)),
+      normalized_(SoughtNormalized(parts.added, normalizer_)),
       pre_tokenizer_(std::move(parts.pre_tokenizer)),
       bpe_(std::move(parts.pieces), parts.merges, parts.options),
       decoded_(std::move(parts.decoded)),
       byte_level_(parts.options.symbols == BpeOptions::kBytes),
       drops_leading_space_(parts.drops_leading_space),
       begin_(parts.begin),
-      ends_(std::move(parts.ends)) {
-  normalizer_ = std::move(parts.normalizer);
+      ends_(std::move(parts.ends)),
+      max_token_bytes_(CutsAway(parts.added, pre_tokenizer_) ? kAnyBytes : FindMaxTokenBytes()) {}
+
+int64_t BpeTokenizer::FindMaxTokenBytes() const {
+  const std::optional<size_t> of_bpe = bpe_.MaxTokenBytes();
+  const std::optional<int64_t> shrinkage = MostShrinkage(normalizer_);
+  if (!of_bpe || !shrinkage) return kAnyBytes;
+  const auto normal = static_cast<int64_t>(std::max(*of_bpe, normalized_.longest()));
+  return std::min(kAnyBytes, std::max(static_cast<int64_t>(raw_.longest()), normal * *shrinkage));
 }
 
 std::vector<int32_t> BpeTokenizer::Encode(std::span<const TextPart> parts) const {
   const JoinedText joined = Join(parts);
   const std::string_view text = joined.text;
-  const std::span<const TextRange> parsed = joined.parsed;
   if (text.size() > kMaxTextBytes) throw EncodeError("a text of more than 256 MiB");
 
   std::vector<int32_t> tokens;
+  EncodeBudget budget(text.size());
   Bpe::Workspace work;
+  std::span<const TextRange> ahead = joined.parsed;  // but those that have been passed
   const auto add = [&](int32_t token) { tokens.push_back(token); };
   const auto encode = [&](const TextRange& range, bool is_parsed) {
     const std::string normal =
-        Normalize(normalizer_, text.substr(range.begin, range.end - range.begin));
+        Normalize(normalizer_, text.substr(range.begin, range.end - range.begin), budget);
     const TextRange whole[] = {{0, normal.size()}};
     Walk(normalized_, normal, std::span(whole, is_parsed ? 1 : 0), add, [&](const TextRange& rest) {
       const Pieces pieces(pre_tokenizer_,
                           std::string_view(normal).substr(rest.begin, rest.end - rest.begin),
-                          range.begin == 0 && rest.begin == 0);
+                          range.begin == 0 && rest.begin == 0, budget);
       for (const std::string_view piece : pieces.all()) bpe_.Encode(piece, work, tokens);
     });
   };
-  Walk(raw_, text, parsed, add, [&](const TextRange& range) {
+  Walk(raw_, text, joined.parsed, add, [&](const TextRange& range) {
     if (!normalized_.finds_special()) {
       encode(range, false);
       return;
     }
-    for (const Stretch& stretch : Cut(range, parsed)) encode(stretch.range, stretch.parsed);
+    for (const Stretch& stretch : Cut(range, ahead)) encode(stretch.range, stretch.parsed);
   });
   return tokens;
 }

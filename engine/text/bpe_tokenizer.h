@@ -33,6 +33,7 @@ struct BpeTokenizerParts {
 class BpeTokenizer final : public Tokenizer {
  public:
   // REQUIRES: as Bpe and AddedTokenFinder do; tokens are fewer than `decoded`; `ends` is not empty.
+  // Throws EncodeError where added tokens cannot be normalized.
   explicit BpeTokenizer(BpeTokenizerParts parts);
 
   using Tokenizer::Decode;
@@ -40,7 +41,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<int32_t> Encode(std::span<const TextPart> parts) const override;
   std::string Decode(int32_t token) const override;
   bool drops_leading_space() const override { return drops_leading_space_; }
-  bool keeps_text() const override { return keeps_text_; }
+  int64_t max_token_bytes() const override { return max_token_bytes_; }
   std::string_view kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }
   int32_t vocab_size() const override { return static_cast<int32_t>(decoded_.size()); }
   std::span<const SpecialToken> special_tokens() const override { return special_; }
@@ -48,7 +49,9 @@ class BpeTokenizer final : public Tokenizer {
   std::span<const int32_t> end_tokens() const override { return ends_; }
 
  private:
-  bool keeps_text_;
+  // Of a tokenizer that cuts nothing away.
+  int64_t FindMaxTokenBytes() const;
+
   std::vector<SpecialToken> special_;
   AddedTokenFinder raw_;
   std::vector<NormalizerStep> normalizer_;
@@ -60,6 +63,7 @@ class BpeTokenizer final : public Tokenizer {
   bool drops_leading_space_;
   std::optional<int32_t> begin_;
   std::vector<int32_t> ends_;
+  int64_t max_token_bytes_;  // last: it is found from the above
 };
 
 }  // namespace triptych

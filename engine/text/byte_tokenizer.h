@@ -24,6 +24,7 @@ class ByteTokenizer final : public Tokenizer {
   using Tokenizer::Encode;
   std::vector<int32_t> Encode(std::span<const TextPart> parts) const override;
   std::string Decode(int32_t token) const override;
+  int64_t max_token_bytes() const override { return 1; }
   std::string_view kind() const override { return "bytes"; }
   int32_t vocab_size() const override { return kVocabSize; }
   std::optional<int32_t> begin_token() const override { return kBegin; }

@@ -5,13 +5,22 @@
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
 
+#include <algorithm>
+
 #include "engine/text/tokenizer.h"
 
 namespace triptych {
 namespace {
 
-// To what a short text may grow at least.
-constexpr size_t kAlwaysAllowedBytes = 1 << 16;
+// Bytes of a text that become one in any of Unicode's forms. A character decomposes to elements,
+// and a form has the same elements as the text, but for their order. Let an element's weight be the
+// bytes of the longest character that decomposes to it alone. No character is longer than the
+// weights of its elements, so no text is; and these are at most 3.5 times the bytes of a character
+// that form C may hold (U+1FBE U+0308 U+0301, 7 bytes, become U+0390, 2 bytes), 3 times in form D,
+// 4 times in KC and KD (mathematical letters). NormalizerTest computes that from ICU's data.
+constexpr int64_t kMostFormShrinkage = 4;
+// As good as none.
+constexpr int64_t kMostShrinkage = int64_t{1} << 32;
 
 const icu::Normalizer2& NormalizerOf(UnicodeForm form) {
   UErrorCode error = U_ZERO_ERROR;
@@ -30,39 +39,44 @@ const icu::Normalizer2& NormalizerOf(UnicodeForm form) {
       normalizer = icu::Normalizer2::getNFKDInstance(error);
       break;
   }
-  if (U_FAILURE(error)) throw std::runtime_error("ICU has no data of normal forms");
+  if (U_FAILURE(error)) throw EncodeError("ICU has no data of normal forms");
   return *normalizer;
 }
 
-std::string Apply(UnicodeForm form, std::string_view text) {
+std::string Apply(UnicodeForm form, std::string_view text, EncodeBudget& budget) {
   std::string normal;
   icu::StringByteSink<std::string> sink(&normal, static_cast<int32_t>(text.size()));
   UErrorCode error = U_ZERO_ERROR;
   NormalizerOf(form).normalizeUTF8(
       0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink, nullptr, error);
   if (U_FAILURE(error)) throw EncodeError(std::string("ICU: ") + u_errorName(error));
+  budget.Write(normal.size());  // at most 11 times as much (Unicode's annex 15, table 2)
   return normal;
 }
 
-std::string Apply(const PrependStep& step, std::string_view text) {
+std::string Apply(const PrependStep& step, std::string_view text, EncodeBudget& budget) {
+  budget.Write(step.text.size() + text.size());
   return step.text + std::string(text);
 }
 
-std::string Apply(const ReplaceStep& step, std::string_view text) {
+std::string Apply(const ReplaceStep& step, std::string_view text, EncodeBudget& budget) {
+  const std::vector<TextRange> matches = step.pattern.FindAll(text, budget.deadline());
+  size_t size = text.size() + matches.size() * step.by.size();
+  for (const TextRange& match : matches) size -= match.end - match.begin;
+  budget.Write(size);
   std::string replaced;
+  replaced.reserve(size);
   size_t end = 0;
-  for (const TextRange& match : step.pattern.FindAll(text)) {
+  for (const TextRange& match : matches) {
     replaced += text.substr(end, match.begin - end);
     replaced += step.by;
     end = match.end;
-    if (replaced.size() > kMaxNormalizedGrowth * text.size() + kAlwaysAllowedBytes) {
-      throw EncodeError("the tokenizer's normalizer makes too much of this text");
-    }
   }
   return replaced += text.substr(end);
 }
 
-std::string Apply(const StripStep& step, std::string_view text) {
+std::string Apply(const StripStep& step, std::string_view text, EncodeBudget& budget) {
+  budget.Write(text.size());
   auto begin = int32_t{0};
   auto end = static_cast<int32_t>(text.size());
   while (step.left && begin < end) {
@@ -82,15 +96,39 @@ std::string Apply(const StripStep& step, std::string_view text) {
   return std::string(text.substr(begin, end - begin));
 }
 
+std::optional<int64_t> Shrinkage(UnicodeForm) { return kMostFormShrinkage; }
+
+std::optional<int64_t> Shrinkage(const PrependStep&) { return 1; }
+
+std::optional<int64_t> Shrinkage(const ReplaceStep& step) {
+  if (!step.match_bytes || step.by.empty()) return std::nullopt;
+  const auto bytes = static_cast<int64_t>(*step.match_bytes);
+  return std::max<int64_t>(1, (bytes + std::ssize(step.by) - 1) / std::ssize(step.by));
+}
+
+std::optional<int64_t> Shrinkage(const StripStep&) { return std::nullopt; }
+
 }  // namespace
 
-std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text) {
+std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text,
+                      EncodeBudget& budget) {
   std::string normal(text);
   for (const NormalizerStep& step : steps) {
     if (normal.empty()) break;
-    normal = std::visit([&](const auto& it) { return Apply(it, normal); }, step);
+    normal = std::visit([&](const auto& it) { return Apply(it, normal, budget); }, step);
   }
   return normal;
+}
+
+std::optional<int64_t> MostShrinkage(const std::vector<NormalizerStep>& steps) {
+  int64_t most = 1;
+  for (const NormalizerStep& step : steps) {
+    const std::optional<int64_t> one =
+        std::visit([](const auto& it) { return Shrinkage(it); }, step);
+    if (!one || most > kMostShrinkage / *one) return std::nullopt;
+    most *= *one;
+  }
+  return most;
 }
 
 }  // namespace triptych

@@ -2,11 +2,15 @@
 #ifndef TRIPTYCH_ENGINE_TEXT_NORMALIZER_H_
 #define TRIPTYCH_ENGINE_TEXT_NORMALIZER_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "engine/text/encode_budget.h"
 #include "engine/text/regex.h"
 
 namespace triptych {
@@ -19,7 +23,7 @@ struct PrependStep {
 struct ReplaceStep {
   Regex pattern;
   std::string by;
-  bool shortens;  // may be shorter than what matches
+  std::optional<size_t> match_bytes;  // of each match, if all are as long
 };
 // Of white space.
 struct StripStep {
@@ -29,9 +33,13 @@ struct StripStep {
 using NormalizerStep = std::variant<UnicodeForm, PrependStep, ReplaceStep, StripStep>;
 
 // Takes the steps one after the other. An empty text stays empty. REQUIRES: UTF-8. Throws
-// EncodeError, also where a text would grow beyond kMaxNormalizedGrowth times its length.
-inline constexpr size_t kMaxNormalizedGrowth = 64;
-std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text);
+// EncodeError.
+std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text,
+                      EncodeBudget& budget);
+
+// How many bytes of a text become one, at most: what Normalize makes of n bytes is no shorter than
+// n divided by it. None if any number may vanish.
+std::optional<int64_t> MostShrinkage(const std::vector<NormalizerStep>& steps);
 
 }  // namespace triptych
 

@@ -1,5 +1,6 @@
 #include "engine/text/pre_tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace triptych {
@@ -11,13 +12,14 @@ struct Part {
 };
 
 // A piece as its matches and what lies between them.
-std::vector<Part> PartsOf(const SplitStep& step, std::string_view piece) {
+std::vector<Part> PartsOf(const SplitStep& step, std::string_view piece,
+                          EncodeBudget::Clock::time_point deadline) {
   std::vector<Part> parts;
   size_t end = 0;
   const auto add = [&](size_t begin, size_t until, bool matches) {
     if (begin < until) parts.push_back({{begin, until}, matches != step.invert});
   };
-  for (const TextRange& match : step.pattern.FindAll(piece)) {
+  for (const TextRange& match : step.pattern.FindAll(piece, deadline)) {
     add(end, match.begin, false);
     add(match.begin, match.end, true);
     end = match.end;
@@ -72,8 +74,9 @@ std::string_view Name(PrependScheme scheme) {
   return "";
 }
 
-Pieces::Pieces(const std::vector<PreTokenizerStep>& steps, std::string_view text, bool begins)
-    : begins_(begins) {
+Pieces::Pieces(const std::vector<PreTokenizerStep>& steps, std::string_view text, bool begins,
+               EncodeBudget& budget)
+    : budget_(budget), begins_(begins) {
   if (!text.empty()) pieces_.push_back(text);
   for (const PreTokenizerStep& step : steps) {
     std::visit([this](const auto& it) { Apply(it); }, step);
@@ -86,7 +89,7 @@ void Pieces::Apply(const SplitStep& step) {
     const std::string_view piece = pieces_[i];
     const Part* before = nullptr;
     size_t begin = 0;
-    const std::vector<Part> parts = PartsOf(step, piece);
+    const std::vector<Part> parts = PartsOf(step, piece, budget_.deadline());
     for (const Part& part : parts) {
       if (before != nullptr && Joins(step.behavior, *before, part)) {
         pieces.back() = piece.substr(begin, part.range.end - begin);
@@ -105,12 +108,15 @@ void Pieces::Apply(const SplitStep& step) {
 void Pieces::Apply(const PrefixSpaceStep& /*step*/) {
   for (std::string_view& piece : pieces_) {
     if (piece.starts_with(' ')) continue;
+    budget_.Write(1 + piece.size());
     piece = made_.emplace_back(' ' + std::string(piece));
   }
 }
 
 void Pieces::Apply(const MetaspaceStep& step) {
   for (size_t i = 0; i < pieces_.size(); ++i) {
+    const auto spaces = static_cast<size_t>(std::count(pieces_[i].begin(), pieces_[i].end(), ' '));
+    budget_.Write(pieces_[i].size() + (spaces + 1) * step.replacement.size());
     std::string replaced;
     for (const char c : pieces_[i]) {
       if (c == ' ') {

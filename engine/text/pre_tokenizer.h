@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/text/encode_budget.h"
 #include "engine/text/regex.h"
 
 namespace triptych {
@@ -47,7 +48,8 @@ using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>
 // Throws EncodeError.
 class Pieces {
  public:
-  Pieces(const std::vector<PreTokenizerStep>& steps, std::string_view text, bool begins);
+  Pieces(const std::vector<PreTokenizerStep>& steps, std::string_view text, bool begins,
+         EncodeBudget& budget);
   Pieces(const Pieces&) = delete;
   Pieces& operator=(const Pieces&) = delete;
 
@@ -58,6 +60,7 @@ class Pieces {
   void Apply(const PrefixSpaceStep& step);
   void Apply(const MetaspaceStep& step);
 
+  EncodeBudget& budget_;
   std::vector<std::string_view> pieces_;  // of the text or of made_
   std::deque<std::string> made_;          // whose strings do not move
   bool begins_;

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_TEXT_REGEX_H_
 #define TRIPTYCH_ENGINE_TEXT_REGEX_H_
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -28,8 +29,10 @@ class Regex {
   Regex(std::string_view pattern, Syntax syntax, const std::string& field);
 
   // All matches from left to right, none inside another; empty ones where nothing else matched.
-  // REQUIRES: `text` is UTF-8. Throws EncodeError if that takes too long.
-  std::vector<TextRange> FindAll(std::string_view text) const;
+  // REQUIRES: `text` is UTF-8. Throws EncodeError if that takes too much, or until after
+  // `deadline`.
+  std::vector<TextRange> FindAll(std::string_view text,
+                                 std::chrono::steady_clock::time_point deadline) const;
 
  private:
   struct Free {

@@ -65,9 +65,10 @@ class Tokenizer {
   // Whether texts begin with a space that encoding added, so that decoding drops it.
   virtual bool drops_leading_space() const { return false; }
 
-  // Whether what the tokens of any text decode to is no shorter than it. Not where text is
-  // normalized, cut away or unknown.
-  virtual bool keeps_text() const { return true; }
+  // The most bytes of a text that become one token: n bytes are at least n divided by it tokens.
+  // kAnyBytes where any number may become one token or none, as where text is cut away or unknown.
+  static constexpr int64_t kAnyBytes = int64_t{1} << 32;
+  virtual int64_t max_token_bytes() const { return kAnyBytes; }
 
   // Its kind, for people: "bytes", "byte-level BPE" or "BPE".
   virtual std::string_view kind() const = 0;

@@ -1,6 +1,5 @@
 #include "engine/tools/import.h"
 
-#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
@@ -16,7 +15,6 @@
 namespace triptych {
 
 void ImportModel(const ImportOptions& options) {
-  constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
   CheckNewDirectory("--output", options.output);
   const Checkpoint model = ReadCheckpoint(OpenLlama2c(options.model), TensorFormat::kFloat32);
   const std::string tokenizer = ReadText(options.tokenizer, kMaxTokenizerBytes);

@@ -148,9 +148,9 @@ std::optional<ChatTemplate> KnownChatTemplate(std::string_view jinja) {
 
 std::optional<std::string> ReadChatTemplate(const std::filesystem::path& directory) {
   const std::filesystem::path own = directory / "chat_template.jinja";
-  if (std::filesystem::exists(own)) return ReadText(own, kMaxTemplateBytes);
+  if (Exists(own)) return ReadText(own, kMaxTemplateBytes);
   const std::filesystem::path config = directory / "tokenizer_config.json";
-  if (!std::filesystem::exists(config)) return std::nullopt;
+  if (!Exists(config)) return std::nullopt;
   const Json json = ParseJson(ReadText(config, kMaxTokenizerConfigBytes), config.string());
   const auto found = json.find("chat_template");
   if (found == json.end() || !found->is_string()) return std::nullopt;

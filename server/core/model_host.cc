@@ -111,7 +111,6 @@ ModelHost::ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& li
   std::vector<Engine*> engines;
   for (ServedEngine& one : served) {
     models_.push_back(std::move(one.model));
-    models_.back().max_token_bytes = MaxTokenBytes(*models_.back().tokenizer);
     engines_.push_back(std::move(one.engine));
     engines.push_back(engines_.back().get());
   }

@@ -36,8 +36,6 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   RequestDefaults defaults = {};                   // where a request is silent
   std::optional<ChatTemplate> chat_template = {};  // absent if none is known
-  // The most bytes of text that become one token. ModelHost finds it out.
-  int64_t max_token_bytes = 1;
 };
 
 }  // namespace triptych

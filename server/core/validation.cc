@@ -104,9 +104,9 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
     const auto begin = BeginToken(prompt.options, path, *model.tokenizer);
     if (!begin.ok()) return begin.error();
     valid.begin_token = begin.value().has_value();
+    const int64_t token_bytes = model.tokenizer->max_token_bytes();
     const int64_t at_least =
-        (valid.begin_token ? 1 : 0) +
-        (std::ssize(*text) + model.max_token_bytes - 1) / model.max_token_bytes;
+        (valid.begin_token ? 1 : 0) + (std::ssize(*text) + token_bytes - 1) / token_bytes;
     if (at_least > most) {
       return PromptTooLong(valid.prompt_field, fmt::format("at least {}", at_least),
                            valid.begin_token, model, generates);
@@ -245,18 +245,6 @@ std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedMod
 
 std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
   return ToValidUtf8(tokenizer.Decode(ids));
-}
-
-int64_t MaxTokenBytes(const Tokenizer& tokenizer) {
-  if (!tokenizer.keeps_text()) return int64_t{1} << 32;  // any text may be one token
-  size_t most = 1;
-  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
-    most = std::max(most, tokenizer.Decode(token).size());
-  }
-  for (const SpecialToken& special : tokenizer.special_tokens()) {
-    most = std::max(most, special.text.size());
-  }
-  return static_cast<int64_t>(most);
 }
 
 Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& model) {

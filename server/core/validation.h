@@ -49,9 +49,6 @@ std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedMod
 // The text of tokens, in valid UTF-8. REQUIRES: they are the tokenizer's.
 std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer);
 
-// The most bytes of text that become one of the tokenizer's tokens; at least 1.
-int64_t MaxTokenBytes(const Tokenizer& tokenizer);
-
 // How much a request asks for, by the names of its fields.
 struct RequestSize {
   std::string prompt_field;

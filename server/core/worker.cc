@@ -1,5 +1,8 @@
 #include "server/core/worker.h"
 
+#include <spdlog/spdlog.h>
+
+#include <exception>
 #include <utility>
 
 namespace triptych {
@@ -30,7 +33,13 @@ void Worker::Run() {
       if (inbox_.empty()) return;
       tasks.swap(inbox_);
     }
-    for (const auto& task : tasks) task();
+    for (const auto& task : tasks) {
+      try {
+        task();
+      } catch (const std::exception& e) {  // such as std::bad_alloc
+        spdlog::error("a task is left undone: {}", e.what());
+      }
+    }
   }
 }
 

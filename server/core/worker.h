@@ -10,7 +10,7 @@
 
 namespace triptych {
 
-// Runs what is posted, in order. Thread-safe.
+// Runs what is posted, in order. What a task throws is logged. Thread-safe.
 class Worker {
  public:
   Worker() : thread_([this] { Run(); }) {}

@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "server/grpc/load_report.h"
-#include "server/grpc/status.h"
 #include "server/grpc/wire.h"
 
 namespace triptych {
@@ -18,15 +17,20 @@ constexpr std::chrono::milliseconds kAcknowledgeTime{200};
 
 }  // namespace
 
-GenerateReactor* GenerateReactor::Start(std::shared_ptr<Generation> generation,
-                                        grpc::CallbackServerContext& context,
-                                        std::chrono::milliseconds stall_timeout,
-                                        std::shared_ptr<const std::atomic<bool>> draining) {
+GenerateReactor* GenerateReactor::Make(grpc::CallbackServerContext& context,
+                                       std::chrono::milliseconds stall_timeout,
+                                       std::shared_ptr<const std::atomic<bool>> draining) {
   std::shared_ptr<GenerateReactor> reactor(
-      new GenerateReactor(std::move(generation), context, stall_timeout, std::move(draining)));
+      new GenerateReactor(context, stall_timeout, std::move(draining)));
   reactor->self_ = reactor;
-  reactor->generation_->Start(reactor);
   return reactor.get();
+}
+
+void GenerateReactor::Begin(std::shared_ptr<Generation> generation) {
+  const std::shared_ptr<GenerateReactor> self = self_;  // the call may end meanwhile
+  generation_ = std::move(generation);
+  generation_->Start(self);
+  if (begun_or_cancelled_.exchange(true)) generation_->Cancel();
 }
 
 void GenerateReactor::OnWriteDone(bool ok) {

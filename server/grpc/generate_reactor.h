@@ -14,37 +14,41 @@
 
 #include "server/core/generation.h"
 #include "server/grpc/stall_alarm.h"
+#include "server/grpc/status.h"
 #include "triptych/v1/inference.pb.h"
 
 namespace triptych {
 
 // Writes a generation's chunks to the stream. Lives until both gRPC and the engine are done with
-// it. Thread-safe.
+// it. Thread-safe, but that it begins or is refused once.
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
                               public GenerationListener {
  public:
-  // Starts the generation and the stream. A write that takes longer than `stall_timeout` ends it.
+  // Of a call that waits to begin. A write that takes longer than `stall_timeout` ends it.
   // `draining`: whether the server closes connections with their last stream.
-  static GenerateReactor* Start(std::shared_ptr<Generation> generation,
-                                grpc::CallbackServerContext& context,
-                                std::chrono::milliseconds stall_timeout,
-                                std::shared_ptr<const std::atomic<bool>> draining);
+  static GenerateReactor* Make(grpc::CallbackServerContext& context,
+                               std::chrono::milliseconds stall_timeout,
+                               std::shared_ptr<const std::atomic<bool>> draining);
+
+  // Either: starts the generation and the stream, or ends the call.
+  void Begin(std::shared_ptr<Generation> generation);
+  void Refuse(const Error& error) { Finish(ToStatus(error, context_)); }
 
   void OnReady() override { Advance(); }
 
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { generation_->Cancel(); }
+  void OnCancel() override {
+    if (begun_or_cancelled_.exchange(true)) generation_->Cancel();
+  }
   void OnDone() override {
     stall_alarm_->Stop();
     self_.reset();
   }
 
  private:
-  GenerateReactor(std::shared_ptr<Generation> generation, grpc::CallbackServerContext& context,
-                  std::chrono::milliseconds stall_timeout,
+  GenerateReactor(grpc::CallbackServerContext& context, std::chrono::milliseconds stall_timeout,
                   std::shared_ptr<const std::atomic<bool>> draining)
-      : generation_(std::move(generation)),
-        context_(context),
+      : context_(context),
         draining_(std::move(draining)),
         stall_alarm_(std::make_shared<StallAlarm>(context, stall_timeout)) {}
 
@@ -52,7 +56,9 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   void Advance();
   void End(const std::optional<Error>& error);
 
-  const std::shared_ptr<Generation> generation_;
+  std::shared_ptr<Generation> generation_;  // once it begins
+  // Whichever of the two comes second cancels the generation, which has been started then.
+  std::atomic<bool> begun_or_cancelled_ = false;
   grpc::CallbackServerContext& context_;
   const std::shared_ptr<const std::atomic<bool>> draining_;
   const std::shared_ptr<StallAlarm> stall_alarm_;

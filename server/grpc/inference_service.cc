@@ -1,5 +1,8 @@
 #include "server/grpc/inference_service.h"
 
+#include <iterator>
+#include <utility>
+
 #include "server/grpc/generate_reactor.h"
 #include "server/grpc/presented.h"
 #include "server/grpc/refused_stream.h"
@@ -10,18 +13,31 @@
 
 namespace triptych {
 
+void InferenceService::InTurn(const Entry& entry, const grpc::CallbackServerContext* context,
+                              int64_t text_bytes,
+                              std::function<void(const std::optional<Error>&)> handle) {
+  texts_.Handle({.client = entry.caller.client,
+                 .text_bytes = text_bytes,
+                 .is_cancelled = [context] { return context->IsCancelled(); },
+                 .handle = std::move(handle)});
+}
+
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {
   const Result<Entry> entry = gate_.EnterToCompute(PresentedBy(*context));
   if (!entry.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(entry.error(), *context));
   }
-  const auto generation = entry.value().host.Generate(FromProto(*message), entry.value().caller);
-  if (!generation.ok()) {
-    return new RefusedStream<v1::GenerateResponse>(ToStatus(generation.error(), *context));
-  }
-  return GenerateReactor::Start(generation.value(), *context, entry.value().stall_timeout,
-                                draining_);
+  GenerateReactor* const reactor =
+      GenerateReactor::Make(*context, entry.value().stall_timeout, draining_);
+  InTurn(entry.value(), context, std::ssize(message->text()),
+         [=, entry = entry.value()](const std::optional<Error>& refused) {
+           if (refused) return reactor->Refuse(*refused);
+           const auto generation = entry.host.Generate(FromProto(*message), entry.caller);
+           if (!generation.ok()) return reactor->Refuse(generation.error());
+           reactor->Begin(generation.value());
+         });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,
@@ -29,9 +45,17 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
                                                   v1::ScoreResponse* response) {
   const Result<Entry> entry = gate_.EnterToCompute(PresentedBy(*context));
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  const auto scoring = entry.value().host.Score(FromProto(*message), entry.value().caller);
-  if (!scoring.ok()) return FinishUnary(context, ToStatus(scoring.error(), *context));
-  return ScoreReactor::Start(scoring.value(), *context, response, entry.value().stall_timeout);
+  ScoreReactor* const reactor = ScoreReactor::Make(*context, response, entry.value().stall_timeout);
+  int64_t text_bytes = 0;
+  for (const v1::ScoreInput& input : message->inputs()) text_bytes += std::ssize(input.text());
+  InTurn(entry.value(), context, text_bytes,
+         [=, entry = entry.value()](const std::optional<Error>& refused) {
+           if (refused) return reactor->Refuse(*refused);
+           const auto scoring = entry.host.Score(FromProto(*message), entry.caller);
+           if (!scoring.ok()) return reactor->Refuse(scoring.error());
+           reactor->Begin(scoring.value());
+         });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
@@ -39,10 +63,16 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      v1::TokenizeResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  Result<TokenizedText> text = entry.value().host.Tokenize(FromProto(*message));
-  if (!text.ok()) return FinishUnary(context, ToStatus(text.error(), *context));
-  *response = ToProto(std::move(text).value());
-  return FinishUnary(context, grpc::Status::OK);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  InTurn(entry.value(), context, std::ssize(message->text()),
+         [=, &host = entry.value().host](const std::optional<Error>& refused) {
+           if (refused) return reactor->Finish(ToStatus(*refused, *context));
+           Result<TokenizedText> text = host.Tokenize(FromProto(*message));
+           if (!text.ok()) return reactor->Finish(ToStatus(text.error(), *context));
+           *response = ToProto(std::move(text).value());
+           reactor->Finish(grpc::Status::OK);
+         });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,

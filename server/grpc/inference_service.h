@@ -3,9 +3,15 @@
 #define TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 
+#include "server/core/error.h"
 #include "server/core/gate.h"
+#include "server/core/long_texts.h"
+#include "server/core/transport_options.h"
 #include "triptych/v1/inference.grpc.pb.h"
 
 namespace triptych {
@@ -13,10 +19,15 @@ namespace triptych {
 // Thread-safe. The gate must outlive the service and its calls.
 class InferenceService final : public v1::InferenceService::CallbackService {
  public:
-  explicit InferenceService(const Gate& gate) : gate_(gate) {}
+  InferenceService(const Gate& gate, const TransportLimits& limits)
+      : gate_(gate), texts_(limits.max_message_bytes) {}
 
-  // From now on a connection may be closed as soon as the last of its streams has ended.
-  void StartDrain() { *draining_ = true; }
+  // From now on a connection may be closed as soon as the last of its streams has ended. Calls
+  // whose texts still wait to be encoded are refused.
+  void StartDrain() {
+    *draining_ = true;
+    texts_.StartDrain();
+  }
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* message) override;
@@ -31,8 +42,14 @@ class InferenceService final : public v1::InferenceService::CallbackService {
                                        v1::DetokenizeResponse* response) override;
 
  private:
+  // Has a call with texts of so many bytes handled, now or in its turn. gRPC keeps the call, its
+  // messages and its context until it is finished.
+  void InTurn(const Entry& entry, const grpc::CallbackServerContext* context, int64_t text_bytes,
+              std::function<void(const std::optional<Error>&)> handle);
+
   const Gate& gate_;
   const std::shared_ptr<std::atomic<bool>> draining_ = std::make_shared<std::atomic<bool>>(false);
+  LongTexts texts_;  // gRPC has few threads, which bring and take all messages
 };
 
 }  // namespace triptych

@@ -4,19 +4,22 @@
 #include <variant>
 
 #include "server/grpc/load_report.h"
-#include "server/grpc/status.h"
 #include "server/grpc/wire.h"
 
 namespace triptych {
 
-ScoreReactor* ScoreReactor::Start(std::shared_ptr<Scoring> scoring,
-                                  grpc::CallbackServerContext& context, v1::ScoreResponse* response,
-                                  std::chrono::milliseconds stall_timeout) {
-  std::shared_ptr<ScoreReactor> reactor(
-      new ScoreReactor(std::move(scoring), context, response, stall_timeout));
+ScoreReactor* ScoreReactor::Make(grpc::CallbackServerContext& context, v1::ScoreResponse* response,
+                                 std::chrono::milliseconds stall_timeout) {
+  std::shared_ptr<ScoreReactor> reactor(new ScoreReactor(context, response, stall_timeout));
   reactor->self_ = reactor;
-  reactor->scoring_->Start(reactor);
   return reactor.get();
+}
+
+void ScoreReactor::Begin(std::shared_ptr<Scoring> scoring) {
+  const std::shared_ptr<ScoreReactor> self = self_;  // the call may end meanwhile
+  scoring_ = std::move(scoring);
+  scoring_->Start(self);
+  if (begun_or_cancelled_.exchange(true)) scoring_->Cancel();
 }
 
 void ScoreReactor::OnReady() {

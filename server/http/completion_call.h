@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "server/core/byte_budget.h"
 #include "server/core/generation.h"
-#include "server/http/byte_budget.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"

@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "server/core/byte_budget.h"
 #include "server/core/transport_options.h"
-#include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/host_names.h"
 #include "server/http/request_reader.h"

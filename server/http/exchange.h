@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "server/http/byte_budget.h"
+#include "server/core/byte_budget.h"
 
 namespace triptych {
 

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "engine/base/address.h"
-#include "server/http/byte_budget.h"
+#include "server/core/byte_budget.h"
 #include "server/http/connection.h"
 #include "server/http/host_names.h"
 #include "server/http/mailbox.h"

@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
+#include "server/core/byte_budget.h"
 #include "server/core/caller.h"
 #include "server/core/model_host.h"
 #include "server/core/request_params.h"
 #include "server/core/statistics.h"
-#include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/json_output.h"
 #include "server/http/mailbox.h"

@@ -13,9 +13,9 @@
 #include <variant>
 
 #include "server/core/access.h"
+#include "server/core/byte_budget.h"
 #include "server/core/gate.h"
 #include "server/core/worker.h"
-#include "server/http/byte_budget.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"

@@ -101,6 +101,21 @@ TEST_F(FileTest, ReadsNothingButRegularFiles) {
   close(server);
 }
 
+TEST_F(FileTest, SaysWhetherThereIsAFileOrWhyThatIsNotKnown) {
+  EXPECT_FALSE(Exists(path_));
+  WriteFile(path_, "");
+  EXPECT_TRUE(Exists(path_));
+  EXPECT_FALSE(Exists(path_ / "below"));
+  EXPECT_TRUE(Exists(directory_.path()));
+  const fs::path loop = directory_.path() / "loop";
+  fs::create_symlink(loop, loop);
+  EXPECT_EQ(Refusal([&] { Exists(loop); }),
+            loop.string() + ": cannot be read: Too many levels of symbolic links");
+  EXPECT_THROW(Exists(loop), LoadError);
+  EXPECT_THAT(Refusal([&] { Exists(directory_.path() / std::string(300, 'a')); }),
+              HasSubstr("aaa: cannot be read: File name too long"));
+}
+
 TEST_F(FileTest, AFileThatShrinksIsAnError) {
   WriteFile(path_, std::string(1 << 20, 'x'));
   const InputFile file(path_);

@@ -48,6 +48,30 @@ TEST(LoadTokenizerTest, TokenizerJsonComesFirst) {
             (directory.path() / "tokenizer.model").string() + ": is no SentencePiece model");
 }
 
+// A link that leads to itself is neither there nor not there.
+TEST(LoadTokenizerTest, AFileThatCannotBeLookedForIsAClearLine) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer.bin"}) {
+    const TempDir directory;
+    const std::filesystem::path file = directory.path() / name;
+    std::filesystem::create_symlink(name, file);
+    const std::string line = file.string() + ": cannot be read: Too many levels of symbolic links";
+    EXPECT_EQ(Refusal(directory), line);
+    try {
+      TokenizerFiles(directory.path());
+      ADD_FAILURE() << "accepted";
+    } catch (const LoadError& e) {
+      EXPECT_EQ(e.what(), line);
+    }
+  }
+  const TempDir directory;
+  WriteFile(directory.path() / "tokenizer.json", SentencePieceStyleJson().dump());
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer_config.json"}) {
+    std::filesystem::create_symlink(name, directory.path() / name);
+    EXPECT_EQ(Refusal(directory), (directory.path() / name).string() +
+                                      ": cannot be read: Too many levels of symbolic links");
+  }
+}
+
 TEST(LoadTokenizerTest, EndTokensAreThoseOfTheFilesBeside) {
   const TempDir directory;
   WriteFile(directory.path() / "tokenizer.json", SentencePieceStyleJson().dump());

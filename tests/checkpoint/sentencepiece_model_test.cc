@@ -13,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/scored_pieces.h"
+#include "tests/support/colliding_texts.h"
 #include "tests/support/tokenizer_checks.h"
 
 namespace triptych {
@@ -31,18 +32,18 @@ std::string Number(int field, uint64_t value) { return Varint(field << 3) + Vari
 std::string Bytes(int field, const std::string& value) {
   return Varint(field << 3 | 2) + Varint(value.size()) + value;
 }
-enum Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6 };
+enum Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 std::string Piece(const std::string& text, float score, Type type) {
   std::string bits(4, '\0');
   std::memcpy(bits.data(), &score, 4);
   return Bytes(1, Bytes(1, text) + Varint(2 << 3 | 5) + bits + Number(3, type));
 }
 
-// What Llama's models begin with: the unknown token, begin and end, the bytes.
-std::string FirstPieces() {
+// What Llama's models begin with: the unknown token, begin and end, the bytes if it has them.
+std::string FirstPieces(bool bytes = true) {
   std::string pieces =
       Piece("<unk>", 0, kUnknown) + Piece("<s>", 0, kControl) + Piece("</s>", 0, kControl);
-  for (int byte = 0; byte < 256; ++byte) {
+  for (int byte = 0; bytes && byte < 256; ++byte) {
     char name[8];
     std::snprintf(name, sizeof(name), "<0x%02X>", byte);
     pieces += Piece(name, 0, kByte);
@@ -87,9 +88,15 @@ TEST(SentencePieceModelTest, ControlPiecesAreTextUnlessTheyAreParsed) {
   EXPECT_THAT(tokenizer->Encode("ab</s>ab", SpecialTokens::kParsed), ElementsAre(260, 2, 260));
 }
 
+struct RandomOptions {
+  bool adds_space = true;
+  bool bytes = true;    // are tokens
+  bool unused = false;  // some pieces
+};
+
 // Pieces drawn at random, of few letters, so that there are many ways to merge them.
-std::string RandomModel(std::mt19937& random, bool adds_space) {
-  std::string model = FirstPieces();
+std::string RandomModel(std::mt19937& random, const RandomOptions& options) {
+  std::string model = FirstPieces(options.bytes);
   std::set<std::string> pieces = {"a", "b", "é", "▁"};
   const std::vector<std::string> letters(pieces.begin(), pieces.end());
   while (pieces.size() < 40) {
@@ -97,19 +104,25 @@ std::string RandomModel(std::mt19937& random, bool adds_space) {
     for (size_t i = 0; i < 2 + random() % 4; ++i) piece += letters[random() % letters.size()];
     pieces.insert(piece);
   }
+  const std::string user_defined = options.adds_space || options.unused ? "" : "aa▁b";
+  pieces.erase(user_defined);
   for (const std::string& piece : pieces) {
-    model += Piece(piece, -static_cast<float>(random() % 20), kNormal);  // some alike
+    const Type type = options.unused && random() % 3 == 0 ? kUnused : kNormal;
+    model += Piece(piece, -static_cast<float>(random() % 20), type);  // some alike
   }
-  if (!adds_space) model += Piece("aa▁b", 0, kUserDefined);
-  model += Bytes(2, Number(3, 2) + Number(35, 1));
-  return model + Bytes(3, Bytes(1, "identity") + Number(3, adds_space ? 1 : 0) + Number(4, 0));
+  if (!user_defined.empty()) model += Piece(user_defined, 0, kUserDefined);
+  model += Bytes(2, Number(3, 2) + Number(35, options.bytes ? 1 : 0));
+  return model +
+         Bytes(3, Bytes(1, "identity") + Number(3, options.adds_space ? 1 : 0) + Number(4, 0));
 }
 
 // The library itself is the reference.
 TEST(SentencePieceModelTest, IsWhatTheLibraryGives) {
   std::mt19937 random(5);
-  for (int trial = 0; trial < 60; ++trial) {
-    const std::string model = RandomModel(random, trial % 2 == 0);
+  for (int trial = 0; trial < 160; ++trial) {
+    const RandomOptions options = {
+        .adds_space = trial % 2 == 0, .bytes = trial % 16 < 12, .unused = trial % 4 >= 2};
+    const std::string model = RandomModel(random, options);
     sentencepiece::SentencePieceProcessor library;
     ASSERT_TRUE(library.LoadFromSerializedProto(model).ok());
     const auto tokenizer = Parse(model);
@@ -122,7 +135,9 @@ TEST(SentencePieceModelTest, IsWhatTheLibraryGives) {
       std::vector<int> expected;
       ASSERT_TRUE(library.Encode(text, &expected).ok());
       const std::vector<int32_t> tokens = tokenizer->Encode(text);
-      ASSERT_EQ(tokens, std::vector<int32_t>(expected.begin(), expected.end())) << text;
+      ASSERT_EQ(tokens, std::vector<int32_t>(expected.begin(), expected.end()))
+          << text << " in trial " << trial;
+      if (!options.bytes) continue;  // it decodes what is unknown to a mark of its own
       std::string decoded;
       ASSERT_TRUE(library.Decode(expected, &decoded).ok());
       ASSERT_EQ(tokenizer->Decode(tokens), decoded) << text;
@@ -196,6 +211,40 @@ TEST(SentencePieceModelTest, StreamedPiecesAreTheWholeText) {
 
 TEST(SentencePieceModelTest, MegabytesComeBack) { ExpectMegabytesComeBack(*Parse(Model())); }
 
+// Every piece can be cut anywhere into two others: some 60 merges for each.
+TEST(SentencePieceModelTest, WaysToMergeAreBounded) {
+  std::string pieces;
+  constexpr size_t kLongest = 80;
+  for (size_t a = 0; a <= kLongest; ++a) {
+    for (size_t b = 0; a + b <= kLongest; ++b) {
+      for (size_t c = 0; a + b + c <= kLongest; ++c) {
+        if (a + b + c < 2) continue;
+        std::string text(a, 'x');
+        text.append(b, 'y').append(c, 'z');
+        pieces += Piece(text, 0, kNormal);
+      }
+    }
+  }
+  for (const char* letter : {"x", "y", "z"}) pieces += Piece(letter, 0, kNormal);
+  try {
+    Parse(Model() + pieces);
+    ADD_FAILURE() << "accepted";
+  } catch (const LoadError& e) {
+    EXPECT_STREQ(e.what(),
+                 "tokenizer.model: its pieces are made of others in more than 4194304 ways; "
+                 "allowed: at most so many");
+  }
+}
+
+// In tables that look at all of them for each this takes a minute, and a file may hold ten times as
+// many.
+TEST(SentencePieceModelTest, PiecesMadeToCollideAreReadAsOthers) {
+  std::string model = Model();
+  const std::vector<std::string> texts = CollidingTexts(48);
+  for (const std::string& text : texts) model += Piece(text, 0, kNormal);
+  EXPECT_EQ(Parse(model)->vocab_size(), 264 + std::ssize(texts));
+}
+
 TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
   const auto refusal = [](const std::string& model, std::vector<int32_t> ends = {}) -> std::string {
     try {
@@ -211,11 +260,24 @@ TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
   EXPECT_THAT(refusal(Model() + Piece(std::string(300, 'a'), 0, kNormal)),
               HasSubstr("allowed: at most 128 bytes"));
   EXPECT_THAT(refusal(Model() + Piece("x", 0, kUserDefined)), HasSubstr("264 is user-defined"));
+  const std::string without_space = Bytes(3, Number(3, 0) + Number(4, 0));
+  EXPECT_EQ(refusal(Model() + Piece("x", 0, kUserDefined) + without_space), "accepted");
+  EXPECT_EQ(refusal(Model() + Piece("xy", 0, kUnused) + without_space), "accepted");
+  EXPECT_THAT(
+      refusal(Model() + Piece("x", 0, kUserDefined) + Piece("ba", 0, kUnused) + without_space),
+      HasSubstr("token 265 is unused, and others merge to it; supported: no such token "
+                "where some are user-defined"));
   EXPECT_THAT(refusal(Model() + Bytes(3, Number(4, 1))),
               HasSubstr("remove_extra_whitespaces is true; supported: false"));
   EXPECT_THAT(refusal(Model() + Bytes(1, Bytes(1, "x") + Number(3, 9))),
               HasSubstr("token 264 is of type 9"));
   EXPECT_THAT(refusal(""), HasSubstr("tokenizer.model: "));
+  std::string control;
+  for (int i = 0; i < 17'000; ++i) {
+    control += Piece(std::to_string(i) + std::string(250, 'x'), 0, kControl);
+  }
+  EXPECT_THAT(refusal(Model() + control),
+              HasSubstr("makes special and user-defined ones more than 4194304 bytes"));
   EXPECT_THAT(refusal(Model(), {264}), HasSubstr("has no token 264"));
   const std::string whole = Model();
   for (size_t length = 1; length < whole.size(); length += 5) {

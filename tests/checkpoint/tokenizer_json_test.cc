@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/replace_all.h"
+#include "tests/support/colliding_texts.h"
 #include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
@@ -185,6 +186,32 @@ TEST(TokenizerJsonTest, AddedTokens) {
   EXPECT_EQ(tokenizer->Decode(299), "");  // in a gap
 }
 
+// In "1ab" it is no word by itself, and vocab does not have it.
+TEST(TokenizerJsonTest, AnAddedTokenOutsideTheVocabularyIsNoneOfIt) {
+  Json json = ByteLevelJson();
+  json["model"]["ignore_merges"] = true;
+  json["added_tokens"].push_back(
+      {{"id", 300}, {"content", "ab"}, {"single_word", true}, {"normalized", false}});
+  const auto tokenizer = Parse(json);
+  EXPECT_THAT(tokenizer->Encode("ab"), ElementsAre(300));
+  EXPECT_THAT(tokenizer->Encode("1ab"), ElementsAre('1', 'a', 'b'));
+  EXPECT_EQ(tokenizer->Decode(300), "ab");
+}
+
+// In time that is the product of the two numbers this takes a minute.
+TEST(TokenizerJsonTest, ManyPartsAndManyTokensAreNoMoreWorkThanTheirText) {
+  Json json = ByteLevelJson();
+  json["added_tokens"].push_back(
+      {{"id", 300}, {"content", "<n>"}, {"special", true}, {"normalized", true}});
+  const auto tokenizer = Parse(json);
+  constexpr size_t kParts = 200'000;
+  std::vector<TextPart> parts(kParts, {"</s>a", SpecialTokens::kParsed});
+  parts.push_back({"<n>", SpecialTokens::kParsed});
+  const std::vector<int32_t> tokens = tokenizer->Encode(parts);
+  EXPECT_EQ(tokens.size(), 2 * kParts + 1);
+  EXPECT_EQ(tokens.back(), 300);
+}
+
 TEST(TokenizerJsonTest, NormalizedAddedTokensAreFoundInTheNormalizedText) {
   Json json = ByteLevelJson();
   json["normalizer"] = {{"type", "NFC"}};
@@ -275,17 +302,54 @@ TEST(TokenizerJsonTest, BothFormsOfMerges) {
   EXPECT_EQ(Parse(pairs)->Encode("ab ab"), Parse(SentencePieceStyleJson())->Encode("ab ab"));
 }
 
-TEST(TokenizerJsonTest, SaysWhetherAllOfATextIsKept) {
-  const auto kept = [](Json json, const char* path, const Json& value) {
+// The longest token is "</s>" of four bytes, or of six for a fallback byte; a form of Unicode's
+// makes one byte of four at most.
+TEST(TokenizerJsonTest, SaysHowManyBytesBecomeOneToken) {
+  const auto most = [](Json json, const char* path, const Json& value) {
     json[Json::json_pointer(path)] = value;
-    return Parse(json)->keeps_text();
+    return Parse(json)->max_token_bytes();
   };
-  EXPECT_TRUE(Parse(ByteLevelJson())->keeps_text());
-  EXPECT_TRUE(Parse(SentencePieceStyleJson())->keeps_text());
-  EXPECT_FALSE(kept(ByteLevelJson(), "/normalizer", {{"type", "NFC"}}));
-  EXPECT_FALSE(kept(ByteLevelJson(), "/added_tokens/0/lstrip", true));
-  EXPECT_FALSE(kept(SentencePieceStyleJson(), "/normalizer/normalizers/1/content", ""));
-  EXPECT_FALSE(kept(SentencePieceStyleJson(), "/model/byte_fallback", false));
+  constexpr int64_t kAny = Tokenizer::kAnyBytes;
+  const Json bytes = ByteLevelJson({"seven77"}), pieces = SentencePieceStyleJson();
+  EXPECT_EQ(Parse(ByteLevelJson())->max_token_bytes(), 4);
+  EXPECT_EQ(Parse(bytes)->max_token_bytes(), 7);
+  EXPECT_EQ(Parse(pieces)->max_token_bytes(), 6);
+  EXPECT_EQ(
+      most(bytes, "/added_tokens/1", {{"id", 300}, {"content", "<|123456|>"}, {"special", true}}),
+      10);
+  EXPECT_EQ(most(bytes, "/normalizer", {{"type", "NFC"}}), 28);
+  EXPECT_EQ(most(pieces, "/model/vocab/▁▁▁", 264), 9) << "of text, though three spaces are shown";
+  // What may vanish, and what a byte that is no token is.
+  EXPECT_EQ(most(bytes, "/normalizer", {{"type", "Strip"}}), kAny);
+  EXPECT_EQ(most(bytes, "/added_tokens/0/lstrip", true), kAny);
+  EXPECT_EQ(most(pieces, "/normalizer/normalizers/1/content", ""), kAny);
+  EXPECT_EQ(most(pieces, "/model/byte_fallback", false), kAny);
+  Json lacks = bytes;
+  lacks["model"]["vocab"].erase("z");
+  EXPECT_EQ(Parse(lacks)->max_token_bytes(), kAny);
+  lacks = pieces;
+  lacks["model"]["vocab"].erase("<0xC3>");
+  EXPECT_EQ(Parse(lacks)->max_token_bytes(), kAny);
+  lacks["model"]["fuse_unk"] = false;
+  EXPECT_EQ(Parse(lacks)->max_token_bytes(), 6);
+}
+
+// No text is of fewer tokens than that allows.
+TEST(TokenizerJsonTest, TextsBecomeAsManyTokensAsThatSays) {
+  Json json = ByteLevelJson({"\u0390\u0390"});
+  json["normalizer"] = {{"type", "NFC"}};
+  Json spaces = SentencePieceStyleJson();
+  spaces["model"]["vocab"]["▁▁"] = 264;
+  spaces["model"]["merges"].push_back("▁ ▁");
+  for (const Json& one : {json, spaces}) {
+    const auto tokenizer = Parse(one);
+    for (const std::string part : {"\u1fbe\u0308\u0301", "▁", " ", "ab", "é", "\xff", "</s>"}) {
+      std::string text;
+      for (int i = 0; i < 100; ++i) text += part;
+      const auto tokens = std::ssize(tokenizer->Encode(text, SpecialTokens::kParsed));
+      EXPECT_GE(tokens * tokenizer->max_token_bytes(), std::ssize(text)) << part;
+    }
+  }
 }
 
 std::vector<Json> EveryForm() {
@@ -331,6 +395,9 @@ TEST(TokenizerJsonTest, RefusesByNameWhatItDoesNotSupport) {
               StartsWith("tokenizer.json: decoder: type is \"WordPiece\"; supported: "));
   EXPECT_THAT(refusal(bytes, "/decoder", pieces["decoder"]),
               HasSubstr("decoder and pre_tokenizer differ"));
+  EXPECT_EQ(refusal(pieces, "/decoder/decoders/0/content", "four"),
+            "tokenizer.json: decoder.decoders[0]: content is \"four\"; supported: no longer than "
+            "the pattern");
   EXPECT_THAT(refusal(bytes, "/post_processor", {{"type", "BertProcessing"}}),
               HasSubstr("supported: TemplateProcessing, ByteLevel, Sequence"));
   EXPECT_THAT(refusal(bytes, "/surprise", 1), HasSubstr("surprise is not a field that is known"));
@@ -362,6 +429,67 @@ TEST(TokenizerJsonTest, StepsAreBounded) {
   json["normalizer"] = {{"type", "Sequence"},
                         {"normalizers", Json::array_t(40, Json{{"type", "NFC"}})}};
   EXPECT_THAT(Refusal(json), HasSubstr("more than 32 steps"));
+}
+
+// Whether by one step or by many that each make little.
+TEST(TokenizerJsonTest, WhatStepsMakeOfATextIsBounded) {
+  const auto encodes = [](const Json& json, const std::string& text) {
+    try {
+      Parse(json)->Encode(text);
+    } catch (const EncodeError& e) {
+      EXPECT_STREQ(e.what(), "the tokenizer's steps make too much of this text");
+      return false;
+    }
+    return true;
+  };
+  Json spaces = SentencePieceStyleJson();
+  spaces["normalizer"] = nullptr;
+  spaces["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", std::string(4096, ' ')}};
+  EXPECT_TRUE(encodes(spaces, "a b"));
+  EXPECT_FALSE(encodes(spaces, std::string(100, ' ')));
+  spaces["pre_tokenizer"]["replacement"] = "  ";
+  spaces["pre_tokenizer"]["split"] = false;
+  spaces["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", Json::array_t(30, spaces["pre_tokenizer"])}};
+  EXPECT_FALSE(encodes(spaces, " "));
+  Json prepends = SentencePieceStyleJson();
+  prepends["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(4096, '_')}};
+  prepends["added_tokens"].push_back(
+      {{"id", 300}, {"content", "."}, {"special", false}, {"normalized", false}});
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "a.";
+  EXPECT_TRUE(encodes(prepends, text.substr(0, 20)));
+  EXPECT_FALSE(encodes(prepends, text));
+}
+
+TEST(TokenizerJsonTest, WhatAddedTokensTakeIsBounded) {
+  const std::string dashes(240, '-');
+  const auto refusal = [&](const std::string& end, const Json& normalizer) {
+    Json json = ByteLevelJson();
+    json["normalizer"] = normalizer;
+    for (int i = 0; i < 20'000; ++i) {
+      json["added_tokens"].push_back({{"id", 300 + i},
+                                      {"content", std::to_string(100'000 + i) + end},
+                                      {"normalized", !normalizer.is_null()}});
+    }
+    return Refusal(json);
+  };
+  EXPECT_EQ(refusal("-", nullptr), "accepted");
+  EXPECT_EQ(refusal(dashes, nullptr),
+            "tokenizer.json: added_tokens is more than 4194304 bytes of text; allowed: at most so "
+            "many");
+  EXPECT_EQ(
+      refusal("-", {{"type", "Replace"}, {"pattern", {{"String", "-"}}}, {"content", dashes}}),
+      "tokenizer.json: added_tokens cannot be normalized: they become more than 4194304 "
+      "bytes");
+}
+
+// Tables of names are no slower for those that were chosen to be.
+TEST(TokenizerJsonTest, AVocabularyMadeToCollideIsReadAsOthers) {
+  Json json = ByteLevelJson();
+  int32_t id = 300;
+  for (const std::string& text : CollidingTexts(32)) json["model"]["vocab"][text] = id++;
+  EXPECT_EQ(Parse(json)->vocab_size(), 300 + 32 * 32 * 32);
 }
 
 TEST(TokenizerJsonTest, AFileThatIsCutShortAnywhereIsRefused) {

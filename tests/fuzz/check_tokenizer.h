@@ -3,6 +3,7 @@
 #define TRIPTYCH_TESTS_FUZZ_CHECK_TOKENIZER_H_
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,9 @@ inline void CheckTokenizer(const Tokenizer& tokenizer, std::string_view text) {
       PromiseClearLine(e.what(), 1000);
       continue;
     }
+    const int64_t most = tokenizer.max_token_bytes();
+    Promise(most == Tokenizer::kAnyBytes || std::ssize(tokens) * most >= std::ssize(text),
+            "a text is of as many tokens as its length says");
     TokenStream stream;
     std::string streamed;
     for (const int32_t token : tokens) {

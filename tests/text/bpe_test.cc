@@ -105,10 +105,42 @@ TEST(BpeTest, AWordThatIsATokenIsThatOneWhereMergesAreIgnored) {
 
 TEST(BpeTest, MergesByScoreTakeTheHighestFirst) {
   const std::vector<std::string> pieces = {"a", "b", "c", "ab", "bc"};
-  EXPECT_THAT(Encode(Bpe(pieces, MergesByScore(pieces, {0, 0, 0, -2, -1}), {}), "abc"),
-              ElementsAre(0, 4));
-  EXPECT_THAT(Encode(Bpe(pieces, MergesByScore(pieces, {0, 0, 0, -1, -2}), {}), "abc"),
-              ElementsAre(3, 2));
+  const auto merges = [&](const std::vector<float>& scores) {
+    return MergesByScore(pieces, scores, /*most=*/2).value();
+  };
+  EXPECT_THAT(Encode(Bpe(pieces, merges({0, 0, 0, -2, -1}), {}), "abc"), ElementsAre(0, 4));
+  EXPECT_THAT(Encode(Bpe(pieces, merges({0, 0, 0, -1, -2}), {}), "abc"), ElementsAre(3, 2));
+  EXPECT_EQ(MergesByScore(pieces, {0, 0, 0, -1, -2}, /*most=*/1), std::nullopt);
+}
+
+// "ab" and "abc" are merged, and are two and three tokens in the end, or part of "abcd".
+TEST(BpeTest, WhatIsUnusedIsTakenApartAgain) {
+  const std::vector<std::string> pieces = {"a", "b", "c", "d", "ab", "abc", "abcd"};
+  const std::vector<Merge> merges = {{0, 1, 0, 4}, {4, 2, 1, 5}, {5, 3, 2, 6}};
+  const Bpe bpe(pieces, merges, {.unused = {false, false, false, false, true, true, false}});
+  EXPECT_THAT(Encode(bpe, "abcd"), ElementsAre(6));
+  EXPECT_THAT(Encode(bpe, "abc"), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Encode(bpe, "dabda"), ElementsAre(3, 0, 1, 3, 0));
+  const Bpe last(pieces, merges, {.unused = {false, false, false, false, false, true, false}});
+  EXPECT_THAT(Encode(last, "abcab"), ElementsAre(4, 2, 4));
+}
+
+TEST(BpeTest, SaysHowManyBytesBecomeOneToken) {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  std::vector<std::string> pieces = bytes;
+  pieces.insert(pieces.end(), {"ab", "", "abc"});
+  EXPECT_EQ(Bpe(bytes, {}, {.symbols = BpeOptions::kBytes}).MaxTokenBytes(), 1u);
+  EXPECT_EQ(Bpe(pieces, {}, {.symbols = BpeOptions::kBytes}).MaxTokenBytes(), 3u);
+  // A byte that is no token is nothing, or one that is unknown, or part of one.
+  pieces['x'] = "xx";
+  EXPECT_EQ(Bpe(pieces, {}, {.symbols = BpeOptions::kBytes}).MaxTokenBytes(), std::nullopt);
+  EXPECT_EQ(Bpe(pieces, {}, {.symbols = BpeOptions::kBytes, .unknown = 0}).MaxTokenBytes(), 4u);
+  EXPECT_EQ(Bpe(pieces, {}, {.symbols = BpeOptions::kBytes, .unknown = 0, .fuse_unknown = true})
+                .MaxTokenBytes(),
+            std::nullopt);
+  EXPECT_EQ(Bpe({"a", "<0x00>"}, {}, {.byte_fallback = true}).MaxTokenBytes(), std::nullopt);
+  EXPECT_EQ(Bpe({"?", "abcde"}, {}, {.unknown = 0}).MaxTokenBytes(), 5u);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "engine/base/error.h"
 #include "engine/text/tokenizer.h"
 
@@ -12,9 +14,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+using Clock = std::chrono::steady_clock;
+
+std::vector<TextRange> FindAll(const Regex& regex, std::string_view text) {
+  return regex.FindAll(text, Clock::time_point::max());
+}
+
 std::vector<std::string> Matches(std::string_view pattern, std::string_view text) {
   std::vector<std::string> found;
-  for (const TextRange& match : Regex(pattern, Regex::Syntax::kPattern, "field").FindAll(text)) {
+  for (const TextRange& match : FindAll(Regex(pattern, Regex::Syntax::kPattern, "field"), text)) {
     found.emplace_back(text.substr(match.begin, match.end - match.begin));
   }
   return found;
@@ -36,7 +44,7 @@ TEST(RegexTest, WhiteSpaceIsUnicodes) {
 }
 
 TEST(RegexTest, ALiteralIsNoPattern) {
-  EXPECT_EQ(Regex("a.", Regex::Syntax::kLiteral, "field").FindAll("aba.").size(), 1u);
+  EXPECT_EQ(FindAll(Regex("a.", Regex::Syntax::kLiteral, "field"), "aba.").size(), 1u);
 }
 
 TEST(RegexTest, RefusesWhatItDoesNotUnderstandByName) {
@@ -60,12 +68,19 @@ TEST(RegexTest, APatternThatTakesTooLongIsReported) {
   for (const char* pattern : {"(a+)+$", "(a|aa)+$", "(?:a|a)*[bc]"}) {
     const Regex regex(pattern, Regex::Syntax::kPattern, "field");
     try {
-      regex.FindAll(std::string(60, 'a') + "!");
+      FindAll(regex, std::string(60, 'a') + "!");
       ADD_FAILURE() << pattern << " was matched";
     } catch (const EncodeError& e) {
       EXPECT_THAT(e.what(), HasSubstr("the pattern of the tokenizer's field takes too long"));
     }
   }
+}
+
+// What a text has left may be gone before its last piece is looked at.
+TEST(RegexTest, NothingIsSoughtAfterItsDeadline) {
+  const Regex regex("a", Regex::Syntax::kPattern, "field");
+  EXPECT_EQ(regex.FindAll("a", Clock::time_point::max()).size(), 1u);
+  EXPECT_THROW(regex.FindAll("a", Clock::now() - std::chrono::seconds(1)), EncodeError);
 }
 
 TEST(RegexTest, PublishedPatternsCutAMegabyteOfAnything) {
@@ -74,12 +89,12 @@ TEST(RegexTest, PublishedPatternsCutAMegabyteOfAnything) {
       " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
       Regex::Syntax::kPattern, "field");
   constexpr size_t kMegabyte = 1'000'000;
-  EXPECT_EQ(regex.FindAll(std::string(kMegabyte, ' ')).size(), 1u);
-  EXPECT_EQ(regex.FindAll(std::string(kMegabyte, 'a')).size(), 1u);
-  EXPECT_EQ(regex.FindAll(std::string(kMegabyte, '\n')).size(), 1u);
-  EXPECT_EQ(regex.FindAll(std::string(kMegabyte, '!')).size(), 1u);
-  EXPECT_EQ(regex.FindAll(std::string(kMegabyte - 1, '7')).size(), kMegabyte / 3);
-  EXPECT_EQ(regex.FindAll(std::string(kMegabyte, ' ') + "a").size(), 2u);
+  EXPECT_EQ(FindAll(regex, std::string(kMegabyte, ' ')).size(), 1u);
+  EXPECT_EQ(FindAll(regex, std::string(kMegabyte, 'a')).size(), 1u);
+  EXPECT_EQ(FindAll(regex, std::string(kMegabyte, '\n')).size(), 1u);
+  EXPECT_EQ(FindAll(regex, std::string(kMegabyte, '!')).size(), 1u);
+  EXPECT_EQ(FindAll(regex, std::string(kMegabyte - 1, '7')).size(), kMegabyte / 3);
+  EXPECT_EQ(FindAll(regex, std::string(kMegabyte, ' ') + "a").size(), 2u);
 }
 
 }  // namespace

@@ -301,6 +301,7 @@ class WideTokenizer final : public Tokenizer {
     return std::vector<int32_t>((bytes + 3) / 4, 1);
   }
   std::string Decode(int32_t token) const override { return std::string(token % 5, 'a'); }
+  int64_t max_token_bytes() const override { return 4; }
   std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return 10; }
   std::optional<int32_t> begin_token() const override { return 0; }
@@ -314,10 +315,8 @@ class WideTokenizer final : public Tokenizer {
 
 TEST(ValidateGenerateTest, ATextThatIsTooLongIsNotTokenized) {
   const auto tokenizer = std::make_shared<WideTokenizer>();
-  EXPECT_EQ(MaxTokenBytes(*tokenizer), 4);
   ServedModel model = SmallServedModel();
   model.tokenizer = tokenizer;
-  model.max_token_bytes = MaxTokenBytes(*tokenizer);
   EXPECT_TRUE(Validate(Text(std::string(62 * 4, 'a')), model).ok());
   EXPECT_EQ(tokenizer->encoded, 62u * 4);
   EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4 + 1, 'a')), model)),
@@ -342,7 +341,6 @@ TEST(ValidateGenerateTest, CountsComeBeforeContents) {
 
 ServedModel ModelWith(std::shared_ptr<const Tokenizer> tokenizer) {
   ServedModel model = SmallServedModel();
-  model.max_token_bytes = MaxTokenBytes(*tokenizer);
   model.tokenizer = std::move(tokenizer);
   return model;
 }
@@ -381,6 +379,19 @@ TEST(ValidateGenerateTest, SpecialTokensOfATextAreTokensIfThatIsAskedFor) {
   ends += "</s>";
   params.prompt.input = ends;
   EXPECT_EQ(Refusal(Validate(params, model)),
+            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
+            "model's context holds a new token too");
+}
+
+// Form C makes one byte of four at most: 62 tokens of up to 4 bytes each, and the begin token.
+TEST(ValidateGenerateTest, ATextThatIsSurelyTooLongIsRefusedBeforeItIsNormalized) {
+  Json json = BeginAndEndJson();
+  json["normalizer"] = {{"type", "NFC"}};
+  const ServedModel model = ModelWith(ParseTokenizerJson(json.dump(), "tokenizer.json", {}));
+  ASSERT_EQ(model.tokenizer->max_token_bytes(), 4);
+  EXPECT_EQ(Validate(Text(std::string(62 * 4, 'a')), model).value().request.prompt.size(), 249u)
+      << "the engine refuses it";
+  EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4 + 1, 'a')), model)),
             "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
             "model's context holds a new token too");
 }

@@ -12,7 +12,7 @@
 #include "server/core/gate.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/http/fake_host.h"
+#include "tests/server/fake_host.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 

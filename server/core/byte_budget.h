@@ -1,22 +1,24 @@
-// What requests and answers may take in memory, all connections together.
-#ifndef TRIPTYCH_SERVER_HTTP_BYTE_BUDGET_H_
-#define TRIPTYCH_SERVER_HTTP_BYTE_BUDGET_H_
+// What requests and answers of a transport may take in memory, all together.
+#ifndef TRIPTYCH_SERVER_CORE_BYTE_BUDGET_H_
+#define TRIPTYCH_SERVER_CORE_BYTE_BUDGET_H_
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "engine/base/mutex.h"
+
 namespace triptych {
 
-// One client may have half of it. Not thread-safe: the I/O thread's. Outlives its shares.
+// One client may have half of it. Thread-safe. Outlives its shares.
 class ByteBudget {
  public:
   explicit ByteBudget(int64_t bytes) : of_one_client_(bytes / 2), left_(bytes) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
-  // What is held for a client; given back at its end.
+  // What is held for a client; given back at its end. Not thread-safe.
   class Share {
    public:
     Share(ByteBudget& budget, std::string client) : budget_(budget), client_(std::move(client)) {}
@@ -41,7 +43,8 @@ class ByteBudget {
   };
 
  private:
-  bool Take(const std::string& client, int64_t bytes) {
+  bool Take(const std::string& client, int64_t bytes) TRIPTYCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
     const auto taken = taken_.try_emplace(client, 0).first;
     const bool fits = bytes <= 0 || (bytes <= left_ && taken->second + bytes <= of_one_client_);
     if (fits) {
@@ -53,10 +56,11 @@ class ByteBudget {
   }
 
   const int64_t of_one_client_;
-  int64_t left_;
-  std::map<std::string, int64_t> taken_;  // by each client that holds some
+  Mutex mutex_;
+  int64_t left_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> taken_ TRIPTYCH_GUARDED_BY(mutex_);  // of those that hold some
 };
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_SERVER_HTTP_BYTE_BUDGET_H_
+#endif  // TRIPTYCH_SERVER_CORE_BYTE_BUDGET_H_

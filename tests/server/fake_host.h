@@ -1,6 +1,6 @@
 // A host of a model without weights, which computes no more steps than a test lets it.
-#ifndef TRIPTYCH_TESTS_SERVER_HTTP_FAKE_HOST_H_
-#define TRIPTYCH_TESTS_SERVER_HTTP_FAKE_HOST_H_
+#ifndef TRIPTYCH_TESTS_SERVER_FAKE_HOST_H_
+#define TRIPTYCH_TESTS_SERVER_FAKE_HOST_H_
 
 #include <atomic>
 #include <cstdint>
@@ -97,4 +97,4 @@ class FakeHost {
 
 }  // namespace triptych
 
-#endif  // TRIPTYCH_TESTS_SERVER_HTTP_FAKE_HOST_H_
+#endif  // TRIPTYCH_TESTS_SERVER_FAKE_HOST_H_

@@ -1,5 +1,5 @@
 // What all connections together, and those of one client, may hold.
-#include "server/http/byte_budget.h"
+#include "server/core/byte_budget.h"
 
 #include <gtest/gtest.h>
 
