@@ -119,9 +119,10 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   };
   std::unique_ptr<ServingModel> serving =
       MakeServingModel(model.config, *source, model.weight_formats, ParseDevice(options.device),
-                       backend, std::move(context), on_layer);
+                       backend, context, on_layer);
   model.info = serving->info();
-  model.engine = std::make_unique<Engine>(std::move(serving), model.tokenizer, options.engine);
+  model.engine = std::make_unique<Engine>(std::move(serving), model.tokenizer, options.engine,
+                                          EngineClock::now, std::move(context));
   return model;
 }
 

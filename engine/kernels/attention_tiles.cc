@@ -14,6 +14,7 @@
 
 #include "engine/kernels/elements.h"
 #include "engine/kernels/load-inl.h"
+#include "engine/kernels/power-inl.h"
 #include "engine/kernels/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -145,27 +146,6 @@ HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, in
   if constexpr (kRows > 1) ScoreQueries<kPrefetch, Fewer(kRows)>(s, panels, group, query);
 }
 
-// Returns 2^x for x <= 0: zero where that is no normal number, NaN where x is NaN.
-HWY_INLINE FloatVec PowerOfTwo(FloatVec x) {
-  const FloatTag d;
-  // Beside a number this large a sum has no fraction: its last bits are the nearest whole number
-  // plus 127, the bias of an exponent.
-  const FloatVec shift = hn::Set(d, 0x1.8p23f + 127);
-  const FloatVec shifted = hn::Add(x, shift);
-  const FloatVec f = hn::Sub(x, hn::Sub(shifted, shift));  // -1/2 to 1/2
-  // Interpolates 2^f at the seven Chebyshev nodes: a relative error of 3e-9, before rounding.
-  FloatVec power = hn::Set(d, 1.5461444699e-4f);
-  power = hn::MulAdd(power, f, hn::Set(d, 1.3400428178e-3f));
-  power = hn::MulAdd(power, f, hn::Set(d, 9.6180566785e-3f));
-  power = hn::MulAdd(power, f, hn::Set(d, 5.5503272267e-2f));
-  power = hn::MulAdd(power, f, hn::Set(d, 2.4022650922e-1f));
-  power = hn::MulAdd(power, f, hn::Set(d, 6.9314720670e-1f));
-  power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
-  const hn::RebindToUnsigned<FloatTag> bits;
-  const FloatVec scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), hn::Mul(power, scale));
-}
-
 // Turns the first `visible` scores into 2^(score - max), and the others into zero.
 //   scores: [panels * kPanelPositions]
 HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, float* max,
@@ -182,7 +162,7 @@ HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, flo
   FloatVec total = hn::Zero(d);
   int64_t i = 0;
   for (; i < visible; i += kLanes) {
-    FloatVec power = PowerOfTwo(hn::Sub(hn::LoadU(d, scores + i), largest));
+    FloatVec power = PowerOfTwo(d, hn::Sub(hn::LoadU(d, scores + i), largest));
     if (i + kLanes > visible) power = hn::IfThenElseZero(hn::FirstN(d, visible - i), power);
     total = hn::Add(total, power);
     hn::StoreU(power, d, scores + i);

@@ -9,6 +9,9 @@
 namespace triptych {
 namespace {
 
+// Choosing among logits costs about as much as this many multiply-adds for each.
+constexpr int64_t kLogitWork = 32;
+
 SchedulerLimits Limits(const EngineOptions& options, const ServingModelInfo& info) {
   return {.max_batch_tokens = options.max_batch_tokens,
           .max_running = options.max_running,
@@ -31,13 +34,14 @@ uint64_t ChoiceSeed(uint64_t seed, int32_t choice) {
 }
 
 Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokenizer> tokenizer,
-               const EngineOptions& options, Clock clock)
+               const EngineOptions& options, Clock clock, std::shared_ptr<KernelContext> context)
     : model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
       pool_(info().blocks),
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions),
       queue_timeout_(options.queue_timeout),
       clock_(std::move(clock)),
+      context_(std::move(context)),
       made_(clock_()),
       pace_(options.max_slowdown) {
   Publish();
@@ -96,17 +100,19 @@ bool Engine::Step(Pace::Duration others) {
     if (chunk.sequence->decodes()) ++decode_rows;
     if (!chunk.sequence->first_scheduled) Begin(*chunk.sequence, start);
   }
-  std::span<const float> logits;
   try {
-    logits = Compute(chunks);
+    const std::span<const float> logits = Compute(chunks);
+    const int64_t count = std::ssize(rows_), vocab = info().vocab_size;
+    context_->pool.ForEach(count, count * vocab * kLogitWork,
+                           [&](int64_t i) { Choose(logits.subspan(i * vocab, vocab), rows_[i]); });
   } catch (const std::exception& e) {
     for (const Chunk& chunk : chunks) Fail(*chunk.sequence, e.what());
     return true;
   }
+  std::span<LogitRow> rows = rows_;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const int64_t count = chunk_logits_[i] * info().vocab_size;
-    Commit(chunks[i], logits.first(count));
-    logits = logits.subspan(count);
+    Commit(chunks[i], rows.first(chunk_rows_[i]));
+    rows = rows.subspan(chunk_rows_[i]);
   }
   const auto took = clock_() - start;
   pace_.Record(decode_rows, std::ssize(step_.ids) - decode_rows, took);
@@ -118,6 +124,11 @@ bool Engine::Step(Pace::Duration others) {
 
 void Engine::Begin(Sequence& sequence, EngineClock::time_point now) {
   sequence.first_scheduled = now;
+  sequence.ends = sequence.request->stop_tokens;
+  if (!sequence.request->ignore_eos) {
+    const std::span<const int32_t> ends = tokenizer_->end_tokens();
+    sequence.ends.insert(sequence.ends.end(), ends.begin(), ends.end());
+  }
   meters_.queue_time.Add(now - sequence.request->arrived);
   if (scheduler_.LooksUp(sequence)) {
     meters_.prefix_queries.Add(sequence.prompt());
@@ -130,7 +141,8 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   step_.ids.clear();
   step_.sequences.clear();
   step_.logit_rows.clear();
-  chunk_logits_.clear();
+  rows_.clear();
+  chunk_rows_.clear();
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
     const int64_t end = chunk.start + chunk.count, prompt = sequence.prompt();
@@ -140,14 +152,15 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
                                .count = chunk.count,
                                .prompt = prompt,
                                .scratch = sequence.scratch.get()});
-    chunk_logits_.push_back(0);
+    chunk_rows_.push_back(0);
     for (int64_t p = chunk.start; p < end; ++p) {
       const bool scores =
           sequence.request->prompt_logprobs && sequence.choice == 0 && p + 1 < prompt;
       const bool samples = chunk.samples && p + 1 == end;
       if (scores || samples) {
         step_.logit_rows.push_back(std::ssize(step_.ids));
-        ++chunk_logits_.back();
+        rows_.push_back({.sequence = &sequence, .position = p, .logprobs = {}});
+        ++chunk_rows_.back();
       }
       step_.ids.push_back(sequence.tokens[p]);
     }
@@ -155,51 +168,55 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   return model_->Step(step_);
 }
 
-void Engine::Commit(const Chunk& chunk, std::span<const float> logits) {
-  Sequence& sequence = *chunk.sequence;
+void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
+  Sequence& sequence = *row.sequence;
   const Request& request = *sequence.request;
+  const int64_t next = row.position + 1;
+  if (next < sequence.prompt()) {
+    if (row.position < sequence.prompt_scored) return;  // preemption computes some again
+    row.logprobs = Logprobs(logits, request.prompt[next], *request.prompt_logprobs);
+  } else if (request.max_new_tokens > 0) {
+    const bool may_end = sequence.generated() >= request.min_new_tokens;
+    row.token = sequence.sampler.Sample(
+        logits, may_end ? std::span<const int32_t>() : std::span(sequence.ends));
+    if (request.logprobs && row.token >= 0) {
+      row.logprobs = Logprobs(logits, row.token, *request.logprobs);
+    }
+  }
+}
+
+void Engine::Commit(const Chunk& chunk, std::span<LogitRow> rows) {
+  Sequence& sequence = *chunk.sequence;
   scheduler_.Advance(chunk);
-  if (request.prompt_logprobs && sequence.choice == 0 && !ReportPromptLogprobs(chunk, logits)) {
+  if (!ReportPromptLogprobs(sequence, rows)) {
     Fail(sequence, "the model gave no finite log-probability");
     return;
   }
   if (!chunk.samples) return;
-  if (request.max_new_tokens == 0) {
+  if (sequence.request->max_new_tokens == 0) {
     sequence.first_token = sequence.last_token = clock_();
     Finish(sequence, FinishReason::kLength);
   } else {
-    Generate(sequence, logits.last(info().vocab_size));
+    Generate(sequence, rows.back());
   }
 }
 
-bool Engine::ReportPromptLogprobs(const Chunk& chunk, std::span<const float> logits) {
-  Sequence& sequence = *chunk.sequence;
-  const std::vector<int32_t>& prompt = sequence.request->prompt;
+bool Engine::ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows) {
   std::vector<TokenLogprobs> logprobs;
-  const int64_t vocab = info().vocab_size;
-  for (int64_t p = chunk.start; !logits.empty() && p + 1 < std::ssize(prompt); ++p) {
-    if (p == sequence.prompt_scored) {  // preemption computes some again
-      logprobs.push_back(
-          Logprobs(logits.first(vocab), prompt[p + 1], *sequence.request->prompt_logprobs));
-      if (!std::isfinite(logprobs.back().chosen.logprob)) return false;
-      ++sequence.prompt_scored;
-    }
-    logits = logits.subspan(vocab);
+  for (LogitRow& row : rows) {
+    if (row.position + 1 >= sequence.prompt()) break;  // the chosen token's
+    if (!row.logprobs) continue;
+    if (!std::isfinite(row.logprobs->chosen.logprob)) return false;
+    logprobs.push_back(*std::move(row.logprobs));
+    ++sequence.prompt_scored;
   }
   if (!logprobs.empty()) sequence.sink->OnPromptLogprobs(std::move(logprobs));
   return true;
 }
 
-void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
+void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const Request& request = *sequence.request;
-  const std::span<const int32_t> ends =
-      request.ignore_eos ? std::span<const int32_t>() : tokenizer_->end_tokens();
-  stop_tokens_.clear();
-  if (sequence.generated() < request.min_new_tokens) {
-    stop_tokens_ = request.stop_tokens;
-    stop_tokens_.insert(stop_tokens_.end(), ends.begin(), ends.end());
-  }
-  const int32_t token = sequence.sampler.Sample(logits, stop_tokens_);
+  const int32_t token = row.token;
   if (token < 0) {
     Fail(sequence, "the model gave no finite logit to choose from");
     return;
@@ -220,12 +237,11 @@ void Engine::Generate(Sequence& sequence, std::span<const float> logits) {
   Delta delta;
   delta.choice = sequence.choice;
   delta.token = token;
-  if (request.logprobs) delta.logprobs = Logprobs(logits, token, *request.logprobs);
+  delta.logprobs = std::move(row.logprobs);
   delta.text = sequence.stops.Push(sequence.utf8.Push(sequence.stream.Push(*tokenizer_, token)));
 
-  const bool ended = std::find(ends.begin(), ends.end(), token) != ends.end() ||
-                     std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
-                         request.stop_tokens.end();
+  const bool ended =
+      std::find(sequence.ends.begin(), sequence.ends.end(), token) != sequence.ends.end();
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;
   if (ended || full) {

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/backend/serving_model.h"
 #include "engine/base/mutex.h"
+#include "engine/kernels/context.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/block_map.h"
@@ -40,8 +42,10 @@ class Engine {
  public:
   using Clock = std::function<EngineClock::time_point()>;
 
+  // Tokens are chosen on the threads of `context`, which may be the model's.
   Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokenizer> tokenizer,
-         const EngineOptions& options, Clock clock = EngineClock::now);
+         const EngineOptions& options, Clock clock = EngineClock::now,
+         std::shared_ptr<KernelContext> context = std::make_shared<KernelContext>(1));
 
   // Takes a request in, or calls OnRejected.
   void Submit(Request request, const std::shared_ptr<RequestSink>& sink);
@@ -76,18 +80,28 @@ class Engine {
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
+  // A row of logits that a step computes, and what is told of it.
+  struct LogitRow {
+    Sequence* sequence;
+    int64_t position;                       // of the token that the row is of
+    int32_t token = -1;                     // that is chosen to follow it, if one can be
+    std::optional<TokenLogprobs> logprobs;  // of that, or of the prompt's next, if asked for
+  };
+
   // Refuses what has waited longer than the queue timeout.
   void RefuseLate();
   // A step that computes the sequence has been planned for the first time.
   void Begin(Sequence& sequence, EngineClock::time_point now);
   // The logits that the chunks want [rows, vocab], the model's.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
-  // `logits`: those of the chunk [rows, vocab].
-  void Commit(const Chunk& chunk, std::span<const float> logits);
+  // Fills in the row. Threads share rows: of the sequence, it changes the sampler alone.
+  void Choose(std::span<const float> logits, LogitRow& row) const;
+  // `rows`: those of the chunk.
+  void Commit(const Chunk& chunk, std::span<LogitRow> rows);
   // False if one is not finite.
-  bool ReportPromptLogprobs(const Chunk& chunk, std::span<const float> logits);
-  // Chooses the next token from `logits` and delivers it; ends the sequence where it should.
-  void Generate(Sequence& sequence, std::span<const float> logits);
+  bool ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows);
+  // Delivers the token that was chosen; ends the sequence where it should.
+  void Generate(Sequence& sequence, LogitRow& row);
   // Ends the sequence with kFailed, and the choices that wait for its prompt.
   void Fail(Sequence& sequence, const std::string& error);
   void Finish(Sequence& sequence, FinishReason reason, const std::string& error = "");
@@ -101,6 +115,7 @@ class Engine {
   Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
   const std::chrono::milliseconds queue_timeout_;
   const Clock clock_;
+  const std::shared_ptr<KernelContext> context_;
   const EngineClock::time_point made_;
   Pace pace_;
   RequestCounts counts_;  // but for what Stats takes from the meters
@@ -111,8 +126,8 @@ class Engine {
   KvCacheStats published_ TRIPTYCH_GUARDED_BY(published_mutex_);
   // What one step computes; kept, so that computing steps of a size allocates nothing.
   StepInput step_;
-  std::vector<int64_t> chunk_logits_;  // of each chunk, how many of the step's logits are its own
-  std::vector<int32_t> stop_tokens_;   // of the sequence that chooses, until it may stop
+  std::vector<LogitRow> rows_;       // of the step's logit_rows
+  std::vector<int64_t> chunk_rows_;  // of each chunk, how many of these are its own
 };
 
 }  // namespace triptych

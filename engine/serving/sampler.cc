@@ -1,114 +1,221 @@
 #include "engine/serving/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <iterator>
+#include <functional>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #include <utility>
+
+#include "engine/base/ceil_div.h"
+#include "engine/kernels/logits.h"
+#include "engine/kernels/workspace.h"
 
 namespace triptych {
 namespace {
 
-constexpr double kImpossible = -std::numeric_limits<double>::infinity();
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
 
-double Usable(float logit) {
+float Usable(float logit) {
   if (std::isnan(logit)) return kImpossible;
-  return std::min(logit, std::numeric_limits<float>::max());
+  return std::min(logit, kLargest);
 }
 
-int32_t MostLikely(std::span<const float> logits) {
-  int32_t best = -1;
-  double best_logit = kImpossible;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double logit = Usable(logits[i]);
-    if (logit > best_logit) {
-      best = static_cast<int32_t>(i);
-      best_logit = logit;
-    }
+// The usable float that is nearest to what a logit was changed to.
+float ToLogit(double changed) {
+  if (changed == kImpossible) return kImpossible;
+  return static_cast<float>(std::clamp<double>(changed, -kLargest, kLargest));
+}
+
+// The calling thread's.
+Workspace& OwnWorkspace() {
+  thread_local Workspace workspace;
+  return workspace;
+}
+
+const LikeliestTokens& Fewer(const LikeliestTokens& a, const LikeliestTokens& b) {
+  return a.least > b.least || (a.least == b.least && a.last < b.last) ? a : b;
+}
+
+// Those with a logit that is no less.
+LikeliestTokens NoLessThan(double logit) {
+  auto least = static_cast<float>(std::clamp<double>(logit, -kLargest, kLargest));
+  if (least < logit) least = std::nextafter(least, kLargest);
+  return {.least = least};
+}
+
+// Logits to choose from. Computes in the workspace, of which a scope is open.
+class Row {
+ public:
+  Row(std::span<const float> logits, Workspace& workspace)
+      : logits_(logits.data()),
+        count_(std::ssize(logits)),
+        workspace_(workspace),
+        blocks_(CeilDiv(count_, kLogitBlock)),
+        maxima_(workspace.Floats(blocks_)) {
+    LogitMaxima(logits_, count_, maxima_);
+    for (int64_t b = 0; b < blocks_; ++b) largest_ = std::max(largest_, maxima_[b]);
   }
-  return best;
-}
 
-struct Candidate {
-  int32_t token;
-  double score;  // a logit, later a probability up to a common factor
+  // -inf if no token is possible; what follows is for rows in which one is.
+  float largest() const { return largest_; }
+
+  int32_t MostLikely() const {
+    int64_t token = (std::find(maxima_, maxima_ + blocks_, largest_) - maxima_) * kLogitBlock;
+    while (Usable(logits_[token]) != largest_) ++token;
+    return static_cast<int32_t>(token);
+  }
+
+  // The tokens and their logits, with room for weights, in the workspace.
+  Candidates Find(const LikeliestTokens& likeliest) const {
+    const int64_t most = count_ + kLogitBlock;
+    Candidates found{.count = 0,
+                     .tokens = workspace_.Take<int32_t>(most),
+                     .logits = workspace_.Floats(most),
+                     .weights = workspace_.Floats(most)};
+    FindLikeliest(logits_, count_, maxima_, likeliest, found);
+    return found;
+  }
+
+  // The k likeliest tokens; all if there are fewer.
+  LikeliestTokens TopK(int64_t k) const {
+    if (k >= count_) return {};
+    const Workspace::Scope scope(workspace_);
+    LikeliestTokens some;  // k, or all, and maybe more
+    if (k <= blocks_) {
+      // k blocks have a logit that is no less than the k-th largest maximum. Beyond the first k of
+      // these, a token with just that logit is not among the k likeliest.
+      float* const order = workspace_.Floats(blocks_);
+      std::copy_n(maxima_, blocks_, order);
+      std::nth_element(order, order + (k - 1), order + blocks_, std::greater<>());
+      some.least = std::max(order[k - 1], some.least);
+      int64_t block = 0;
+      for (int64_t left = k; block < blocks_ && left > 0; ++block) {
+        if (maxima_[block] >= some.least) --left;
+      }
+      some.last = static_cast<int32_t>(std::min(block * kLogitBlock, count_) - 1);
+    }
+    Candidates candidates = Find(some);
+    std::fill_n(candidates.weights, candidates.count, 1.0f);
+    return UpTo(LastToSum(static_cast<double>(k), candidates));
+  }
+
+  // The fewest of the likeliest tokens that have the probability p, of all that are kept.
+  LikeliestTokens TopP(double p, const LogitWeight& weight, const LikeliestTokens& kept) const {
+    const Workspace::Scope scope(workspace_);
+    double* const sums = workspace_.Take<double>(blocks_);
+    const double total = Sum(weight, kept, sums);
+    // All tokens of a lesser weight together have a probability below 1 - p.
+    const double least = 0.99 * (1 - p) * total / static_cast<double>(count_);
+    Candidates candidates =
+        Find(Fewer(kept, NoLessThan(weight.largest + std::log2(least) / weight.scale)));
+    WeighLogits(candidates.logits, candidates.count, weight, candidates.weights);
+    return UpTo(LastToSum(p * total, candidates));
+  }
+
+  // A token by its probability, of those that are kept. uniform: from 0 to 1, without 1.
+  int32_t Draw(double uniform, const LogitWeight& weight, const LikeliestTokens& kept) const {
+    const Workspace::Scope scope(workspace_);
+    double* const sums = workspace_.Take<double>(blocks_);
+    double rest = uniform * Sum(weight, kept, sums);
+    for (int64_t block = 0; block < blocks_; ++block) {
+      if (rest < sums[block]) return DrawOfBlock(block, rest, weight, kept);
+      rest -= sums[block];
+    }
+    return MostLikely();  // only if rounding has left a rest
+  }
+
+  // log(sum(exp(logits)))
+  double LogSumExp() const {
+    const Workspace::Scope scope(workspace_);
+    double* const sums = workspace_.Take<double>(blocks_);
+    return largest_ + std::log(Sum({largest_, std::numbers::log2e_v<float>}, {}, sums));
+  }
+
+ private:
+  LikeliestTokens UpTo(int32_t token) const { return {Usable(logits_[token]), token}; }
+
+  // The sum of weights, and in `sums` that of each block.
+  double Sum(const LogitWeight& weight, const LikeliestTokens& kept, double* sums) const {
+    SumLogitWeights(logits_, count_, maxima_, weight, kept, sums);
+    return std::accumulate(sums, sums + blocks_, 0.0);
+  }
+
+  int32_t DrawOfBlock(int64_t block, double rest, const LogitWeight& weight,
+                      const LikeliestTokens& kept) const {
+    const int64_t first = block * kLogitBlock, size = std::min(kLogitBlock, count_ - first);
+    float weights[kLogitBlock];
+    WeighLogits(logits_ + first, size, weight, weights);
+    int32_t drawn = -1;  // so far: where rounding leaves a rest, it is the last one
+    for (int64_t i = 0; i < size && rest >= 0; ++i) {
+      const auto token = static_cast<int32_t>(first + i);
+      if (weights[i] == 0 || !kept.Hold(token, Usable(logits_[token]))) continue;
+      drawn = token;
+      rest -= weights[i];
+    }
+    return drawn;
+  }
+
+  const float* logits_;
+  int64_t count_;
+  Workspace& workspace_;
+  int64_t blocks_;
+  float* maxima_;  // [blocks]
+  float largest_ = kImpossible;
 };
 
-void TakeAll(std::span<const float> logits, std::vector<Candidate>& candidates) {
-  candidates.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    candidates[i] = {static_cast<int32_t>(i), Usable(logits[i])};
+int32_t Choose(const Row& row, const SamplingParams& params, std::mt19937_64& generator) {
+  if (row.largest() == kImpossible) return -1;
+  if (params.temperature == 0) return row.MostLikely();
+  const double scale = std::numbers::log2e / static_cast<double>(params.temperature);
+  const LogitWeight weight{row.largest(), static_cast<float>(std::min<double>(scale, kLargest))};
+  // Each filter sees the distribution that the one before it left.
+  LikeliestTokens kept;
+  if (params.top_k > 0) kept = row.TopK(params.top_k);
+  if (params.top_p < 1) kept = row.TopP(params.top_p, weight, kept);
+  if (params.min_p > 0) {
+    kept = Fewer(kept, NoLessThan(weight.largest + std::log2(double{params.min_p}) / weight.scale));
   }
-}
-
-// A total order, so that what is kept never depends on the library's algorithms.
-bool MoreLikely(const Candidate& a, const Candidate& b) {
-  return a.score != b.score ? a.score > b.score : a.token < b.token;
-}
-
-// Drops every candidate after `last` and leaves the rest in order of ids.
-void KeepUpTo(const Candidate& last, std::vector<Candidate>& candidates) {
-  std::erase_if(candidates, [last](const Candidate& c) { return MoreLikely(last, c); });
-}
-
-void KeepTopK(int32_t k, std::vector<Candidate>& candidates) {
-  if (static_cast<size_t>(k) >= candidates.size()) return;
-  thread_local std::vector<Candidate> order;
-  order = candidates;
-  const auto last = order.begin() + (k - 1);
-  std::nth_element(order.begin(), last, order.end(), MoreLikely);
-  KeepUpTo(*last, candidates);
-}
-
-double Total(const std::vector<Candidate>& candidates) {
-  return std::accumulate(candidates.begin(), candidates.end(), 0.0,
-                         [](double sum, const Candidate& c) { return sum + c.score; });
-}
-
-void KeepTopP(double p, std::vector<Candidate>& candidates) {
-  const double enough = p * Total(candidates);
-  const auto less_likely = [](const Candidate& a, const Candidate& b) { return MoreLikely(b, a); };
-  thread_local std::vector<Candidate> heap;
-  heap = candidates;
-  std::make_heap(heap.begin(), heap.end(), less_likely);
-  double reached = 0;
-  while (true) {
-    std::pop_heap(heap.begin(), heap.end(), less_likely);
-    const Candidate last = heap.back();
-    heap.pop_back();
-    reached += last.score;
-    if (reached >= enough || heap.empty()) return KeepUpTo(last, candidates);
-  }
+  // 53 random bits make a double in [0, 1); the library's distributions differ between platforms.
+  return row.Draw(static_cast<double>(generator() >> 11) * 0x1p-53, weight, kept);
 }
 
 }  // namespace
 
 double LogSumExp(std::span<const float> logits) {
-  double max = kImpossible;
-  for (const float logit : logits) max = std::max(max, Usable(logit));
-  if (max == kImpossible) return kImpossible;
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(Usable(logit) - max);
-  return max + std::log(sum);
+  const Workspace::Scope scope(OwnWorkspace());
+  const Row row(logits, OwnWorkspace());
+  return row.largest() == kImpossible ? kImpossible : row.LogSumExp();
 }
 
 TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t top) {
-  const double normalizer = LogSumExp(logits);
+  const Workspace::Scope scope(OwnWorkspace());
+  const Row row(logits, OwnWorkspace());
+  const bool possible = row.largest() != kImpossible;
+  const double normalizer = possible ? row.LogSumExp() : 0;
   const auto logprob = [&](int32_t token) {
-    const double logit = Usable(logits[token]);
-    const double value = logit == kImpossible ? kImpossible : logit - normalizer;
-    return TokenLogprob{token, static_cast<float>(value)};
+    return TokenLogprob{token, static_cast<float>(Usable(logits[token]) - normalizer)};
   };
   TokenLogprobs result{logprob(chosen), {}};
   if (top <= 0) return result;
-
-  thread_local std::vector<Candidate> order;
-  TakeAll(logits, order);
-  const auto end = order.begin() + std::min<int64_t>(top, std::ssize(order));
-  std::partial_sort(order.begin(), end, order.end(), MoreLikely);
-  std::transform(order.begin(), end, std::back_inserter(result.top),
-                 [&](const Candidate& c) { return logprob(c.token); });
+  const int64_t count = std::min<int64_t>(top, std::ssize(logits));
+  result.top.reserve(count);
+  if (possible) {
+    const Candidates likeliest = row.Find(row.TopK(count));
+    for (int64_t i = 0; i < likeliest.count; ++i) {
+      result.top.push_back(logprob(likeliest.tokens[i]));
+    }
+    std::sort(result.top.begin(), result.top.end(), [&](const auto& a, const auto& b) {
+      const float a_logit = Usable(logits[a.token]), b_logit = Usable(logits[b.token]);
+      return a_logit != b_logit ? a_logit > b_logit : a.token < b.token;
+    });
+  }
+  for (int32_t token = 0; std::ssize(result.top) < count; ++token) {
+    if (Usable(logits[token]) == kImpossible) result.top.push_back(logprob(token));
+  }
   return result;
 }
 
@@ -122,57 +229,45 @@ Sampler::Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> 
 }
 
 int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> forbidden) {
-  const bool plain = params_.temperature == 0 && params_.logit_bias.empty() && !penalizes_ &&
-                     params_.allowed.empty() && forbidden.empty();
-  const int32_t token = plain ? MostLikely(logits) : Choose(logits, forbidden);
+  Workspace& workspace = OwnWorkspace();
+  const Workspace::Scope scope(workspace);
+  if (penalizes_ || !params_.logit_bias.empty() || !params_.allowed.empty() || !forbidden.empty()) {
+    float* const changed = workspace.Floats(std::ssize(logits));
+    Change(logits, forbidden, changed);
+    logits = {changed, logits.size()};
+  }
+  const int32_t token = Choose(Row(logits, workspace), params_, generator_);
   if (penalizes_ && token >= 0) ++output_counts_[token];
   return token;
 }
 
-int32_t Sampler::Choose(std::span<const float> logits, std::span<const int32_t> forbidden) {
-  thread_local std::vector<Candidate> candidates;  // a step takes nothing from the heap
-  TakeAll(logits, candidates);
+void Sampler::Change(std::span<const float> logits, std::span<const int32_t> forbidden,
+                     float* changed) const {
   // Ids come from clients: those without a logit have no effect.
   const auto known = [&](int32_t token) { return token >= 0 && token < std::ssize(logits); };
-  if (!params_.allowed.empty()) {
-    for (Candidate& c : candidates) c.score = kImpossible;
+  if (params_.allowed.empty()) {
+    std::copy(logits.begin(), logits.end(), changed);
+  } else {
+    std::fill_n(changed, logits.size(), kImpossible);
     for (const int32_t token : params_.allowed) {
-      if (known(token)) candidates[token].score = Usable(logits[token]);
+      if (known(token)) changed[token] = logits[token];
     }
   }
   for (const int32_t token : forbidden) {
-    if (known(token)) candidates[token].score = kImpossible;
+    if (known(token)) changed[token] = kImpossible;
   }
   for (const auto& [token, bias] : params_.logit_bias) {
-    if (known(token)) candidates[token].score += bias;
+    if (known(token)) changed[token] = ToLogit(double{Usable(changed[token])} + bias);
   }
   for (const auto& [token, count] : output_counts_) {
     if (!known(token)) continue;
-    double& logit = candidates[token].score;
+    double logit = Usable(changed[token]);
     const double repetition = params_.repetition_penalty;
     logit = logit > 0 ? logit / repetition : logit * repetition;
     if (count > 0) logit -= params_.presence_penalty;
     logit -= static_cast<double>(params_.frequency_penalty) * count;
+    changed[token] = ToLogit(logit);
   }
-
-  std::erase_if(candidates, [](const Candidate& c) { return c.score == kImpossible; });
-  if (candidates.empty()) return -1;
-  const Candidate best = *std::min_element(candidates.begin(), candidates.end(), MoreLikely);
-  if (params_.temperature == 0) return best.token;
-
-  // Each filter sees the distribution that the one before it left.
-  if (params_.top_k > 0) KeepTopK(params_.top_k, candidates);
-  for (Candidate& c : candidates) c.score = std::exp((c.score - best.score) / params_.temperature);
-  if (params_.top_p < 1) KeepTopP(params_.top_p, candidates);
-  std::erase_if(candidates, [&](const Candidate& c) { return c.score < params_.min_p; });
-
-  // 53 random bits make a double in [0, 1); the library's distributions differ between platforms.
-  double rest = static_cast<double>(generator_() >> 11) * 0x1p-53 * Total(candidates);
-  for (const Candidate& c : candidates) {
-    if (rest < c.score) return c.token;
-    rest -= c.score;
-  }
-  return best.token;  // only if rounding has left a rest
 }
 
 }  // namespace triptych

@@ -1,5 +1,8 @@
 // Chooses the next token from logits. Torch-free, not thread-safe: one sampler per sequence.
 // Throughout, a NaN counts as -inf, which has no probability, and +inf as the largest float.
+// Probabilities are float32 and their sums float64 (engine/kernels/logits.h), in an order that
+// depends on nothing but the number of logits. The time is linear in that, whatever the logits are;
+// each thread keeps what it computes in, so that choosing takes nothing from the heap.
 #ifndef TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 #define TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 
@@ -36,7 +39,7 @@ struct TokenLogprobs {
   std::vector<TokenLogprob> top;  // most likely first
 };
 
-// log(sum(exp(logits))), summed in double in the order of ids. -inf if no token is possible.
+// log(sum(exp(logits))). -inf if no token is possible.
 double LogSumExp(std::span<const float> logits);
 
 // The log-probability of `chosen` and of the `top` most likely tokens (equals by lower id; all of
@@ -54,7 +57,9 @@ class Sampler {
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> forbidden = {});
 
  private:
-  int32_t Choose(std::span<const float> logits, std::span<const int32_t> forbidden);
+  // What bias and penalties make of the logits, in `changed`.
+  void Change(std::span<const float> logits, std::span<const int32_t> forbidden,
+              float* changed) const;
 
   SamplingParams params_;
   std::mt19937_64 generator_;

@@ -73,6 +73,7 @@ struct Sequence {
   TokenStream stream;
   Utf8Stream utf8;
   StopStrings stops;
+  std::vector<int32_t> ends;  // the tokens that end it
   int64_t prompt_scored = 0;  // of prompt[1:], how many were reported
   std::optional<EngineClock::time_point> first_scheduled;
   std::optional<EngineClock::time_point> first_token;

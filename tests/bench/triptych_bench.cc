@@ -156,7 +156,8 @@ CacheFormat CacheFormatOf(const Options& options, const ModelConfig& config) {
 int64_t BlocksFor(int64_t positions) { return CeilDiv(positions, kBlockPositions); }
 
 // Its cache holds what is measured.
-std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoint) {
+std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoint,
+                                    const std::shared_ptr<KernelContext>& context) {
   const CacheFormat cache_format = CacheFormatOf(options, checkpoint.config);
   const int64_t positions =
       options.random_cache ? options.context + options.generate : PositionsNeeded(options);
@@ -164,7 +165,6 @@ std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoin
       std::max(options.batch * BlocksFor(positions), BlocksFor(options.prompt + 1));
   const CacheGeometry geometry =
       MakeCacheGeometry(checkpoint.config, cache_format, kBlockPositions);
-  const auto context = std::make_shared<KernelContext>(static_cast<int>(options.threads));
   CpuWeights weights =
       PackWeights(checkpoint.config, std::move(checkpoint.weights),
                   WeightFormatOf(options, checkpoint.config.torch_dtype), {}, context->pool);
@@ -195,7 +195,8 @@ class Bench {
   Bench(const Options& options, Checkpoint checkpoint)
       : options_(options),
         config_(checkpoint.config),
-        model_(MakeModel(options, std::move(checkpoint))),
+        context_(std::make_shared<KernelContext>(static_cast<int>(options.threads))),
+        model_(MakeModel(options, std::move(checkpoint), context_)),
         generator_(options.seed) {}
 
   Json Run() {
@@ -237,7 +238,8 @@ class Bench {
                                                .max_running = options_.batch,
                                                .max_waiting = options_.batch + options_.waiting,
                                                .prefix_cache = false,
-                                               .max_slowdown = kNever});
+                                               .max_slowdown = kNever},
+                                 EngineClock::now, context_);
   }
 
   std::vector<int32_t> RandomIds(int64_t count) {
@@ -354,6 +356,7 @@ class Bench {
 
   const Options& options_;
   const ModelConfig config_;
+  const std::shared_ptr<KernelContext> context_;
   std::unique_ptr<CpuModel> model_;  // until the engine is made
   std::unique_ptr<Engine> engine_;
   std::mt19937_64 generator_;

@@ -67,6 +67,11 @@ void FuzzSampler(std::string_view bytes) {
   for (float& logit : logits) logit = input.Value<float>();
   params.allowed = TakeTokens(input);
   const std::vector<int32_t> forbidden = TakeTokens(input);
+  const std::vector<float> some =
+      logits;  // again and again, for rows that are passed over in parts
+  for (size_t more = input.AtMost(15); more > 0; --more) {
+    logits.insert(logits.end(), some.begin(), some.end());
+  }
 
   const auto can_be_chosen = [&](int32_t token) {
     return Possible(logits[token]) && !Holds(forbidden, token) &&

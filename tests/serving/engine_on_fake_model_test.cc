@@ -153,6 +153,53 @@ TEST(EngineOnFakeModel, AnyOfTheEndTokensEndsTheText) {
   }
 }
 
+// Rows of logits are shared by threads: a sequence's tokens, log-probabilities and seed are its
+// own.
+TEST(EngineOnFakeModel, TokensAreTheSameOnAnyNumberOfThreads) {
+  const FakeModel::Shape shape{.vocab_size = 3000};  // so many that rows are worth sharing
+  const std::vector<SamplingParams> params = {{.temperature = 0},
+                                              {.temperature = 4},
+                                              {.temperature = 4, .top_k = 500, .top_p = 0.9f},
+                                              {.temperature = 4, .min_p = 0.001f},
+                                              {.temperature = 4, .presence_penalty = 1}};
+  std::vector<std::vector<RecordingSink>> all;
+  for (const int threads : {1, 3}) {
+    Engine engine(std::make_unique<FakeModel>(shape), TestTokenizer(), {}, EngineClock::now,
+                  std::make_shared<KernelContext>(threads));
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (int i = 0; i < 15; ++i) {
+      Request request = Greedy(std::to_string(i), 1 + i * 3 % 11, 9 + i);
+      request.sampling = params[i % params.size()];
+      request.seed = i;
+      request.logprobs = i % 3;
+      if (i % 2 == 0) request.prompt_logprobs = 1;
+      sinks.push_back(std::make_shared<RecordingSink>());
+      engine.Submit(request, sinks.back());
+    }
+    while (engine.Step()) {
+    }
+    all.emplace_back();
+    for (const auto& sink : sinks) all.back().push_back(*sink);
+  }
+  std::set<int32_t> tokens;
+  for (size_t i = 0; i < all[0].size(); ++i) {
+    const RecordingSink &one = all[0][i], &other = all[1][i];
+    ASSERT_EQ(std::ssize(one.tokens), 9 + static_cast<int64_t>(i));
+    EXPECT_EQ(other.tokens, one.tokens) << "request " << i;
+    EXPECT_EQ(other.prompt_logprobs, one.prompt_logprobs) << "request " << i;
+    EXPECT_EQ(one.prompt_logprobs.size(), i % 2 == 0 ? i * 3 % 11 : 0);
+    ASSERT_EQ(one.logprobs.size(), one.tokens.size());
+    ASSERT_EQ(other.logprobs.size(), other.tokens.size());
+    for (size_t j = 0; j < one.logprobs.size(); ++j) {
+      EXPECT_EQ(one.logprobs[j].chosen.token, one.tokens[j]);
+      EXPECT_EQ(one.logprobs[j].top.size(), i % 3);
+      EXPECT_EQ(other.logprobs[j].chosen.logprob, one.logprobs[j].chosen.logprob);
+    }
+    if (one.tokens != all[0][0].tokens) tokens.insert(one.tokens.begin(), one.tokens.end());
+  }
+  EXPECT_GT(tokens.size(), 100u);  // they were drawn
+}
+
 TEST(EngineOnFakeModel, AsksForTheRowsOfAStepAndNoOthers) {
   EngineOptions options;
   options.max_batch_tokens = 8;

@@ -186,6 +186,153 @@ TEST(SamplerTest, FiltersApplyInOrder) {
   EXPECT_THAT(Support({.temperature = 0.5f, .top_p = 0.5f}, logits), ElementsAre(0));
 }
 
+// --- Rows of every size and shape, against sorted float64 --------------------------------------
+
+// A weight is float32 and off by less than this part of it, at the temperatures below.
+constexpr double kRounding = 1e-5;
+
+double AsItCounts(float logit) {
+  return std::isnan(logit) ? -kInf : std::min(logit, std::numeric_limits<float>::max());
+}
+
+enum class Shape {
+  kNormal,
+  kNearlyEqual,
+  kEqual,
+  kTies,
+  kTwoValues,
+  kZeros,  // of both signs
+  kHoles,  // most are impossible
+  kPeaks,
+  kHuge,
+  kInfinite,
+};
+constexpr int kShapes = 10;
+constexpr int64_t kCounts[] = {1, 2, 3, 17, 255, 256, 257, 1000, 5000, 150'000};
+
+std::vector<float> LogitsOf(Shape shape, int64_t count) {
+  std::mt19937_64 generator(count);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(count);
+  for (float& logit : logits) {
+    logit = normal(generator);
+    if (shape == Shape::kNearlyEqual) logit = 5 + 1e-3f * logit;
+    if (shape == Shape::kEqual) logit = 1.5f;
+    if (shape == Shape::kTies) logit = std::round(logit);
+    if (shape == Shape::kTwoValues) logit = logit > 0 ? 1.0f : 0.9f;
+    if (shape == Shape::kZeros) logit = logit > 1 ? 0.0f : logit < -1 ? -0.0f : -1.0f;
+    if (shape == Shape::kHoles && generator() % 3 > 0) logit = logit > 0 ? kNaN : -kInf;
+  }
+  const auto some = [&]() -> float& { return logits[generator() % count]; };
+  if (shape == Shape::kHoles) some() = 4;  // one is possible
+  if (shape == Shape::kHuge) some() = 1e30f;
+  if (shape == Shape::kInfinite) some() = some() = kInf;
+  for (int i = 0; i < 30 && shape == Shape::kPeaks; ++i) {
+    some() = 16 - 0.2f * static_cast<float>(i);
+  }
+  return logits;
+}
+
+// Those that are possible, the most likely first.
+std::vector<int32_t> Sorted(const std::vector<float>& logits) {
+  std::vector<int32_t> order;
+  for (int32_t i = 0; i < std::ssize(logits); ++i) {
+    if (AsItCounts(logits[i]) > -kInf) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return AsItCounts(logits[a]) > AsItCounts(logits[b]);
+  });
+  return order;
+}
+
+struct WeighedToken {
+  int32_t token;
+  double weight;
+};
+
+// What the filters leave of sorted tokens, where sums are off by this factor.
+std::vector<WeighedToken> Filtered(const std::vector<int32_t>& sorted, const SamplingParams& params,
+                                   const std::vector<float>& logits, double factor) {
+  std::vector<WeighedToken> kept;
+  double total = 0;
+  for (const int32_t token : sorted) {
+    if (params.top_k > 0 && std::ssize(kept) == params.top_k) break;
+    const double below = AsItCounts(logits[token]) - AsItCounts(logits[sorted[0]]);
+    kept.push_back({token, std::exp(below / params.temperature)});
+    total += kept.back().weight;
+  }
+  if (params.top_p < 1) {
+    double reached = 0;
+    size_t count = 0;
+    do reached += kept[count++].weight;
+    while (count < kept.size() && reached < params.top_p * factor * total);
+    kept.resize(count);
+  }
+  while (kept.back().weight < params.min_p && kept.back().weight < params.min_p * factor) {
+    kept.pop_back();
+  }
+  std::sort(kept.begin(), kept.end(),
+            [](const WeighedToken& a, const WeighedToken& b) { return a.token < b.token; });
+  return kept;
+}
+
+// Every draw is the token in whose part of the sum of weights, in the order of ids, the generator's
+// number lies.
+TEST(SamplerTest, DrawsAreThoseOfSortedTokens) {
+  const std::vector<SamplingParams> all = {
+      {.temperature = 0},
+      {.temperature = 1},
+      {.temperature = 0.3f},
+      {.top_k = 1},
+      {.temperature = 0.8f, .top_k = 40},
+      {.top_k = 700},
+      {.temperature = 0.8f, .top_p = 0.9f},
+      {.temperature = 3, .top_p = 0.999f},
+      {.top_p = 1e-6f},
+      {.min_p = 0.05f},
+      {.temperature = 5, .min_p = 1},
+      {.temperature = 0.8f, .top_k = 200, .top_p = 0.9f, .min_p = 0.01f},
+      {.top_k = 3000, .top_p = 0.5f}};
+  int cases = 0, compared = 0;
+  for (const int64_t count : kCounts) {
+    for (int shape = 0; shape < kShapes; ++shape) {
+      const std::vector<float> logits = LogitsOf(static_cast<Shape>(shape), count);
+      const std::vector<int32_t> sorted = Sorted(logits);
+      // Of the largest rows each has some of the params, which is enough.
+      const int step = count > 5000 ? 4 : 1;
+      for (int i = step > 1 ? shape % step : 0; i < std::ssize(all); i += step) {
+        SCOPED_TRACE("logits " + std::to_string(count) + ", shape " + std::to_string(shape) +
+                     ", params " + std::to_string(i));
+        const SamplingParams& params = all[i];
+        Sampler sampler(params, /*seed=*/count, {});
+        if (params.temperature == 0) {
+          EXPECT_EQ(sampler.Sample(logits), sorted[0]);
+          continue;
+        }
+        const std::vector<WeighedToken> kept = Filtered(sorted, params, logits, 1 + kRounding);
+        ++cases;
+        // Where rounding decides what is kept, there is nothing to compare with.
+        if (kept.size() != Filtered(sorted, params, logits, 1 - kRounding).size()) continue;
+        ++compared;
+        double total = 0;
+        for (const WeighedToken& one : kept) total += one.weight;
+        std::mt19937_64 generator(count);
+        for (int draw = 0; draw < 5; ++draw) {
+          const double point = static_cast<double>(generator() >> 11) * 0x1p-53 * total;
+          const int32_t token = sampler.Sample(logits);
+          double before = 0;
+          auto at = kept.begin();
+          for (; at != kept.end() && at->token != token; ++at) before += at->weight;
+          ASSERT_NE(at, kept.end()) << "token " << token << " is not kept";
+          EXPECT_GE(point, before - kRounding * total);
+          EXPECT_LE(point, before + at->weight + kRounding * total);
+        }
+      }
+    }
+  }
+  EXPECT_GT(compared, cases * 9 / 10);
+}
+
 // --- Bias and penalties, by hand --------------------------------------------------------------
 
 TEST(SamplerTest, BiasIsAdded) {
@@ -294,6 +441,42 @@ TEST(LogprobsTest, ImpossibleTokensHaveNoNaN) {
   const std::vector<float> none = {kNaN, -kInf};
   EXPECT_EQ(Logprobs(none, 1, 0).chosen.logprob, -kInf);
   EXPECT_EQ(Logprobs(std::vector<float>{kInf, 0}, 0, 0).chosen.logprob, 0);
+}
+
+TEST(LogprobsTest, AreThoseOfSortedTokens) {
+  for (const int64_t count : kCounts) {
+    for (int shape = 0; shape < kShapes; ++shape) {
+      SCOPED_TRACE("logits " + std::to_string(count) + ", shape " + std::to_string(shape));
+      const std::vector<float> logits = LogitsOf(static_cast<Shape>(shape), count);
+      std::vector<int32_t> sorted = Sorted(logits);
+      const double best = AsItCounts(logits[sorted[0]]);
+      double sum = 0;
+      for (const int32_t token : sorted) sum += std::exp(AsItCounts(logits[token]) - best);
+      for (int32_t i = 0; i < count; ++i) {  // at last, those that are not possible
+        if (AsItCounts(logits[i]) == -kInf) sorted.push_back(i);
+      }
+      const double normalizer = best + std::log(sum);
+      EXPECT_NEAR(LogSumExp(logits), normalizer, kRounding);
+      for (const int32_t top : {0, 1, 20, 700}) {
+        const auto chosen = static_cast<int32_t>(count / 2);
+        const TokenLogprobs result = Logprobs(logits, chosen, top);
+        EXPECT_EQ(result.chosen.token, chosen);
+        ASSERT_EQ(std::ssize(result.top), std::min<int64_t>(top, count));
+        for (size_t i = 0; i < result.top.size(); ++i) {
+          const double expected = AsItCounts(logits[sorted[i]]) - normalizer;
+          ASSERT_EQ(result.top[i].token, sorted[i]) << "place " << i;
+          if (expected == -kInf) {
+            EXPECT_EQ(result.top[i].logprob, -kInf);
+          } else {
+            EXPECT_NEAR(result.top[i].logprob, expected, kRounding * (1 + std::abs(expected)));
+          }
+          if (sorted[i] == chosen) {
+            EXPECT_EQ(result.chosen.logprob, result.top[i].logprob);
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -40,13 +40,15 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
                                    const EngineSetup& setup, WeightFormat format, int threads) {
   return std::make_unique<Engine>(MakeServingModel(config, weights, setup, format, threads),
-                                  TestTokenizer(), setup);
+                                  TestTokenizer(), setup, EngineClock::now,
+                                  std::make_shared<KernelContext>(threads));
 }
 
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
                                    const EngineSetup& setup, ComputeType compute, int threads) {
   return std::make_unique<Engine>(MakeServingModel(config, weights, setup, compute, threads),
-                                  TestTokenizer(), setup);
+                                  TestTokenizer(), setup, EngineClock::now,
+                                  std::make_shared<KernelContext>(threads));
 }
 
 StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
