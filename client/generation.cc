@@ -38,7 +38,7 @@ void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
   v1::SamplingParams& sampling = *request.mutable_sampling();
   AddNumber<int32_t>(
       app, "-n,--max-new-tokens",
-      "Stop after so many tokens; otherwise at the model's default or the context's end",
+      "Stop after so many tokens; default: the model's, or the context's end",
       limits::kNewTokens, [&](int32_t n) { request.set_max_new_tokens(n); });
   AddNumber<float>(app, "--temperature",
                    "0 takes the most likely token; by default as the model says",

@@ -1,6 +1,7 @@
 // Texts that take long to become tokens, and calls beside them, over gRPC.
 #include "server/core/long_texts.h"
 
+#include <atomic>
 #include <thread>
 
 #include "server/core/gate.h"
@@ -17,13 +18,6 @@ using grpc::StatusCode;
 constexpr int64_t kHalf = LongTexts::kMaxWaitingBytes / 2;
 constexpr int64_t kMaxMessageBytes = kHalf + 4096;
 
-TransportOptions Options() {
-  TransportOptions options;
-  options.listen = "127.0.0.1:0";
-  options.limits.max_message_bytes = kMaxMessageBytes;
-  return options;
-}
-
 class GrpcLongTextsTest : public testing::Test {
  protected:
   GrpcLongTextsTest() { gate_.Open(host_.host()); }
@@ -36,6 +30,18 @@ class GrpcLongTextsTest : public testing::Test {
     while (host_.held_texts() == 0) std::this_thread::yield();
   }
 
+  TransportOptions Options() {
+    TransportOptions options;
+    options.listen = "127.0.0.1:0";
+    options.limits.max_message_bytes = kMaxMessageBytes;
+    options.is_memory_short = [this] {  // asked when a call that computes has come
+      ++calls_;
+      return false;
+    };
+    return options;
+  }
+
+  std::atomic<int> calls_ = 0;
   FakeHost host_;
   Gate gate_{Options()};
   GrpcServer server_{Options(), gate_};
@@ -133,6 +139,7 @@ TEST_F(GrpcLongTextsTest, WhatWaitsIsBounded) {
 TEST_F(GrpcLongTextsTest, WhatWaitsAtADrainIsRefused) {
   Hold(Greedy("", long_text_, 1));
   GenerateCall waits(*inference_, Greedy("", long_text_, 1));
+  while (calls_ < 2) std::this_thread::yield();
   server_.StartDrain();
   host_.LetGo();
   EXPECT_EQ(waits.Finish().error_code(), StatusCode::UNAVAILABLE);
