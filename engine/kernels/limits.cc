@@ -8,15 +8,14 @@
 #include <limits>
 #include <thread>
 
-// Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
-// of vectors, which vectors of unknown length do not allow.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-#define HWY_WANT_AVX3_DL  // the first set that may have bfloat16 products
+// Compiled once for each instruction set; the best one is chosen at run time.
+#include "engine/kernels/instruction_sets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/limits.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/base/bfloat16.h"
 #include "engine/kernels/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -31,17 +30,11 @@ using FloatVec = hn::Vec<FloatTag>;
 constexpr int kSums = 12;  // enough to hide the latency, and they fit in 16 registers
 
 // The sum of `sums` as a number that the compiler must have computed.
-template <int kCount>
-HWY_INLINE float Reduce(const FloatVec (&sums)[kCount]) {
-  FloatVec total = sums[0];
+template <class D, int kCount>
+HWY_INLINE float Reduce(D d, const hn::Vec<D> (&sums)[kCount]) {
+  hn::Vec<D> total = sums[0];
   for (int i = 1; i < kCount; ++i) total = hn::Add(total, sums[i]);
-  return hn::GetLane(hn::SumOfLanes(FloatTag(), total));
-}
-
-// All different: sums of the same numbers would be computed once.
-HWY_INLINE void Start(FloatVec (&sums)[kSums], float number) {
-  HWY_UNROLL(12)
-  for (int i = 0; i < kSums; ++i) sums[i] = hn::Set(FloatTag(), number * static_cast<float>(i));
+  return static_cast<float>(hn::GetLane(hn::SumOfLanes(d, total)));
 }
 
 // The sum of `count` numbers, but for a few of the last: in a few streams, each fetched ahead, as
@@ -65,82 +58,93 @@ float Read(const float* data, int64_t count) {
       }
     }
   }
-  return Reduce(sums);
+  return Reduce(d, sums);
 }
 
-// `steps` multiply-adds in each lane of kSums vectors; adds the operations done to `flops`.
-float MultiplyFloat32(int64_t steps, const float* factors, int64_t& flops) {
-  const FloatTag d;
-  const FloatVec a = hn::Set(d, factors[0]), b = hn::Set(d, factors[1]);
-  FloatVec sums[kSums];
-  Start(sums, factors[0]);
-  for (int64_t step = 0; step < steps; ++step) {
-    HWY_UNROLL(12)
-    for (int j = 0; j < kSums; ++j) sums[j] = hn::MulAdd(a, b, sums[j]);
+// The next types say how products are added to a sum, with so many operations in each lane.
+struct Float32 {
+  using Tag = FloatTag;
+  static constexpr int64_t kFlops = 2;
+  static HWY_INLINE FloatVec Factor(float value) { return hn::Set(Tag(), value); }
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec a, FloatVec b) {
+    return hn::MulAdd(a, b, sum);
   }
-  flops += steps * kSums * static_cast<int64_t>(hn::Lanes(d)) * 2;
-  return Reduce(sums);
-}
+};
 
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
+#define TRIPTYCH_AVX3_DL 1
 // Not every processor of these sets has it, so the compiler must not know the instruction.
-HWY_INLINE FloatVec AddBFloat16Products(FloatVec sum, FloatVec a, FloatVec b) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-  return sum;
-}
+struct BFloat16 : Float32 {
+  static constexpr int64_t kFlops = 4;
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec a, FloatVec b) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+};
+#else
+#define TRIPTYCH_AVX3_DL 0
 #endif
+
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+// Pairs of products of 16-bit integers, summed in 32 bits.
+struct Integers {
+  using Tag = hn::ScalableTag<int32_t>;
+  using ShortTag = hn::RepartitionToNarrow<Tag>;
+  static constexpr int64_t kFlops = 4;
+  static HWY_INLINE hn::Vec<ShortTag> Factor(float value) {
+    return hn::Set(ShortTag(), static_cast<int16_t>(value * 4));
+  }
+  static HWY_INLINE hn::Vec<Tag> Add(hn::Vec<Tag> sum, hn::Vec<ShortTag> a, hn::Vec<ShortTag> b) {
+#if TRIPTYCH_AVX3_DL
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+#else
+    // Unlike the kernels' products, these would otherwise be all the same one.
+    asm volatile("" : "+x"(a.raw));
+    hn::Vec<Tag> unused = sum;
+    return hn::ReorderWidenMulAccumulate(Tag(), a, b, sum, unused);
+#endif
+  }
+};
+#else
+using Integers = Float32;  // as many products at a time
+#endif
+
+// Adds products to the lanes of kSums vectors, `steps` times; adds the operations done to `flops`.
+template <class Products>
+float Multiply(int64_t steps, const float* factors, int64_t& flops) {
+  const typename Products::Tag d;
+  using Lane = hn::TFromD<typename Products::Tag>;
+  const auto a = Products::Factor(factors[0]), b = Products::Factor(factors[1]);
+  hn::Vec<typename Products::Tag> sums[kSums];
+  // All different: sums of the same numbers would be computed once.
+  HWY_UNROLL(12)
+  for (int i = 0; i < kSums; ++i) {
+    sums[i] = hn::Set(d, static_cast<Lane>(4 * factors[0]) * static_cast<Lane>(i));
+  }
+  for (int64_t step = 0; step < steps; ++step) {
+    HWY_UNROLL(12)
+    for (int i = 0; i < kSums; ++i) sums[i] = Products::Add(sums[i], a, b);
+  }
+  flops += steps * kSums * static_cast<int64_t>(hn::Lanes(d)) * Products::kFlops;
+  return Reduce(d, sums);
+}
+
+float MultiplyFloat32(int64_t steps, const float* factors, int64_t& flops) {
+  return Multiply<Float32>(steps, factors, flops);
+}
 
 float MultiplyBFloat16(int64_t steps, const float* factors, int64_t& flops) {
-#if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
-  if (__builtin_cpu_supports("avx512bf16")) {
-    const FloatTag d;
-    const FloatVec a = hn::Set(d, factors[0]), b = hn::Set(d, factors[1]);
-    FloatVec sums[kSums];
-    Start(sums, factors[0]);
-    for (int64_t step = 0; step < steps; ++step) {
-      HWY_UNROLL(12)
-      for (int j = 0; j < kSums; ++j) sums[j] = AddBFloat16Products(sums[j], a, b);
-    }
-    flops += steps * kSums * static_cast<int64_t>(hn::Lanes(d)) * 4;
-    return Reduce(sums);
-  }
+#if TRIPTYCH_AVX3_DL
+  if (HasBFloat16Products()) return Multiply<BFloat16>(steps, factors, flops);
 #endif
-  return MultiplyFloat32(steps, factors, flops);
+  return Multiply<Float32>(steps, factors, flops);
 }
 
-// Pairs of products of 16-bit integers, summed in 32 bits.
 float MultiplyIntegers(int64_t steps, const float* factors, int64_t& flops) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-  const hn::ScalableTag<int32_t> d;
-  const hn::RepartitionToNarrow<decltype(d)> narrow;
-  const auto a = hn::Set(narrow, static_cast<int16_t>(factors[0] * 4));
-  const auto b = hn::Set(narrow, static_cast<int16_t>(factors[1] * 4));
-  using IntVec = hn::Vec<decltype(d)>;
-  IntVec sums[kSums];
-  HWY_UNROLL(12)
-  for (int i = 0; i < kSums; ++i) sums[i] = hn::Set(d, i * static_cast<int>(factors[0] * 4));
-  for (int64_t step = 0; step < steps; ++step) {
-    HWY_UNROLL(12)
-    for (int j = 0; j < kSums; ++j) {
-#if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
-      asm("vpdpwssd %2, %1, %0" : "+v"(sums[j].raw) : "v"(a.raw), "v"(b.raw));
-#else
-      // Unlike the kernels' products, these would otherwise be all the same one.
-      auto product = a;
-      asm volatile("" : "+x"(product.raw));
-      IntVec unused = sums[j];
-      sums[j] = hn::ReorderWidenMulAccumulate(d, product, b, sums[j], unused);
-#endif
-    }
-  }
-  IntVec total = sums[0];
-  for (int i = 1; i < kSums; ++i) total = hn::Add(total, sums[i]);
-  flops += steps * kSums * static_cast<int64_t>(hn::Lanes(d)) * 4;
-  return static_cast<float>(hn::GetLane(hn::SumOfLanes(d, total)));
-#else
-  return MultiplyFloat32(steps, factors, flops);
-#endif
+  return Multiply<Integers>(steps, factors, flops);
 }
+#undef TRIPTYCH_AVX3_DL
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -5,9 +5,8 @@
 #include <cmath>
 #include <limits>
 
-// Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
-// of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+// Compiled once for each instruction set; the best one is chosen at run time.
+#include "engine/kernels/instruction_sets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/logits.cc"
 #include <hwy/foreach_target.h>

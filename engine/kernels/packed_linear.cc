@@ -6,10 +6,8 @@
 #include <cstring>
 #include <vector>
 
-// Compiled once for each instruction set; the best one is chosen at run time. Sums live in arrays
-// of vectors, which vectors of unknown length do not allow: such machines run the fixed-length set.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-#define HWY_WANT_AVX3_DL  // the first set that may have bfloat16 products
+// Compiled once for each instruction set; the best one is chosen at run time.
+#include "engine/kernels/instruction_sets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/packed_linear.cc"
 #include <hwy/foreach_target.h>
@@ -188,6 +186,9 @@ struct Integers {
 };
 #else
 struct Pairs {
+  HWY_INLINE Pairs() {}  // what the compiler writes is of no instruction set, and calls one's
+  HWY_INLINE Pairs(IntVec first_in, IntVec second_in) : first(first_in), second(second_in) {}
+
   IntVec first, second;
 };
 

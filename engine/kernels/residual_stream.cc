@@ -1,6 +1,7 @@
 #include "engine/kernels/residual_stream.h"
 
 // Compiled once for each instruction set; the best one is chosen at run time.
+#include "engine/kernels/instruction_sets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/residual_stream.cc"
 #include <hwy/foreach_target.h>

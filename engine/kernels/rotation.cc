@@ -3,6 +3,7 @@
 #include <algorithm>
 
 // Compiled once for each instruction set; the best one is chosen at run time.
+#include "engine/kernels/instruction_sets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/rotation.cc"
 #include <hwy/foreach_target.h>

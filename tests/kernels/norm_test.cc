@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -124,6 +125,25 @@ TEST_P(NormTest, ARowIsTheSameBitsInEveryBatch) {
     LayerNormRows(&x[1], kWidth, 1, kWidth, in.weight.data(), in.bias.data(), kEps, alone.data(),
                   kWidth, one);
     for (int64_t i = 0; i < kWidth; ++i) ASSERT_EQ(alone[i], layer[row * kWidth + i]);
+  }
+}
+
+// Heads lie side by side in a row, and what is behind them stays.
+TEST_P(NormTest, HeadsAreRowsInPlace) {
+  constexpr int64_t kRows = 5, kHeads = 3, kGap = 2;
+  KernelContext context(3);
+  for (const int64_t width : {1, 16, 37}) {
+    const Rows in(kRows * kHeads, width);
+    const int64_t stride = kHeads * width + kGap;
+    std::vector<float> heads(kRows * stride, kGuard), expected = heads;
+    for (int64_t i = 0; i < kRows * kHeads; ++i) {
+      const int64_t at = i / kHeads * stride + i % kHeads * width;
+      std::copy_n(&in.x[i * in.stride()], width, &heads[at]);
+      RmsNormRows(&in.x[i * in.stride()], width, 1, width, in.weight.data(), kEps, &expected[at],
+                  width, context);
+    }
+    RmsNormHeads(heads.data(), stride, kRows, kHeads, width, in.weight.data(), kEps, context);
+    EXPECT_EQ(heads, expected);
   }
 }
 

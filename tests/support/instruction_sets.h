@@ -3,20 +3,22 @@
 #define TRIPTYCH_TESTS_SUPPORT_INSTRUCTION_SETS_H_
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "engine/kernels/instruction_sets.h"
+
 namespace triptych {
 
-// Highway's targets that this machine can run, one bit each, the best first. Under ThreadSanitizer
-// only that one: threads share the same data whatever the instructions, and it takes an hour to run
-// the emulated ones.
+// Highway's targets that kernels are compiled for and this machine can run, one bit each, the best
+// first. Under ThreadSanitizer only that one: threads share the same data whatever the
+// instructions, and it takes an hour to run the emulated ones.
 inline std::vector<int64_t> InstructionSets() {
   std::vector<int64_t> targets;
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+  for (int64_t left = HWY_SUPPORTED_TARGETS & HWY_TARGETS; left != 0; left &= left - 1) {
     targets.push_back(left & -left);
   }
 #if defined(__SANITIZE_THREAD__)
@@ -38,9 +40,12 @@ class UsedInstructionSet {
   UsedInstructionSet& operator=(const UsedInstructionSet&) = delete;
 
  private:
-  static void Use(int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  static void Use([[maybe_unused]] int64_t targets) {
+    // Kernels compiled for one set have nothing to choose, nor need Highway's library.
+    if constexpr (!std::has_single_bit(static_cast<uint64_t>(HWY_TARGETS))) {
+      hwy::SetSupportedTargetsForTest(targets);
+      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    }
   }
 };
 

@@ -1,0 +1,13 @@
+// Highway's instruction sets, but for those that kernels are not compiled for: included before all
+// else of it.
+#ifndef TRIPTYCH_ENGINE_KERNELS_INSTRUCTION_SETS_H_
+#define TRIPTYCH_ENGINE_KERNELS_INSTRUCTION_SETS_H_
+
+// Sums live in arrays of vectors, which vectors of unknown length do not allow: machines with those
+// run the set of fixed length.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_WANT_AVX3_DL  // the first set that may have bfloat16 products
+
+#include <hwy/targets.h>
+
+#endif  // TRIPTYCH_ENGINE_KERNELS_INSTRUCTION_SETS_H_
