@@ -110,7 +110,7 @@ class Calibration {
 
  private:
   double ChoosingLoss(const Decoder& decoder) const {
-    return MeanLoss(decoder, ChoosingWindows(corpus_, decoder.config().max_position_embeddings));
+    return MeanLoss(decoder, ChoosingWindows(corpus_, decoder.config()));
   }
   static std::shared_ptr<const Tokenizer> FittingTokenizer(const ConvertOptions& options,
                                                            const Checkpoint& from) {
@@ -330,11 +330,11 @@ std::string CostText(const ModelConfig& from, const ModelConfig& to) {
 
 }  // namespace
 
-std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context) {
+std::vector<Window> ChoosingWindows(const Corpus& corpus, const ModelConfig& config) {
   std::mt19937_64 generator(3);
   std::vector<Window> windows;
   for (int64_t i = 0; i < kChoosingBatches; ++i) {
-    windows.push_back(corpus.Sample(kWindowsAtOnce, context, generator));
+    windows.push_back(corpus.Sample(kWindowsAtOnce, CalibrationLength(config), generator));
   }
   return windows;
 }
@@ -354,7 +354,7 @@ std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyV
   const at::NoGradGuard no_grad;
   std::mt19937_64 generator(2);
   const at::Tensor inputs =
-      corpus.Sample(kWindowsAtOnce, from.config.max_position_embeddings, generator).inputs;
+      corpus.Sample(kWindowsAtOnce, CalibrationLength(from.config), generator).inputs;
   const auto logits = [&](const Checkpoint& model) {
     return Decoder(model.config, model.weights, ComputeType::kFloat32)
         .Forward(inputs)

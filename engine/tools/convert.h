@@ -49,9 +49,9 @@ struct LayerReport {
   double weight_error = 0;
 };
 
-// Windows of the text's training part, of a full context, that ranks are chosen by. Throws
-// std::runtime_error if that is shorter than a context.
-std::vector<Window> ChoosingWindows(const Corpus& corpus, int64_t context);
+// Windows of the text's training part, of CalibrationLength, that a model's ranks are chosen by.
+// Throws std::runtime_error if that is shorter than one.
+std::vector<Window> ChoosingWindows(const Corpus& corpus, const ModelConfig& config);
 
 // The widths of decoupled keys that are tried where none is asked for: a quarter of a head's, each
 // next twice the one before, and G * d, at which nothing is lost. REQUIRES: rotary positions.

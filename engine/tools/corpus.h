@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <random>
@@ -20,6 +22,17 @@ struct Window {
   at::Tensor inputs;  // begin token, then all targets but the last
   at::Tensor targets;
 };
+
+// The targets of a window that a model's held-out loss is measured on: its full context, of which
+// a long one counts for no more than this. Scores of all pairs of positions are held.
+inline int64_t HeldOutLength(const ModelConfig& config) {
+  return std::min<int64_t>(config.max_position_embeddings, 2048);
+}
+// The targets of a window of the training part that a model is calibrated and chosen by: such
+// windows are read several at a time, and what they are to show is seen in shorter ones.
+inline int64_t CalibrationLength(const ModelConfig& config) {
+  return std::min<int64_t>(config.max_position_embeddings, 512);
+}
 
 // The fraction of a text that is held out unless something else is said.
 inline constexpr double kDefaultHeldOut = 0.1;

@@ -42,8 +42,7 @@ double HeldOutLoss(const Checkpoint& model, const Corpus& corpus, CacheFormat ca
 }
 
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus) {
-  return MeanLoss(decoder,
-                  corpus.HeldOutWindows(/*batch=*/1, decoder.config().max_position_embeddings));
+  return MeanLoss(decoder, corpus.HeldOutWindows(/*batch=*/1, HeldOutLength(decoder.config())));
 }
 
 at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) {
@@ -53,11 +52,11 @@ at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) 
 
 namespace {
 
-// The held-out loss of a model as the server computes it, prompts of the full context.
+// The held-out loss of a model as the server computes it, a prompt for each window.
 double ServedLoss(Checkpoint checkpoint, const WeightFormats& weights, CacheFormat cache,
                   const Corpus& corpus) {
   const ModelConfig config = checkpoint.config;
-  const int64_t positions = config.max_position_embeddings;
+  const int64_t positions = HeldOutLength(config);
   BackendOptions options{.cache_format = cache};
   const int64_t blocks = CeilDiv(positions, options.block_positions);
   options.kv_cache_bytes =

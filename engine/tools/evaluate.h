@@ -13,7 +13,7 @@ namespace triptych {
 // Mean negative log-likelihood of the windows' targets, in nats per token.
 double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows);
 
-// The mean loss over the whole held-out part, in windows of the full context
+// The mean loss over the whole held-out part, in windows of HeldOutLength
 // (engine/definitions.md#held-out-loss).
 double HeldOutLoss(const Decoder& decoder, const Corpus& corpus);
 // The held-out loss of the model's decoder, computed in float32 but for what a cache keeps.

@@ -81,7 +81,7 @@ std::map<std::string, at::Tensor> InputMoments(const Checkpoint& model,
     std::mt19937_64 generator(1);
     for (int64_t done = 0; done < kCalibrationWindows; done += kWindowsAtOnce) {
       decoder.Forward(
-          corpus.Sample(kWindowsAtOnce, model.config.max_position_embeddings, generator).inputs);
+          corpus.Sample(kWindowsAtOnce, CalibrationLength(model.config), generator).inputs);
     }
   }
   std::map<std::string, at::Tensor> moments;
@@ -98,8 +98,7 @@ std::vector<at::Tensor> InputCovariances(const Checkpoint& model, const Corpus& 
   std::set<std::string> names;
   for (int64_t layer = 0; layer < layers; ++layer) names.insert(keys_of(layer));
   const std::map<std::string, at::Tensor> sums = InputMoments(model, names, corpus);
-  const auto tokens =
-      static_cast<double>(kCalibrationWindows * model.config.max_position_embeddings);
+  const auto tokens = static_cast<double>(kCalibrationWindows * CalibrationLength(model.config));
   std::vector<at::Tensor> covariances;
   for (int64_t layer = 0; layer < layers; ++layer) {
     covariances.push_back(sums.at(keys_of(layer)) / tokens);

@@ -17,7 +17,7 @@ namespace triptych {
 // The sum of x x^T over what each of these matrices multiplies, on windows of the text's training
 // part, computed in float32: [inputs, inputs] float64 by name, one for matrices that read the same;
 // none of a matrix that nothing is multiplied by. All are held at once: 8 * inputs^2 bytes for
-// each. Throws std::runtime_error if that part is shorter than a context. REQUIRES: float32
+// each. Throws std::runtime_error if that part is shorter than a window. REQUIRES: float32
 // weights.
 std::map<std::string, at::Tensor> InputMoments(const Checkpoint& model,
                                                const std::set<std::string>& names,

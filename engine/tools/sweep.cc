@@ -109,7 +109,7 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
     points.push_back({"activation", ByCommonBases(from, groups, covariances)});
   }
   if (rotary) {
-    const std::vector<Window> windows = ChoosingWindows(corpus, config.max_position_embeddings);
+    const std::vector<Window> windows = ChoosingWindows(corpus, config);
     AddRotaryLatents(from, "weight", 1, {}, windows, points);
     AddRotaryLatents(from, "activation", 1, covariances, windows, points);
     if (config.head_dim / 2 % kFold == 0) {
@@ -154,6 +154,7 @@ Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t
          .held_out = options.held_out,
          .steps = steps,
          .batch_size = kBatchSize,
+         .window = HeldOutLength(model.config),
          .learning_rate = kLearningRate,
          .warmup_steps = steps / 10,
          .seed = seed,
@@ -344,13 +345,13 @@ void Sweep(const SweepOptions& options) {
   const Corpus corpus(options.text, *tokenizer, options.held_out, from.config,
                       options.model.string());
   corpus.RequireHeldOut();
-  corpus.RequireTraining(from.config.max_position_embeddings);
+  corpus.RequireTraining(HeldOutLength(from.config));
 
   // The source's own loss says which model and text this is, whatever their names are.
   const std::string own_loss = Text(HeldOutLoss(AsStored(from), corpus));
   Rows rows(options.csv, "healed for " + std::to_string(options.heal_steps) + " steps of " +
                              std::to_string(kBatchSize) + " windows of " +
-                             std::to_string(from.config.max_position_embeddings) + " in " +
+                             std::to_string(HeldOutLength(from.config)) + " in " +
                              std::string(Name(DefaultTrainingType())) +
                              "; the source: " + own_loss + " nats per token over " +
                              std::to_string(corpus.held_out_tokens()) + " of " +

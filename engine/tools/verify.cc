@@ -380,8 +380,7 @@ bool VerifyModel(const VerifyModelOptions& options) {
   const Decoder decoder_b(b.config, b.weights, ComputeType::kFloat32);
   Comparison sum;
   for (const Window& window : corpus.HeldOutWindows(
-           /*batch=*/8,
-           std::min(a.config.max_position_embeddings, b.config.max_position_embeddings))) {
+           /*batch=*/1, std::min(HeldOutLength(a.config), HeldOutLength(b.config)))) {
     sum.Add(decoder_a.Forward(window.inputs).flatten(0, 1),
             decoder_b.Forward(window.inputs).flatten(0, 1), window.targets.flatten());
   }

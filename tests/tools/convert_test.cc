@@ -128,9 +128,9 @@ class ConvertTest : public testing::Test {
   }
   // What ranks are chosen by.
   double ChoosingLoss(const Checkpoint& checkpoint) const {
-    return MeanLoss(MakeDecoder(checkpoint),
-                    ChoosingWindows(Corpus(text_, *TestTokenizer(), kDefaultHeldOut),
-                                    checkpoint.config.max_position_embeddings));
+    return MeanLoss(
+        MakeDecoder(checkpoint),
+        ChoosingWindows(Corpus(text_, *TestTokenizer(), kDefaultHeldOut), checkpoint.config));
   }
   std::string Card() const { return ReadFile(dir_.path() / "out" / "README.md"); }
 

@@ -82,6 +82,30 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
   }
 }
 
+// As of published models, whose contexts no machine here has the memory to train in.
+TEST_F(EvaluateTest, ALongContextIsMeasuredInShorterWindows) {
+  constexpr int64_t kLength = 2048;
+  std::string text(3000, ' ');
+  std::mt19937 generator(1);
+  for (char& c : text) c = static_cast<char>('a' + generator() % 16);
+  WriteFile(file_, text);
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.position_embedding = PositionEmbedding::kRope;
+  config.max_position_embeddings = 1 << 20;
+  const std::filesystem::path directory = dir_.path() / "model";
+  SaveCheckpoint(directory, config, RandomWeights(config, 1));
+  const Checkpoint model = LoadCheckpoint(directory, TensorFormat::kFloat32);
+  const Decoder decoder(model.config, model.weights, ComputeType::kFloat32);
+  const Corpus corpus(file_, *TestTokenizer(), 0.9);
+  const double expected = MeanLoss(decoder, corpus.HeldOutWindows(/*batch=*/1, kLength));
+  EXPECT_EQ(HeldOutLoss(decoder, corpus), expected);
+  EXPECT_NE(MeanLoss(decoder, corpus.HeldOutWindows(/*batch=*/1, 2 * kLength)), expected);
+  testing::internal::CaptureStdout();
+  Evaluate({.model = directory, .text = file_, .held_out = 0.9});
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_NEAR(std::stod(printed.substr(printed.find(": ") + 2)), expected, 1e-4);  // as printed
+}
+
 // 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.
 TEST(KlDivergenceTest, IsTheDefinition) {
   const at::Tensor p = at::tensor({0.75, 0.25}, at::kFloat).log() + 5;

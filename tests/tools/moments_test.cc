@@ -50,5 +50,17 @@ TEST(InputCovariancesTest, AreOfWhatAttentionReads) {
   }
 }
 
+// A text need not be as long as a published model's context.
+TEST(InputCovariancesTest, OfALongContextNeedAShorterText) {
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.position_embedding = PositionEmbedding::kRope;
+  config.max_position_embeddings = 1 << 20;
+  const Checkpoint model{.config = config, .weights = Cast(RandomWeights(config, 1), at::kFloat)};
+  const TempDir dir;
+  WriteFile(dir.path() / "text.txt", std::string(600, 'x'));
+  const Corpus corpus(dir.path() / "text.txt", *TestTokenizer(), /*held_out=*/0);
+  EXPECT_EQ(static_cast<int64_t>(InputCovariances(model, corpus).size()), config.num_hidden_layers);
+}
+
 }  // namespace
 }  // namespace triptych

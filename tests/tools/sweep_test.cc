@@ -303,7 +303,7 @@ TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
   EXPECT_TRUE(rows.contains("float32 gqa pool 1"));
 
   const Corpus corpus(options_.text, *TestTokenizer(), *options_.held_out);
-  const std::vector<Window> windows = ChoosingWindows(corpus, config.max_position_embeddings);
+  const std::vector<Window> windows = ChoosingWindows(corpus, config);
   const std::vector<at::Tensor> covariances = InputCovariances(source, corpus);
   EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{2, 4, 8, 16}));
   struct Method {
