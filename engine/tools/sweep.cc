@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/file.h"
+#include "engine/base/quantities.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/conversion.h"
 #include "engine/tools/convert.h"
@@ -264,14 +265,13 @@ class Rows {
 // than one.
 std::string Spread(std::vector<double> losses) {
   if (losses.empty()) return "";
-  if (losses.size() == 1) return Text(losses.front());
+  if (losses.size() == 1) return FormatDecimal(losses.front(), 4);
   std::sort(losses.begin(), losses.end());
   const size_t middle = losses.size() / 2;
   const double median =
       losses.size() % 2 == 1 ? losses[middle] : (losses[middle - 1] + losses[middle]) / 2;
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.4f (%.4f to %.4f)", median, losses.front(), losses.back());
-  return text;
+  return FormatDecimal(median, 4) + " (" + FormatDecimal(losses.front(), 4) + " to " +
+         FormatDecimal(losses.back(), 4) + ")";
 }
 
 // As Markdown.

@@ -28,7 +28,7 @@ set tics nomirror textcolor rgb '#444444'
 set grid ytics lc rgb '#dddddd'
 set logscale x 2
 set xtics (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-set xlabel 'cache bytes per position: in bfloat16 (whole lines), in float32 (dotted)'
+set xlabel 'cache bytes per position: bfloat16 (lines), float32 (dotted)'
 unset key
 set label 1 '●  GQA, heads pooled' at screen 0.075, 0.075 textcolor rgb '#d1495b'
 if (rotary) {
