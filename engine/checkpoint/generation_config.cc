@@ -103,6 +103,11 @@ std::string NotApplied(const Json& left_over) {
 
 }  // namespace
 
+std::string WithEndTokens(Json config, const std::vector<int32_t>& ends) {
+  config["eos_token_id"] = ends;
+  return config.dump() + "\n";
+}
+
 GenerationConfig ParseGenerationConfig(JsonFields fields) {
   fields.DropNulls();
   GenerationConfig config;

@@ -247,9 +247,15 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
 }
 
 std::optional<std::string> GgufChatTemplate(const GgufFile& file) {
-  const auto found = file.metadata().find("tokenizer.chat_template");
+  const char* const key = "tokenizer.chat_template";
+  const auto found = file.metadata().find(key);
   if (found == file.metadata().end() || !found->is_string()) return std::nullopt;
-  return found->get<std::string>();
+  const auto& text = found->get_ref<const std::string&>();
+  if (text.size() > kMaxTemplateBytes) {
+    throw LoadError(file.name() + ": " + key + " is " + std::to_string(text.size()) +
+                    " bytes; allowed: at most " + std::to_string(kMaxTemplateBytes));
+  }
+  return text;
 }
 
 }  // namespace triptych

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_GGUF_MODEL_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_GGUF_MODEL_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +28,10 @@ ModelConfig ReadGgufConfig(const GgufFile& file);
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config);
 
-// The Jinja template that conversations are rendered by, if the file has one.
+// Of a chat template, wherever it is.
+inline constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
+
+// The Jinja template that conversations are rendered by, if the file has one. Throws LoadError.
 std::optional<std::string> GgufChatTemplate(const GgufFile& file);
 
 }  // namespace triptych
