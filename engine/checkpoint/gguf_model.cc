@@ -237,7 +237,10 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
       for (const auto& [there, rows] : {std::pair{"self_attn.q_proj", query_rows},
                                         {"self_attn.k_proj", key_rows},
                                         {"self_attn.v_proj", key_rows}}) {
-        origins[to + there + part] = {.tensor = fused, .first_row = first, .rows = rows};
+        origins[to + there + part] = {.tensor = fused,
+                                      .first_row = first,
+                                      .rows = rows,
+                                      .of_rows = query_rows + 2 * key_rows};
         first += rows;
       }
     }

@@ -24,7 +24,7 @@ JsonFields GgufConfigFields(const GgufFile& file);
 // factors of their frequencies, biases. Throws LoadError.
 ModelConfig ReadGgufConfig(const GgufFile& file);
 
-// The file's tensors by the names of ExpectedTensors.
+// The file's tensors by the names of ExpectedTensors. Throws LoadError.
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config);
 

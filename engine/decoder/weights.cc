@@ -7,7 +7,6 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -43,14 +42,6 @@ bool IsEmbedding(const TensorSpec& spec) {
 // Whether serving multiplies by it, or by what becomes of it.
 bool IsMatrix(const TensorSpec& spec) {
   return spec.shape.size() == 2 && spec.name != kPositionsName;
-}
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::ostringstream text;
-  text << '[';
-  for (size_t i = 0; i < shape.size(); ++i) text << (i > 0 ? ", " : "") << shape[i];
-  text << ']';
-  return text.str();
 }
 
 // Whether no element's exponent is all ones, which is what infinities and NaN have.
