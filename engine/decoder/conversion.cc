@@ -335,13 +335,20 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
   return ConvertLayers(from, to, FindDecoupledKeys(from, to));
 }
 
+int64_t ConversionBytes(const ModelConfig& from) {
+  constexpr int64_t kCopies = 4 * 8;
+  return kCopies * 2 * (from.num_attention_heads + from.num_key_value_heads) * from.head_dim *
+         from.hidden_size;
+}
+
 ConvertedSource::ConvertedSource(std::unique_ptr<CheckpointReader> from, const Conversion& to,
                                  TensorFormat format, const std::string& source)
     : from_(std::move(from)), to_(to), format_(format), source_(source) {
-  Checkpoint keys{.config = from_->config(), .weights = {}};
-  CheckConversion(keys, to, source);
-  const int64_t layers = keys.config.num_hidden_layers;
-  if (RopeHeadDim(to, keys.config) > 0) {
+  const ModelConfig& stored = from_->config();
+  CheckConversion({.config = stored, .weights = {}}, to, source);
+  const int64_t layers = stored.num_hidden_layers;
+  if (RopeHeadDim(to, stored) > 0) {
+    Checkpoint keys{.config = stored, .weights = {}};
     for (int64_t layer = 0; layer < layers; ++layer) {
       keys.weights.merge(from_->Take(AttentionPrefix(layer) + "k_proj"));
     }
