@@ -440,8 +440,9 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
-  Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  // Before all weights are read: not every tokenizer can be written.
   const std::map<std::string, std::string> tokenizer = TokenizerFiles(options.from);
+  Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
   const Conversion conversion{.attention = options.attention,
                               .groups = options.groups.value_or(0),
                               .rank = options.rank.value_or(0),

@@ -201,7 +201,7 @@ class Rows {
   Rows(std::filesystem::path file, const std::string& whose) : file_(std::move(file)) {
     const std::string head = "# " + whose + "\n" + kColumns + "\n";
     std::string text;
-    if (std::filesystem::exists(file_)) text = ReadText(file_, kMaxBytes);
+    if (Exists(file_)) text = ReadText(file_, kMaxBytes);
     if (!text.starts_with(head)) {
       if (!head.starts_with(text)) {
         throw std::runtime_error("--sweep " + file_.string() +
@@ -211,7 +211,7 @@ class Rows {
       text = head;
     }
     text.resize(text.rfind('\n') + 1);
-    if (!std::filesystem::exists(file_) || std::filesystem::file_size(file_) != text.size()) {
+    if (!Exists(file_) || std::filesystem::file_size(file_) != text.size()) {
       std::ofstream(file_, std::ios::binary | std::ios::trunc) << text;
     }
     std::istringstream lines(text.substr(head.size()));

@@ -3,6 +3,7 @@
 #define TRIPTYCH_TESTS_SUPPORT_SMALL_GGUF_H_
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <random>
@@ -79,6 +80,14 @@ inline std::string SmallGguf(const std::string& chat_template = "{{ messages }}"
   }
   add_norm("output_norm");
   return file.Bytes();
+}
+
+// One whose chat template cannot be written, and whose last weight is not finite, which shows once
+// all are read.
+inline std::string UnwritableGguf() {
+  std::string file = SmallGguf(std::string((size_t{1} << 20) + 1, 'x'));
+  file.replace(file.size() - sizeof(float), sizeof(float), sizeof(float), '\xff');
+  return file;
 }
 
 }  // namespace triptych

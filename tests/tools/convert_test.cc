@@ -202,6 +202,10 @@ TEST_F(ConvertTest, AGgufFileIsASourceAsOthersAre) {
   EXPECT_NEAR(HeldOutLoss(after, corpus), HeldOutLoss(before, corpus), kLossRounding);
   const std::string text = Words(100);
   EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
+
+  options.to = dir_.path() / "other";
+  WriteFile(options.from, UnwritableGguf());
+  EXPECT_THAT(Refusal(options), HasSubstr("tokenizer.chat_template is 1048577 bytes"));
 }
 
 TEST_F(ConvertTest, TheCardSaysWhatEachLayerLost) {
