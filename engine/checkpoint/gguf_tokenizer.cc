@@ -272,8 +272,8 @@ std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
   fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
 }
 
-// The next two throw unless what they return can be read back; of the second, which leaves out what
-// the file's form implies, also unless the same tokens begin and end texts then.
+// The next two throw unless what they return can be read; the second also unless the same tokens
+// begin and end texts then.
 
 std::string ToTokenizerJson(const ByteLevel& byte_level, const std::string& source) {
   std::string json = byte_level.json.dump();

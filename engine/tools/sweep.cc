@@ -334,6 +334,10 @@ void Measure(const Point& point, const SweepOptions& options, const std::string&
 
 void Sweep(const SweepOptions& options) {
   const Checkpoint from = LoadCheckpoint(options.model, TensorFormat::kFloat32);
+  if (from.config.qk_norm) {
+    throw LoadError(options.model.string() +
+                    ": qk_norm is true, which has no latent; a sweep needs it false");
+  }
   CheckConversion(from, {.attention = AttentionKind::kMla}, options.model.string());
   if (options.heal_steps < 0 || options.heal_steps == 1) {
     throw std::runtime_error("--heal-steps " + std::to_string(options.heal_steps) +
