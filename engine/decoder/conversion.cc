@@ -66,9 +66,7 @@ Checkpoint ConvertLayers(const Checkpoint& from, const Conversion& to,
     return ToLatent(from, DecomposeLayers(from, {}, decoupled),
                     std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
   }
-  if (HasCommonBases(to, from.config)) {
-    return ByCommonBases(from, to.groups);
-  }
+  if (HasCommonBases(to, from.config)) return ByCommonBases(from, to.groups);
   Checkpoint converted = from;
   if (to.attention == AttentionKind::kGqa) {
     converted.config = WithGroups(from.config, AttentionKind::kGqa, to.groups);

@@ -6,7 +6,6 @@
 #include <array>
 #include <cctype>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <utility>
 
