@@ -14,7 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/generation_config.h"
-#include "engine/checkpoint/gguf_model.h"
+#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
@@ -172,8 +172,7 @@ std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
                                              const OpenedCheckpoint& checkpoint,
                                              const std::optional<ChatTemplate>& otherwise) {
   if (model.chat_template) return model.chat_template;
-  const std::optional<std::string> own =
-      checkpoint.gguf ? GgufChatTemplate(*checkpoint.gguf) : ReadChatTemplate(checkpoint.path);
+  const std::optional<std::string> own = ReadChatTemplate(checkpoint);
   if (!own) return otherwise;
   if (const auto known = KnownChatTemplate(*own)) return known;
   if (!otherwise) {

@@ -7,21 +7,9 @@
 #include <cstdint>
 #include <limits>
 
-namespace triptych {
+#include "engine/base/range.h"
 
-// The values from `low` (or only above it) to `high`.
-template <typename T>
-struct Range {
-  T low;
-  T high;
-  bool above_low = false;
-
-  constexpr bool Contains(T value) const {
-    return (above_low ? value > low : value >= low) && value <= high;  // NaN is in none
-  }
-};
-
-namespace limits {
+namespace triptych::limits {
 
 inline constexpr int32_t kInt32Max = std::numeric_limits<int32_t>::max();
 
@@ -47,7 +35,6 @@ inline constexpr size_t kMaxTextOfPieces = size_t{1} << 19;        // bytes
 inline constexpr int32_t kMaxPageSize = 1000;                      // more counts as this
 inline constexpr Range<int64_t> kWatchInterval = {50, 3'600'000};  // milliseconds
 
-}  // namespace limits
-}  // namespace triptych
+}  // namespace triptych::limits
 
 #endif  // TRIPTYCH_ENGINE_BASE_REQUEST_LIMITS_H_

@@ -22,8 +22,6 @@ constexpr const char* kChangeNothing[] = {
     "decoder_start_token_id",
     "diversity_penalty",
     "early_stopping",
-    "encoder_no_repeat_ngram_size",
-    "encoder_repetition_penalty",
     "eos_token_id",
     "is_assistant",
     "length_penalty",
@@ -50,14 +48,24 @@ constexpr const char* kChangeNothing[] = {
 
 // What these say that changes nothing either.
 constexpr std::pair<std::string_view, double> kNeutral[] = {
-    {"epsilon_cutoff", 0},       {"eta_cutoff", 0},       {"frequency_penalty", 0},
-    {"guidance_scale", 1},       {"min_length", 0},       {"min_new_tokens", 0},
-    {"no_repeat_ngram_size", 0}, {"num_beams", 1},        {"num_return_sequences", 1},
-    {"penalty_alpha", 0},        {"presence_penalty", 0}, {"typical_p", 1},
+    {"encoder_no_repeat_ngram_size", 0},
+    {"encoder_repetition_penalty", 1},
+    {"epsilon_cutoff", 0},
+    {"eta_cutoff", 0},
+    {"frequency_penalty", 0},
+    {"guidance_scale", 1},
+    {"min_length", 0},
+    {"min_new_tokens", 0},
+    {"no_repeat_ngram_size", 0},
+    {"num_beams", 1},
+    {"num_return_sequences", 1},
+    {"penalty_alpha", 0},
+    {"presence_penalty", 0},
+    {"typical_p", 1},
 };
 
 bool ChangesNothing(std::string_view field, const Json& value) {
-  return value == false ||
+  return value == false || (value.is_structured() && value.empty()) ||
          std::any_of(std::begin(kNeutral), std::end(kNeutral), [&](const auto& neutral) {
            return neutral.first == field && value == neutral.second;
          });
@@ -94,6 +102,11 @@ std::string NotApplied(const Json& left_over) {
 }
 
 }  // namespace
+
+std::string WithEndTokens(Json config, const std::vector<int32_t>& ends) {
+  config["eos_token_id"] = ends;
+  return config.dump() + "\n";
+}
 
 GenerationConfig ParseGenerationConfig(JsonFields fields) {
   fields.DropNulls();

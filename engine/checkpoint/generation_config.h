@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "engine/base/json.h"
 #include "engine/checkpoint/json_fields.h"
 
 namespace triptych {
@@ -14,6 +16,9 @@ namespace triptych {
 // The file of a checkpoint's directory that says so. Its end tokens are the tokenizer's
 // (engine/checkpoint/load_tokenizer.h).
 inline constexpr const char* kGenerationConfigFile = "generation_config.json";
+
+// Such a file's text that says which tokens end texts, too.
+std::string WithEndTokens(Json config, const std::vector<int32_t>& ends);
 
 // Absent is what the file does not say. Values are in the ranges of a request's fields
 // (engine/base/request_limits.h), and mean what they do there.

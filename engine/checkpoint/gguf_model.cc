@@ -237,7 +237,10 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
       for (const auto& [there, rows] : {std::pair{"self_attn.q_proj", query_rows},
                                         {"self_attn.k_proj", key_rows},
                                         {"self_attn.v_proj", key_rows}}) {
-        origins[to + there + part] = {.tensor = fused, .first_row = first, .rows = rows};
+        origins[to + there + part] = {.tensor = fused,
+                                      .first_row = first,
+                                      .rows = rows,
+                                      .of_rows = query_rows + 2 * key_rows};
         first += rows;
       }
     }
@@ -247,9 +250,15 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
 }
 
 std::optional<std::string> GgufChatTemplate(const GgufFile& file) {
-  const auto found = file.metadata().find("tokenizer.chat_template");
+  const char* const key = "tokenizer.chat_template";
+  const auto found = file.metadata().find(key);
   if (found == file.metadata().end() || !found->is_string()) return std::nullopt;
-  return found->get<std::string>();
+  const auto& text = found->get_ref<const std::string&>();
+  if (text.size() > kMaxTemplateBytes) {
+    throw LoadError(file.name() + ": " + key + " is " + std::to_string(text.size()) +
+                    " bytes; allowed: at most " + std::to_string(kMaxTemplateBytes));
+  }
+  return text;
 }
 
 }  // namespace triptych

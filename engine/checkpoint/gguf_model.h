@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_GGUF_MODEL_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_GGUF_MODEL_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,11 +24,14 @@ JsonFields GgufConfigFields(const GgufFile& file);
 // factors of their frequencies, biases. Throws LoadError.
 ModelConfig ReadGgufConfig(const GgufFile& file);
 
-// The file's tensors by the names of ExpectedTensors.
+// The file's tensors by the names of ExpectedTensors. Throws LoadError.
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config);
 
-// The Jinja template that conversations are rendered by, if the file has one.
+// Of a chat template, wherever it is.
+inline constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
+
+// The Jinja template that conversations are rendered by, if the file has one. Throws LoadError.
 std::optional<std::string> GgufChatTemplate(const GgufFile& file);
 
 }  // namespace triptych

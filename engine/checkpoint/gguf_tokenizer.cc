@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/keyed_hash.h"
 #include "engine/base/quoted.h"
+#include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/json_fields.h"
 #include "engine/checkpoint/scored_pieces.h"
 #include "engine/checkpoint/sentencepiece_model.h"
@@ -271,7 +272,8 @@ std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
   fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
 }
 
-// The next two throw unless what they return is read back as the same.
+// The next two throw unless what they return can be read; the second also unless the same tokens
+// begin and end texts then.
 
 std::string ToTokenizerJson(const ByteLevel& byte_level, const std::string& source) {
   std::string json = byte_level.json.dump();
@@ -319,7 +321,7 @@ std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
     files["tokenizer.json"] = ToTokenizerJson(byte_level, source);
     ends = byte_level.ends.tokens;
   }
-  files["generation_config.json"] = Json{{"eos_token_id", ends}}.dump() + "\n";
+  files[kGenerationConfigFile] = WithEndTokens(Json::object(), ends);
   return files;
 }
 

@@ -75,18 +75,19 @@ TensorMap Gpt2Tensors(const ModelConfig& config, const TensorSource& published) 
     origin.tensor = prefix + origin.tensor;
     map.origins.emplace(name, std::move(origin));
   };
-  // A matrix and its bias, or some rows of both.
+  const int64_t width = config.hidden_size;
+  // A matrix and its bias, or some rows of both, of queries, keys and values.
   const auto add_linear = [&](const std::string& name, const std::string& from, int64_t first_row,
                               std::optional<int64_t> rows) {
-    add(name + ".weight", {from + ".weight", /*transposed=*/true, first_row, rows});
-    add(name + ".bias", {from + ".bias", /*transposed=*/false, first_row, rows});
+    const std::optional<int64_t> of_rows = rows ? std::optional(3 * width) : std::nullopt;
+    add(name + ".weight", {from + ".weight", /*transposed=*/true, first_row, rows, of_rows});
+    add(name + ".bias", {from + ".bias", /*transposed=*/false, first_row, rows, of_rows});
   };
   const auto add_norm = [&](const std::string& name, const std::string& from) {
     for (const char* part : {".weight", ".bias"}) add(name + part, {.tensor = from + part});
   };
   add("model.embed_tokens.weight", {.tensor = "wte.weight"});
   add("model.embed_positions.weight", {.tensor = "wpe.weight"});
-  const int64_t width = config.hidden_size;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const std::string to = LayerPrefix(layer);
     const std::string from = "h." + std::to_string(layer) + ".";

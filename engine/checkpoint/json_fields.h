@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/names.h"
-#include "engine/base/request_limits.h"
+#include "engine/base/range.h"
 
 namespace triptych {
 

@@ -20,6 +20,7 @@ namespace triptych {
 namespace {
 
 constexpr size_t kMaxEndTokens = 64;
+constexpr const char* kTemplateFile = "chat_template.jinja";
 
 // eos_token_id of a config: absent, null, a token or a list of them.
 bool AddEndTokens(const std::filesystem::path& file, std::vector<int32_t>& tokens) {
@@ -65,7 +66,7 @@ Settings ReadSettings(const std::filesystem::path& directory) {
 std::map<std::string, std::string> FilesOf(const GgufFile& gguf) {
   std::map<std::string, std::string> files = GgufTokenizerFiles(gguf.metadata(), gguf.name());
   if (std::optional<std::string> chat = GgufChatTemplate(gguf)) {
-    files.emplace("chat_template.jinja", std::move(*chat));
+    files.emplace(kTemplateFile, std::move(*chat));
   }
   for (const auto& [name, text] : files) {
     if (text.size() <= kMaxTokenizerBytes) continue;
@@ -108,22 +109,32 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoin
 std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint) {
   if (IsGgufFile(checkpoint)) return FilesOf(GgufFile(checkpoint));
   std::map<std::string, std::string> files;
-  for (const char* name :
+  for (const std::string name :
        {"tokenizer.json", "tokenizer.model", kLlama2cTokenizerFile, "tokenizer_config.json",
-        kGenerationConfigFile, "special_tokens_map.json", "chat_template.jinja"}) {
+        kGenerationConfigFile, "special_tokens_map.json", kTemplateFile}) {
     const std::filesystem::path file = checkpoint / name;
-    if (Exists(file)) files.emplace(name, ReadText(file, kMaxTokenizerBytes));
+    if (!Exists(file)) continue;
+    files.emplace(name,
+                  ReadText(file, name == kTemplateFile ? kMaxTemplateBytes : kMaxTokenizerBytes));
   }
   // A config in Triptych's own form says nothing of tokens.
   std::vector<int32_t> ends;
   const std::filesystem::path generation = checkpoint / kGenerationConfigFile;
   if (!AddEndTokens(generation, ends) && AddEndTokens(checkpoint / "config.json", ends)) {
     std::string& text = files.try_emplace(kGenerationConfigFile, "{}").first->second;
-    Json config = ParseJson(text, generation.string());
-    config["eos_token_id"] = ends;
-    text = config.dump() + "\n";
+    text = WithEndTokens(ParseJson(text, generation.string()), ends);
   }
   return files;
+}
+
+std::optional<std::string> ReadChatTemplate(const OpenedCheckpoint& checkpoint) {
+  if (checkpoint.gguf) return GgufChatTemplate(*checkpoint.gguf);
+  const std::filesystem::path own = checkpoint.path / kTemplateFile;
+  if (Exists(own)) return ReadText(own, kMaxTemplateBytes);
+  std::optional<JsonFields> fields = ReadFieldsIfThere(checkpoint.path / "tokenizer_config.json");
+  if (!fields || !fields->Has("chat_template")) return std::nullopt;
+  const Json text = fields->Take("chat_template", Json());
+  return text.is_string() ? std::optional(text.get<std::string>()) : std::nullopt;
 }
 
 void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,

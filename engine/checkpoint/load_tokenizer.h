@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/checkpoint/open_checkpoint.h"
@@ -30,6 +31,11 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoin
 // are, as they are; of a GGUF file, files that say what it says. Throws LoadError, also where there
 // are no such files of a tokenizer.
 std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint);
+
+// The text of the checkpoint's own chat template: of a GGUF file in its metadata; of a directory
+// chat_template.jinja, or else what tokenizer_config.json names chat_template, if that is a text.
+// Throws LoadError.
+std::optional<std::string> ReadChatTemplate(const OpenedCheckpoint& checkpoint);
 
 // Throws LoadError if the tokenizer has tokens that the model has not; `source` is the model's name
 // for messages.

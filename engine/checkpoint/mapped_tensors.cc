@@ -7,6 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/base/error.h"
+#include "engine/base/quoted.h"
+
 namespace triptych {
 namespace {
 
@@ -38,6 +41,17 @@ std::optional<StoredTensor> RowsOf(const StoredTensor& whole, const TensorOrigin
   return part;
 }
 
+void CheckRows(const TensorSource& source, const TensorOrigin& origin, const StoredTensor& whole) {
+  const size_t rows_axis = origin.transposed ? 1 : 0;
+  if (!origin.of_rows || whole.shape.size() <= rows_axis) return;
+  std::vector<int64_t> needed = whole.shape;
+  needed[rows_axis] = *origin.of_rows;
+  if (needed == whole.shape) return;
+  throw LoadError(source.name() + ": tensor " + source.NameInFiles(origin.tensor) + " has shape " +
+                  Printable(ShapeText(whole.shape)) + "; the config needs " +
+                  Printable(ShapeText(needed)));
+}
+
 // from: [rows, columns] -> to: [columns, rows], of elements of `size` bytes
 void Transpose(std::span<const std::byte> from, int64_t rows, int64_t columns, size_t size,
                std::span<std::byte> to) {
@@ -65,6 +79,7 @@ MappedTensors::MappedTensors(std::shared_ptr<const TensorSource> source,
     names_.emplace(name, origin.tensor);
     const StoredTensor* const whole = source_->Find(origin.tensor);
     if (whole == nullptr) continue;
+    CheckRows(*source_, origin, *whole);
     std::optional<StoredTensor> part = RowsOf(*whole, origin);
     if (!part) continue;
     gone.insert(origin.tensor);

@@ -22,13 +22,16 @@ struct TensorOrigin {
   // Of the matrix [outputs, inputs], or the elements of a vector; all of them if `rows` is absent.
   int64_t first_row = 0;
   std::optional<int64_t> rows = {};
+  // How many the whole must have, so that no more is read than the config asks for.
+  std::optional<int64_t> of_rows = {};
 };
 
 // Names that are not mapped are those of `source`, but for what is mapped from or left out.
 class MappedTensors final : public TensorSource {
  public:
   // `origins`: by the new names; those whose origin is not in `source`, or lacks the rows, are not
-  // there. `left_out`: names in `source` that nobody needs.
+  // there. `left_out`: names in `source` that nobody needs. Throws LoadError where an origin has
+  // more or fewer rows than it must have.
   MappedTensors(std::shared_ptr<const TensorSource> source,
                 std::map<std::string, TensorOrigin> origins,
                 const std::vector<std::string>& left_out = {});

@@ -17,6 +17,17 @@ struct StoredTensor {
   uint64_t bytes = 0;          // of all elements
 };
 
+// "[2, 3]", for messages.
+inline std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  text += ']';
+  return text;
+}
+
 // The tensors of one checkpoint by their names, whatever files they are in. Immutable and
 // thread-safe.
 class TensorSource {

@@ -23,12 +23,22 @@ void ChangeKeyValue(Checkpoint& checkpoint, Change change) {
   }
 }
 
+// Of a conversion by the weights alone: whether heads get a common basis.
+bool HasCommonBases(const Conversion& to, const ModelConfig& from) {
+  return to.attention == AttentionKind::kGqa &&
+         MethodOf(to, from, /*has_text=*/false) != ConversionMethod::kPool;
+}
+
+void SetOutputBias(ModelConfig& config) {
+  if (!config.OutputBias()) config.attention_output_bias = true;
+}
+
 // A value bias adds W_O b to the output; a key bias drops out of the softmax.
 void FoldValueBias(const at::Tensor& v_bias, Checkpoint& to, const std::string& prefix) {
   const at::Tensor& o = to.weights.at(prefix + "o_proj.weight");
   at::Tensor& o_bias = to.weights[prefix + "o_proj.bias"];
   if (!o_bias.defined()) o_bias = at::zeros({o.size(0)}, o.options());
-  if (!to.config.OutputBias()) to.config.attention_output_bias = true;
+  SetOutputBias(to.config);
   o_bias = (o_bias.to(at::kDouble) + at::mv(o.to(at::kDouble), v_bias.to(at::kDouble)))
                .to(o_bias.scalar_type());
 }
@@ -56,10 +66,7 @@ Checkpoint ConvertLayers(const Checkpoint& from, const Conversion& to,
     return ToLatent(from, DecomposeLayers(from, {}, decoupled),
                     std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
   }
-  if (to.attention == AttentionKind::kGqa &&
-      MethodOf(to, from.config, /*has_text=*/false) != ConversionMethod::kPool) {
-    return ByCommonBases(from, to.groups);
-  }
+  if (HasCommonBases(to, from.config)) return ByCommonBases(from, to.groups);
   Checkpoint converted = from;
   if (to.attention == AttentionKind::kGqa) {
     converted.config = WithGroups(from.config, AttentionKind::kGqa, to.groups);
@@ -135,14 +142,19 @@ int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim) {
 }
 
 ModelConfig ConvertedShape(const ModelConfig& from, const Conversion& to) {
-  if (to.attention != AttentionKind::kMla) {
+  ModelConfig config;
+  if (to.attention == AttentionKind::kMla) {
+    const int64_t width = RopeHeadDim(to, from);
+    const int64_t rank = to.rank > 0 ? to.rank : FullRank(from, width);
+    config = WithLatents(from, std::vector<int64_t>(from.num_hidden_layers, rank));
+    config.qk_rope_head_dim = width;
+    config.latent_bias = width > 0 && from.attention_bias;
+  } else {
     const bool gqa = to.attention == AttentionKind::kGqa;
-    return WithGroups(from, to.attention, gqa ? to.groups : from.num_attention_heads);
+    config = WithGroups(from, to.attention, gqa ? to.groups : from.num_attention_heads);
   }
-  const int64_t width = RopeHeadDim(to, from);
-  const int64_t rank = to.rank > 0 ? to.rank : FullRank(from, width);
-  ModelConfig config = WithLatents(from, std::vector<int64_t>(from.num_hidden_layers, rank));
-  config.qk_rope_head_dim = width;
+  const bool folds = to.attention == AttentionKind::kMla || HasCommonBases(to, from);
+  if (folds && from.attention_bias) SetOutputBias(config);
   return config;
 }
 
@@ -335,13 +347,20 @@ Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::stri
   return ConvertLayers(from, to, FindDecoupledKeys(from, to));
 }
 
+int64_t ConversionBytes(const ModelConfig& from) {
+  constexpr int64_t kCopies = 4 * 8;
+  return kCopies * 2 * (from.num_attention_heads + from.num_key_value_heads) * from.head_dim *
+         from.hidden_size;
+}
+
 ConvertedSource::ConvertedSource(std::unique_ptr<CheckpointReader> from, const Conversion& to,
                                  TensorFormat format, const std::string& source)
     : from_(std::move(from)), to_(to), format_(format), source_(source) {
-  Checkpoint keys{.config = from_->config(), .weights = {}};
-  CheckConversion(keys, to, source);
-  const int64_t layers = keys.config.num_hidden_layers;
-  if (RopeHeadDim(to, keys.config) > 0) {
+  const ModelConfig& stored = from_->config();
+  CheckConversion({.config = stored, .weights = {}}, to, source);
+  const int64_t layers = stored.num_hidden_layers;
+  if (RopeHeadDim(to, stored) > 0) {
+    Checkpoint keys{.config = stored, .weights = {}};
     for (int64_t layer = 0; layer < layers; ++layer) {
       keys.weights.merge(from_->Take(AttentionPrefix(layer) + "k_proj"));
     }

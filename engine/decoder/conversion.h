@@ -29,6 +29,11 @@ ModelConfig ConvertedShape(const ModelConfig& from, const Conversion& to);
 // finite; `source` is the model's name for messages. REQUIRES: a method that needs no text.
 Checkpoint Convert(const Checkpoint& from, const Conversion& to, const std::string& source);
 
+// About the bytes that a ConvertedSource takes at most to convert a layer of such a model: its
+// attention, with a few copies in float64. What it holds of all layers before the first is made,
+// keys and what mixes them, has the room of layers that are not yet packed.
+int64_t ConversionBytes(const ModelConfig& from);
+
 // What Convert makes of a checkpoint, layer by layer as it is taken: the same weights, rounded to a
 // format.
 class ConvertedSource final : public WeightSource {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -43,14 +43,6 @@ bool IsEmbedding(const TensorSpec& spec) {
 // Whether serving multiplies by it, or by what becomes of it.
 bool IsMatrix(const TensorSpec& spec) {
   return spec.shape.size() == 2 && spec.name != kPositionsName;
-}
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::ostringstream text;
-  text << '[';
-  for (size_t i = 0; i < shape.size(); ++i) text << (i > 0 ? ", " : "") << shape[i];
-  text << ']';
-  return text.str();
 }
 
 // Whether no element's exponent is all ones, which is what infinities and NaN have.
@@ -492,6 +484,12 @@ CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
 }
 
 Weights CheckpointReader::Take(const std::string& prefix) {
+  const std::optional<int64_t> layer = LayerOf(prefix);
+  const std::string_view layers = kLayersPrefix;
+  if (layer ? !prefix.starts_with(LayerPrefix(*layer))
+            : layers.starts_with(prefix) || prefix.starts_with(layers)) {
+    throw std::invalid_argument(Quoted(prefix) + " begins names of more than one layer's tensors");
+  }
   Weights weights;
   for (auto it = specs_.lower_bound(prefix); it != specs_.end() && it->first.starts_with(prefix);
        ++it) {
@@ -499,7 +497,6 @@ Weights CheckpointReader::Take(const std::string& prefix) {
     if (integers_.contains(it->first)) stored_as = stored_.quantization->format;
     weights.emplace(it->first, ReadTensor(*tensors_, it->second, stored_as, format_));
   }
-  const std::optional<int64_t> layer = LayerOf(prefix);
   if (!layer) return weights;
   if (stored_.position_embedding == PositionEmbedding::kRope && !stored_.rope_interleave) {
     InterleaveRotary(stored_, *layer, weights);
@@ -524,15 +521,14 @@ Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format) {
 }
 
 bool HoldsModel(const std::filesystem::path& directory) {
-  return std::filesystem::exists(directory / kWeightsFile) ||
-         std::filesystem::exists(directory / kIndexFile);
+  return Exists(directory / kWeightsFile) || Exists(directory / kIndexFile);
 }
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
                     const Weights& weights, const std::string& card,
                     const std::map<std::string, std::string>& others) {
   CheckOutputDirectory(directory);
-  if (std::filesystem::exists(directory)) {
+  if (Exists(directory)) {
     WriteFiles(directory, config, weights, card, others);
     return;
   }

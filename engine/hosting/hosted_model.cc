@@ -2,6 +2,7 @@
 
 #include <torch/cuda.h>
 
+#include <algorithm>
 #include <functional>
 #include <new>
 #include <optional>
@@ -63,6 +64,11 @@ WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& option
   return formats;
 }
 
+// What weights become when they are read. What a conversion computes is rounded once, at its end.
+TensorFormat ReadAs(const HostOptions& options, const WeightFormats& served) {
+  return options.conversion ? TensorFormat::kFloat32 : TensorsFor(served);
+}
+
 RequestDefaults DefaultsOf(const GenerationConfig& config) {
   RequestDefaults defaults;
   SamplingParams& sampling = defaults.sampling;
@@ -90,9 +96,8 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   CheckDevice(options.device, model.weight_formats.layers, model.weight_formats.embeddings,
               model.cache_format);
   const TensorFormat tensors = TensorsFor(model.weight_formats);
-  // What a conversion computes is rounded once, at its end.
-  auto reader = std::make_unique<CheckpointReader>(
-      options.checkpoint, options.conversion ? TensorFormat::kFloat32 : tensors);
+  auto reader =
+      std::make_unique<CheckpointReader>(options.checkpoint, ReadAs(options, model.weight_formats));
   std::unique_ptr<WeightSource> source;
   if (options.conversion) {
     SetComputeThreads(context->pool.threads());  // of this thread: conversions compute
@@ -151,13 +156,15 @@ HostedBytes CountHostedBytes(const HostOptions& options) {
     config = ConvertedShape(stored, *options.conversion);
   }
   const WeightFormats formats = ServedFormats(stored, options);
+  int64_t loading = UnpackedBytes(config, formats, ReadAs(options, formats));
+  if (options.conversion) loading = std::max(loading, ConversionBytes(stored));
   std::optional<int64_t> expand_from;
   if (config.attention == AttentionKind::kMla) {
     expand_from = ExpandFrom(config, options.backend.expand_from);
   }
   return {.weights = CountStep(config, formats, expand_from).weight_bytes,
           .prompts = expand_from ? MostScratchBytes(config) : 0,
-          .loading = UnpackedBytes(config, formats)};
+          .loading = loading};
 }
 
 HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context) {

@@ -168,12 +168,25 @@ struct LatentCut {
   }
 };
 
-// Throws std::runtime_error if the budget cannot be met.
+// The elements of all layers' latents that --bytes-per-position leaves beside decoupled keys of
+// this width. Throws std::runtime_error if that is not one for each.
+int64_t LatentElements(int64_t bytes_per_position, const ModelConfig& from, int64_t width) {
+  const int64_t layers = from.num_hidden_layers;
+  const int64_t left =
+      bytes_per_position / RowBytes(DefaultCacheFormat(from.torch_dtype), 1) - layers * width;
+  if (left >= layers) return left;
+  throw std::runtime_error(
+      Format("--bytes-per-position %lld leaves no latent beside decoupled keys of width %lld",
+             static_cast<long long>(bytes_per_position), static_cast<long long>(width)));
+}
+
+// `latent_elements`: of LatentElements, with --bytes-per-position. Throws std::runtime_error if the
+// loss cannot be met.
 std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint& from,
-                                 const LatentCut& cut,
+                                 const LatentCut& cut, std::optional<int64_t> latent_elements,
                                  const std::optional<Calibration>& calibration) {
   const auto layers = static_cast<int64_t>(cut.svds.size());
-  if (!options.bytes_per_position && !options.max_loss_increase) {
+  if (!latent_elements && !options.max_loss_increase) {
     return std::vector<int64_t>(
         layers, options.rank.value_or(FullRank(from.config, cut.decoupled.width())));
   }
@@ -184,26 +197,21 @@ std::vector<int64_t> ChooseRanks(const ConvertOptions& options, const Checkpoint
     return RanksForLoss(from, cut.svds, cut.decoupled, weights, *calibration,
                         calibration->ChoosingLossBefore() + *options.max_loss_increase);
   }
-  const int64_t left =
-      *options.bytes_per_position / RowBytes(DefaultCacheFormat(from.config.torch_dtype), 1) -
-      layers * cut.decoupled.width();
-  if (left < layers) {
-    throw std::runtime_error(
-        Format("--bytes-per-position %lld leaves no latent beside decoupled keys of width %lld",
-               static_cast<long long>(*options.bytes_per_position),
-               static_cast<long long>(cut.decoupled.width())));
-  }
-  return AllocateRanks(cut.svds, weights, left);
+  return AllocateRanks(cut.svds, weights, *latent_elements);
 }
 
-// Throws what ChooseRanks throws.
+// Throws std::runtime_error if the budget cannot be met.
 LatentCut CutLatents(const ConvertOptions& options, const Checkpoint& from, DecoupledKeys decoupled,
                      const std::vector<at::Tensor>& covariances,
                      const std::optional<Calibration>& calibration) {
+  std::optional<int64_t> latent_elements;
+  if (options.bytes_per_position) {
+    latent_elements = LatentElements(*options.bytes_per_position, from.config, decoupled.width());
+  }
   LatentCut cut;
   cut.decoupled = std::move(decoupled);
   cut.svds = DecomposeLayers(from, covariances, cut.decoupled);
-  cut.ranks = ChooseRanks(options, from, cut, calibration);
+  cut.ranks = ChooseRanks(options, from, cut, latent_elements, calibration);
   return cut;
 }
 
@@ -222,6 +230,13 @@ bool ChoosesWidth(const ConvertOptions& options, const ModelConfig& from) {
                            "--rope-head-dim, or --calibrate TEXT to choose it by");
 }
 
+// The parameters of a model that is cut there.
+int64_t Parameters(const Checkpoint& from, const LatentCut& cut) {
+  ModelConfig config = ConvertedShape(from.config, {.rope_head_dim = cut.decoupled.width()});
+  config.kv_lora_rank = cut.ranks;
+  return ParameterCount(config);
+}
+
 // The best of several widths: the fewest elements for a loss, the least loss for a budget of bytes.
 LatentCut BestCut(const ConvertOptions& options, const Checkpoint& from,
                   const std::vector<at::Tensor>& covariances,
@@ -229,8 +244,10 @@ LatentCut BestCut(const ConvertOptions& options, const Checkpoint& from,
   const MixedPairs pairs(from, options.fold_frequencies, covariances);
   std::optional<LatentCut> best;
   double best_cost = 0;
-  std::string why_not;  // of the widest
+  std::string why_not;  // of the last
   for (const int64_t width : DecoupledWidths(from.config)) {
+    const int64_t least = from.config.num_hidden_layers * (width + 1);  // elements
+    if (best && options.max_loss_increase && static_cast<double>(least) >= best_cost) break;
     try {
       LatentCut cut = CutLatents(options, from, pairs.Strongest(width), covariances, calibration);
       const double cost = options.max_loss_increase
@@ -238,12 +255,14 @@ LatentCut BestCut(const ConvertOptions& options, const Checkpoint& from,
                               : calibration->ChoosingLoss(
                                     AsStored(ToLatent(from, cut.svds, cut.ranks, cut.decoupled)));
       std::fprintf(
-          stderr, "decoupled keys of width %lld: %lld elements per position%s\n",
+          stderr, "decoupled keys of width %lld: %lld elements per position, %lld parameters%s\n",
           static_cast<long long>(width), static_cast<long long>(cut.elements()),
+          static_cast<long long>(Parameters(from, cut)),
           options.max_loss_increase ? "" : Format(", loss on training text %.4f", cost).c_str());
       if (!best || cost < best_cost) best = std::move(cut), best_cost = cost;
     } catch (const std::runtime_error& e) {
       why_not = e.what();
+      if (options.bytes_per_position) break;  // wider ones leave less
     }
   }
   if (!best) throw std::runtime_error(why_not);
@@ -328,6 +347,19 @@ std::string CostText(const ModelConfig& from, const ModelConfig& to) {
                 static_cast<long long>(RowBytes(format, after)), std::string(Name(format)).c_str());
 }
 
+// Of a layer's W_Q where each head's queries are of this width.
+int64_t QueryElements(const ModelConfig& config, int64_t width) {
+  return config.num_attention_heads * width * config.hidden_size;
+}
+
+// Of all else in a layer.
+int64_t ElementsBesideQueries(ModelConfig config) {
+  config.num_hidden_layers = 1;
+  const int64_t with_layer = ParameterCount(config);
+  config.num_hidden_layers = 0;
+  return with_layer - ParameterCount(config) - QueryElements(config, config.head_dim);
+}
+
 }  // namespace
 
 std::vector<Window> ChoosingWindows(const Corpus& corpus, const ModelConfig& config) {
@@ -346,6 +378,10 @@ std::vector<int64_t> DecoupledWidths(const ModelConfig& config) {
     if (width % 2 == 0) widths.push_back(width);
   }
   widths.push_back(most);
+  const int64_t others = ElementsBesideQueries(config);
+  std::erase_if(widths, [&](int64_t width) {
+    return width > 2 * config.head_dim && QueryElements(config, config.head_dim + width) > others;
+  });
   return widths;
 }
 
@@ -404,8 +440,9 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
-  Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  // Before all weights are read: not every tokenizer can be written.
   const std::map<std::string, std::string> tokenizer = TokenizerFiles(options.from);
+  Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
   const Conversion conversion{.attention = options.attention,
                               .groups = options.groups.value_or(0),
                               .rank = options.rank.value_or(0),

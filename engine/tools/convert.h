@@ -53,8 +53,10 @@ struct LayerReport {
 // Throws std::runtime_error if that is shorter than one.
 std::vector<Window> ChoosingWindows(const Corpus& corpus, const ModelConfig& config);
 
-// The widths of decoupled keys that are tried where none is asked for: a quarter of a head's, each
-// next twice the one before, and G * d, at which nothing is lost. REQUIRES: rotary positions.
+// The widths of decoupled keys that are tried where none is asked for, ascending: a quarter of a
+// head's, each next twice the one before, and G * d, at which nothing is lost. Left out are those
+// above 2 * d with which a layer's queries, [H * (d + d_R), D], would be more than all its other
+// weights: the G * d of large models. REQUIRES: MHA or GQA with rotary positions.
 std::vector<int64_t> DecoupledWidths(const ModelConfig& config);
 
 // How much losing all of a layer's energy would cost, for each layer: the divergence of the model

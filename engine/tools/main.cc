@@ -298,7 +298,8 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
       ->check(NumberIn(0.0, 100.0));
   command->add_option("--rope-head-dim", convert.rope_head_dim,
                       "mla of rotated keys: the width of decoupled ones [as many as lose nothing; "
-                      "with a budget, the best]");
+                      "with a budget, the best: up to two heads', or wider where a layer's queries "
+                      "stay within its other weights]");
   command->add_option("--fold-frequencies", convert.fold_frequencies,
                       "mla of rotated keys: adjacent frequencies that are mixed as one [1]");
   AddChoice(*command, "--method", convert.method, Names<ConversionMethod>(),

@@ -7,7 +7,7 @@
 namespace triptych {
 
 void CheckNewDirectory(const std::string& flag, const std::filesystem::path& directory) {
-  if (std::filesystem::exists(directory) && !IsEmptyDirectory(directory)) {
+  if (Exists(directory) && !IsEmptyDirectory(directory)) {
     throw std::runtime_error(flag + " " + directory.string() +
                              ": is there already, and is not an empty directory");
   }

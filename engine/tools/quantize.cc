@@ -96,8 +96,9 @@ at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments) 
 
 void QuantizeModel(const QuantizeOptions& options) {
   CheckOptions(options);
-  Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  // Before all weights are read: not every tokenizer can be written.
   const std::map<std::string, std::string> tokenizer_files = TokenizerFiles(options.from);
+  Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
   ModelConfig stored = model.config;
   stored.quantization = {.format = options.format, .embeddings = !options.keep_embeddings};
   const std::set<std::string> names = IntegerTensors(stored);
@@ -110,9 +111,8 @@ void QuantizeModel(const QuantizeOptions& options) {
     CheckVocabulary(*tokenizer, model.config, options.from.string());
     corpus.emplace(options.calibrate, *tokenizer, options.held_out, model.config,
                    options.from.string());
-    const Decoder decoder(model.config, model.weights, ComputeType::kFloat32);
     moments = InputMoments(model, names, *corpus);
-    if (corpus->held_out_tokens() > 0) loss_before = HeldOutLoss(decoder, *corpus);
+    if (corpus->held_out_tokens() > 0) loss_before = HeldOutLoss(model, *corpus);
   }
   for (const std::string& name : names) {
     at::Tensor& weight = model.weights.at(name);

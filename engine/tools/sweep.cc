@@ -203,7 +203,7 @@ class Rows {
   Rows(std::filesystem::path file, const std::string& whose) : file_(std::move(file)) {
     const std::string head = "# " + whose + "\n" + kColumns + "\n";
     std::string text;
-    if (std::filesystem::exists(file_)) text = ReadText(file_, kMaxBytes);
+    if (Exists(file_)) text = ReadText(file_, kMaxBytes);
     if (!text.starts_with(head)) {
       if (!head.starts_with(text)) {
         throw std::runtime_error("--sweep " + file_.string() +
@@ -213,7 +213,7 @@ class Rows {
       text = head;
     }
     text.resize(text.rfind('\n') + 1);
-    if (!std::filesystem::exists(file_) || std::filesystem::file_size(file_) != text.size()) {
+    if (!Exists(file_) || std::filesystem::file_size(file_) != text.size()) {
       std::ofstream(file_, std::ios::binary | std::ios::trunc) << text;
     }
     std::istringstream lines(text.substr(head.size()));
@@ -335,6 +335,10 @@ void Measure(const Point& point, const SweepOptions& options, const std::string&
 
 void Sweep(const SweepOptions& options) {
   const Checkpoint from = LoadCheckpoint(options.model, TensorFormat::kFloat32);
+  if (from.config.qk_norm) {
+    throw LoadError(options.model.string() +
+                    ": qk_norm is true, which has no latent; a sweep needs it false");
+  }
   CheckConversion(from, {.attention = AttentionKind::kMla}, options.model.string());
   if (options.heal_steps < 0 || options.heal_steps == 1) {
     throw std::runtime_error("--heal-steps " + std::to_string(options.heal_steps) +

@@ -200,15 +200,19 @@ ComputeType DefaultTrainingType() {
 
 void Train(const TrainOptions& options) {
   const std::filesystem::path state_file = options.output / "training_state.safetensors";
-  if (HoldsModel(options.output) && !std::filesystem::exists(state_file)) {
+  if (HoldsModel(options.output) && !Exists(state_file)) {
     throw std::runtime_error("--output " + options.output.string() +
                              ": holds a model already; allowed: a directory without one");
   }
-  if (std::filesystem::exists(options.output / kCardFile) && !std::filesystem::exists(state_file)) {
+  if (Exists(options.output / kCardFile) && !Exists(state_file)) {
     throw std::runtime_error("--output " + options.output.string() + ": holds a " + kCardFile +
                              ", which the model's card would replace; allowed: a directory "
                              "without one");
   }
+  const std::filesystem::path described =
+      options.from.empty() ? options.config.parent_path() : options.from;
+  // Before all weights are read: not every tokenizer can be written.
+  const std::map<std::string, std::string> tokenizer_files = TokenizerFiles(described);
   std::optional<Checkpoint> from;
   if (!options.from.empty()) from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
   ModelConfig config = from ? from->config : ReadModelConfig(options.config);
@@ -218,9 +222,7 @@ void Train(const TrainOptions& options) {
   // A config to make a model of may be another model's.
   if (!from) config.training_texts.clear();
   const std::string source = (from ? options.from : options.config).string();
-  const std::filesystem::path described = from ? options.from : options.config.parent_path();
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(described);
-  const std::map<std::string, std::string> tokenizer_files = TokenizerFiles(described);
   CheckVocabulary(*tokenizer, config, source);
   const Corpus corpus(options.text, *tokenizer, options.held_out, config, source);
   const int64_t context = config.max_position_embeddings;
@@ -250,7 +252,7 @@ void Train(const TrainOptions& options) {
   TrainingState state;
   state.parameters = InitialParameters(config, from ? &*from : nullptr, options.seed);
   const RunKey key = MakeRunKey(options, config, corpus, compute, window);
-  if (std::filesystem::exists(state_file)) {
+  if (Exists(state_file)) {
     LoadTrainingState(state_file, key, options.steps, state);
     std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(state.steps));
   }

@@ -6,18 +6,11 @@
 #include <array>
 #include <cctype>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <utility>
 
-#include "engine/base/file.h"
-#include "engine/base/json.h"
-
 namespace triptych {
 namespace {
-
-constexpr uint64_t kMaxTemplateBytes = 1 << 20;
-constexpr uint64_t kMaxTokenizerConfigBytes = 16 << 20;
 
 constexpr std::string_view kSpaces = " \t\n\r\f\v";
 
@@ -144,17 +137,6 @@ std::optional<ChatTemplate> KnownChatTemplate(std::string_view jinja) {
   const auto found = known.find(Sha256(CanonicalJinja(jinja)));
   if (found == known.end()) return std::nullopt;
   return found->second;
-}
-
-std::optional<std::string> ReadChatTemplate(const std::filesystem::path& directory) {
-  const std::filesystem::path own = directory / "chat_template.jinja";
-  if (Exists(own)) return ReadText(own, kMaxTemplateBytes);
-  const std::filesystem::path config = directory / "tokenizer_config.json";
-  if (!Exists(config)) return std::nullopt;
-  const Json json = ParseJson(ReadText(config, kMaxTokenizerConfigBytes), config.string());
-  const auto found = json.find("chat_template");
-  if (found == json.end() || !found->is_string()) return std::nullopt;
-  return found->get<std::string>();
 }
 
 }  // namespace triptych

@@ -2,7 +2,6 @@
 #ifndef TRIPTYCH_SERVER_CORE_CHAT_TEMPLATE_FILE_H_
 #define TRIPTYCH_SERVER_CORE_CHAT_TEMPLATE_FILE_H_
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,11 +18,6 @@ std::string CanonicalJinja(std::string_view text);
 // The template that a published text is; nothing if it is none that is known here, as one that is
 // like them may render otherwise.
 std::optional<ChatTemplate> KnownChatTemplate(std::string_view jinja);
-
-// The text of the model's own template: chat_template.jinja in its directory, or else what
-// tokenizer_config.json there names chat_template, if that is a text. Throws LoadError for files
-// that cannot be read.
-std::optional<std::string> ReadChatTemplate(const std::filesystem::path& directory);
 
 }  // namespace triptych
 

@@ -312,6 +312,9 @@ TEST_F(GgufModelTest, FusedProjectionsOfOthersAreTakenApart) {
   EXPECT_EQ(Floats(*opened.tensors, "model.layers.0.self_attn.k_proj.weight"), Counted(104, 32));
   EXPECT_EQ(Floats(*opened.tensors, "model.layers.0.self_attn.v_proj.weight"), Counted(136, 32));
   EXPECT_EQ(Floats(*opened.tensors, "model.layers.0.self_attn.v_proj.bias"), Counted(180, 4));
+  model.AddTensor("blk.1.attn_qkv.weight", {kWidth, 8 + 4 + 4 + 1});
+  EXPECT_EQ(Refusal(model),
+            "tensor blk.1.attn_qkv.weight has shape [17, 8]; the config needs [16, 8]");
 }
 
 TEST_F(GgufModelTest, TheDtypeIsThatOfMostBytes) {

@@ -5,6 +5,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
+#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/small_gguf.h"
@@ -19,6 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Key;
 using ::testing::Pair;
+using ::testing::ThrowsMessage;
 using ::testing::UnorderedElementsAre;
 
 TEST(LoadTokenizerTest, WithoutFilesOfOneEveryByteIsAToken) {
@@ -146,6 +149,54 @@ TEST(LoadTokenizerTest, AGgufFileHasFilesForOtherCheckpoints) {
   for (const auto& [name, text] : files) WriteFile(other.path() / name, text);
   EXPECT_EQ(LoadTokenizer(other.path())->Encode("ab a\n"), LoadTokenizer(gguf)->Encode("ab a\n"));
   EXPECT_EQ(TokenizerFiles(other.path()), files);
+}
+
+// What the server would not read is not written either.
+TEST(LoadTokenizerTest, AChatTemplateHasABound) {
+  const TempDir directory;
+  OpenedCheckpoint gguf;
+  gguf.path = directory.path() / "m.gguf";
+  for (const bool fits : {true, false}) {
+    const std::string text(kMaxTemplateBytes + (fits ? 0 : 1), 'x');
+    WriteFile(gguf.path, SmallGguf(text));
+    gguf.gguf = std::make_shared<const GgufFile>(gguf.path);
+    WriteFile(directory.path() / "chat_template.jinja", text);
+    OpenedCheckpoint files;
+    files.path = directory.path();
+    if (fits) {
+      EXPECT_EQ(TokenizerFiles(gguf.path).at("chat_template.jinja"), text);
+      EXPECT_EQ(TokenizerFiles(files.path).at("chat_template.jinja"), text);
+      EXPECT_EQ(ReadChatTemplate(gguf), text);
+      EXPECT_EQ(ReadChatTemplate(files), text);
+      continue;
+    }
+    const std::string line =
+        gguf.path.string() + ": tokenizer.chat_template is 1048577 bytes; allowed: at most 1048576";
+    EXPECT_THAT([&] { TokenizerFiles(gguf.path); }, ThrowsMessage<LoadError>(line));
+    EXPECT_THAT([&] { ReadChatTemplate(gguf); }, ThrowsMessage<LoadError>(line));
+    EXPECT_THROW(TokenizerFiles(files.path), LoadError);
+    EXPECT_THROW(ReadChatTemplate(files), LoadError);
+  }
+}
+
+TEST(LoadTokenizerTest, ADirectorysChatTemplateIsAFileOfItsOwnOrOfTheTokenizer) {
+  const TempDir directory;
+  OpenedCheckpoint checkpoint;
+  checkpoint.path = directory.path();
+  const auto config = directory.path() / "tokenizer_config.json";
+  EXPECT_EQ(ReadChatTemplate(checkpoint), std::nullopt);
+  WriteFile(config, R"({"bos_token": "<s>"})");
+  EXPECT_EQ(ReadChatTemplate(checkpoint), std::nullopt);
+  WriteFile(config, R"({"chat_template": [{"name": "default", "template": "a"}]})");
+  EXPECT_EQ(ReadChatTemplate(checkpoint), std::nullopt);
+  WriteFile(config, R"({"chat_template": "a"})");
+  EXPECT_EQ(ReadChatTemplate(checkpoint), "a");
+  WriteFile(directory.path() / "chat_template.jinja", "b");
+  EXPECT_EQ(ReadChatTemplate(checkpoint), "b");
+  std::filesystem::remove(directory.path() / "chat_template.jinja");
+  WriteFile(config, "{");
+  EXPECT_THAT([&] { ReadChatTemplate(checkpoint); },
+              ThrowsMessage<LoadError>(HasSubstr("tokenizer_config.json: not valid JSON")));
 }
 
 // What is at a path later is another file.

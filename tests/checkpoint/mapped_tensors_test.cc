@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/base/error.h"
+
 namespace triptych {
 namespace {
 
@@ -136,6 +138,27 @@ TEST(MappedTensorsTest, WhatTheOriginLacksIsNotThere) {
   const MappedTensors tensors = Map(stored, {{"empty", {.tensor = "none"}}});
   EXPECT_THAT(tensors.Find("empty")->shape, ElementsAre(0, 4));
   EXPECT_THAT(Numbers(tensors, "empty"), IsEmpty());
+}
+
+// A sparse file may say that there are a billion rows: they are not read to find three.
+TEST(MappedTensorsTest, AnOriginOfOtherRowsIsRefused) {
+  const auto refusal = [](std::vector<int64_t> shape, bool transposed) -> std::string {
+    const auto bytes = static_cast<uint64_t>(shape.front() * shape.back());
+    try {
+      Map({{"qkv", {"U8", std::move(shape), bytes}}},
+          {{"q", {"qkv", transposed, /*first_row=*/0, /*rows=*/1, /*of_rows=*/3}}});
+    } catch (const LoadError& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal({3, 2}, false), "accepted");
+  EXPECT_EQ(refusal({2, 3}, true), "accepted");
+  EXPECT_EQ(refusal({1'000'000'000, 2}, false),
+            "file: tensor qkv has shape [1000000000, 2]; the config needs [3, 2]");
+  EXPECT_EQ(refusal({2, 1'000'000'000}, true),
+            "file: tensor qkv has shape [2, 1000000000]; the config needs [2, 3]");
+  EXPECT_EQ(refusal({2, 2}, false), "file: tensor qkv has shape [2, 2]; the config needs [3, 2]");
 }
 
 // Rows of blocks are whole ones or not there.

@@ -248,7 +248,8 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
   constexpr int64_t kNew = 12;
 
   // Token by token, by the family's definition.
-  std::vector<int64_t> ids = {257, 'T', 'o', ' ', 'b', 'e'};
+  const std::vector<int64_t> prompt = {257, 'T', 'o', ' ', 'b', 'e'};
+  std::vector<int64_t> ids = prompt;
   std::vector<int32_t> expected;
   for (int64_t i = 0; i < kNew; ++i) {
     const at::Tensor logits = published::Logits(config, tensors, ids)[-1];
@@ -292,8 +293,19 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
   const auto mla = serve(Conversion{.attention = AttentionKind::kMla});
   EXPECT_EQ(mla->tokens, expected);
   EXPECT_EQ(row_elements(*mla), 2 * width);  // all keys are decoupled ones, all values a latent
-  const auto gqa = serve(Conversion{.attention = AttentionKind::kGqa, .groups = 2});
+  const Conversion to_gqa = {.attention = AttentionKind::kGqa, .groups = 2};
+  const auto gqa = serve(to_gqa);
   EXPECT_EQ(row_elements(*gqa), width);
+  const Checkpoint converted =
+      Convert(LoadCheckpoint(directory.path(), TensorFormat::kFloat32), to_gqa, "published");
+  std::vector<int64_t> sequence = prompt;
+  sequence.insert(sequence.end(), gqa->tokens.begin(), gqa->tokens.end());
+  const at::Tensor logits = Decoder(converted.config, converted.weights, ComputeType::kFloat64)
+                                .Forward(ToTensor(sequence).unsqueeze(0))[0];
+  for (size_t i = 0; i < gqa->tokens.size(); ++i) {
+    const at::Tensor after = logits[static_cast<int64_t>(prompt.size() + i) - 1];
+    EXPECT_LE((after.max() - after[gqa->tokens[i]]).item<double>(), 2 * kRounding32) << i;
+  }
 }
 
 }  // namespace

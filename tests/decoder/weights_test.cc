@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -377,6 +378,18 @@ TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsNamed) {
     EXPECT_EQ(e.what(), weights_file().string() + ": ends at byte " + std::to_string(bytes - 1) +
                             "; it had " + std::to_string(bytes) + " bytes when it was opened");
   }
+}
+
+// Rows and heads are brought in order layer by layer: what is of several cannot be asked for.
+TEST_F(CheckpointTest, APartIsOfNoLayerOrOfOne) {
+  CheckpointReader reader(OpenCheckpoint(directory_.path()), TensorFormat::kFloat32);
+  for (const std::string prefix : {"", "m", "model.", "model.layers.", "model.layers.1",
+                                   "model.layers.01.", "model.layers.x"}) {
+    EXPECT_THROW(reader.Take(prefix), std::invalid_argument) << prefix;
+  }
+  EXPECT_EQ(reader.Take(kEmbeddingName).size(), 1u);
+  EXPECT_GT(reader.Take("model.layers.1.").size(), 1u);
+  EXPECT_EQ(reader.Take(kQuery).size(), 1u);
 }
 
 // Every shard, whichever it is and whenever it is cut.

@@ -18,6 +18,7 @@ class AllocationMeter {
 
   int64_t total() const { return counter_->total; }      // of all allocations
   int64_t largest() const { return counter_->largest; }  // of one allocation
+  int64_t most() const { return counter_->most; }        // at one time, of what is allocated since
 
  private:
   // LibTorch 1.13 reports signed totals, later ones unsigned: whichever of the two overloads the
@@ -34,10 +35,14 @@ class AllocationMeter {
     void Count(int64_t bytes) {  // negative when memory is given back
       total += std::max<int64_t>(bytes, 0);
       largest = std::max(largest, bytes);
+      held += bytes;
+      most = std::max(most, held);
     }
 
     int64_t total = 0;
     int64_t largest = 0;
+    int64_t held = 0;
+    int64_t most = 0;
   };
 
   std::shared_ptr<Counter> counter_ = std::make_shared<Counter>();

@@ -3,6 +3,7 @@
 #define TRIPTYCH_TESTS_SUPPORT_SMALL_GGUF_H_
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <random>
@@ -17,9 +18,8 @@ namespace triptych {
 inline constexpr int32_t kSmallGgufVocabulary = 3 + 256 + 4;
 
 // Of Llama's architecture, two layers in float32, with SentencePiece's tokenizer of bytes, "▁",
-// "a", "b" and "ab", and the chat template "{{ messages }}". Weights are scaled and the same each
-// time.
-inline std::string SmallGguf() {
+// "a", "b" and "ab", and a chat template. Weights are scaled and the same each time.
+inline std::string SmallGguf(const std::string& chat_template = "{{ messages }}") {
   constexpr uint32_t kLayers = 2, kHeads = 4, kGroups = 2, kHeadDim = 4, kWidth = 16, kInner = 24;
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<int32_t> types = {2, 3, 3};
@@ -51,7 +51,7 @@ inline std::string SmallGguf() {
       .Add("tokenizer.ggml.token_type", types)
       .Add("tokenizer.ggml.bos_token_id", uint32_t{1})
       .Add("tokenizer.ggml.eos_token_id", uint32_t{2})
-      .Add("tokenizer.chat_template", "{{ messages }}");
+      .Add("tokenizer.chat_template", chat_template);
   constexpr uint32_t kF32 = 0;
   std::mt19937 generator(1);
   const auto add_matrix = [&](const std::string& name, uint64_t outputs, uint64_t inputs) {
@@ -80,6 +80,14 @@ inline std::string SmallGguf() {
   }
   add_norm("output_norm");
   return file.Bytes();
+}
+
+// One whose chat template cannot be written, and whose last weight is not finite, which shows once
+// all are read.
+inline std::string UnwritableGguf() {
+  std::string file = SmallGguf(std::string((size_t{1} << 20) + 1, 'x'));
+  file.replace(file.size() - sizeof(float), sizeof(float), sizeof(float), '\xff');
+  return file;
 }
 
 }  // namespace triptych

@@ -202,6 +202,10 @@ TEST_F(ConvertTest, AGgufFileIsASourceAsOthersAre) {
   EXPECT_NEAR(HeldOutLoss(after, corpus), HeldOutLoss(before, corpus), kLossRounding);
   const std::string text = Words(100);
   EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
+
+  options.to = dir_.path() / "other";
+  WriteFile(options.from, UnwritableGguf());
+  EXPECT_THAT(Refusal(options), HasSubstr("tokenizer.chat_template is 1048577 bytes"));
 }
 
 TEST_F(ConvertTest, TheCardSaysWhatEachLayerLost) {
@@ -377,6 +381,41 @@ TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
   options.bytes_per_position.reset();
   options.max_loss_increase = 0;
   EXPECT_LE(ChoosingLoss(Converted(options)), ChoosingLoss(Loaded(options.from)) + kLossRounding);
+
+  // One element beside the narrowest is the least there is, so that no other is tried.
+  options.max_loss_increase = 100;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ElementsPerPosition(Converted(options).config), 2 * (2 + 1));
+  const int64_t parameters = ParameterCount(Loaded(options.to).config);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("decoupled keys of width 2: 6 elements per position, " +
+                              std::to_string(parameters) + " parameters\n"),
+                    Not(HasSubstr("width 4"))));
+  std::filesystem::remove_all(options.to);
+  options.max_loss_increase.reset();
+  options.bytes_per_position = 2 * 4 * 2;
+  EXPECT_EQ(Refusal(options),
+            "--bytes-per-position 16 leaves no latent beside decoupled keys of width 2");
+}
+
+// At G * d, 4096, a layer of Llama 2 of 7 billion parameters would have 554 million in its queries
+// and 185 million beside them.
+TEST(DecoupledWidthsTest, LargeModelsAreNotMadeManyTimesLarger) {
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  config.position_embedding = PositionEmbedding::kRope;
+  config.mlp = MlpKind::kSwiglu;
+  config.hidden_size = 4096;
+  config.intermediate_size = 11008;
+  config.num_attention_heads = config.num_key_value_heads = 32;
+  config.head_dim = 128;
+  EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{32, 64, 128, 256, 512, 1024}));
+  // Up to 2 * d whatever the queries are.
+  config.intermediate_size = 1;
+  EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{32, 64, 128, 256}));
+  // Few heads are not concerned.
+  config.intermediate_size = 11008;
+  config.num_attention_heads = config.num_key_value_heads = 4;
+  EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{32, 64, 128, 256, 512}));
 }
 
 // The losses are those of the model that is stored, rounded as it is.

@@ -177,6 +177,10 @@ TEST_F(QuantizeTest, AGgufFileIsASourceAsOthersAre) {
   const std::string text = ReadText(text_, 1 << 16);
   EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
   EXPECT_EQ(ReadText(options.to / "chat_template.jinja", 100), "{{ messages }}");
+
+  options.to = dir_.path() / "other";
+  WriteFile(options.from, UnwritableGguf());
+  EXPECT_THAT(Refusal(options), HasSubstr("tokenizer.chat_template is 1048577 bytes"));
 }
 
 TEST_F(QuantizeTest, RefusesInOneLine) {

@@ -275,6 +275,16 @@ TEST_F(SweepTest, ALatentModelIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(options_.csv));
 }
 
+// As Qwen3's models are.
+TEST_F(SweepTest, NormedKeysAreRefused) {
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.position_embedding = PositionEmbedding::kRope;
+  config.qk_norm = true;
+  SaveCheckpoint(options_.model, config, RandomWeights(config, 5));
+  EXPECT_EQ(Refusal(), options_.model.string() +
+                           ": qk_norm is true, which has no latent; a sweep needs it false");
+}
+
 // G = 2, whose full rank is D = 24 too: the model, one group three ways, and sixteenths twice.
 TEST_F(SweepTest, StartsFromGqaToo) {
   Save(AttentionKind::kGqa);

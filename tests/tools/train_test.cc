@@ -226,6 +226,11 @@ TEST_F(TrainTest, AGgufFileIsTrainedOnAsOthersAre) {
             kSmallGgufVocabulary);
   EXPECT_EQ(LoadTokenizer(options.output)->Encode(Rhyme()),
             LoadTokenizer(options.from)->Encode(Rhyme()));
+
+  options.output = dir_.path() / "other";
+  WriteFile(options.from, UnwritableGguf());
+  EXPECT_THAT([&] { Train(options); }, testing::ThrowsMessage<LoadError>(testing::HasSubstr(
+                                           "tokenizer.chat_template is 1048577 bytes")));
 }
 
 // What a student was taught, its teacher had from its own texts.

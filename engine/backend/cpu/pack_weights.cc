@@ -128,9 +128,9 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightF
   return PackWeights(config, held, formats, expand_from, pool);
 }
 
-int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats) {
+int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats, TensorFormat read) {
   constexpr int64_t kReduced = 4 * 8;  // a few copies in float64
-  const int64_t as_read = 2 * WeightBytes(ToWeightFormat(TensorsFor(formats)), 1, 1);
+  const int64_t as_read = 2 * WeightBytes(ToWeightFormat(read), 1, 1);
   std::map<std::string, int64_t> parts;  // of layers, by their prefixes
   int64_t of_tokens = 0, layers = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {

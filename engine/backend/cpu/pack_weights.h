@@ -34,10 +34,10 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightF
                        std::optional<int64_t> expand_from, ThreadPool& pool);
 
 // About the bytes that PackWeights holds at most beside what it has packed in the end, where
-// tensors are of TensorsFor(formats): those of the largest part, as much again to read them and to
-// bring them in order, and what Reduce makes of them. Token matrices, which come first, count as
-// far as they take more than the packed layers.
-int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats);
+// tensors are read as `read`: those of the largest part, as much again to read them and to bring
+// them in order, and what Reduce makes of them. Token matrices, which come first, count as far as
+// they take more than the packed layers.
+int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats, TensorFormat read);
 
 }  // namespace triptych
 

@@ -63,18 +63,21 @@ TEST(PackWeightsTest, HoldsOnePartAtATime) {
     std::vector<int64_t> layers(config.num_hidden_layers);
     std::iota(layers.begin(), layers.end(), 1);
     EXPECT_EQ(told, layers);
-    EXPECT_GE(UnpackedBytes(config, WeightFormat::kInt8), 2 * source.most_of_a_layer());
+    EXPECT_GE(UnpackedBytes(config, WeightFormat::kInt8, TensorFormat::kFloat32),
+              2 * source.most_of_a_layer());
   }
 }
 
 // Token matrices are packed before all layers, whose room they may have.
 TEST(UnpackedBytesTest, TokenMatricesCountBeyondTheLayers) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
-  const int64_t of_layers = UnpackedBytes(config, WeightFormat::kFloat32);
-  EXPECT_EQ(UnpackedBytes(config, WeightFormat::kBFloat16), of_layers / 2);
+  const int64_t of_layers = UnpackedBytes(config, WeightFormat::kFloat32, TensorFormat::kFloat32);
+  EXPECT_EQ(UnpackedBytes(config, WeightFormat::kBFloat16, TensorFormat::kBFloat16), of_layers / 2);
+  // As much as is read, whatever is served: conversions read float32.
+  EXPECT_EQ(UnpackedBytes(config, WeightFormat::kBFloat16, TensorFormat::kFloat32), of_layers);
   const auto tokens = [&](int64_t vocabulary) {
     config.vocab_size = vocabulary;
-    return UnpackedBytes(config, WeightFormat::kFloat32);
+    return UnpackedBytes(config, WeightFormat::kFloat32, TensorFormat::kFloat32);
   };
   EXPECT_EQ(tokens(300), of_layers);
   EXPECT_EQ(tokens(100'001) - tokens(100'000), 2 * 4 * config.hidden_size);

@@ -4,19 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <filesystem>
 
-#include "engine/base/error.h"
-#include "tests/support/temp_dir.h"
+#include "engine/base/file.h"
 
 namespace triptych {
 namespace {
-
-using testing::HasSubstr;
-
-void Write(const std::filesystem::path& file, const std::string& text) {
-  std::ofstream(file) << text;
-}
 
 TEST(CanonicalJinjaTest, SpaceThatIsRenderedNowhereIsGone) {
   const std::string canonical = "a{%if x is y%}{{'b\\n'+c}}\n{%endif%} d";
@@ -56,36 +49,11 @@ TEST(CanonicalJinjaTest, TakesTextsThatAreNone) {
 
 TEST(ChatTemplateFileTest, TheShippedModelsAreAskedPlainly) {
   for (const std::string kind : {"mha", "gqa", "mla"}) {
-    const auto text =
-        ReadChatTemplate(std::filesystem::path(TRIPTYCH_MODELS_DIR) / ("shakespeare-" + kind));
-    ASSERT_TRUE(text.has_value());
-    EXPECT_EQ(KnownChatTemplate(*text), ChatTemplate::kPlain);
-    EXPECT_EQ(KnownChatTemplate(*text + "."), std::nullopt);
-  }
-}
-
-TEST(ChatTemplateFileTest, IsAFileOfItsOwnOrOfTheTokenizer) {
-  const TempDir directory;
-  const auto config = directory.path() / "tokenizer_config.json";
-  EXPECT_EQ(ReadChatTemplate(directory.path()), std::nullopt);
-  Write(config, R"({"bos_token": "<s>"})");
-  EXPECT_EQ(ReadChatTemplate(directory.path()), std::nullopt);
-  Write(config, R"({"chat_template": [{"name": "default", "template": "a"}]})");
-  EXPECT_EQ(ReadChatTemplate(directory.path()), std::nullopt);
-  Write(config, R"({"chat_template": "a"})");
-  EXPECT_EQ(ReadChatTemplate(directory.path()), "a");
-  Write(directory.path() / "chat_template.jinja", "b");
-  EXPECT_EQ(ReadChatTemplate(directory.path()), "b");
-}
-
-TEST(ChatTemplateFileTest, ABadFileIsNamed) {
-  const TempDir directory;
-  Write(directory.path() / "tokenizer_config.json", "{");
-  try {
-    ReadChatTemplate(directory.path());
-    ADD_FAILURE() << "accepted";
-  } catch (const LoadError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("tokenizer_config.json: not valid JSON"));
+    const std::string text = ReadText(std::filesystem::path(TRIPTYCH_MODELS_DIR) /
+                                          ("shakespeare-" + kind) / "chat_template.jinja",
+                                      1 << 20);
+    EXPECT_EQ(KnownChatTemplate(text), ChatTemplate::kPlain);
+    EXPECT_EQ(KnownChatTemplate(text + "."), std::nullopt);
   }
 }
 
