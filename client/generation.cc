@@ -36,10 +36,9 @@ std::string CheckLogitBias(const std::string& text) {
 
 void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
   v1::SamplingParams& sampling = *request.mutable_sampling();
-  AddNumber<int32_t>(
-      app, "-n,--max-new-tokens",
-      "Stop after so many tokens; default: the model's, or the context's end",
-      limits::kNewTokens, [&](int32_t n) { request.set_max_new_tokens(n); });
+  AddNumber<int32_t>(app, "-n,--max-new-tokens",
+                     "Stop after so many tokens; default: the model's, or the context's end",
+                     limits::kNewTokens, [&](int32_t n) { request.set_max_new_tokens(n); });
   AddNumber<float>(app, "--temperature",
                    "0 takes the most likely token; by default as the model says",
                    limits::kTemperature, [&](float value) { sampling.set_temperature(value); });

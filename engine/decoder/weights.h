@@ -98,7 +98,8 @@ class CheckpointReader final : public WeightSource {
 
   // Every weight is finite. They may be asked for one by one, and again. Throws also
   // std::invalid_argument unless `prefix` begins names of no layer's tensors, or LayerPrefix of one
-  // begins it: "", "model.layers." and "model.layers.1" do not say which order heads and pairs have.
+  // begins it: "", "model.layers." and "model.layers.1" do not say which order heads and pairs
+  // have.
   Weights Take(const std::string& prefix) override;
 
  private:
