@@ -8,7 +8,6 @@
 
 #include "engine/base/request_limits.h"
 #include "engine/serving/engine_loop.h"
-#include "engine/text/text_stream.h"
 #include "server/core/metrics.h"
 
 namespace triptych {
@@ -238,8 +237,7 @@ Result<std::string> ModelHost::Detokenize(const std::string& model,
                                           std::span<const int32_t> ids) const {
   const Result<const ServedModel*> found = Find(model);
   if (!found.ok()) return found.error();
-  if (const auto error = CheckTokenIds(ids, *found.value(), "token_ids")) return *error;
-  return DecodeText(ids, *found.value()->tokenizer);
+  return triptych::Detokenize(ids, *found.value());
 }
 
 void ModelHost::CollectStats(const StatsParams& params, const Caller& caller,

@@ -77,8 +77,8 @@ class ModelHost {
   Result<std::shared_ptr<Generation>> Generate(const GenerateParams& params, const Caller& caller);
   Result<std::shared_ptr<Scoring>> Score(const ScoreParams& params, const Caller& caller);
 
+  // Both functions: as of the same name in validation.h.
   Result<TokenizedText> Tokenize(const TokenizeParams& params) const;
-  // The text of tokens, in valid UTF-8.
   Result<std::string> Detokenize(const std::string& model, std::span<const int32_t> ids) const;
 
   // In block maps others' sequences have neither ids nor clients nor tokens, but for admin.

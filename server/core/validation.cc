@@ -144,7 +144,7 @@ std::string EchoOf(const Prompt& prompt, std::span<const int32_t> tokens,
                    const Tokenizer& tokenizer) {
   const auto* text = std::get_if<std::string_view>(&prompt.input);
   if (text != nullptr && !prompt.options.parse_special_tokens) return std::string(*text);
-  return DecodeText(tokens, tokenizer);
+  return ToValidUtf8(tokenizer.Decode(tokens));
 }
 
 Priority ToPriority(int32_t number) {
@@ -241,10 +241,6 @@ std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedMod
         fmt::format("is {}; allowed: 0 to {}", ids[i], model.config.vocab_size - 1));
   }
   return std::nullopt;
-}
-
-std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
-  return ToValidUtf8(tokenizer.Decode(ids));
 }
 
 Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& model) {
@@ -344,6 +340,24 @@ Result<TokenizedText> Tokenize(const TokenizeParams& params, const ServedModel& 
     tokenized.pieces += stream.Push(tokenizer, token);
   }
   return tokenized;
+}
+
+Result<std::string> Detokenize(std::span<const int32_t> ids, const ServedModel& model) {
+  if (const auto error = CheckTokenIds(ids, model, "token_ids")) return *error;
+  std::string text;
+  TokenStream stream;
+  Utf8Stream utf8;
+  for (const int32_t id : ids) {
+    text += utf8.Push(stream.Push(*model.tokenizer, id));
+    if (text.size() > limits::kMaxDetokenizedBytes) break;
+  }
+  text += utf8.Flush();
+  if (text.size() > limits::kMaxDetokenizedBytes) {
+    return InvalidArgument("token_ids",
+                           fmt::format("stand for more than {0} bytes; allowed: at most {0}",
+                                       limits::kMaxDetokenizedBytes));
+  }
+  return text;
 }
 
 RequestSize RequestSize::Of(const ValidRequest& valid) {

@@ -41,13 +41,12 @@ struct TokenizedText {
   std::vector<int64_t> offsets;
 };
 Result<TokenizedText> Tokenize(const TokenizeParams& params, const ServedModel& model);
+// The text of tokens, in valid UTF-8.
+Result<std::string> Detokenize(std::span<const int32_t> ids, const ServedModel& model);
 
 // Nothing if every id is one of the model's.
 std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedModel& model,
                                    const std::string& field);
-
-// The text of tokens, in valid UTF-8. REQUIRES: they are the tokenizer's.
-std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer);
 
 // How much a request asks for, by the names of its fields.
 struct RequestSize {

@@ -1,6 +1,8 @@
 #include "server/grpc/inference_service.h"
 
 #include <iterator>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "server/grpc/generate_reactor.h"
@@ -63,14 +65,14 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      v1::TokenizeResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
   InTurn(entry.value(), context, std::ssize(message->text()),
          [=, &host = entry.value().host](const std::optional<Error>& refused) {
-           if (refused) return reactor->Finish(ToStatus(*refused, *context));
+           if (refused) return reactor->End(ToStatus(*refused, *context));
            Result<TokenizedText> text = host.Tokenize(FromProto(*message));
-           if (!text.ok()) return reactor->Finish(ToStatus(text.error(), *context));
+           if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
            *response = ToProto(std::move(text).value());
-           reactor->Finish(grpc::Status::OK);
+           reactor->End(grpc::Status::OK);
          });
   return reactor;
 }
@@ -80,12 +82,16 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                                                        v1::DetokenizeResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  const auto& ids = message->token_ids();
-  const auto text = entry.value().host.Detokenize(message->model(),
-                                                  {ids.data(), static_cast<size_t>(ids.size())});
-  if (!text.ok()) return FinishUnary(context, ToStatus(text.error(), *context));
-  response->set_text(text.value());
-  return FinishUnary(context, grpc::Status::OK);
+  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
+  const std::span<const int32_t> ids(message->token_ids().data(), message->token_ids_size());
+  InTurn(entry.value(), context, std::ssize(ids),
+         [=, &host = entry.value().host](const std::optional<Error>& refused) {
+           if (refused) return reactor->End(ToStatus(*refused, *context));
+           Result<std::string> text = host.Detokenize(message->model(), ids);
+           if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
+           response->set_text(std::move(text).value());
+           reactor->End(grpc::Status::OK);
+         });
 }
 
 }  // namespace triptych

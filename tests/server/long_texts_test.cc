@@ -107,6 +107,15 @@ TEST_F(GrpcLongTextsTest, AreAnsweredAsOthersAre) {
       StatusCode::NOT_FOUND);
 }
 
+TEST_F(GrpcLongTextsTest, TokensStandForFourMebibytesAtMost) {
+  v1::DetokenizeRequest request;
+  request.mutable_token_ids()->Resize((4 << 20) + 1, 'a');
+  v1::DetokenizeResponse response;
+  const grpc::Status status =
+      Call(*inference_, &v1::InferenceService::Stub::Detokenize, request, &response);
+  EXPECT_TRUE(RefusesField(status, "token_ids"));
+}
+
 // Its generation begins after the call was cancelled.
 TEST_F(GrpcLongTextsTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
   Hold(Greedy("", long_text_, FakeHost::kPositions / 2));

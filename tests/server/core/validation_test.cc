@@ -330,6 +330,27 @@ TEST(ValidateGenerateTest, ATextThatIsTooLongIsNotTokenized) {
   EXPECT_EQ(tokenizer->encoded, 62u * 4 + 1);
 }
 
+TEST(DetokenizeTest, ATextIsBounded) {
+  ServedModel model = SmallServedModel();
+  model.tokenizer = std::make_shared<WideTokenizer>();
+  constexpr size_t kMost = limits::kMaxDetokenizedBytes;
+  std::vector<int32_t> ids(kMost / 4, 4);  // of four bytes each
+  ASSERT_TRUE(Detokenize(ids, model).ok());
+  EXPECT_EQ(Detokenize(ids, model).value(), std::string(kMost, 'a'));
+  ids.push_back(5);  // of none
+  EXPECT_TRUE(Detokenize(ids, model).ok());
+  ids.push_back(1);
+  EXPECT_EQ(Refusal(Detokenize(ids, model)),
+            "token_ids stand for more than 4194304 bytes; allowed: at most 4194304");
+}
+
+TEST(DetokenizeTest, WhatIsNoTextIsBoundedAsWhatIsShownForIt) {
+  const ServedModel model = SmallServedModel();
+  EXPECT_EQ(Detokenize(std::vector<int32_t>{'a', 0xC3, 0xA9, 0xC3}, model).value(), "aé\uFFFD");
+  const std::vector<int32_t> ids(limits::kMaxDetokenizedBytes / 3 + 1, 0xFF);
+  EXPECT_THAT(Refusal(Detokenize(ids, model)), HasSubstr("stand for more than"));
+}
+
 TEST(ValidateGenerateTest, CountsComeBeforeContents) {
   const std::vector<int32_t> many(1025, 999);
   GenerateParams params = Text(std::string(1000, 'a'));
