@@ -164,13 +164,12 @@ Result<ModelPage> ModelHost::ListModels(const ListModelsParams& params) const {
       .next_page_token = end < all.size() ? page_tokens_.Make(kQuery, end) : std::string()};
 }
 
-void ModelHost::Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
-                         Request& request) {
+void ModelHost::Identify(const Caller& caller, uint64_t sequences, Request& request) {
   const RequestIds::Id id = ids_.Take(sequences);
   request.id = id.text;
   request.number = id.number;
   request.client = caller.client;
-  request.arrived = arrived;
+  request.arrived = caller.arrived;
 }
 
 Error ModelHost::Refuse(size_t model, Outcome outcome, Error error) {
@@ -197,7 +196,6 @@ RequestLog ModelHost::Log(size_t model, const Caller& caller) {
 
 Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& params,
                                                         const Caller& caller) {
-  const EngineClock::time_point arrived = EngineClock::now();
   const Result<size_t> index = FindIndex(params.model);
   if (!index.ok()) return index.error();
   const ServedModel& model = models_[index.value()];
@@ -206,14 +204,13 @@ Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& pa
   Result<ValidRequest> valid = Validate(params, model);
   if (!valid.ok()) return Refuse(index.value(), Outcome::kInvalid, valid.error());
   Request& request = valid.value().request;
-  Identify(caller, arrived, request.choices, request);
+  Identify(caller, request.choices, request);
   return std::make_shared<Generation>(
       model, *handles_[index.value()], std::move(valid).value(),
       CallContext{.place = std::move(place).value(), .log = Log(index.value(), caller)});
 }
 
 Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, const Caller& caller) {
-  const EngineClock::time_point arrived = EngineClock::now();
   const Result<size_t> index = FindIndex(params.model);
   if (!index.ok()) return index.error();
   const ServedModel& model = models_[index.value()];
@@ -221,7 +218,7 @@ Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, con
   if (!place.ok()) return Refuse(index.value(), Outcome::kRefused, place.error());
   Result<std::vector<ValidRequest>> valid = Validate(params, model);
   if (!valid.ok()) return Refuse(index.value(), Outcome::kInvalid, valid.error());
-  for (ValidRequest& one : valid.value()) Identify(caller, arrived, 1, one.request);
+  for (ValidRequest& one : valid.value()) Identify(caller, 1, one.request);
   return std::make_shared<Scoring>(
       model, *handles_[index.value()], std::move(valid).value(),
       CallContext{.place = std::move(place).value(), .log = Log(index.value(), caller)});

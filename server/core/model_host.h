@@ -109,8 +109,7 @@ class ModelHost {
   // An empty name means every model.
   Result<std::vector<size_t>> FindAll(const std::string& name) const;
   // Names a valid request: `sequences` of that number. Sets who it is from and when it came.
-  void Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
-                Request& request);
+  void Identify(const Caller& caller, uint64_t sequences, Request& request);
   // Of a request to the model with that index which is not taken.
   Error Refuse(size_t model, Outcome outcome, Error error);
   // Counts a request to that model when it ends, and writes a line about it.
