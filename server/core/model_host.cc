@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -62,7 +63,11 @@ class ModelHost::LoopHandle final : public EngineHandle {
     });
   }
   void Cancel(const std::string& id) override {
-    loop_.Post([&engine = engine_, id] { engine.Cancel(id); });
+    try {
+      loop_.Post([&engine = engine_, id] { engine.Cancel(id); });
+    } catch (const std::exception& e) {  // such as std::bad_alloc
+      spdlog::error("request {} is not cancelled: {}", id, e.what());
+    }
   }
 
  private:
