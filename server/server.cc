@@ -157,10 +157,8 @@ void CheckMemory(std::span<const HostOptions> models, int64_t prompt_bytes) {
     if (before + bytes.weights + std::max(cache, bytes.loading) + free > *left) {
       throw LoadError(fmt::format(
           "model {}: does not fit: its cache takes {} bytes, its weights {} and about {} more "
-          "while "
-          "loaded, models before it {}, and {} are to stay free, {} of them for prompts; {} bytes "
-          "of "
-          "memory are left",
+          "while loaded, models before it {}, and {} are to stay free, {} of them for prompts; "
+          "{} bytes of memory are left",
           model.name, cache, bytes.weights, bytes.loading, before, free, prompt_bytes, *left));
     }
     before += bytes.weights + cache;
