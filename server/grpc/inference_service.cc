@@ -97,6 +97,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
            response->set_text(std::move(text).value());
            reactor->End(grpc::Status::OK);
          });
+  return reactor;
 }
 
 }  // namespace triptych

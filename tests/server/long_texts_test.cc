@@ -136,7 +136,7 @@ TEST_F(GrpcLongTextsTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
     host_.LetCompute(1);  // or the engine waits in a step, and learns nothing
     ++steps;
   }
-  EXPECT_THAT(host_.host().Metrics(), testing::ContainsRegex("outcome=\"length\"[^\n]*} 0\n"));
+  EXPECT_THAT(host_.host().Metrics(), testing::HasSubstr("outcome=\"length\"} 0\n"));
 }
 
 TEST_F(GrpcLongTextsTest, WaitingForItsTurnIsTimeInTheQueue) {
