@@ -96,15 +96,20 @@ std::string WeightText(const WeightFormats& formats) {
   return fmt::format("{}, embeddings in {}", Name(formats.layers), Name(formats.embeddings));
 }
 
-void LogModel(const ServedModel& model) {
+void LogModel(const ServedModel& model, bool window_is_context) {
   std::string attention(Name(model.config.attention));
   if (model.converted_from) {
     attention += fmt::format(" (converted from {})", Name(*model.converted_from));
   }
-  spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
-               model.name, attention, model.parameters, WeightText(model.weight_formats),
-               model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
-               HowLatentAttends(model));
+  std::string window;
+  if (window_is_context) {
+    window = fmt::format("; its window of {} is its context", model.config.max_position_embeddings);
+  }
+  spdlog::info(
+      "model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}{}",
+      model.name, attention, model.parameters, WeightText(model.weight_formats),
+      model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
+      HowLatentAttends(model), window);
 }
 
 // How each model is to be loaded, its checkpoint opened.
@@ -157,9 +162,8 @@ void CheckMemory(std::span<const HostOptions> models, int64_t prompt_bytes) {
     if (before + bytes.weights + std::max(cache, bytes.loading) + free > *left) {
       throw LoadError(fmt::format(
           "model {}: does not fit: its cache takes {} bytes, its weights {} and about {} more "
-          "while "
-          "loaded, models before it {}, and {} are to stay free, {} of them for prompts; {} bytes "
-          "of memory are left",
+          "while loaded, models before it {}, and {} are to stay free, {} of them for prompts; "
+          "{} bytes of memory are left",
           model.name, cache, bytes.weights, bytes.loading, before, free, prompt_bytes, *left));
     }
     before += bytes.weights + cache;
@@ -193,11 +197,12 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options, std::vector<H
     if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
     const auto chat_template =
         FindChatTemplate(options.models[i], models[i].checkpoint, options.chat_template);
+    const bool window_is_context = models[i].checkpoint.window_is_context;
     HostedModel hosted = Load(std::move(models[i]), context);
     if (hosted.info.expand_from) prompt_bytes += MostScratchBytes(hosted.config);
     served.push_back({Describe(hosted), std::move(hosted.engine)});
     served.back().model.chat_template = chat_template;
-    LogModel(served.back().model);
+    LogModel(served.back().model, window_is_context);
     if (!hosted.not_applied.empty()) {
       spdlog::warn("model {}: its {} asks for more, which is not applied: {}", hosted.name,
                    kGenerationConfigFile, hosted.not_applied);

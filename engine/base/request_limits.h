@@ -32,6 +32,7 @@ inline constexpr Range<size_t> kScoreInputs = {1, 64};
 inline constexpr size_t kMaxStops = 16;
 inline constexpr Range<size_t> kStopBytes = {1, 256};
 inline constexpr size_t kMaxTextOfPieces = size_t{1} << 19;        // bytes
+inline constexpr size_t kMaxDetokenizedBytes = size_t{4} << 20;    // of text
 inline constexpr int32_t kMaxPageSize = 1000;                      // more counts as this
 inline constexpr Range<int64_t> kWatchInterval = {50, 3'600'000};  // milliseconds
 

@@ -20,8 +20,11 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
 
 PublishedConfig ParsePublishedConfig(JsonFields fields) {
   const Family& family = FamilyOf(fields);
+  const Json positions = fields.left_over().value("max_position_embeddings", Json());
   PublishedConfig published{family.parse(fields), &family};
   fields.RefuseLeftOver();
+  published.window_is_context = positions.is_number_integer() &&
+                                published.config.max_position_embeddings < positions.get<int64_t>();
   // What becomes of a family's fields is bounded as Triptych's own are.
   if (&family != &TriptychFamily()) {
     ParseModelConfig(ToJson(published.config), fields.source() + ", as it is served");

@@ -21,7 +21,8 @@ inline constexpr const char* kConfigFile = "config.json";
 
 struct PublishedConfig {
   ModelConfig config;
-  const Family* family;  // never null
+  const Family* family;            // never null
+  bool window_is_context = false;  // a sliding window ends the context before what is published
 };
 
 // Reads and checks a config. `source` is the file's name for messages. Throws LoadError.

@@ -32,7 +32,8 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
   return {.path = checkpoint,
           .config = std::move(published.config),
           .tensors = std::make_shared<const MappedTensors>(std::move(tensors),
-                                                           std::move(map.origins), map.left_out)};
+                                                           std::move(map.origins), map.left_out),
+          .window_is_context = published.window_is_context};
 }
 
 ModelConfig ReadConfig(const std::filesystem::path& checkpoint) {

@@ -25,6 +25,7 @@ struct OpenedCheckpoint {
   ModelConfig config;
   std::shared_ptr<const TensorSource> tensors;  // by the engine's names, not all of them checked
   std::shared_ptr<const GgufFile> gguf = {};    // what it is in, unless that is a directory
+  bool window_is_context = false;               // PublishedConfig's
 };
 
 // Throws LoadError.

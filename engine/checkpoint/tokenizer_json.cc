@@ -108,7 +108,7 @@ class Parser {
     AddEnds();
     try {
       return std::make_shared<const BpeTokenizer>(std::move(parts_));
-    } catch (const EncodeError& e) {
+    } catch (const std::runtime_error& e) {  // EncodeError, or ICU has no data
       throw LoadError(source_ + ": added_tokens cannot be normalized: " + e.what());
     }
   }

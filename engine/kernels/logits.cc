@@ -167,6 +167,16 @@ HWY_INLINE hn::Vec<IntTag> Order(const float* logits) {
   return hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), hn::Set(ints, 0x7fffffff)));
 }
 
+// Of a vector's floats, in float64, as a tree.
+HWY_INLINE double SumOfLanes(const float* lanes) {
+  double sums[kLanes];
+  std::copy_n(lanes, kLanes, sums);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+  }
+  return sums[0];
+}
+
 // Candidates are split into parts by their logits, of equal width in the order above, and those of
 // the part where enough is reached once more, until they are equals.
 int32_t Last(double enough, Candidates& candidates) {
@@ -207,7 +217,7 @@ int32_t Last(double enough, Candidates& candidates) {
       const int64_t end = std::min(kLanes, count - i);
       if (end == kLanes && hn::AllTrue(words, hn::Eq(vector, hn::Set(words, parts[0])))) {
         // One addition: in rows of equals each would wait for the one before.
-        sums[parts[0]] += hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, weights + i)));
+        sums[parts[0]] += SumOfLanes(weights + i);
         continue;
       }
       for (int64_t j = 0; j < end; ++j) sums[parts[j]] += weights[i + j];

@@ -1,5 +1,5 @@
-// Powers of two, for kernels that turn scores into weights. Every kernel includes this file once
-// for each instruction set.
+// Powers of two. Kernels that turn scores into weights include this file once for each instruction
+// set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_

@@ -1,8 +1,9 @@
 // Chooses the next token from logits. Torch-free, not thread-safe: one sampler per sequence.
 // Throughout, a NaN counts as -inf, which has no probability, and +inf as the largest float.
-// Probabilities are float32 and their sums float64 (engine/kernels/logits.h), in an order that
-// depends on nothing but the number of logits. The time is linear in that, whatever the logits are;
-// each thread keeps what it computes in, so that choosing takes nothing from the heap.
+// Probabilities are float32 and their sums float64 (engine/kernels/logits.h); on one instruction
+// set the token depends on nothing but the row, the parameters and the generator. The time is
+// linear in the number of logits, whatever they are; each thread keeps what it computes in, so that
+// choosing takes nothing from the heap.
 #ifndef TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 #define TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 

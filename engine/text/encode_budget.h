@@ -2,9 +2,11 @@
 #ifndef TRIPTYCH_ENGINE_TEXT_ENCODE_BUDGET_H_
 #define TRIPTYCH_ENGINE_TEXT_ENCODE_BUDGET_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "engine/text/tokenizer.h"
 
@@ -25,21 +27,28 @@ class EncodeBudget {
   static constexpr std::chrono::microseconds kMaxTimePerByte{1};
 
   explicit EncodeBudget(size_t text_bytes)
-      : left_(kMaxWrittenPerByte * text_bytes + kMaxWrittenBeside),
+      : most_(kMaxWrittenPerByte * text_bytes + kMaxWrittenBeside),
+        left_(most_),
         deadline_(Clock::now() + kMaxTime + kMaxTimePerByte * static_cast<int64_t>(text_bytes)) {}
 
   // A step writes so many bytes. Called before they are there, where that can be known. Throws
   // EncodeError.
   void Write(size_t bytes) {
-    if (bytes > left_ || bytes > kMaxWrittenAtOnce) {
-      throw EncodeError("the tokenizer's steps make too much of this text");
+    if (bytes > left()) {
+      std::string message = "the tokenizer's steps write ";
+      message += std::to_string(most_ - left_ + bytes) + " bytes for this text; allowed: at most ";
+      message += std::to_string(most_) + ", and " + std::to_string(kMaxWrittenAtOnce) + " at once";
+      throw EncodeError(message);
     }
     left_ -= bytes;
   }
+  // The most that may be written next.
+  size_t left() const { return std::min(left_, kMaxWrittenAtOnce); }
 
   Clock::time_point deadline() const { return deadline_; }
 
  private:
+  size_t most_;
   size_t left_;
   Clock::time_point deadline_;
 };

@@ -6,6 +6,8 @@
 #include <unicode/utf8.h>
 
 #include <algorithm>
+#include <stdexcept>
+#include <utility>
 
 #include "engine/text/tokenizer.h"
 
@@ -39,19 +41,40 @@ const icu::Normalizer2& NormalizerOf(UnicodeForm form) {
       normalizer = icu::Normalizer2::getNFKDInstance(error);
       break;
   }
-  if (U_FAILURE(error)) throw EncodeError("ICU has no data of normal forms");
+  if (U_FAILURE(error)) {
+    throw std::runtime_error(std::string("ICU has no data of normal forms: ") + u_errorName(error));
+  }
   return *normalizer;
 }
 
+// Takes a text, and drops it when it is longer than `most` bytes: a form may be 11 times as long as
+// what it is of (Unicode's annex 15, table 2).
+class BoundedSink final : public icu::ByteSink {
+ public:
+  explicit BoundedSink(size_t most) : most_(most) {}
+
+  void Append(const char* text, int32_t bytes) override {
+    bytes_ += static_cast<size_t>(bytes);
+    if (bytes_ <= most_) text_.append(text, static_cast<size_t>(bytes));
+  }
+  // Of all that came.
+  size_t bytes() const { return bytes_; }
+  std::string TakeText() { return std::move(text_); }
+
+ private:
+  const size_t most_;
+  size_t bytes_ = 0;
+  std::string text_;
+};
+
 std::string Apply(UnicodeForm form, std::string_view text, EncodeBudget& budget) {
-  std::string normal;
-  icu::StringByteSink<std::string> sink(&normal, static_cast<int32_t>(text.size()));
+  BoundedSink sink(budget.left());
   UErrorCode error = U_ZERO_ERROR;
   NormalizerOf(form).normalizeUTF8(
       0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink, nullptr, error);
   if (U_FAILURE(error)) throw EncodeError(std::string("ICU: ") + u_errorName(error));
-  budget.Write(normal.size());  // at most 11 times as much (Unicode's annex 15, table 2)
-  return normal;
+  budget.Write(sink.bytes());
+  return sink.TakeText();
 }
 
 std::string Apply(const PrependStep& step, std::string_view text, EncodeBudget& budget) {

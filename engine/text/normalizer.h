@@ -33,7 +33,7 @@ struct StripStep {
 using NormalizerStep = std::variant<UnicodeForm, PrependStep, ReplaceStep, StripStep>;
 
 // Takes the steps one after the other. An empty text stays empty. REQUIRES: UTF-8. Throws
-// EncodeError.
+// EncodeError, and std::runtime_error where ICU has no data.
 std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text,
                       EncodeBudget& budget);
 

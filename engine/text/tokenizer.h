@@ -35,7 +35,8 @@ enum class TextPosition {
   kInside,  // one does
 };
 
-// A text that cannot be encoded: a pattern of the tokenizer takes too long on it.
+// A text that cannot be encoded: it is too long, or what the tokenizer's file says takes too long
+// on it, makes too much of it or fails.
 class EncodeError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "engine/serving/request.h"
+
 namespace triptych {
 
 enum class Scope {
@@ -17,7 +19,8 @@ struct Caller {
   // The token's name, or else the client certificate's common name, or else the peer's address
   // without its port. What is counted per client is counted under this name.
   std::string client;
-  std::string traceparent = {};  // of the trace that the call is part of; empty if none
+  std::string traceparent = {};          // of the trace that the call is part of; empty if none
+  EngineClock::time_point arrived = {};  // when its request had come
   bool inference = false;
   bool statistics = false;
   bool admin = false;

@@ -58,6 +58,13 @@ Error ClientRate(double rate, std::chrono::milliseconds delay) {
           .retry_delay = delay};
 }
 
+Error TextsWaiting() {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = "too many long texts wait to be tokenized",
+          .reason = "TEXTS_WAITING",
+          .retry_delay = kRetryDelay};
+}
+
 Error StatisticsLimit(std::string_view calls, size_t most) {
   return {.code = ErrorCode::kResourceExhausted,
           .description = fmt::format("{} {} are live, and no more are allowed", most, calls),

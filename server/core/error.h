@@ -51,6 +51,8 @@ Error QueueTimeout();
 Error ClientLimit(int64_t live, int64_t most);
 // The client may send `rate` requests a second, and the next one after `delay`.
 Error ClientRate(double rate, std::chrono::milliseconds delay);
+// As many long texts wait to be tokenized as may, of all clients or of this one.
+Error TextsWaiting();
 // `most` calls of that kind are live, of all clients together.
 Error StatisticsLimit(std::string_view calls, size_t most);
 Error SlowReader(size_t unread_bytes);

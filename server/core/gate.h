@@ -45,6 +45,7 @@ class Gate {
     Result<Caller> caller = access_.Authorize(call, scope);
     if (!caller.ok()) return caller.error();
     caller.value().traceparent = TraceParent(call.traceparent);
+    caller.value().arrived = EngineClock::now();
     ModelHost* const host = host_;
     if (host == nullptr) return Starting();
     return Entry{std::move(caller).value(), *host, stall_timeout_};

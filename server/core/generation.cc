@@ -43,10 +43,16 @@ void Generation::Start(std::shared_ptr<GenerationListener> listener) {
   std::optional<Request> request;
   {
     const MutexLock lock(mutex_);
-    listener_ = std::move(listener);
+    listener_ = listener;
     request = std::exchange(request_, std::nullopt);
   }
-  engine_.Submit(*std::move(request), shared_from_this());
+  try {
+    engine_.Submit(*std::move(request), shared_from_this());
+  } catch (...) {  // such as std::bad_alloc
+    const MutexLock lock(mutex_);
+    listener_.reset();
+    throw;
+  }
 }
 
 Generation::Event Generation::Take() {

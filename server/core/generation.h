@@ -29,9 +29,10 @@ inline constexpr size_t kMaxUnreadBytes = 1 << 20;
 class EngineHandle {
  public:
   virtual ~EngineHandle() = default;
-  // The engine calls the sink from its own thread.
+  // The engine calls the sink from its own thread; never if this throws.
   virtual void Submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
-  // Frees the request's cache by the next step. Harmless when it has ended.
+  // Frees the request's cache by the next step. Harmless when it has ended. Throws nothing: without
+  // memory for it the request goes on.
   virtual void Cancel(const std::string& id) = 0;
 };
 
@@ -91,7 +92,7 @@ class Generation final : public RequestSink, public std::enable_shared_from_this
              CallContext context);
 
   // Hands the request to the engine. Called once. The listener is kept until the engine is done
-  // with the request.
+  // with the request; it is not if this throws, and then nothing more happens.
   void Start(std::shared_ptr<GenerationListener> listener) TRIPTYCH_EXCLUDES(mutex_);
   // What is due. After a chunk nothing is until ChunkDone.
   Event Take() TRIPTYCH_EXCLUDES(mutex_);

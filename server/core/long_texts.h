@@ -6,28 +6,32 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "server/core/byte_budget.h"
 #include "server/core/error.h"
 #include "server/core/worker.h"
 
 namespace triptych {
 
-// Has calls with long texts handled one after the other on a thread of its own, in the order in
-// which they come, so that they hold up no thread of a transport's that others need. Calls with
-// short texts are handled at once. Thread-safe.
+// Has calls with long texts handled one after the other on a thread of its own, so that they hold
+// up no thread of a transport's that others need: clients take turns, and each one's calls are
+// handled in the order in which they come. Calls with short texts are handled at once. Thread-safe.
 class LongTexts {
  public:
   // Of a call's texts together, which take up to a microsecond for each byte: more of them wait.
   static constexpr int64_t kMaxQuickBytes = int64_t{16} << 10;
-  // Of all texts that wait and of the one whose turn it is: some 16 s. One client may have half of
-  // it, which holds the largest message even so.
-  static constexpr int64_t kMaxWaitingBytes = int64_t{16} << 20;
+  // Of what all calls hold that wait, and the one whose turn it is; more where calls are larger.
+  // One client may have half of it.
+  static constexpr int64_t kMaxHeldBytes = int64_t{16} << 20;
 
-  explicit LongTexts(int64_t max_message_bytes)
-      : budget_(std::max(kMaxWaitingBytes, 2 * max_message_bytes)) {}
+  // `max_call_bytes` is the most that one call holds: any one can wait.
+  explicit LongTexts(int64_t max_call_bytes)
+      : budget_(std::max(kMaxHeldBytes, 2 * max_call_bytes)) {}
   // Waits until all calls have been handled.
   ~LongTexts() = default;
   LongTexts(const LongTexts&) = delete;
@@ -36,23 +40,33 @@ class LongTexts {
   struct Call {
     std::string client;
     int64_t text_bytes = 0;
+    int64_t held_bytes = 0;              // in memory, until it has been handled
     std::function<bool()> is_cancelled;  // asked in its turn
-    // Handles the call, or ends it with the error: MEMORY_PRESSURE, at once, where no more texts
-    // may wait; CANCELLED or DRAINING, in its turn. If it throws it is called again, with
-    // STEP_FAILED.
+    // Handles the call, or ends it with the error: TEXTS_WAITING, at once, where no more may wait;
+    // CANCELLED or DRAINING, in its turn. If it throws, or there is no memory for the call to wait,
+    // it is called (again) with STEP_FAILED.
     std::function<void(const std::optional<Error>&)> handle;
   };
-  void Handle(Call call);
+  void Handle(const Call& call) TRIPTYCH_EXCLUDES(mutex_);
 
   // What still waits for its turn, and what will, is refused.
   void StartDrain() { draining_ = true; }
 
  private:
-  void TakeTurn(const Call& call) const;
-  static void HandleNow(const Call& call);
+  struct Waiting {
+    Call call;
+    std::unique_ptr<ByteBudget::Share> share;
+  };
+
+  void Wait(const Call& call) TRIPTYCH_EXCLUDES(mutex_);
+  // Of the call that comes next.
+  void TakeTurn() TRIPTYCH_EXCLUDES(mutex_);
 
   ByteBudget budget_;
   std::atomic<bool> draining_ = false;
+  Mutex mutex_;
+  std::multimap<std::string, Waiting> waiting_ TRIPTYCH_GUARDED_BY(mutex_);  // by client
+  std::string last_client_ TRIPTYCH_GUARDED_BY(mutex_);                      // that had a turn
   Worker worker_;  // last: its thread uses all of the above
 };
 

@@ -3,12 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
 #include "engine/base/request_limits.h"
 #include "engine/serving/engine_loop.h"
-#include "engine/text/text_stream.h"
 #include "server/core/metrics.h"
 
 namespace triptych {
@@ -63,7 +63,11 @@ class ModelHost::LoopHandle final : public EngineHandle {
     });
   }
   void Cancel(const std::string& id) override {
-    loop_.Post([&engine = engine_, id] { engine.Cancel(id); });
+    try {
+      loop_.Post([&engine = engine_, id] { engine.Cancel(id); });
+    } catch (const std::exception& e) {  // such as std::bad_alloc
+      spdlog::error("request {} is not cancelled: {}", id, e.what());
+    }
   }
 
  private:
@@ -165,13 +169,12 @@ Result<ModelPage> ModelHost::ListModels(const ListModelsParams& params) const {
       .next_page_token = end < all.size() ? page_tokens_.Make(kQuery, end) : std::string()};
 }
 
-void ModelHost::Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
-                         Request& request) {
+void ModelHost::Identify(const Caller& caller, uint64_t sequences, Request& request) {
   const RequestIds::Id id = ids_.Take(sequences);
   request.id = id.text;
   request.number = id.number;
   request.client = caller.client;
-  request.arrived = arrived;
+  request.arrived = caller.arrived;
 }
 
 Error ModelHost::Refuse(size_t model, Outcome outcome, Error error) {
@@ -198,7 +201,6 @@ RequestLog ModelHost::Log(size_t model, const Caller& caller) {
 
 Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& params,
                                                         const Caller& caller) {
-  const EngineClock::time_point arrived = EngineClock::now();
   const Result<size_t> index = FindIndex(params.model);
   if (!index.ok()) return index.error();
   const ServedModel& model = models_[index.value()];
@@ -207,14 +209,13 @@ Result<std::shared_ptr<Generation>> ModelHost::Generate(const GenerateParams& pa
   Result<ValidRequest> valid = Validate(params, model);
   if (!valid.ok()) return Refuse(index.value(), Outcome::kInvalid, valid.error());
   Request& request = valid.value().request;
-  Identify(caller, arrived, request.choices, request);
+  Identify(caller, request.choices, request);
   return std::make_shared<Generation>(
       model, *handles_[index.value()], std::move(valid).value(),
       CallContext{.place = std::move(place).value(), .log = Log(index.value(), caller)});
 }
 
 Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, const Caller& caller) {
-  const EngineClock::time_point arrived = EngineClock::now();
   const Result<size_t> index = FindIndex(params.model);
   if (!index.ok()) return index.error();
   const ServedModel& model = models_[index.value()];
@@ -222,7 +223,7 @@ Result<std::shared_ptr<Scoring>> ModelHost::Score(const ScoreParams& params, con
   if (!place.ok()) return Refuse(index.value(), Outcome::kRefused, place.error());
   Result<std::vector<ValidRequest>> valid = Validate(params, model);
   if (!valid.ok()) return Refuse(index.value(), Outcome::kInvalid, valid.error());
-  for (ValidRequest& one : valid.value()) Identify(caller, arrived, 1, one.request);
+  for (ValidRequest& one : valid.value()) Identify(caller, 1, one.request);
   return std::make_shared<Scoring>(
       model, *handles_[index.value()], std::move(valid).value(),
       CallContext{.place = std::move(place).value(), .log = Log(index.value(), caller)});
@@ -238,8 +239,7 @@ Result<std::string> ModelHost::Detokenize(const std::string& model,
                                           std::span<const int32_t> ids) const {
   const Result<const ServedModel*> found = Find(model);
   if (!found.ok()) return found.error();
-  if (const auto error = CheckTokenIds(ids, *found.value(), "token_ids")) return *error;
-  return DecodeText(ids, *found.value()->tokenizer);
+  return triptych::Detokenize(ids, *found.value());
 }
 
 void ModelHost::CollectStats(const StatsParams& params, const Caller& caller,

@@ -77,8 +77,8 @@ class ModelHost {
   Result<std::shared_ptr<Generation>> Generate(const GenerateParams& params, const Caller& caller);
   Result<std::shared_ptr<Scoring>> Score(const ScoreParams& params, const Caller& caller);
 
+  // Both functions: as of the same name in validation.h.
   Result<TokenizedText> Tokenize(const TokenizeParams& params) const;
-  // The text of tokens, in valid UTF-8.
   Result<std::string> Detokenize(const std::string& model, std::span<const int32_t> ids) const;
 
   // In block maps others' sequences have neither ids nor clients nor tokens, but for admin.
@@ -109,8 +109,7 @@ class ModelHost {
   // An empty name means every model.
   Result<std::vector<size_t>> FindAll(const std::string& name) const;
   // Names a valid request: `sequences` of that number. Sets who it is from and when it came.
-  void Identify(const Caller& caller, EngineClock::time_point arrived, uint64_t sequences,
-                Request& request);
+  void Identify(const Caller& caller, uint64_t sequences, Request& request);
   // Of a request to the model with that index which is not taken.
   Error Refuse(size_t model, Outcome outcome, Error error);
   // Counts a request to that model when it ends, and writes a line about it.

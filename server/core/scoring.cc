@@ -1,5 +1,8 @@
 #include "server/core/scoring.h"
 
+#include <spdlog/spdlog.h>
+
+#include <exception>
 #include <utility>
 
 namespace triptych {
@@ -74,8 +77,17 @@ void Scoring::Start(std::shared_ptr<GenerationListener> listener) {
     listener_ = std::move(listener);
     requests.swap(requests_);
   }
-  for (size_t i = 0; i < requests.size(); ++i) {
-    engine_.Submit(std::move(requests[i]), std::make_shared<InputSink>(shared_from_this(), i));
+  size_t submitted = 0;
+  try {
+    for (; submitted < requests.size(); ++submitted) {
+      engine_.Submit(std::move(requests[submitted]),
+                     std::make_shared<InputSink>(shared_from_this(), submitted));
+    }
+  } catch (const std::exception& e) {  // such as std::bad_alloc
+    spdlog::error("request {} fails: {}", id(), e.what());
+    for (; submitted < requests.size(); ++submitted) {
+      OnDone(submitted, {}, Internal("the request could not be handled"));
+    }
   }
   bool over;
   {

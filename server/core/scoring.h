@@ -39,7 +39,8 @@ class Scoring final : public std::enable_shared_from_this<Scoring> {
           CallContext context);
   ~Scoring();
 
-  // Hands the requests to the engine. Called once. The listener is kept until the end.
+  // Hands the requests to the engine. Called once. The listener is kept until the end. What cannot
+  // be handed over fails the call.
   void Start(std::shared_ptr<GenerationListener> listener) TRIPTYCH_EXCLUDES(mutex_);
   Event Take() TRIPTYCH_EXCLUDES(mutex_);
   // The client is gone. Harmless at any time.

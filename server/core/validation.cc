@@ -99,22 +99,24 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
   ValidRequest valid;
   std::vector<int32_t>& tokens = valid.request.prompt;
   const int64_t most = MostPromptTokens(model, generates);
+  const auto too_long = [&](int64_t length) {
+    return PromptTooLong(valid.prompt_field, std::to_string(length), valid.begin_token, model,
+                         generates);
+  };
   if (const auto* text = std::get_if<std::string_view>(&prompt.input)) {
     valid.prompt_field = path + "text";
     const auto begin = BeginToken(prompt.options, path, *model.tokenizer);
     if (!begin.ok()) return begin.error();
     valid.begin_token = begin.value().has_value();
-    const int64_t token_bytes = model.tokenizer->max_token_bytes();
-    const int64_t at_least =
-        (valid.begin_token ? 1 : 0) + (std::ssize(*text) + token_bytes - 1) / token_bytes;
-    if (at_least > most) {
-      return PromptTooLong(valid.prompt_field, fmt::format("at least {}", at_least),
-                           valid.begin_token, model, generates);
+    if (const auto error = CheckSurelyFits(std::ssize(*text), valid.begin_token, valid.prompt_field,
+                                           model, generates)) {
+      return *error;
     }
     auto encoded =
         EncodeText(*text, prompt.options, begin.value(), valid.prompt_field, *model.tokenizer);
     if (!encoded.ok()) return encoded.error();
     tokens = std::move(encoded).value();
+    if (std::ssize(tokens) > most) return too_long(std::ssize(tokens));
     if (tokens.empty()) {
       return InvalidArgument(
           valid.prompt_field,
@@ -126,10 +128,7 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
     if (ids->empty()) {
       return InvalidArgument(path + "tokens.ids", "is empty; allowed: at least one token");
     }
-    if (std::ssize(*ids) > most) {
-      return PromptTooLong(valid.prompt_field, std::to_string(ids->size()),
-                           /*begin_token=*/false, model, generates);
-    }
+    if (std::ssize(*ids) > most) return too_long(std::ssize(*ids));
     if (const auto error = CheckTokenIds(*ids, model, path + "tokens.ids")) return *error;
     tokens.assign(ids->begin(), ids->end());
   } else {
@@ -144,7 +143,7 @@ std::string EchoOf(const Prompt& prompt, std::span<const int32_t> tokens,
                    const Tokenizer& tokenizer) {
   const auto* text = std::get_if<std::string_view>(&prompt.input);
   if (text != nullptr && !prompt.options.parse_special_tokens) return std::string(*text);
-  return DecodeText(tokens, tokenizer);
+  return ToValidUtf8(tokenizer.Decode(tokens));
 }
 
 Priority ToPriority(int32_t number) {
@@ -232,6 +231,14 @@ uint64_t DrawSeed() {
 
 }  // namespace
 
+std::optional<Error> CheckSurelyFits(int64_t text_bytes, bool begin_token, const std::string& field,
+                                     const ServedModel& model, bool generates) {
+  const int64_t token_bytes = model.tokenizer->max_token_bytes();
+  const int64_t at_least = (begin_token ? 1 : 0) + (text_bytes + token_bytes - 1) / token_bytes;
+  if (at_least <= MostPromptTokens(model, generates)) return std::nullopt;
+  return PromptTooLong(field, fmt::format("at least {}", at_least), begin_token, model, generates);
+}
+
 std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedModel& model,
                                    const std::string& field) {
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -241,10 +248,6 @@ std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedMod
         fmt::format("is {}; allowed: 0 to {}", ids[i], model.config.vocab_size - 1));
   }
   return std::nullopt;
-}
-
-std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
-  return ToValidUtf8(tokenizer.Decode(ids));
 }
 
 Result<ValidRequest> Validate(const GenerateParams& params, const ServedModel& model) {
@@ -344,6 +347,24 @@ Result<TokenizedText> Tokenize(const TokenizeParams& params, const ServedModel& 
     tokenized.pieces += stream.Push(tokenizer, token);
   }
   return tokenized;
+}
+
+Result<std::string> Detokenize(std::span<const int32_t> ids, const ServedModel& model) {
+  if (const auto error = CheckTokenIds(ids, model, "token_ids")) return *error;
+  std::string text;
+  TokenStream stream;
+  Utf8Stream utf8;
+  for (const int32_t id : ids) {
+    text += utf8.Push(stream.Push(*model.tokenizer, id));
+    if (text.size() > limits::kMaxDetokenizedBytes) break;
+  }
+  text += utf8.Flush();
+  if (text.size() > limits::kMaxDetokenizedBytes) {
+    return InvalidArgument("token_ids",
+                           fmt::format("stand for more than {0} bytes; allowed: at most {0}",
+                                       limits::kMaxDetokenizedBytes));
+  }
+  return text;
 }
 
 RequestSize RequestSize::Of(const ValidRequest& valid) {

@@ -1,7 +1,7 @@
 // The one place where what a client asks for is checked. All functions are pure but for drawing a
 // seed, and thread-safe. An error names the field, its value and what is allowed; the first one
-// ends the check. How many there are is checked before what they are, and what would have to be
-// refused for its length is refused before it is tokenized.
+// ends the check. How many there are is checked before what they are, and a text that is surely too
+// long is refused before it is tokenized.
 #ifndef TRIPTYCH_SERVER_CORE_VALIDATION_H_
 #define TRIPTYCH_SERVER_CORE_VALIDATION_H_
 
@@ -20,7 +20,7 @@
 
 namespace triptych {
 
-// A request that the engine may be given. Whether it fits is the engine's to say.
+// A request that the engine may be given. Whether the cache holds it is the engine's to say.
 struct ValidRequest {
   Request request;           // without its id, number and client
   std::string prompt_field;  // where the prompt was: "text", "inputs[1].tokens"
@@ -41,13 +41,17 @@ struct TokenizedText {
   std::vector<int64_t> offsets;
 };
 Result<TokenizedText> Tokenize(const TokenizeParams& params, const ServedModel& model);
+// The text of tokens, in valid UTF-8.
+Result<std::string> Detokenize(std::span<const int32_t> ids, const ServedModel& model);
+
+// Before a prompt is tokenized: an error if its text must become more tokens than the model's
+// context holds, one more where it `generates`. `field` is where the text is.
+std::optional<Error> CheckSurelyFits(int64_t text_bytes, bool begin_token, const std::string& field,
+                                     const ServedModel& model, bool generates);
 
 // Nothing if every id is one of the model's.
 std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ServedModel& model,
                                    const std::string& field);
-
-// The text of tokens, in valid UTF-8. REQUIRES: they are the tokenizer's.
-std::string DecodeText(std::span<const int32_t> ids, const Tokenizer& tokenizer);
 
 // How much a request asks for, by the names of its fields.
 struct RequestSize {

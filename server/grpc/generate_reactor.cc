@@ -29,7 +29,7 @@ GenerateReactor* GenerateReactor::Make(grpc::CallbackServerContext& context,
 void GenerateReactor::Begin(std::shared_ptr<Generation> generation) {
   const std::shared_ptr<GenerateReactor> self = self_;  // the call may end meanwhile
   generation_ = std::move(generation);
-  generation_->Start(self);
+  generation_->Start(self);  // nothing after it may throw: what throws is refused
   if (begun_or_cancelled_.exchange(true)) generation_->Cancel();
 }
 

@@ -1,6 +1,8 @@
 #include "server/grpc/inference_service.h"
 
 #include <iterator>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "server/grpc/generate_reactor.h"
@@ -14,12 +16,17 @@
 namespace triptych {
 
 void InferenceService::InTurn(const Entry& entry, const grpc::CallbackServerContext* context,
-                              int64_t text_bytes,
+                              const google::protobuf::Message& message, int64_t text_bytes,
                               std::function<void(const std::optional<Error>&)> handle) {
-  texts_.Handle({.client = entry.caller.client,
-                 .text_bytes = text_bytes,
-                 .is_cancelled = [context] { return context->IsCancelled(); },
-                 .handle = std::move(handle)});
+  LongTexts::Call call{.client = entry.caller.client,
+                       .text_bytes = text_bytes,
+                       .is_cancelled = [context] { return context->IsCancelled(); },
+                       .handle = std::move(handle)};
+  // All of it, and not as it came: what is empty there takes memory, too.
+  if (text_bytes > LongTexts::kMaxQuickBytes) {
+    call.held_bytes = static_cast<int64_t>(message.SpaceUsedLong());
+  }
+  texts_.Handle(call);
 }
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
@@ -30,7 +37,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   }
   GenerateReactor* const reactor =
       GenerateReactor::Make(*context, entry.value().stall_timeout, draining_);
-  InTurn(entry.value(), context, std::ssize(message->text()),
+  InTurn(entry.value(), context, *message, std::ssize(message->text()),
          [=, entry = entry.value()](const std::optional<Error>& refused) {
            if (refused) return reactor->Refuse(*refused);
            const auto generation = entry.host.Generate(FromProto(*message), entry.caller);
@@ -48,7 +55,7 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
   ScoreReactor* const reactor = ScoreReactor::Make(*context, response, entry.value().stall_timeout);
   int64_t text_bytes = 0;
   for (const v1::ScoreInput& input : message->inputs()) text_bytes += std::ssize(input.text());
-  InTurn(entry.value(), context, text_bytes,
+  InTurn(entry.value(), context, *message, text_bytes,
          [=, entry = entry.value()](const std::optional<Error>& refused) {
            if (refused) return reactor->Refuse(*refused);
            const auto scoring = entry.host.Score(FromProto(*message), entry.caller);
@@ -63,14 +70,14 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      v1::TokenizeResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  InTurn(entry.value(), context, std::ssize(message->text()),
+  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
+  InTurn(entry.value(), context, *message, std::ssize(message->text()),
          [=, &host = entry.value().host](const std::optional<Error>& refused) {
-           if (refused) return reactor->Finish(ToStatus(*refused, *context));
+           if (refused) return reactor->End(ToStatus(*refused, *context));
            Result<TokenizedText> text = host.Tokenize(FromProto(*message));
-           if (!text.ok()) return reactor->Finish(ToStatus(text.error(), *context));
+           if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
            *response = ToProto(std::move(text).value());
-           reactor->Finish(grpc::Status::OK);
+           reactor->End(grpc::Status::OK);
          });
   return reactor;
 }
@@ -80,12 +87,17 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                                                        v1::DetokenizeResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  const auto& ids = message->token_ids();
-  const auto text = entry.value().host.Detokenize(message->model(),
-                                                  {ids.data(), static_cast<size_t>(ids.size())});
-  if (!text.ok()) return FinishUnary(context, ToStatus(text.error(), *context));
-  response->set_text(text.value());
-  return FinishUnary(context, grpc::Status::OK);
+  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
+  const std::span<const int32_t> ids(message->token_ids().data(), message->token_ids_size());
+  InTurn(entry.value(), context, *message, std::ssize(ids),
+         [=, &host = entry.value().host](const std::optional<Error>& refused) {
+           if (refused) return reactor->End(ToStatus(*refused, *context));
+           Result<std::string> text = host.Detokenize(message->model(), ids);
+           if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
+           response->set_text(std::move(text).value());
+           reactor->End(grpc::Status::OK);
+         });
+  return reactor;
 }
 
 }  // namespace triptych

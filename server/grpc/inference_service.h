@@ -2,6 +2,8 @@
 #ifndef TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_
 
+#include <google/protobuf/message.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -20,7 +22,7 @@ namespace triptych {
 class InferenceService final : public v1::InferenceService::CallbackService {
  public:
   InferenceService(const Gate& gate, const TransportLimits& limits)
-      : gate_(gate), texts_(limits.max_message_bytes) {}
+      : gate_(gate), texts_(kMostSpacePerByte * limits.max_message_bytes) {}
 
   // From now on a connection may be closed as soon as the last of its streams has ended. Calls
   // whose texts still wait to be encoded are refused.
@@ -42,9 +44,14 @@ class InferenceService final : public v1::InferenceService::CallbackService {
                                        v1::DetokenizeResponse* response) override;
 
  private:
-  // Has a call with texts of so many bytes handled, now or in its turn. gRPC keeps the call, its
-  // messages and its context until it is finished.
-  void InTurn(const Entry& entry, const grpc::CallbackServerContext* context, int64_t text_bytes,
+  // What a message within its limits takes in memory for each byte that came: a token id of one
+  // byte takes four, in a list that doubles as it grows.
+  static constexpr int64_t kMostSpacePerByte = 8;
+
+  // Has the call of a message, with texts of so many bytes, handled now or in its turn. gRPC keeps
+  // the call, its messages and its context until it is finished.
+  void InTurn(const Entry& entry, const grpc::CallbackServerContext* context,
+              const google::protobuf::Message& message, int64_t text_bytes,
               std::function<void(const std::optional<Error>&)> handle);
 
   const Gate& gate_;

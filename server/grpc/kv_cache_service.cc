@@ -12,9 +12,9 @@ namespace {
 // Ends a unary call with what the host answers.
 template <typename Answer, typename Response>
 void Finish(const Result<Answer>& answer, grpc::CallbackServerContext& context, Response* response,
-            grpc::ServerUnaryReactor* reactor) {
+            AlarmedUnary* reactor) {
   if (answer.ok()) *response = ToProto(answer.value());
-  reactor->Finish(answer.ok() ? grpc::Status::OK : ToStatus(answer.error(), context));
+  reactor->End(answer.ok() ? grpc::Status::OK : ToStatus(answer.error(), context));
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerCo
                                                           v1::GetKvCacheStatsResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kStatistics);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
   entry.value().host.CollectStats(
       FromProto(*message), entry.value().caller,
       [=](const Result<HostStats>& stats) { Finish(stats, *context, response, reactor); });
@@ -36,7 +36,7 @@ grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerCont
                                                         v1::ListSequencesResponse* response) {
   const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
   entry.value().host.ListSequences(
       FromProto(*message), entry.value().caller,
       [=](const Result<SequencePage>& page) { Finish(page, *context, response, reactor); });

@@ -18,7 +18,7 @@ ScoreReactor* ScoreReactor::Make(grpc::CallbackServerContext& context, v1::Score
 void ScoreReactor::Begin(std::shared_ptr<Scoring> scoring) {
   const std::shared_ptr<ScoreReactor> self = self_;  // the call may end meanwhile
   scoring_ = std::move(scoring);
-  scoring_->Start(self);
+  scoring_->Start(self);  // nothing after it may throw: what throws is refused
   if (begun_or_cancelled_.exchange(true)) scoring_->Cancel();
 }
 

@@ -2,10 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
+
+#include "server/core/validation.h"
 
 namespace triptych {
 namespace {
@@ -141,6 +144,12 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ServedModel& m
   const auto pieces =
       Render(*model.chat_template, request.messages, /*add_generation_prompt=*/true);
   if (!pieces.ok()) return pieces.error();
+  int64_t bytes = 0;
+  for (const ChatPiece& piece : pieces.value()) bytes += std::ssize(piece.text);
+  if (const auto error = CheckSurelyFits(bytes, /*begin_token=*/false, "messages", model,
+                                         /*generates=*/true)) {
+    return *error;
+  }
   CompletionRequest& completion = request.completion;
   try {
     completion.prompt_tokens = Encode(pieces.value(), *model.tokenizer);

@@ -30,7 +30,7 @@ Kind KindOf(const Error& error) {
     case ErrorCode::kResourceExhausted:
       // The client's own share, or everybody's.
       if (error.reason == "CLIENT_LIMIT" || error.reason == "CLIENT_RATE" ||
-          error.reason == "SLOW_READER") {
+          error.reason == "TEXTS_WAITING" || error.reason == "SLOW_READER") {
         return {429, "rate_limit_error"};
       }
       return kOverloaded;

@@ -1,32 +1,44 @@
 #include "server/http/large_request_call.h"
 
+#include <cstdint>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <variant>
 
+#include "server/http/error_response.h"
+
 namespace triptych {
 
-LargeRequestCall::LargeRequestCall(HttpRequest request, Handle handle, Worker& worker,
-                                   std::shared_ptr<Mailbox> mailbox)
+LargeRequestCall::LargeRequestCall(HttpRequest request, std::string client, Handle handle,
+                                   LongTexts& texts, std::shared_ptr<Mailbox> mailbox)
     : request_(std::make_shared<HttpRequest>(std::move(request))),
+      client_(std::move(client)),
       handle_(std::move(handle)),
-      worker_(worker),
+      texts_(texts),
       mailbox_(std::move(mailbox)) {}
 
 void LargeRequestCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
-  worker_.Post([call = weak_from_this(), request = std::move(request_), handle = handle_,
-                mailbox = mailbox_]() mutable {
-    HttpReply answer;
-    if (!call.expired()) answer = handle(*request);  // else its client is gone
-    // The request goes back even so: until then its body counts as held.
-    mailbox->Post([call = std::move(call), request = std::move(request),
-                   answer = std::move(answer)]() mutable {
-      request.reset();
-      if (const auto self = call.lock()) {
-        self->exchange_->Guard([&] { self->OnAnswer(std::move(answer)); });
-      }
-    });
-  });
+  const int64_t bytes = std::ssize(request_->body);
+  texts_.Handle(
+      {.client = client_,
+       .text_bytes = bytes,
+       .held_bytes = bytes,
+       .is_cancelled = [call = weak_from_this()] { return call.expired(); },
+       .handle =
+           [call = weak_from_this(), request = std::exchange(request_, nullptr), handle = handle_,
+            mailbox = mailbox_](const std::optional<Error>& refused) mutable {
+             HttpReply answer = refused ? ErrorResponse(*refused) : handle(*request);
+             // The request goes back whatever came of it: until then its body counts as held.
+             mailbox->Post([call, request = std::exchange(request, nullptr),
+                            answer = std::move(answer)]() mutable {
+               request.reset();
+               if (const auto self = call.lock()) {
+                 self->exchange_->Guard([&] { self->OnAnswer(std::move(answer)); });
+               }
+             });
+           }});
 }
 
 void LargeRequestCall::OnAnswer(HttpReply answer) {

@@ -4,23 +4,24 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
-#include "server/core/worker.h"
+#include "server/core/long_texts.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
 
 namespace triptych {
 
-// Has the request handled on a worker, so that it holds up nobody's streams, and then answers as it
+// Has the request handled in its turn, so that it holds up nobody's streams, and then answers as it
 // would have been answered at once.
 class LargeRequestCall final : public HttpCall,
                                public std::enable_shared_from_this<LargeRequestCall> {
  public:
-  // On the worker's thread; throws nothing.
+  // On another thread.
   using Handle = std::function<HttpReply(const HttpRequest&)>;
 
-  // The worker outlives the call.
-  LargeRequestCall(HttpRequest request, Handle handle, Worker& worker,
+  // The texts outlive the call.
+  LargeRequestCall(HttpRequest request, std::string client, Handle handle, LongTexts& texts,
                    std::shared_ptr<Mailbox> mailbox);
 
   void Start(Exchange& exchange) override;
@@ -30,9 +31,10 @@ class LargeRequestCall final : public HttpCall,
  private:
   void OnAnswer(HttpReply answer);
 
-  std::shared_ptr<HttpRequest> request_;  // until the worker has it
+  std::shared_ptr<HttpRequest> request_;  // until it waits for its turn
+  const std::string client_;
   const Handle handle_;
-  Worker& worker_;
+  LongTexts& texts_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
   std::shared_ptr<HttpCall> call_;  // that answers, if it is not answered at once

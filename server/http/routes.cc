@@ -139,8 +139,12 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
 };
 
-Routes::Routes(const Gate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
-    : gate_(gate), mailbox_(std::move(mailbox)), budget_(budget) {}
+Routes::Routes(const Gate& gate, const TransportLimits& limits, std::shared_ptr<Mailbox> mailbox,
+               ByteBudget& budget)
+    : gate_(gate),
+      mailbox_(std::move(mailbox)),
+      budget_(budget),
+      texts_(limits.max_message_bytes) {}
 
 std::span<const Routes::Route> Routes::Table() { return kRoutes; }
 
@@ -169,11 +173,14 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
   return Admitted{.route = found, .entry = std::move(entry).value()};
 }
 
-HttpReply Routes::Handle(const Admitted& admitted, HttpRequest request) const {
-  if (request.body.size() <= kMaxQuickBytes) return HandleNow(admitted, request);
+HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
+  if (!admitted.entry) return HandleNow(admitted, request);
+  Caller& caller = admitted.entry->caller;
+  caller.arrived = EngineClock::now();  // its body has come now
+  if (std::ssize(request.body) <= LongTexts::kMaxQuickBytes) return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
-      std::move(request),
-      [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); }, worker_,
+      std::move(request), caller.client,
+      [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); }, texts_,
       mailbox_);
 }
 

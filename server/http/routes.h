@@ -15,7 +15,8 @@
 #include "server/core/access.h"
 #include "server/core/byte_budget.h"
 #include "server/core/gate.h"
-#include "server/core/worker.h"
+#include "server/core/long_texts.h"
+#include "server/core/transport_options.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
@@ -30,9 +31,14 @@ class Routes {
   enum class State { kStarting, kServing, kDraining };
 
   // All outlive the routes and the calls that they make.
-  Routes(const Gate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
+  Routes(const Gate& gate, const TransportLimits& limits, std::shared_ptr<Mailbox> mailbox,
+         ByteBudget& budget);
 
-  void Set(State state) { state_ = state; }
+  // From kDraining on, what still waits for its turn is refused.
+  void Set(State state) {
+    state_ = state;
+    if (state == State::kDraining) texts_.StartDrain();
+  }
   State state() const { return state_; }
 
   struct Route {
@@ -63,10 +69,8 @@ class Routes {
   };
   std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
 
-  // A body that is larger takes long to read: that is done on another thread, one after the other.
-  static constexpr size_t kMaxQuickBytes = 16 << 10;
-
-  HttpReply Handle(const Admitted& admitted, HttpRequest request) const;
+  // A large body takes long to read: that is done on another thread (LongTexts).
+  HttpReply Handle(Admitted admitted, HttpRequest request) const;
 
  private:
   static const Route kRoutes[];
@@ -94,7 +98,7 @@ class Routes {
   ByteBudget& budget_;
   const int64_t created_ = UnixTime();  // when the models were put up
   std::atomic<State> state_ = State::kStarting;
-  mutable Worker worker_;  // last: its thread uses all of the above
+  mutable LongTexts texts_;  // last: its thread uses all of the above
 };
 
 }  // namespace triptych

@@ -72,6 +72,12 @@ TEST(FamiliesTest, MistralIsServedUpToItsWindow) {
   EXPECT_EQ(Parse(Without(Mistral(), {"sliding_window"})).max_position_embeddings, 4096);
   // transformers' Llama has none, whatever its config says.
   EXPECT_EQ(Parse(With(SmolLm2(), {{"sliding_window", 16}})).max_position_embeddings, 8192);
+  const auto is_context = [](const Json& config) {
+    return ParsePublishedConfig(JsonFields(config, "config.json")).window_is_context;
+  };
+  EXPECT_TRUE(is_context(Mistral()));
+  EXPECT_FALSE(is_context(With(Mistral(), {{"sliding_window", 32768}})));
+  EXPECT_FALSE(is_context(With(SmolLm2(), {{"sliding_window", 16}})));
 }
 
 TEST(FamiliesTest, Qwen) {

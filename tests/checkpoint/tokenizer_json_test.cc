@@ -438,7 +438,7 @@ TEST(TokenizerJsonTest, WhatStepsMakeOfATextIsBounded) {
     try {
       Parse(json)->Encode(text);
     } catch (const EncodeError& e) {
-      EXPECT_STREQ(e.what(), "the tokenizer's steps make too much of this text");
+      EXPECT_THAT(e.what(), testing::StartsWith("the tokenizer's steps write "));
       return false;
     }
     return true;

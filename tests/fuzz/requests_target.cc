@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/request_limits.h"
+#include "engine/text/text_stream.h"
 #include "google/rpc/status.pb.h"
 #include "server/core/page_tokens.h"
 #include "server/core/validation.h"
@@ -121,8 +122,11 @@ void FuzzDetokenize(std::string_view bytes) {
   v1::DetokenizeRequest message;
   if (!Parse(bytes, message)) return;
   const auto& ids = message.token_ids();
-  const auto error = CheckTokenIds({ids.data(), static_cast<size_t>(ids.size())}, Model(), "ids");
-  if (error) CheckError(*error);
+  const std::span<const int32_t> tokens(ids.data(), static_cast<size_t>(ids.size()));
+  const Result<std::string> text = Detokenize(tokens, Model());
+  if (!text.ok()) return CheckError(text.error());
+  Promise(text.value() == ToValidUtf8(Model().tokenizer->Decode(tokens)),
+          "a text is decoded whole");
 }
 
 void FuzzListSequences(std::string_view bytes) {

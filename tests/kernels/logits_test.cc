@@ -260,6 +260,21 @@ TEST_P(LogitsTest, LastToSumIsThatOfSortedTokens) {
   }
 }
 
+// In float32, 1 and a weight below 2^-24 are 1.
+TEST_P(LogitsTest, LastToSumSumsInFloat64) {
+  constexpr int64_t kNear = 64, kCount = 2 * kNear;
+  std::vector<int32_t> tokens(kCount + kLogitBlock);
+  std::vector<float> logits(kCount + kLogitBlock, kNaN), weights(kCount + kLogitBlock, kNaN);
+  for (int64_t i = 0; i < kCount; ++i) {
+    tokens[i] = static_cast<int32_t>(i);
+    // Near each other, and then far from those.
+    logits[i] = (i < kNear ? 1.0f : -100.0f) - static_cast<float>(i) * 0x1p-10f;
+    weights[i] = i == 0 ? 1.0f : 0x1p-26f;
+  }
+  Candidates candidates{kCount, tokens.data(), logits.data(), weights.data()};
+  EXPECT_EQ(LastToSum(1 + (kNear - 1) * 0x1p-26, candidates), kNear - 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, LogitsTest, testing::ValuesIn(InstructionSets()),
                          InstructionSetName);
 

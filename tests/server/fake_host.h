@@ -59,6 +59,7 @@ class FakeHost {
   // Texts wait to be let go before they become tokens.
   void HoldTexts() { holds_texts_ = true; }
   int held_texts() const { return held_texts_; }
+  void LetEncode(int texts) { texts_.release(texts); }
   // From now on as many steps and texts as it likes.
   void LetGo() {
     steps_.release(std::numeric_limits<int>::max() / 4);

@@ -253,6 +253,42 @@ TEST(LimitsTest, AClientThatTakesNothingIsGivenUp) {
   EXPECT_TRUE(ReadMore(reader, 100));
 }
 
+// What a unary call answers to a client that does not read it for three seconds.
+template <typename Response, typename Request>
+grpc::Status CallAndStall(const std::shared_ptr<grpc::Channel>& channel, const char* method,
+                          const Request& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kForever);
+  const grpc::internal::RpcMethod as_stream(method, grpc::internal::RpcMethod::SERVER_STREAMING);
+  const std::unique_ptr<grpc::ClientReader<Response>> reader(
+      grpc::internal::ClientReaderFactory<Response>::Create(channel.get(), as_stream, &context,
+                                                            request));
+  std::this_thread::sleep_for(3s);
+  Response response;
+  while (reader->Read(&response)) {
+  }
+  return reader->Finish();
+}
+
+TEST(LimitsTest, AClientThatTakesNoTokensAndNoTextIsGivenUp) {
+  const TestServer server(OneEndlessModel({.stall_timeout = 1s}));
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it takes 64 KiB ahead, and stays with that
+  const auto channel =
+      OwnConnection(server.address(), grpc::InsecureChannelCredentials(), arguments);
+  constexpr int kBytes = 1 << 20;
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text(std::string(kBytes, 'a'));
+  grpc::Status status = CallAndStall<v1::TokenizeResponse>(
+      channel, "/triptych.v1.InferenceService/Tokenize", tokenize);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  v1::DetokenizeRequest detokenize;
+  detokenize.mutable_token_ids()->Resize(kBytes, 'a');
+  status = CallAndStall<v1::DetokenizeResponse>(channel, "/triptych.v1.InferenceService/Detokenize",
+                                                detokenize);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+}
+
 TEST(LimitsTest, BeforeModelsAreLoadedCallsAreRefused) {
   TransportOptions options;
   options.listen = "127.0.0.1:0";

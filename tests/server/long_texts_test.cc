@@ -1,8 +1,14 @@
 // Texts that take long to become tokens, and calls beside them, over gRPC.
 #include "server/core/long_texts.h"
 
+#include <google/protobuf/util/time_util.h>
+
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
+#include <vector>
 
 #include "server/core/gate.h"
 #include "server/grpc/grpc_server.h"
@@ -14,16 +20,15 @@ namespace {
 
 using grpc::StatusCode;
 
-// One client may have one such text wait, and 4 KiB.
-constexpr int64_t kHalf = LongTexts::kMaxWaitingBytes / 2;
-constexpr int64_t kMaxMessageBytes = kHalf + 4096;
+// What one client's calls may hold is eight times as much.
+constexpr int64_t kMaxMessageBytes = int64_t{5} << 20;
 
 class GrpcLongTextsTest : public testing::Test {
  protected:
   GrpcLongTextsTest() { gate_.Open(host_.host()); }
   ~GrpcLongTextsTest() override { host_.LetGo(); }
 
-  // From now on texts are not encoded until LetGo; returns when the call's is to be.
+  // From now on texts are not encoded until they are let go; returns when the call's is to be.
   void Hold(const v1::GenerateRequest& request) {
     host_.HoldTexts();
     held_ = std::make_unique<GenerateCall>(*inference_, request);
@@ -107,6 +112,15 @@ TEST_F(GrpcLongTextsTest, AreAnsweredAsOthersAre) {
       StatusCode::NOT_FOUND);
 }
 
+TEST_F(GrpcLongTextsTest, TokensStandForFourMebibytesAtMost) {
+  v1::DetokenizeRequest request;
+  request.mutable_token_ids()->Resize((4 << 20) + 1, 'a');
+  v1::DetokenizeResponse response;
+  const grpc::Status status =
+      Call(*inference_, &v1::InferenceService::Stub::Detokenize, request, &response);
+  EXPECT_TRUE(RefusesField(status, "token_ids"));
+}
+
 // Its generation begins after the call was cancelled.
 TEST_F(GrpcLongTextsTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
   Hold(Greedy("", long_text_, FakeHost::kPositions / 2));
@@ -116,24 +130,60 @@ TEST_F(GrpcLongTextsTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
     call->Cancel();
     EXPECT_EQ(call->Finish().error_code(), StatusCode::CANCELLED);
   }
-  host_.LetGo();
-  while (host_.host().live_requests() > 0) std::this_thread::yield();
-  EXPECT_LT(host_.begun_steps(), FakeHost::kPositions / 4);
+  host_.LetEncode(2);
+  for (int steps = 0; host_.host().live_requests() > 0; std::this_thread::yield()) {
+    if (host_.begun_steps() <= steps) continue;
+    host_.LetCompute(1);  // or the engine waits in a step, and learns nothing
+    ++steps;
+  }
+  EXPECT_THAT(host_.host().Metrics(), testing::HasSubstr("outcome=\"length\"} 0\n"));
 }
 
-TEST_F(GrpcLongTextsTest, WhatWaitsIsBounded) {
-  Hold(Greedy("", std::string(kHalf, 'a'), 1));
-  GenerateCall refused(*inference_, Greedy("", long_text_, 1));
-  const grpc::Status status = refused.Finish();
-  EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "MEMORY_PRESSURE"));
-  EXPECT_TRUE(GetDetail<google::rpc::RetryInfo>(status).has_value());
+TEST_F(GrpcLongTextsTest, WaitingForItsTurnIsTimeInTheQueue) {
+  Hold(Greedy("", long_text_, 1));
+  GenerateCall waits(*inference_, Greedy("", long_text_, 1));
+  while (calls_ < 2) std::this_thread::yield();
+  const auto held = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - held;
   host_.LetGo();
-  EXPECT_EQ(held_->Finish().error_code(), StatusCode::INVALID_ARGUMENT) << "it is too long";
-  StatusCode code;
-  do {  // until what was held for that text has been given back
-    code = GenerateCall(*inference_, Greedy("", long_text_, 1)).Finish().error_code();
-  } while (code == StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(code, StatusCode::OK);
+  for (GenerateCall* call : {held_.get(), &waits}) {
+    ASSERT_TRUE(call->Finish().ok());
+    const auto& queue_time = call->completion().usage().queue_time();
+    EXPECT_GE(google::protobuf::util::TimeUtil::DurationToNanoseconds(queue_time), time.count());
+  }
+}
+
+// What counts is what a message takes in memory, which may be many times what came: an empty string
+// takes two bytes there and forty here.
+TEST_F(GrpcLongTextsTest, WhatWaitsIsBounded) {
+  Hold(Greedy("", long_text_, 1));
+  v1::GenerateRequest request = Greedy("", long_text_, 1);
+  for (int i = 0; i < 700'000; ++i) request.add_stop("");
+  ASSERT_LT(request.ByteSizeLong(), kMaxMessageBytes);
+  std::vector<std::future<grpc::Status>> calls;
+  for (int i = 0; i < 2; ++i) {
+    calls.push_back(std::async(std::launch::async,
+                               [&] { return GenerateCall(*inference_, request).Finish(); }));
+  }
+  const auto is_over = [](const std::future<grpc::Status>& call) {
+    return call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  auto over = calls.end();
+  while (over == calls.end()) over = std::find_if(calls.begin(), calls.end(), is_over);
+  const grpc::Status refused = over->get();
+  EXPECT_TRUE(IsError(refused, StatusCode::RESOURCE_EXHAUSTED, "TEXTS_WAITING"));
+  EXPECT_TRUE(GetDetail<google::rpc::RetryInfo>(refused).has_value());
+  host_.LetGo();
+  calls.erase(over);
+  EXPECT_TRUE(RefusesField(calls.front().get(), "stop"));
+  EXPECT_TRUE(held_->Finish().ok());
+  while (true) {  // until what was held for the other has been given back
+    const grpc::Status status = GenerateCall(*inference_, request).Finish();
+    if (status.error_code() == StatusCode::RESOURCE_EXHAUSTED) continue;
+    EXPECT_TRUE(RefusesField(status, "stop"));
+    break;
+  }
 }
 
 TEST_F(GrpcLongTextsTest, WhatWaitsAtADrainIsRefused) {

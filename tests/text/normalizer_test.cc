@@ -128,7 +128,21 @@ TEST(NormalizerTest, StepsTogetherMakeNoMoreThanTheirTextAllows) {
   EncodeBudget budget(2);
   const auto prepend = Sequence(PrependStep{std::string(4000, 'a')});
   for (int i = 0; i < 16; ++i) EXPECT_EQ(Normalize(prepend, "b", budget).size(), 4001u);
-  EXPECT_THROW(Normalize(prepend, "b", budget), EncodeError);
+  try {
+    Normalize(prepend, "b", budget);
+    ADD_FAILURE() << "it may write on";
+  } catch (const EncodeError& e) {
+    EXPECT_STREQ(e.what(),
+                 "the tokenizer's steps write 68017 bytes for this text; allowed: at most 65664, "
+                 "and 1073741824 at once");
+  }
+  // Of a form, too: U+FDFA becomes eleven times its three bytes.
+  EncodeBudget small(0);
+  const auto form = Sequence(UnicodeForm::kNfkc);
+  std::string ligatures;
+  for (int i = 0; i < 2100; ++i) ligatures += "\uFDFA";
+  EXPECT_THROW(Normalize(form, ligatures, small), EncodeError);
+  EXPECT_EQ(Normal(form, ligatures).size(), 2100u * 33);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,6 +25,7 @@ using testing::SizeIs;
 class FakeEngine final : public EngineHandle {
  public:
   void Submit(Request request, std::shared_ptr<RequestSink> sink_in) override {
+    if (has_no_memory) throw std::bad_alloc();
     submitted = std::move(request);
     sink = std::move(sink_in);
   }
@@ -32,6 +34,7 @@ class FakeEngine final : public EngineHandle {
     ++cancels;
   }
 
+  bool has_no_memory = false;
   Request submitted;
   std::shared_ptr<RequestSink> sink;
   std::atomic<int> cancels = 0;
@@ -57,9 +60,9 @@ Delta Token(int32_t token, const std::string& text = "", int32_t choice = 0) {
 
 class GenerationTest : public testing::Test {
  protected:
-  // A request of `prompt`, started.
-  std::shared_ptr<Generation> Start(const std::string& prompt = "x", int64_t max_new_tokens = 10,
-                                    int32_t choices = 1, const std::string& echo = "") {
+  // A request of `prompt`.
+  std::shared_ptr<Generation> Make(const std::string& prompt = "x", int64_t max_new_tokens = 10,
+                                   int32_t choices = 1, const std::string& echo = "") {
     ValidRequest valid;
     valid.request.id = "p-7";
     valid.request.client = "somebody";
@@ -68,11 +71,16 @@ class GenerationTest : public testing::Test {
     valid.request.choices = choices;
     valid.prompt_field = "text";
     valid.echo = echo;
-    auto generation = std::make_shared<Generation>(
+    return std::make_shared<Generation>(
         model_, engine_, std::move(valid),
         CallContext{.place = {}, .log = [this](RequestSummary summary) {
                       summaries_.push_back(std::move(summary));
                     }});
+  }
+  // The same, started.
+  std::shared_ptr<Generation> Start(const std::string& prompt = "x", int64_t max_new_tokens = 10,
+                                    int32_t choices = 1, const std::string& echo = "") {
+    auto generation = Make(prompt, max_new_tokens, choices, echo);
     generation->Start(listener_);
     return generation;
   }
@@ -98,6 +106,15 @@ class GenerationTest : public testing::Test {
   std::shared_ptr<CountingListener> listener_ = std::make_shared<CountingListener>();
   std::vector<RequestSummary> summaries_;  // logged
 };
+
+TEST_F(GenerationTest, WhatCannotBeHandedOverKeepsNoListener) {
+  engine_.has_no_memory = true;
+  const auto generation = Make();
+  EXPECT_THROW(generation->Start(listener_), std::bad_alloc);
+  const std::weak_ptr<CountingListener> listener = listener_;
+  listener_.reset();
+  EXPECT_TRUE(listener.expired());
+}
 
 TEST_F(GenerationTest, HandsTheRequestToTheEngine) {
   const auto generation = Start("abc", 9);

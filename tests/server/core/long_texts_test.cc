@@ -19,6 +19,7 @@ namespace {
 using testing::ElementsAre;
 
 constexpr int64_t kLong = LongTexts::kMaxQuickBytes + 1;
+constexpr int64_t kMessage = int64_t{12} << 20;  // the largest, of which two may wait
 
 // What became of calls, in that order: their names, with the reasons of errors.
 class LongTextsTest : public testing::Test {
@@ -31,6 +32,7 @@ class LongTextsTest : public testing::Test {
       const std::function<void()>& handle = [] {}) {
     return {.client = client,
             .text_bytes = bytes,
+            .held_bytes = bytes,
             .is_cancelled = [this, name] { return name == cancelled_; },
             .handle =
                 [=, this](const std::optional<Error>& refused) {
@@ -40,9 +42,9 @@ class LongTextsTest : public testing::Test {
                 }};
   }
   // Is handled until LetGo; returns when it has begun.
-  void Hold(LongTexts& texts, int64_t bytes = kLong) {
+  void Hold(int64_t bytes = kLong) {
     auto begun = std::make_shared<std::promise<void>>();
-    texts.Handle(Call("held", bytes, "ann", [this, begun] {
+    texts_.Handle(Call("held", bytes, "ann", [this, begun] {
       begun->set_value();
       let_go_.get_future().wait();
     }));
@@ -55,12 +57,13 @@ class LongTextsTest : public testing::Test {
     const std::lock_guard lock(mutex_);
     return ended_;
   }
-  // Tries to have its turn: after all that was handed over before, unless it is refused.
-  static bool AwaitTurn(LongTexts& texts, int64_t bytes = kLong) {
+  // Tries to have its turn: after all of ann's that were handed over before, unless it is refused.
+  bool AwaitTurn(int64_t bytes = kLong) {
     std::promise<bool> handled;
-    texts.Handle(
+    texts_.Handle(
         {.client = "ann",
          .text_bytes = bytes,
+         .held_bytes = bytes,
          .is_cancelled = [] { return false; },
          .handle = [&](const std::optional<Error>& refused) { handled.set_value(!refused); }});
     return handled.get_future().get();
@@ -73,84 +76,94 @@ class LongTextsTest : public testing::Test {
   std::vector<std::string> ended_;
   std::promise<void> let_go_;
   std::atomic<bool> gone_ = false;
+
+ protected:
+  LongTexts texts_{kMessage};  // last: its thread uses all of the above
 };
 
 TEST_F(LongTextsTest, ShortOnesAreHandledAtOnceWhereTheyCome) {
-  LongTexts texts(1);
-  Hold(texts);
+  Hold();
   std::thread::id thread;
-  texts.Handle(Call("short", LongTexts::kMaxQuickBytes, "ann",
-                    [&] { thread = std::this_thread::get_id(); }));
+  texts_.Handle(Call("short", LongTexts::kMaxQuickBytes, "ann",
+                     [&] { thread = std::this_thread::get_id(); }));
   EXPECT_EQ(thread, std::this_thread::get_id());
   EXPECT_THAT(ended(), ElementsAre("short"));
   LetGo();
 }
 
 TEST_F(LongTextsTest, LongOnesAreHandledInTurn) {
-  LongTexts texts(1);
-  Hold(texts);
+  Hold();
   std::thread::id first, second;
-  texts.Handle(Call("first", kLong, "ann", [&] { first = std::this_thread::get_id(); }));
-  texts.Handle(Call("second", kLong, "bob", [&] { second = std::this_thread::get_id(); }));
+  texts_.Handle(Call("first", kLong, "ann", [&] { first = std::this_thread::get_id(); }));
+  texts_.Handle(Call("second", kLong, "ann", [&] { second = std::this_thread::get_id(); }));
   EXPECT_THAT(ended(), ElementsAre());
   LetGo();
-  EXPECT_TRUE(AwaitTurn(texts));
+  EXPECT_TRUE(AwaitTurn());
   EXPECT_THAT(ended(), ElementsAre("held", "first", "second"));
   EXPECT_EQ(first, second);
   EXPECT_NE(first, std::this_thread::get_id());
 }
 
 TEST_F(LongTextsTest, WhatIsCancelledWhileItWaitsIsNotHandled) {
-  LongTexts texts(1);
-  Hold(texts);
-  texts.Handle(Call("first", kLong, "ann", [] { ADD_FAILURE() << "it was cancelled"; }));
-  texts.Handle(Call("second"));
+  Hold();
+  texts_.Handle(Call("first", kLong, "ann", [] { ADD_FAILURE() << "it was cancelled"; }));
+  texts_.Handle(Call("second"));
   cancelled_ = "first";
   LetGo();
-  EXPECT_TRUE(AwaitTurn(texts));
+  EXPECT_TRUE(AwaitTurn());
   EXPECT_THAT(ended(), ElementsAre("held", "first CANCELLED", "second"));
 }
 
 TEST_F(LongTextsTest, WhatWaitsAtADrainIsRefused) {
-  LongTexts texts(1);
-  Hold(texts);
-  texts.Handle(Call("before", kLong, "ann", [] { ADD_FAILURE() << "the server drains"; }));
-  texts.StartDrain();
-  texts.Handle(Call("short", 1));
+  Hold();
+  texts_.Handle(Call("before", kLong, "ann", [] { ADD_FAILURE() << "the server drains"; }));
+  texts_.StartDrain();
+  texts_.Handle(Call("short", 1));
   LetGo();
-  EXPECT_FALSE(AwaitTurn(texts));
+  EXPECT_FALSE(AwaitTurn());
   EXPECT_THAT(ended(), ElementsAre("short", "held", "before DRAINING"));
 }
 
 TEST_F(LongTextsTest, WhatWaitsIsBoundedAndOneClientHasHalfOfIt) {
-  constexpr int64_t kMessage = int64_t{12} << 20;
-  LongTexts texts(kMessage);
-  Hold(texts, kMessage - kLong);  // of ann's
-  texts.Handle(Call("a"));
-  texts.Handle(Call("b"));  // at once
-  texts.Handle(Call("c", kMessage, "bob"));
-  texts.Handle(Call("d", kLong, "eve"));
-  EXPECT_THAT(ended(), ElementsAre("b MEMORY_PRESSURE", "d MEMORY_PRESSURE"));
+  Hold(kMessage - kLong);  // of ann's
+  texts_.Handle(Call("a"));
+  texts_.Handle(Call("b"));  // at once
+  texts_.Handle(Call("c", kMessage, "bob"));
+  texts_.Handle(Call("d", kLong, "eve"));
+  EXPECT_THAT(ended(), ElementsAre("b TEXTS_WAITING", "d TEXTS_WAITING"));
   LetGo();
-  while (!AwaitTurn(texts, kMessage)) {  // until hers have been handled
+  while (!AwaitTurn(kMessage)) {  // until hers have been handled
   }
-  EXPECT_THAT(ended(), ElementsAre("b MEMORY_PRESSURE", "d MEMORY_PRESSURE", "held", "a", "c"));
+  EXPECT_THAT(ended(), ElementsAre("b TEXTS_WAITING", "d TEXTS_WAITING", "held", "c", "a"));
 }
 
-TEST_F(LongTextsTest, SixteenMebibytesMayWaitHoweverSmallMessagesAre) {
+TEST_F(LongTextsTest, SixteenMebibytesMayBeHeldHoweverSmallMessagesAre) {
+  std::promise<void> let_go;
   LongTexts small(1);
-  Hold(small);
-  small.Handle(Call("half", LongTexts::kMaxWaitingBytes / 2 - kLong));
-  small.Handle(Call("more"));
-  EXPECT_THAT(ended(), ElementsAre("more MEMORY_PRESSURE"));
+  LongTexts::Call call = Call("half", kLong, "ann", [&] { let_go.get_future().wait(); });
+  call.held_bytes = LongTexts::kMaxHeldBytes / 2;
+  small.Handle(call);
+  LongTexts::Call more = Call("more");
+  more.held_bytes = 1;
+  small.Handle(more);
+  EXPECT_THAT(ended(), ElementsAre("more TEXTS_WAITING"));
+  let_go.set_value();
+}
+
+TEST_F(LongTextsTest, ClientsTakeTurns) {
+  Hold();  // of ann's
+  for (const char* name : {"a1", "a2", "a3"}) texts_.Handle(Call(name));
+  for (const char* name : {"b1", "b2"}) texts_.Handle(Call(name, kLong, "bob"));
+  texts_.Handle(Call("e1", kLong, "eve"));
   LetGo();
+  EXPECT_TRUE(AwaitTurn());
+  EXPECT_THAT(ended(), ElementsAre("held", "b1", "e1", "a1", "b2", "a2", "a3"));
 }
 
 TEST_F(LongTextsTest, WhatFailsEndsItsOwnCall) {
-  LongTexts texts(1);
   for (const int64_t bytes : {kLong, int64_t{1}}) {
-    texts.Handle(Call("fails", bytes, "ann", [] { throw std::bad_alloc(); }));
-    EXPECT_TRUE(AwaitTurn(texts));
+    texts_.Handle(Call("fails", bytes, "ann", [] { throw std::bad_alloc(); }));
+    EXPECT_TRUE(AwaitTurn());
   }
   EXPECT_THAT(ended(), ElementsAre("fails STEP_FAILED", "fails STEP_FAILED"));
 }

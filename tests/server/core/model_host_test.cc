@@ -29,7 +29,11 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 Caller Inferring(const std::string& client) {
-  return {.client = client, .inference = true, .statistics = false, .admin = false};
+  return {.client = client,
+          .arrived = EngineClock::now(),
+          .inference = true,
+          .statistics = false,
+          .admin = false};
 }
 Caller Admin() { return {.client = "root", .inference = true, .statistics = true, .admin = true}; }
 

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,11 +25,13 @@ using testing::SizeIs;
 class FakeEngine final : public EngineHandle {
  public:
   void Submit(Request request, std::shared_ptr<RequestSink> sink) override {
+    if (submitted.size() == room) throw std::bad_alloc();
     submitted.push_back(request.id);
     sinks.push_back(std::move(sink));
   }
   void Cancel(const std::string& id) override { cancelled.push_back(id); }
 
+  size_t room = std::numeric_limits<size_t>::max();  // for requests, in memory
   std::vector<std::string> submitted;
   std::vector<std::shared_ptr<RequestSink>> sinks;
   std::vector<std::string> cancelled;
@@ -127,6 +132,20 @@ TEST_F(ScoringTest, OneThatFailsFailsTheCallAndCancelsTheOthers) {
   EXPECT_EQ(end.error().reason, "STEP_FAILED");
   EXPECT_EQ(end.error().metadata.at("request_id"), "p-2");
   EXPECT_THAT(summaries_, SizeIs(1));
+}
+
+TEST_F(ScoringTest, AnInputThatCannotBeHandedOverFailsTheCall) {
+  engine_.room = 1;
+  const auto scoring = Start(3);
+  EXPECT_THAT(engine_.cancelled, testing::Contains("p-1"));
+  EXPECT_TRUE(NothingDue(*scoring)) << "the engine still holds one";
+  engine_.sinks[0]->OnFinish(Finished(FinishReason::kCancelled));
+  EXPECT_EQ(TakeEnd(*scoring).error().reason, "STEP_FAILED");
+  EXPECT_EQ(listener_->calls, 1);
+
+  engine_.room = 1;  // as there are
+  EXPECT_EQ(TakeEnd(*Start(2)).error().reason, "STEP_FAILED");
+  EXPECT_THAT(summaries_, SizeIs(2));
 }
 
 TEST_F(ScoringTest, ARefusalOfOneRefusesTheCallWithoutAcceptance) {

@@ -292,7 +292,7 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
 }
 
 // A tokenizer whose tokens stand for up to four bytes, and which counts what it is given.
-class WideTokenizer final : public Tokenizer {
+class WideTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
     size_t bytes = 0;
@@ -328,6 +328,46 @@ TEST(ValidateGenerateTest, ATextThatIsTooLongIsNotTokenized) {
             "inputs[1].text is at least 1001 tokens with the begin token; allowed: at most 64, the "
             "model's context");
   EXPECT_EQ(tokenizer->encoded, 62u * 4 + 1);
+}
+
+TEST(DetokenizeTest, ATextIsBounded) {
+  ServedModel model = SmallServedModel();
+  model.tokenizer = std::make_shared<WideTokenizer>();
+  constexpr size_t kMost = limits::kMaxDetokenizedBytes;
+  std::vector<int32_t> ids(kMost / 4, 4);  // of four bytes each
+  ASSERT_TRUE(Detokenize(ids, model).ok());
+  EXPECT_EQ(Detokenize(ids, model).value(), std::string(kMost, 'a'));
+  ids.push_back(5);  // of none
+  EXPECT_TRUE(Detokenize(ids, model).ok());
+  ids.push_back(1);
+  EXPECT_EQ(Refusal(Detokenize(ids, model)),
+            "token_ids stand for more than 4194304 bytes; allowed: at most 4194304");
+}
+
+TEST(DetokenizeTest, WhatIsNoTextIsBoundedAsWhatIsShownForIt) {
+  const ServedModel model = SmallServedModel();
+  EXPECT_EQ(Detokenize(std::vector<int32_t>{'a', 0xC3, 0xA9, 0xC3}, model).value(), "aé\uFFFD");
+  const std::vector<int32_t> ids(limits::kMaxDetokenizedBytes / 3 + 1, 0xFF);
+  EXPECT_THAT(Refusal(Detokenize(ids, model)), HasSubstr("stand for more than"));
+}
+
+// Any number of bytes may become a token, so nothing is known before; what is, ends the call then.
+class ManyBytesTokenizer final : public WideTokenizer {
+ public:
+  int64_t max_token_bytes() const override { return kAnyBytes; }
+};
+
+TEST(ValidateScoreTest, TextsAfterOneThatIsTooLongAreNotTokenized) {
+  const auto tokenizer = std::make_shared<ManyBytesTokenizer>();
+  ServedModel model = SmallServedModel();
+  model.tokenizer = tokenizer;
+  const std::string fits(63 * 4, 'a'), too_long(64 * 4, 'a');
+  EXPECT_TRUE(Validate(ScoreParams{.model = "", .inputs = {{.input = fits}}}, model).ok());
+  EXPECT_EQ(Refusal(Validate(
+                ScoreParams{.model = "", .inputs = {{.input = too_long}, {.input = fits}}}, model)),
+            "inputs[0].text is 65 tokens with the begin token; allowed: at most 64, the model's "
+            "context");
+  EXPECT_EQ(tokenizer->encoded, fits.size() + too_long.size());
 }
 
 TEST(ValidateGenerateTest, CountsComeBeforeContents) {
@@ -389,8 +429,9 @@ TEST(ValidateGenerateTest, ATextThatIsSurelyTooLongIsRefusedBeforeItIsNormalized
   json["normalizer"] = {{"type", "NFC"}};
   const ServedModel model = ModelWith(ParseTokenizerJson(json.dump(), "tokenizer.json", {}));
   ASSERT_EQ(model.tokenizer->max_token_bytes(), 4);
-  EXPECT_EQ(Validate(Text(std::string(62 * 4, 'a')), model).value().request.prompt.size(), 249u)
-      << "the engine refuses it";
+  EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4, 'a')), model)),
+            "text is 249 tokens with the begin token; allowed: at most 63, so that the model's "
+            "context holds a new token too");
   EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4 + 1, 'a')), model)),
             "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
             "model's context holds a new token too");

@@ -430,7 +430,11 @@ TEST(ChatCompletionsTest, MessagesThatWriteMarkersWriteText) {
 // All tokens are the same text, of three bytes.
 class OneTextTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> Encode(std::span<const TextPart>) const override { return {}; }
+  std::vector<int32_t> Encode(std::span<const TextPart>) const override {
+    ++encoded;
+    return {1};
+  }
+  int64_t max_token_bytes() const override { return 3; }
   std::string Decode(int32_t token) const override { return token == 2 ? "" : "\u20AC"; }
   std::string_view kind() const override { return "test"; }
   int32_t vocab_size() const override { return 3; }
@@ -439,7 +443,33 @@ class OneTextTokenizer final : public Tokenizer {
     static constexpr int32_t kEnds[] = {2};
     return kEnds;
   }
+
+  mutable int encoded = 0;
 };
+
+TEST(ChatCompletionsTest, MessagesThatAreSurelyTooLongAreNotTokenized) {
+  const auto tokenizer = std::make_shared<OneTextTokenizer>();
+  ServedModel model;
+  model.tokenizer = tokenizer;
+  model.config.max_position_embeddings = 100;
+  model.chat_template = ChatTemplate::kPlain;
+  // The rest of the prompt is "User:\n" and "\n\nAssistant:\n".
+  constexpr size_t kFits = 99 * 3 - 6 - 13;
+  const auto complete = [&](size_t bytes) {
+    return ToCompletion(
+        {.completion = {}, .messages = {{ChatRole::kUser, std::string(bytes, 'a')}}}, model);
+  };
+  EXPECT_TRUE(complete(kFits).ok());
+  const int encoded = tokenizer->encoded;
+  EXPECT_GT(encoded, 0);
+  const Result<CompletionRequest> refused = complete(kFits + 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(
+      refused.error().Message(),
+      "messages is at least 100 tokens; allowed: at most 99, so that the model's context holds "
+      "a new token too");
+  EXPECT_EQ(tokenizer->encoded, encoded);
+}
 
 TEST(ChatCompletionsTest, BytesOfTokens) {
   ServedModel model;

@@ -22,12 +22,14 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "server/core/gate.h"
+#include "server/core/long_texts.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
 #include "tests/server/fake_host.h"
@@ -531,7 +533,7 @@ TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
 TEST_F(HttpHostTest, ALargeBodyHoldsUpNobody) {
   host_.HoldTexts();
   HttpClient large(server_.address()), other(server_.address());
-  const std::string text(Routes::kMaxQuickBytes, 'a');
+  const std::string text(LongTexts::kMaxQuickBytes, 'a');
   large.Send("POST", "/tokenize", json({{"text", text}}).dump());
   ASSERT_TRUE(WaitFor([&] { return host_.held_texts() == 1; }));
   EXPECT_EQ(other.Get("/health").status, 200);
@@ -540,9 +542,51 @@ TEST_F(HttpHostTest, ALargeBodyHoldsUpNobody) {
   EXPECT_EQ(large.Post("/tokenize", {{"text", text}, {"model", "x"}}).status, 404);
 }
 
+TEST_F(HttpHostTest, LargeBodiesThatWaitAreBounded) {
+  constexpr size_t kHalf = LongTexts::kMaxHeldBytes / 2;  // of one client
+  constexpr size_t kQuick = LongTexts::kMaxQuickBytes;
+  TransportOptions options;
+  options.limits.max_message_bytes = kHalf;
+  HttpServer server("127.0.0.1:0", options, gate_);
+  server.Serve();
+  host_.HoldTexts();
+  HttpClient held(server.address()), waits(server.address()), refused(server.address());
+  const auto text = [](size_t bytes) { return json({{"text", std::string(bytes, 'a')}}); };
+  held.Send("POST", "/tokenize", text(kHalf - 2 * kQuick).dump());
+  ASSERT_TRUE(WaitFor([&] { return host_.held_texts() == 1; }));
+  waits.Send("POST", "/tokenize", text(kQuick).dump());
+  const HttpAnswer answer = refused.Post("/tokenize", text(2 * kQuick));
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_EQ(answer.error("code"), "texts_waiting");
+  server.StartDrain();
+  host_.LetGo();
+  EXPECT_EQ(waits.Read().error("code"), "draining");
+  EXPECT_EQ(held.Read().status, 200);
+}
+
+TEST_F(HttpHostTest, WaitingForItsTurnIsTimeInTheQueue) {
+  host_.HoldTexts();
+  HttpClient client(server_.address());
+  json request = Stream(1);
+  request["stream"] = false;
+  request["prompt"] = std::string(LongTexts::kMaxQuickBytes, 'a');
+  client.Send("POST", "/v1/completions", request.dump());
+  ASSERT_TRUE(WaitFor([&] { return host_.held_texts() == 1; }));
+  const auto held = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(20ms);
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - held;
+  host_.LetGo();
+  EXPECT_EQ(client.Read().status, 200);
+  const std::string metrics = host_.host().Metrics();
+  const std::regex line("triptych_request_queue_time_seconds_sum\\{[^}]*\\} (\\S+)");
+  std::smatch sum;
+  ASSERT_TRUE(std::regex_search(metrics, sum, line)) << metrics;
+  EXPECT_GE(std::stod(sum[1]), time.count());
+}
+
 TEST_F(HttpHostTest, ALargePromptIsAnsweredAsOthersAre) {
   json request = Stream(3);
-  request["prompt"] = std::string(Routes::kMaxQuickBytes, 'a');
+  request["prompt"] = std::string(LongTexts::kMaxQuickBytes, 'a');
   json endless = request;
   endless["max_tokens"] = FakeHost::kPositions / 2;
   HttpClient client(server_.address());
@@ -675,7 +719,7 @@ class HttpFailureTest : public testing::Test {
     boost::asio::post(context_, std::move(task));
   });
   const HostNames hosts_{options_};
-  Routes routes_{gate_, mailbox_, budget_};
+  Routes routes_{gate_, options_.limits, mailbox_, budget_};
   std::thread thread_;
 };
 

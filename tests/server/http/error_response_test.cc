@@ -27,6 +27,7 @@ TEST(ErrorResponseTest, EveryErrorHasItsStatus) {
       {PermissionDenied("ann", "admin"), 403, "permission_error", "scope_missing"},
       {ClientLimit(2, 1), 429, "rate_limit_error", "client_limit"},
       {ClientRate(1, 1500ms), 429, "rate_limit_error", "client_rate"},
+      {TextsWaiting(), 429, "rate_limit_error", "texts_waiting"},
       {SlowReader(1), 429, "rate_limit_error", "slow_reader"},
       {QueueFull(), 503, "overloaded_error", "queue_full"},
       {QueueTimeout(), 503, "overloaded_error", "queue_timeout"},
