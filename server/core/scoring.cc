@@ -105,8 +105,8 @@ Scoring::Event Scoring::Take() {
   }
   if (running_ > 0 || end_taken_) return {};
   end_taken_ = true;
-  if (error_) return Result<Scores>(*error_);
-  return Result<Scores>(std::move(scores_));
+  if (error_) return Event(std::in_place_type<Result<Scores>>, *error_);
+  return Event(std::in_place_type<Result<Scores>>, std::move(scores_));
 }
 
 std::optional<EngineLoad> Scoring::load() const {
