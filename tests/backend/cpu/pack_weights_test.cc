@@ -71,6 +71,7 @@ TEST(PackWeightsTest, HoldsOnePartAtATime) {
 // Token matrices are packed before all layers, whose room they may have.
 TEST(UnpackedBytesTest, TokenMatricesCountBeyondTheLayers) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
+  config.vocab_size = 100;
   const int64_t of_layers = UnpackedBytes(config, WeightFormat::kFloat32, TensorFormat::kFloat32);
   EXPECT_EQ(UnpackedBytes(config, WeightFormat::kBFloat16, TensorFormat::kBFloat16), of_layers / 2);
   // As much as is read, whatever is served: conversions read float32.
