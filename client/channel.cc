@@ -73,7 +73,8 @@ std::string Target(const std::string& address) {
 
 // gRPC's service config. By its retryThrottling each failure costs one of 1000 tokens and each
 // success gives a tenth back; at half of them no call is made again. So many, since one of several
-// servers, which may be behind one address, may end with many calls that it has not begun.
+// servers, which may be behind one address, may end with many calls that it has not begun: by
+// gRPC 1.51 with CANCELLED, if they were on their way when it began to drain.
 std::string ServiceConfig(bool retry, bool several_servers) {
   std::string config = R"({"loadBalancingConfig": [{"round_robin": {}}])";
   if (several_servers) {
@@ -83,7 +84,7 @@ std::string ServiceConfig(bool retry, bool several_servers) {
     config += R"(,
       "methodConfig": [{"name": [{}], "retryPolicy": {
         "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s", "backoffMultiplier": 2,
-        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}],
+        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED"]}}],
       "retryThrottling": {"tokenRatio": 0.1, "maxTokens": 1000})";
   }
   return config + "}";

@@ -22,10 +22,10 @@ struct ChannelOptions {
   // IP:PORT,IP:PORT... (all IPv4 or all IPv6 in brackets); or unix:PATH.
   std::string address;
   std::optional<TlsOptions> tls = std::nullopt;  // absent: plaintext
-  // Makes calls again, up to 5 times in all, that end with UNAVAILABLE or RESOURCE_EXHAUSTED before
-  // the server has answered anything: after 0.1 s, doubled each time, or when the server says
-  // (grpc-retry-pushback-ms). Stops while more than about half of a server's calls fail; of several
-  // servers, after some 500 failures.
+  // Makes calls again, up to 5 times in all, that end with UNAVAILABLE or RESOURCE_EXHAUSTED, or
+  // with CANCELLED by the server, before it has answered anything: after 0.1 s, doubled each time,
+  // or when the server says (grpc-retry-pushback-ms). Stops while more than about half of a
+  // server's calls fail; of several servers, after some 500 failures.
   bool retry = true;
   // Never the connection of another channel to the same address.
   bool own_connection = false;

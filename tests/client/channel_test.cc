@@ -51,7 +51,8 @@ class RetryTest : public testing::Test {
 };
 
 TEST_F(RetryTest, CallsAgainUntilItIsTaken) {
-  for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::RESOURCE_EXHAUSTED}) {
+  for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          grpc::StatusCode::CANCELLED}) {
     attempts_.clear();
     Answer(Fail(code, "0"), 2);
     EXPECT_TRUE(Generate(client_).ok());
