@@ -158,11 +158,13 @@ at::Tensor ReadIntegers(const TensorSource& source, const TensorSpec& spec, Weig
   return numbers;
 }
 
-// `integers`: that the tensor is stored as, if it is.
+// `integers`: that the tensor is stored as, if it is. `wanted`: as CheckpointReader has it.
 at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec,
-                      std::optional<WeightFormat> integers, TensorFormat format) {
+                      std::optional<WeightFormat> integers, std::optional<TensorFormat> wanted) {
   const at::Tensor read =
       integers ? ReadIntegers(source, spec, *integers) : ReadStored(source, spec, kNumbers);
+  const TensorFormat format = wanted.value_or(
+      read.scalar_type() == at::kBFloat16 ? TensorFormat::kBFloat16 : TensorFormat::kFloat32);
   at::Tensor tensor = read.to(ToScalarType(format));
   if (!AllFinite(tensor, format)) {
     throw LoadError(WhereIs(source, spec.name) + "holds numbers that are not finite in " +
@@ -455,7 +457,7 @@ Weights HeldWeights::Take(const std::string& prefix) {
   return taken;
 }
 
-CheckpointReader::CheckpointReader(OpenedCheckpoint opened, TensorFormat format)
+CheckpointReader::CheckpointReader(OpenedCheckpoint opened, std::optional<TensorFormat> format)
     : stored_(std::move(opened.config)),
       config_(stored_),
       integers_(IntegerTensors(stored_)),

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -88,9 +89,10 @@ class HeldWeights final : public WeightSource {
 // The weights of a checkpoint's files, read when they are asked for.
 class CheckpointReader final : public WeightSource {
  public:
-  // Checks that each tensor is there and how it is stored. Weights become `format`. Throws
-  // LoadError.
-  CheckpointReader(OpenedCheckpoint opened, TensorFormat format);
+  // Checks that each tensor is there and how it is stored. Weights become `format`; where that is
+  // absent, nothing is rounded: what is stored in bfloat16 stays so, the rest becomes float32.
+  // Throws LoadError.
+  CheckpointReader(OpenedCheckpoint opened, std::optional<TensorFormat> format);
 
   // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
   // Without quantization: integers have become numbers.
@@ -108,7 +110,7 @@ class CheckpointReader final : public WeightSource {
   std::map<std::string, TensorSpec> specs_;  // of all tensors, by their names
   std::set<std::string> integers_;           // those that are stored as such
   std::shared_ptr<const TensorSource> tensors_;
-  TensorFormat format_;
+  std::optional<TensorFormat> format_;
 };
 
 // All of them. Throws LoadError.

@@ -64,9 +64,15 @@ WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& option
   return formats;
 }
 
-// What weights become when they are read. What a conversion computes is rounded once, at its end.
-TensorFormat ReadAs(const HostOptions& options, const WeightFormats& served) {
-  return options.conversion ? TensorFormat::kFloat32 : TensorsFor(served);
+// What weights become when they are read, as CheckpointReader has it. What a conversion or MLA's
+// reduction computes is rounded once, at its end; what is packed as it was read, when it is packed.
+std::optional<TensorFormat> ReadAs(const HostOptions& options, const WeightFormats& served) {
+  if (options.conversion) return TensorFormat::kFloat32;
+  const TensorFormat format = TensorsFor(served);
+  const bool packed_as_read = options.checkpoint.config.attention != AttentionKind::kMla &&
+                              ParseDevice(options.device).is_cpu();
+  if (format == TensorFormat::kFloat32 && packed_as_read) return std::nullopt;
+  return format;
 }
 
 RequestDefaults DefaultsOf(const GenerationConfig& config) {
@@ -156,7 +162,8 @@ HostedBytes CountHostedBytes(const HostOptions& options) {
     config = ConvertedShape(stored, *options.conversion);
   }
   const WeightFormats formats = ServedFormats(stored, options);
-  int64_t loading = UnpackedBytes(config, formats, ReadAs(options, formats));
+  int64_t loading =
+      UnpackedBytes(config, formats, ReadAs(options, formats).value_or(TensorFormat::kFloat32));
   if (options.conversion) loading = std::max(loading, ConversionBytes(stored));
   std::optional<int64_t> expand_from;
   if (config.attention == AttentionKind::kMla) {

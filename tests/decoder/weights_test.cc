@@ -392,6 +392,20 @@ TEST_F(CheckpointTest, APartIsOfNoLayerOrOfOne) {
   EXPECT_EQ(reader.Take(kQuery).size(), 1u);
 }
 
+// In as little room as is exact.
+TEST(Checkpoint, WhatIsNotToBeRoundedStaysAsItIsStored) {
+  for (const TensorFormat stored : {TensorFormat::kBFloat16, TensorFormat::kFloat32}) {
+    ModelConfig config = SmallModel(AttentionKind::kGqa);
+    config.torch_dtype = stored;
+    const TempDir directory;
+    SaveCheckpoint(directory.path(), config, RandomWeights(config, 1));
+    CheckpointReader reader(OpenCheckpoint(directory.path()), std::nullopt);
+    for (const auto& [name, tensor] : reader.Take(MlpPrefix(0))) {
+      EXPECT_EQ(tensor.scalar_type(), ToScalarType(stored)) << name;
+    }
+  }
+}
+
 // Every shard, whichever it is and whenever it is cut.
 TEST(Checkpoint, AShardThatIsCutOffIsNamed) {
   const auto config = published::EveryFamily().front().config;
