@@ -108,7 +108,10 @@ void Maxima(const float* logits, int64_t count, float* maxima) {
       const FloatVec x = hn::LoadU(d, block.logits + i);
       largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);  // a NaN is not greater
     }
-    *maxima = std::min(hn::GetLane(hn::MaxOfLanes(d, largest)), kLargest);
+    // Highway's emulation of vectors has no MaxOfLanes of -inf alone.
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(largest, d, lanes);
+    *maxima = std::min(*std::max_element(lanes, lanes + kLanes), kLargest);
   }
 }
 
