@@ -96,13 +96,13 @@ std::string WeightText(const WeightFormats& formats) {
   return fmt::format("{}, embeddings in {}", Name(formats.layers), Name(formats.embeddings));
 }
 
-void LogModel(const ServedModel& model, bool window_is_context) {
+void LogModel(const ServedModel& model) {
   std::string attention(Name(model.config.attention));
   if (model.converted_from) {
     attention += fmt::format(" (converted from {})", Name(*model.converted_from));
   }
   std::string window;
-  if (window_is_context) {
+  if (model.window_is_context) {
     window = fmt::format("; its window of {} is its context", model.config.max_position_embeddings);
   }
   spdlog::info(
@@ -202,7 +202,8 @@ std::vector<ServedEngine> LoadModels(const ServerOptions& options, std::vector<H
     if (hosted.info.expand_from) prompt_bytes += MostScratchBytes(hosted.config);
     served.push_back({Describe(hosted), std::move(hosted.engine)});
     served.back().model.chat_template = chat_template;
-    LogModel(served.back().model, window_is_context);
+    served.back().model.window_is_context = window_is_context;
+    LogModel(served.back().model);
     if (!hosted.not_applied.empty()) {
       spdlog::warn("model {}: its {} asks for more, which is not applied: {}", hosted.name,
                    kGenerationConfigFile, hosted.not_applied);

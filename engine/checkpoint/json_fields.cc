@@ -112,7 +112,7 @@ void JsonFields::DropNulls() {
 void JsonFields::RefuseLeftOver() const {
   for (const auto& [field, value] : object_.items()) {
     throw LoadError(Where(Printable(field)) + " is not a field that is known (value " +
-                    ShownJson(value) + ")");
+                    ShownJson(value) + "); supported: without it");
   }
 }
 

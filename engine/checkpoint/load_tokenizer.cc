@@ -14,6 +14,7 @@
 #include "engine/checkpoint/llama2c_tokenizer.h"
 #include "engine/checkpoint/sentencepiece_model.h"
 #include "engine/checkpoint/tokenizer_json.h"
+#include "engine/checkpoint/triptych_config.h"
 #include "engine/text/byte_tokenizer.h"
 
 namespace triptych {
@@ -62,6 +63,17 @@ Settings ReadSettings(const std::filesystem::path& directory) {
   return settings;
 }
 
+// Throws if the model was published in another form than Triptych's, whose tokens alone may be
+// bytes with no file that says so.
+void RequireBytes(const std::filesystem::path& directory) {
+  std::optional<JsonFields> config = ReadFieldsIfThere(directory / "config.json");
+  if (!config) return;
+  const Json type = config->Take("model_type", kTriptychType);
+  if (type == kTriptychType) return;
+  throw LoadError(directory.string() + ": has no tokenizer, and its model_type is " +
+                  ShownJson(type) + "; supported: tokenizer.json, tokenizer.model");
+}
+
 // What a GGUF file says, as files that are read as they are written.
 std::map<std::string, std::string> FilesOf(const GgufFile& gguf) {
   std::map<std::string, std::string> files = GgufTokenizerFiles(gguf.metadata(), gguf.name());
@@ -98,6 +110,7 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& chec
   if (Exists(llama2c)) {
     return ParseLlama2cTokenizer(ReadText(llama2c, kMaxTokenizerBytes), llama2c.string());
   }
+  RequireBytes(checkpoint);
   return std::make_shared<const ByteTokenizer>();
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -23,6 +24,8 @@ namespace {
 // choice.
 constexpr int64_t kWindowsAtOnce = 8;
 constexpr int64_t kChoosingBatches = 16;
+// Of those that say how far a long conversion is.
+constexpr std::chrono::seconds kBetweenLines{5};
 // What all sensitivities are at least, as a share of the largest: no layer is given up.
 constexpr double kLeastSensitivity = 0.01;
 // Less energy than this is rounding: a layer that loses it has lost nothing.
@@ -402,7 +405,14 @@ std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyV
   const at::Tensor exact =
       logits(decoupled.defined() ? ToLatent(from, svds, full, decoupled) : from);
   std::vector<double> sensitivities;
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point next_line = Clock::now() + kBetweenLines;
   for (size_t layer = 0; layer < svds.size(); ++layer) {
+    if (Clock::now() >= next_line) {
+      std::fprintf(stderr, "what ranks are worth is known of %zu of %zu layers\n", layer,
+                   svds.size());
+      next_line = Clock::now() + kBetweenLines;
+    }
     std::vector<int64_t> ranks = full;
     ranks[layer] = std::max<int64_t>(1, ranks[layer] / 4);
     const double lost = 1 - svds[layer].energy()[ranks[layer] - 1].item<double>();
@@ -460,6 +470,7 @@ void ConvertModel(const ConvertOptions& options) {
     calibration.emplace(options, from);
     if (calibration->corpus().held_out_tokens() > 0) {
       loss_before = calibration->HeldOutLossBefore();
+      std::fprintf(stderr, "held-out loss of %s: %.4f\n", options.from.c_str(), *loss_before);
     }
   }
 
@@ -473,6 +484,7 @@ void ConvertModel(const ConvertOptions& options) {
   std::string whitened = ".";
   if (options.attention != AttentionKind::kMha && chosen == ConversionMethod::kActivation) {
     covariances = InputCovariances(from, calibration->corpus());
+    std::fprintf(stderr, "what its layers read is known\n");
     whitened =
         ", whitened by each layer's inputs on the training part of `" + calibration->name() + "`.";
   }

@@ -31,6 +31,8 @@ struct ServedModel {
   std::vector<std::string> latent_forms;  // the name of each layer's; empty unless MLA
   // The position of a prompt from which on MLA attends it by vanilla attention; absent if none is.
   std::optional<int64_t> expand_from;
+  // A sliding window ends the context before what was published.
+  bool window_is_context = false;
   CacheGeometry geometry;
   int64_t pool_positions = 0;  // that its whole cache holds
   std::shared_ptr<const Tokenizer> tokenizer;

@@ -44,11 +44,11 @@ int64_t MostPromptTokens(const ServedModel& model, bool generates) {
 Error PromptTooLong(const std::string& field, const std::string& length, bool begin_token,
                     const ServedModel& model, bool generates) {
   return InvalidArgument(
-      field,
-      fmt::format(
-          "is {} tokens{}; allowed: at most {}, {}", length,
-          begin_token ? " with the begin token" : "", MostPromptTokens(model, generates),
-          generates ? "so that the model's context holds a new token too" : "the model's context"));
+      field, fmt::format("is {} tokens{}; allowed: at most {}, {}the model's {}{}", length,
+                         begin_token ? " with the begin token" : "",
+                         MostPromptTokens(model, generates), generates ? "so that " : "",
+                         model.window_is_context ? "sliding window" : "context",
+                         generates ? " holds a new token too" : ""));
 }
 
 // The begin token that is put before a text, if one is. `path` is where the options are,

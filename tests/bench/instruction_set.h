@@ -28,7 +28,8 @@ inline void UseInstructionSet(int64_t set) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-// The same by Highway's name. Throws std::invalid_argument if this machine does not have it.
+// UseInstructionSet by Highway's name. Throws std::invalid_argument if this machine does not have
+// it.
 inline void UseInstructionSet(const std::string& name) {
   std::string allowed;
   for (const int64_t set : InstructionSets()) {
@@ -37,6 +38,12 @@ inline void UseInstructionSet(const std::string& name) {
   }
   throw std::invalid_argument("--instruction-set: this machine has no " + name +
                               "; allowed: " + allowed);
+}
+
+// Highway's name of the best one in use.
+inline std::string InstructionSetInUse() {
+  const std::vector<int64_t> sets = InstructionSets();
+  return sets.empty() ? "none" : hwy::TargetName(sets.front());
 }
 
 }  // namespace triptych

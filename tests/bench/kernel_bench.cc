@@ -236,6 +236,7 @@ int main(int argc, char** argv) {
   triptych::KernelContext context(threads);
   const triptych::Limits limits = triptych::MeasureLimits(context.pool);
   triptych::ThreadPool alone(1);
+  benchmark::AddCustomContext("instruction set", triptych::InstructionSetInUse());
   benchmark::AddCustomContext("threads", std::to_string(threads));
   triptych::AddContext(limits, "");
   triptych::AddContext(triptych::MeasureLimits(alone), ", one thread");

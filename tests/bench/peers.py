@@ -48,6 +48,17 @@ def program(path, flag):
     return os.path.abspath(path)
 
 
+def add_instruction_set(parser):
+    parser.add_argument("--instruction-set", metavar="NAME",
+                        help="makes of this machine a lesser one for ours: AVX2, for one")
+
+
+def on_instruction_set(path, options):
+    """A command and its first flags."""
+    return [path, *(["--instruction-set", options.instruction_set]
+                    if options.instruction_set else [])]
+
+
 def run(command, env=None):
     """What a program printed: (stdout, stderr). Its failure is ours."""
     done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL,

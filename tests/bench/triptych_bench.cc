@@ -32,6 +32,7 @@
 #include "engine/kernels/context.h"
 #include "engine/model/config.h"
 #include "engine/serving/engine.h"
+#include "tests/bench/instruction_set.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
 #include "tests/support/random_model.h"
@@ -53,6 +54,7 @@ struct Options {
   std::string model;                   // a checkpoint; random weights if empty
   std::string save;
   std::string dtype, kv_dtype;
+  std::string instruction_set;  // the machine's best if empty
   bool random_cache = false;
   std::vector<int32_t> prompt_ids;
   int64_t context = 128;
@@ -462,6 +464,8 @@ void AddMeasurementFlags(CLI::App& app, Options& options) {
                "contexts; measures the decoder alone, without scheduling and sampling")
       ->excludes(prompt_ids);
   count("--threads", options.threads, 1, 1024, "compute threads");
+  app.add_option("--instruction-set", options.instruction_set,
+                 "makes of this machine a lesser one: AVX2, for one [the best]");
   count("--repetitions", options.repetitions, 1, 1000, "of everything measured");
   count("--seed", options.seed, 0, std::numeric_limits<int64_t>::max(), "of weights and prompts");
 }
@@ -477,6 +481,7 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (!options.prompt_ids.empty()) options.context = std::ssize(options.prompt_ids);
   try {
+    if (!options.instruction_set.empty()) UseInstructionSet(options.instruction_set);
     if (options.chunk < options.batch) {
       throw std::runtime_error(
           "--chunk is " + std::to_string(options.chunk) +

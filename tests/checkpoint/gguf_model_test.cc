@@ -374,7 +374,8 @@ TEST_F(GgufModelTest, RefusesRotationsThatAreNotKnown) {
   strengths.Add("rope.scaling.factor", 4.0F);
   strengths.Add("rope.scaling.yarn_log_multiplier", 0.1F);
   EXPECT_EQ(Refusal(strengths),
-            "llama.rope.scaling.yarn_log_multiplier is not a field that is known (value 0.1)");
+            "llama.rope.scaling.yarn_log_multiplier is not a field that is known (value 0.1); "
+            "supported: without it");
   for (const std::vector<uint64_t>& dims : std::vector<std::vector<uint64_t>>{{2}, {1, 1}, {0}}) {
     Model factors = Llama();
     factors.next = 1;
@@ -435,9 +436,10 @@ TEST_F(GgufModelTest, RefusesKeysThatAreNotKnown) {
   };
   EXPECT_EQ(with("expert_count", uint32_t{8}), "llama.expert_count is 8; supported: 0");
   EXPECT_EQ(with("attention.sliding_window", uint32_t{16}),
-            "llama.attention.sliding_window is not a field that is known (value 16)");
+            "llama.attention.sliding_window is not a field that is known (value 16); supported: "
+            "without it");
   EXPECT_EQ(with("logit_scale", 0.5F),
-            "llama.logit_scale is not a field that is known (value 0.5)");
+            "llama.logit_scale is not a field that is known (value 0.5); supported: without it");
   EXPECT_EQ(with("rope.dimension_count", uint32_t{4}),
             "llama.rope.dimension_count is 4; supported: 2, the width of a head");
   EXPECT_EQ(with("attention.value_length", uint32_t{4}),

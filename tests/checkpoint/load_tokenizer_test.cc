@@ -40,6 +40,17 @@ std::string Refusal(const TempDir& directory) {
   return "accepted";
 }
 
+TEST(LoadTokenizerTest, APublishedModelWithoutAFileOfOneIsRefused) {
+  const TempDir directory;
+  WriteFile(directory.path() / "config.json", R"({"model_type": "gpt2"})");
+  WriteFile(directory.path() / "vocab.json", "{}");
+  EXPECT_EQ(Refusal(directory), directory.path().string() +
+                                    ": has no tokenizer, and its model_type is \"gpt2\"; "
+                                    "supported: tokenizer.json, tokenizer.model");
+  WriteFile(directory.path() / "config.json", R"({"model_type": "triptych"})");
+  EXPECT_EQ(Refusal(directory), "accepted");
+}
+
 TEST(LoadTokenizerTest, TokenizerJsonComesFirst) {
   const TempDir directory;
   WriteFile(directory.path() / "tokenizer.json", SentencePieceStyleJson().dump());

@@ -120,7 +120,10 @@ TEST_P(PublishedModelTest, MayComeInShardsAndHalfPrecision) {
 // stay what they were. GPT-2, whose positions rotate nothing, has a latent of D for a row of 2 D.
 TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
   Checkpoint model = Load();
-  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm) return;
+  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm) {
+    EXPECT_THROW(Convert(model, {.attention = AttentionKind::kMla}, "model"), LoadError);
+    return;
+  }
   model.weights = Cast(model.weights, at::kDouble);
   const Checkpoint mla = Convert(model, {.attention = AttentionKind::kMla}, "model");
   if (config_.at("model_type") == "gpt2") {
@@ -261,12 +264,20 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
   }
 
   const auto serve = [&](const std::optional<Conversion>& conversion) {
-    const HostedModel model = LoadHostedModel({.name = "published",
-                                               .checkpoint = OpenCheckpoint(directory.path()),
-                                               .cache_format = CacheFormat::kFloat32,
-                                               .backend = {.kv_cache_bytes = int64_t{1} << 22},
-                                               .conversion = conversion},
-                                              std::make_shared<KernelContext>(2));
+    std::vector<int64_t> loaded;
+    HostOptions options{.name = "published",
+                        .checkpoint = OpenCheckpoint(directory.path()),
+                        .cache_format = CacheFormat::kFloat32,
+                        .backend = {.kv_cache_bytes = int64_t{1} << 22},
+                        .conversion = conversion};
+    options.on_layer = [&](int64_t count, int64_t of_layers) {
+      EXPECT_EQ(of_layers, layers);
+      loaded.push_back(count);
+    };
+    const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
+    std::vector<int64_t> one_after_another(layers);
+    std::iota(one_after_another.begin(), one_after_another.end(), 1);
+    EXPECT_EQ(loaded, one_after_another);
     Request request;
     request.id = std::string(1, '1');  // GCC 12 sees too long a copy in = "1"
     request.prompt = model.tokenizer->Encode("To be");

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <new>
@@ -22,11 +23,16 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/quoted.h"
+#include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/open_checkpoint.h"
+#include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/targets.h"
 #include "tests/support/gguf_file.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace {
 
@@ -57,14 +63,14 @@ thread_local int64_t most_held = 0;
 namespace triptych {
 namespace {
 
-using Target = void (*)(std::string_view);
+using Target = std::function<void(std::string_view)>;
 
 // What a reader may hold at once: a small file may name the widest model there is, whose rotary
 // factors are made as numbers, written and read again. Files themselves are held as parsed values.
 constexpr int64_t kMostBytes = int64_t{128} << 20;
 constexpr int64_t kMostBytesPerByte = 100;
 
-void Try(Target target, const std::string& bytes) {
+void Try(const Target& target, const std::string& bytes) {
   const int64_t before = held;
   most_held = held;
   EXPECT_NO_THROW(target(bytes)) << Quoted(bytes, 4000);
@@ -313,6 +319,42 @@ TEST(FileMutationsTest, BytesOfEveryKind) {
     for (const std::string& file : Kept(kind)) {
       for (int i = 0; i < 200; ++i) Try(target, Damaged(file, random));
     }
+  }
+}
+
+TEST(FileMutationsTest, ValuesOfWhatStandsBesideATokenizer) {
+  const Json settings = {{"add_bos_token", true},
+                         {"eos_token", {{"content", "</s>"}, {"special", true}}},
+                         {"chat_template", "{{ messages[0].content }}"}};
+  const Json generation = {{"eos_token_id", {256, 257}},
+                           {"do_sample", true},
+                           {"temperature", 0.7},
+                           {"top_k", 20},
+                           {"top_p", 0.9},
+                           {"min_p", 0.05},
+                           {"repetition_penalty", 1.1},
+                           {"max_length", 40},
+                           {"max_new_tokens", 20}};
+  for (const auto& [name, document] :
+       {std::pair("tokenizer_config.json", settings), {"generation_config.json", generation}}) {
+    const TempDir directory;
+    WriteFile(directory.path() / "tokenizer.json", ByteLevelJson().dump());
+    const std::filesystem::path file = directory.path() / name;
+    const auto read = [&](std::string_view text) {
+      WriteFile(file, std::string(text));
+      try {
+        LoadTokenizer(directory.path());
+        ReadGenerationConfig(directory.path());
+        OpenedCheckpoint checkpoint;
+        checkpoint.path = directory.path();
+        ReadChatTemplate(checkpoint);
+      } catch (const LoadError& e) {
+        PromiseClearLine(e.what(), 1000);
+      }
+    };
+    ForEachChange(document, [&](const Json& it) { Try(read, it.dump()); });
+    std::mt19937 random(17);
+    for (int i = 0; i < 200; ++i) Try(read, Damaged(document.dump(), random));
   }
 }
 

@@ -607,6 +607,11 @@ TEST(RejectionTest, SaysWhatWouldHaveFitted) {
             "context holds a new token too");
   EXPECT_EQ(message(SubmitStatus::kPromptTooLong, {"tokens", false, 65, 0}),
             "tokens is 65 tokens; allowed: at most 64, the model's context");
+  ServedModel windowed = SmallServedModel();
+  windowed.window_is_context = true;
+  EXPECT_EQ(Rejection(SubmitStatus::kPromptTooLong, {"text", false, 64, 3}, windowed).Message(),
+            "text is 64 tokens; allowed: at most 63, so that the model's sliding window holds a "
+            "new token too");
   EXPECT_EQ(message(SubmitStatus::kNeverFits, {"text", true, 33, 1}),
             "text is 33 tokens with the begin token; allowed: at most 32, the model's key/value "
             "cache");
