@@ -30,8 +30,8 @@ class BatchGradients {
   BatchGradients(const ModelConfig& config, const std::vector<Parameter>& parameters,
                  ComputeType compute, std::optional<Teacher> teacher, int64_t parts);
 
-  // Sets the parameters' gradients to those of the mean loss over `window`, with dropout of what
-  // blocks add to the residual stream, drawn from `generator`; returns that loss. The same
+  // Sets the parameters' gradients to those of the mean loss over `window`, with dropout
+  // (engine/attention/dropout.h) drawn from `generator`; returns that loss. The same
   // arguments and number of parts give the same bits.
   double Compute(const Window& window, double dropout, std::mt19937_64& generator,
                  std::vector<Parameter>& parameters);

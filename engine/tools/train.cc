@@ -99,7 +99,8 @@ void RequireFinite(double value, const char* what, int64_t step) {
 }
 
 RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const Corpus& corpus,
-                  ComputeType compute, int64_t window) {
+                  const std::map<std::string, std::string>& tokenizer_files, ComputeType compute,
+                  int64_t window) {
   const auto text = [](const auto& value) {
     std::ostringstream out;
     out.precision(17);
@@ -112,6 +113,8 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
     for (const std::filesystem::path& file : CheckpointFiles(model)) digests += Sha256OfFile(file);
     return Sha256(digests);
   };
+  std::string tokenizer;
+  for (const auto& [name, bytes] : tokenizer_files) tokenizer += name + Sha256(bytes);
   RunKey key = {{"--steps", text(options.steps)},
                 {"--batch-size", text(options.batch_size)},
                 {"--window", text(window)},
@@ -130,6 +133,7 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
   key.emplace_back("--dtype", Name(compute));
   key.emplace_back("--threads", text(at::get_num_threads()));  // sums are divided among them
   key.emplace_back("config", Sha256(ToJson(config)));
+  key.emplace_back("tokenizer", Sha256(tokenizer));
   return key;
 }
 
@@ -251,7 +255,7 @@ void Train(const TrainOptions& options) {
 
   TrainingState state;
   state.parameters = InitialParameters(config, from ? &*from : nullptr, options.seed);
-  const RunKey key = MakeRunKey(options, config, corpus, compute, window);
+  const RunKey key = MakeRunKey(options, config, corpus, tokenizer_files, compute, window);
   if (Exists(state_file)) {
     LoadTrainingState(state_file, key, options.steps, state);
     std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(state.steps));
@@ -296,7 +300,10 @@ void Train(const TrainOptions& options) {
                              .config = config,
                              .corpus = &corpus,
                              .held_out_loss = best != nullptr ? best->held_out_loss : std::nullopt,
-                             .facts = {{"seed", std::to_string(options.seed)}},
+                             .facts = {{"seed", std::to_string(options.seed)},
+                                       {"computed in", std::string(Name(compute)) + " on " +
+                                                           std::to_string(at::get_num_threads()) +
+                                                           " threads"}},
                              .command = options.command,
                              .report = CurveText(state.curve),
                              .source = options.from}),

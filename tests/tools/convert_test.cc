@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/checkpoint/load_tokenizer.h"
+#include "engine/tools/digest.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/moments.h"
 #include "tests/support/process.h"
@@ -253,6 +254,22 @@ TEST_F(ConvertTest, TheCardOfPooledHeads) {
   Converted(options);
   EXPECT_THAT(Card(), AllOf(HasSubstr("GQA with 2 groups to MHA"), HasSubstr("Heads were repeated"),
                             HasSubstr("48 to 96 elements")));
+}
+
+// Factors and ranks are fitted to a text: from then on the model was trained on it.
+TEST_F(ConvertTest, TheConfigNamesTheTextsItWasMadeOf) {
+  ConvertOptions options = Calibrated();
+  Checkpoint source = Loaded(options.from);
+  source.config.training_texts = {{Sha256("another"), 0.5}};
+  options.from = dir_.path() / "told";
+  SaveCheckpoint(options.from, source.config, source.weights);
+  options.held_out = 0.25;
+  const std::vector<TrainingText> texts = Converted(options).config.training_texts;
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(texts[0].sha256, Sha256("another"));
+  EXPECT_EQ(texts[0].held_out, 0.5);
+  EXPECT_EQ(texts[1].sha256, Sha256(ReadFile(text_)));
+  EXPECT_EQ(texts[1].held_out, 0.25);
 }
 
 // |[W_K; W_V] that heads make of a common basis - given| / |given|, and what each half keeps of its

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -66,6 +67,22 @@ TEST_P(BatchGradientsTest, AreThoseOfTheMeanLoss) {
       }
     }
   }
+}
+
+// Products of numbers of eight bits: as far off as that, and no further.
+TEST_P(BatchGradientsTest, OfBfloat16ProductsAreNear) {
+  const Window window = Windows(5, 16);
+  const Weights expected = Expected(window);
+  BatchGradients gradients(config_, parameters_, ComputeType::kBFloat16, {}, 2);
+  std::mt19937_64 generator(1);
+  gradients.Compute(window, /*dropout=*/0, generator, parameters_);
+  double most = 0;
+  for (const Parameter& p : parameters_) {
+    const double error = RelativeError(p.gradient, expected.at(p.name));
+    EXPECT_LT(error, 0.05) << p.name;
+    most = std::max(most, error);
+  }
+  EXPECT_GT(most, 1e-4);
 }
 
 // A call forgets what the one before found.
