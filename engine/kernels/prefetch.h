@@ -10,7 +10,7 @@ inline constexpr int64_t kLineBytes = 64;  // bytes of a cache line
 
 // Fetches the line that lies `bytes` beyond p, which may be outside of any object, into a core's
 // second cache: the first one is too small for what is read later.
-inline void Prefetch(const void* p, int64_t bytes) {
+[[gnu::always_inline]] inline void Prefetch(const void* p, int64_t bytes) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes);
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
