@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 // Compiled once for each instruction set; the best one is chosen at run time.
@@ -38,7 +39,28 @@ struct Product {
   int64_t rows;
   int64_t units;    // of a panel
   int64_t outputs;  // of all the panels; the last one may be partial
-  bool prefetch;    // whether weights are fetched ahead, where rows are few
+  bool prefetch;    // whether weights are fetched ahead
+  // The first of the panels' units that is there: `weights` may be a part of each.
+  int64_t first_unit = 0;
+};
+
+// Lines that are fetched while others are multiplied: of runs of so many, one in each panel.
+struct Ahead {
+  // The i-th of n parts.
+  Ahead Part(int64_t i, int64_t n) const {
+    Ahead part = *this;
+    part.begin = begin + (end - begin) * i / n;
+    part.end = begin + (end - begin) * (i + 1) / n;
+    return part;
+  }
+  void Fetch(int64_t line) const {
+    Prefetch(weights + line / run_lines * panel_bytes, line % run_lines * kLineBytes);
+  }
+
+  const std::byte* weights = nullptr;  // of the first panel
+  int64_t panel_bytes = 0;
+  int64_t run_lines = 1;
+  int64_t begin = 0, end = 0;
 };
 
 // How a format is multiplied by an instruction set.
@@ -237,10 +259,13 @@ struct Int4 : Integers {
   }
 };
 
-// Where few rows leave a processor waiting for weights, they are fetched so many bytes ahead: in
-// each panel, so that several panels keep as many lines on their way as a core can.
+// Where few rows leave a processor waiting for weights that it reads once, they are fetched so many
+// bytes ahead: in each panel, so that several panels keep as many lines on their way as a core can.
 constexpr int64_t kAhead = 1024;
 constexpr int kFewRows = 4;
+// Whether weights that several tiles of rows read are fetched while those before them are
+// multiplied. Of the same speed, or slower, on AVX-512.
+constexpr bool kFetchesNext = !HWY_ARCH_X86 || HWY_TARGET > HWY_AVX3;
 
 // Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
@@ -334,9 +359,9 @@ struct Units {
 
 // Multiplies kRows rows, from `row` on, by these units of kColumns vectors of outputs, from
 // `column` on: whole panels, or a part of one. What follows the first units goes on with the sums
-// in y.
+// in y. Fetches `ahead` meanwhile; kPrefetch: its own weights instead.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
-void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
+void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row, int64_t column) {
   static_assert(kColumns % kVectors == 0 || kVectors % kColumns == 0);
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   constexpr int64_t kUnitBytes = kPacked.panel_bytes();
@@ -375,12 +400,24 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::LoadU(d, from + c * kLanes);
   }
-  for (int64_t unit = units.begin; unit < units.end; ++unit) {
-    const int64_t word = unit * UnitWords<Kind>(), offset = unit * kUnitBytes;
-    if constexpr (kPacked.scale_bytes > 0) {
-      AddScaledUnit<Kind, kPrefetch>(x, word, weights, scales, offset, sums);
-    } else {
-      AddStep<Kind, kPrefetch>(x, word, weights, offset, sums);
+  const int64_t count = units.end - units.begin;
+  const int64_t lines = std::max<int64_t>(ahead.end - ahead.begin, 1);
+  const int64_t every = std::max<int64_t>(count / lines, 1);  // units
+  const int64_t fetched = CeilDiv(lines * every, count);      // lines, as often
+  int64_t line = ahead.begin;
+  for (int64_t unit = units.begin; unit < units.end;) {
+    if constexpr (kFetchesNext && !kPrefetch) {
+      for (const int64_t end = std::min(line + fetched, ahead.end); line < end; ++line) {
+        ahead.Fetch(line);
+      }
+    }
+    for (const int64_t end = std::min(unit + every, units.end); unit < end; ++unit) {
+      const int64_t word = unit * UnitWords<Kind>(), offset = (unit - p.first_unit) * kUnitBytes;
+      if constexpr (kPacked.scale_bytes > 0) {
+        AddScaledUnit<Kind, kPrefetch>(x, word, weights, scales, offset, sums);
+      } else {
+        AddStep<Kind, kPrefetch>(x, word, weights, offset, sums);
+      }
     }
   }
 
@@ -396,49 +433,120 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
 
 // Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
-HWY_INLINE void TileColumns(const Product& p, const Units& units, int64_t row, int64_t column,
-                            int64_t end) {
+HWY_INLINE void TileColumns(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
+                            int64_t column, int64_t end) {
+  const int64_t first = column, all = std::max<int64_t>((end - first) / kColumns, 1);
   for (; column + kColumns <= end; column += kColumns) {
-    Tile<Kind, kPrefetch, kRows, kColumns>(p, units, row, column);
+    Tile<Kind, kPrefetch, kRows, kColumns>(p, units, ahead.Part((column - first) / kColumns, all),
+                                           row, column);
   }
   if constexpr (kColumns > kVectors) {
-    TileColumns<Kind, kPrefetch, kRows, kColumns - kVectors>(p, units, row, column, end);
+    TileColumns<Kind, kPrefetch, kRows, kColumns - kVectors>(p, units, {}, row, column, end);
   }
 }
 
-// Multiplies `rows` rows, 1 to kRows of them.
+// Multiplies `rows` rows, 1 to kRows of them. once: no other rows follow.
 template <class Kind, int kRows>
-HWY_INLINE void TileRows(const Product& p, const Units& units, int64_t row, int64_t rows,
-                         int64_t column, int64_t end) {
+HWY_INLINE void TileRows(const Product& p, const Units& units, const Ahead& ahead, bool once,
+                         int64_t row, int64_t rows, int64_t column, int64_t end) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) return TileRows<Kind, kRows - 1>(p, units, row, rows, column, end);
+    if (rows < kRows) {
+      return TileRows<Kind, kRows - 1>(p, units, ahead, once, row, rows, column, end);
+    }
   }
   if constexpr (kRows <= kFewRows) {
-    if (p.prefetch)
-      return TileColumns<Kind, true, kRows, ColumnsFor(kRows)>(p, units, row, column, end);
+    if (once && p.prefetch) {
+      return TileColumns<Kind, true, kRows, ColumnsFor(kRows)>(p, units, {}, row, column, end);
+    }
   }
-  TileColumns<Kind, false, kRows, ColumnsFor(kRows)>(p, units, row, column, end);
+  TileColumns<Kind, false, kRows, ColumnsFor(kRows)>(p, units, ahead, row, column, end);
 }
 
-// Weights that several tiles read stay in a core's cache while they do.
+// Weights that several tiles of rows read stay in a core's cache while they do, beside as many that
+// come next.
 constexpr int64_t kBytesForTiles = int64_t{1} << 17;
+constexpr int64_t kPanelsForTiles = 2;
+// Of several tiles, bfloat16 weights are widened once for all, into a core's first cache.
+constexpr int64_t kTilesToWiden = 2;
+constexpr int64_t kBytesWidened = int64_t{1} << 14;
+constexpr int64_t kPanelsWidened = 1;
+
+// Multiplies all rows by these units of the first panels, up to vector `end`.
+template <class Kind>
+HWY_INLINE void MultiplyPart(const Product& p, const Units& units, const Ahead& ahead,
+                             int64_t column, int64_t end) {
+  const int64_t tiles = CeilDiv(p.rows, kMaxRows);
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t row = p.rows * i / tiles;
+    TileRows<Kind, kMaxRows>(p, units, ahead.Part(i, tiles), /*once=*/false, row,
+                             p.rows * (i + 1) / tiles - row, column, end);
+  }
+}
+
+// The same, of bfloat16 weights that become float32 first.
+HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, const Ahead& ahead,
+                                int64_t column, int64_t end) {
+  constexpr int64_t kPairsBytes = Packed(WeightFormat::kBFloat16).panel_bytes();
+  constexpr int64_t kWidth = 2 * kPanel;                   // floats of a pair of all outputs
+  HWY_ALIGN float widened[kBytesWidened / sizeof(float)];  // [panels][units][kWidth]
+  const FloatTag d;
+  const int64_t panel = column / kVectors, count = units.end - units.begin;
+  float* out = widened;
+  for (int64_t from = panel; from < end / kVectors; ++from) {
+    const std::byte* pairs = p.weights + (from * p.units + units.begin) * kPairsBytes;
+    for (int64_t unit = 0; unit < count; ++unit, pairs += kPairsBytes, out += kWidth) {
+      HWY_UNROLL(8)
+      for (int v = 0; v < kVectors; ++v) {
+        const std::byte* const some = pairs + v * kLanes * kWordBytes;
+        hn::Store(BFloat16::Weights<0>(some), d, out + v * kLanes);
+        hn::Store(BFloat16::Weights<1>(some), d, out + kPanel + v * kLanes);
+      }
+    }
+  }
+  Product part = p;
+  part.weights = reinterpret_cast<const std::byte*>(widened);
+  part.bias += panel * kPanel;
+  part.y += panel * kPanel;
+  part.outputs -= panel * kPanel;
+  part.units = 2 * count;
+  part.first_unit = 2 * units.begin;
+  MultiplyPart<Float32>(part, {2 * units.begin, 2 * units.end}, ahead, 0, end - column);
+}
 
 template <class Kind>
 void Multiply(const Product& p) {
+  constexpr int64_t kUnitBytes = Packed(Kind::kFormat).panel_bytes();
   const int64_t panels = CeilDiv(p.outputs, kPanel);
   const int64_t tiles = CeilDiv(p.rows, kMaxRows);
-  const bool once = tiles == 1 && ColumnsFor(static_cast<int>(p.rows)) >= kVectors;
-  const int64_t span = once ? panels : 2;
-  const int64_t length =
-      once ? p.units : kBytesForTiles / (span * Packed(Kind::kFormat).panel_bytes());
+  if (tiles == 1 && ColumnsFor(static_cast<int>(p.rows)) >= kVectors) {
+    return TileRows<Kind, kMaxRows>(p, {0, p.units}, {}, /*once=*/true, 0, p.rows, 0,
+                                    panels * kVectors);
+  }
+  const bool widens = std::is_same_v<Kind, BFloat16> && tiles >= kTilesToWiden;
+  const int64_t span = widens ? kPanelsWidened : kPanelsForTiles;
+  const int64_t length = (widens ? kBytesWidened / 2 : kBytesForTiles) / (span * kUnitBytes);
   for (int64_t panel = 0; panel < panels; panel += span) {
-    const int64_t column = panel * kVectors, end = std::min(panel + span, panels) * kVectors;
+    const int64_t column = panel * kVectors;
+    const int64_t end = std::min(panel + span, panels) * kVectors;
     for (int64_t unit = 0; unit < p.units; unit += length) {
       const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t row = p.rows * i / tiles;
-        TileRows<Kind, kMaxRows>(p, units, row, p.rows * (i + 1) / tiles - row, column, end);
+      Ahead ahead;
+      const bool last = units.end == p.units;  // of these panels
+      if (const int64_t next = last ? panel + span : panel;
+          kFetchesNext && p.prefetch && next < panels) {
+        const int64_t first = last ? 0 : units.end, count = std::min(length, p.units - first);
+        ahead.weights = p.weights + (next * p.units + first) * kUnitBytes;
+        ahead.panel_bytes = p.units * kUnitBytes;
+        ahead.run_lines = CeilDiv(count * kUnitBytes, kLineBytes);
+        ahead.end = std::min(span, panels - next) * ahead.run_lines;
       }
+      if constexpr (std::is_same_v<Kind, BFloat16>) {
+        if (widens) {
+          MultiplyWidened(p, units, ahead, column, end);
+          continue;
+        }
+      }
+      MultiplyPart<Kind>(p, units, ahead, column, end);
     }
   }
 }
