@@ -6,6 +6,8 @@
 
 #include "engine/base/file.h"
 #include "engine/base/json.h"
+#include "engine/checkpoint/families.h"
+#include "engine/checkpoint/family.h"
 #include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_model.h"
@@ -14,7 +16,6 @@
 #include "engine/checkpoint/llama2c_tokenizer.h"
 #include "engine/checkpoint/sentencepiece_model.h"
 #include "engine/checkpoint/tokenizer_json.h"
-#include "engine/checkpoint/triptych_config.h"
 #include "engine/text/byte_tokenizer.h"
 
 namespace triptych {
@@ -63,15 +64,15 @@ Settings ReadSettings(const std::filesystem::path& directory) {
   return settings;
 }
 
-// Throws if the model was published in another form than Triptych's, whose tokens alone may be
-// bytes with no file that says so.
+// Throws if the model is in another form than Triptych's own: of that one alone tokens are bytes
+// where no file says what they are.
 void RequireBytes(const std::filesystem::path& directory) {
   std::optional<JsonFields> config = ReadFieldsIfThere(directory / "config.json");
   if (!config) return;
-  const Json type = config->Take("model_type", kTriptychType);
-  if (type == kTriptychType) return;
-  throw LoadError(directory.string() + ": has no tokenizer, and its model_type is " +
-                  ShownJson(type) + "; supported: tokenizer.json, tokenizer.model");
+  const Family& family = FamilyOf(*config);
+  if (&family == &TriptychFamily()) return;
+  throw LoadError(directory.string() + ": has no tokenizer, and its model_type is \"" +
+                  family.model_type + "\"; supported: tokenizer.json, tokenizer.model");
 }
 
 // What a GGUF file says, as files that are read as they are written.

@@ -21,9 +21,8 @@ inline constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
 // The tokenizer of a checkpoint. Of a GGUF file it is in its metadata. In a directory it is
 // tokenizer.json if that is there, else tokenizer.model of SentencePiece, else tokenizer.bin of
 // llama2.c; without any of them every byte is a token of a model in Triptych's own form, and any
-// other is refused. What ends texts there is eos_token of
-// tokenizer_config.json and eos_token_id of generation_config.json or else of config.json. Throws
-// LoadError.
+// other is refused. What ends texts there is eos_token of tokenizer_config.json and eos_token_id of
+// generation_config.json or else of config.json. Throws LoadError.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint);
 std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoint);
 
