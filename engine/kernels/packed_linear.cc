@@ -1,9 +1,9 @@
 #include "engine/kernels/packed_linear.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -91,23 +91,39 @@ using IntVec = hn::Vec<IntTag>;
 
 constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
 constexpr int64_t kLanes = kPanel / kVectors;
-// Vectors of sums that fit into registers, next to weights and inputs; of those, the fewest that
-// one row has.
+// Of vectors; the most sums of a tile, and the fewest that one of its rows has.
 #if !HWY_ARCH_X86
-constexpr int kSums = 24, kLeastColumns = 4;
+constexpr int kRegisters = 32, kSums = 24, kLeastColumns = 4;
 #elif HWY_TARGET <= HWY_AVX3
-constexpr int kSums = 16, kLeastColumns = 2;  // more rows need more pointers than there are
+// More rows need more pointers than there are.
+constexpr int kRegisters = 32, kSums = 16, kLeastColumns = 2;
 #else
-constexpr int kSums = 12, kLeastColumns = 2;
+constexpr int kRegisters = 16, kSums = 12, kLeastColumns = 2;
 #endif
-constexpr int kMaxRows = kSums / kLeastColumns;
+
+// Whether so many rows and vectors of outputs are computed in registers: their sums, of weights and
+// inputs those that are fewer, one of the others, and what the instructions need besides.
+template <class Kind>
+constexpr bool Fits(int rows, int columns) {
+  return rows * columns <= kSums &&
+         rows * columns + Kind::kHeld * (std::min(rows, columns) + 1) + Kind::kScratch <=
+             kRegisters;
+}
 
 // How many vectors of so many rows are computed together: up to four panels, whose weights are on
-// their way at once, or a part of one.
+// their way at once, or fewer than a panel has.
+template <class Kind>
 constexpr int ColumnsFor(int rows) {
-  const int columns = kSums / rows;
-  if (columns >= kVectors) return std::min(columns / kVectors, 4) * kVectors;
-  return static_cast<int>(std::bit_floor(static_cast<unsigned>(columns)));
+  int columns = 4 * kVectors;
+  while (columns > 1 && !Fits<Kind>(rows, columns)) columns -= columns > kVectors ? kVectors : 1;
+  return columns;
+}
+
+template <class Kind>
+constexpr int MaxRows() {
+  int rows = kSums / kLeastColumns;
+  while (!Fits<Kind>(rows, kLeastColumns)) --rows;
+  return rows;
 }
 
 // A word of x.
@@ -120,10 +136,13 @@ HWY_INLINE T LoadWord(const std::byte* x) {
 }
 
 // The next types say what one step of weights and its words of x contribute to a sum, in kParts
-// parts, each of which takes one word of x.
+// parts, each of which takes one word of x. Weights of one vector, and an input, hold kHeld
+// registers, and a sum that is added to kScratch more.
 struct Float32 {
   static constexpr WeightFormat kFormat = WeightFormat::kFloat32;
   static constexpr int kParts = 1;
+  static constexpr int kHeld = 1;
+  static constexpr int kScratch = HWY_NATIVE_FMA ? 0 : 1;  // a product
   using Sum = FloatVec;
   template <int kPart>
   static HWY_INLINE FloatVec Weights(const std::byte* w) {
@@ -141,6 +160,7 @@ struct Float32 {
 struct BFloat16 : Float32 {
   static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 2;
+  static constexpr int kHeld = 2;
   template <int kPart>
   static HWY_INLINE FloatVec Weights(const std::byte* w) {
     const BitsTag d;
@@ -157,6 +177,7 @@ struct BFloat16 : Float32 {
 struct BFloat16Dot {
   static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 1;
+  static constexpr int kHeld = 1, kScratch = 0;
   using Sum = FloatVec;
   template <int kPart>
   static HWY_INLINE BitsVec Weights(const std::byte* w) {
@@ -181,6 +202,7 @@ using ShortTag = hn::RepartitionToNarrow<IntTag>;
 using Pairs = hn::Vec<ShortTag>;
 
 struct Integers {
+  static constexpr int kHeld = 1, kScratch = 1;  // a product
   using Sum = IntVec;
   static HWY_INLINE Pairs Input(const std::byte* x) {
     return hn::BitCast(ShortTag(), hn::Set(BitsTag(), LoadWord<uint32_t>(x)));
@@ -189,6 +211,13 @@ struct Integers {
   static HWY_INLINE IntVec Add(IntVec sum, Pairs w, Pairs x) {
 #if TRIPTYCH_AVX3_DL
     asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
+    return sum;
+#elif HWY_TARGET == HWY_AVX2
+    // In this order: where compilers choose it, products take the place of sums in registers.
+    IntVec products;
+    asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+        : "+v"(sum.raw), "=&v"(products.raw)
+        : "v"(w.raw), "v"(x.raw));
     return sum;
 #else
     IntVec unused = sum;  // by these sets, which add both of a pair at once
@@ -215,6 +244,7 @@ struct Pairs {
 };
 
 struct Integers {
+  static constexpr int kHeld = 2, kScratch = 1;
   using Sum = IntVec;
   static HWY_INLINE Pairs Input(const std::byte* x) {
     const IntTag d;
@@ -358,11 +388,10 @@ struct Units {
 };
 
 // Multiplies kRows rows, from `row` on, by these units of kColumns vectors of outputs, from
-// `column` on: whole panels, or a part of one. What follows the first units goes on with the sums
-// in y. Fetches `ahead` meanwhile; kPrefetch: its own weights instead.
+// `column` on. What follows the first units goes on with the sums in y. Fetches `ahead` meanwhile;
+// kPrefetch: its own weights instead.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
 void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row, int64_t column) {
-  static_assert(kColumns % kVectors == 0 || kVectors % kColumns == 0);
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   constexpr int64_t kUnitBytes = kPacked.panel_bytes();
   constexpr int64_t kOutputs = kColumns * kLanes;
@@ -370,7 +399,6 @@ void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
   const int64_t output = column * kLanes;
   const int64_t outputs = std::min(kOutputs, p.outputs - output);
   if (outputs <= 0) return;  // a part of the last panel
-  const int64_t panel = column / kVectors, first = column % kVectors;
   const std::byte* x[kRows];
   const std::byte* weights[kColumns];
   const std::byte* scales[kColumns];
@@ -380,9 +408,9 @@ void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
-    const int64_t lane = (first + c % kVectors) * kLanes;  // of its panel
-    weights[c] =
-        p.weights + (panel + c / kVectors) * p.units * kUnitBytes + lane * kPacked.step_bytes;
+    const int64_t panel = (column + c) / kVectors;
+    const int64_t lane = (column + c) % kVectors * kLanes;  // of the panel
+    weights[c] = p.weights + panel * p.units * kUnitBytes + lane * kPacked.step_bytes;
     scales[c] = weights[c] + kPanel * kPacked.steps * kPacked.step_bytes +
                 lane * (kPacked.scale_bytes - kPacked.step_bytes);
   }
@@ -431,8 +459,10 @@ void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
   }
 }
 
-// Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels.
-template <class Kind, bool kPrefetch, int kRows, int kColumns>
+// Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels: by
+// kColumns at once, and the last ones by as many less as multiples of kStep allow.
+template <class Kind, bool kPrefetch, int kRows, int kColumns,
+          int kStep = std::gcd(kColumns, kVectors)>
 HWY_INLINE void TileColumns(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
                             int64_t column, int64_t end) {
   const int64_t first = column, all = std::max<int64_t>((end - first) / kColumns, 1);
@@ -440,8 +470,8 @@ HWY_INLINE void TileColumns(const Product& p, const Units& units, const Ahead& a
     Tile<Kind, kPrefetch, kRows, kColumns>(p, units, ahead.Part((column - first) / kColumns, all),
                                            row, column);
   }
-  if constexpr (kColumns > kVectors) {
-    TileColumns<Kind, kPrefetch, kRows, kColumns - kVectors>(p, units, {}, row, column, end);
+  if constexpr (kColumns > kStep) {
+    TileColumns<Kind, kPrefetch, kRows, kColumns - kStep, kStep>(p, units, {}, row, column, end);
   }
 }
 
@@ -456,18 +486,19 @@ HWY_INLINE void TileRows(const Product& p, const Units& units, const Ahead& ahea
   }
   if constexpr (kRows <= kFewRows) {
     if (once && p.prefetch) {
-      return TileColumns<Kind, true, kRows, ColumnsFor(kRows)>(p, units, {}, row, column, end);
+      return TileColumns<Kind, true, kRows, ColumnsFor<Kind>(kRows)>(p, units, {}, row, column,
+                                                                     end);
     }
   }
-  TileColumns<Kind, false, kRows, ColumnsFor(kRows)>(p, units, ahead, row, column, end);
+  TileColumns<Kind, false, kRows, ColumnsFor<Kind>(kRows)>(p, units, ahead, row, column, end);
 }
 
 // Weights that several tiles of rows read stay in a core's cache while they do, beside as many that
 // come next.
 constexpr int64_t kBytesForTiles = int64_t{1} << 17;
-constexpr int64_t kPanelsForTiles = 2;
-// Of several tiles, bfloat16 weights are widened once for all, into a core's first cache.
-constexpr int64_t kTilesToWiden = 2;
+constexpr int64_t kPanelsForTiles = kVectors > 2 ? 3 : 2;  // which tiles of 3 columns divide
+// Of many tiles, bfloat16 weights are widened once for all, into a core's first cache.
+constexpr int64_t kTilesToWiden = 4;
 constexpr int64_t kBytesWidened = int64_t{1} << 14;
 constexpr int64_t kPanelsWidened = 1;
 
@@ -475,11 +506,11 @@ constexpr int64_t kPanelsWidened = 1;
 template <class Kind>
 HWY_INLINE void MultiplyPart(const Product& p, const Units& units, const Ahead& ahead,
                              int64_t column, int64_t end) {
-  const int64_t tiles = CeilDiv(p.rows, kMaxRows);
+  const int64_t tiles = CeilDiv(p.rows, MaxRows<Kind>());
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t row = p.rows * i / tiles;
-    TileRows<Kind, kMaxRows>(p, units, ahead.Part(i, tiles), /*once=*/false, row,
-                             p.rows * (i + 1) / tiles - row, column, end);
+    TileRows<Kind, MaxRows<Kind>()>(p, units, ahead.Part(i, tiles), /*once=*/false, row,
+                                    p.rows * (i + 1) / tiles - row, column, end);
   }
 }
 
@@ -517,10 +548,10 @@ template <class Kind>
 void Multiply(const Product& p) {
   constexpr int64_t kUnitBytes = Packed(Kind::kFormat).panel_bytes();
   const int64_t panels = CeilDiv(p.outputs, kPanel);
-  const int64_t tiles = CeilDiv(p.rows, kMaxRows);
-  if (tiles == 1 && ColumnsFor(static_cast<int>(p.rows)) >= kVectors) {
-    return TileRows<Kind, kMaxRows>(p, {0, p.units}, {}, /*once=*/true, 0, p.rows, 0,
-                                    panels * kVectors);
+  const int64_t tiles = CeilDiv(p.rows, MaxRows<Kind>());
+  if (tiles == 1 && ColumnsFor<Kind>(static_cast<int>(p.rows)) >= kVectors) {
+    return TileRows<Kind, MaxRows<Kind>()>(p, {0, p.units}, {}, /*once=*/true, 0, p.rows, 0,
+                                           panels * kVectors);
   }
   const bool widens = std::is_same_v<Kind, BFloat16> && tiles >= kTilesToWiden;
   const int64_t span = widens ? kPanelsWidened : kPanelsForTiles;
