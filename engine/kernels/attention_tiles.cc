@@ -27,8 +27,13 @@ using FloatVec = hn::Vec<FloatTag>;
 
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a panel
-// Vectors of sums that fit into registers, next to what is multiplied.
-constexpr int kSums = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 8 : 16;
+// Vectors of sums that fit into registers, next to what is multiplied; and how many queries are
+// scored, and weigh values, together.
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
+constexpr int kSums = 12, kScoreRows = 4, kValueRows = 3;
+#else
+constexpr int kSums = 16, kScoreRows = std::max(8 / kVectors, 1), kValueRows = 4;
+#endif
 
 // One of this many consecutive elements begins a line of the cache. It is a power of two: a stride
 // that is none is longer than a line.
@@ -82,20 +87,49 @@ void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, i
       }
     }
     for (; k < end; ++k) {
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; ++c) {
-        if constexpr (kPrefetch) {
-          if ((k & (every - 1)) == 0) {
+      if constexpr (kPrefetch) {
+        if ((k & (every - 1)) == 0) {
+          HWY_UNROLL(16)
+          for (int c = 0; c < kColumns; ++c) {
             Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kElementBytes);
           }
         }
+      }
+      const auto key = [&](int c, int v) {
+        const FloatVec x = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
+        if constexpr (kHasScale<Element>) return hn::Mul(x, scales[c][v]);
+        return x;
+      };
+      // What there is less of stays in registers, next to the sums.
+      if constexpr (kRows < kColumns * kVectors) {
+        FloatVec x[kRows];
         HWY_UNROLL(16)
-        for (int v = 0; v < kVectors; ++v) {
-          FloatVec key = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
-          if constexpr (kHasScale<Element>) key = hn::Mul(key, scales[c][v]);
+        for (int r = 0; r < kRows; ++r) x[r] = hn::Set(d, q[r * s.key_width + k]);
+        HWY_UNROLL(16)
+        for (int c = 0; c < kColumns; ++c) {
           HWY_UNROLL(16)
-          for (int r = 0; r < kRows; ++r) {
-            sums[r][c][v] = hn::MulAdd(hn::Set(d, q[r * s.key_width + k]), key, sums[r][c][v]);
+          for (int v = 0; v < kVectors; ++v) {
+            const FloatVec y = key(c, v);
+            HWY_UNROLL(16)
+            for (int r = 0; r < kRows; ++r) sums[r][c][v] = hn::MulAdd(x[r], y, sums[r][c][v]);
+          }
+        }
+      } else {
+        FloatVec y[kColumns][kVectors];
+        HWY_UNROLL(16)
+        for (int c = 0; c < kColumns; ++c) {
+          HWY_UNROLL(16)
+          for (int v = 0; v < kVectors; ++v) y[c][v] = key(c, v);
+        }
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          const FloatVec x = hn::Set(d, q[r * s.key_width + k]);
+          HWY_UNROLL(16)
+          for (int c = 0; c < kColumns; ++c) {
+            HWY_UNROLL(16)
+            for (int v = 0; v < kVectors; ++v) {
+              sums[r][c][v] = hn::MulAdd(x, y[c][v], sums[r][c][v]);
+            }
           }
         }
       }
@@ -131,8 +165,8 @@ HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int
 template <bool kPrefetch, int kRows, typename Element>
 HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                              int64_t query) {
-  // Where registers are few, scales take half of them.
-  constexpr int kSumsOfTile = kHasScale<Element> && kSums == 8 ? kSums / 2 : kSums;
+  // Where registers are few, scales take a third of them.
+  constexpr int kSumsOfTile = kHasScale<Element> && kSums == 12 ? 8 : kSums;
   constexpr unsigned kFit = std::clamp<int>(kSumsOfTile / (kRows * kVectors), 1, kStreams);
   constexpr int kColumns = std::bit_floor(kFit);
   for (; query + kRows <= s.queries; query += kRows) {
@@ -226,22 +260,38 @@ void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, i
     [[maybe_unused]] const Element* ahead = kPrefetch ? s.values[panel + s.ahead] : nullptr;
     HWY_UNROLL(16)
     for (int v = 0; v < kVectors; ++v) {
-      FloatVec w[kRows];
-      HWY_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) {
-        w[r] = hn::LoadU(d, weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
-      }
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; ++c) {
-        const Element* from = values + c * s.stride + v * kLanes;
-        if constexpr (kPrefetch) {
-          if (v == 0 && (c & (every - 1)) == 0) {
-            Prefetch(ahead, (first + c * s.stride) * kElementBytes);
+      if constexpr (kPrefetch) {
+        if (v == 0) {
+          HWY_UNROLL(16)
+          for (int c = 0; c < kColumns; ++c) {
+            if ((c & (every - 1)) == 0) Prefetch(ahead, (first + c * s.stride) * kElementBytes);
           }
         }
-        const FloatVec value = LoadFloats(d, from);
+      }
+      const auto weight = [&](int r) {
+        return hn::LoadU(d, weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
+      };
+      const auto value = [&](int c) { return LoadFloats(d, values + c * s.stride + v * kLanes); };
+      if constexpr (kRows < kColumns) {
+        FloatVec w[kRows];
         HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], value, sums[r][c]);
+        for (int r = 0; r < kRows; ++r) w[r] = weight(r);
+        HWY_UNROLL(16)
+        for (int c = 0; c < kColumns; ++c) {
+          const FloatVec x = value(c);
+          HWY_UNROLL(16)
+          for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], x, sums[r][c]);
+        }
+      } else {
+        FloatVec x[kColumns];
+        HWY_UNROLL(16)
+        for (int c = 0; c < kColumns; ++c) x[c] = value(c);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          const FloatVec w = weight(r);
+          HWY_UNROLL(16)
+          for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::MulAdd(w, x[c], sums[r][c]);
+        }
       }
     }
   }
@@ -338,10 +388,10 @@ HWY_INLINE void ValueGroup(const AttentionSplit<Element>& s, Panels panels, int6
 template <bool kPrefetch, typename Element>
 void AttendTiles(const AttentionSplit<Element>& s) {
   // Every query reads a few panels while a near cache holds them.
-  constexpr int kRows = std::max(kSums / 2 / kVectors, 1);
   for (int64_t begin = 0; begin < s.panels; begin += kStreams) {
     for (int64_t group = 0; group < s.groups; ++group) {
-      ScoreQueries<kPrefetch, kRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group, 0);
+      ScoreQueries<kPrefetch, kScoreRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group,
+                                          0);
     }
   }
   for (int64_t row = 0; row < s.groups * s.queries; ++row) {
@@ -355,10 +405,10 @@ void AttendTiles(const AttentionSplit<Element>& s) {
       if (s.queries == 1) {
         // Few elements at a time: memory is read fastest in short turns of many streams.
         ValueGroup<kPrefetch, 1, 4>(s, panels, group);
-      } else if (s.queries < 4) {
-        ValueGroup<kPrefetch, 2, kSums / 2>(s, panels, group);
+      } else if (s.queries < kValueRows) {
+        ValueGroup<kPrefetch, 2, std::bit_floor(kSums / 2u)>(s, panels, group);
       } else {
-        ValueGroup<kPrefetch, kSums / 4, 4>(s, panels, group);
+        ValueGroup<kPrefetch, kValueRows, 4>(s, panels, group);
       }
     }
   }
