@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -261,25 +262,23 @@ class Rows {
   std::map<std::string, std::vector<std::string>> rows_;  // by point and seed
 };
 
-// "1.5411 (1.5402 to 1.5420)": the median of what the seeds gave, and their range if they are more
+// "1.5411 (1.5402 to 1.5420)": the mean of what the seeds gave, and their range if they are more
 // than one.
-std::string Spread(std::vector<double> losses) {
+std::string Spread(const std::vector<double>& losses) {
   if (losses.empty()) return "";
-  if (losses.size() == 1) return FormatDecimal(losses.front(), 4);
-  std::sort(losses.begin(), losses.end());
-  const size_t middle = losses.size() / 2;
-  const double median =
-      losses.size() % 2 == 1 ? losses[middle] : (losses[middle - 1] + losses[middle]) / 2;
-  return FormatDecimal(median, 4) + " (" + FormatDecimal(losses.front(), 4) + " to " +
-         FormatDecimal(losses.back(), 4) + ")";
+  const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+  std::string text = FormatDecimal(sum / static_cast<double>(losses.size()), 4);
+  if (losses.size() == 1) return text;
+  const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
+  return text + " (" + FormatDecimal(*least, 4) + " to " + FormatDecimal(*most, 4) + ")";
 }
 
 // As Markdown.
 void PrintTable(const std::vector<Point>& points, const std::vector<std::string>& seeds,
                 const Rows& rows) {
   std::printf(
-      "| bytes per position | cache | model | method | as converted | healed half as long: median "
-      "(range) | healed: median (range) |\n|---:|---|---|---|---|---|---|\n");
+      "| bytes per position | cache | model | method | as converted | healed half as long: mean "
+      "(range) | healed: mean (range) |\n|---:|---|---|---|---|---|---|\n");
   for (const Point& point : points) {
     for (const auto& [cache, format] : Names<CacheFormat>()) {
       const std::string name = Describe(point, format);
@@ -296,8 +295,7 @@ void PrintTable(const std::vector<Point>& points, const std::vector<std::string>
       if (point.model.config.qk_rope_head_dim > 0) size += ", d_R = " + cells[kRopeHeadDim];
       std::printf("| %s | %s | %s, %s | %s | %.4f | %s | %s |\n", cells[kBytes].c_str(),
                   cache.c_str(), cells[0].c_str(), size.c_str(), cells[1].c_str(),
-                  std::stod(rows.Loss(name)), Spread(std::move(half)).c_str(),
-                  Spread(std::move(whole)).c_str());
+                  std::stod(rows.Loss(name)), Spread(half).c_str(), Spread(whole).c_str());
     }
   }
 }

@@ -58,7 +58,7 @@ double LinearFlop(const ModelConfig& config) {
 class Training {
  public:
   Training(const ModelConfig& config, ComputeType compute, int64_t batch, int64_t window)
-      : config_(config), dtype_(ToScalarType(compute)), tokens_(batch * window) {
+      : tokens_(batch * window) {
     for (const TensorSpec& spec : ExpectedTensors(config)) {
       const at::Tensor value = at::randn(spec.shape) * 0.05;
       parameters_.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
@@ -67,6 +67,11 @@ class Training {
     gradients_.emplace(config, parameters_, compute, std::nullopt, parts_);
     const at::Tensor ids = at::randint(config.vocab_size, {batch, window}, at::kLong);
     window_ = {ids, ids};
+    const at::ScalarType dtype = ToScalarType(compute);
+    for (const TensorSpec& spec : Matrices(config)) {
+      factors_.push_back(
+          {at::randn(spec.shape).to(dtype), at::randn({kTokensAtOnce, spec.shape[1]}).to(dtype)});
+    }
   }
 
   void Step() {
@@ -79,14 +84,12 @@ class Training {
   void Products() const {
     RunOnComputeThreads(parts_, [&](int64_t) {
       const at::NoGradGuard no_grad;
-      constexpr int64_t kTokensAtOnce = 2048;  // as training does
       for (int64_t done = 0; done < tokens_ / parts_; done += kTokensAtOnce) {
         const int64_t tokens = std::min(kTokensAtOnce, tokens_ / parts_ - done);
-        for (const TensorSpec& spec : Matrices(config_)) {
-          const at::Tensor w = at::ones(spec.shape, dtype_);
-          const at::Tensor x = at::ones({tokens, spec.shape[1]}, dtype_);
-          const at::Tensor y = at::linear(x, w);
-          at::mm(y, w);
+        for (const Factors& factors : factors_) {
+          const at::Tensor x = factors.inputs.narrow(0, 0, tokens);
+          const at::Tensor y = at::linear(x, factors.weight);
+          at::mm(y, factors.weight);
           at::mm(y.t(), x);
         }
       }
@@ -96,8 +99,13 @@ class Training {
   int64_t tokens() const { return tokens_; }
 
  private:
-  ModelConfig config_;
-  at::ScalarType dtype_;
+  static constexpr int64_t kTokensAtOnce = 2048;  // as training has it
+  struct Factors {
+    at::Tensor weight;  // [outputs, inputs]
+    at::Tensor inputs;  // [kTokensAtOnce, inputs]
+  };
+
+  std::vector<Factors> factors_;  // of every matrix
   int64_t tokens_;
   int64_t parts_;
   std::vector<Parameter> parameters_;
