@@ -17,6 +17,7 @@
 
 #include "engine/base/bfloat16.h"
 #include "engine/kernels/prefetch.h"
+#include "engine/kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace triptych {
@@ -71,21 +72,16 @@ struct Float32 {
   }
 };
 
-#if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
-#define TRIPTYCH_AVX3_DL 1
-// Not every processor of these sets has it, so the compiler must not know the instruction.
+#if TRIPTYCH_AVX3_DL
 struct BFloat16 : Float32 {
   static constexpr int64_t kFlops = 4;
   static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec a, FloatVec b) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-    return sum;
+    return AddBFloat16Products(sum, a, b);
   }
 };
-#else
-#define TRIPTYCH_AVX3_DL 0
 #endif
 
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#if TRIPTYCH_ADDS_PAIRS
 // Pairs of products of 16-bit integers, summed in 32 bits.
 struct Integers {
   using Tag = hn::ScalableTag<int32_t>;
@@ -95,15 +91,9 @@ struct Integers {
     return hn::Set(ShortTag(), static_cast<int16_t>(value * 4));
   }
   static HWY_INLINE hn::Vec<Tag> Add(hn::Vec<Tag> sum, hn::Vec<ShortTag> a, hn::Vec<ShortTag> b) {
-#if TRIPTYCH_AVX3_DL
-    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-    return sum;
-#else
-    // Unlike the kernels' products, these would otherwise be all the same one.
+    // Unlike the kernels' products, these could otherwise be all the same one.
     asm volatile("" : "+x"(a.raw));
-    hn::Vec<Tag> unused = sum;
-    return hn::ReorderWidenMulAccumulate(Tag(), a, b, sum, unused);
-#endif
+    return AddIntegerProducts(sum, a, b);
   }
 };
 #else
@@ -144,7 +134,6 @@ float MultiplyBFloat16(int64_t steps, const float* factors, int64_t& flops) {
 float MultiplyIntegers(int64_t steps, const float* factors, int64_t& flops) {
   return Multiply<Integers>(steps, factors, flops);
 }
-#undef TRIPTYCH_AVX3_DL
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -20,6 +20,7 @@
 #include "engine/kernels/load-inl.h"
 #include "engine/kernels/packed_format.h"
 #include "engine/kernels/prefetch.h"
+#include "engine/kernels/products-inl.h"
 
 #ifndef TRIPTYCH_PACKED_LINEAR_ONCE
 #define TRIPTYCH_PACKED_LINEAR_ONCE
@@ -170,10 +171,8 @@ struct BFloat16 : Float32 {
   }
 };
 
-#if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
-#define TRIPTYCH_AVX3_DL 1
-// Pairs of both. Not every processor of these sets has the instruction, so the compiler must not
-// know it.
+#if TRIPTYCH_AVX3_DL
+// Pairs of both.
 struct BFloat16Dot {
   static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 1;
@@ -187,17 +186,14 @@ struct BFloat16Dot {
     return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
   }
   static HWY_INLINE FloatVec Add(FloatVec sum, BitsVec w, BitsVec x) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
-    return sum;
+    return AddBFloat16Products(sum, w, x);
   }
 };
-#else
-#define TRIPTYCH_AVX3_DL 0
 #endif
 
 // Integer weights times inputs that were rounded to 16 bits, with a scale for each row and unit:
 // sums within a unit are exact. A unit has a word for each pair of inputs, then the scale.
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#if TRIPTYCH_ADDS_PAIRS
 using ShortTag = hn::RepartitionToNarrow<IntTag>;
 using Pairs = hn::Vec<ShortTag>;
 
@@ -207,22 +203,8 @@ struct Integers {
   static HWY_INLINE Pairs Input(const std::byte* x) {
     return hn::BitCast(ShortTag(), hn::Set(BitsTag(), LoadWord<uint32_t>(x)));
   }
-  // Adds the products of both of a pair.
   static HWY_INLINE IntVec Add(IntVec sum, Pairs w, Pairs x) {
-#if TRIPTYCH_AVX3_DL
-    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
-    return sum;
-#elif HWY_TARGET == HWY_AVX2
-    // In this order: where compilers choose it, products take the place of sums in registers.
-    IntVec products;
-    asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
-        : "+v"(sum.raw), "=&v"(products.raw)
-        : "v"(w.raw), "v"(x.raw));
-    return sum;
-#else
-    IntVec unused = sum;  // by these sets, which add both of a pair at once
-    return hn::ReorderWidenMulAccumulate(IntTag(), w, x, sum, unused);
-#endif
+    return AddIntegerProducts(sum, w, x);
   }
   static HWY_INLINE Pairs Widen(const int8_t* w) {
     return hn::PromoteTo(ShortTag(), hn::LoadU(hn::Rebind<int8_t, ShortTag>(), w));
@@ -658,7 +640,6 @@ Kernel KernelFor(WeightFormat format) {
   }
   __builtin_unreachable();
 }
-#undef TRIPTYCH_AVX3_DL
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
