@@ -15,6 +15,7 @@
 #include "engine/kernels/load-inl.h"
 #include "engine/kernels/power-inl.h"
 #include "engine/kernels/prefetch.h"
+#include "engine/kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace triptych {
@@ -29,11 +30,10 @@ constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a panel
 // Vectors of sums that fit into registers, next to what is multiplied; and how many queries are
 // scored, and weigh values, together.
-#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
-constexpr int kSums = 12, kScoreRows = 4, kValueRows = 3;
-#else
-constexpr int kSums = 16, kScoreRows = std::max(8 / kVectors, 1), kValueRows = 4;
-#endif
+constexpr bool kFewRegisters = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;
+constexpr int kSums = kFewRegisters ? 12 : 16;
+constexpr int kScoreRows = std::max(8 / kVectors, 1);
+constexpr int kValueRows = !kFewRegisters ? 4 : HWY_NATIVE_FMA ? 3 : 2;
 
 // One of this many consecutive elements begins a line of the cache. It is a power of two: a stride
 // that is none is longer than a line.
@@ -100,39 +100,13 @@ void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, i
         if constexpr (kHasScale<Element>) return hn::Mul(x, scales[c][v]);
         return x;
       };
-      // What there is less of stays in registers, next to the sums.
-      if constexpr (kRows < kColumns * kVectors) {
-        FloatVec x[kRows];
-        HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) x[r] = hn::Set(d, q[r * s.key_width + k]);
-        HWY_UNROLL(16)
-        for (int c = 0; c < kColumns; ++c) {
-          HWY_UNROLL(16)
-          for (int v = 0; v < kVectors; ++v) {
-            const FloatVec y = key(c, v);
-            HWY_UNROLL(16)
-            for (int r = 0; r < kRows; ++r) sums[r][c][v] = hn::MulAdd(x[r], y, sums[r][c][v]);
-          }
-        }
-      } else {
-        FloatVec y[kColumns][kVectors];
-        HWY_UNROLL(16)
-        for (int c = 0; c < kColumns; ++c) {
-          HWY_UNROLL(16)
-          for (int v = 0; v < kVectors; ++v) y[c][v] = key(c, v);
-        }
-        HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) {
-          const FloatVec x = hn::Set(d, q[r * s.key_width + k]);
-          HWY_UNROLL(16)
-          for (int c = 0; c < kColumns; ++c) {
-            HWY_UNROLL(16)
-            for (int v = 0; v < kVectors; ++v) {
-              sums[r][c][v] = hn::MulAdd(x, y[c][v], sums[r][c][v]);
-            }
-          }
-        }
-      }
+      ForEachProduct<kRows, kColumns * kVectors>(
+          [&](int r) { return hn::Set(d, q[r * s.key_width + k]); },
+          [&](int i) { return key(i / kVectors, i % kVectors); },
+          [&](int r, int i, FloatVec x, FloatVec y) {
+            FloatVec& sum = sums[r][i / kVectors][i % kVectors];
+            sum = hn::MulAdd(x, y, sum);
+          });
     }
   }
   HWY_UNROLL(16)
@@ -165,9 +139,9 @@ HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int
 template <bool kPrefetch, int kRows, typename Element>
 HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
                              int64_t query) {
-  // Where registers are few, scales take a third of them.
-  constexpr int kSumsOfTile = kHasScale<Element> && kSums == 12 ? 8 : kSums;
-  constexpr unsigned kFit = std::clamp<int>(kSumsOfTile / (kRows * kVectors), 1, kStreams);
+  // Scales take as much as the sums of one query.
+  constexpr int kAlike = kHasScale<Element> && kFewRegisters ? kRows + 1 : kRows;
+  constexpr unsigned kFit = std::clamp<int>(kSums / (kAlike * kVectors), 1, kStreams);
   constexpr int kColumns = std::bit_floor(kFit);
   for (; query + kRows <= s.queries; query += kRows) {
     if (query == 0) {  // later queries find what the first ones fetched
@@ -268,31 +242,15 @@ void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, i
           }
         }
       }
-      const auto weight = [&](int r) {
-        return hn::LoadU(d, weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
-      };
-      const auto value = [&](int c) { return LoadFloats(d, values + c * s.stride + v * kLanes); };
-      if constexpr (kRows < kColumns) {
-        FloatVec w[kRows];
-        HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) w[r] = weight(r);
-        HWY_UNROLL(16)
-        for (int c = 0; c < kColumns; ++c) {
-          const FloatVec x = value(c);
-          HWY_UNROLL(16)
-          for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(w[r], x, sums[r][c]);
-        }
-      } else {
-        FloatVec x[kColumns];
-        HWY_UNROLL(16)
-        for (int c = 0; c < kColumns; ++c) x[c] = value(c);
-        HWY_UNROLL(16)
-        for (int r = 0; r < kRows; ++r) {
-          const FloatVec w = weight(r);
-          HWY_UNROLL(16)
-          for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::MulAdd(w, x[c], sums[r][c]);
-        }
-      }
+      ForEachProduct<kRows, kColumns>(
+          [&](int r) {
+            return hn::LoadU(d,
+                             weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
+          },
+          [&](int c) { return LoadFloats(d, values + c * s.stride + v * kLanes); },
+          [&](int r, int c, FloatVec weight, FloatVec value) {
+            sums[r][c] = hn::MulAdd(weight, value, sums[r][c]);
+          });
     }
   }
   if (panels.end < s.panels) {

@@ -91,8 +91,10 @@ struct Integers {
     return hn::Set(ShortTag(), static_cast<int16_t>(value * 4));
   }
   static HWY_INLINE hn::Vec<Tag> Add(hn::Vec<Tag> sum, hn::Vec<ShortTag> a, hn::Vec<ShortTag> b) {
-    // Unlike the kernels' products, these could otherwise be all the same one.
+#if !TRIPTYCH_AVX3_DL && HWY_TARGET != HWY_AVX2
+    // Unlike the kernels' products, these would otherwise be all the same one.
     asm volatile("" : "+x"(a.raw));
+#endif
     return AddIntegerProducts(sum, a, b);
   }
 };

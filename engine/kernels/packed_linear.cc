@@ -92,7 +92,7 @@ using IntVec = hn::Vec<IntTag>;
 
 constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
 constexpr int64_t kLanes = kPanel / kVectors;
-// Of vectors; the most sums of a tile, and the fewest that one of its rows has.
+// Vectors that there are registers for; the most sums of a tile; the fewest that a row of one has.
 #if !HWY_ARCH_X86
 constexpr int kRegisters = 32, kSums = 24, kLeastColumns = 4;
 #elif HWY_TARGET <= HWY_AVX3
@@ -111,12 +111,16 @@ constexpr bool Fits(int rows, int columns) {
              kRegisters;
 }
 
+// Weights that several tiles of rows read stay in a core's cache while they do: of so many panels.
+constexpr int64_t kPanelsForTiles = kVectors > 2 ? 3 : 2;
+
 // How many vectors of so many rows are computed together: up to four panels, whose weights are on
-// their way at once, or fewer than a panel has.
+// their way at once, or a part of those above.
 template <class Kind>
 constexpr int ColumnsFor(int rows) {
   int columns = 4 * kVectors;
-  while (columns > 1 && !Fits<Kind>(rows, columns)) columns -= columns > kVectors ? kVectors : 1;
+  while (columns > kVectors && !Fits<Kind>(rows, columns)) columns -= kVectors;
+  while (!Fits<Kind>(rows, columns) || kPanelsForTiles * kVectors % columns != 0) --columns;
   return columns;
 }
 
@@ -161,7 +165,7 @@ struct Float32 {
 struct BFloat16 : Float32 {
   static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 2;
-  static constexpr int kHeld = 2;
+  static constexpr int kHeld = 2;  // both weights of a pair
   template <int kPart>
   static HWY_INLINE FloatVec Weights(const std::byte* w) {
     const BitsTag d;
@@ -284,28 +288,12 @@ template <class Kind, int kPart, int kRows, int kColumns>
 HWY_INLINE void AddPart(const std::byte* const (&x)[kRows], int64_t word,
                         const std::byte* const (&weights)[kColumns], int64_t offset,
                         typename Kind::Sum (&sums)[kRows][kColumns]) {
-  // What there is less of stays in registers, next to the sums.
-  if constexpr (kRows < kColumns) {
-    decltype(Kind::Input(x[0])) inputs[kRows];
-    HWY_UNROLL(24)
-    for (int r = 0; r < kRows; ++r) inputs[r] = Kind::Input(x[r] + (word + kPart) * kWordBytes);
-    HWY_UNROLL(24)
-    for (int c = 0; c < kColumns; ++c) {
-      const auto w = Kind::template Weights<kPart>(weights[c] + offset);
-      HWY_UNROLL(24)
-      for (int r = 0; r < kRows; ++r) sums[r][c] = Kind::Add(sums[r][c], w, inputs[r]);
-    }
-  } else {
-    decltype(Kind::template Weights<kPart>(weights[0])) w[kColumns];
-    HWY_UNROLL(24)
-    for (int c = 0; c < kColumns; ++c) w[c] = Kind::template Weights<kPart>(weights[c] + offset);
-    HWY_UNROLL(24)
-    for (int r = 0; r < kRows; ++r) {
-      const auto input = Kind::Input(x[r] + (word + kPart) * kWordBytes);
-      HWY_UNROLL(24)
-      for (int c = 0; c < kColumns; ++c) sums[r][c] = Kind::Add(sums[r][c], w[c], input);
-    }
-  }
+  ForEachProduct<kRows, kColumns>(
+      [&](int r) { return Kind::Input(x[r] + (word + kPart) * kWordBytes); },
+      [&](int c) { return Kind::template Weights<kPart>(weights[c] + offset); },
+      [&](int r, int c, const auto& input, const auto& w) {
+        sums[r][c] = Kind::Add(sums[r][c], w, input);
+      });
 }
 
 // Adds one step: its first word of x, and the offset of its weights.
@@ -318,6 +306,18 @@ HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
     constexpr int kVectorsOfLine = std::max<int>(kLineBytes / kVectorBytes, 1);
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; c += kVectorsOfLine) Prefetch(weights[c] + offset, kAhead);
+  }
+  if constexpr (kRows == 1 && Kind::kParts == 2) {
+    // Both parts of a vector of weights before the next one, so that it is loaded but once.
+    const auto first = Kind::Input(x[0] + word * kWordBytes);
+    const auto second = Kind::Input(x[0] + (word + 1) * kWordBytes);
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) {
+      const std::byte* const w = weights[c] + offset;
+      sums[0][c] = Kind::Add(sums[0][c], Kind::template Weights<0>(w), first);
+      sums[0][c] = Kind::Add(sums[0][c], Kind::template Weights<1>(w), second);
+    }
+    return;
   }
   AddPart<Kind, 0>(x, word, weights, offset, sums);
   if constexpr (Kind::kParts > 1) AddPart<Kind, 1>(x, word, weights, offset, sums);
@@ -374,6 +374,7 @@ struct Units {
 // kPrefetch: its own weights instead.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
 void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row, int64_t column) {
+  static_assert(!kPrefetch || kColumns % kVectors == 0);
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   constexpr int64_t kUnitBytes = kPacked.panel_bytes();
   constexpr int64_t kOutputs = kColumns * kLanes;
@@ -442,7 +443,7 @@ void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
 }
 
 // Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels: by
-// kColumns at once, and the last ones by as many less as multiples of kStep allow.
+// kColumns at once, and what is left, a multiple of kStep, in one tile.
 template <class Kind, bool kPrefetch, int kRows, int kColumns,
           int kStep = std::gcd(kColumns, kVectors)>
 HWY_INLINE void TileColumns(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
@@ -466,7 +467,7 @@ HWY_INLINE void TileRows(const Product& p, const Units& units, const Ahead& ahea
       return TileRows<Kind, kRows - 1>(p, units, ahead, once, row, rows, column, end);
     }
   }
-  if constexpr (kRows <= kFewRows) {
+  if constexpr (kRows <= kFewRows && ColumnsFor<Kind>(kRows) >= kVectors) {
     if (once && p.prefetch) {
       return TileColumns<Kind, true, kRows, ColumnsFor<Kind>(kRows)>(p, units, {}, row, column,
                                                                      end);
@@ -475,10 +476,8 @@ HWY_INLINE void TileRows(const Product& p, const Units& units, const Ahead& ahea
   TileColumns<Kind, false, kRows, ColumnsFor<Kind>(kRows)>(p, units, ahead, row, column, end);
 }
 
-// Weights that several tiles of rows read stay in a core's cache while they do, beside as many that
-// come next.
+// What several tiles of rows read of them at a time, beside as much that comes next.
 constexpr int64_t kBytesForTiles = int64_t{1} << 17;
-constexpr int64_t kPanelsForTiles = kVectors > 2 ? 3 : 2;  // which tiles of 3 columns divide
 // Of many tiles, bfloat16 weights are widened once for all, into a core's first cache.
 constexpr int64_t kTilesToWiden = 4;
 constexpr int64_t kBytesWidened = int64_t{1} << 14;

@@ -1,5 +1,5 @@
-// Sums of products of pairs, by the instructions of each set. Every kernel includes this file once
-// for each instruction set.
+// Sums of products, by the instructions of each set. Every kernel includes this file once for each
+// instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_PRODUCTS_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_PRODUCTS_INL_H_
@@ -9,14 +9,15 @@
 
 #include <hwy/highway.h>
 
-// Whether the set may have products of bfloat16 (limits.h: HasBFloat16Products).
+// Whether the set adds products of pairs of 16-bit integers (VNNI), and may have those of bfloat16
+// (engine/base/bfloat16.h: HasBFloat16Products).
 #undef TRIPTYCH_AVX3_DL
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
 #define TRIPTYCH_AVX3_DL 1
 #else
 #define TRIPTYCH_AVX3_DL 0
 #endif
-// Whether one instruction adds both products of a pair of 16-bit integers.
+// Whether one instruction multiplies pairs of 16-bit integers and adds both products.
 #undef TRIPTYCH_ADDS_PAIRS
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 #define TRIPTYCH_ADDS_PAIRS 1
@@ -27,6 +28,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace triptych {
 namespace HWY_NAMESPACE {
+
+// Calls add(r, c, row(r), column(c)) for all of kRows rows and kColumns columns. What there is less
+// of is held in registers, next to what is added to.
+template <int kRows, int kColumns, class Row, class Column, class Add>
+HWY_INLINE void ForEachProduct(const Row& row, const Column& column, const Add& add) {
+  if constexpr (kRows < kColumns) {
+    decltype(row(0)) held[kRows];
+    HWY_UNROLL(32)
+    for (int r = 0; r < kRows; ++r) held[r] = row(r);
+    HWY_UNROLL(32)
+    for (int c = 0; c < kColumns; ++c) {
+      const auto y = column(c);
+      HWY_UNROLL(32)
+      for (int r = 0; r < kRows; ++r) add(r, c, held[r], y);
+    }
+  } else {
+    decltype(column(0)) held[kColumns];
+    HWY_UNROLL(32)
+    for (int c = 0; c < kColumns; ++c) held[c] = column(c);
+    HWY_UNROLL(32)
+    for (int r = 0; r < kRows; ++r) {
+      const auto x = row(r);
+      HWY_UNROLL(32)
+      for (int c = 0; c < kColumns; ++c) add(r, c, x, held[c]);
+    }
+  }
+}
 
 #if TRIPTYCH_AVX3_DL
 // Adds the products of pairs of bfloat16. Not every processor of these sets has the instruction, so
@@ -46,7 +74,7 @@ HWY_INLINE Sum AddIntegerProducts(Sum sum, Pairs a, Pairs b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   return sum;
 #elif HWY_TARGET == HWY_AVX2
-  // In this order: where compilers choose it, products take the place of sums in registers.
+  // Written out: compilers add in the product's register, and have to move the sum.
   Sum products;
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
       : "+v"(sum.raw), "=&v"(products.raw)

@@ -38,7 +38,8 @@ struct SweepOptions {
 //   seed,half_healed_loss,healed_loss
 // Rows are written as they are found, all points with one seed before the next. Those that are
 // there are kept, so that the same command goes on after an interruption, or with more seeds. Then
-// prints a table: of each point the mean, least and most of its healed losses.
+// prints a table: of each point the mean, least and most of its losses after half of the training
+// and after all of it.
 //
 // Models are measured as they would be stored, in the checkpoint's dtype; losses are computed in
 // float32, but for the rows of the cache. Throws LoadError or std::runtime_error, also if `csv`
