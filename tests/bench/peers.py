@@ -74,7 +74,7 @@ def triptych(bench, *flags):
 
 
 class Checkpoint:
-    """A model that triptych-bench saved: its config, and its tensors as bytes, row by row."""
+    """A saved model: its config, and its tensors as bytes, row by row."""
 
     def __init__(self, directory):
         with open(os.path.join(directory, "config.json")) as file:
@@ -83,6 +83,10 @@ class Checkpoint:
             (length,) = struct.unpack("<Q", file.read(8))
             self._entries = json.loads(file.read(length))
             self._data = file.read()
+        self._entries.pop("__metadata__", None)
+
+    def __iter__(self):
+        return iter(self._entries)
 
     def __contains__(self, name):
         return name in self._entries
