@@ -24,7 +24,8 @@ constexpr Rate kRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
                            {"bfloat16_flop_per_second", &Limits::bfloat16_flops},
                            {"integer_flop_per_second", &Limits::integer_flops}};
 
-// As Linux tells it.
+}  // namespace
+
 std::string ProcessorName() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -35,8 +36,6 @@ std::string ProcessorName() {
   }
   return "unnamed";
 }
-
-}  // namespace
 
 Machine MeasureMachine(int threads) {
   ThreadPool pool(threads);

@@ -16,6 +16,9 @@ struct Machine {
   Limits limits;
 };
 
+// What this machine's processor is called, as Linux tells it; "unnamed" where it does not.
+std::string ProcessorName();
+
 // This one, by so many threads; takes some four seconds.
 Machine MeasureMachine(int threads);
 

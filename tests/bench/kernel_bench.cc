@@ -24,6 +24,7 @@
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/model/row_layout.h"
+#include "engine/tools/machine.h"
 #include "tests/bench/instruction_set.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"
@@ -236,6 +237,7 @@ int main(int argc, char** argv) {
   triptych::KernelContext context(threads);
   const triptych::Limits limits = triptych::MeasureLimits(context.pool);
   triptych::ThreadPool alone(1);
+  benchmark::AddCustomContext("processor", triptych::ProcessorName());
   benchmark::AddCustomContext("instruction set", triptych::InstructionSetInUse());
   benchmark::AddCustomContext("threads", std::to_string(threads));
   triptych::AddContext(limits, "");
