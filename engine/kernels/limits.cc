@@ -28,7 +28,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<FloatTag>;
 
-constexpr int kSums = 12;  // enough to hide the latency, and they fit in 16 registers
+constexpr int64_t kStepsAtOnce = 128;
 
 // The sum of `sums` as a number that the compiler must have computed.
 template <class D, int kCount>
@@ -62,10 +62,12 @@ float Read(const float* data, int64_t count) {
   return Reduce(d, sums);
 }
 
-// The next types say how products are added to a sum, with so many operations in each lane.
+// The next types say how products are added to a sum, with so many operations in each lane; so many
+// sums hide the latency, and fit in 16 registers.
 struct Float32 {
   using Tag = FloatTag;
   static constexpr int64_t kFlops = 2;
+  static constexpr int kSums = 12;
   static HWY_INLINE FloatVec Factor(float value) { return hn::Set(Tag(), value); }
   static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec a, FloatVec b) {
     return hn::MulAdd(a, b, sum);
@@ -87,6 +89,7 @@ struct Integers {
   using Tag = hn::ScalableTag<int32_t>;
   using ShortTag = hn::RepartitionToNarrow<Tag>;
   static constexpr int64_t kFlops = 4;
+  static constexpr int kSums = 8;
   static HWY_INLINE hn::Vec<ShortTag> Factor(float value) {
     return hn::Set(ShortTag(), static_cast<int16_t>(value * 4));
   }
@@ -105,6 +108,7 @@ using Integers = Float32;  // as many products at a time
 // Adds products to the lanes of kSums vectors, `steps` times; adds the operations done to `flops`.
 template <class Products>
 float Multiply(int64_t steps, const float* factors, int64_t& flops) {
+  constexpr int kSums = Products::kSums;
   const typename Products::Tag d;
   using Lane = hn::TFromD<typename Products::Tag>;
   const auto a = Products::Factor(factors[0]), b = Products::Factor(factors[1]);
@@ -114,9 +118,17 @@ float Multiply(int64_t steps, const float* factors, int64_t& flops) {
   for (int i = 0; i < kSums; ++i) {
     sums[i] = hn::Set(d, static_cast<Lane>(4 * factors[0]) * static_cast<Lane>(i));
   }
-  for (int64_t step = 0; step < steps; ++step) {
+  for (int64_t step = 0; step < steps; step += kStepsAtOnce) {
+    // Of its own: compilers may store what outlives the loop in each of its steps.
+    hn::Vec<typename Products::Tag> some[kSums];
     HWY_UNROLL(12)
-    for (int i = 0; i < kSums; ++i) sums[i] = Products::Add(sums[i], a, b);
+    for (int i = 0; i < kSums; ++i) some[i] = sums[i];
+    for (int64_t one = 0; one < kStepsAtOnce; ++one) {
+      HWY_UNROLL(12)
+      for (int i = 0; i < kSums; ++i) some[i] = Products::Add(some[i], a, b);
+    }
+    HWY_UNROLL(12)
+    for (int i = 0; i < kSums; ++i) sums[i] = some[i];
   }
   flops += steps * kSums * static_cast<int64_t>(hn::Lanes(d)) * Products::kFlops;
   return Reduce(d, sums);
