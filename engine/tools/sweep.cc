@@ -277,17 +277,19 @@ std::string Spread(const std::vector<double>& losses) {
 void PrintTable(const std::vector<Point>& points, const std::vector<std::string>& seeds,
                 const Rows& rows) {
   std::printf(
-      "| bytes per position | cache | model | method | as converted | healed half as long: mean "
-      "(range) | healed: mean (range) |\n|---:|---|---|---|---|---|---|\n");
+      "| bytes per position | cache | model | method | as converted | healed: mean (range) | "
+      "of that, by the second half, with the first seed |\n|---:|---|---|---|---|---|---|\n");
   for (const Point& point : points) {
     for (const auto& [cache, format] : Names<CacheFormat>()) {
       const std::string name = Describe(point, format);
-      std::vector<double> half, whole;
+      std::vector<double> healed;
+      std::string second_half;
       for (const std::string& seed : seeds) {
         const std::vector<std::string>* row = rows.Find(name, seed);
         if (row == nullptr || seed.empty()) continue;
-        half.push_back(std::stod((*row)[kHalfHealed]));
-        whole.push_back(std::stod((*row)[kHealed]));
+        healed.push_back(std::stod((*row)[kHealed]));
+        if ((*row)[kHalfHealed].empty()) continue;
+        second_half = FormatDecimal(healed.back() - std::stod((*row)[kHalfHealed]), 4);
       }
       const std::vector<std::string> cells = Split(name);
       std::string size = cells[kRank].empty() ? "G = " : "r = ";
@@ -295,14 +297,15 @@ void PrintTable(const std::vector<Point>& points, const std::vector<std::string>
       if (point.model.config.qk_rope_head_dim > 0) size += ", d_R = " + cells[kRopeHeadDim];
       std::printf("| %s | %s | %s, %s | %s | %.4f | %s | %s |\n", cells[kBytes].c_str(),
                   cache.c_str(), cells[0].c_str(), size.c_str(), cells[1].c_str(),
-                  std::stod(rows.Loss(name)), Spread(half).c_str(), Spread(whole).c_str());
+                  std::stod(rows.Loss(name)), Spread(healed).c_str(), second_half.c_str());
     }
   }
 }
 
 // Finds the rows of one conversion with one seed ("" where nothing is healed) that are not there:
-// one for each format of the cache, all of the same healed models.
-void Measure(const Point& point, const SweepOptions& options, const std::string& seed,
+// one for each format of the cache, all of the same healed models. `halved`: what half of the
+// training does as well.
+void Measure(const Point& point, const SweepOptions& options, const std::string& seed, bool halved,
              const Corpus& corpus, Rows& rows) {
   const auto missing = [&](CacheFormat cache) {
     return rows.Find(Describe(point, cache), seed) == nullptr;
@@ -314,7 +317,7 @@ void Measure(const Point& point, const SweepOptions& options, const std::string&
   }
   std::optional<Checkpoint> half, whole;
   if (!seed.empty()) {
-    half = Healed(point.model, options, std::stoull(seed), options.heal_steps / 2);
+    if (halved) half = Healed(point.model, options, std::stoull(seed), options.heal_steps / 2);
     whole = Healed(point.model, options, std::stoull(seed), options.heal_steps);
   }
   for (const auto& [unused, cache] : formats) {
@@ -363,7 +366,8 @@ void Sweep(const SweepOptions& options) {
   for (const uint64_t seed : options.heal_seeds) seeds.push_back(std::to_string(seed));
   if (options.heal_steps == 0) seeds = {""};
   for (const std::string& seed : seeds) {
-    for (const Point& point : points) Measure(point, options, seed, corpus, rows);
+    const bool halved = seed == seeds.front();
+    for (const Point& point : points) Measure(point, options, seed, halved, corpus, rows);
   }
   PrintTable(points, seeds, rows);
 }

@@ -22,8 +22,8 @@ struct SweepOptions {
 
 // The held-out loss of the model itself, of GQA at every G that divides its own, and of MLA; each
 // as converted and, with `heal_steps`, healed: after so much more training, which the model itself
-// gets as well, and after half as much in a run of its own, whose rate falls as the whole one's
-// does. What the second half of the steps still changes says how flat the curve is.
+// gets as well; with the first seed also after half as much in a run of its own, whose rate falls
+// as the whole one's does. What the second half still changes says how flat the curve is.
 //
 // Where keys are not rotated, GQA is made by pooling and by a common basis (by weights, by
 // activations), and MLA at sixteenths of the full rank, both ways. Where they are, GQA is made by
@@ -38,8 +38,8 @@ struct SweepOptions {
 //   seed,half_healed_loss,healed_loss
 // Rows are written as they are found, all points with one seed before the next. Those that are
 // there are kept, so that the same command goes on after an interruption, or with more seeds. Then
-// prints a table: of each point the mean, least and most of its losses after half of the training
-// and after all of it.
+// prints a table: of each point the loss as converted, the mean, least and most after the training,
+// and what the second half of it changed.
 //
 // Models are measured as they would be stored, in the checkpoint's dtype; losses are computed in
 // float32, but for the rows of the cache. Throws LoadError or std::runtime_error, also if `csv`
