@@ -83,9 +83,25 @@ struct BFloat16 : Float32 {
 };
 #endif
 
+// As the kernels multiply integer weights by bytes.
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+struct Bytes {
+#if TRIPTYCH_AVX3_DL
+  using Tag = hn::ScalableTag<int32_t>;
+  static constexpr int64_t kFlops = 8;
+#else
+  using Tag = hn::ScalableTag<int16_t>;
+  static constexpr int64_t kFlops = 4;
+#endif
+  static constexpr int kSums = 8;
+  using Vec = hn::Vec<Tag>;
+  static HWY_INLINE Vec Factor(float value) { return hn::Set(Tag(), value > 0.3f ? 1 : 0); }
+  static HWY_INLINE Vec Add(Vec sum, Vec a, Vec b) { return AddByteProducts(sum, a, b); }
+};
+#endif
+
 #if TRIPTYCH_ADDS_PAIRS
-// Pairs of products of 16-bit integers, summed in 32 bits.
-struct Integers {
+struct Pairs {
   using Tag = hn::ScalableTag<int32_t>;
   using ShortTag = hn::RepartitionToNarrow<Tag>;
   static constexpr int64_t kFlops = 4;
@@ -94,15 +110,26 @@ struct Integers {
     return hn::Set(ShortTag(), static_cast<int16_t>(value * 4));
   }
   static HWY_INLINE hn::Vec<Tag> Add(hn::Vec<Tag> sum, hn::Vec<ShortTag> a, hn::Vec<ShortTag> b) {
-#if !TRIPTYCH_AVX3_DL && HWY_TARGET != HWY_AVX2
+#if HWY_TARGET != HWY_AVX2
     // Unlike the kernels' products, these would otherwise be all the same one.
     asm volatile("" : "+x"(a.raw));
 #endif
-    return AddIntegerProducts(sum, a, b);
+    return AddPairProducts(sum, a, b);
   }
 };
 #else
-using Integers = Float32;  // as many products at a time
+using Pairs = Float32;  // as many products at a time
+#endif
+
+#if TRIPTYCH_AVX3_DL
+using Int8 = Bytes;
+#else
+using Int8 = Pairs;
+#endif
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+using Int4 = Bytes;
+#else
+using Int4 = Pairs;
 #endif
 
 // Adds products to the lanes of kSums vectors, `steps` times; adds the operations done to `flops`.
@@ -145,8 +172,12 @@ float MultiplyBFloat16(int64_t steps, const float* factors, int64_t& flops) {
   return Multiply<Float32>(steps, factors, flops);
 }
 
-float MultiplyIntegers(int64_t steps, const float* factors, int64_t& flops) {
-  return Multiply<Integers>(steps, factors, flops);
+float MultiplyInt8(int64_t steps, const float* factors, int64_t& flops) {
+  return Multiply<Int8>(steps, factors, flops);
+}
+
+float MultiplyInt4(int64_t steps, const float* factors, int64_t& flops) {
+  return Multiply<Int4>(steps, factors, flops);
 }
 
 }  // namespace
@@ -161,7 +192,8 @@ namespace {
 HWY_EXPORT(Read);
 HWY_EXPORT(MultiplyFloat32);
 HWY_EXPORT(MultiplyBFloat16);
-HWY_EXPORT(MultiplyIntegers);
+HWY_EXPORT(MultiplyInt8);
+HWY_EXPORT(MultiplyInt4);
 
 constexpr size_t kReadBytes = size_t{1} << 29;  // beyond any cache
 constexpr size_t kPartBytes = size_t{1} << 26;
@@ -214,8 +246,9 @@ double PeakFlops(const Limits& limits, WeightFormat format) {
     case WeightFormat::kBFloat16:
       return limits.bfloat16_flops;
     case WeightFormat::kInt8:
+      return limits.int8_flops;
     case WeightFormat::kInt4:
-      return limits.integer_flops;
+      return limits.int4_flops;
   }
   return 0;
 }
@@ -265,7 +298,8 @@ Limits MeasureLimits(ThreadPool& pool) {
   return {.read_bytes = kPartBytes / BestSeconds(2, [&] { probe.BytesPerSecond(); }),
           .float32_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyFloat32)),
           .bfloat16_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyBFloat16)),
-          .integer_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyIntegers))};
+          .int8_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyInt8)),
+          .int4_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyInt4))};
 }
 
 double LeastSeconds(const Limits& limits, double peak, double bytes, double flops) {

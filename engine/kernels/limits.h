@@ -15,7 +15,9 @@ struct Limits {
   double read_bytes = 0;      // a second, from memory beyond the caches
   double float32_flops = 0;   // a second, multiply-adds counted as two
   double bfloat16_flops = 0;  // the same of bfloat16 products, summed in float32
-  double integer_flops = 0;   // the same of 16-bit integers' products, summed in 32 bits
+  // The same of products of bytes and integer weights, summed exactly.
+  double int8_flops = 0;
+  double int4_flops = 0;
 };
 
 // Of products with such weights, a second.
@@ -41,7 +43,7 @@ class ReadProbe {
 double RoundTripSeconds();
 
 // Of all of the pool's threads together, by the best instructions of this machine: the best of
-// many short runs. Takes about three seconds.
+// many short runs. Takes about four seconds.
 Limits MeasureLimits(ThreadPool& pool);
 
 // The least seconds for so much work: the roofline is flops / that, min(peak, read_bytes *

@@ -30,15 +30,16 @@ int64_t StepOffset(const PackedFormat& format, int64_t step, int64_t column) {
   return (step * kPanel + column) * format.step_bytes;
 }
 
-// Where the 16-bit word is that holds an input's four bits, and from which bit on.
-struct Nibble {
+// Where the byte is that holds an input's bits, and from which of its bits on.
+struct Place {
   int64_t offset;
   int shift;
 };
-Nibble NibbleOf(int64_t input, int64_t column) {
-  const int64_t pair = input / 2;
-  return {.offset = StepOffset(Packed(WeightFormat::kInt4), pair / 4, column) + 2 * (input % 2),
-          .shift = static_cast<int>(pair % 4 * 4)};
+Place PlaceOf(WeightFormat format, int64_t input, int64_t column) {
+  const PackedFormat packed = Packed(format);
+  const int64_t at_once = packed.inputs / packed.steps;
+  return {.offset = StepOffset(packed, input / at_once, column) + input % 4,
+          .shift = static_cast<int>(input % at_once / 4 * 4)};
 }
 
 int64_t ScaleOffset(const PackedFormat& format, int64_t column) {
@@ -64,13 +65,9 @@ void PackUnit(WeightFormat format, std::span<const float> weights, int64_t colum
       std::array<int8_t, kQuantizationGroup> integers;
       Store(Quantize(format, weights, integers), unit + ScaleOffset(packed, column));
       for (int64_t i = 0; i < std::ssize(weights); ++i) {
-        if (format == WeightFormat::kInt8) {
-          Store(integers[i], unit + StepOffset(packed, i / 2, column) + i % 2);
-        } else {
-          const auto [offset, shift] = NibbleOf(i, column);
-          const auto word = Load<uint16_t>(unit + offset);
-          Store(static_cast<uint16_t>(word | (integers[i] & 0xf) << shift), unit + offset);
-        }
+        const auto [offset, shift] = PlaceOf(format, i, column);
+        const int bits = (integers[i] + PackedZero(format)) << shift;
+        unit[offset] |= static_cast<std::byte>(bits);
       }
       return;
     }
@@ -93,14 +90,10 @@ void UnpackUnit(WeightFormat format, const std::byte* unit, int64_t column,
     case WeightFormat::kInt4: {
       const float scale = FromBFloat16(Load<uint16_t>(unit + ScaleOffset(packed, column)));
       for (int64_t i = 0; i < std::ssize(weights); ++i) {
-        if (format == WeightFormat::kInt8) {
-          const auto integer = Load<int8_t>(unit + StepOffset(packed, i / 2, column) + i % 2);
-          weights[i] = static_cast<float>(integer) * scale;
-        } else {
-          const auto [offset, shift] = NibbleOf(i, column);
-          const int bits = Load<uint16_t>(unit + offset) >> shift & 0xf;
-          weights[i] = static_cast<float>(bits >= 8 ? bits - 16 : bits) * scale;
-        }
+        const auto [offset, shift] = PlaceOf(format, i, column);
+        const int bits =
+            std::to_integer<int>(unit[offset]) >> shift & ((1 << PackedBits(format)) - 1);
+        weights[i] = static_cast<float>(bits - PackedZero(format)) * scale;
       }
       return;
     }

@@ -5,11 +5,13 @@
 // one output:
 //   float32   one input
 //   bfloat16  a pair of inputs
-//   int8      16 pairs of inputs (one step each), each pair of all 32 outputs together; then the
+//   int8      32 inputs, four (one step) to a 32-bit word, the first in its lowest byte; then the
 //             outputs' scales
-//   int4      16 pairs of inputs, four pairs (one step) to two 16-bit words, the even inputs' and
-//             the odd ones', the first pair in the lowest bits; then the outputs' scales
-// What is beyond the last input or output is zero.
+//   int4      32 inputs, eight (one step) to a 32-bit word: byte i has input i in its lower half
+//   and
+//             input 4 + i in its upper one; then the outputs' scales
+// Integers have no sign: what is stored is PackedZero more.
+// What is beyond the last input or output is zero bits.
 #ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
 #define TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
 
@@ -40,12 +42,19 @@ constexpr PackedFormat Packed(WeightFormat format) {
     case WeightFormat::kBFloat16:
       return {.inputs = 2, .steps = 1, .step_bytes = 4, .scale_bytes = 0};
     case WeightFormat::kInt8:
-      return {.inputs = kQuantizationGroup, .steps = 16, .step_bytes = 2, .scale_bytes = 2};
+      return {.inputs = kQuantizationGroup, .steps = 8, .step_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kInt4:
       return {.inputs = kQuantizationGroup, .steps = 4, .step_bytes = 4, .scale_bytes = 2};
   }
   return {};
 }
+
+// Of an integer format.
+constexpr int PackedBits(WeightFormat format) {
+  const PackedFormat packed = Packed(format);
+  return static_cast<int>(8 * packed.steps * packed.step_bytes / packed.inputs);
+}
+constexpr int PackedZero(WeightFormat format) { return 1 << (PackedBits(format) - 1); }
 
 // What `groups` matrices take, the bias of each output included.
 constexpr int64_t PackedBytes(WeightFormat format, int64_t groups, int64_t outputs,

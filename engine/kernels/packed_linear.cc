@@ -195,85 +195,126 @@ struct BFloat16Dot {
 };
 #endif
 
-// Integer weights times inputs that were rounded to 16 bits, with a scale for each row and unit:
-// sums within a unit are exact. A unit has a word for each pair of inputs, then the scale.
+// Integer weights times inputs that were rounded to 8 bits, with a scale for each row and unit:
+// sums within a unit are exact. What PackedZero adds to weights is taken off: the words of a unit's
+// inputs are followed by their sum times -PackedZero, and by the scale.
+
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+// Four inputs to a word, in their order.
+template <WeightFormat kIntegers>
+struct Quads {
+  static constexpr WeightFormat kFormat = kIntegers;
+  static constexpr int kInputs = 4;  // of a word
+  static constexpr int kParts = 8 / PackedBits(kFormat);
+  static constexpr int kHeld = 1;
+#if TRIPTYCH_AVX3_DL
+  static constexpr int kScratch = 0;
+  using Sum = IntVec;
+  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
+#else
+  static_assert(PackedBits(kFormat) == 4, "sums of a unit would not fit");
+  static constexpr int kScratch = 2;  // a product, and what the lower bits are masked with
+  using ShortTag = hn::RepartitionToNarrow<IntTag>;
+  using Sum = hn::Vec<ShortTag>;
+  static HWY_INLINE Sum Start(IntVec) { return hn::Zero(ShortTag()); }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec correction) {
+    return AddPairProducts(correction, sum, hn::Set(ShortTag(), 1));
+  }
+#endif
+  static HWY_INLINE BitsVec Input(const std::byte* x) {
+    return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
+  }
+  template <int kPart>
+  static HWY_INLINE BitsVec Weights(const std::byte* w) {
+    const BitsTag d;
+    const BitsVec words = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
+    if constexpr (kParts == 1) return words;
+    const BitsVec mask = hn::Set(d, 0x0f0f0f0fu);
+    if constexpr (kPart == 0) return hn::And(words, mask);
+    return hn::And(hn::ShiftRight<4>(words), mask);
+  }
+  static HWY_INLINE Sum Add(Sum sum, BitsVec w, BitsVec x) { return AddByteProducts(sum, w, x); }
+};
+#endif
+
+// kBits bits of each lane, from kBit on.
+template <int kBit, int kBits, class D>
+HWY_INLINE hn::Vec<D> BitsOf(D, hn::Vec<D> words) {
+  constexpr int kWidth = 8 * sizeof(hn::TFromD<D>);
+  if constexpr (kBit == 0) return hn::And(words, hn::Set(D(), (1 << kBits) - 1));
+  if constexpr (kBit + kBits < kWidth) words = hn::ShiftLeft<kWidth - kBit - kBits>(words);
+  return hn::ShiftRight<kWidth - kBits>(words);
+}
+
 #if TRIPTYCH_ADDS_PAIRS
 using ShortTag = hn::RepartitionToNarrow<IntTag>;
-using Pairs = hn::Vec<ShortTag>;
+using Pair = hn::Vec<ShortTag>;
 
-struct Integers {
-  static constexpr int kHeld = 1, kScratch = 1;  // a product
-  using Sum = IntVec;
-  static HWY_INLINE Pairs Input(const std::byte* x) {
-    return hn::BitCast(ShortTag(), hn::Set(BitsTag(), LoadWord<uint32_t>(x)));
-  }
-  static HWY_INLINE IntVec Add(IntVec sum, Pairs w, Pairs x) {
-    return AddIntegerProducts(sum, w, x);
-  }
-  static HWY_INLINE Pairs Widen(const int8_t* w) {
-    return hn::PromoteTo(ShortTag(), hn::LoadU(hn::Rebind<int8_t, ShortTag>(), w));
-  }
-  // The four bits from kBit on of each 16-bit word.
-  template <int kBit>
-  static HWY_INLINE Pairs Widen(const int16_t* w) {
-    const Pairs words = hn::LoadU(ShortTag(), w);
-    if constexpr (kBit == 12) return hn::ShiftRight<12>(words);
-    return hn::ShiftRight<12>(hn::ShiftLeft<12 - kBit>(words));
-  }
-};
+HWY_INLINE Pair InputPair(uint32_t word) {
+  return hn::BitCast(ShortTag(), hn::Set(BitsTag(), word));
+}
+template <int kBit, int kBits>
+HWY_INLINE Pair WeightPair(const std::byte* w) {
+  const hn::RebindToUnsigned<ShortTag> d;
+  const auto words = hn::LoadU(d, reinterpret_cast<const uint16_t*>(w));
+  return hn::BitCast(ShortTag(), BitsOf<kBit, kBits>(d, words));
+}
 #else
-struct Pairs {
-  HWY_INLINE Pairs() {}  // what the compiler writes is of no instruction set, and calls one's
-  HWY_INLINE Pairs(IntVec first_in, IntVec second_in) : first(first_in), second(second_in) {}
+struct Pair {
+  HWY_INLINE Pair() {}  // what the compiler writes is of no instruction set, and calls one's
+  HWY_INLINE Pair(IntVec first_in, IntVec second_in) : first(first_in), second(second_in) {}
 
   IntVec first, second;
 };
 
-struct Integers {
-  static constexpr int kHeld = 2, kScratch = 1;
-  using Sum = IntVec;
-  static HWY_INLINE Pairs Input(const std::byte* x) {
-    const IntTag d;
-    const auto pair = LoadWord<uint32_t>(x);
-    return {hn::Set(d, static_cast<int16_t>(pair)), hn::Set(d, static_cast<int16_t>(pair >> 16))};
-  }
-  static HWY_INLINE IntVec Add(IntVec sum, const Pairs& w, const Pairs& x) {
-    return hn::Add(hn::Add(sum, hn::Mul(w.first, x.first)), hn::Mul(w.second, x.second));
-  }
-  static HWY_INLINE Pairs Widen(const int8_t* w) {
-    const hn::Rebind<int16_t, IntTag> narrow;
-    const IntVec pairs =
-        hn::PromoteTo(IntTag(), hn::LoadU(narrow, reinterpret_cast<const int16_t*>(w)));
-    return {hn::ShiftRight<24>(hn::ShiftLeft<24>(pairs)),
-            hn::ShiftRight<24>(hn::ShiftLeft<16>(pairs))};
-  }
-  template <int kBit>
-  static HWY_INLINE Pairs Widen(const int16_t* w) {
-    const IntVec words = hn::LoadU(IntTag(), reinterpret_cast<const int32_t*>(w));
-    const IntVec first = hn::ShiftRight<28>(hn::ShiftLeft<28 - kBit>(words));
-    if constexpr (kBit == 12) return {first, hn::ShiftRight<28>(words)};
-    return {first, hn::ShiftRight<28>(hn::ShiftLeft<12 - kBit>(words))};
-  }
-};
+HWY_INLINE Pair InputPair(uint32_t word) {
+  const IntTag d;
+  return {hn::Set(d, static_cast<int16_t>(word)), hn::Set(d, static_cast<int16_t>(word >> 16))};
+}
+template <int kBit, int kBits>
+HWY_INLINE Pair WeightPair(const std::byte* w) {
+  const BitsTag d;
+  const BitsVec words = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
+  return {hn::BitCast(IntTag(), BitsOf<kBit, kBits>(d, words)),
+          hn::BitCast(IntTag(), BitsOf<kBit + 16, kBits>(d, words))};
+}
+HWY_INLINE IntVec AddPairProducts(IntVec sum, const Pair& w, const Pair& x) {
+  return hn::Add(hn::Add(sum, hn::Mul(w.first, x.first)), hn::Mul(w.second, x.second));
+}
 #endif
 
-struct Int8 : Integers {
-  static constexpr WeightFormat kFormat = WeightFormat::kInt8;
-  static constexpr int kParts = 1;
+// Two inputs to a word, as 16 bits: of each four the first and the third, then the others.
+template <WeightFormat kIntegers>
+struct Pairs {
+  static constexpr WeightFormat kFormat = kIntegers;
+  static constexpr int kInputs = 2;  // of a word
+  static constexpr int kParts = 16 / PackedBits(kFormat);
+  static constexpr int kHeld = TRIPTYCH_ADDS_PAIRS ? 1 : 2;
+  static constexpr int kScratch = 1;  // a product
+  using Sum = IntVec;
+  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
+  static HWY_INLINE Pair Input(const std::byte* x) { return InputPair(LoadWord<uint32_t>(x)); }
   template <int kPart>
-  static HWY_INLINE Pairs Weights(const std::byte* w) {
-    return Widen(reinterpret_cast<const int8_t*>(w));
+  static HWY_INLINE Pair Weights(const std::byte* w) {
+    return WeightPair<kPart % 2 * 8 + kPart / 2 * 4, PackedBits(kFormat)>(w);
+  }
+  static HWY_INLINE Sum Add(Sum sum, const Pair& w, const Pair& x) {
+    return AddPairProducts(sum, w, x);
   }
 };
 
-struct Int4 : Integers {
-  static constexpr WeightFormat kFormat = WeightFormat::kInt4;
-  static constexpr int kParts = 4;
-  template <int kPart>
-  static HWY_INLINE Pairs Weights(const std::byte* w) {
-    return Widen<4 * kPart>(reinterpret_cast<const int16_t*>(w));
-  }
-};
+#if TRIPTYCH_AVX3_DL
+using Int8 = Quads<WeightFormat::kInt8>;
+#else
+using Int8 = Pairs<WeightFormat::kInt8>;
+#endif
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+using Int4 = Quads<WeightFormat::kInt4>;
+#else
+using Int4 = Pairs<WeightFormat::kInt4>;
+#endif
 
 // Where few rows leave a processor waiting for weights that it reads once, they are fetched so many
 // bytes ahead: in each panel, so that several panels keep as many lines on their way as a core can.
@@ -328,7 +369,7 @@ HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
 template <class Kind>
 constexpr int64_t UnitWords() {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
-  return kPacked.steps * Kind::kParts + (kPacked.scale_bytes > 0 ? 1 : 0);
+  return kPacked.steps * Kind::kParts + (kPacked.scale_bytes > 0 ? 2 : 0);
 }
 
 // Adds the sums of one unit of integers, times its scales, to those of all.
@@ -339,11 +380,15 @@ HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
                               FloatVec (&sums)[kRows][kColumns]) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   const FloatTag d;
-  IntVec parts[kRows][kColumns];
+  const auto correction = [&](int r) {
+    return hn::Set(IntTag(), LoadWord<int32_t>(x[r] + (word + UnitWords<Kind>() - 2) * kWordBytes));
+  };
+  typename Kind::Sum parts[kRows][kColumns];
   HWY_UNROLL(24)
   for (int r = 0; r < kRows; ++r) {
+    const typename Kind::Sum start = Kind::Start(correction(r));
     HWY_UNROLL(24)
-    for (int c = 0; c < kColumns; ++c) parts[r][c] = hn::Zero(IntTag());
+    for (int c = 0; c < kColumns; ++c) parts[r][c] = start;
   }
   for (int64_t step = 0; step < kPacked.steps; ++step) {
     AddStep<Kind, kPrefetch>(x, word + step * Kind::kParts, weights,
@@ -358,7 +403,8 @@ HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
     HWY_UNROLL(24)
     for (int r = 0; r < kRows; ++r) {
       const FloatVec x_scale = Float32::Input(x[r] + (word + UnitWords<Kind>() - 1) * kWordBytes);
-      sums[r][c] = hn::MulAdd(hn::Mul(hn::ConvertTo(d, parts[r][c]), x_scale), scale, sums[r][c]);
+      const FloatVec part = hn::ConvertTo(d, Kind::Finish(parts[r][c], correction(r)));
+      sums[r][c] = hn::MulAdd(hn::Mul(part, x_scale), scale, sums[r][c]);
     }
   }
 }
@@ -581,15 +627,16 @@ void RoundToFloats(const float* x, int64_t inputs, std::byte* words) {
   }
 }
 
-// Rounds groups to 16 bits: the largest of each becomes 32767 times the scale. What is not finite
+// Rounds groups to 8 bits: the largest of each becomes 127 times the scale. What is not finite
 // makes the scale NaN.
-void RoundToShorts(const float* x, int64_t inputs, std::byte* words) {
-  constexpr int64_t kShortBytes = kQuantizationGroup * 2;
-  constexpr float kMost = 32767;
+template <class Kind>
+void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
+  constexpr float kMost = 127;
   // Of less, the steps in one would be no finite number.
   constexpr float kLeast = 0x1p-110f;
   const hn::CappedTag<float, kQuantizationGroup> d;
-  const hn::Rebind<int16_t, decltype(d)> ds;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<int8_t, decltype(d)> db;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (; inputs > 0; x += kQuantizationGroup, inputs -= kQuantizationGroup) {
     float padded[kQuantizationGroup] = {};
@@ -606,15 +653,29 @@ void RoundToShorts(const float* x, int64_t inputs, std::byte* words) {
     }
     const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
     const auto step = hn::Set(d, most > kLeast ? kMost / most : 0.0f);
-    int16_t shorts[kQuantizationGroup];
+    int8_t bytes[kQuantizationGroup];
+    auto sum = hn::Zero(di);
     for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
       const auto integers = hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step));
-      hn::StoreU(hn::DemoteTo(ds, integers), ds, shorts + i);
+      sum = hn::Add(sum, integers);
+      hn::StoreU(hn::DemoteTo(db, integers), db, bytes + i);
     }
+    if constexpr (Kind::kInputs == 4) {
+      std::memcpy(words, bytes, sizeof(bytes));
+    } else {
+      for (int64_t i = 0; i < kQuantizationGroup; i += 4) {
+        const int16_t pairs[] = {bytes[i], bytes[i + 2], bytes[i + 1], bytes[i + 3]};
+        std::memcpy(words + 2 * i, pairs, sizeof(pairs));
+      }
+    }
+    words += kQuantizationGroup / Kind::kInputs * kWordBytes;
+    // Of what is not finite, any number.
+    const auto total = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(di, sum)));
+    const uint32_t correction = 0u - static_cast<uint32_t>(PackedZero(Kind::kFormat)) * total;
     const float scale = (most > kLeast ? most / kMost : 0.0f) + hn::GetLane(hn::SumOfLanes(d, nan));
-    std::memcpy(words, shorts, kShortBytes);
-    std::memcpy(words + kShortBytes, &scale, kWordBytes);
-    words += kShortBytes + kWordBytes;
+    std::memcpy(words, &correction, kWordBytes);
+    std::memcpy(words + kWordBytes, &scale, kWordBytes);
+    words += 2 * kWordBytes;
   }
 }
 
@@ -633,9 +694,9 @@ Kernel KernelFor(WeightFormat format) {
 #endif
       return KernelOf<BFloat16>(RoundToFloats);
     case WeightFormat::kInt8:
-      return KernelOf<Int8>(RoundToShorts);
+      return KernelOf<Int8>(RoundToIntegers<Int8>);
     case WeightFormat::kInt4:
-      return KernelOf<Int4>(RoundToShorts);
+      return KernelOf<Int4>(RoundToIntegers<Int4>);
   }
   __builtin_unreachable();
 }

@@ -18,8 +18,8 @@ namespace triptych {
 // Every output is one sum over its inputs in a fixed order, whatever the number of rows and of
 // threads: on one machine a row's result is the same bits in every batch. Sums are float32.
 // Under bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are
-// exact. Under int8 and int4 weights, each group of 32 inputs of a row is rounded to 16 bits, the
-// largest of which is 32767 steps (2^-110 and less count as zero); sums within such a group are
+// exact. Under int8 and int4 weights, each group of 32 inputs of a row is rounded to 8 bits, the
+// largest of which is 127 steps (2^-110 and less count as zero); sums within such a group are
 // exact.
 //
 // Holds a copy of the weights. Immutable: safe to use from several threads.

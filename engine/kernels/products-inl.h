@@ -9,13 +9,20 @@
 
 #include <hwy/highway.h>
 
-// Whether the set adds products of pairs of 16-bit integers (VNNI), and may have those of bfloat16
+// Whether the set adds products of four bytes at once (VNNI), and may have those of bfloat16 pairs
 // (engine/base/bfloat16.h: HasBFloat16Products).
 #undef TRIPTYCH_AVX3_DL
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
 #define TRIPTYCH_AVX3_DL 1
 #else
 #define TRIPTYCH_AVX3_DL 0
+#endif
+// Whether instructions multiply pairs of bytes, and add both products in 16 bits.
+#undef TRIPTYCH_ADDS_BYTES
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#define TRIPTYCH_ADDS_BYTES 1
+#else
+#define TRIPTYCH_ADDS_BYTES 0
 #endif
 // Whether one instruction multiplies pairs of 16-bit integers and adds both products.
 #undef TRIPTYCH_ADDS_PAIRS
@@ -66,16 +73,33 @@ HWY_INLINE Sum AddBFloat16Products(Sum sum, Pairs a, Pairs b) {
 }
 #endif
 
+#if TRIPTYCH_AVX3_DL
+// Adds the products of four bytes, those of a without sign, to 32-bit integers.
+template <class Sum, class Bytes>
+HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  return sum;
+}
+#elif TRIPTYCH_ADDS_BYTES
+// Adds the products of pairs of bytes, those of a without sign, to 16-bit integers, which two
+// products of 15 and 127 are far from filling. Written out: compilers add in the product's
+// register, and have to move the sum.
+template <class Sum, class Bytes>
+HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
+  Sum products;
+  asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
+      : "+v"(sum.raw), "=&v"(products.raw)
+      : "v"(a.raw), "v"(b.raw));
+  return sum;
+}
+#endif
+
 #if TRIPTYCH_ADDS_PAIRS
 // Adds the products of pairs of 16-bit integers to 32-bit ones.
 template <class Sum, class Pairs>
-HWY_INLINE Sum AddIntegerProducts(Sum sum, Pairs a, Pairs b) {
-#if TRIPTYCH_AVX3_DL
-  asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-  return sum;
-#elif HWY_TARGET == HWY_AVX2
-  // Written out: compilers add in the product's register, and have to move the sum.
-  Sum products;
+HWY_INLINE Sum AddPairProducts(Sum sum, Pairs a, Pairs b) {
+#if HWY_TARGET == HWY_AVX2
+  Sum products;  // written out for the same reason
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
       : "+v"(sum.raw), "=&v"(products.raw)
       : "v"(a.raw), "v"(b.raw));

@@ -13,9 +13,6 @@
 namespace triptych {
 namespace {
 
-// What a worker computes at once: more would leave the caches between one layer and the next.
-constexpr int64_t kTokensAtOnce = 2048;
-
 Weights Handles(const std::vector<Parameter>& parameters) {
   Weights weights;
   for (const Parameter& p : parameters) {

@@ -22,6 +22,9 @@ struct Teacher {
   double weight = 0.5;
 };
 
+// What a thread computes at once: more would leave the caches between one layer and the next.
+inline constexpr int64_t kTokensAtOnce = 2048;
+
 // Not thread-safe.
 class BatchGradients {
  public:

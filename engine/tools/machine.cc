@@ -22,7 +22,8 @@ struct Rate {
 constexpr Rate kRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
                            {"float32_flop_per_second", &Limits::float32_flops},
                            {"bfloat16_flop_per_second", &Limits::bfloat16_flops},
-                           {"integer_flop_per_second", &Limits::integer_flops}};
+                           {"int8_flop_per_second", &Limits::int8_flops},
+                           {"int4_flop_per_second", &Limits::int4_flops}};
 
 }  // namespace
 

@@ -19,13 +19,13 @@ struct Machine {
 // What this machine's processor is called, as Linux tells it; "unnamed" where it does not.
 std::string ProcessorName();
 
-// This one, by so many threads; takes some four seconds.
+// This one, by so many threads; takes some five seconds.
 Machine MeasureMachine(int threads);
 
 // A file is a JSON object, all of whose fields are required:
 //   {"name": "...", "cores": 2, "read_bytes_per_second": 35e9,
 //    "float32_flop_per_second": 236e9, "bfloat16_flop_per_second": 471e9,
-//    "integer_flop_per_second": 471e9}
+//    "int8_flop_per_second": 942e9, "int4_flop_per_second": 942e9}
 // Throws LoadError, naming the field, its value and what is allowed.
 Machine ReadMachine(const std::filesystem::path& file);
 // Throws std::runtime_error.

@@ -207,7 +207,8 @@ std::string Describe(const Machine& machine) {
          (machine.cores == 1 ? " core" : " cores") + ": reads " +
          billions(machine.limits.read_bytes) + " GB/s, " + billions(machine.limits.float32_flops) +
          " GFLOP/s in float32, " + billions(machine.limits.bfloat16_flops) + " in bfloat16, " +
-         billions(machine.limits.integer_flops) + " in 16-bit integers";
+         billions(machine.limits.int8_flops) + " in int8, " + billions(machine.limits.int4_flops) +
+         " in int4";
 }
 
 }  // namespace

@@ -15,15 +15,16 @@ struct SweepOptions {
   std::optional<double> held_out = {};  // absent: what Corpus says for the model
   std::filesystem::path csv;
   int64_t heal_steps = 0;  // of training after each conversion, at least 2; 0 for none
-  // Each point is healed once with each. They choose the windows of the text and the dropout:
-  // windows are new to the model where none of these is a seed that it was trained with.
+  // Each point is healed once with each. They choose the windows of the text, which are new to the
+  // model where none of these is a seed that it was trained with.
   std::vector<uint64_t> heal_seeds = {11, 12, 13};
 };
 
 // The held-out loss of the model itself, of GQA at every G that divides its own, and of MLA; each
-// as converted and, with `heal_steps`, healed: after so much more training, which the model itself
-// gets as well; with the first seed also after half as much in a run of its own, whose rate falls
-// as the whole one's does. What the second half still changes says how flat the curve is.
+// as converted and, with `heal_steps`, healed: after so much more training with the model as the
+// teacher, which the model itself gets as well; with the first seed also after half as much in a
+// run of its own, whose rate falls as the whole one's does. What the second half still changes says
+// how flat the curve is.
 //
 // Where keys are not rotated, GQA is made by pooling and by a common basis (by weights, by
 // activations), and MLA at sixteenths of the full rank, both ways. Where they are, GQA is made by

@@ -215,7 +215,8 @@ void AddContext(const Limits& limits, const std::string& suffix) {
   add("read GB/s", limits.read_bytes);
   add("float32 GFLOP/s", limits.float32_flops);
   add("bfloat16 GFLOP/s", limits.bfloat16_flops);
-  add("16-bit integer GFLOP/s", limits.integer_flops);
+  add("int8 GFLOP/s", limits.int8_flops);
+  add("int4 GFLOP/s", limits.int4_flops);
 }
 
 }  // namespace

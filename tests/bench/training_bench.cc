@@ -99,7 +99,6 @@ class Training {
   int64_t tokens() const { return tokens_; }
 
  private:
-  static constexpr int64_t kTokensAtOnce = 2048;  // as training has it
   struct Factors {
     at::Tensor weight;  // [outputs, inputs]
     at::Tensor inputs;  // [kTokensAtOnce, inputs]

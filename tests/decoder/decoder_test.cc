@@ -134,9 +134,13 @@ TEST_P(DecoderTest, IntegersServeTheirRoundedWeights) {
     integers.weight_format = format;
     const at::Tensor logits = InPieces(integers, ids, {20});
     const Served of_rounded{.config = config(), .weights = rounded};
-    // Inputs are rounded to 16 bits: by 2^-16 of the largest of each group, in each product.
-    EXPECT_LE(RelativeError(logits, InPieces(of_rounded, ids, {20})), 1e-3);
-    EXPECT_GT(RelativeError(logits, InPieces(Serving(), ids, {20})), 1e-3);  // they are not exact
+    // Inputs are rounded too, by at most 1/254 of the largest of each group, which moves these
+    // models' logits by up to 3%. What the weights were before is farther away, ten times so with
+    // four bits.
+    const double error = RelativeError(logits, InPieces(of_rounded, ids, {20}));
+    EXPECT_LE(error, 5e-2);
+    EXPECT_LT(error, (format == WeightFormat::kInt4 ? 0.2 : 0.9) *
+                         RelativeError(logits, InPieces(Serving(), ids, {20})));
   }
 }
 

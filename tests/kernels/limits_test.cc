@@ -8,8 +8,8 @@ namespace {
 TEST(Limits, AreMeasured) {
   ThreadPool pool(2);
   const Limits limits = MeasureLimits(pool);
-  for (const double measured :
-       {limits.read_bytes, limits.float32_flops, limits.bfloat16_flops, limits.integer_flops}) {
+  for (const double measured : {limits.read_bytes, limits.float32_flops, limits.bfloat16_flops,
+                                limits.int8_flops, limits.int4_flops}) {
     EXPECT_GT(measured, 0);
     // No two cores reach this: a compiler that drops what is measured does.
     EXPECT_LT(measured, 1e13);
@@ -17,11 +17,12 @@ TEST(Limits, AreMeasured) {
 }
 
 TEST(Limits, EveryFormatHasAPeak) {
-  const Limits limits{.read_bytes = 1, .float32_flops = 2, .bfloat16_flops = 3, .integer_flops = 4};
+  const Limits limits{
+      .read_bytes = 1, .float32_flops = 2, .bfloat16_flops = 3, .int8_flops = 4, .int4_flops = 5};
   EXPECT_EQ(PeakFlops(limits, WeightFormat::kFloat32), 2);
   EXPECT_EQ(PeakFlops(limits, WeightFormat::kBFloat16), 3);
   EXPECT_EQ(PeakFlops(limits, WeightFormat::kInt8), 4);
-  EXPECT_EQ(PeakFlops(limits, WeightFormat::kInt4), 4);
+  EXPECT_EQ(PeakFlops(limits, WeightFormat::kInt4), 5);
 }
 
 TEST(Limits, LeastSecondsAreThoseOfWhatTakesLonger) {

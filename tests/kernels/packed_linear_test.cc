@@ -39,7 +39,7 @@ std::vector<double> Rounded(WeightFormat format, std::span<const float> x) {
     const size_t end = std::min(x.size(), begin + kQuantizationGroup);
     float most = 0;
     for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(x[i]));
-    const float scale = most / 32767, steps = 32767 / most;
+    const float scale = most / 127, steps = 127 / most;
     for (size_t i = begin; i < end; ++i) {
       rounded[i] = most == 0 ? 0 : std::nearbyint(x[i] * steps) * static_cast<double>(scale);
     }

@@ -244,8 +244,11 @@ TEST(EachKindOfTest, TheModelsOwnOrLikeIt) {
 // ---- Speed -----------------------------------------------------------------------------------
 
 // 4 elements of weights and 8 FLOP are a second each.
-constexpr Limits kLimits = {
-    .read_bytes = 16, .float32_flops = 8, .bfloat16_flops = 80, .integer_flops = 800};
+constexpr Limits kLimits = {.read_bytes = 16,
+                            .float32_flops = 8,
+                            .bfloat16_flops = 80,
+                            .int8_flops = 800,
+                            .int4_flops = 800};
 
 KindPlan Fictitious(int64_t read_bytes, int64_t product_flops, int64_t position_bytes,
                     int64_t core_flops) {
@@ -295,10 +298,14 @@ TEST(CrossoverTest, IsWhereBothTakeAsLong) {
 
 constexpr const char* kMachine = R"({
   "name": "a machine", "cores": 4, "read_bytes_per_second": 2e9,
-  "float32_flop_per_second": 1e9, "bfloat16_flop_per_second": 2e9, "integer_flop_per_second": 3e9
+  "float32_flop_per_second": 1e9, "bfloat16_flop_per_second": 2e9, "int8_flop_per_second": 3e9,
+  "int4_flop_per_second": 4e9
 })";
-constexpr Limits kMachineLimits = {
-    .read_bytes = 2e9, .float32_flops = 1e9, .bfloat16_flops = 2e9, .integer_flops = 3e9};
+constexpr Limits kMachineLimits = {.read_bytes = 2e9,
+                                   .float32_flops = 1e9,
+                                   .bfloat16_flops = 2e9,
+                                   .int8_flops = 3e9,
+                                   .int4_flops = 4e9};
 
 class PlanTest : public testing::Test {
  protected:
@@ -350,7 +357,7 @@ TEST_F(PlanTest, PrintsWhatIsPlanned) {
               AllOf(StartsWith(model_.string() + ": mha, weights in float32, cache in float32\n"),
                     HasSubstr("sequences of 60 positions\n"),
                     HasSubstr("a machine, 4 cores: reads 2.0 GB/s, 1.0 GFLOP/s in float32, 2.0 in "
-                              "bfloat16, 3.0 in 16-bit integers\n"),
+                              "bfloat16, 3.0 in int8, 4.0 in int4\n"),
                     HasSubstr("\nmla: rank 8\ngqa: 1 group (--groups for more)\n"),
                     HasSubstr("\nmla against mha, batches of 1"), HasSubstr("\nLeft out: ")));
   const auto cell = [](const std::string& number) { return HasSubstr(std::string(" ") + number); };
@@ -470,8 +477,9 @@ TEST_F(PlanTest, MachineFilesThatAreNone) {
   expect_refused(with("name", std::string(200, 'x')), "name is ");
   for (const int cores : {0, -2, 1 << 21}) expect_refused(with("cores", cores), "cores is ");
   expect_refused(with("read_bytes_per_second", "fast"), "read_bytes_per_second is \"fast\"");
-  for (const char* field : {"read_bytes_per_second", "float32_flop_per_second",
-                            "bfloat16_flop_per_second", "integer_flop_per_second"}) {
+  for (const char* field :
+       {"read_bytes_per_second", "float32_flop_per_second", "bfloat16_flop_per_second",
+        "int8_flop_per_second", "int4_flop_per_second"}) {
     for (const double rate : {0.0, -1e9, 1e19}) {
       expect_refused(with(field, rate), std::string(field) + " is ");
     }
@@ -499,8 +507,9 @@ TEST_F(PlanTest, MeasuresThisMachineAndReadsWhatItWrote) {
   EXPECT_THAT(measured, HasSubstr(", 1 core: reads "));
   EXPECT_EQ(Printed(given), measured);
   const nlohmann::json json = nlohmann::json::parse(ReadFile(measure.write_machine));
-  for (const char* rate : {"read_bytes_per_second", "float32_flop_per_second",
-                           "bfloat16_flop_per_second", "integer_flop_per_second"}) {
+  for (const char* rate :
+       {"read_bytes_per_second", "float32_flop_per_second", "bfloat16_flop_per_second",
+        "int8_flop_per_second", "int4_flop_per_second"}) {
     EXPECT_GT(json.at(rate).get<double>(), 1e6) << rate;
   }
   measure.write_machine = dir_.path() / "none" / "written";
