@@ -22,7 +22,7 @@
 namespace triptych {
 namespace {
 
-constexpr const char* kPrompt = "ROMEO:\n";
+constexpr const char* kPrompt = "KING RICHARD III:\n";
 constexpr int64_t kNewTokens = 120;
 
 class ShippedModelTest : public testing::TestWithParam<std::string> {
