@@ -84,16 +84,17 @@ struct BFloat16 : Float32 {
 #endif
 
 // As the kernels multiply integer weights by bytes.
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+#if TRIPTYCH_INT4_AS_BYTES
 struct Bytes {
 #if TRIPTYCH_AVX3_DL
   using Tag = hn::ScalableTag<int32_t>;
   static constexpr int64_t kFlops = 8;
+  static constexpr int kSums = 12;
 #else
   using Tag = hn::ScalableTag<int16_t>;
   static constexpr int64_t kFlops = 4;
-#endif
   static constexpr int kSums = 8;
+#endif
   using Vec = hn::Vec<Tag>;
   static HWY_INLINE Vec Factor(float value) { return hn::Set(Tag(), value > 0.3f ? 1 : 0); }
   static HWY_INLINE Vec Add(Vec sum, Vec a, Vec b) { return AddByteProducts(sum, a, b); }
@@ -121,12 +122,12 @@ struct Pairs {
 using Pairs = Float32;  // as many products at a time
 #endif
 
-#if TRIPTYCH_AVX3_DL
+#if TRIPTYCH_INT8_AS_BYTES
 using Int8 = Bytes;
 #else
 using Int8 = Pairs;
 #endif
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+#if TRIPTYCH_INT4_AS_BYTES
 using Int4 = Bytes;
 #else
 using Int4 = Pairs;

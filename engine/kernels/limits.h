@@ -15,7 +15,7 @@ struct Limits {
   double read_bytes = 0;      // a second, from memory beyond the caches
   double float32_flops = 0;   // a second, multiply-adds counted as two
   double bfloat16_flops = 0;  // the same of bfloat16 products, summed in float32
-  // The same of products of bytes and integer weights, summed exactly.
+  // The same of such weights and inputs of 8 bits, by the instructions that the kernels have.
   double int8_flops = 0;
   double int4_flops = 0;
 };

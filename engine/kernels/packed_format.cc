@@ -37,9 +37,10 @@ struct Place {
 };
 Place PlaceOf(WeightFormat format, int64_t input, int64_t column) {
   const PackedFormat packed = Packed(format);
-  const int64_t at_once = packed.inputs / packed.steps;
-  return {.offset = StepOffset(packed, input / at_once, column) + input % 4,
-          .shift = static_cast<int>(input % at_once / 4 * 4)};
+  const int64_t of_step = packed.inputs / packed.steps;
+  const bool upper = input % of_step >= packed.step_bytes;  // half of a byte
+  return {.offset = StepOffset(packed, input / of_step, column) + input % packed.step_bytes,
+          .shift = upper ? PackedBits(format) : 0};
 }
 
 int64_t ScaleOffset(const PackedFormat& format, int64_t column) {

@@ -8,10 +8,10 @@
 //   int8      32 inputs, four (one step) to a 32-bit word, the first in its lowest byte; then the
 //             outputs' scales
 //   int4      32 inputs, eight (one step) to a 32-bit word: byte i has input i in its lower half
-//   and
-//             input 4 + i in its upper one; then the outputs' scales
+//             and input 4 + i in its upper one; then the outputs' scales
 // Integers have no sign: what is stored is PackedZero more.
-// What is beyond the last input or output is zero bits.
+// What is beyond the last input or output is zero bits: of integers, the least number, which meets
+// inputs that are zero, or has a scale that is.
 #ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
 #define TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
 

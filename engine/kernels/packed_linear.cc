@@ -197,9 +197,10 @@ struct BFloat16Dot {
 
 // Integer weights times inputs that were rounded to 8 bits, with a scale for each row and unit:
 // sums within a unit are exact. What PackedZero adds to weights is taken off: the words of a unit's
-// inputs are followed by their sum times -PackedZero, and by the scale.
+// inputs, each of kInputs of them, are followed by their sum times -PackedZero, the correction, and
+// by the scale. A unit's sums begin as Start, and are 32-bit integers after Finish.
 
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+#if TRIPTYCH_INT4_AS_BYTES
 // Four inputs to a word, in their order.
 template <WeightFormat kIntegers>
 struct Quads {
@@ -213,7 +214,8 @@ struct Quads {
   static HWY_INLINE Sum Start(IntVec correction) { return correction; }
   static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
 #else
-  static_assert(PackedBits(kFormat) == 4, "sums of a unit would not fit");
+  // A lane of 16 bits adds half of a group's products, of bytes down to -128.
+  static_assert(kQuantizationGroup / 2 * (2 * PackedZero(kFormat) - 1) * 128 <= INT16_MAX);
   static constexpr int kScratch = 2;  // a product, and what the lower bits are masked with
   using ShortTag = hn::RepartitionToNarrow<IntTag>;
   using Sum = hn::Vec<ShortTag>;
@@ -291,7 +293,7 @@ struct Pairs {
   static constexpr int kInputs = 2;  // of a word
   static constexpr int kParts = 16 / PackedBits(kFormat);
   static constexpr int kHeld = TRIPTYCH_ADDS_PAIRS ? 1 : 2;
-  static constexpr int kScratch = 1;  // a product
+  static constexpr int kScratch = 1;  // a product; what bits are masked with is read from memory
   using Sum = IntVec;
   static HWY_INLINE Sum Start(IntVec correction) { return correction; }
   static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
@@ -305,12 +307,12 @@ struct Pairs {
   }
 };
 
-#if TRIPTYCH_AVX3_DL
+#if TRIPTYCH_INT8_AS_BYTES
 using Int8 = Quads<WeightFormat::kInt8>;
 #else
 using Int8 = Pairs<WeightFormat::kInt8>;
 #endif
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_ADDS_BYTES
+#if TRIPTYCH_INT4_AS_BYTES
 using Int4 = Quads<WeightFormat::kInt4>;
 #else
 using Int4 = Pairs<WeightFormat::kInt4>;
@@ -632,7 +634,7 @@ void RoundToFloats(const float* x, int64_t inputs, std::byte* words) {
 template <class Kind>
 void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
   constexpr float kMost = 127;
-  // Of less, the steps in one would be no finite number.
+  // Of less, the scale or the steps in one could leave float32's normal numbers.
   constexpr float kLeast = 0x1p-110f;
   const hn::CappedTag<float, kQuantizationGroup> d;
   const hn::RebindToSigned<decltype(d)> di;

@@ -17,12 +17,15 @@
 #else
 #define TRIPTYCH_AVX3_DL 0
 #endif
-// Whether instructions multiply pairs of bytes, and add both products in 16 bits.
-#undef TRIPTYCH_ADDS_BYTES
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-#define TRIPTYCH_ADDS_BYTES 1
+// Whether kernels multiply integer weights as bytes: those of 4 bits where sums of 16 bits hold the
+// products of a group, too.
+#undef TRIPTYCH_INT8_AS_BYTES
+#undef TRIPTYCH_INT4_AS_BYTES
+#define TRIPTYCH_INT8_AS_BYTES TRIPTYCH_AVX3_DL
+#if TRIPTYCH_AVX3_DL || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#define TRIPTYCH_INT4_AS_BYTES 1
 #else
-#define TRIPTYCH_ADDS_BYTES 0
+#define TRIPTYCH_INT4_AS_BYTES 0
 #endif
 // Whether one instruction multiplies pairs of 16-bit integers and adds both products.
 #undef TRIPTYCH_ADDS_PAIRS
@@ -80,10 +83,10 @@ HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   return sum;
 }
-#elif TRIPTYCH_ADDS_BYTES
-// Adds the products of pairs of bytes, those of a without sign, to 16-bit integers, which two
-// products of 15 and 127 are far from filling. Written out: compilers add in the product's
-// register, and have to move the sum.
+#elif TRIPTYCH_INT4_AS_BYTES
+// Adds the products of pairs of bytes, those of a without sign, to 16-bit integers, which wrap:
+// eight times at most where a is of 4 bits. Written out: compilers add in the product's register,
+// and have to move the sum.
 template <class Sum, class Bytes>
 HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
   Sum products;

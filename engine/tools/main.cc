@@ -178,7 +178,7 @@ void AddEvaluate(CLI::App& app, EvaluateOptions& evaluate, SweepOptions& sweep, 
           ->excludes(cache);
   command
       ->add_option("--heal-steps", sweep.heal_steps,
-                   "with --sweep: training steps after each conversion")
+                   "with --sweep: training steps after each conversion, taught by --model")
       ->needs(csv)
       ->check(CLI::Range(0, 100'000'000))
       ->capture_default_str();

@@ -145,8 +145,8 @@ class WorkDirectory {
 };
 
 // The model after `steps` of training, of which a tenth warm up: the last weights, and not the best
-// on what is reported. The source teaches, and nothing is dropped, which in so few steps costs more
-// than it gains.
+// on what is reported. The source teaches, alone: the text, which it was trained on, would have it
+// learn by heart. Nothing is dropped, which in so few steps costs more than it gains.
 Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t seed,
                   int64_t steps) {
   const WorkDirectory work(options.csv);
@@ -164,7 +164,8 @@ Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t
          .dropout = 0,
          .seed = seed,
          .save_every = steps,
-         .teacher = options.model});
+         .teacher = options.model,
+         .teacher_weight = 1});
   return LoadCheckpoint(work.path() / "healed", TensorFormat::kFloat32);
 }
 
@@ -292,7 +293,7 @@ void PrintTable(const std::vector<Point>& points, const std::vector<std::string>
         const std::vector<std::string>* row = rows.Find(name, seed);
         if (row == nullptr || seed.empty()) continue;
         healed.push_back(std::stod((*row)[kHealed]));
-        if ((*row)[kHalfHealed].empty()) continue;
+        if (seed != seeds.front() || (*row)[kHalfHealed].empty()) continue;
         second_half = FormatDecimal(healed.back() - std::stod((*row)[kHalfHealed]), 4);
       }
       const std::vector<std::string> cells = Split(name);
@@ -362,7 +363,7 @@ void Sweep(const SweepOptions& options) {
                              std::to_string(kBatchSize) + " windows of " +
                              std::to_string(HeldOutLength(from.config)) + " in " +
                              std::string(Name(DefaultTrainingType())) +
-                             ", taught by the source: " + own_loss + " nats per token over " +
+                             ", taught by the source alone: " + own_loss + " nats per token over " +
                              std::to_string(corpus.held_out_tokens()) + " of " +
                              std::to_string(corpus.held_out_tokens() + corpus.train_tokens()));
   const std::vector<Point> points = Conversions(from, corpus, options.model.string());

@@ -22,9 +22,9 @@ struct SweepOptions {
 
 // The held-out loss of the model itself, of GQA at every G that divides its own, and of MLA; each
 // as converted and, with `heal_steps`, healed: after so much more training with the model as the
-// teacher, which the model itself gets as well; with the first seed also after half as much in a
-// run of its own, whose rate falls as the whole one's does. What the second half still changes says
-// how flat the curve is.
+// only teacher, which the model itself gets as well; with the first seed also after half as much in
+// a run of its own, whose rate falls as the whole one's does. What the second half still changes
+// says how flat the curve is.
 //
 // Where keys are not rotated, GQA is made by pooling and by a common basis (by weights, by
 // activations), and MLA at sixteenths of the full rank, both ways. Where they are, GQA is made by
@@ -38,7 +38,8 @@ struct SweepOptions {
 //   attention,method,groups,rank,rope_head_dim,elements_per_position,cache,bytes_per_position,loss,
 //   seed,half_healed_loss,healed_loss
 // Rows are written as they are found, all points with one seed before the next. Those that are
-// there are kept, so that the same command goes on after an interruption, or with more seeds. Then
+// there are kept, so that the same command goes on after an interruption, or with more seeds behind
+// the first one. Then
 // prints a table: of each point the loss as converted, the mean, least and most after the training,
 // and what the second half of it changed.
 //

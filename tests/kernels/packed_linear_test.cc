@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <random>
@@ -52,12 +53,17 @@ class Layer {
  public:
   static constexpr int64_t kGuard = 64;
 
-  Layer(const Case& c, WeightFormat format) : case_(c), format_(format) {
+  // weight_of: of an output and an input; normal numbers where absent.
+  Layer(const Case& c, WeightFormat format,
+        const std::function<float(int64_t, int64_t)>& weight_of = {})
+      : case_(c), format_(format) {
     std::mt19937_64 generator(1);
     std::normal_distribution<float> normal;
     const auto [groups, outputs, inputs] = c.shape;
     std::vector<float> weight(groups * outputs * inputs);
-    for (float& value : weight) value = normal(generator);
+    for (int64_t i = 0; i < std::ssize(weight); ++i) {
+      weight[i] = weight_of ? weight_of(i / inputs, i % inputs) : normal(generator);
+    }
     x_.assign(c.rows * groups * inputs + 2 * kGuard, std::numeric_limits<float>::quiet_NaN());
     for (size_t i = kGuard; i + kGuard < x_.size(); ++i) x_[i] = normal(generator);
     if (c.bias) bias_.resize(groups * outputs);
@@ -120,8 +126,8 @@ class Layer {
             size += std::abs(product);
           }
           // Every one of the sum's float32 additions is off by at most 2^-24 of what it yields.
-          // Under integers they are fewer: one of each group, whose sum and its scaling are off
-          // by as much each.
+          // Under integers they are fewer: one of each group, whose exact sum's scaling is off by
+          // as much twice.
           const double roundings = static_cast<double>(inputs) + (IsInteger(format_) ? 4 : 2);
           ASSERT_NEAR(y[row * groups * outputs + output], sum, size * roundings * std::exp2(-24))
               << "row " << row << " group " << g << " output " << n;
@@ -178,6 +184,7 @@ std::vector<Case> Cases() {
   for (const int64_t rows : {1, 2, 3, 12}) {
     cases.push_back({{1, 40, 1024}, rows});
     cases.push_back({{2, 3, 1024}, rows});
+    cases.push_back({{32, 3, 512}, rows});  // of bytes; of pairs of them
   }
   return cases;
 }
@@ -211,6 +218,25 @@ TEST_P(PackedLinearTest, RowsAreTheSameInEveryBatch) {
         EXPECT_EQ(layer.Apply(first, rows, context), expected) << rows << " rows";
       }
     }
+  }
+}
+
+// What fills the sums of integers most: the largest of both, of one sign and of changing ones.
+TEST_P(PackedLinearTest, LargestSums) {
+  KernelContext context(2);
+  for (const int64_t inputs : {32, 64, 45}) {
+    const auto weight_of = [this](int64_t output, int64_t k) -> float {
+      // The first of a group is the least that four bits have.
+      const float most = format_ == WeightFormat::kInt4 && k % kQuantizationGroup == 0 ? -8 : 7;
+      return output % 2 == 0 ? most : -most;
+    };
+    Layer layer(Case{{1, 40, inputs}, 9}, format_, weight_of);
+    for (int64_t row = 0; row < 9; ++row) {
+      for (int64_t k = 0; k < inputs; ++k) {
+        layer.x(row)[k] = (row % 3 == 1) != (row % 3 == 2 && k % 2 == 1) ? -1.0f : 1.0f;
+      }
+    }
+    layer.ExpectNear(layer.Apply(context));
   }
 }
 

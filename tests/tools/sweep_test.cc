@@ -17,6 +17,7 @@
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/moments.h"
+#include "engine/tools/train.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer.h"
@@ -147,9 +148,23 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + rows.size()));
 }
 
-// Of the points' names, as many as there are seeds.
+// Of the points' names, as many as there are seeds. The source is one that has learned something,
+// and alone teaches what it knows: where a conversion lost much of it, that comes back, the more
+// the longer; the source itself stays as it is, which it would not if it learned from the text.
 TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   Save(AttentionKind::kMha);
+  TrainOptions learning{.from = options_.model,
+                        .text = options_.text,
+                        .output = dir_.path() / "learned",
+                        .held_out = options_.held_out,
+                        .steps = 20,
+                        .batch_size = 4,
+                        .learning_rate = 1e-2,
+                        .warmup_steps = 2,
+                        .dropout = 0};
+  Train(learning);
+  std::filesystem::remove_all(options_.model);
+  std::filesystem::rename(learning.output, options_.model);
   options_.heal_steps = 4;
   options_.heal_seeds = {21, 22, 23};
   testing::internal::CaptureStdout();
@@ -157,17 +172,27 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
   EXPECT_EQ(rows.size(), 3 * kFormats * 19);
+  const double own = std::stod(rows.at("float32 mha none 4 21")[8]);
+  int hurt = 0;
   for (const auto& [key, cells] : rows) {
-    EXPECT_LT(std::stod(cells[11]), std::stod(cells[8])) << key;
+    const double converted = std::stod(cells[8]), healed = std::stod(cells[11]);
     EXPECT_EQ(cells[10].empty(), cells[9] != "21") << key;
+    if (converted > own + 0.1) {
+      ++hurt;
+      EXPECT_LT(healed, converted) << key;
+      if (!cells[10].empty()) {
+        EXPECT_LT(healed, std::stod(cells[10])) << key;
+      }
+    }
+    if (cells[1] == "none") {
+      EXPECT_NEAR(healed, own, 1e-2) << key;
+    }
     if (cells[9] != "21") continue;
-    // An untrained model learns fast: twice the steps learn more.
-    EXPECT_LT(std::stod(cells[10]), std::stod(cells[8])) << key;
-    EXPECT_LT(std::stod(cells[11]), std::stod(cells[10])) << key;
     const std::string name = key.substr(0, key.size() - 2);
     EXPECT_EQ(rows.at(name + "22")[8], cells[8]) << key;    // one conversion
     EXPECT_NE(rows.at(name + "22")[11], cells[11]) << key;  // other windows
   }
+  EXPECT_GT(hurt, 0);
   std::vector<double> healed;
   for (const char* seed : {"21", "22", "23"}) {
     healed.push_back(std::stod(rows.at(std::string("bfloat16 gqa weight 1 ") + seed)[11]));
@@ -216,6 +241,17 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
   Sweep(options_);
   EXPECT_THAT(ReadFile(options_.csv), testing::StartsWith(marked));
   EXPECT_EQ(Rows().size(), 2 * kFormats * 19);
+  // Of another seed than the first there is no half, so the table says nothing of one.
+  options_.heal_seeds = {22, 21};
+  testing::internal::CaptureStdout();
+  Sweep(options_);
+  const std::string table = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + kFormats * 19));
+  for (size_t row = table.find("\n| "); row != std::string::npos;
+       row = table.find("\n| ", row + 1)) {
+    const std::string line = table.substr(row + 1, table.find('\n', row + 1) - row - 1);
+    EXPECT_THAT(line, testing::EndsWith(") |  |"));
+  }
 }
 
 TEST_F(SweepTest, AnotherSweepsFileIsRefusedAndStays) {
