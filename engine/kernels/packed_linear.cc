@@ -54,14 +54,37 @@ struct Ahead {
     part.end = begin + (end - begin) * (i + 1) / n;
     return part;
   }
-  void Fetch(int64_t line) const {
-    Prefetch(weights + line / run_lines * panel_bytes, line % run_lines * kLineBytes);
-  }
 
   const std::byte* weights = nullptr;  // of the first panel
   int64_t panel_bytes = 0;
   int64_t run_lines = 1;
   int64_t begin = 0, end = 0;
+};
+
+// Fetches them, some at a time.
+class Fetcher {
+ public:
+  explicit Fetcher(const Ahead& ahead)
+      : ahead_(ahead),
+        run_(ahead.weights + ahead.begin / ahead.run_lines * ahead.panel_bytes),
+        line_(ahead.begin % ahead.run_lines),
+        left_(ahead.end - ahead.begin) {}
+
+  void Fetch(int64_t lines) {
+    for (lines = std::min(lines, left_), left_ -= lines; lines > 0; --lines) {
+      Prefetch(run_, line_ * kLineBytes);
+      if (++line_ == ahead_.run_lines) {
+        line_ = 0;
+        run_ += ahead_.panel_bytes;
+      }
+    }
+  }
+
+ private:
+  const Ahead& ahead_;
+  const std::byte* run_;  // in a panel
+  int64_t line_;          // of it
+  int64_t left_;
 };
 
 // How a format is multiplied by an instruction set.
@@ -322,9 +345,9 @@ using Int4 = Pairs<WeightFormat::kInt4>;
 // bytes ahead: in each panel, so that several panels keep as many lines on their way as a core can.
 constexpr int64_t kAhead = 1024;
 constexpr int kFewRows = 4;
-// Whether weights that several tiles of rows read are fetched while those before them are
-// multiplied. Of the same speed, or slower, on AVX-512.
-constexpr bool kFetchesNext = !HWY_ARCH_X86 || HWY_TARGET > HWY_AVX3;
+// Weights that several tiles of rows read are fetched while those before them are multiplied: so
+// many lines at a time.
+constexpr int64_t kFetchedLines = 16;
 
 // Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
@@ -461,15 +484,11 @@ void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
   }
   const int64_t count = units.end - units.begin;
   const int64_t lines = std::max<int64_t>(ahead.end - ahead.begin, 1);
-  const int64_t every = std::max<int64_t>(count / lines, 1);  // units
-  const int64_t fetched = CeilDiv(lines * every, count);      // lines, as often
-  int64_t line = ahead.begin;
+  const int64_t every = std::max<int64_t>(count * kFetchedLines / lines, 1);  // units
+  const int64_t fetched = CeilDiv(lines * every, count);                      // lines, as often
+  Fetcher fetcher(ahead);
   for (int64_t unit = units.begin; unit < units.end;) {
-    if constexpr (kFetchesNext && !kPrefetch) {
-      for (const int64_t end = std::min(line + fetched, ahead.end); line < end; ++line) {
-        ahead.Fetch(line);
-      }
-    }
+    if constexpr (!kPrefetch) fetcher.Fetch(fetched);
     for (const int64_t end = std::min(unit + every, units.end); unit < end; ++unit) {
       const int64_t word = unit * UnitWords<Kind>(), offset = (unit - p.first_unit) * kUnitBytes;
       if constexpr (kPacked.scale_bytes > 0) {
@@ -592,8 +611,7 @@ void Multiply(const Product& p) {
       const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
       Ahead ahead;
       const bool last = units.end == p.units;  // of these panels
-      if (const int64_t next = last ? panel + span : panel;
-          kFetchesNext && p.prefetch && next < panels) {
+      if (const int64_t next = last ? panel + span : panel; p.prefetch && next < panels) {
         const int64_t first = last ? 0 : units.end, count = std::min(length, p.units - first);
         ahead.weights = p.weights + (next * p.units + first) * kUnitBytes;
         ahead.panel_bytes = p.units * kUnitBytes;
