@@ -676,9 +676,10 @@ void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
     int8_t bytes[kQuantizationGroup];
     auto sum = hn::Zero(di);
     for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
-      const auto integers = hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step));
-      sum = hn::Add(sum, integers);
-      hn::StoreU(hn::DemoteTo(db, integers), db, bytes + i);
+      const auto integers =
+          hn::DemoteTo(db, hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step)));
+      hn::StoreU(integers, db, bytes + i);
+      sum = hn::Add(sum, hn::PromoteTo(di, integers));  // what is not finite is within a byte, too
     }
     if constexpr (Kind::kInputs == 4) {
       std::memcpy(words, bytes, sizeof(bytes));
