@@ -4,9 +4,12 @@
 #include <sstream>
 #include <string>
 
+#include "engine/base/formats.h"
+#include "engine/base/names.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
+#include "engine/model/config.h"
 #include "engine/tools/card.h"
 
 namespace triptych {
@@ -19,6 +22,12 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
   std::string rows;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     rows += (layer > 0 ? ", " : "") + std::to_string(CacheRowElements(config, layer));
+  }
+  std::string bytes;
+  for (const auto& [name, format] : Names<CacheFormat>()) {
+    bytes += bytes.empty() ? "" : ", ";
+    bytes += std::to_string(MakeCacheGeometry(config, format, 1).BytesPerPosition());
+    bytes += " in " + name;
   }
   const int64_t mha_elements = config.num_hidden_layers * MhaRowElements(config);
 
@@ -33,9 +42,8 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
   std::printf("  context              %lld positions\n",
               static_cast<long long>(config.max_position_embeddings));
   std::printf("  cache row, by layer  %s elements\n", rows.c_str());
-  std::printf("  cache per position   %lld elements: %lld bytes in bfloat16, %lld in float32\n",
-              static_cast<long long>(elements), static_cast<long long>(elements * 2),
-              static_cast<long long>(elements * 4));
+  std::printf("  cache per position   %lld elements; bytes: %s\n", static_cast<long long>(elements),
+              bytes.c_str());
   std::printf("  against MHA          %lld elements: %.3g times fewer\n",
               static_cast<long long>(mha_elements),
               static_cast<double>(mha_elements) / static_cast<double>(elements));

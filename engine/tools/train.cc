@@ -196,6 +196,23 @@ std::string CurveText(const std::vector<Measurement>& curve) {
   return text.str();
 }
 
+// What a card says of a run, beside its texts and its command.
+std::vector<std::pair<std::string, std::string>> CardFacts(const TrainOptions& options,
+                                                           ComputeType compute) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"seed", std::to_string(options.seed)},
+      {"computed in",
+       std::string(Name(compute)) + " on " + std::to_string(at::get_num_threads()) + " threads"}};
+  if (!options.teacher.empty()) {
+    char share[32];
+    std::snprintf(share, sizeof(share), "%.4g", options.teacher_weight);
+    facts.emplace_back("training loss", std::string(share) + " of it against what `" +
+                                            LastName(options.teacher) +
+                                            "` expects, the rest against the text");
+  }
+  return facts;
+}
+
 }  // namespace
 
 ComputeType DefaultTrainingType() {
@@ -300,10 +317,7 @@ void Train(const TrainOptions& options) {
                              .config = config,
                              .corpus = &corpus,
                              .held_out_loss = best != nullptr ? best->held_out_loss : std::nullopt,
-                             .facts = {{"seed", std::to_string(options.seed)},
-                                       {"computed in", std::string(Name(compute)) + " on " +
-                                                           std::to_string(at::get_num_threads()) +
-                                                           " threads"}},
+                             .facts = CardFacts(options, compute),
                              .command = options.command,
                              .report = CurveText(state.curve),
                              .source = options.from}),

@@ -19,6 +19,7 @@
 #include "engine/attention/algebra.h"
 #include "engine/attention/dropout.h"
 #include "engine/base/bfloat16.h"
+#include "engine/base/quantities.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
@@ -161,6 +162,25 @@ TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
   EXPECT_NEAR(curve[2].held_out_loss, HeldOutLoss(model, corpus), 1e-4);
 }
 
+// Of the steps since the row before, the last row too.
+TEST_F(TrainTest, ACurvesTrainingLossesAreMeans) {
+  TrainOptions options = Options("every");
+  options.steps = 5;
+  options.save_every = 1;
+  Train(options);
+  const Curve every = ReadCurve(ReadFile(options.output / "README.md"));
+  ASSERT_EQ(every.size(), 5u);
+  options.output = dir_.path() / "means";
+  options.save_every = 3;
+  Train(options);
+  const Curve means = ReadCurve(ReadFile(options.output / "README.md"));
+  ASSERT_EQ(means.size(), 2u);
+  const auto loss = [&](size_t step) { return every[step - 1].training_loss; };
+  // As printed, with four decimals.
+  EXPECT_NEAR(means[0].training_loss, (loss(1) + loss(2) + loss(3)) / 3, 1.1e-4);
+  EXPECT_NEAR(means[1].training_loss, (loss(4) + loss(5)) / 2, 1.1e-4);
+}
+
 // Of a text whose end is unlike the rest, the more is learnt the less is that end foreseen.
 TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
   WriteFile(text_, std::string(900, 'a') + std::string(100, 'b'));
@@ -172,6 +192,14 @@ TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
   double best = curve[0].held_out_loss;
   for (const CurvePoint& point : curve) best = std::min(best, point.held_out_loss);
   ASSERT_LT(best, curve.back().held_out_loss - 0.1);
+  const auto at_best = std::find_if(curve.begin(), curve.end(), [&](const CurvePoint& point) {
+    return point.held_out_loss == best;
+  });
+  EXPECT_THAT(ReadFile(options.output / "README.md"),
+              testing::AllOf(testing::HasSubstr("The weights are those after step " +
+                                                std::to_string(at_best->step) + ", the best"),
+                             testing::HasSubstr("| held-out loss | " + FormatDecimal(best, 4) +
+                                                " nats per token |\n")));
   const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   EXPECT_NEAR(HeldOutLoss(model, Corpus(text_, *TestTokenizer(), 0.1)), best, 1e-4);
 
@@ -338,7 +366,11 @@ TEST_F(TrainTest, AStudentNamesItsTeachersTexts) {
   WriteFile(text_, Rhyme() + Rhyme());
   TrainOptions taught = Options("out");
   taught.teacher = options.output;
+  taught.teacher_weight = 0.25;
   Train(taught);
+  EXPECT_THAT(ReadFile(taught.output / "README.md"),
+              testing::HasSubstr("| training loss | 0.25 of it against what `teacher` expects, "
+                                 "the rest against the text |\n"));
   const std::vector<TrainingText> texts =
       LoadCheckpoint(taught.output, TensorFormat::kFloat32).config.training_texts;
   ASSERT_EQ(texts.size(), 2u);
@@ -753,8 +785,10 @@ TEST_F(TrainTest, NeverSavesWhatIsNotFinite) {
   TrainOptions options = Options("out");
   options.learning_rate = std::nan("");
   options.save_every = 1;
-  for (const int64_t steps : {1, 30}) {
+  // Where nothing is held out, no loss of the weights is asked for.
+  for (const auto& [steps, held_out] : {std::pair{1, 0.1}, {30, 0.1}, {1, 0.0}}) {
     options.steps = steps;
+    options.held_out = held_out;
     try {
       Train(options);
       ADD_FAILURE() << "trained";

@@ -1,0 +1,29 @@
+#include "engine/tools/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/decoder/weights.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace triptych {
+namespace {
+
+// A latent of 40 elements in each of two layers; in eight bits they have two scales of two bytes.
+TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
+  const TempDir dir;
+  ModelConfig config = SmallModel(AttentionKind::kMla);
+  config.num_hidden_layers = 2;
+  config.kv_lora_rank = {40, 40};
+  SaveCheckpoint(dir.path() / "model", config, RandomWeights(config, 1));
+  testing::internal::CaptureStdout();
+  Inspect(dir.path() / "model", /*list_tensors=*/false);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::AllOf(testing::HasSubstr("  cache row, by layer  40, 40 elements\n"),
+                             testing::HasSubstr("  cache per position   80 elements; bytes: 160 in "
+                                                "bfloat16, 320 in float32, 88 in int8\n")));
+}
+
+}  // namespace
+}  // namespace triptych
