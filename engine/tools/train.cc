@@ -204,11 +204,11 @@ std::vector<std::pair<std::string, std::string>> CardFacts(const TrainOptions& o
       {"computed in",
        std::string(Name(compute)) + " on " + std::to_string(at::get_num_threads()) + " threads"}};
   if (!options.teacher.empty()) {
-    char share[32];
-    std::snprintf(share, sizeof(share), "%.4g", options.teacher_weight);
-    facts.emplace_back("training loss", std::string(share) + " of it against what `" +
-                                            LastName(options.teacher) +
-                                            "` expects, the rest against the text");
+    char shares[96];
+    std::snprintf(shares, sizeof(shares), "%.4g of it against the text, %.4g against what",
+                  1 - options.teacher_weight, options.teacher_weight);
+    facts.emplace_back("training loss",
+                       std::string(shares) + " `" + LastName(options.teacher) + "` expects");
   }
   return facts;
 }

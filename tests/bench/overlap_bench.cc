@@ -119,7 +119,8 @@ double Seconds(const std::function<void(int64_t)>& run) {
   return SecondsSince(start);
 }
 
-// Seconds of two things that go on at once, for as long as both take, over and over.
+// Seconds of the attention and of the linear layers of all layers and sequences, while both go on:
+// linear layers are repeated until attention is done.
 struct Beside {
   double attend;
   double multiply;
@@ -187,7 +188,7 @@ int main(int argc, char** argv) {
   std::printf("%s, %s, %d threads; a word goes from one to another and back in %.0f ns\n",
               triptych::ProcessorName().c_str(), triptych::InstructionSetInUse().c_str(), threads,
               1e9 * triptych::RoundTripSeconds());
-  std::printf("kind  context  share of cache  in turn ms  beside ms  in turn over beside\n");
+  std::printf("kind  context       attention  in turn ms  beside ms  in turn over beside\n");
   for (const auto& [kind, groups] : {std::pair<std::string, int64_t>{"mha", 12}, {"gqa", 4}}) {
     for (const int64_t context : {128, 512, 1024}) {
       triptych::Compare(kind, groups, context, threads);

@@ -369,8 +369,8 @@ TEST_F(TrainTest, AStudentNamesItsTeachersTexts) {
   taught.teacher_weight = 0.25;
   Train(taught);
   EXPECT_THAT(ReadFile(taught.output / "README.md"),
-              testing::HasSubstr("| training loss | 0.25 of it against what `teacher` expects, "
-                                 "the rest against the text |\n"));
+              testing::HasSubstr("| training loss | 0.75 of it against the text, 0.25 against "
+                                 "what `teacher` expects |\n"));
   const std::vector<TrainingText> texts =
       LoadCheckpoint(taught.output, TensorFormat::kFloat32).config.training_texts;
   ASSERT_EQ(texts.size(), 2u);
