@@ -123,6 +123,19 @@ class Fleet:
     def client(self, name, *arguments):
         return self.site.client(self.address, name, *arguments)
 
+    def times_down(self, replica):
+        """How often the proxy has found that it does not serve."""
+        name = ("one", "two", "three")[self.replicas.index(replica)]
+        with open(self.site.path("haproxy.log"), encoding="utf-8") as file:
+            return file.read().count(f"Server triptych/{name} is DOWN")
+
+    def take_out(self, replica, how):
+        """Until the proxy knows: what it gives a silent replica before, a client's first call too, hangs."""
+        known = self.times_down(replica) if self.proxy else 0
+        take_out(replica, how)
+        if self.proxy:
+            wait_for(lambda: self.times_down(replica) > known, f"{how}: noticed by the proxy")
+
     def others(self, out):
         return [replica for replica in self.replicas if replica is not out]
 
@@ -185,7 +198,7 @@ def one_out(fleet, how, seconds):
         before.await_all(fleet.replicas)
     with Load(fleet, seconds, 2) as going:
         going.await_all(fleet.replicas)
-        take_out(victim, how)
+        fleet.take_out(victim, how)
         # So many that each client would hang by now if a third of its calls still did.
         for replica in fleet.others(victim):
             replica.await_more("finished", 5 * CONCURRENCY)
