@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/quantities.h"
 #include "engine/decoder/weights.h"
 
 namespace triptych {
@@ -100,9 +101,7 @@ std::string ToMarkdown(const Card& card) {
   row("cache", CacheText(card.config));
   row("size", SizeText(card.config));
   if (card.held_out_loss) {
-    char loss[32];
-    std::snprintf(loss, sizeof(loss), "%.4f", *card.held_out_loss);
-    row("held-out loss", std::string(loss) + " nats per token");
+    row("held-out loss", FormatDecimal(*card.held_out_loss, 4) + " nats per token");
   }
   if (card.corpus != nullptr) {
     const Corpus& corpus = *card.corpus;

@@ -20,9 +20,7 @@
 namespace triptych {
 namespace {
 
-// Windows of a full context, and batches of them that ranks are chosen by, the same for every
-// choice.
-constexpr int64_t kWindowsAtOnce = 8;
+// Batches of windows that ranks are chosen by, the same for every choice.
 constexpr int64_t kChoosingBatches = 16;
 // Of those that say how far a long conversion is.
 constexpr std::chrono::seconds kBetweenLines{5};
@@ -369,7 +367,7 @@ std::vector<Window> ChoosingWindows(const Corpus& corpus, const ModelConfig& con
   std::mt19937_64 generator(3);
   std::vector<Window> windows;
   for (int64_t i = 0; i < kChoosingBatches; ++i) {
-    windows.push_back(corpus.Sample(kWindowsAtOnce, CalibrationLength(config), generator));
+    windows.push_back(corpus.Sample(kCalibrationBatch, CalibrationLength(config), generator));
   }
   return windows;
 }
@@ -393,7 +391,7 @@ std::vector<double> Sensitivities(const Checkpoint& from, const std::vector<KeyV
   const at::NoGradGuard no_grad;
   std::mt19937_64 generator(2);
   const at::Tensor inputs =
-      corpus.Sample(kWindowsAtOnce, CalibrationLength(from.config), generator).inputs;
+      corpus.Sample(kCalibrationBatch, CalibrationLength(from.config), generator).inputs;
   const auto logits = [&](const Checkpoint& model) {
     return Decoder(model.config, model.weights, ComputeType::kFloat32)
         .Forward(inputs)

@@ -40,7 +40,7 @@ Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
   identity_.held_out = held_out.value_or(known != nullptr ? known->held_out : kDefaultHeldOut);
   if (!(identity_.held_out >= 0 && identity_.held_out < 1)) {
     throw std::runtime_error("--held-out " + std::to_string(identity_.held_out) +
-                             " is not a fraction; allowed: 0 to 0.9");
+                             " is not a fraction; allowed: 0 to less than 1");
   }
   const std::vector<int32_t> ids = tokenizer.Encode(text);
   const at::Tensor tokens =

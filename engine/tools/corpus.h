@@ -33,6 +33,8 @@ inline int64_t HeldOutLength(const ModelConfig& config) {
 inline int64_t CalibrationLength(const ModelConfig& config) {
   return std::min<int64_t>(config.max_position_embeddings, 512);
 }
+// How many of them are read at once.
+inline constexpr int64_t kCalibrationBatch = 8;
 
 // The fraction of a text that is held out unless something else is said.
 inline constexpr double kDefaultHeldOut = 0.1;

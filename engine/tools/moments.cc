@@ -13,9 +13,8 @@
 namespace triptych {
 namespace {
 
-// Windows of a full context that moments are summed over.
+// Windows that moments are summed over.
 constexpr int64_t kCalibrationWindows = 64;
-constexpr int64_t kWindowsAtOnce = 8;
 
 // Sums what linear layers read while this lives, on its thread, as LibTorch's profilers see it.
 // There is one at a time.
@@ -79,9 +78,9 @@ std::map<std::string, at::Tensor> InputMoments(const Checkpoint& model,
   {
     const ObservedInputs observed(sums);
     std::mt19937_64 generator(1);
-    for (int64_t done = 0; done < kCalibrationWindows; done += kWindowsAtOnce) {
+    for (int64_t done = 0; done < kCalibrationWindows; done += kCalibrationBatch) {
       decoder.Forward(
-          corpus.Sample(kWindowsAtOnce, CalibrationLength(model.config), generator).inputs);
+          corpus.Sample(kCalibrationBatch, CalibrationLength(model.config), generator).inputs);
     }
   }
   std::map<std::string, at::Tensor> moments;

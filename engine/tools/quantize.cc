@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/bfloat16.h"
+#include "engine/base/quantities.h"
 #include "engine/checkpoint/integer_rows.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/kernels/quantization.h"
@@ -142,10 +143,9 @@ void QuantizeModel(const QuantizeOptions& options) {
             .source = options.from};
   if (loss_before) {
     card.held_out_loss = HeldOutLoss(model, *corpus);
-    char losses[128];
-    std::snprintf(losses, sizeof(losses), "%.4f to %.4f", *loss_before, *card.held_out_loss);
-    report += "Held-out loss on `" + corpus->file_name() + "`, of the stored weights: " + losses +
-              " nats per token.\n";
+    report += "Held-out loss on `" + corpus->file_name() +
+              "`, of the stored weights: " + FormatDecimal(*loss_before, 4) + " to " +
+              FormatDecimal(*card.held_out_loss, 4) + " nats per token.\n";
   }
   card.report = report;
   SaveCheckpoint(options.to, stored, model.weights, ToMarkdown(card), tokenizer_files);

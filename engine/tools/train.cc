@@ -15,6 +15,7 @@
 
 #include "engine/base/bfloat16.h"
 #include "engine/base/file.h"
+#include "engine/base/quantities.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/checkpoint/open_checkpoint.h"
@@ -83,19 +84,18 @@ std::optional<Teacher> LoadTeacher(const TrainOptions& options, const ModelConfi
   return Teacher{Decoder(teacher.config, teacher.weights, compute), options.teacher_weight};
 }
 
-// Throws unless every value is a number: what is saved can be gone on from.
-void CheckFinite(const std::vector<Parameter>& parameters, int64_t steps) {
-  for (const Parameter& p : parameters) {
-    if (at::isfinite(p.value).all().item<bool>()) continue;
-    throw std::runtime_error("step " + std::to_string(steps) + ": tensor " + p.name +
-                             " is not finite; a lower --learning-rate may help");
-  }
+// `steps`: with the one that gave it.
+void RequireFinite(bool finite, const std::string& what, int64_t steps) {
+  if (finite) return;
+  throw std::runtime_error("step " + std::to_string(steps) + ": " + what +
+                           " is not finite; a lower --learning-rate may help");
 }
 
-void RequireFinite(double value, const char* what, int64_t step) {
-  if (std::isfinite(value)) return;
-  throw std::runtime_error("step " + std::to_string(step + 1) + ": the " + what +
-                           " is not finite; a lower --learning-rate may help");
+// What is saved can be gone on from.
+void RequireFinite(const std::vector<Parameter>& parameters, int64_t steps) {
+  for (const Parameter& p : parameters) {
+    RequireFinite(at::isfinite(p.value).all().item<bool>(), "tensor " + p.name, steps);
+  }
 }
 
 RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const Corpus& corpus,
@@ -149,14 +149,12 @@ Weights Copy(const Weights& weights) {
   return copies;
 }
 
+std::string LossText(double loss) { return FormatDecimal(loss, 4); }
+
 std::string LossText(const Measurement& point) {
-  char text[96];
-  std::snprintf(text, sizeof(text), "training loss %.4f", point.training_loss);
-  std::string line = "step " + std::to_string(point.steps) + ": " + text;
-  if (point.held_out_loss) {
-    std::snprintf(text, sizeof(text), ", held-out loss %.4f", *point.held_out_loss);
-    line += text;
-  }
+  std::string line =
+      "step " + std::to_string(point.steps) + ": training loss " + LossText(point.training_loss);
+  if (point.held_out_loss) line += ", held-out loss " + LossText(*point.held_out_loss);
   return line;
 }
 
@@ -182,16 +180,9 @@ std::string CurveText(const std::vector<Measurement>& curve) {
   }
   text << "\n\n| step | training loss | held-out loss |\n|---:|---:|---:|\n";
   for (const Measurement& point : curve) {
-    char row[96];
-    std::snprintf(row, sizeof(row), "| %lld | %.4f | ", static_cast<long long>(point.steps),
-                  point.training_loss);
-    text << row;
-    if (point.held_out_loss) {
-      std::snprintf(row, sizeof(row), "%.4f |\n", *point.held_out_loss);
-      text << row;
-    } else {
-      text << "|\n";
-    }
+    text << "| " << point.steps << " | " << LossText(point.training_loss) << " | ";
+    if (point.held_out_loss) text << LossText(*point.held_out_loss) << " ";
+    text << "|\n";
   }
   return text.str();
 }
@@ -289,21 +280,22 @@ void Train(const TrainOptions& options) {
     std::mt19937_64 generator(options.seed * 1'000'003 + static_cast<uint64_t>(step));
     const double loss = gradients.Compute(corpus.Sample(options.batch_size, window, generator),
                                           options.dropout, generator, state.parameters);
-    RequireFinite(loss, "loss", step);
-    RequireFinite(ClipGradients(state.parameters, options.clip), "gradient", step);
+    RequireFinite(std::isfinite(loss), "the loss", step + 1);
+    RequireFinite(std::isfinite(ClipGradients(state.parameters, options.clip)), "the gradient",
+                  step + 1);
     optimizer.Step(state.parameters, step, rate.At(step));
     losses_since += loss;
     progress.Show(++state.steps, loss);
     if (state.steps % options.save_every != 0 && state.steps != options.steps) continue;
 
-    CheckFinite(state.parameters, state.steps);
+    RequireFinite(state.parameters, state.steps);
     Measurement point{.steps = state.steps, .training_loss = losses_since, .held_out_loss = {}};
     point.training_loss /=
         static_cast<double>(state.steps - (state.curve.empty() ? 0 : state.curve.back().steps));
     losses_since = 0;
     if (corpus.held_out_tokens() > 0) {
       point.held_out_loss = HeldOutLoss(AsStored({config, Values(state.parameters)}), corpus);
-      RequireFinite(*point.held_out_loss, "held-out loss", step);
+      RequireFinite(std::isfinite(*point.held_out_loss), "the held-out loss", state.steps);
     }
     state.curve.push_back(point);
     progress.Say(LossText(point));

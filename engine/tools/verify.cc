@@ -374,7 +374,8 @@ bool VerifyModel(const VerifyModelOptions& options) {
   }
   const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.a);
   CheckVocabulary(*tokenizer, a.config, options.a.string());
-  const Corpus corpus(options.text, *tokenizer, options.held_out.value_or(kDefaultHeldOut));
+  const Corpus corpus(options.text, *tokenizer, options.held_out, a.config, options.a.string());
+  corpus.RequireUnseen(b.config, options.b.string());
   corpus.RequireHeldOut();
   const Decoder decoder_a(a.config, a.weights, ComputeType::kFloat32);
   const Decoder decoder_b(b.config, b.weights, ComputeType::kFloat32);

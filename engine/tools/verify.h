@@ -67,7 +67,9 @@ struct VerifyModelOptions {
   std::filesystem::path a;
   std::filesystem::path b;
   std::filesystem::path text;
-  std::optional<double> held_out = {};  // the part of the text's end to compare on; or a tenth
+  // The part of the text's end to compare on, which neither was trained on; absent: what Corpus says
+  // for a.
+  std::optional<double> held_out = {};
   double tolerance = 1e-4;              // of the largest logit difference
 };
 

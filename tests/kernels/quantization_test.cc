@@ -176,6 +176,9 @@ TEST(PackedFormatTest, UnpacksWhatWasPacked) {
       UnpackUnit(format, alone.data(), 0, expected);
       UnpackUnit(format, unit.data(), column, unpacked);
       EXPECT_EQ(unpacked, expected);
+      if (IsInteger(format)) {
+        EXPECT_EQ(unpacked, RoundTrip(format, columns[column]));
+      }
     }
   }
 }

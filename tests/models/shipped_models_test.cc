@@ -106,6 +106,19 @@ TEST_P(ShippedModelTest, HasTheLossThatItsCardSays) {
               2e-4);
 }
 
+// As it is served: weights and their inputs in eight bits.
+TEST_P(ShippedModelTest, LosesLittleInEightBits) {
+  const std::filesystem::path text = SharedData() / "tinyshakespeare.txt";
+  if (!std::filesystem::exists(text)) GTEST_SKIP() << "there is no " << text.string();
+  const auto loss = [&](WeightFormat dtype) {
+    testing::internal::CaptureStdout();
+    Evaluate({.model = Directory(), .text = text, .dtype = dtype});
+    const std::string printed = testing::internal::GetCapturedStdout();
+    return std::stod(printed.substr(printed.find(": ") + 2));
+  };
+  EXPECT_LT(loss(WeightFormat::kInt8) - loss(WeightFormat::kFloat32), 0.002);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, ShippedModelTest, testing::Values("mha", "gqa", "mla"),
                          [](const auto& kind) { return kind.param; });
 

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "engine/base/file.h"
 #include "engine/decoder/conversion.h"
+#include "engine/tools/digest.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -145,6 +148,21 @@ TEST_F(VerifyModelsTest, AnExactConversionIsEqualAndATruncatedOneIsNot) {
   EXPECT_THAT(printed, HasSubstr("tokens compared   1250 held out"));
   EXPECT_THAT(printed, HasSubstr("largest 0, mean 0"));
   EXPECT_THAT(printed, HasSubstr("100.000%"));
+}
+
+// The part that is compared is one that neither was trained on, as far as they say.
+TEST_F(VerifyModelsTest, ComparesOnWhatNeitherWasTrainedOn) {
+  Checkpoint trained = gqa_;
+  trained.config.training_texts = {{Sha256(ReadFile(text_)), 0.25}};
+  VerifyModelOptions options = Against(Save("trained", trained));
+  EXPECT_THAT(Refusal([&] { VerifyModel(options); }),
+              HasSubstr("trained was trained on some of that part of"));
+  std::swap(options.a, options.b);
+  EXPECT_THAT(Refusal([&] { VerifyModel(options); }),
+              HasSubstr("trained was trained on some of that part of"));
+  options.held_out = {};
+  EXPECT_THAT(Printed([&] { EXPECT_TRUE(VerifyModel(options)); }),
+              HasSubstr("tokens compared   625 held out"));
 }
 
 // What cannot be compared is refused before anything is.
