@@ -67,10 +67,10 @@ struct VerifyModelOptions {
   std::filesystem::path a;
   std::filesystem::path b;
   std::filesystem::path text;
-  // The part of the text's end to compare on, which neither was trained on; absent: what Corpus says
-  // for a.
+  // The part of the text's end to compare on, which neither was trained on; absent: what Corpus
+  // says for a.
   std::optional<double> held_out = {};
-  double tolerance = 1e-4;              // of the largest logit difference
+  double tolerance = 1e-4;  // of the largest logit difference
 };
 
 // Two checkpoints on real text: logits, greedy tokens, divergence, losses. Throws LoadError or

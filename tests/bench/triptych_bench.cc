@@ -435,7 +435,8 @@ void AddModelFlags(CLI::App& app, Options& options) {
   app.add_option("--save", options.save, "directory to write the model to, as a checkpoint");
   app.add_option("--dtype", options.dtype, "of the weights [float32; the checkpoint's]")
       ->check(CLI::IsMember(Names<WeightFormat>()));
-  app.add_option("--kv-dtype", options.kv_dtype, "of the cache [float32 for such weights, else bfloat16]")
+  app.add_option("--kv-dtype", options.kv_dtype,
+                 "of the cache [float32 for such weights, else bfloat16]")
       ->check(CLI::IsMember(Names<CacheFormat>()));
 }
 
