@@ -39,7 +39,7 @@ struct TrainOptions {
 };
 
 // What products of training are computed in unless something else is said: bfloat16 on machines
-// that multiply such numbers, else float32, which is several times faster there.
+// that multiply such numbers, else float32.
 ComputeType DefaultTrainingType();
 
 // Trains float32 weights with AdamW, shows progress on stderr, and leaves in `output`, which holds
