@@ -165,7 +165,7 @@ TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
 }
 
 // A checkpoint's weights are rounded to its dtype, and so are those that the card's loss is of. The
-// steps are so large that rounding moves the loss by ten times what is printed.
+// steps are so large that rounding moves the loss by more than what is printed.
 TEST_F(TrainTest, TheLossIsThatOfTheStoredWeights) {
   ModelConfig config = ReadModelConfig(config_);
   config.torch_dtype = TensorFormat::kBFloat16;
