@@ -31,12 +31,12 @@ void AddTrainingText(std::vector<TrainingText>& texts, const TrainingText& text)
 }
 
 Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
-               std::optional<double> held_out, const std::vector<TrainingText>& seen)
+               std::optional<double> held_out, const ModelConfig& config, const std::string& model)
     : file_(file), begin_token_(tokenizer.begin_token().value_or(tokenizer.end_token())) {
   const std::string text = ReadText(file, kMaxTextBytes);
   bytes_ = static_cast<int64_t>(text.size());
   identity_.sha256 = Sha256(text);
-  const TrainingText* const known = FindText(seen, identity_.sha256);
+  const TrainingText* const known = FindText(config.training_texts, identity_.sha256);
   identity_.held_out = held_out.value_or(known != nullptr ? known->held_out : kDefaultHeldOut);
   if (!(identity_.held_out >= 0 && identity_.held_out < 1)) {
     throw std::runtime_error("--held-out " + std::to_string(identity_.held_out) +
@@ -49,11 +49,6 @@ Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
       static_cast<int64_t>(identity_.held_out * static_cast<double>(ids.size()));
   train_ = tokens.narrow(0, 0, tokens.size(0) - held_out_tokens);
   held_out_ = tokens.narrow(0, train_.size(0), held_out_tokens);
-}
-
-Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
-               std::optional<double> held_out, const ModelConfig& config, const std::string& model)
-    : Corpus(file, tokenizer, held_out, config.training_texts) {
   RequireUnseen(config, model);
 }
 

@@ -42,14 +42,11 @@ inline constexpr double kDefaultHeldOut = 0.1;
 // The tokens of a text file, split once: the end is held out.
 class Corpus {
  public:
-  // `held_out` is the fraction of tokens at the end, in [0, 1). Throws std::runtime_error if it is
-  // not, or the file cannot be read.
-  Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer, double held_out)
-      : Corpus(file, tokenizer, held_out, {}) {}
-  // The text for a model with this config, which `model` names in messages: where `held_out` is
-  // absent, the part that the config says it was not trained on, or kDefaultHeldOut of a text that
-  // the config does not name. Throws LoadError if the model was trained on any of what would be
-  // held out, and what the other constructor throws.
+  // The text for a model with this config, which `model` names in messages. `held_out` is the
+  // fraction of tokens at the end, in [0, 1); absent: the part that the config says it was not
+  // trained on, or kDefaultHeldOut of a text that the config does not name. Throws LoadError if the
+  // model was trained on any of what would be held out, and std::runtime_error if `held_out` is no
+  // such fraction or the file cannot be read.
   Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
          std::optional<double> held_out, const ModelConfig& config, const std::string& model);
 
@@ -78,9 +75,6 @@ class Corpus {
   std::vector<Window> HeldOutWindows(int64_t batch, int64_t length) const;
 
  private:
-  Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
-         std::optional<double> held_out, const std::vector<TrainingText>& seen);
-
   // targets: [batch, length] -> the inputs that predict them.
   Window MakeWindow(const at::Tensor& targets) const;
 

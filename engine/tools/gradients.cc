@@ -26,6 +26,17 @@ at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& targets) {
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
 }
 
+// ids: [batch, length] -> the mean of what the decoders expect next, [batch * length, vocab].
+at::Tensor MeanDistribution(const std::vector<Decoder>& decoders, const at::Tensor& ids) {
+  const at::NoGradGuard no_grad;
+  at::Tensor mean;
+  for (const Decoder& decoder : decoders) {
+    const at::Tensor expected = at::softmax(decoder.Forward(ids).flatten(0, 1), -1);
+    mean = mean.defined() ? mean.add_(expected) : expected;
+  }
+  return mean.div_(static_cast<double>(decoders.size()));
+}
+
 }  // namespace
 
 BatchGradients::Worker::Worker(const ModelConfig& config, const std::vector<Parameter>& parameters,
@@ -33,7 +44,7 @@ BatchGradients::Worker::Worker(const ModelConfig& config, const std::vector<Para
     : weights_(Handles(parameters)), decoder_(config, weights_, compute) {}
 
 double BatchGradients::Worker::Accumulate(const Window& window, int64_t tokens,
-                                          const Teacher* teacher, Dropout& dropout) {
+                                          const Teachers& teachers, Dropout& dropout) {
   const int64_t rows = std::max<int64_t>(1, kTokensAtOnce / window.inputs.size(1));
   const std::vector<at::Tensor> inputs = window.inputs.split(rows);
   const std::vector<at::Tensor> targets = window.targets.split(rows);
@@ -41,12 +52,9 @@ double BatchGradients::Worker::Accumulate(const Window& window, int64_t tokens,
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor logits = decoder_.Forward(inputs[i], &dropout).flatten(0, 1);
     at::Tensor loss = SummedLoss(logits, targets[i].flatten());
-    if (teacher != nullptr) {
-      const at::Tensor taught = [&] {
-        const at::NoGradGuard no_grad;
-        return at::softmax(teacher->decoder.Forward(inputs[i]).flatten(0, 1), -1);
-      }();
-      loss = (1 - teacher->weight) * loss + teacher->weight * SummedLoss(logits, taught);
+    if (!teachers.decoders.empty()) {
+      const at::Tensor expected = MeanDistribution(teachers.decoders, inputs[i]);
+      loss = (1 - teachers.weight) * loss + teachers.weight * SummedLoss(logits, expected);
     }
     loss = loss / static_cast<double>(tokens);
     loss.backward();
@@ -64,8 +72,8 @@ void BatchGradients::Worker::Collect(std::vector<Parameter>& parameters) {
 }
 
 BatchGradients::BatchGradients(const ModelConfig& config, const std::vector<Parameter>& parameters,
-                               ComputeType compute, std::optional<Teacher> teacher, int64_t parts)
-    : teacher_(std::move(teacher)) {
+                               ComputeType compute, Teachers teachers, int64_t parts)
+    : teachers_(std::move(teachers)) {
   for (int64_t i = 0; i < parts; ++i) workers_.emplace_back(config, parameters, compute);
 }
 
@@ -78,8 +86,8 @@ double BatchGradients::Compute(const Window& window, double dropout, std::mt1993
   for (size_t i = 0; i < inputs.size(); ++i) dropped.emplace_back(dropout, generator());
   std::vector<double> losses(inputs.size());
   RunOnComputeThreads(std::ssize(inputs), [&](int64_t i) {
-    losses[i] = workers_[i].Accumulate({inputs[i], targets[i]}, window.inputs.numel(),
-                                       teacher_ ? &*teacher_ : nullptr, dropped[i]);
+    losses[i] = workers_[i].Accumulate({inputs[i], targets[i]}, window.inputs.numel(), teachers_,
+                                       dropped[i]);
   });
   for (Parameter& p : parameters) p.gradient = at::Tensor();
   for (size_t i = 0; i < inputs.size(); ++i) workers_[i].Collect(parameters);

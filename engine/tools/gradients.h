@@ -3,7 +3,6 @@
 #define TRIPTYCH_ENGINE_TOOLS_GRADIENTS_H_
 
 #include <cstdint>
-#include <optional>
 #include <random>
 #include <vector>
 
@@ -14,11 +13,11 @@
 
 namespace triptych {
 
-// A model that the trained one is to write as, beside the text.
-struct Teacher {
-  Decoder decoder;
-  // Its share of the loss: the rest is the text's cross entropy, this that with the teacher's
-  // distribution (Hinton et al. 2015, arXiv:1503.02531, at temperature 1).
+// Models that the trained one is to write as, beside the text; or none.
+struct Teachers {
+  std::vector<Decoder> decoders;
+  // Their share of the loss: the rest is the text's cross entropy, this that with the mean of the
+  // teachers' distributions (Hinton et al. 2015, arXiv:1503.02531, at temperature 1).
   double weight = 0.5;
 };
 
@@ -28,10 +27,10 @@ inline constexpr int64_t kTokensAtOnce = 2048;
 // Not thread-safe.
 class BatchGradients {
  public:
-  // The decoder reads the parameters' values as they are at each call. `teacher` may be absent. A
-  // batch is computed in `parts`, as many of them at once as there are compute threads.
+  // The decoder reads the parameters' values as they are at each call. A batch is computed in
+  // `parts`, as many of them at once as there are compute threads.
   BatchGradients(const ModelConfig& config, const std::vector<Parameter>& parameters,
-                 ComputeType compute, std::optional<Teacher> teacher, int64_t parts);
+                 ComputeType compute, Teachers teachers, int64_t parts);
 
   // Sets the parameters' gradients to those of the mean loss over `window`, with dropout
   // (engine/attention/dropout.h) drawn from `generator`; returns that loss. The same
@@ -47,8 +46,8 @@ class BatchGradients {
            ComputeType compute);
 
     // Adds the gradients of the summed loss over `window`, divided by `tokens`, to those kept
-    // here. Returns that loss. `teacher` may be null.
-    double Accumulate(const Window& window, int64_t tokens, const Teacher* teacher,
+    // here. Returns that loss.
+    double Accumulate(const Window& window, int64_t tokens, const Teachers& teachers,
                       Dropout& dropout);
     // Adds the gradients to those of `parameters` and forgets them.
     void Collect(std::vector<Parameter>& parameters);
@@ -58,7 +57,7 @@ class BatchGradients {
     Decoder decoder_;
   };
 
-  std::optional<Teacher> teacher_;
+  const Teachers teachers_;
   std::vector<Worker> workers_;
 };
 

@@ -114,7 +114,10 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   command->add_option("--batch-size", train.batch_size, "windows in a step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--window", train.window, "tokens of a window [the full context]")
+  command
+      ->add_option("--window", train.window,
+                   "tokens of a window, also of those that the part held out is measured in "
+                   "[the full context]")
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--learning-rate", train.learning_rate, "peak learning rate")
       ->check(NumberIn(1e-9, 1.0))
@@ -143,9 +146,13 @@ void AddTrain(CLI::App& app, TrainOptions& train, Action& action) {
   AddChoice(*command, "--dtype", train.compute, kTrainedDTypes,
             "of matrix products [bfloat16 on machines that multiply such numbers, else float32]");
   CLI::Option* teacher =
-      command->add_option("--teacher", train.teacher, "checkpoint to distil from, beside the text")
+      command
+          ->add_option("--teacher", train.teachers,
+                       "checkpoint to distil from, beside the text; of several, each named by an "
+                       "option of its own, the mean of what they expect")
+          ->allow_extra_args(false)
           ->check(IsCheckpoint());
-  command->add_option("--teacher-weight", train.teacher_weight, "the teacher's share of the loss")
+  command->add_option("--teacher-weight", train.teacher_weight, "the teachers' share of the loss")
       ->needs(teacher)
       ->check(NumberIn(0.0, 1.0))
       ->capture_default_str();

@@ -164,7 +164,7 @@ Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t
          .dropout = 0,
          .seed = seed,
          .save_every = steps,
-         .teacher = options.model,
+         .teachers = {options.model},
          .teacher_weight = 1});
   return LoadCheckpoint(work.path() / "healed", TensorFormat::kFloat32);
 }

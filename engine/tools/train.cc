@@ -63,13 +63,12 @@ std::vector<Parameter> InitialParameters(const ModelConfig& config, const Checkp
   return parameters;
 }
 
-// The teacher that the options name, fit for a student with this config and text. Throws LoadError.
-std::optional<Teacher> LoadTeacher(const TrainOptions& options, const ModelConfig& student,
-                                   const Corpus& corpus, ComputeType compute) {
-  if (options.teacher.empty()) return std::nullopt;
-  const Checkpoint teacher = LoadCheckpoint(options.teacher, TensorFormat::kFloat32);
+// A model to be taught by, fit for a student with this config and text. Throws LoadError.
+Checkpoint LoadTeacher(const std::filesystem::path& path, const ModelConfig& student,
+                       const Corpus& corpus) {
+  Checkpoint teacher = LoadCheckpoint(path, TensorFormat::kFloat32);
   const auto refuse = [&](const std::string& what) {
-    throw LoadError(options.teacher.string() + ": " + what);
+    throw LoadError(path.string() + ": " + what);
   };
   if (teacher.config.vocab_size != student.vocab_size) {
     refuse("vocab_size is " + std::to_string(teacher.config.vocab_size) +
@@ -80,8 +79,8 @@ std::optional<Teacher> LoadTeacher(const TrainOptions& options, const ModelConfi
            "; allowed: " + std::to_string(student.max_position_embeddings) +
            ", that of the model to train, or more");
   }
-  corpus.RequireUnseen(teacher.config, options.teacher.string());
-  return Teacher{Decoder(teacher.config, teacher.weights, compute), options.teacher_weight};
+  corpus.RequireUnseen(teacher.config, path.string());
+  return teacher;
 }
 
 // `steps`: with the one that gave it.
@@ -107,12 +106,17 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
     out << value;
     return out.str();
   };
-  const auto digest_of = [](const std::filesystem::path& model) {
-    if (model.empty()) return std::string("none");
+  const auto digest_of = [](const std::vector<std::filesystem::path>& models) {
     std::string digests;
-    for (const std::filesystem::path& file : CheckpointFiles(model)) digests += Sha256OfFile(file);
-    return Sha256(digests);
+    for (const std::filesystem::path& model : models) {
+      for (const std::filesystem::path& file : CheckpointFiles(model)) {
+        digests += Sha256OfFile(file);
+      }
+    }
+    return models.empty() ? std::string("none") : Sha256(digests);
   };
+  std::vector<std::filesystem::path> from;
+  if (!options.from.empty()) from = {options.from};
   std::string tokenizer;
   for (const auto& [name, bytes] : tokenizer_files) tokenizer += name + Sha256(bytes);
   RunKey key = {{"--steps", text(options.steps)},
@@ -127,9 +131,9 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
                 {"--save-every", text(options.save_every)},
                 {"--held-out", text(corpus.identity().held_out)},
                 {"--text", corpus.identity().sha256},
-                {"--from", digest_of(options.from)},
-                {"--teacher", digest_of(options.teacher)}};
-  if (!options.teacher.empty()) key.emplace_back("--teacher-weight", text(options.teacher_weight));
+                {"--from", digest_of(from)},
+                {"--teacher", digest_of(options.teachers)}};
+  if (!options.teachers.empty()) key.emplace_back("--teacher-weight", text(options.teacher_weight));
   key.emplace_back("--dtype", Name(compute));
   key.emplace_back("--threads", text(at::get_num_threads()));  // sums are divided among them
   key.emplace_back("config", Sha256(ToJson(config)));
@@ -169,16 +173,16 @@ const Measurement* Best(const std::vector<Measurement>& curve) {
 }
 
 // As Markdown.
-std::string CurveText(const std::vector<Measurement>& curve) {
+std::string CurveText(const std::vector<Measurement>& curve, const std::string& windows) {
   std::ostringstream text;
   const Measurement* const best = Best(curve);
   if (best == nullptr) {
     text << "Nothing was held out; the weights are the last.";
   } else if (curve.size() > 1) {
-    text << "The weights are those after step " << best->steps
-         << ", the best on the held-out part of " << curve.size() << " that were measured:";
+    text << "The weights are those after step " << best->steps << ", the best on the held-out part"
+         << windows << " of " << curve.size() << " that were measured:";
   }
-  text << "\n\n| step | training loss | held-out loss |\n|---:|---:|---:|\n";
+  text << "\n\n| step | training loss | held-out loss" << windows << " |\n|---:|---:|---:|\n";
   for (const Measurement& point : curve) {
     text << "| " << point.steps << " | " << LossText(point.training_loss) << " | ";
     if (point.held_out_loss) text << LossText(*point.held_out_loss) << " ";
@@ -194,12 +198,17 @@ std::vector<std::pair<std::string, std::string>> CardFacts(const TrainOptions& o
       {"seed", std::to_string(options.seed)},
       {"computed in",
        std::string(Name(compute)) + " on " + std::to_string(at::get_num_threads()) + " threads"}};
-  if (!options.teacher.empty()) {
+  if (!options.teachers.empty()) {
     char shares[96];
-    std::snprintf(shares, sizeof(shares), "%.4g of it against the text, %.4g against what",
+    std::snprintf(shares, sizeof(shares), "%.4g of it against the text, %.4g against ",
                   1 - options.teacher_weight, options.teacher_weight);
-    facts.emplace_back("training loss",
-                       std::string(shares) + " `" + LastName(options.teacher) + "` expects");
+    std::string names;
+    for (const std::filesystem::path& teacher : options.teachers) {
+      names += (names.empty() ? "`" : ", `") + LastName(teacher) + "`";
+    }
+    const bool several = options.teachers.size() > 1;
+    facts.emplace_back("training loss", shares + std::string(several ? "the mean of " : "") +
+                                            "what " + names + (several ? " expect" : " expects"));
   }
   return facts;
 }
@@ -247,12 +256,14 @@ void Train(const TrainOptions& options) {
   }
   corpus.RequireTraining(window);
   const ComputeType compute = options.compute.value_or(DefaultTrainingType());
-  std::optional<Teacher> teacher = LoadTeacher(options, config, corpus, compute);
   AddTrainingText(config.training_texts, corpus.identity());
-  if (teacher) {
-    for (const TrainingText& text : teacher->decoder.config().training_texts) {
+  Teachers teachers{.decoders = {}, .weight = options.teacher_weight};
+  for (const std::filesystem::path& path : options.teachers) {
+    const Checkpoint teacher = LoadTeacher(path, config, corpus);
+    for (const TrainingText& text : teacher.config.training_texts) {
       AddTrainingText(config.training_texts, text);
     }
+    teachers.decoders.emplace_back(teacher.config, teacher.weights, compute);
   }
   if (config.training_texts.size() > kMaxTrainingTexts) {
     throw LoadError(source + ": was trained on too many other texts; allowed: " +
@@ -268,11 +279,14 @@ void Train(const TrainOptions& options) {
     LoadTrainingState(state_file, key, options.steps, state);
     std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(state.steps));
   }
-  BatchGradients gradients(config, state.parameters, compute, std::move(teacher),
+  BatchGradients gradients(config, state.parameters, compute, std::move(teachers),
                            std::min<int64_t>(at::get_num_threads(), options.batch_size));
   const LearningRate rate{options.learning_rate, options.warmup_steps, options.steps};
   const AdamW optimizer{.weight_decay = options.weight_decay};
   Progress progress(state.steps, options.steps, options.batch_size * window);
+  const int64_t measured = std::min(window, HeldOutLength(config));
+  const std::vector<Window> held_out =
+      corpus.HeldOutWindows(HeldOutLength(config) / measured, measured);
   double losses_since = 0;  // summed since the last measurement
   while (state.steps < options.steps) {
     const int64_t step = state.steps;
@@ -294,7 +308,9 @@ void Train(const TrainOptions& options) {
         static_cast<double>(state.steps - (state.curve.empty() ? 0 : state.curve.back().steps));
     losses_since = 0;
     if (corpus.held_out_tokens() > 0) {
-      point.held_out_loss = HeldOutLoss(AsStored({config, Values(state.parameters)}), corpus);
+      const Checkpoint stored = AsStored({config, Values(state.parameters)});
+      point.held_out_loss =
+          MeanLoss(Decoder(stored.config, stored.weights, ComputeType::kFloat32), held_out);
       RequireFinite(std::isfinite(*point.held_out_loss), "the held-out loss", state.steps);
     }
     state.curve.push_back(point);
@@ -304,14 +320,21 @@ void Train(const TrainOptions& options) {
   }
 
   const Measurement* const best = Best(state.curve);
-  SaveCheckpoint(options.output, config, best != nullptr ? state.best : Values(state.parameters),
+  const Checkpoint made{config, best != nullptr ? state.best : Values(state.parameters)};
+  std::optional<double> loss = best != nullptr ? best->held_out_loss : std::nullopt;
+  std::string windows;  // where they are shorter than those that a card's loss is of
+  if (measured < HeldOutLength(config)) {
+    windows = " in windows of " + std::to_string(measured);
+    if (loss) loss = HeldOutLoss(AsStored(made), corpus);
+  }
+  SaveCheckpoint(options.output, config, made.weights,
                  ToMarkdown({.directory = options.output,
                              .config = config,
                              .corpus = &corpus,
-                             .held_out_loss = best != nullptr ? best->held_out_loss : std::nullopt,
+                             .held_out_loss = loss,
                              .facts = CardFacts(options, compute),
                              .command = options.command,
-                             .report = CurveText(state.curve),
+                             .report = CurveText(state.curve, windows),
                              .source = options.from}),
                  tokenizer_files);
   std::filesystem::remove(state_file);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/base/formats.h"
 
@@ -29,11 +30,13 @@ struct TrainOptions {
   double clip = 1.0;          // of the gradient's norm
   uint64_t seed = 1;
   // Steps between states that a run can go on from. At each, and at the end, the weights are
-  // measured on the part held out; the best are kept.
+  // measured on the part held out, in windows no longer than those they are trained on: what is
+  // further may be all new to them. The best are kept.
   int64_t save_every = 250;
   std::optional<ComputeType> compute = {};  // of matrix products; absent: DefaultTrainingType()
-  // A checkpoint to distil from, or empty, and its share of the loss.
-  std::filesystem::path teacher = {};
+  // Checkpoints to distil from, and the share of the loss that is against the mean of what they
+  // expect.
+  std::vector<std::filesystem::path> teachers = {};
   double teacher_weight = 0.5;
   std::string command = {};  // that was typed, for the card
 };
@@ -46,7 +49,7 @@ ComputeType DefaultTrainingType();
 // no model and no card before, a checkpoint with its card: of the weights that did best on the part
 // held out, or of the last where nothing is. Its config names the text. While it runs, `output`
 // also holds the state to resume from; the same command continues an interrupted run with the same
-// result, and refuses if anything that the result hangs on is another: options, text, teacher,
+// result, and refuses if anything that the result hangs on is another: options, text, teachers,
 // number of compute threads. Throws LoadError or std::runtime_error.
 void Train(const TrainOptions& options);
 

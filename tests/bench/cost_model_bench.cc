@@ -1,5 +1,5 @@
-// Measures kExpansionCost of engine/backend/cpu/cost_model.h: what expanding an element of a key or
-// value costs, on every instruction set that this machine has, and where vanilla attention
+// Measures ExpansionCost() of engine/backend/cpu/cost_model.h: what expanding an element of a key
+// or value costs, on every instruction set that this machine has, and where vanilla attention
 // overtakes reduced.
 #include <ATen/ATen.h>
 
@@ -101,7 +101,7 @@ double MeasuredCrossover(const Prompt& prompt) {
 
 void Run(const LatentShape& s, int64_t width, KernelContext& context) {
   const Prompt prompt(s, width, context);
-  const int64_t stored = VanillaCrossover({s}, kExpansionCost);
+  const int64_t stored = VanillaCrossover({s}, ExpansionCost());
   const double measured = MeasuredCrossover(prompt);  // 0 and no cost: vanilla never stays ahead
   // The cost that would have given it.
   const double implied = measured == 0 ? 0
@@ -121,12 +121,11 @@ void Run(const LatentShape& s, int64_t width, KernelContext& context) {
 int main() {
   using triptych::LatentShape;
   triptych::KernelContext context(static_cast<int>(std::thread::hardware_concurrency()));
-  std::printf("stored cost %.0f\n", triptych::kExpansionCost);
   for (const int64_t set : triptych::InstructionSets()) {
     triptych::UseInstructionSet(set);
-    std::printf("%s\n  %-24s %9s %10s %10s %10s %10s\n", hwy::TargetName(set),
-                "crossover; vanilla / reduced", "stored", "measured", "its cost", "there",
-                "at 2048");
+    std::printf("%s, stored cost %.0f\n  %-24s %9s %10s %10s %10s %10s\n", hwy::TargetName(set),
+                triptych::ExpansionCost(), "crossover; vanilla / reduced", "stored", "measured",
+                "its cost", "there", "at 2048");
     triptych::Run({.heads = 8, .d_qk = 32, .d_v = 32, .rank = 64}, 256, context);
     triptych::Run({.heads = 12, .d_qk = 64, .d_v = 64, .rank = 128, .d_rope = 32}, 768, context);
     triptych::Run({.heads = 16, .d_qk = 128, .d_v = 128, .rank = 512, .d_rope = 64}, 2048, context);

@@ -64,7 +64,7 @@ class Training {
       parameters_.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
     }
     parts_ = std::min<int64_t>(at::get_num_threads(), batch);
-    gradients_.emplace(config, parameters_, compute, std::nullopt, parts_);
+    gradients_.emplace(config, parameters_, compute, Teachers(), parts_);
     const at::Tensor ids = at::randint(config.vocab_size, {batch, window}, at::kLong);
     window_ = {ids, ids};
     const at::ScalarType dtype = ToScalarType(compute);

@@ -199,6 +199,20 @@ TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
   }
 }
 
+// As it serves on devices without kernels.
+TEST_P(DecoderTest, ServesOnTensorsInFloat32) {
+  Served served = Serving();
+  served.on_tensors = true;
+  const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
+  const at::Tensor expected = OracleLogits(config(), weights_, ids);
+  for (const std::vector<int64_t>& sizes : Cuts(ids)) {
+    const at::Tensor paged = InPieces(served, ids, sizes);
+    EXPECT_EQ(paged.scalar_type(), at::kFloat);
+    EXPECT_LE(LargestDifference(paged, expected), kLogits) << "first piece " << sizes[0];
+  }
+  EXPECT_LE(BatchDifference(served), kLogits);
+}
+
 TEST_P(DecoderTest, ServesOnCudaWhatTheCpuComputes) {
   if (!at::hasCUDA()) GTEST_SKIP() << "this LibTorch has no CUDA";
   Weights on_device = Cast(weights_, at::kFloat);
@@ -324,6 +338,33 @@ TEST_P(DecoderTest, StaleOrSharedCacheRowIsDetected) {
 
 INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption()),
                          testing::PrintToStringParamName());
+
+// Of what is attended together: two of up to 4,096 positions, a third one for itself, one that is
+// longer than all that is attended at once, and a short one.
+TEST(TensorModel, LongSequencesInBatchesEqualEachAlone) {
+  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
+    ModelConfig config = SmallModel(kind);
+    config.num_hidden_layers = 1;
+    if (kind == AttentionKind::kMla) config.kv_lora_rank.resize(1);
+    config.position_embedding = PositionEmbedding::kSinusoidal;
+    config.max_position_embeddings = 8300;
+    const Weights weights = RandomWeights(config, 3);
+    const Served served{.config = config, .weights = weights, .compute = ComputeType::kFloat64};
+    const std::vector<int64_t> lengths = {8290, 3000, 2500, 2100, 20};
+    StepRunner together(served, std::ssize(lengths));
+    std::vector<NewTokens> prompts, next;
+    std::vector<at::Tensor> alone;
+    for (int64_t s = 0; s < std::ssize(lengths); ++s) {
+      prompts.push_back({s, RandomIds(config, lengths[s], 7 + s)});
+      next.push_back({s, RandomIds(config, 2, 70 + s)});
+      StepRunner runner(served, 1);
+      runner.Step({{0, prompts[s].ids}}, {});
+      alone.push_back(runner.Step({{0, next[s].ids}}));
+    }
+    together.Step(prompts, {});
+    EXPECT_LE(LargestDifference(together.Step(next), at::cat(alone)), kExact) << Name(kind);
+  }
+}
 
 // Some tokens of a step by vanilla attention, others reduced, whose caches are the same.
 TEST(CpuModel, ExpandsThePromptFromAPositionOn) {

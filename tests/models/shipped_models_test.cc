@@ -15,6 +15,7 @@
 #include "engine/hosting/hosted_model.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"
+#include "tests/support/held_out.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
@@ -22,7 +23,7 @@
 namespace triptych {
 namespace {
 
-constexpr const char* kPrompt = "KING RICHARD III:\n";
+constexpr const char* kPrompt = "First Citizen:\n";
 constexpr int64_t kNewTokens = 120;
 
 class ShippedModelTest : public testing::TestWithParam<std::string> {
@@ -111,10 +112,7 @@ TEST_P(ShippedModelTest, LosesLittleInEightBits) {
   const std::filesystem::path text = SharedData() / "tinyshakespeare.txt";
   if (!std::filesystem::exists(text)) GTEST_SKIP() << "there is no " << text.string();
   const auto loss = [&](WeightFormat dtype) {
-    testing::internal::CaptureStdout();
-    Evaluate({.model = Directory(), .text = text, .dtype = dtype});
-    const std::string printed = testing::internal::GetCapturedStdout();
-    return std::stod(printed.substr(printed.find(": ") + 2));
+    return PrintedLoss({.model = Directory(), .text = text, .dtype = dtype});
   };
   EXPECT_LT(loss(WeightFormat::kInt8) - loss(WeightFormat::kFloat32), 0.002);
 }

@@ -25,6 +25,12 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
       options, context);
 }
 
+std::unique_ptr<ServingModel> MakeTensorModel(const ModelConfig& config, const Weights& weights,
+                                              const BackendOptions& options, ComputeType compute) {
+  return std::make_unique<TensorModel>(config, Cast(weights, ToScalarType(compute)), compute,
+                                       options);
+}
+
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, ComputeType compute,
                                                int threads) {
@@ -33,8 +39,7 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
     return MakeServingModel(config, weights, options,
                             narrow ? WeightFormat::kBFloat16 : WeightFormat::kFloat32, threads);
   }
-  return std::make_unique<TensorModel>(config, Cast(weights, ToScalarType(compute)), compute,
-                                       options);
+  return MakeTensorModel(config, weights, options, compute);
 }
 
 std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
@@ -66,7 +71,8 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
                          .expand_from = served.expand_from};
   options.kv_cache_bytes =
       count * MakeCacheGeometry(config_, options.cache_format, block_positions_).BlockBytes();
-  model_ = served.weight_format
+  model_ = served.on_tensors ? MakeTensorModel(config_, served.weights, options, compute_)
+           : served.weight_format
                ? MakeServingModel(config_, served.weights, options, *served.weight_format,
                                   served.threads)
                : MakeServingModel(config_, served.weights, options, compute_, served.threads);

@@ -23,8 +23,11 @@ struct EngineSetup : BackendOptions, EngineOptions {};
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, WeightFormat format,
                                                int threads = 2);
+// Serves on LibTorch's operations. Weights are cast to `compute`.
+std::unique_ptr<ServingModel> MakeTensorModel(const ModelConfig& config, const Weights& weights,
+                                              const BackendOptions& options, ComputeType compute);
 // Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on another
-// device, on LibTorch's operations. Weights are cast to `compute`.
+// device, as MakeTensorModel does.
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options,
                                                ComputeType compute = ComputeType::kFloat32,
@@ -43,6 +46,7 @@ struct Served {
   const Weights& weights;
   ComputeType compute = ComputeType::kFloat32;       // unless weight_format says
   std::optional<WeightFormat> weight_format = {};    // on kernels, instead of `compute`
+  bool on_tensors = false;                           // LibTorch's operations, whatever `compute` is
   CacheFormat cache_format = CacheFormat::kFloat32;  // in float64 the cache is float64 too
   int64_t block_positions = 16;
   std::optional<int64_t> expand_from = kNeverExpand;

@@ -16,13 +16,13 @@
 #include "engine/tools/digest.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/moments.h"
+#include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
-#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -125,13 +125,12 @@ class ConvertTest : public testing::Test {
     return Decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat32);
   }
   double Loss(const Checkpoint& checkpoint) const {
-    return HeldOutLoss(MakeDecoder(checkpoint), Corpus(text_, *TestTokenizer(), 0.1));
+    return HeldOutLoss(MakeDecoder(checkpoint), TestCorpus(text_, 0.1));
   }
   // What ranks are chosen by.
   double ChoosingLoss(const Checkpoint& checkpoint) const {
-    return MeanLoss(
-        MakeDecoder(checkpoint),
-        ChoosingWindows(Corpus(text_, *TestTokenizer(), kDefaultHeldOut), checkpoint.config));
+    return MeanLoss(MakeDecoder(checkpoint),
+                    ChoosingWindows(TestCorpus(text_, kDefaultHeldOut), checkpoint.config));
   }
   std::string Card() const { return ReadFile(dir_.path() / "out" / "README.md"); }
 
@@ -199,7 +198,7 @@ TEST_F(ConvertTest, AGgufFileIsASourceAsOthersAre) {
   const Checkpoint before = Loaded(options.from);
   const Checkpoint after = Converted(options);
   EXPECT_EQ(after.config.attention, AttentionKind::kMla);
-  const Corpus corpus(text_, *LoadTokenizer(options.to), 0.1);
+  const Corpus corpus(text_, *LoadTokenizer(options.to), 0.1, after.config, options.to.string());
   EXPECT_NEAR(HeldOutLoss(after, corpus), HeldOutLoss(before, corpus), kLossRounding);
   const std::string text = Words(100);
   EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
@@ -306,7 +305,7 @@ TEST_F(ConvertTest, TheCardOfACommonBasis) {
   options.groups = 2;
   const Checkpoint from = Loaded(options.from);
   const std::vector<at::Tensor> covariances =
-      InputCovariances(from, Corpus(text_, *TestTokenizer(), kDefaultHeldOut));
+      InputCovariances(from, TestCorpus(text_, kDefaultHeldOut));
   const at::Tensor unit = at::eye(from.config.hidden_size, at::kDouble);
   for (const bool calibrated : {false, true}) {
     for (const std::optional<ConversionMethod> method : {std::optional<ConversionMethod>(),
@@ -537,7 +536,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
     if (most == 0) continue;
     EXPECT_LT(Sum(to.config.kv_lora_rank), 48);
     // One rank fewer would be too few.
-    const Corpus corpus(text_, *TestTokenizer(), kDefaultHeldOut);
+    const Corpus corpus = TestCorpus(text_, kDefaultHeldOut);
     const std::vector<KeyValueSvd> svds = DecomposeLayers(from, InputCovariances(from, corpus));
     const std::vector<double> weights = Sensitivities(from, svds, corpus);
     const int64_t total = Sum(to.config.kv_lora_rank);
@@ -566,8 +565,7 @@ TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
 
 TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
   const Checkpoint from = Loaded(dir_.path() / "mha");
-  const std::vector<at::Tensor> covariances =
-      InputCovariances(from, Corpus(text_, *TestTokenizer(), 0.1));
+  const std::vector<at::Tensor> covariances = InputCovariances(from, TestCorpus(text_, 0.1));
   ConvertOptions options = Calibrated();
   for (const int64_t rank : {3, 8, 16}) {
     options.rank = rank;
@@ -596,7 +594,7 @@ TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
 TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
   Checkpoint from = Source(AttentionKind::kMha);
   from.weights.at("model.layers.1.self_attn.o_proj.weight").zero_();
-  const Corpus corpus(text_, *TestTokenizer(), 0.1);
+  const Corpus corpus = TestCorpus(text_, 0.1);
   const std::vector<double> sensitivities = Sensitivities(from, DecomposeLayers(from), corpus);
   ASSERT_EQ(sensitivities.size(), 2u);
   EXPECT_GT(sensitivities[0], 0);
@@ -615,8 +613,7 @@ TEST_F(ConvertTest, LayersThatLoseNothingCountAlike) {
     }
   }
   const std::vector<KeyValueSvd> svds = DecomposeLayers(from);
-  const std::vector<double> sensitivities =
-      Sensitivities(from, svds, Corpus(text_, *TestTokenizer(), 0.1));
+  const std::vector<double> sensitivities = Sensitivities(from, svds, TestCorpus(text_, 0.1));
   EXPECT_THAT(sensitivities, testing::Each(1.0));
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/tools/digest.h"
+#include "tests/support/held_out.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer.h"
 
@@ -20,7 +21,7 @@ TEST(CorpusTest, WindowsCoverTheHeldOutPartOnce) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += static_cast<char>(i % 251);
   WriteFile(dir.path() / "text", text);
-  const Corpus corpus(dir.path() / "text", *TestTokenizer(), 0.25);
+  const Corpus corpus = TestCorpus(dir.path() / "text", 0.25);
   EXPECT_EQ(corpus.train_tokens(), 750);
   EXPECT_EQ(corpus.held_out_tokens(), 250);
   int64_t next = 750;
@@ -43,7 +44,7 @@ TEST(CorpusTest, DrawsFromTheWholeTrainingPartAndNothingElse) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += static_cast<char>(i);
   WriteFile(dir.path() / "text", text);
-  const Corpus corpus(dir.path() / "text", *TestTokenizer(), 0.5);
+  const Corpus corpus = TestCorpus(dir.path() / "text", 0.5);
   std::mt19937_64 generator(1);
   std::map<int64_t, int> drawn;  // by the first token
   for (int i = 0; i < 100; ++i) {

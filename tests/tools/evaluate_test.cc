@@ -10,9 +10,9 @@
 
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/digest.h"
+#include "tests/support/held_out.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
-#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -63,10 +63,7 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
     std::filesystem::remove_all(model);
     SaveCheckpoint(model, named.config, RandomWeights(named.config, 1));
     const auto loss = [&](WeightFormat dtype, CacheFormat cache) {
-      testing::internal::CaptureStdout();
-      Evaluate({.model = model, .text = file_, .dtype = dtype, .cache = cache});
-      const std::string printed = testing::internal::GetCapturedStdout();
-      return std::stod(printed.substr(printed.find(": ") + 2));
+      return PrintedLoss({.model = model, .text = file_, .dtype = dtype, .cache = cache});
     };
     const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(model);
     const Corpus corpus(file_, *tokenizer, {}, named.config, model.string());
@@ -96,14 +93,11 @@ TEST_F(EvaluateTest, ALongContextIsMeasuredInShorterWindows) {
   SaveCheckpoint(directory, config, RandomWeights(config, 1));
   const Checkpoint model = LoadCheckpoint(directory, TensorFormat::kFloat32);
   const Decoder decoder(model.config, model.weights, ComputeType::kFloat32);
-  const Corpus corpus(file_, *TestTokenizer(), 0.9);
+  const Corpus corpus = TestCorpus(file_, 0.9);
   const double expected = MeanLoss(decoder, corpus.HeldOutWindows(/*batch=*/1, kLength));
   EXPECT_EQ(HeldOutLoss(decoder, corpus), expected);
   EXPECT_NE(MeanLoss(decoder, corpus.HeldOutWindows(/*batch=*/1, 2 * kLength)), expected);
-  testing::internal::CaptureStdout();
-  Evaluate({.model = directory, .text = file_, .held_out = 0.9});
-  const std::string printed = testing::internal::GetCapturedStdout();
-  EXPECT_NEAR(std::stod(printed.substr(printed.find(": ") + 2)), expected, 1e-4);  // as printed
+  EXPECT_NEAR(PrintedLoss({.model = directory, .text = file_, .held_out = 0.9}), expected, 1e-4);
 }
 
 // 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/support/random_model.h"
@@ -117,13 +118,17 @@ TEST_P(BatchGradientsTest, DropoutMovesTheLoss) {
   EXPECT_NE(loss(0.3, 1), loss(0, 1));
 }
 
-// The loss is (1 - w) of the text's cross entropy and w of that with the teacher's distribution.
-TEST_P(BatchGradientsTest, TheTeacherHasItsShare) {
+// The loss is (1 - w) of the text's cross entropy and w of that with what teachers expect: of two,
+// the mean of their probabilities.
+TEST_P(BatchGradientsTest, TeachersHaveTheirShare) {
   const Window window = Windows(3, 8);
   const Weights teacher = Cast(RandomWeights(config_, 2), at::kFloat);
-  const auto loss = [&](double weight) {
-    BatchGradients gradients(config_, parameters_, ComputeType::kFloat32,
-                             Teacher{Decoder(config_, teacher, ComputeType::kFloat32), weight}, 2);
+  const Weights other = Cast(RandomWeights(config_, 3), at::kFloat);
+  const auto loss = [&](double weight, bool both = false) {
+    Teachers teachers{.decoders = {}, .weight = weight};
+    teachers.decoders.emplace_back(config_, teacher, ComputeType::kFloat32);
+    if (both) teachers.decoders.emplace_back(config_, other, ComputeType::kFloat32);
+    BatchGradients gradients(config_, parameters_, ComputeType::kFloat32, std::move(teachers), 2);
     std::mt19937_64 generator(1);
     return gradients.Compute(window, 0, generator, parameters_);
   };
@@ -142,6 +147,10 @@ TEST_P(BatchGradientsTest, TheTeacherHasItsShare) {
   EXPECT_NEAR(loss(0), text, 1e-5);  // of float32 logits
   EXPECT_NEAR(loss(1), taught, 1e-5);
   EXPECT_NEAR(loss(0.25), 0.75 * text + 0.25 * taught, 1e-5);
+  const at::Tensor mean = (log_p(teacher).exp() + log_p(other).exp()) / 2;
+  const double by_both = -(mean * written).sum(-1).mean().item<double>();
+  ASSERT_GT(std::abs(taught - by_both), 1e-3);
+  EXPECT_NEAR(loss(1, /*both=*/true), by_both, 1e-5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, BatchGradientsTest, testing::ValuesIn(EachKind()),

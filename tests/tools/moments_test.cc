@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/held_out.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -35,7 +36,7 @@ TEST(InputCovariancesTest, AreOfWhatAttentionReads) {
     const TempDir dir;
     WriteFile(dir.path() / "text.txt", text);
     const std::vector<at::Tensor> covariances =
-        InputCovariances(model, Corpus(dir.path() / "text.txt", *TestTokenizer(), /*held_out=*/0));
+        InputCovariances(model, TestCorpus(dir.path() / "text.txt", /*held_out=*/0));
     const Weights exact = Cast(model.weights, at::kDouble);
     const at::Tensor x = exact.at("model.embed_tokens.weight").index_select(0, ToTensor(ids)) +
                          exact.at("model.embed_positions.weight");
@@ -58,7 +59,7 @@ TEST(InputCovariancesTest, OfALongContextNeedAShorterText) {
   const Checkpoint model{.config = config, .weights = Cast(RandomWeights(config, 1), at::kFloat)};
   const TempDir dir;
   WriteFile(dir.path() / "text.txt", std::string(600, 'x'));
-  const Corpus corpus(dir.path() / "text.txt", *TestTokenizer(), /*held_out=*/0);
+  const Corpus corpus = TestCorpus(dir.path() / "text.txt", /*held_out=*/0);
   EXPECT_EQ(static_cast<int64_t>(InputCovariances(model, corpus).size()), config.num_hidden_layers);
 }
 

@@ -11,12 +11,12 @@
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/moments.h"
+#include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
-#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -133,7 +133,7 @@ TEST_F(QuantizeTest, CalibratesByTheInputsOfEachProduct) {
     const ModelConfig stored = ReadModelConfig(options.to / "config.json");
     const Checkpoint before = LoadCheckpoint(options.from, TensorFormat::kFloat32);
     const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
-    const Corpus corpus(text_, *TestTokenizer(), kDefaultHeldOut);
+    const Corpus corpus = TestCorpus(text_, kDefaultHeldOut);
     const auto moments = InputMoments(before, IntegerTensors(stored), corpus);
     for (const std::string& name : IntegerTensors(stored)) {
       if (name == kEmbeddingName) continue;  // is looked up

@@ -18,9 +18,9 @@
 #include "engine/tools/evaluate.h"
 #include "engine/tools/moments.h"
 #include "engine/tools/train.h"
+#include "tests/support/held_out.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
-#include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
@@ -100,7 +100,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
   const ModelConfig& config = mha.config;
-  const Corpus corpus(options_.text, *TestTokenizer(), *options_.held_out);
+  const Corpus corpus = TestCorpus(options_.text, *options_.held_out);
   // H = 4, D = 24: the model, two sizes of groups three ways, and sixteenths of 24 twice.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
@@ -353,7 +353,7 @@ TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
   EXPECT_EQ(rows.size(), kFormats * (1 + 1 + 3 * 5));
   EXPECT_TRUE(rows.contains("float32 gqa pool 1"));
 
-  const Corpus corpus(options_.text, *TestTokenizer(), *options_.held_out);
+  const Corpus corpus = TestCorpus(options_.text, *options_.held_out);
   const std::vector<Window> windows = ChoosingWindows(corpus, config);
   const std::vector<at::Tensor> covariances = InputCovariances(source, corpus);
   EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{2, 4, 8, 16}));

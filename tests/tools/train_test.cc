@@ -32,6 +32,7 @@
 #include "engine/tools/evaluate.h"
 #include "engine/tools/gradients.h"
 #include "engine/tools/optimizer.h"
+#include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/small_gguf.h"
@@ -69,7 +70,7 @@ class TrainTest : public testing::Test {
             .batch_size = 4,
             .learning_rate = 1e-2,
             .warmup_steps = 3,
-            .teacher = {}};
+            .teachers = {}};
   }
 
   struct CurvePoint {
@@ -121,7 +122,7 @@ TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
   const Checkpoint checkpoint = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   const Decoder decoder(checkpoint.config, checkpoint.weights, ComputeType::kFloat32);
   // An untrained model's loss is log(258) = 5.55; the letters' frequencies alone give about 2.6.
-  EXPECT_LT(HeldOutLoss(decoder, Corpus(text_, *TestTokenizer(), 0.1)), 2.6);
+  EXPECT_LT(HeldOutLoss(decoder, TestCorpus(text_, 0.1)), 2.6);
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(options.output)) {
     files.push_back(entry.path().filename());
@@ -176,7 +177,7 @@ TEST_F(TrainTest, TheLossIsThatOfTheStoredWeights) {
   const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   const Curve curve = ReadCurve(ReadFile(options.output / "README.md"));
   ASSERT_EQ(curve.size(), 1u);
-  EXPECT_NEAR(curve[0].held_out_loss, HeldOutLoss(model, Corpus(text_, *TestTokenizer(), 0.1)),
+  EXPECT_NEAR(curve[0].held_out_loss, HeldOutLoss(model, TestCorpus(text_, 0.1)),
               1e-4);  // as printed
 }
 
@@ -219,7 +220,7 @@ TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
                              testing::HasSubstr("| held-out loss | " + FormatDecimal(best, 4) +
                                                 " nats per token |\n")));
   const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
-  EXPECT_NEAR(HeldOutLoss(model, Corpus(text_, *TestTokenizer(), 0.1)), best, 1e-4);
+  EXPECT_NEAR(HeldOutLoss(model, TestCorpus(text_, 0.1)), best, 1e-4);
 
   // Also where the best came before the run was interrupted.
   TrainOptions continued = options;
@@ -253,7 +254,7 @@ TEST_F(TrainTest, IsMadeOfItsParts) {
     const at::Tensor& value = start.weights.at(spec.name);
     parameters.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
   }
-  const Corpus corpus(text_, *TestTokenizer(), 0.0);
+  const Corpus corpus = TestCorpus(text_, 0.0);
   BatchGradients gradients(config, parameters, ComputeType::kFloat32, {}, 2);
   const AdamW optimizer{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.3};
   // Half of the peak, the peak, half a cosine from there.
@@ -390,7 +391,7 @@ TEST_F(TrainTest, AStudentNamesItsTeachersTexts) {
   Train(options);
   WriteFile(text_, Rhyme() + Rhyme());
   TrainOptions taught = Options("out");
-  taught.teacher = options.output;
+  taught.teachers = {options.output};
   taught.teacher_weight = 0.25;
   Train(taught);
   EXPECT_THAT(ReadFile(taught.output / "README.md"),
@@ -401,6 +402,37 @@ TEST_F(TrainTest, AStudentNamesItsTeachersTexts) {
   ASSERT_EQ(texts.size(), 2u);
   EXPECT_EQ(texts[1].sha256, Sha256(Rhyme()));
   EXPECT_EQ(texts[1].held_out, 0.25);
+}
+
+TEST_F(TrainTest, TheProgramTakesSeveralTeachers) {
+  Train(Options("one"));
+  Train(Options("two"));
+  std::vector<std::string> command = {TRIPTYCH_MODEL_PROGRAM,
+                                      "train",
+                                      "--config",
+                                      config_,
+                                      "--text",
+                                      text_,
+                                      "--output",
+                                      dir_.path() / "taught",
+                                      "--steps",
+                                      "1",
+                                      "--teacher-weight",
+                                      "0.25",
+                                      "--teacher",
+                                      dir_.path() / "one"};
+  std::vector<std::string> loose = command;
+  loose.push_back(dir_.path() / "two");
+  const Process::Result refused = Process(loose, {}).Wait();
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, testing::HasSubstr("two"));
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() / "taught"));
+  command.insert(command.end(), {"--teacher", dir_.path() / "two"});
+  const Process::Result taught = Process(command, {}).Wait();
+  EXPECT_EQ(taught.exit_code, 0) << taught.err;
+  EXPECT_THAT(ReadFile(dir_.path() / "taught/README.md"),
+              testing::HasSubstr("| training loss | 0.75 of it against the text, 0.25 against the "
+                                 "mean of what `one`, `two` expect |\n"));
 }
 
 TEST_F(TrainTest, RefusesOneTextTooMany) {
@@ -440,7 +472,7 @@ TEST_F(TrainTest, ATeacherMustNotHaveSeenWhatIsHeldOut) {
   options.held_out = 0.05;
   Train(options);
   TrainOptions taught = Options("out");
-  taught.teacher = options.output;
+  taught.teachers = {options.output};
   try {
     Train(taught);
     ADD_FAILURE() << "trained";
@@ -466,6 +498,19 @@ TEST_F(TrainTest, WindowsMayBeShorterThanTheContext) {
   };
   EXPECT_TRUE(at::equal(positions("out").narrow(0, 8, 24), positions("start").narrow(0, 8, 24)));
   EXPECT_FALSE(at::equal(positions("out")[7], positions("start")[7]));
+
+  // So they are measured and chosen in windows of 8; the card's loss is of the whole context.
+  const std::string card = ReadFile(options.output / "README.md");
+  EXPECT_THAT(card, testing::HasSubstr("| held-out loss in windows of 8 |"));
+  const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
+  const Corpus corpus = TestCorpus(text_, 0.1);
+  const Decoder decoder(model.config, model.weights, ComputeType::kFloat32);
+  EXPECT_NEAR(ReadCurve(card).back().held_out_loss, MeanLoss(decoder, corpus.HeldOutWindows(1, 8)),
+              1e-4);  // as printed
+  const double whole = HeldOutLoss(decoder, corpus);
+  ASSERT_GT(std::abs(ReadCurve(card).back().held_out_loss - whole), 1e-3);
+  EXPECT_THAT(card, testing::HasSubstr("| held-out loss | " + FormatDecimal(whole, 4) + " nats"));
+
   options.output = dir_.path() / "other";
   options.window = 33;
   try {
@@ -544,7 +589,7 @@ TEST_F(TrainTest, RotaryLatentsHeal) {
   const Checkpoint healed = LoadCheckpoint(heal.output, TensorFormat::kFloat32);
   EXPECT_EQ(healed.config.kv_lora_rank, cut.config.kv_lora_rank);
   EXPECT_EQ(healed.config.qk_rope_head_dim, kWidth);
-  const Corpus corpus(text_, *TestTokenizer(), 0.1);
+  const Corpus corpus = TestCorpus(text_, 0.1);
   EXPECT_LT(HeldOutLoss(healed, corpus), HeldOutLoss(cut, corpus) - 0.1);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     for (const char* part : {"kv_a_proj_with_mqa.weight", "kv_a_proj_with_mqa.bias"}) {
@@ -619,7 +664,7 @@ TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
   TrainOptions options = Options("out");
   options.config.clear();
   options.from = dir_.path() / "start";
-  options.teacher = dir_.path() / "teacher";
+  options.teachers = {dir_.path() / "teacher"};
   options.save_every = 10;
   WriteFile(options.from / "tokenizer_config.json", R"({"eos_token": "</s>"})");
   Interrupt(options);
@@ -655,7 +700,8 @@ TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
   refused("--seed is 2, and was 1", [](TrainOptions& o) { o.seed = 2; });
   refused("--save-every is 11, and was 10", [](TrainOptions& o) { o.save_every = 11; });
   refused("--held-out is 0.05", [](TrainOptions& o) { o.held_out = 0.05; });
-  refused("--teacher is none, and was ", [](TrainOptions& o) { o.teacher.clear(); });
+  refused("--teacher is none, and was ", [](TrainOptions& o) { o.teachers.clear(); });
+  refused("--teacher is ", [](TrainOptions& o) { o.teachers.push_back(o.from); });
   refused("--teacher-weight is 0.25, and was 0.5",
           [](TrainOptions& o) { o.teacher_weight = 0.25; });
   refused("--dtype is ", [](TrainOptions& o) {
@@ -681,7 +727,7 @@ TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
   while_file_is(text_, text, "--text is ");
   while_file_is(options.from / "tokenizer.json", ByteLevelJson().dump(), "tokenizer is ");
   for (const auto& [model, flag] :
-       {std::pair(options.from, "--from"), {options.teacher, "--teacher"}}) {
+       {std::pair(options.from, "--from"), {options.teachers[0], "--teacher"}}) {
     std::string weights = ReadFile(model / "model.safetensors");
     weights.back() = static_cast<char>(weights.back() ^ 1);
     while_file_is(model / "model.safetensors", weights, std::string(flag) + " is ");
@@ -721,11 +767,11 @@ TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
   untrained.learning_rate = 1e-9;
   alone.output = dir_.path() / "alone";
   taught.output = dir_.path() / "taught";
-  taught.teacher = dir_.path() / "teacher";
+  taught.teachers = {dir_.path() / "teacher"};
   taught.teacher_weight = 1;
   const auto logits = [&](const std::string& name) {
     const Checkpoint model = LoadCheckpoint(dir_.path() / name, TensorFormat::kFloat32);
-    const Corpus corpus(text_, *TestTokenizer(), 0.1);
+    const Corpus corpus = TestCorpus(text_, 0.1);
     return Decoder(model.config, model.weights, ComputeType::kFloat32)
         .Forward(corpus.HeldOutWindows(8, model.config.max_position_embeddings)[0].inputs)
         .flatten(0, 1);
@@ -741,10 +787,11 @@ TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
 
 TEST_F(TrainTest, RefusesATeacherOfAnotherVocabularyOrAShorterContext) {
   TrainOptions options = Options("out");
-  options.teacher = dir_.path() / "teacher";
+  const std::filesystem::path teacher = dir_.path() / "teacher";
+  options.teachers = {teacher};
   ModelConfig config = SmallModel(AttentionKind::kMha);
   const auto refusal = [&] {
-    SaveCheckpoint(options.teacher, config, RandomWeights(config, 1));
+    SaveCheckpoint(teacher, config, RandomWeights(config, 1));
     try {
       Train(options);
     } catch (const LoadError& e) {
@@ -753,11 +800,11 @@ TEST_F(TrainTest, RefusesATeacherOfAnotherVocabularyOrAShorterContext) {
     return std::string("accepted");
   };
   config.vocab_size = 300;
-  EXPECT_EQ(refusal(), options.teacher.string() +
-                           ": vocab_size is 300; allowed: 258, that of the model to train");
+  EXPECT_EQ(refusal(),
+            teacher.string() + ": vocab_size is 300; allowed: 258, that of the model to train");
   config.vocab_size = 258;
   config.max_position_embeddings = 31;
-  EXPECT_EQ(refusal(), options.teacher.string() +
+  EXPECT_EQ(refusal(), teacher.string() +
                            ": max_position_embeddings is 31; allowed: 32, that of the model to "
                            "train, or more");
   EXPECT_FALSE(std::filesystem::exists(options.output));

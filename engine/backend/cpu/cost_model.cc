@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/kernels/vector_bytes.h"
+
 namespace triptych {
+
+double ExpansionCost() { return VectorBytes() == 32 ? 125 : 80; }
 
 bool VanillaCanPay(const LatentShape& shape) { return 2 * shape.rank > shape.d_qk + shape.d_v; }
 
@@ -29,7 +33,7 @@ std::optional<int64_t> ExpandFrom(const ModelConfig& config, std::optional<int64
       factored.push_back(LatentShapeOf(config, static_cast<int64_t>(i)));
     }
   }
-  const int64_t crossover = VanillaCrossover(factored, kExpansionCost);
+  const int64_t crossover = VanillaCrossover(factored, ExpansionCost());
   if (crossover == kNeverExpand) return std::nullopt;
   const int64_t from = asked.value_or(crossover);
   if (from >= config.max_position_embeddings) return std::nullopt;

@@ -14,9 +14,9 @@ namespace triptych {
 
 // What it costs to expand one element of a head's key or value and to lay it out for the kernel, in
 // the multiply-adds that it can save: what makes VanillaCrossover come near to where
-// `build/release/bin/cost_model_bench` measures it on AVX-512. With AVX2 alone a later position
-// would do, by up to 15% of such a prompt (tests/bench/README.md).
-inline constexpr double kExpansionCost = 80;
+// `build/release/bin/cost_model_bench` measures it. With vectors of 32 bytes (AVX2) it is another
+// than with any others (tests/bench/README.md).
+double ExpansionCost();
 
 // Whether vanilla attention, of factored weights, ever costs less than reduced: its core does.
 bool VanillaCanPay(const LatentShape& shape);

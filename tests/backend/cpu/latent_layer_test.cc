@@ -13,6 +13,7 @@
 #include "engine/attention/latent_attention.h"
 #include "engine/backend/cpu/cache_memory.h"
 #include "engine/backend/cpu/pack_weights.h"
+#include "engine/tools/quantize.h"
 #include "tests/support/tensors.h"
 
 namespace triptych {
@@ -21,10 +22,65 @@ namespace {
 // float32 against float64, scaled weights.
 constexpr double kSingle = 1e-5;
 
-// Both forms serve, and factored weights expand as well: what is read out of the cache against the
-// vanilla definition. Rounded weights are that much off, and no more.
 class LatentLayerTest : public testing::TestWithParam<std::pair<const std::string, WeightFormat>> {
  protected:
+  static constexpr int64_t kTokens = 21, kWidth = 16, kHeads = 4, kHead = 4, kRope = 4;
+
+  // A layer that is served premultiplied at a rank of 3, and factored at 40.
+  struct Layer {
+    explicit Layer(int64_t rank)
+        : shape{.heads = kHeads,
+                .d_qk = kHead,
+                .d_v = kHead,
+                .rank = rank,
+                .d_rope = kRope,
+                .norm_eps = 0.01} {
+      Normal normal(24);
+      weights.q = {normal.Weight(kHeads * (kHead + kRope), kWidth),
+                   normal.Tensor({kHeads * (kHead + kRope)}, 0.5)};
+      weights.kv_a = {normal.Weight(rank + kRope, kWidth), {}};
+      weights.latent_norm = normal.Tensor({rank}, 0.3) + 1;
+      weights.kv_b = normal.Weight(2 * kHeads * kHead, rank);
+      weights.o = {normal.Weight(kWidth, kHeads * kHead), normal.Tensor({kWidth}, 0.5)};
+      x = normal.Tensor({1, kTokens, kWidth});
+    }
+
+    LatentShape shape;
+    LatentWeights weights;
+    at::Tensor x;  // [1, tokens, width]
+    Rotary rotary{kTokens, kRope, 100};
+  };
+
+  // What a layer serves with these weights, rounded to a format: [tokens, width].
+  static at::Tensor Serve(const Layer& layer, ReducedWeights weights, WeightFormat format,
+                          bool expand) {
+    for (at::Tensor* tensor :
+         {&weights.q.weight, &weights.q.bias, &weights.kv_a.weight, &weights.latent_norm,
+          &weights.uk, &weights.uv, &weights.o.weight, &weights.o.bias}) {
+      if (tensor->defined()) *tensor = tensor->to(at::kFloat);
+    }
+    const at::Tensor table = layer.rotary.Table().flatten().contiguous();
+    const auto rotation = std::make_shared<const std::vector<float>>(
+        table.data_ptr<float>(), table.data_ptr<float>() + table.numel());
+    KernelContext context(2);
+    const auto packed =
+        PackLatent(layer.shape, weights, format, rotation, /*expand=*/true, context.pool);
+    const int64_t row_width = layer.shape.rank + kRope;
+    const CacheMemory cache(4, 8, {row_width}, CacheFormat::kFloat32);
+    std::fill_n(static_cast<float*>(cache.layer(0).elements), 4 * 8 * row_width, std::nanf(""));
+    const std::vector<int32_t> blocks = {2, 0, 3};
+    LayerStep step{.positions = std::vector<int64_t>(kTokens),
+                   .runs = {{blocks.data(), 0, kTokens}},
+                   .expand = {expand},
+                   .kept = {nullptr}};
+    std::iota(step.positions.begin(), step.positions.end(), 0);
+    const at::Tensor narrow = layer.x[0].to(at::kFloat).contiguous();
+    at::Tensor y = at::full({kTokens, kWidth}, std::nan(""), at::kFloat);
+    packed->Attend(narrow.data_ptr<float>(), step, cache.layer(0), context, y.data_ptr<float>());
+    return y;
+  }
+
+  // Of a format against the definition: rounded weights are that much off, and no more.
   static double Tolerance() {
     switch (GetParam().second) {
       case WeightFormat::kFloat32:
@@ -40,57 +96,53 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
   }
 };
 
+// Both forms serve, and factored weights expand as well: what is read out of the cache against the
+// vanilla definition.
 TEST_P(LatentLayerTest, IsVanillaForEitherFormAndForExpandedRuns) {
-  constexpr int64_t kTokens = 21, kWidth = 16, kHeads = 4, kHead = 4, kRope = 4;
   for (const int64_t rank : {3, 40}) {
-    const LatentShape shape{.heads = kHeads,
-                            .d_qk = kHead,
-                            .d_v = kHead,
-                            .rank = rank,
-                            .d_rope = kRope,
-                            .norm_eps = 0.01};
-    Normal normal(24);
-    LatentWeights weights;
-    weights.q = {normal.Weight(kHeads * (kHead + kRope), kWidth),
-                 normal.Tensor({kHeads * (kHead + kRope)}, 0.5)};
-    weights.kv_a = {normal.Weight(rank + kRope, kWidth), {}};
-    weights.latent_norm = normal.Tensor({rank}, 0.3) + 1;
-    weights.kv_b = normal.Weight(2 * kHeads * kHead, rank);
-    weights.o = {normal.Weight(kWidth, kHeads * kHead), normal.Tensor({kWidth}, 0.5)};
-    const Rotary rotary(kTokens, kRope, 100);
-    const at::Tensor x = normal.Tensor({1, kTokens, kWidth});
-    const at::Tensor expected = LatentAttention(shape, weights, rotary).Dense(x, x, true)[0];
-
-    ReducedWeights reduced = Reduce(shape, weights, SmallerForm(shape, kWidth));
+    const Layer layer(rank);
+    const at::Tensor expected =
+        LatentAttention(layer.shape, layer.weights, layer.rotary).Dense(layer.x, layer.x, true)[0];
+    const ReducedWeights reduced =
+        Reduce(layer.shape, layer.weights, SmallerForm(layer.shape, kWidth));
     EXPECT_EQ(reduced.form, rank == 3 ? ReducedForm::kPremultiplied : ReducedForm::kFactored);
-    for (at::Tensor* tensor :
-         {&reduced.q.weight, &reduced.q.bias, &reduced.kv_a.weight, &reduced.latent_norm,
-          &reduced.uk, &reduced.uv, &reduced.o.weight, &reduced.o.bias}) {
-      if (tensor->defined()) *tensor = tensor->to(at::kFloat);
-    }
-    const at::Tensor table = rotary.Table().flatten().contiguous();
-    const auto rotation = std::make_shared<const std::vector<float>>(
-        table.data_ptr<float>(), table.data_ptr<float>() + table.numel());
-    ThreadPool pool(2);
-    const auto layer =
-        PackLatent(shape, reduced, GetParam().second, rotation, /*expand=*/true, pool);
-    const at::Tensor narrow = x[0].to(at::kFloat).contiguous();
     for (const bool expand : {false, true}) {
-      KernelContext context(2);
-      const CacheMemory cache(4, 8, {rank + kRope}, CacheFormat::kFloat32);
-      std::fill_n(static_cast<float*>(cache.layer(0).elements), 4 * 8 * (rank + kRope),
-                  std::nanf(""));
-      const std::vector<int32_t> blocks = {2, 0, 3};
-      LayerStep step{.positions = std::vector<int64_t>(kTokens),
-                     .runs = {{blocks.data(), 0, kTokens}},
-                     .expand = {expand},
-                     .kept = {nullptr}};
-      std::iota(step.positions.begin(), step.positions.end(), 0);
-      at::Tensor y = at::full({kTokens, kWidth}, std::nan(""), at::kFloat);
-      layer->Attend(narrow.data_ptr<float>(), step, cache.layer(0), context, y.data_ptr<float>());
-      EXPECT_LE(WorstRowError(y, expected), Tolerance())
+      EXPECT_LE(WorstRowError(Serve(layer, reduced, GetParam().second, expand), expected),
+                Tolerance())
           << "rank " << rank << ", expand " << expand;
     }
+  }
+}
+
+// Matrices are rounded after they were absorbed, each along what it multiplies.
+TEST_P(LatentLayerTest, IntegersServeTheirRoundedReducedMatrices) {
+  const WeightFormat format = GetParam().second;
+  if (!IsInteger(format)) return;
+  for (const int64_t rank : {3, 40}) {
+    const Layer layer(rank);
+    const ReducedWeights reduced =
+        Reduce(layer.shape, layer.weights, SmallerForm(layer.shape, kWidth));
+    const auto round = [&](const at::Tensor& matrices) {
+      return RoundToNearest(matrices.reshape({-1, matrices.size(-1)}), format).view_as(matrices);
+    };
+    ReducedWeights rounded = reduced;
+    for (at::Tensor* matrix : {&rounded.q.weight, &rounded.kv_a.weight, &rounded.o.weight}) {
+      *matrix = round(*matrix);
+    }
+    if (reduced.form == ReducedForm::kFactored) {
+      rounded.uk = round(reduced.uk.transpose(1, 2).contiguous()).transpose(1, 2);
+      rounded.uv = round(reduced.uv.contiguous());
+    }
+    const at::Tensor served = Serve(layer, reduced, format, /*expand=*/false);
+    const auto error = [&](const ReducedWeights& weights) {
+      return RelativeError(served, Serve(layer, weights, WeightFormat::kFloat32, false));
+    };
+    // Inputs are rounded too, by at most 1/254 of the largest of each group: as much as weights of
+    // 8 bits. What the weights were before is farther away, several times so with four bits, which
+    // a matrix that is rounded otherwise would show in.
+    EXPECT_LE(error(rounded), 2e-2) << "rank " << rank;
+    EXPECT_LT(error(rounded), (format == WeightFormat::kInt4 ? 0.3 : 0.9) * error(reduced))
+        << "rank " << rank;
   }
 }
 

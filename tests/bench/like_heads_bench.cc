@@ -1,0 +1,54 @@
+// What it does to the loss of an MHA that becomes GQA, untrained, to put its likest heads into one
+// group: beside common bases of the heads as they stand.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/decoder/conversion.h"
+#include "engine/tools/evaluate.h"
+#include "engine/tools/moments.h"
+
+namespace triptych {
+namespace {
+
+int Main(int argc, char** argv) {
+  std::filesystem::path model, text;
+  CLI::App app("Held-out losses of GQA with like heads together, and as they stand");
+  app.add_option("--model", model, "an MHA without rotary positions")->required();
+  app.add_option("--text", text, "that it was trained on")->required();
+  CLI11_PARSE(app, argc, argv);
+  const Checkpoint mha = LoadCheckpoint(model, TensorFormat::kFloat32);
+  for (const int64_t groups : {4, 2}) {
+    CheckConversion(mha, {.attention = AttentionKind::kGqa, .groups = groups}, model.string());
+  }
+  const Corpus corpus(text, *LoadTokenizer(model), {}, mha.config, model.string());
+  const std::vector<at::Tensor> covariances = InputCovariances(mha, corpus);
+  std::printf("| groups | best for | together | as they stand |\n|---:|---|---:|---:|\n");
+  for (const int64_t groups : {4, 2}) {
+    for (const auto& [by, of] :
+         {std::pair("weights", std::vector<at::Tensor>()), {"activations", covariances}}) {
+      const double together = HeldOutLoss(AsStored(ByCommonBases(mha, groups, of)), corpus);
+      const double as_they_stand =
+          HeldOutLoss(AsStored(ToGroups(mha, FindGroupBases(mha, groups, of))), corpus);
+      std::printf("| %d | %s | %.4f | %.4f |\n", static_cast<int>(groups), by, together,
+                  as_they_stand);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace triptych
+
+int main(int argc, char** argv) {
+  try {
+    return triptych::Main(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "like_heads_bench: %s\n", e.what());
+    return 2;
+  }
+}

@@ -1,0 +1,31 @@
+// Texts of which tests hold a part out, and what a model's loss is there.
+#ifndef TRIPTYCH_TESTS_SUPPORT_HELD_OUT_H_
+#define TRIPTYCH_TESTS_SUPPORT_HELD_OUT_H_
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "engine/tools/corpus.h"
+#include "engine/tools/evaluate.h"
+#include "tests/support/tokenizer.h"
+
+namespace triptych {
+
+// A text for models that keep no record of what they were trained on.
+inline Corpus TestCorpus(const std::filesystem::path& text, double held_out) {
+  return Corpus(text, *TestTokenizer(), held_out, ModelConfig(), "the test's model");
+}
+
+// The loss that `triptych-model evaluate` prints: to four decimals.
+inline double PrintedLoss(const EvaluateOptions& options) {
+  testing::internal::CaptureStdout();
+  Evaluate(options);
+  const std::string printed = testing::internal::GetCapturedStdout();
+  return std::stod(printed.substr(printed.find(": ") + 2));
+}
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_TESTS_SUPPORT_HELD_OUT_H_
