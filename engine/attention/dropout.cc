@@ -1,7 +1,5 @@
 #include "engine/attention/dropout.h"
 
-#include <ATen/Dispatch.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -24,19 +22,16 @@ at::Tensor Dropout::Apply(const at::Tensor& x) {
   const auto threshold = static_cast<uint16_t>(std::lround(probability_ * 65536.0));
   if (threshold == 0) return x;
   const double kept = 1.0 - threshold / 65536.0;
-  at::Tensor factors = at::empty(x.sizes(), x.options());
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "Dropout", [&] {
-    const scalar_t either[] = {scalar_t(0), scalar_t(1.0 / kept)};
-    auto* out = factors.data_ptr<scalar_t>();
-    const int64_t size = factors.numel();
-    for (int64_t i = 0; i < size; i += 4) {
-      const uint64_t bits = Mix(seed_ + draws_++);
-      for (int64_t j = i; j < std::min(i + 4, size); ++j) {
-        out[j] = either[static_cast<uint16_t>(bits >> (16 * (j - i))) >= threshold];
-      }
+  at::Tensor mask = at::empty(x.sizes(), at::kByte);
+  auto* out = mask.data_ptr<uint8_t>();
+  const int64_t size = mask.numel();
+  for (int64_t i = 0; i < size; i += 4) {
+    const uint64_t bits = Mix(seed_ + draws_++);
+    for (int64_t j = i; j < std::min(i + 4, size); ++j) {
+      out[j] = static_cast<uint16_t>(bits >> (16 * (j - i))) >= threshold;
     }
-  });
-  return x * factors;
+  }
+  return x * (mask.to(x.scalar_type()) * (1.0 / kept));
 }
 
 }  // namespace triptych

@@ -196,8 +196,8 @@ std::vector<std::pair<std::string, std::string>> CardFacts(const TrainOptions& o
                                                            ComputeType compute) {
   std::vector<std::pair<std::string, std::string>> facts = {
       {"seed", std::to_string(options.seed)},
-      {"computed in",
-       std::string(Name(compute)) + " on " + std::to_string(at::get_num_threads()) + " threads"}};
+      {"computed in", std::string(Name(compute)) + " on " + std::to_string(at::get_num_threads()) +
+                          (at::get_num_threads() == 1 ? " thread" : " threads")}};
   if (!options.teachers.empty()) {
     char shares[96];
     std::snprintf(shares, sizeof(shares), "%.4g of it against the text, %.4g against ",
