@@ -446,6 +446,23 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
   return ranks;
 }
 
+GroupedByBases ByBetterBases(const Checkpoint& from, int64_t groups,
+                             const std::vector<at::Tensor>& covariances,
+                             const std::vector<Window>& windows) {
+  const auto by_bases = [&](Checkpoint source) {
+    std::vector<GroupBases> bases = FindGroupBases(source, groups, covariances);
+    Checkpoint to = AsStored(ToGroups(source, bases));
+    return GroupedByBases{std::move(source), std::move(bases), std::move(to)};
+  };
+  const auto loss = [&](const Checkpoint& model) {
+    return MeanLoss(Decoder(model.config, model.weights, ComputeType::kFloat32), windows);
+  };
+  GroupedByBases like = by_bases(WithLikeHeadsTogether(from, groups, covariances));
+  if (windows.empty()) return like;
+  GroupedByBases as_they_stand = by_bases(from);
+  return loss(as_they_stand.to) < loss(like.to) ? std::move(as_they_stand) : std::move(like);
+}
+
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
   // Before all weights are read: not every tokenizer can be written.
@@ -499,12 +516,15 @@ void ConvertModel(const ConvertOptions& options) {
     if (cut.decoupled.defined()) method += RotationText(options, cut.decoupled);
     decoupled = std::move(cut.decoupled);
   } else if (options.attention == AttentionKind::kGqa && chosen != ConversionMethod::kPool) {
-    from = WithLikeHeadsTogether(from, *options.groups, covariances);
-    bases = FindGroupBases(from, *options.groups, covariances);
+    GroupedByBases grouped = ByBetterBases(
+        from, *options.groups, covariances,
+        calibration ? ChoosingWindows(calibration->corpus(), from.config) : std::vector<Window>());
+    from = std::move(grouped.from);
+    bases = std::move(grouped.bases);
+    to = std::move(grouped.to);
     for (const auto& [keys, values] : bases) {
       energy_kept.push_back((keys.energy_kept() + values.energy_kept()) / 2);
     }
-    to = AsStored(ToGroups(from, bases));
     method =
         "A common basis for each group: the singular value decomposition of its stacked keys, "
         "and of its values" +

@@ -49,9 +49,23 @@ struct LayerReport {
   double weight_error = 0;
 };
 
-// Windows of the text's training part, of CalibrationLength, that a model's ranks are chosen by.
+// Windows of the text's training part, of CalibrationLength, that a model is chosen by.
 // Throws std::runtime_error if that is shorter than one.
 std::vector<Window> ChoosingWindows(const Corpus& corpus, const ModelConfig& config);
+
+// GQA by common bases.
+struct GroupedByBases {
+  Checkpoint from;                // with its heads in the order in which they share groups
+  std::vector<GroupBases> bases;  // of each layer of it
+  Checkpoint to;                  // as stored
+};
+
+// With like heads together; with `windows`, or with the heads as they stand if that loses less on
+// them, as bases that keep more squares need not lose less. `covariances` may be empty. REQUIRES:
+// what FindGroupBases does.
+GroupedByBases ByBetterBases(const Checkpoint& from, int64_t groups,
+                             const std::vector<at::Tensor>& covariances,
+                             const std::vector<Window>& windows);
 
 // The widths of decoupled keys that are tried where none is asked for, ascending: a quarter of a
 // head's, each next twice the one before, and G * d, at which nothing is lost. Left out are those

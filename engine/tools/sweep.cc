@@ -98,6 +98,7 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
   const ModelConfig& config = from.config;
   const bool rotary = config.position_embedding == PositionEmbedding::kRope;
   const std::vector<at::Tensor> covariances = InputCovariances(from, corpus);
+  const std::vector<Window> windows = ChoosingWindows(corpus, config);
   std::vector<Point> points = {{"none", from}};
   for (int64_t groups = config.num_key_value_heads / 2; groups >= 1; --groups) {
     if (config.num_key_value_heads % groups != 0) continue;
@@ -107,11 +108,10 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
                                        .method = ConversionMethod::kPool},
                                       source)});
     if (rotary) continue;
-    points.push_back({"weight", ByCommonBases(from, groups)});
-    points.push_back({"activation", ByCommonBases(from, groups, covariances)});
+    points.push_back({"weight", ByBetterBases(from, groups, {}, windows).to});
+    points.push_back({"activation", ByBetterBases(from, groups, covariances, windows).to});
   }
   if (rotary) {
-    const std::vector<Window> windows = ChoosingWindows(corpus, config);
     AddRotaryLatents(from, "weight", 1, {}, windows, points);
     AddRotaryLatents(from, "activation", 1, covariances, windows, points);
     if (config.head_dim / 2 % kFold == 0) {

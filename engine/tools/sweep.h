@@ -27,10 +27,10 @@ struct SweepOptions {
 // says how flat the curve is.
 //
 // Where keys are not rotated, GQA is made by pooling and by a common basis (by weights, by
-// activations), and MLA at sixteenths of the full rank, both ways. Where they are, GQA is made by
-// pooling alone, and MLA with rows of sixteenths of the model's own: by weights, by activations,
-// and by activations with two adjacent frequencies mixed as one, "folded". How much of a row is
-// decoupled keys is what loses least on training text, as converted, of DecoupledWidths
+// activations; ByBetterBases), and MLA at sixteenths of the full rank, both ways. Where they are,
+// GQA is made by pooling alone, and MLA with rows of sixteenths of the model's own: by weights, by
+// activations, and by activations with two adjacent frequencies mixed as one, "folded". How much of
+// a row is decoupled keys is what loses least on training text, as converted, of DecoupledWidths
 // (convert.h).
 //
 // One row for each point, seed and format of the cache in the CSV, after a line that says whose it

@@ -299,6 +299,25 @@ Kept KeptByBasis(const Checkpoint& from, int64_t layer, int64_t groups,
   return {.error = std::sqrt(lost / all), .energy = energy};
 }
 
+// Of random models like heads together lose less now, and now the heads as they stand.
+TEST_F(ConvertTest, AGroupsHeadsAreThoseThatLoseLessOnAText) {
+  const Corpus corpus = TestCorpus(text_, kDefaultHeldOut);
+  int as_they_stand = 0;
+  constexpr int kModels = 8;
+  for (int seed = 0; seed < kModels; ++seed) {
+    const ModelConfig config = SmallModel(AttentionKind::kMha);
+    const Checkpoint from{config, Cast(RandomWeights(config, seed), at::kFloat)};
+    const std::vector<Window> windows = ChoosingWindows(corpus, config);
+    const double together = ChoosingLoss(AsStored(ByCommonBases(from, 2)));
+    const double unordered = ChoosingLoss(AsStored(ToGroups(from, FindGroupBases(from, 2))));
+    EXPECT_EQ(ChoosingLoss(ByBetterBases(from, 2, {}, windows).to), std::min(together, unordered));
+    EXPECT_EQ(ChoosingLoss(ByBetterBases(from, 2, {}, {}).to), together);
+    as_they_stand += unordered < together;
+  }
+  EXPECT_GT(as_they_stand, 0);
+  EXPECT_LT(as_they_stand, kModels);
+}
+
 // With a text by activation, without one by weight; and each as it is asked for.
 TEST_F(ConvertTest, TheCardOfACommonBasis) {
   ConvertOptions options = Options(AttentionKind::kMha, AttentionKind::kGqa);
@@ -306,6 +325,8 @@ TEST_F(ConvertTest, TheCardOfACommonBasis) {
   const Checkpoint from = Loaded(options.from);
   const std::vector<at::Tensor> covariances =
       InputCovariances(from, TestCorpus(text_, kDefaultHeldOut));
+  const std::vector<Window> windows =
+      ChoosingWindows(TestCorpus(text_, kDefaultHeldOut), from.config);
   const at::Tensor unit = at::eye(from.config.hidden_size, at::kDouble);
   for (const bool calibrated : {false, true}) {
     for (const std::optional<ConversionMethod> method : {std::optional<ConversionMethod>(),
@@ -326,8 +347,9 @@ TEST_F(ConvertTest, TheCardOfACommonBasis) {
           activation);
       const std::vector<std::vector<double>> table = TableOf(Card());
       ASSERT_EQ(table.size(), 2u);
+      const std::vector<at::Tensor> of = activation ? covariances : std::vector<at::Tensor>();
       const Checkpoint like =
-          WithLikeHeadsTogether(from, 2, activation ? covariances : std::vector<at::Tensor>());
+          ByBetterBases(from, 2, of, calibrated ? windows : std::vector<Window>()).from;
       for (int64_t layer = 0; layer < 2; ++layer) {
         const Kept kept = KeptByBasis(like, layer, 2, activation ? covariances[layer] : unit);
         EXPECT_NEAR(table[layer][1], kept.energy, 1e-5);

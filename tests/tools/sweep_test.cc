@@ -121,6 +121,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
     }
   };
   const std::vector<at::Tensor> covariances = InputCovariances(mha, corpus);
+  const std::vector<Window> windows = ChoosingWindows(corpus, config);
   expect("mha none 4", mha);
   for (const int64_t groups : {2, 1}) {
     const std::string size = std::to_string(groups);
@@ -129,9 +130,8 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
                                         .groups = groups,
                                         .method = ConversionMethod::kPool},
                                        "mha"));
-    expect("gqa weight " + size,
-           Convert(mha, {.attention = AttentionKind::kGqa, .groups = groups}, "mha"));
-    expect("gqa activation " + size, ByCommonBases(mha, groups, covariances));
+    expect("gqa weight " + size, ByBetterBases(mha, groups, {}, windows).to);
+    expect("gqa activation " + size, ByBetterBases(mha, groups, covariances, windows).to);
   }
   for (const int64_t rank : {24, 12, 6, 4, 3, 1}) {
     const std::string size = std::to_string(rank);
