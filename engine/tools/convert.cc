@@ -10,6 +10,7 @@
 #include <numeric>
 #include <queue>
 #include <random>
+#include <utility>
 
 #include "engine/checkpoint/load_tokenizer.h"
 #include "engine/tools/card.h"
@@ -102,7 +103,7 @@ class Calibration {
 
   const Corpus& corpus() const { return corpus_; }
   double HeldOutLossBefore() const { return HeldOutLoss(decoder_, corpus_); }
-  // On windows of the training part: what ranks are chosen by.
+  // On windows of the training part: what a model is chosen by.
   double ChoosingLossBefore() const { return ChoosingLoss(decoder_); }
   double ChoosingLoss(const Checkpoint& model) const {
     return ChoosingLoss(Decoder(model.config, model.weights, ComputeType::kFloat32));

@@ -313,7 +313,10 @@ void AddConvert(CLI::App& app, ConvertOptions& convert, Action& action) {
             "gqa, mla: what factors are the best for, or pool, the mean of heads [gqa of rotated "
             "keys: pool; activation with --calibrate, else weight]");
   CLI::Option* calibrate =
-      command->add_option("--calibrate", convert.calibrate, "text to take inputs from, and losses")
+      command
+          ->add_option(
+              "--calibrate", convert.calibrate,
+              "text to take inputs from, and losses; gqa: the order of heads is chosen by it")
           ->check(CLI::ExistingFile);
   AddHeldOut(*command, convert.held_out)->needs(calibrate);
   AddChoice(*command, "--dtype", convert.dtype, Names<TensorFormat>(), "to store [the source's]");
