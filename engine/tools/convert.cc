@@ -450,17 +450,17 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 GroupedByBases ByBetterBases(const Checkpoint& from, int64_t groups,
                              const std::vector<at::Tensor>& covariances,
                              const std::vector<Window>& windows) {
-  const auto by_bases = [&](Checkpoint source) {
+  const auto by_bases = [&](bool like_together, Checkpoint source) {
     std::vector<GroupBases> bases = FindGroupBases(source, groups, covariances);
     Checkpoint to = AsStored(ToGroups(source, bases));
-    return GroupedByBases{std::move(source), std::move(bases), std::move(to)};
+    return GroupedByBases{like_together, std::move(source), std::move(bases), std::move(to)};
   };
   const auto loss = [&](const Checkpoint& model) {
     return MeanLoss(Decoder(model.config, model.weights, ComputeType::kFloat32), windows);
   };
-  GroupedByBases like = by_bases(WithLikeHeadsTogether(from, groups, covariances));
+  GroupedByBases like = by_bases(true, WithLikeHeadsTogether(from, groups, covariances));
   if (windows.empty()) return like;
-  GroupedByBases as_they_stand = by_bases(from);
+  GroupedByBases as_they_stand = by_bases(false, from);
   return loss(as_they_stand.to) < loss(like.to) ? std::move(as_they_stand) : std::move(like);
 }
 
@@ -529,7 +529,9 @@ void ConvertModel(const ConvertOptions& options) {
     method =
         "A common basis for each group: the singular value decomposition of its stacked keys, "
         "and of its values" +
-        whitened;
+        whitened +
+        (grouped.like_together ? " Heads that have the most in common share a group."
+                               : " Heads share groups as they stand, which loses less.");
   } else {
     to = AsStored(Convert(from, conversion, options.from.string()));
     method = options.attention == AttentionKind::kMha ? "Heads were repeated."

@@ -55,6 +55,7 @@ std::vector<Window> ChoosingWindows(const Corpus& corpus, const ModelConfig& con
 
 // GQA by common bases.
 struct GroupedByBases {
+  bool like_together;             // and not the heads as they stand
   Checkpoint from;                // with its heads in the order in which they share groups
   std::vector<GroupBases> bases;  // of each layer of it
   Checkpoint to;                  // as stored

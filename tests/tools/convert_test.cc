@@ -310,7 +310,9 @@ TEST_F(ConvertTest, AGroupsHeadsAreThoseThatLoseLessOnAText) {
     const std::vector<Window> windows = ChoosingWindows(corpus, config);
     const double together = ChoosingLoss(AsStored(ByCommonBases(from, 2)));
     const double unordered = ChoosingLoss(AsStored(ToGroups(from, FindGroupBases(from, 2))));
-    EXPECT_EQ(ChoosingLoss(ByBetterBases(from, 2, {}, windows).to), std::min(together, unordered));
+    const GroupedByBases better = ByBetterBases(from, 2, {}, windows);
+    EXPECT_EQ(ChoosingLoss(better.to), std::min(together, unordered));
+    EXPECT_EQ(better.like_together, together <= unordered);
     EXPECT_EQ(ChoosingLoss(ByBetterBases(from, 2, {}, {}).to), together);
     as_they_stand += unordered < together;
   }
@@ -348,10 +350,15 @@ TEST_F(ConvertTest, TheCardOfACommonBasis) {
       const std::vector<std::vector<double>> table = TableOf(Card());
       ASSERT_EQ(table.size(), 2u);
       const std::vector<at::Tensor> of = activation ? covariances : std::vector<at::Tensor>();
-      const Checkpoint like =
-          ByBetterBases(from, 2, of, calibrated ? windows : std::vector<Window>()).from;
+      const GroupedByBases grouped =
+          ByBetterBases(from, 2, of, calibrated ? windows : std::vector<Window>());
+      EXPECT_THAT(Card(),
+                  HasSubstr(grouped.like_together
+                                ? " Heads that have the most in common share a group.\n"
+                                : " Heads share groups as they stand, which loses less.\n"));
+      const Checkpoint& source = grouped.from;
       for (int64_t layer = 0; layer < 2; ++layer) {
-        const Kept kept = KeptByBasis(like, layer, 2, activation ? covariances[layer] : unit);
+        const Kept kept = KeptByBasis(source, layer, 2, activation ? covariances[layer] : unit);
         EXPECT_NEAR(table[layer][1], kept.energy, 1e-5);
         EXPECT_NEAR(table[layer][2], kept.error, 0.005 * kept.error + 1e-6);
       }
