@@ -455,13 +455,11 @@ GroupedByBases ByBetterBases(const Checkpoint& from, int64_t groups,
     Checkpoint to = AsStored(ToGroups(source, bases));
     return GroupedByBases{like_together, std::move(source), std::move(bases), std::move(to)};
   };
-  const auto loss = [&](const Checkpoint& model) {
-    return MeanLoss(Decoder(model.config, model.weights, ComputeType::kFloat32), windows);
-  };
   GroupedByBases like = by_bases(true, WithLikeHeadsTogether(from, groups, covariances));
   if (windows.empty()) return like;
   GroupedByBases as_they_stand = by_bases(false, from);
-  return loss(as_they_stand.to) < loss(like.to) ? std::move(as_they_stand) : std::move(like);
+  const bool better = MeanLoss(as_they_stand.to, windows) < MeanLoss(like.to, windows);
+  return better ? std::move(as_they_stand) : std::move(like);
 }
 
 void ConvertModel(const ConvertOptions& options) {

@@ -37,6 +37,10 @@ double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows) {
   return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(tokens);
 }
 
+double MeanLoss(const Checkpoint& model, const std::vector<Window>& windows) {
+  return MeanLoss(Decoder(model.config, model.weights, ComputeType::kFloat32), windows);
+}
+
 double HeldOutLoss(const Checkpoint& model, const Corpus& corpus, CacheFormat cache) {
   return HeldOutLoss(Decoder(model.config, model.weights, ComputeType::kFloat32, cache), corpus);
 }

@@ -12,6 +12,8 @@ namespace triptych {
 
 // Mean negative log-likelihood of the windows' targets, in nats per token.
 double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows);
+// That of the model's decoder, computed in float32.
+double MeanLoss(const Checkpoint& model, const std::vector<Window>& windows);
 
 // The mean loss over the whole held-out part, in windows of HeldOutLength
 // (engine/definitions.md#held-out-loss).

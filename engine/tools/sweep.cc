@@ -81,9 +81,7 @@ void AddRotaryLatents(const Checkpoint& from, const std::string& method, int64_t
       if (rank < 1 || rank > FullRank(from.config, width)) continue;
       Checkpoint model = ToLatent(
           from, svds, std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
-      const Checkpoint stored = AsStored(model);
-      const double loss =
-          MeanLoss(Decoder(stored.config, stored.weights, ComputeType::kFloat32), windows);
+      const double loss = MeanLoss(AsStored(model), windows);
       const auto found = best.find(row);
       if (found != best.end() && found->second.loss <= loss) continue;
       best.insert_or_assign(row, Best{loss, std::move(model)});

@@ -309,9 +309,7 @@ void Train(const TrainOptions& options) {
         static_cast<double>(state.steps - (state.curve.empty() ? 0 : state.curve.back().steps));
     losses_since = 0;
     if (corpus.held_out_tokens() > 0) {
-      const Checkpoint stored = AsStored({config, Values(state.parameters)});
-      point.held_out_loss =
-          MeanLoss(Decoder(stored.config, stored.weights, ComputeType::kFloat32), held_out);
+      point.held_out_loss = MeanLoss(AsStored({config, Values(state.parameters)}), held_out);
       RequireFinite(std::isfinite(*point.held_out_loss), "the held-out loss", state.steps);
     }
     state.curve.push_back(point);
