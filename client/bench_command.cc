@@ -119,7 +119,7 @@ class ProgressLine {
   LoadProgress before_;
 };
 
-void PrintHeading(const BenchFlags& flags, const Connections& connections, size_t count) {
+void PrintBenchHeading(const BenchFlags& flags, const Connections& connections, size_t count) {
   const LoadPace& pace = flags.pace;
   std::string what = pace.rate ? FormatDecimal(*pace.rate, 1) + " a second (Poisson)"
                                : FormatCount(pace.concurrency) + " at a time";
@@ -171,7 +171,7 @@ void Bench(const ServerFlags& server, BenchFlags flags) {
   const Interrupts interrupts([&] { generator.Interrupt(); });
 
   const bool text = flags.json != kStandardOutput;
-  if (text) PrintHeading(flags, connections, connections.clients().size());
+  if (text) PrintBenchHeading(flags, connections, connections.clients().size());
   LoadResults results;
   {
     ProgressLine progress;

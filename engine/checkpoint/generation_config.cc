@@ -13,7 +13,7 @@ namespace {
 
 // Whatever they say. Of max_length, which counts the prompt too, the context does the work here;
 // what only beams have is as good as num_beams, below.
-constexpr const char* kChangeNothing[] = {
+constexpr const char* kChangeNothingInGeneration[] = {
     "_from_model_config",
     "assistant_confidence_threshold",
     "assistant_lookbehind",
@@ -118,7 +118,7 @@ GenerationConfig ParseGenerationConfig(JsonFields fields) {
   config.repetition_penalty = Number(fields, "repetition_penalty", limits::kRepetitionPenalty);
   config.max_new_tokens = Integer(fields, "max_new_tokens", limits::kNewTokens);
   if (!fields.Bool("do_sample", true)) config.temperature = 0;
-  for (const char* field : kChangeNothing) fields.Ignore(field);
+  for (const char* field : kChangeNothingInGeneration) fields.Ignore(field);
   config.not_applied = NotApplied(fields.left_over());
   return config;
 }

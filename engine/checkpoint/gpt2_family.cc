@@ -9,7 +9,7 @@
 namespace triptych {
 namespace {
 
-constexpr const char* kChangeNothing[] = {
+constexpr const char* kChangeNothingInGpt2[] = {
     "attn_pdrop",
     "embd_pdrop",
     "n_ctx",
@@ -28,7 +28,7 @@ constexpr const char* kChangeNothing[] = {
 
 ModelConfig ParseGpt2Config(JsonFields& fields) {
   IgnoreWhatChangesNothing(fields);
-  for (const char* field : kChangeNothing) fields.Ignore(field);
+  for (const char* field : kChangeNothingInGpt2) fields.Ignore(field);
   ModelConfig config;
   config.vocab_size = fields.Int("vocab_size", 1, 1 << 24);
   config.hidden_size = fields.Int("n_embd", 1, kMaxWidth);

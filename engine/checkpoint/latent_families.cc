@@ -31,7 +31,7 @@ constexpr const char* kOfExperts[] = {
 };
 
 // All but the norm's epsilon, positions and the head.
-ModelConfig TakeCommon(JsonFields& fields) {
+ModelConfig TakeLatentCommon(JsonFields& fields) {
   const bool has_query_rank = fields.Has("q_lora_rank");  // null says that there is none
   IgnoreWhatChangesNothing(fields);
   if (!has_query_rank) fields.RefuseMissing("q_lora_rank");
@@ -62,7 +62,7 @@ ModelConfig TakeCommon(JsonFields& fields) {
 
 // All but the order of rotary pairs.
 ModelConfig TakeDeepseek(JsonFields& fields) {
-  ModelConfig config = TakeCommon(fields);
+  ModelConfig config = TakeLatentCommon(fields);
   const int64_t experts = fields.Int("n_routed_experts", 0, 1 << 20, 0);
   const int64_t dense = fields.Int("first_k_dense_replace", 0, 1 << 20, 0);
   if (experts > 0 && dense < config.num_hidden_layers) {
@@ -103,7 +103,7 @@ ModelConfig ParseDeepseekV3Config(JsonFields& fields) {
 // that it may be divided by b: embeddings times e / b, branches as they are, eps / b^2 in each
 // norm.
 ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
-  ModelConfig config = TakeCommon(fields);
+  ModelConfig config = TakeLatentCommon(fields);
   const int64_t width = config.hidden_size, heads = config.num_attention_heads;
   if (width % heads != 0) {
     fields.Refuse("num_attention_heads", std::to_string(heads),

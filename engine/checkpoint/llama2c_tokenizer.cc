@@ -16,7 +16,7 @@ constexpr int32_t kBegin = 1;
 constexpr int32_t kEnd = 2;
 constexpr int32_t kFirstByte = 3;  // "<0x00>" and those after it
 constexpr int32_t kFirstPiece = kFirstByte + 256;
-constexpr int32_t kMaxPieceBytes = 128;
+constexpr int32_t kMaxLlama2cPieceBytes = 128;
 
 }  // namespace
 
@@ -36,10 +36,11 @@ std::shared_ptr<const Tokenizer> ParseLlama2cTokenizer(std::string_view bytes,
     CheckPieceCount(vocabulary, source);
     const auto score = take(float{});
     const auto length = take(int32_t{});
-    if (length < 0 || length > kMaxPieceBytes || static_cast<size_t>(length) > bytes.size()) {
+    if (length < 0 || length > kMaxLlama2cPieceBytes ||
+        static_cast<size_t>(length) > bytes.size()) {
       throw LoadError(source + ": token " + std::to_string(pieces.size()) + " is " +
                       std::to_string(length) + " bytes long; allowed: 0 to " +
-                      std::to_string(kMaxPieceBytes) + ", and no more than the file holds");
+                      std::to_string(kMaxLlama2cPieceBytes) + ", and no more than the file holds");
     }
     pieces.push_back({.text = std::string(bytes.substr(0, length)), .score = score});
     bytes.remove_prefix(length);

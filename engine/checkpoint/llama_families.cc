@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxWindow = 1 << 24;
 
 // All but biases, windows and norms of queries and keys.
-ModelConfig TakeCommon(JsonFields& fields) {
+ModelConfig TakeLlamaCommon(JsonFields& fields) {
   IgnoreWhatChangesNothing(fields);
   ModelConfig config;
   TakeSizes(fields, config);
@@ -87,7 +87,7 @@ ModelConfig Checked(const JsonFields& fields, ModelConfig config) {
 }  // namespace
 
 ModelConfig ParseLlamaConfig(JsonFields& fields) {
-  ModelConfig config = TakeCommon(fields);
+  ModelConfig config = TakeLlamaCommon(fields);
   config.attention_bias = fields.Bool("attention_bias", false);
   config.mlp_bias = fields.Bool("mlp_bias", false);
   // Which transformers' models do not read.
@@ -100,7 +100,7 @@ ModelConfig ParseLlamaConfig(JsonFields& fields) {
 ModelConfig ParseMistralConfig(JsonFields& fields) {
   RequireGroups(fields);
   const int64_t default_window = DefaultWindow(fields);
-  ModelConfig config = TakeCommon(fields);
+  ModelConfig config = TakeLlamaCommon(fields);
   for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // no biases ever
   TakeLayerTypes(fields);
   LimitToWindow(fields.Int("sliding_window", 2, kMaxWindow, default_window), config);
@@ -110,7 +110,7 @@ ModelConfig ParseMistralConfig(JsonFields& fields) {
 ModelConfig ParseQwen2Config(JsonFields& fields) {
   RequireGroups(fields);
   const int64_t default_window = DefaultWindow(fields);
-  ModelConfig config = TakeCommon(fields);
+  ModelConfig config = TakeLlamaCommon(fields);
   config.attention_bias = true;
   config.attention_output_bias = false;
   fields.Only("use_mrope", false);
@@ -123,7 +123,7 @@ ModelConfig ParseQwen3Config(JsonFields& fields) {
   RequireGroups(fields);
   if (!fields.Has("head_dim")) fields.RefuseMissing("head_dim");
   const int64_t default_window = DefaultWindow(fields);
-  ModelConfig config = TakeCommon(fields);
+  ModelConfig config = TakeLlamaCommon(fields);
   config.qk_norm = true;
   config.attention_bias = fields.Bool("attention_bias", false);
   fields.Ignore("mlp_bias");  // never any

@@ -17,7 +17,7 @@ namespace {
 
 // For vocabularies of some 200,000 with their merges.
 constexpr size_t kMaxValues = size_t{1} << 22;
-constexpr size_t kMaxPieceBytes = 4096;
+constexpr size_t kMaxTokenizerJsonPieceBytes = 4096;
 constexpr size_t kMaxSteps = 32;
 // What GPT-2's byte-level pre-tokenizer cuts at, unless it is told not to.
 constexpr char kByteLevelPattern[] =
@@ -129,7 +129,7 @@ class Parser {
   static std::string NotEmptyText(JsonFields& fields, const std::string& field,
                                   const Json& fallback = nullptr) {
     std::string text = Text(fields, field, fallback);
-    if (text.empty() || text.size() > kMaxPieceBytes) {
+    if (text.empty() || text.size() > kMaxTokenizerJsonPieceBytes) {
       fields.Refuse(field, Quoted(text), "allowed: a text of 1 to 4096 bytes");
     }
     return text;
@@ -355,7 +355,7 @@ class Parser {
     for (const auto& [piece, id] : vocab.items()) {
       const auto token = static_cast<int32_t>(
           fields.CheckedInt("vocab[" + Quoted(piece) + "]", id, 0, max_token_));
-      if (piece.size() > kMaxPieceBytes) {
+      if (piece.size() > kMaxTokenizerJsonPieceBytes) {
         fields.Refuse("vocab", "of " + Quoted(piece), "allowed: pieces of at most 4096 bytes");
       }
       AddPiece(token, piece);

@@ -105,8 +105,8 @@ struct Bytes {
 struct Pairs {
   using Tag = hn::ScalableTag<int32_t>;
   using ShortTag = hn::RepartitionToNarrow<Tag>;
-  static constexpr int64_t kFlops = 4;
-  static constexpr int kSums = 8;
+  [[maybe_unused]] static constexpr int64_t kFlops = 4;
+  [[maybe_unused]] static constexpr int kSums = 8;
   static HWY_INLINE hn::Vec<ShortTag> Factor(float value) {
     return hn::Set(ShortTag(), static_cast<int16_t>(value * 4));
   }

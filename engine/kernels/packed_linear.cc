@@ -276,7 +276,7 @@ HWY_INLINE hn::Vec<D> BitsOf(D, hn::Vec<D> words) {
 using ShortTag = hn::RepartitionToNarrow<IntTag>;
 using Pair = hn::Vec<ShortTag>;
 
-HWY_INLINE Pair InputPair(uint32_t word) {
+[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
   return hn::BitCast(ShortTag(), hn::Set(BitsTag(), word));
 }
 template <int kBit, int kBits>
@@ -293,7 +293,7 @@ struct Pair {
   IntVec first, second;
 };
 
-HWY_INLINE Pair InputPair(uint32_t word) {
+[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
   const IntTag d;
   return {hn::Set(d, static_cast<int16_t>(word)), hn::Set(d, static_cast<int16_t>(word >> 16))};
 }

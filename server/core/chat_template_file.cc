@@ -12,7 +12,7 @@
 namespace triptych {
 namespace {
 
-constexpr std::string_view kSpaces = " \t\n\r\f\v";
+constexpr std::string_view kAsciiSpaces = " \t\n\r\f\v";
 
 bool IsWordCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -54,7 +54,7 @@ std::string TakeTag(std::string_view& text, std::string_view end) {
   bool space = false;
   while (!text.empty() && !text.starts_with(end)) {
     const char c = text.front();
-    if (kSpaces.find(c) != kSpaces.npos) {
+    if (kAsciiSpaces.find(c) != kAsciiSpaces.npos) {
       space = true;
       text.remove_prefix(1);
       continue;
@@ -97,9 +97,10 @@ std::string CanonicalJinja(std::string_view text) {
     text.remove_prefix(before.size());
     const bool is_block = text.starts_with("{%");
     const bool strips_before = text.substr(0, 3).ends_with('-');
-    if (strip) before.remove_prefix(std::min(before.find_first_not_of(kSpaces), before.size()));
+    if (strip)
+      before.remove_prefix(std::min(before.find_first_not_of(kAsciiSpaces), before.size()));
     if (strips_before) {
-      before = before.substr(0, before.find_last_not_of(kSpaces) + 1);
+      before = before.substr(0, before.find_last_not_of(kAsciiSpaces) + 1);
     } else if (is_block) {  // lstrip_blocks: what indents it
       const size_t end = before.find_last_not_of(" \t") + 1;
       if (end == 0 ? begins_line : before[end - 1] == '\n') before = before.substr(0, end);
