@@ -213,9 +213,9 @@ TEST(FamiliesTest, WhatChangesNothingIsIgnored) {
       {MiniCpm3(), {"head_dim", "qk_head_dim"}}};
   for (const auto& [config, fields] : own) {
     const std::string plain = ToJson(Parse(config));
-    const auto expect_ignored = [&](const char* field) {
+    const auto expect_ignored = [&, &from = config](const char* field) {
       for (const Json& value : {Json(7), Json("x"), Json{{"a", 1}}}) {
-        EXPECT_EQ(ToJson(Parse(With(config, {{field, value}}))), plain) << field << " " << value;
+        EXPECT_EQ(ToJson(Parse(With(from, {{field, value}}))), plain) << field << " " << value;
       }
     };
     for (const char* field : of_all) expect_ignored(field);
