@@ -230,15 +230,8 @@ TEST(LimitsTest, PingsInGoodTime) {
 
 TEST(LimitsTest, AClientThatTakesNothingIsGivenUp) {
   const TestServer server(OneEndlessModel({.stall_timeout = 1s}));
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it takes 64 KiB ahead, and stays with that
-  const auto stub =
-      Inference(OwnConnection(server.address(), grpc::InsecureChannelCredentials(), arguments));
-  // More than the connection takes, less than may wait for a client.
-  constexpr int32_t kTokens = 2000;
-  v1::GenerateRequest request = Greedy("", "a", kTokens);
-  request.set_logprobs(10);
-  GenerateCall stalled(*stub, request);
+  const auto stub = Inference(SmallConnection(server.address()));
+  GenerateCall stalled(*stub, LongReply());
   GenerateCall reader(server.inference(), Endless());
   ASSERT_TRUE(reader.Read());
   const grpc::Status status = [&] {
@@ -249,7 +242,7 @@ TEST(LimitsTest, AClientThatTakesNothingIsGivenUp) {
     return stalled.Finish();
   }();
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
-  EXPECT_LT(stalled.tokens().size(), kTokens);
+  EXPECT_LT(stalled.tokens().size(), kLongReplyTokens);
   EXPECT_TRUE(ReadMore(reader, 100));
 }
 
@@ -272,10 +265,7 @@ grpc::Status CallAndStall(const std::shared_ptr<grpc::Channel>& channel, const c
 
 TEST(LimitsTest, AClientThatTakesNoTokensAndNoTextIsGivenUp) {
   const TestServer server(OneEndlessModel({.stall_timeout = 1s}));
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it takes 64 KiB ahead, and stays with that
-  const auto channel =
-      OwnConnection(server.address(), grpc::InsecureChannelCredentials(), arguments);
+  const auto channel = SmallConnection(server.address());
   constexpr int kBytes = 1 << 20;
   v1::TokenizeRequest tokenize;
   tokenize.set_text(std::string(kBytes, 'a'));
@@ -353,14 +343,8 @@ TEST(LimitsTest, WithoutMemoryRequestsThatComputeAreRefused) {
 
 TEST(LimitsTest, ADrainDeliversWhatIsStillRead) {
   TestServer server(OneEndlessModel());
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  const auto channel =
-      OwnConnection(server.address(), grpc::InsecureChannelCredentials(), arguments);
-  constexpr int32_t kTokens = 2000;
-  v1::GenerateRequest request = Greedy("", "a", kTokens);
-  request.set_logprobs(10);
-  GenerateCall slow(*Inference(channel), request);
+  const auto channel = SmallConnection(server.address());
+  GenerateCall slow(*Inference(channel), LongReply());
   ASSERT_TRUE(slow.Read());
   ASSERT_TRUE(server.WaitForStats("endless", IsIdle));
   std::future<bool> drained =
@@ -369,7 +353,7 @@ TEST(LimitsTest, ADrainDeliversWhatIsStillRead) {
   EXPECT_EQ(drained.wait_for(2s), std::future_status::timeout);
   const grpc::Status status = slow.Finish();
   EXPECT_TRUE(status.ok()) << status.error_message();
-  EXPECT_THAT(slow.tokens(), SizeIs(kTokens));
+  EXPECT_THAT(slow.tokens(), SizeIs(kLongReplyTokens));
   EXPECT_TRUE(drained.get());
 }
 

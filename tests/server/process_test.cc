@@ -233,14 +233,14 @@ TEST_F(ServerProcessTest, TextThatIsNoUtf8WritesNothingToStandardError) {
 TEST_F(ServerProcessTest, ASignalLetsLiveStreamsEnd) {
   for (const int signal : {SIGTERM, SIGINT}) {
     ServerProcess server(Models({"endless"}));
-    const auto stub = server.Inference();
-    constexpr int32_t kTokens = 2000;
-    GenerateCall stream(*stub, Greedy("", "a", kTokens));
+    const auto stub = v1::InferenceService::NewStub(SmallConnection(server.address()));
+    GenerateCall stream(*stub, LongReply());
     ASSERT_TRUE(stream.Read());
     server.Signal(signal);
+    ASSERT_NE(server.ReadUntil("draining"), "");
     const grpc::Status status = stream.Finish();
     EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_THAT(stream.tokens(), SizeIs(kTokens));
+    EXPECT_THAT(stream.tokens(), SizeIs(kLongReplyTokens));
     EXPECT_EQ(server.Wait(), 0);
     EXPECT_THAT(server.lines().back(), HasSubstr("drained; bye"));
     EXPECT_THAT(server.err(), IsEmpty());
@@ -364,10 +364,9 @@ TEST_F(ServerProcessTest, ASecondSignalEndsItAtOnce) {
 
 TEST_F(ServerProcessTest, ACallDrainsItAsASignalDoes) {
   ServerProcess server(Models({"endless"}));
-  const auto channel = grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
-  const auto admin = v1::AdminService::NewStub(channel);
-  constexpr int32_t kTokens = 2000;
-  GenerateCall stream(*server.Inference(), Greedy("", "a", kTokens));
+  const auto admin = v1::AdminService::NewStub(client::Connect(server.address()));
+  const auto inference = v1::InferenceService::NewStub(SmallConnection(server.address()));
+  GenerateCall stream(*inference, LongReply());
   ASSERT_TRUE(stream.Read());
   v1::DrainRequest request;
   v1::DrainResponse response;
@@ -378,7 +377,7 @@ TEST_F(ServerProcessTest, ACallDrainsItAsASignalDoes) {
   ASSERT_TRUE(Call(*admin, &v1::AdminService::Stub::Drain, request, &response).ok());
   EXPECT_EQ(response.live_requests(), 1);
   EXPECT_TRUE(stream.Finish().ok());
-  EXPECT_THAT(stream.tokens(), SizeIs(kTokens));
+  EXPECT_THAT(stream.tokens(), SizeIs(kLongReplyTokens));
   EXPECT_EQ(server.Wait(), 0);
   EXPECT_THAT(server.lines(),
               testing::Contains(HasSubstr("AdminService.Drain: draining for at most 86400 s")));

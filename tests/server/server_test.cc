@@ -217,11 +217,7 @@ TEST(ServerTest, WhatIsNoMessageIsAnsweredByGrpc) {
 
 TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
   TestServer server(OneEndlessModel());
-  // The connection takes 64 KiB ahead of the reader, without growing by what it measures.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  const auto stub = v1::InferenceService::NewStub(
-      grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(), arguments));
+  const auto stub = v1::InferenceService::NewStub(SmallConnection(server.address()));
   // Of 200 bytes each: several times what may wait for a client.
   constexpr int32_t kTokens = 20'000;
   v1::GenerateRequest request = Greedy("", "a", kTokens);

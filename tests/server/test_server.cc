@@ -98,6 +98,12 @@ std::shared_ptr<grpc::Channel> OwnConnection(
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
+std::shared_ptr<grpc::Channel> SmallConnection(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  return OwnConnection(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
 TestServer::TestServer(const TestServerOptions& options)
     : server_(std::make_unique<Server>(MakeOptions(options, directory_.path()))),
       address_(server_->address()) {
@@ -164,6 +170,12 @@ v1::GenerateRequest Greedy(const std::string& model, const std::string& text,
   if (max_new_tokens > 0) request.set_max_new_tokens(max_new_tokens);
   request.mutable_sampling()->set_temperature(0);
   request.set_ignore_eos(true);
+  return request;
+}
+
+v1::GenerateRequest LongReply() {
+  v1::GenerateRequest request = Greedy("", "a", kLongReplyTokens);
+  request.set_logprobs(10);
   return request;
 }
 

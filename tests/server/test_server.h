@@ -93,6 +93,9 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address,
                                                  credentials = grpc::InsecureChannelCredentials(),
                                              grpc::ChannelArguments arguments = {});
 
+// One that takes 64 KiB ahead of its reader, and stays with that.
+std::shared_ptr<grpc::Channel> SmallConnection(const std::string& address);
+
 class TestServer {
  public:
   explicit TestServer(const TestServerOptions& options = {});
@@ -131,6 +134,11 @@ class TestServer {
 // 0), and always takes the most likely token.
 v1::GenerateRequest Greedy(const std::string& model, const std::string& text,
                            int32_t max_new_tokens);
+
+// One whose reply, of so many tokens, is more than a SmallConnection takes and less than may wait
+// for a client: it lives until the reply is read.
+constexpr int32_t kLongReplyTokens = 2000;
+v1::GenerateRequest LongReply();
 
 // A Generate call in progress. Cancelled if it is destroyed before its end.
 class GenerateCall {

@@ -1,11 +1,12 @@
-// main() of every program of tests. It prints failures, what was skipped and why, and the totals;
-// with --gtest_filter, everything. A crash names its test.
+// main() of every program of tests. It prints failures, what was skipped and why, what failed in a
+// line each, and the totals; with --gtest_filter, everything. A crash names its test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -81,7 +82,7 @@ void NameTestsOnCrashes() {
 #endif
 }
 
-// Knows which test runs, and ends with what was skipped and the totals.
+// Knows which test runs, and ends with what was skipped, what failed and the totals.
 class Summary : public testing::EmptyTestEventListener {
  public:
   // `printer` prints failed tests; none does if it is null.
@@ -90,7 +91,10 @@ class Summary : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& test) override { running = &test; }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (result.skipped()) why_ += std::string(": ") + result.message();
-    if (result.failed() && printer_) printer_->OnTestPartResult(result);
+    if (result.failed()) {
+      AddFailure(result);
+      if (printer_) printer_->OnTestPartResult(result);
+    }
   }
   void OnTestEnd(const testing::TestInfo& test) override {
     running = nullptr;
@@ -102,15 +106,30 @@ class Summary : public testing::EmptyTestEventListener {
   }
   void OnTestProgramEnd(const testing::UnitTest& tests) override {
     for (const std::string& test : skipped_) std::printf("skipped %s\n", test.c_str());
+    for (const std::string& failure : failures_) std::printf("failed %s\n", failure.c_str());
     std::printf("%d passed, %d failed, %d skipped\n", tests.successful_test_count(),
                 tests.failed_test_count(), tests.skipped_test_count());
     std::fflush(stdout);
   }
 
  private:
+  // In a line: a log that is cut short keeps its end.
+  void AddFailure(const testing::TestPartResult& result) {
+    const testing::TestInfo* const test = running;
+    std::string line = test == nullptr ? "outside of tests"
+                                       : std::string(test->test_suite_name()) + "." + test->name();
+    if (result.file_name() != nullptr) {
+      line += std::string(" at ") + result.file_name() + ":" + std::to_string(result.line_number());
+    }
+    line += std::string(": ") + result.message();
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    failures_.push_back(line.substr(0, kMaxFailureBytes));
+  }
+
+  static constexpr size_t kMaxFailureBytes = 500;
   const std::unique_ptr<testing::TestEventListener> printer_;
   std::string why_;  // the test that runs is skipped
-  std::vector<std::string> skipped_;
+  std::vector<std::string> skipped_, failures_;
 };
 
 }  // namespace
