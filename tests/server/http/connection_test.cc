@@ -64,6 +64,9 @@ bool IsIdle(const v1::KvCacheStats& stats) {
 
 bool Runs(const v1::KvCacheStats& stats) { return stats.running_sequences() == 1; }
 
+// A request has come, though it may have ended.
+bool HasOne(const v1::KvCacheStats& stats) { return stats.requests().accepted() == 1; }
+
 TEST(HttpConnectionTest, TakesRequestsOneAfterTheOther) {
   const TestServer server(WithLimits({}));
   HttpClient client(server.http_address());
@@ -258,7 +261,7 @@ TEST(HttpConnectionTest, WhatStallsIsCutOff) {
   const TestServer server(WithLimits(limits));
   HttpClient slow(server.http_address(), /*receive_buffer=*/4096);
   slow.Send("POST", "/v1/completions", Endless(true).dump());
-  ASSERT_TRUE(server.WaitForStats("endless", Runs));
+  ASSERT_TRUE(server.WaitForStats("endless", HasOne));
   HttpClient other(server.http_address());
   EXPECT_EQ(other.Post("/v1/completions", Short()).status, 200);
   EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
@@ -277,7 +280,7 @@ TEST(HttpConnectionTest, AReaderThatFallsBehindIsCutOff) {
   json request = Endless(true);
   request["logprobs"] = 20;
   slow.Send("POST", "/v1/completions", request.dump());
-  ASSERT_TRUE(server.WaitForStats("endless", Runs));
+  ASSERT_TRUE(server.WaitForStats("endless", HasOne));
   EXPECT_TRUE(server.WaitForStats("endless", IsIdle));
   EXPECT_TRUE(WaitFor([&] {
     return log.text().find("on endless: SLOW_READER") != std::string::npos;
@@ -503,11 +506,13 @@ TEST_F(HttpHostTest, AClientThatClosesFreesItsBlocksByTheNextStep) {
   for (const auto& [path, request] : {std::pair<std::string, json>("/v1/completions", Stream(1000)),
                                       std::pair<std::string, json>("/v1/chat/completions", chat)}) {
     SCOPED_TRACE(path);
+    const int begun = host_.begun_steps();
     HttpClient client(server_.address());
     client.Send("POST", path, request.dump());
     host_.LetCompute(2);
     HttpClient::Events events(client);
     ASSERT_TRUE(events.Next().has_value());
+    ASSERT_TRUE(WaitFor([&] { return host_.begun_steps() == begun + 3; }));
     client.Close();
     EXPECT_EQ(other.Get("/health").status, 200);  // what came before has been seen
     EXPECT_EQ(host_.host().live_requests(), 1);
@@ -521,13 +526,12 @@ TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
   json request = Stream(FakeHost::kPositions - 10);
   request["stream"] = false;
   client.Send("POST", "/v1/completions", request.dump());
-  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
-  std::thread drains([&] { host_.host().Drain(0ms); });
+  EXPECT_TRUE(WaitFor([&] { return host_.begun_steps() == 1; }));
+  host_.host().Drain(0ms);
   host_.LetGo();
   const HttpAnswer answer = client.Read();
   EXPECT_EQ(answer.error("code"), "draining");
   EXPECT_FALSE(answer.headers.at("x-request-id").empty());
-  drains.join();
 }
 
 TEST_F(HttpHostTest, ALargeBodyHoldsUpNobody) {
