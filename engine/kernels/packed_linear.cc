@@ -45,48 +45,6 @@ struct Product {
   int64_t first_unit = 0;
 };
 
-// Lines that are fetched while others are multiplied: of runs of so many, one in each panel.
-struct Ahead {
-  // The i-th of n parts.
-  Ahead Part(int64_t i, int64_t n) const {
-    Ahead part = *this;
-    part.begin = begin + (end - begin) * i / n;
-    part.end = begin + (end - begin) * (i + 1) / n;
-    return part;
-  }
-
-  const std::byte* weights = nullptr;  // of the first panel
-  int64_t panel_bytes = 0;
-  int64_t run_lines = 1;
-  int64_t begin = 0, end = 0;
-};
-
-// Fetches them, some at a time.
-class Fetcher {
- public:
-  explicit Fetcher(const Ahead& ahead)
-      : ahead_(ahead),
-        run_(ahead.weights + ahead.begin / ahead.run_lines * ahead.panel_bytes),
-        line_(ahead.begin % ahead.run_lines),
-        left_(ahead.end - ahead.begin) {}
-
-  void Fetch(int64_t lines) {
-    for (lines = std::min(lines, left_), left_ -= lines; lines > 0; --lines) {
-      Prefetch(run_, line_ * kLineBytes);
-      if (++line_ == ahead_.run_lines) {
-        line_ = 0;
-        run_ += ahead_.panel_bytes;
-      }
-    }
-  }
-
- private:
-  const Ahead& ahead_;
-  const std::byte* run_;  // in a panel
-  int64_t line_;          // of it
-  int64_t left_;
-};
-
 // How a format is multiplied by an instruction set.
 struct Kernel {
   void (*multiply)(const Product& product);
@@ -341,13 +299,9 @@ using Int4 = Quads<WeightFormat::kInt4>;
 using Int4 = Pairs<WeightFormat::kInt4>;
 #endif
 
-// Where few rows leave a processor waiting for weights that it reads once, they are fetched so many
-// bytes ahead: in each panel, so that several panels keep as many lines on their way as a core can.
-constexpr int64_t kAhead = 1024;
-constexpr int kFewRows = 4;
-// Weights that several tiles of rows read are fetched while those before them are multiplied: so
-// many lines at a time.
-constexpr int64_t kFetchedLines = 16;
+// Weights that come from memory are fetched so many bytes ahead, in each panel that is read: near
+// enough for a processor to see what is read in turn, and to go on by itself.
+constexpr int64_t kAhead = 4096;
 
 // Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
@@ -441,11 +395,10 @@ struct Units {
 };
 
 // Multiplies kRows rows, from `row` on, by these units of kColumns vectors of outputs, from
-// `column` on. What follows the first units goes on with the sums in y. Fetches `ahead` meanwhile;
-// kPrefetch: its own weights instead.
+// `column` on. What follows the first units goes on with the sums in y. kPrefetch: fetches weights
+// ahead.
 template <class Kind, bool kPrefetch, int kRows, int kColumns>
-void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row, int64_t column) {
-  static_assert(!kPrefetch || kColumns % kVectors == 0);
+void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   constexpr int64_t kUnitBytes = kPacked.panel_bytes();
   constexpr int64_t kOutputs = kColumns * kLanes;
@@ -482,20 +435,12 @@ void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::LoadU(d, from + c * kLanes);
   }
-  const int64_t count = units.end - units.begin;
-  const int64_t lines = std::max<int64_t>(ahead.end - ahead.begin, 1);
-  const int64_t every = std::max<int64_t>(count * kFetchedLines / lines, 1);  // units
-  const int64_t fetched = CeilDiv(lines * every, count);                      // lines, as often
-  Fetcher fetcher(ahead);
-  for (int64_t unit = units.begin; unit < units.end;) {
-    if constexpr (!kPrefetch) fetcher.Fetch(fetched);
-    for (const int64_t end = std::min(unit + every, units.end); unit < end; ++unit) {
-      const int64_t word = unit * UnitWords<Kind>(), offset = (unit - p.first_unit) * kUnitBytes;
-      if constexpr (kPacked.scale_bytes > 0) {
-        AddScaledUnit<Kind, kPrefetch>(x, word, weights, scales, offset, sums);
-      } else {
-        AddStep<Kind, kPrefetch>(x, word, weights, offset, sums);
-      }
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    const int64_t word = unit * UnitWords<Kind>(), offset = (unit - p.first_unit) * kUnitBytes;
+    if constexpr (kPacked.scale_bytes > 0) {
+      AddScaledUnit<Kind, kPrefetch>(x, word, weights, scales, offset, sums);
+    } else {
+      AddStep<Kind, kPrefetch>(x, word, weights, offset, sums);
     }
   }
 
@@ -513,58 +458,64 @@ void Tile(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
 // kColumns at once, and what is left, a multiple of kStep, in one tile.
 template <class Kind, bool kPrefetch, int kRows, int kColumns,
           int kStep = std::gcd(kColumns, kVectors)>
-HWY_INLINE void TileColumns(const Product& p, const Units& units, const Ahead& ahead, int64_t row,
-                            int64_t column, int64_t end) {
-  const int64_t first = column, all = std::max<int64_t>((end - first) / kColumns, 1);
+HWY_INLINE void TileColumns(const Product& p, const Units& units, int64_t row, int64_t column,
+                            int64_t end) {
   for (; column + kColumns <= end; column += kColumns) {
-    Tile<Kind, kPrefetch, kRows, kColumns>(p, units, ahead.Part((column - first) / kColumns, all),
-                                           row, column);
+    Tile<Kind, kPrefetch, kRows, kColumns>(p, units, row, column);
   }
   if constexpr (kColumns > kStep) {
-    TileColumns<Kind, kPrefetch, kRows, kColumns - kStep, kStep>(p, units, {}, row, column, end);
+    TileColumns<Kind, kPrefetch, kRows, kColumns - kStep, kStep>(p, units, row, column, end);
   }
 }
 
-// Multiplies `rows` rows, 1 to kRows of them. once: no other rows follow.
-template <class Kind, int kRows>
-HWY_INLINE void TileRows(const Product& p, const Units& units, const Ahead& ahead, bool once,
-                         int64_t row, int64_t rows, int64_t column, int64_t end) {
+// Multiplies `rows` rows, 1 to kRows of them.
+template <class Kind, bool kPrefetch, int kRows>
+HWY_INLINE void TileRows(const Product& p, const Units& units, int64_t row, int64_t rows,
+                         int64_t column, int64_t end) {
   if constexpr (kRows > 1) {
     if (rows < kRows) {
-      return TileRows<Kind, kRows - 1>(p, units, ahead, once, row, rows, column, end);
+      return TileRows<Kind, kPrefetch, kRows - 1>(p, units, row, rows, column, end);
     }
   }
-  if constexpr (kRows <= kFewRows && ColumnsFor<Kind>(kRows) >= kVectors) {
-    if (once && p.prefetch) {
-      return TileColumns<Kind, true, kRows, ColumnsFor<Kind>(kRows)>(p, units, {}, row, column,
-                                                                     end);
-    }
-  }
-  TileColumns<Kind, false, kRows, ColumnsFor<Kind>(kRows)>(p, units, ahead, row, column, end);
+  TileColumns<Kind, kPrefetch, kRows, ColumnsFor<Kind>(kRows)>(p, units, row, column, end);
 }
 
-// What several tiles of rows read of them at a time, beside as much that comes next.
+// The most rows that read whole panels, or one.
+template <class Kind>
+constexpr int WholePanelRows() {
+  int rows = MaxRows<Kind>();
+  while (rows > 1 && ColumnsFor<Kind>(rows) < kVectors) --rows;
+  return rows;
+}
+
+// What several tiles of rows read of them at a time.
 constexpr int64_t kBytesForTiles = int64_t{1} << 17;
 // Of many tiles, bfloat16 weights are widened once for all, into a core's first cache.
 constexpr int64_t kTilesToWiden = 4;
 constexpr int64_t kBytesWidened = int64_t{1} << 14;
 constexpr int64_t kPanelsWidened = 1;
 
-// Multiplies all rows by these units of the first panels, up to vector `end`.
+// Multiplies all rows by these units of the first panels, up to vector `end`. Weights that come
+// from memory are read by as many rows as read whole panels, which it is fastest in; the others
+// find them in a core's second cache.
 template <class Kind>
-HWY_INLINE void MultiplyPart(const Product& p, const Units& units, const Ahead& ahead,
-                             int64_t column, int64_t end) {
-  const int64_t tiles = CeilDiv(p.rows, MaxRows<Kind>());
+HWY_INLINE void MultiplyPart(const Product& p, const Units& units, int64_t column, int64_t end) {
+  int64_t first = 0;
+  if (p.prefetch) {
+    constexpr int kRows = WholePanelRows<Kind>();
+    first = std::min<int64_t>(p.rows, kRows);
+    TileRows<Kind, true, kRows>(p, units, 0, first, column, end);
+  }
+  const int64_t rows = p.rows - first, tiles = CeilDiv(rows, MaxRows<Kind>());
   for (int64_t i = 0; i < tiles; ++i) {
-    const int64_t row = p.rows * i / tiles;
-    TileRows<Kind, MaxRows<Kind>()>(p, units, ahead.Part(i, tiles), /*once=*/false, row,
-                                    p.rows * (i + 1) / tiles - row, column, end);
+    const int64_t begin = rows * i / tiles;
+    TileRows<Kind, false, MaxRows<Kind>()>(p, units, first + begin, rows * (i + 1) / tiles - begin,
+                                           column, end);
   }
 }
 
 // The same, of bfloat16 weights that become float32 first.
-HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, const Ahead& ahead,
-                                int64_t column, int64_t end) {
+HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t column, int64_t end) {
   constexpr int64_t kPairsBytes = Packed(WeightFormat::kBFloat16).panel_bytes();
   constexpr int64_t kWidth = 2 * kPanel;                   // floats of a pair of all outputs
   HWY_ALIGN float widened[kBytesWidened / sizeof(float)];  // [panels][units][kWidth]
@@ -574,6 +525,10 @@ HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, const Ahea
   for (int64_t from = panel; from < end / kVectors; ++from) {
     const std::byte* pairs = p.weights + (from * p.units + units.begin) * kPairsBytes;
     for (int64_t unit = 0; unit < count; ++unit, pairs += kPairsBytes, out += kWidth) {
+      if (p.prefetch) {  // what is widened next
+        for (int64_t i = 0; i < kPairsBytes; i += kLineBytes)
+          Prefetch(pairs, kBytesWidened / 2 + i);
+      }
       HWY_UNROLL(8)
       for (int v = 0; v < kVectors; ++v) {
         const std::byte* const some = pairs + v * kLanes * kWordBytes;
@@ -589,19 +544,19 @@ HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, const Ahea
   part.outputs -= panel * kPanel;
   part.units = 2 * count;
   part.first_unit = 2 * units.begin;
-  MultiplyPart<Float32>(part, {2 * units.begin, 2 * units.end}, ahead, 0, end - column);
+  part.prefetch = false;
+  MultiplyPart<Float32>(part, {2 * units.begin, 2 * units.end}, 0, end - column);
 }
 
 template <class Kind>
 void Multiply(const Product& p) {
   constexpr int64_t kUnitBytes = Packed(Kind::kFormat).panel_bytes();
   const int64_t panels = CeilDiv(p.outputs, kPanel);
-  const int64_t tiles = CeilDiv(p.rows, MaxRows<Kind>());
-  if (tiles == 1 && ColumnsFor<Kind>(static_cast<int>(p.rows)) >= kVectors) {
-    return TileRows<Kind, MaxRows<Kind>()>(p, {0, p.units}, {}, /*once=*/true, 0, p.rows, 0,
-                                           panels * kVectors);
+  if (p.rows <= WholePanelRows<Kind>()) {  // every weight is read once
+    return MultiplyPart<Kind>(p, {0, p.units}, 0, panels * kVectors);
   }
-  const bool widens = std::is_same_v<Kind, BFloat16> && tiles >= kTilesToWiden;
+  const bool widens =
+      std::is_same_v<Kind, BFloat16> && CeilDiv(p.rows, MaxRows<Kind>()) >= kTilesToWiden;
   const int64_t span = widens ? kPanelsWidened : kPanelsForTiles;
   const int64_t length = (widens ? kBytesWidened / 2 : kBytesForTiles) / (span * kUnitBytes);
   for (int64_t panel = 0; panel < panels; panel += span) {
@@ -609,22 +564,13 @@ void Multiply(const Product& p) {
     const int64_t end = std::min(panel + span, panels) * kVectors;
     for (int64_t unit = 0; unit < p.units; unit += length) {
       const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
-      Ahead ahead;
-      const bool last = units.end == p.units;  // of these panels
-      if (const int64_t next = last ? panel + span : panel; p.prefetch && next < panels) {
-        const int64_t first = last ? 0 : units.end, count = std::min(length, p.units - first);
-        ahead.weights = p.weights + (next * p.units + first) * kUnitBytes;
-        ahead.panel_bytes = p.units * kUnitBytes;
-        ahead.run_lines = CeilDiv(count * kUnitBytes, kLineBytes);
-        ahead.end = std::min(span, panels - next) * ahead.run_lines;
-      }
       if constexpr (std::is_same_v<Kind, BFloat16>) {
         if (widens) {
-          MultiplyWidened(p, units, ahead, column, end);
+          MultiplyWidened(p, units, column, end);
           continue;
         }
       }
-      MultiplyPart<Kind>(p, units, ahead, column, end);
+      MultiplyPart<Kind>(p, units, column, end);
     }
   }
 }
