@@ -101,6 +101,7 @@ template <class Kind>
 constexpr int ColumnsFor(int rows) {
   int columns = 4 * kVectors;
   while (columns > kVectors && !Fits<Kind>(rows, columns)) columns -= kVectors;
+  if (Fits<Kind>(rows, columns)) return columns;
   while (!Fits<Kind>(rows, columns) || kPanelsForTiles * kVectors % columns != 0) --columns;
   return columns;
 }
@@ -299,9 +300,13 @@ using Int4 = Quads<WeightFormat::kInt4>;
 using Int4 = Pairs<WeightFormat::kInt4>;
 #endif
 
-// Weights that come from memory are fetched so many bytes ahead, in each panel that is read: near
-// enough for a processor to see what is read in turn, and to go on by itself.
-constexpr int64_t kAhead = 4096;
+// Weights that come from memory are fetched so many bytes ahead, a part of them in each panel that
+// is read: near enough for a processor to see what is read in turn, and to go on by itself.
+constexpr int64_t kAhead = 8192;
+template <int kColumns>
+constexpr int64_t AheadInPanel() {
+  return kAhead / std::max((kColumns + kVectors - 1) / kVectors, 2);
+}
 
 // Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
@@ -325,7 +330,8 @@ HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
     constexpr int64_t kVectorBytes = kLanes * Packed(Kind::kFormat).step_bytes;
     constexpr int kVectorsOfLine = std::max<int>(kLineBytes / kVectorBytes, 1);
     HWY_UNROLL(24)
-    for (int c = 0; c < kColumns; c += kVectorsOfLine) Prefetch(weights[c] + offset, kAhead);
+    for (int c = 0; c < kColumns; c += kVectorsOfLine)
+      Prefetch(weights[c] + offset, AheadInPanel<kColumns>());
   }
   if constexpr (kRows == 1 && Kind::kParts == 2) {
     // Both parts of a vector of weights before the next one, so that it is loaded but once.
@@ -376,7 +382,7 @@ HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
     if constexpr (kPrefetch) {
-      if (c % kVectors == 0) Prefetch(scales[c] + offset, kAhead);
+      if (c % kVectors == 0) Prefetch(scales[c] + offset, AheadInPanel<kColumns>());
     }
     const FloatVec scale = LoadFloats(d, reinterpret_cast<const uint16_t*>(scales[c] + offset));
     HWY_UNROLL(24)

@@ -180,7 +180,7 @@ std::vector<Case> Cases() {
     }
   }
   // Weights that are fetched ahead.
-  for (const int64_t rows : {1, 4}) cases.push_back({{1, 2100, 1024}, rows});
+  for (const int64_t rows : {1, 4, 8, 29}) cases.push_back({{1, 2100, 1024}, rows});
   // Weights that several tiles read part by part.
   for (const int64_t rows : {5, 29}) cases.push_back({{1, 70, 4001}, rows, true});
   // Rows of x that are a multiple of 4 KiB apart.
