@@ -305,7 +305,7 @@ using Int4 = Pairs<WeightFormat::kInt4>;
 constexpr int64_t kAhead = 8192;
 template <int kColumns>
 constexpr int64_t AheadInPanel() {
-  return kAhead / std::max((kColumns + kVectors - 1) / kVectors, 2);
+  return kAhead / std::max<int64_t>(CeilDiv(kColumns, kVectors), 2);
 }
 
 // Adds part kPart of one step to the sums.
@@ -330,8 +330,9 @@ HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
     constexpr int64_t kVectorBytes = kLanes * Packed(Kind::kFormat).step_bytes;
     constexpr int kVectorsOfLine = std::max<int>(kLineBytes / kVectorBytes, 1);
     HWY_UNROLL(24)
-    for (int c = 0; c < kColumns; c += kVectorsOfLine)
+    for (int c = 0; c < kColumns; c += kVectorsOfLine) {
       Prefetch(weights[c] + offset, AheadInPanel<kColumns>());
+    }
   }
   if constexpr (kRows == 1 && Kind::kParts == 2) {
     // Both parts of a vector of weights before the next one, so that it is loaded but once.
@@ -532,8 +533,9 @@ HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t co
     const std::byte* pairs = p.weights + (from * p.units + units.begin) * kPairsBytes;
     for (int64_t unit = 0; unit < count; ++unit, pairs += kPairsBytes, out += kWidth) {
       if (p.prefetch) {  // what is widened next
-        for (int64_t i = 0; i < kPairsBytes; i += kLineBytes)
-          Prefetch(pairs, kBytesWidened / 2 + i);
+        for (int64_t i = 0; i < kPairsBytes; i += kLineBytes) {
+          Prefetch(pairs, count * kPairsBytes + i);
+        }
       }
       HWY_UNROLL(8)
       for (int v = 0; v < kVectors; ++v) {
