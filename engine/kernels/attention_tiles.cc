@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <type_traits>
 
 // Compiled once for each instruction set; the best one is chosen at run time.
 #include "engine/kernels/instruction_sets.h"
@@ -11,6 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/base/ceil_div.h"
 #include "engine/kernels/elements.h"
 #include "engine/kernels/load-inl.h"
 #include "engine/kernels/power-inl.h"
@@ -28,153 +31,244 @@ using FloatVec = hn::Vec<FloatTag>;
 
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a panel
-// Vectors of sums that fit into registers, next to what is multiplied; and how many queries are
-// scored, and weigh values, together.
+// Vectors of sums that fit into registers, next to what is multiplied; and those of weights, next
+// to sums that are in memory.
 constexpr bool kFewRegisters = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;
 constexpr int kSums = kFewRegisters ? 12 : 16;
-constexpr int kScoreRows = std::max(8 / kVectors, 1);
-constexpr int kValueRows = !kFewRegisters ? 4 : HWY_NATIVE_FMA ? 3 : 2;
+constexpr int kWeights = 8;
+// Queries of a tile: where few read a group, they leave room for more panels; where many do, of
+// scores and of weighted elements, of which there are kElements.
+constexpr int kFewRows = 2;
+constexpr int kScoreRows = std::clamp(kSums / kVectors, 1, 8);
+constexpr int kElementRows = !kFewRegisters ? 4 : HWY_NATIVE_FMA ? 3 : 2;
+constexpr int kElements = 4;
 
-// One of this many consecutive elements begins a line of the cache. It is a power of two: a stride
-// that is none is longer than a line.
+// Whether an element of a panel's positions is read as pairs of bfloat16: the even ones of some
+// positions make one vector, the odd ones the next. Scores lie in that order.
 template <typename Element>
-HWY_INLINE int64_t ElementsOfLine(int64_t stride) {
-  return std::max<int64_t>(kLineBytes / (stride * static_cast<int64_t>(sizeof(Element))), 1);
+constexpr bool kPairs = kVectors > 1 && std::is_same_v<Element, uint16_t>;
+
+// Vector v of the kVectors that hold one element of a panel's positions.
+template <typename Element>
+HWY_INLINE FloatVec LoadPanel(const Element* x, int v) {
+  const FloatTag d;
+  if constexpr (kPairs<Element>) {
+    const hn::RebindToUnsigned<FloatTag> bits;
+    const auto pairs = hn::LoadU(bits, reinterpret_cast<const uint32_t*>(x + v / 2 * 2 * kLanes));
+    return hn::BitCast(
+        d, v % 2 == 0 ? hn::ShiftLeft<16>(pairs) : hn::And(pairs, hn::Set(bits, 0xffff0000u)));
+  } else {
+    return LoadFloats(d, x + v * kLanes);
+  }
 }
 
-// Panels begin to end - 1 of a split.
-struct Panels {
-  int64_t begin;
-  int64_t end;
+// The scales of vector v of the panels from `panel` on, for an element of whole rows.
+HWY_INLINE FloatVec LoadScale(const AttentionSplit<int8_t>& s, int64_t panel, int v,
+                              int64_t element) {
+  return LoadFloats(FloatTag(), s.scales[panel + v / kVectors] +
+                                    element / kQuantizationGroup * s.stride +
+                                    v % kVectors * kLanes);
+}
+
+// Where the elements end that share a scale with element `begin` of the `width` that are read:
+// `before` others of the row come before these. Without scales, all do.
+template <typename Element>
+HWY_INLINE int64_t EndOfScale(int64_t before, int64_t begin, int64_t width) {
+  if constexpr (!kHasScale<Element>) return width;
+  return std::min(width, begin + kQuantizationGroup - (before + begin) % kQuantizationGroup);
+}
+
+// Calls with<kRows>, of as few tiles as have no more than kMost queries the most that one has.
+template <int kMost, int kRows = kMost, class With>
+HWY_INLINE void WithRows(int64_t queries, const With& with) {
+  if constexpr (kRows > 1) {
+    if (CeilDiv(queries, CeilDiv(queries, int64_t{kMost})) < kRows) {
+      return WithRows<kMost, kRows - 1>(queries, with);
+    }
+  }
+  with.template operator()<kRows>();
+}
+
+// Calls compute<kSome>(query) for tiles of kRows queries, then for those of one fewer.
+template <int kRows, class Compute>
+HWY_INLINE void ForEachTile(int64_t queries, const Compute& compute) {
+  const int64_t wide = queries - CeilDiv(queries, int64_t{kRows}) * (kRows - 1);
+  int64_t query = 0;
+  for (; query < wide * kRows; query += kRows) compute.template operator()<kRows>(query);
+  if constexpr (kRows > 1) {
+    for (; query < queries; query += kRows - 1) compute.template operator()<kRows - 1>(query);
+  }
+}
+
+// What is read of a split: its keys or its values.
+template <typename Element>
+struct Part {
+  const Element* const* panels;  // as AttentionSplit has them
+  int64_t before;                // elements of a row that come before those
+  int64_t width;                 // elements of a group
 };
 
-// Computes the scores of kRows queries, from `query` on, at kColumns panels, from `panel` on.
-template <bool kPrefetch, int kRows, int kColumns, typename Element>
-void ScoreTile(const AttentionSplit<Element>& s, int64_t group, int64_t query, int64_t panel) {
-  const FloatTag d;
-  const int64_t row = group * s.queries + query;
-  const float* q = s.q + row * s.key_width;
-  constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
-  const Element* keys[kColumns];
-  [[maybe_unused]] const Element* ahead[kColumns];
-  [[maybe_unused]] const int64_t every = ElementsOfLine<Element>(s.stride);
-  for (int c = 0; c < kColumns; ++c) {
-    keys[c] = s.keys[panel + c] + group * s.key_width * s.stride;
-    if constexpr (kPrefetch) {
-      ahead[c] = s.keys[panel + c + s.ahead];
-    }
-  }
-  FloatVec sums[kRows][kColumns][kVectors];
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
+// What a tile of queries reads: kPanels panels of one group.
+template <typename Element, int kPanels>
+struct Tile {
+  int64_t panel;  // the first one
+  int64_t group;
+  int64_t query;                     // the first one of the group
+  const Element* elements[kPanels];  // [width, stride]
+  // What is fetched meanwhile: in each panel `step` bytes for each element that is read.
+  const std::byte* ahead[kPanels];
+  int64_t step;
+
+  HWY_INLINE void Fetch(int64_t element) const {
     HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      HWY_UNROLL(16)
-      for (int v = 0; v < kVectors; ++v) sums[r][c][v] = hn::Zero(d);
-    }
+    for (int p = 0; p < kPanels; ++p) Prefetch(ahead[p], element * step);
   }
-  for (int64_t k = 0; k < s.key_width;) {
-    int64_t end = s.key_width;
-    [[maybe_unused]] FloatVec scales[kColumns][kVectors];
-    if constexpr (kHasScale<Element>) {
-      const int64_t element = s.key_offset + group * s.key_width + k;
-      end = std::min(end, k + kQuantizationGroup - element % kQuantizationGroup);
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; ++c) {
-        const uint16_t* const from = s.scales[panel + c] + element / kQuantizationGroup * s.stride;
-        HWY_UNROLL(16)
-        for (int v = 0; v < kVectors; ++v) scales[c][v] = LoadFloats(d, from + v * kLanes);
-      }
-    }
-    for (; k < end; ++k) {
-      if constexpr (kPrefetch) {
-        if ((k & (every - 1)) == 0) {
-          HWY_UNROLL(16)
-          for (int c = 0; c < kColumns; ++c) {
-            Prefetch(ahead[c], (group * s.key_width + k) * s.stride * kElementBytes);
-          }
+};
+
+// Has Work compute tiles of all panels, kPanels at a time and then fewer: for all queries of a
+// group, kRows of them at a time or one fewer, then for those of the next group, so that panels are
+// read from end to end. What is read a little later is fetched meanwhile, but where one query reads
+// a group: that goes so fast that processors do better by themselves.
+template <class Work, int kRows, int kPanels, typename Element>
+HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>& part,
+                           int64_t panel) {
+  constexpr int64_t kAhead = 2048;  // bytes of a panel
+  constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
+  constexpr bool kFetch = kRows > 1;
+  const int64_t width = part.width, size = width * s.stride;  // elements of a panel's group
+  const int64_t groups_ahead = std::min(CeilDiv(kAhead, size * kElementBytes), s.groups);
+  // What a query fetches with each element that it reads.
+  const float bytes = static_cast<float>(s.stride * kElementBytes) / static_cast<float>(s.queries);
+  for (; panel + kPanels <= s.panels; panel += kPanels) {
+    const Element* const* const panels = part.panels + panel;
+    for (int64_t group = 0; group < s.groups; ++group) {
+      // The group that is fetched, of these panels or of the next ones.
+      const bool wraps = group + groups_ahead >= s.groups;
+      const int64_t next = group + groups_ahead - (wraps ? s.groups : 0);
+      const int64_t skip = wraps ? kPanels : 0;
+      if constexpr (kHasScale<Element>) {
+        const int64_t first = part.before + next * width;
+        for (int64_t i = first / kQuantizationGroup; i <= (first + width - 1) / kQuantizationGroup;
+             ++i) {
+          for (int p = 0; p < kPanels; ++p) Prefetch(s.scales[panel + skip + p] + i * s.stride, 0);
         }
       }
-      const auto key = [&](int c, int v) {
-        const FloatVec x = LoadFloats(d, keys[c] + k * s.stride + v * kLanes);
-        if constexpr (kHasScale<Element>) return hn::Mul(x, scales[c][v]);
-        return x;
-      };
-      ForEachProduct<kRows, kColumns * kVectors>(
-          [&](int r) { return hn::Set(d, q[r * s.key_width + k]); },
-          [&](int i) { return key(i / kVectors, i % kVectors); },
-          [&](int r, int i, FloatVec x, FloatVec y) {
-            FloatVec& sum = sums[r][i / kVectors][i % kVectors];
-            sum = hn::MulAdd(x, y, sum);
-          });
+      ForEachTile<kRows>(s.queries, [&]<int kSome>(int64_t query) {
+        Tile<Element, kPanels> tile;
+        tile.panel = panel;
+        tile.group = group;
+        tile.query = query;
+        HWY_UNROLL(16)
+        for (int p = 0; p < kPanels; ++p) {
+          tile.elements[p] = panels[p] + group * size;
+          tile.ahead[p] = reinterpret_cast<const std::byte*>(panels[skip + p] + next * size) +
+                          static_cast<int64_t>(bytes * static_cast<float>(query * width));
+        }
+        tile.step = static_cast<int64_t>(bytes * kSome);
+        Work::template Compute<kFetch, kSome>(s, part, tile);
+      });
     }
   }
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    float* scores = s.scores + (row + r) * kSplitPositions + panel * kPanelPositions;
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
+  if constexpr (kPanels > 1) ReadPanels<Work, kRows, kPanels / 2>(s, part, panel);
+}
+
+// The same of all panels, in tiles of kMost queries at most, of as many panels as there is room
+// for.
+template <class Work, int kMost, typename Element>
+HWY_INLINE void Read(const AttentionSplit<Element>& s, const Part<Element>& part) {
+  WithRows<kMost>(s.queries, [&]<int kRows>() {
+    constexpr int kPanels = std::clamp<int>(Work::kVectorsHeld / (kRows * kVectors), 1, kStreams);
+    ReadPanels<Work, kRows, static_cast<int>(std::bit_floor(unsigned{kPanels}))>(s, part, 0);
+  });
+}
+
+// The scores of a tile.
+struct Score {
+  static constexpr int kVectorsHeld = kSums;
+
+  template <bool kFetch, int kRows, int kPanels, typename Element>
+  static HWY_INLINE void Compute(const AttentionSplit<Element>& s, const Part<Element>& part,
+                                 const Tile<Element, kPanels>& tile) {
+    const FloatTag d;
+    const int64_t width = part.width, stride = s.stride;
+    const int64_t row = tile.group * s.queries + tile.query;
+    const int64_t before = part.before + tile.group * width;
+    const float* q = s.q + row * width;
+    float* scores = s.scores + row * kSplitPositions + tile.panel * kPanelPositions;
+    constexpr int kColumns = kPanels * kVectors;
+    for (int64_t begin = 0, end; begin < width; begin = end) {
+      end = EndOfScale<Element>(before, begin, width);
+      FloatVec sums[kRows][kColumns];
       HWY_UNROLL(16)
-      for (int v = 0; v < kVectors; ++v) {
-        hn::StoreU(sums[r][c][v], d, scores + c * kPanelPositions + v * kLanes);
+      for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(16)
+        for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::Zero(d);
+      }
+      for (int64_t k = begin; k < end; ++k) {
+        if constexpr (kFetch) tile.Fetch(k);
+        ForEachProduct<kRows, kColumns>([&](int r) { return hn::Set(d, q[r * width + k]); },
+                                        [&](int c) {
+                                          return LoadPanel(tile.elements[c / kVectors] + k * stride,
+                                                           c % kVectors);
+                                        },
+                                        [&](int r, int c, FloatVec x, FloatVec y) {
+                                          sums[r][c] = hn::MulAdd(x, y, sums[r][c]);
+                                        });
+      }
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) {
+        [[maybe_unused]] FloatVec scale;
+        if constexpr (kHasScale<Element>) scale = LoadScale(s, tile.panel, c, before + begin);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          float* const to = scores + r * kSplitPositions + c * kLanes;
+          if constexpr (kHasScale<Element>) {
+            sums[r][c] = begin == 0 ? hn::Mul(sums[r][c], scale)
+                                    : hn::MulAdd(sums[r][c], scale, hn::LoadU(d, to));
+          }
+          hn::StoreU(sums[r][c], d, to);
+        }
       }
     }
   }
-}
+};
 
-// How many queries the next smaller tile has.
-constexpr int Fewer(int rows) { return rows > 4 ? rows / 2 : rows - 1; }
-
-// Computes scores at all these panels, kColumns at a time and then fewer.
-template <bool kPrefetch, int kRows, int kColumns, typename Element>
-HWY_INLINE void ScorePanels(const AttentionSplit<Element>& s, Panels panels, int64_t group,
-                            int64_t query) {
-  for (; panels.begin + kColumns <= panels.end; panels.begin += kColumns) {
-    ScoreTile<kPrefetch, kRows, kColumns>(s, group, query, panels.begin);
+// How many positions of the vector at scores + i are among the first `visible`.
+template <typename Element>
+HWY_INLINE int64_t VisibleLanes(int64_t i, int64_t visible) {
+  if constexpr (kPairs<Element>) {
+    const int64_t odd = i / kLanes % 2;
+    const int64_t rest = visible - (i - odd * kLanes);  // positions from the pairs' first one on
+    return std::clamp<int64_t>((rest + 1 - odd) / 2, 0, kLanes);
   }
-  if constexpr (kColumns > 1) ScorePanels<kPrefetch, kRows, kColumns / 2>(s, panels, group, query);
+  return std::clamp<int64_t>(visible - i, 0, kLanes);
 }
 
-// Computes the scores of all queries from `query` on, kRows at a time and then fewer.
-template <bool kPrefetch, int kRows, typename Element>
-HWY_INLINE void ScoreQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
-                             int64_t query) {
-  // Scales take as much as the sums of one query.
-  constexpr int kAlike = kHasScale<Element> && kFewRegisters ? kRows + 1 : kRows;
-  constexpr unsigned kFit = std::clamp<int>(kSums / (kAlike * kVectors), 1, kStreams);
-  constexpr int kColumns = std::bit_floor(kFit);
-  for (; query + kRows <= s.queries; query += kRows) {
-    if (query == 0) {  // later queries find what the first ones fetched
-      ScorePanels<kPrefetch, kRows, kColumns>(s, panels, group, query);
-    } else {
-      ScorePanels<false, kRows, kColumns>(s, panels, group, query);
-    }
-  }
-  if constexpr (kRows > 1) ScoreQueries<kPrefetch, Fewer(kRows)>(s, panels, group, query);
-}
-
-// Turns the first `visible` scores into 2^(score - max), and the others into zero.
+// Turns the scores of the first `visible` positions into 2^(score - max), and the others into zero.
 //   scores: [panels * kPanelPositions]
+template <typename Element>
 HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, float* max,
                              float* sum) {
   const FloatTag d;
-  const auto load = [&](int64_t i, float beyond) {
-    const FloatVec x = hn::LoadU(d, scores + i);
-    if (i + kLanes <= visible) return x;
-    return hn::IfThenElse(hn::FirstN(d, std::max<int64_t>(visible - i, 0)), x, hn::Set(d, beyond));
-  };
-  FloatVec largest = load(0, -INFINITY);
-  for (int64_t i = kLanes; i < visible; i += kLanes) largest = hn::Max(largest, load(i, -INFINITY));
+  const int64_t whole = visible / kPanelPositions * kPanelPositions;
+  const int64_t end = panels * kPanelPositions;
+  const auto seen = [&](int64_t i) { return hn::FirstN(d, VisibleLanes<Element>(i, visible)); };
+  FloatVec largest = hn::Set(d, -INFINITY);
+  for (int64_t i = 0; i < whole; i += kLanes) largest = hn::Max(largest, hn::LoadU(d, scores + i));
+  for (int64_t i = whole; i < end; i += kLanes) {
+    largest = hn::IfThenElse(seen(i), hn::Max(largest, hn::LoadU(d, scores + i)), largest);
+  }
   largest = hn::MaxOfLanes(d, largest);
   FloatVec total = hn::Zero(d);
-  int64_t i = 0;
-  for (; i < visible; i += kLanes) {
-    FloatVec power = PowerOfTwo(d, hn::Sub(hn::LoadU(d, scores + i), largest));
-    if (i + kLanes > visible) power = hn::IfThenElseZero(hn::FirstN(d, visible - i), power);
-    total = hn::Add(total, power);
-    hn::StoreU(power, d, scores + i);
-  }
-  for (; i < panels * kPanelPositions; i += kLanes) hn::StoreU(hn::Zero(d), d, scores + i);
+  const auto power = [&](int64_t i) {
+    return PowerOfTwo(d, hn::Sub(hn::LoadU(d, scores + i), largest));
+  };
+  const auto add = [&](int64_t i, FloatVec weight) {
+    total = hn::Add(total, weight);
+    hn::StoreU(weight, d, scores + i);
+  };
+  for (int64_t i = 0; i < whole; i += kLanes) add(i, power(i));
+  for (int64_t i = whole; i < end; i += kLanes) add(i, hn::IfThenElseZero(seen(i), power(i)));
   *max = hn::GetLane(largest);
   *sum = hn::GetLane(hn::SumOfLanes(d, total));
 }
@@ -207,166 +301,151 @@ HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float*
 }
 #endif
 
-// Adds up kColumns elements of the values, from `column` on, weighted for kRows queries, from
-// `query` on.
-template <bool kPrefetch, int kRows, int kColumns, typename Element>
-void ValueTile(const AttentionSplit<Element>& s, Panels panels, int64_t group, int64_t query,
-               int64_t column) {
-  const FloatTag d;
-  const int64_t row = group * s.queries + query;
-  const float* weights =
-      kHasScale<Element> ? s.scaled + query * kSplitPositions : s.scores + row * kSplitPositions;
-  constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
-  [[maybe_unused]] const int64_t every = ElementsOfLine<Element>(s.stride);
-  FloatVec sums[kRows][kColumns];
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    const float* sofar =
-        panels.begin == 0 ? nullptr : s.sums + ((row + r) * s.value_width + column) * kLanes;
-    HWY_UNROLL(16)
-    for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = panels.begin == 0 ? hn::Zero(d) : hn::LoadU(d, sofar + c * kLanes);
+// Adds a tile's values, weighted, to the sums of all their elements: those are in memory, the
+// weights in registers.
+struct Weigh {
+  static constexpr int kVectorsHeld = kWeights;
+
+  template <bool kFetch, int kRows, int kPanels, typename Element>
+  static HWY_INLINE void Compute(const AttentionSplit<Element>& s, const Part<Element>& part,
+                                 const Tile<Element, kPanels>& tile) {
+    const FloatTag d;
+    const int64_t width = part.width, stride = s.stride;
+    const int64_t row = tile.group * s.queries + tile.query;
+    const int64_t before = part.before + tile.group * width;
+    const float* scores = s.scores + row * kSplitPositions + tile.panel * kPanelPositions;
+    float* sums = s.sums + row * width * kLanes;
+    constexpr int kColumns = kPanels * kVectors;
+    for (int64_t begin = 0, end; begin < width; begin = end) {
+      end = EndOfScale<Element>(before, begin, width);
+      FloatVec weights[kRows][kColumns];
+      HWY_UNROLL(16)
+      for (int c = 0; c < kColumns; ++c) {
+        [[maybe_unused]] FloatVec scale;
+        if constexpr (kHasScale<Element>) scale = LoadScale(s, tile.panel, c, before + begin);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          weights[r][c] = hn::LoadU(d, scores + r * kSplitPositions + c * kLanes);
+          if constexpr (kHasScale<Element>) weights[r][c] = hn::Mul(weights[r][c], scale);
+        }
+      }
+      for (int64_t e = begin; e < end; ++e) {
+        if constexpr (kFetch) tile.Fetch(e);
+        FloatVec some[kRows];
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) some[r] = hn::LoadU(d, sums + (r * width + e) * kLanes);
+        HWY_UNROLL(16)
+        for (int c = 0; c < kColumns; ++c) {
+          const FloatVec value = LoadPanel(tile.elements[c / kVectors] + e * stride, c % kVectors);
+          HWY_UNROLL(16)
+          for (int r = 0; r < kRows; ++r) some[r] = hn::MulAdd(weights[r][c], value, some[r]);
+        }
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) hn::StoreU(some[r], d, sums + (r * width + e) * kLanes);
+      }
     }
   }
-  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    const int64_t first = (group * s.value_width + column) * s.stride;
-    const Element* values = s.values[panel] + first;
-    [[maybe_unused]] const Element* ahead = kPrefetch ? s.values[panel + s.ahead] : nullptr;
+};
+
+// Adds up all elements of the values for all queries, a few panels at a time.
+template <typename Element>
+void WeighPanels(const AttentionSplit<Element>& s) {
+  const FloatTag d;
+  const int64_t rows = s.groups * s.queries;
+  std::fill_n(s.sums, rows * s.value_width * kLanes, 0.0f);
+  Read<Weigh, kFewRows>(s, {s.values, s.value_offset, s.value_width});
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* sums = s.sums + row * s.value_width * kLanes;
+    const auto sum = [&](int64_t element) {
+      return element < s.value_width ? hn::LoadU(d, sums + element * kLanes) : hn::Zero(d);
+    };
+    for (int64_t e = 0; e < s.value_width; e += kElements) {
+      float some[kElements];
+      StoreSums(sum(e), sum(e + 1), sum(e + 2), sum(e + 3), some);
+      std::copy_n(some, std::min<int64_t>(kElements, s.value_width - e), s.out[row] + e);
+    }
+  }
+}
+
+// Multiplies the weights of a group's queries by the scales of an element of the values.
+void ScaleWeights(const AttentionSplit<int8_t>& s, int64_t group, int64_t element) {
+  const FloatTag d;
+  const int vectors = static_cast<int>(s.panels) * kVectors;
+  HWY_ALIGN float scales[kSplitPositions];
+  for (int i = 0; i < vectors; ++i) hn::Store(LoadScale(s, 0, i, element), d, scales + i * kLanes);
+  for (int64_t r = 0; r < s.queries; ++r) {
+    const float* const from = s.scores + (group * s.queries + r) * kSplitPositions;
+    float* const to = s.scaled + r * kSplitPositions;
+    for (int64_t i = 0; i < vectors * kLanes; i += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, from + i), hn::Load(d, scales + i)), d, to + i);
+    }
+  }
+}
+
+// Adds up kElements elements of the values for all queries of a group.
+//   weights: [queries, kSplitPositions]   values: [vectors of the panels, kElements, kLanes]
+//   out: [queries, kElements]
+template <int kRows>
+void SumElements(const float* weights, const float* values, int64_t queries, int64_t positions,
+                 float (*out)[kElements]) {
+  const FloatTag d;
+  ForEachTile<kRows>(queries, [&]<int kSome>(int64_t query) {
+    const float* const first = weights + query * kSplitPositions;
+    FloatVec sums[kSome][kElements];
     HWY_UNROLL(16)
-    for (int v = 0; v < kVectors; ++v) {
-      if constexpr (kPrefetch) {
-        if (v == 0) {
+    for (int r = 0; r < kSome; ++r) {
+      HWY_UNROLL(16)
+      for (int e = 0; e < kElements; ++e) sums[r][e] = hn::Zero(d);
+    }
+    for (int64_t i = 0; i < positions; i += kLanes) {
+      ForEachProduct<kSome, kElements>(
+          [&](int r) { return hn::LoadU(d, first + r * kSplitPositions + i); },
+          [&](int e) { return hn::Load(d, values + i * kElements + e * kLanes); },
+          [&](int r, int e, FloatVec weight, FloatVec value) {
+            sums[r][e] = hn::MulAdd(weight, value, sums[r][e]);
+          });
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < kSome; ++r) {
+      StoreSums(sums[r][0], sums[r][1], sums[r][2], sums[r][3], out[query + r]);
+    }
+  });
+}
+
+// Adds up all elements of the values for all queries, kElements at a time: these are copied to
+// where all queries of a group read them side by side, as float32, and their sums stay in
+// registers.
+template <int kRows, typename Element>
+void WeighElements(const AttentionSplit<Element>& s) {
+  const FloatTag d;
+  HWY_ALIGN float values[kSplitPositions * kElements] = {};
+  float sums[kSplitQueries][kElements];
+  for (int64_t group = 0; group < s.groups; ++group) {
+    const float* weights = s.scores + group * s.queries * kSplitPositions;
+    const int64_t first = group * s.value_width;
+    int64_t end = 0;  // of those that share a scale
+    for (int64_t begin = 0, count; begin < s.value_width; begin += count) {
+      if (begin == end) {
+        end = EndOfScale<Element>(s.value_offset + first, begin, s.value_width);
+        if constexpr (kHasScale<Element>) {
+          ScaleWeights(s, group, s.value_offset + first + begin);
+          weights = s.scaled;
+        }
+      }
+      count = std::min<int64_t>(kElements, end - begin);
+      for (int64_t panel = 0; panel < s.panels; ++panel) {
+        for (int64_t e = 0; e < count; ++e) {
+          const Element* const from = s.values[panel] + (first + begin + e) * s.stride;
+          float* const to = values + (panel * kVectors * kElements + e) * kLanes;
           HWY_UNROLL(16)
-          for (int c = 0; c < kColumns; ++c) {
-            if ((c & (every - 1)) == 0) Prefetch(ahead, (first + c * s.stride) * kElementBytes);
+          for (int v = 0; v < kVectors; ++v) {
+            hn::Store(LoadPanel(from, v), d, to + v * kElements * kLanes);
           }
         }
       }
-      ForEachProduct<kRows, kColumns>(
-          [&](int r) {
-            return hn::LoadU(d,
-                             weights + r * kSplitPositions + panel * kPanelPositions + v * kLanes);
-          },
-          [&](int c) { return LoadFloats(d, values + c * s.stride + v * kLanes); },
-          [&](int r, int c, FloatVec weight, FloatVec value) {
-            sums[r][c] = hn::MulAdd(weight, value, sums[r][c]);
-          });
-    }
-  }
-  if (panels.end < s.panels) {
-    HWY_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
-      float* sofar = s.sums + ((row + r) * s.value_width + column) * kLanes;
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[r][c], d, sofar + c * kLanes);
-    }
-    return;
-  }
-  HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    float* out = s.out[row + r] + column;
-    if constexpr (kColumns == 1) {
-      *out = hn::GetLane(hn::SumOfLanes(d, sums[r][0]));
-    } else {
-      HWY_UNROLL(16)
-      for (int c = 0; c < kColumns; c += 4) {
-        StoreSums(sums[r][c], sums[r][c + 1], sums[r][c + 2], sums[r][c + 3], out + c);
-      }
-    }
-  }
-}
-
-// Adds up kColumns elements of the values for all queries from `query` on, kRows of them at a time
-// and then fewer.
-template <bool kPrefetch, int kRows, int kColumns, typename Element>
-HWY_INLINE void ValueQueries(const AttentionSplit<Element>& s, Panels panels, int64_t group,
-                             int64_t query, int64_t column) {
-  for (; query + kRows <= s.queries; query += kRows) {
-    if (query == 0) {
-      ValueTile<kPrefetch, kRows, kColumns>(s, panels, group, query, column);
-    } else {
-      ValueTile<false, kRows, kColumns>(s, panels, group, query, column);
-    }
-  }
-  if constexpr (kRows > 1)
-    ValueQueries<kPrefetch, Fewer(kRows), kColumns>(s, panels, group, query, column);
-}
-
-// Adds up the values' elements `column` to end - 1 for all queries, kColumns elements at a time and
-// then fewer: at least 4, or one.
-template <bool kPrefetch, int kRows, int kColumns, typename Element>
-HWY_INLINE void ValueColumns(const AttentionSplit<Element>& s, Panels panels, int64_t group,
-                             int64_t column, int64_t end) {
-  for (; column + kColumns <= end; column += kColumns) {
-    ValueQueries<kPrefetch, kRows, kColumns>(s, panels, group, 0, column);
-  }
-  if constexpr (kColumns > 4) {
-    ValueColumns<kPrefetch, kRows, kColumns / 2>(s, panels, group, column, end);
-  } else if constexpr (kColumns > 1) {
-    ValueColumns<kPrefetch, kRows, 1>(s, panels, group, column, end);
-  }
-}
-
-// Multiplies the weights of a group's queries by the scales of the values' elements that share one
-// with element `column`.
-void ScaleWeights(const AttentionSplit<int8_t>& s, Panels panels, int64_t group, int64_t column) {
-  const FloatTag d;
-  const int64_t element = s.value_offset + group * s.value_width + column;
-  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    const uint16_t* const scales = s.scales[panel] + element / kQuantizationGroup * s.stride;
-    for (int v = 0; v < kVectors; ++v) {
-      const FloatVec scale = LoadFloats(d, scales + v * kLanes);
-      const int64_t position = panel * kPanelPositions + v * kLanes;
-      for (int64_t r = 0; r < s.queries; ++r) {
-        const FloatVec weight =
-            hn::LoadU(d, s.scores + (group * s.queries + r) * kSplitPositions + position);
-        hn::StoreU(hn::Mul(weight, scale), d, s.scaled + r * kSplitPositions + position);
-      }
-    }
-  }
-}
-
-// Adds up all elements of a group's values for all queries.
-template <bool kPrefetch, int kRows, int kColumns, typename Element>
-HWY_INLINE void ValueGroup(const AttentionSplit<Element>& s, Panels panels, int64_t group) {
-  if constexpr (kHasScale<Element>) {
-    const int64_t first = s.value_offset + group * s.value_width;
-    for (int64_t column = 0; column < s.value_width;) {
-      const int64_t end = std::min(
-          s.value_width, column + kQuantizationGroup - (first + column) % kQuantizationGroup);
-      ScaleWeights(s, panels, group, column);
-      ValueColumns<kPrefetch, kRows, kColumns>(s, panels, group, column, end);
-      column = end;
-    }
-  } else {
-    ValueColumns<kPrefetch, kRows, kColumns>(s, panels, group, 0, s.value_width);
-  }
-}
-
-template <bool kPrefetch, typename Element>
-void AttendTiles(const AttentionSplit<Element>& s) {
-  // Every query reads a few panels while a near cache holds them.
-  for (int64_t begin = 0; begin < s.panels; begin += kStreams) {
-    for (int64_t group = 0; group < s.groups; ++group) {
-      ScoreQueries<kPrefetch, kScoreRows>(s, {begin, std::min(begin + kStreams, s.panels)}, group,
-                                          0);
-    }
-  }
-  for (int64_t row = 0; row < s.groups * s.queries; ++row) {
-    Exponentiate(s.scores + row * kSplitPositions, s.visible[row % s.queries], s.panels,
-                 &s.max[row], &s.sum[row]);
-  }
-  const int64_t streams = s.queries == 1 ? kStreams : s.panels;
-  for (int64_t begin = 0; begin < s.panels; begin += streams) {
-    const Panels panels{begin, std::min(begin + streams, s.panels)};
-    for (int64_t group = 0; group < s.groups; ++group) {
-      if (s.queries == 1) {
-        // Few elements at a time: memory is read fastest in short turns of many streams.
-        ValueGroup<kPrefetch, 1, 4>(s, panels, group);
-      } else if (s.queries < kValueRows) {
-        ValueGroup<kPrefetch, 2, std::bit_floor(kSums / 2u)>(s, panels, group);
-      } else {
-        ValueGroup<kPrefetch, kValueRows, 4>(s, panels, group);
+      SumElements<kRows>(weights, values, s.queries, s.panels * kPanelPositions, sums);
+      for (int64_t query = 0; query < s.queries; ++query) {
+        std::copy_n(sums[query], count, s.out[group * s.queries + query] + begin);
       }
     }
   }
@@ -374,10 +453,20 @@ void AttendTiles(const AttentionSplit<Element>& s) {
 
 template <typename Element>
 void AttendTiles(const AttentionSplit<Element>& s) {
-  if (s.ahead > 0) {
-    AttendTiles<true>(s);
+  const Part<Element> keys{s.keys, s.key_offset, s.key_width};
+  if (s.queries <= kFewQueries) {
+    Read<Score, kFewRows>(s, keys);
   } else {
-    AttendTiles<false>(s);
+    Read<Score, kScoreRows>(s, keys);
+  }
+  for (int64_t row = 0; row < s.groups * s.queries; ++row) {
+    Exponentiate<Element>(s.scores + row * kSplitPositions, s.visible[row % s.queries], s.panels,
+                          &s.max[row], &s.sum[row]);
+  }
+  if (s.queries <= kFewQueries) {
+    WeighPanels(s);
+  } else {
+    WithRows<kElementRows>(s.queries, [&]<int kRows>() { WeighElements<kRows>(s); });
   }
 }
 

@@ -14,10 +14,11 @@ inline constexpr int64_t kSplitPanels = 16;
 inline constexpr int64_t kSplitPositions = kSplitPanels * kPanelPositions;
 // Queries that read a split together, at most.
 inline constexpr int64_t kSplitQueries = 32;
-// Panels that are read side by side. Where one query reads a group, reading takes longer than
-// computing: then values too are read in a few long streams, through the panels of many groups, and
-// sums wait in between.
+// Panels that are read side by side, at most.
 inline constexpr int64_t kStreams = 8;
+// Where no more queries read a group, reading takes as long as computing: values too are read panel
+// after panel then, and the sums of their elements wait in memory.
+inline constexpr int64_t kFewQueries = 8;
 
 // Some queries of consecutive groups against the positions of one split. `Element` is float,
 // uint16_t that holds the bits of a bfloat16, or int8_t.
@@ -31,22 +32,21 @@ struct AttentionSplit {
   // [panels] -> [groups, key_width, stride], of which kPanelPositions are read
   const Element* const* keys;
   // [panels] -> [groups, value_width, stride]. In memory these pointers follow those of the keys,
-  // and are followed by those of `ahead` panels that are read next.
+  // and are followed by those of kStreams panels that are read next.
   const Element* const* values;
-  // Under int8 alone: [panels] -> the scales of whole rows, [groups of a row, stride], and the
-  // elements of a row before the keys and before the values.
+  // Under int8 alone: [panels, and kStreams that are read next] -> the scales of whole rows,
+  // [groups of a row, stride], and the elements of a row before the keys and before the values.
   const uint16_t* const* scales;
   int64_t key_offset;
   int64_t value_offset;
   float* scaled;  // under int8: [queries, kSplitPositions], scratch
-  int64_t ahead;  // panels are fetched so many panels before they are read; 0: they are not
   int64_t stride;
   int64_t key_width;
   int64_t value_width;
-  float* scores;      // [groups, queries, kSplitPositions], scratch
-  float* sums;        // [groups, value_width, kPanelPositions], scratch where a group has one query
-  float* max;         // [groups, queries]: the largest score
-  float* sum;         // [groups, queries]: the sum of 2^(score - max)
+  float* scores;  // [groups, queries, kSplitPositions], scratch
+  float* sums;    // [groups, queries, value_width, kPanelPositions], scratch of kFewQueries at most
+  float* max;     // [groups, queries]: the largest score
+  float* sum;     // [groups, queries]: the sum of 2^(score - max)
   float* const* out;  // [groups, queries] -> [value_width]: the sum of 2^(score - max) value
 };
 

@@ -12,9 +12,6 @@
 namespace triptych {
 namespace {
 
-// Groups are read together while they have no more queries.
-constexpr int64_t kFewQueries = 16;
-
 // Up to kSplitQueries queries that are attended together: of a run's queries that read one group,
 // counted token by token, those from `first` on, for each of the groups.
 struct QueryBundle {
@@ -68,7 +65,7 @@ Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
   // Groups that are read together: as many as leave enough to share.
   const int64_t most_groups = std::max<int64_t>(layout.groups * group_splits / plan.tasks, 1);
   const auto groups_together = [&](const TokenRun& run) {
-    return std::clamp<int64_t>(kFewQueries / (run.count * shared), 1, most_groups);
+    return std::clamp<int64_t>(kSplitQueries / (run.count * shared), 1, most_groups);
   };
 
   int64_t count = 0;
@@ -132,7 +129,7 @@ struct Scratch {
   float* q;                     // [kSplitQueries, key_width]
   float* scores;                // [kSplitQueries, kSplitPositions]
   float* scaled;                // likewise; or empty
-  float* sums;                  // [kFewQueries, value_width, kPanelPositions]
+  float* sums;                  // [kSplitQueries, value_width, kPanelPositions]
   Gathered<Element>* gathered;  // [kSplitPanels, keys, then values, kPanelPositions]; or empty
   SplitResults results;         // of 2 * kSplitQueries rows
 };
@@ -153,7 +150,7 @@ const Scratch<Element>* TakeScratch(const Plan& plan, const PagedRowLayout& layo
     all[i] = {.q = workspace.Floats(kSplitQueries * layout.key_width),
               .scores = workspace.Floats(kSplitQueries * kSplitPositions),
               .scaled = workspace.Floats(kHasScale<Element> ? kSplitQueries * kSplitPositions : 0),
-              .sums = workspace.Floats(kFewQueries * layout.value_width * kPanelPositions),
+              .sums = workspace.Floats(kSplitQueries * layout.value_width * kPanelPositions),
               .gathered = workspace.Take<Gathered<Element>>(gathered),
               .results = TakeResults(2 * kSplitQueries, layout.value_width, workspace)};
   }
@@ -204,8 +201,8 @@ class BundleAttention {
     }
     float max[kSplitQueries], sum[kSplitQueries];
     const auto attend = [&]<typename Read>(const auto& point) {
-      const Read* panels[3 * kSplitPanels];  // of keys, of values, and those ahead
-      const uint16_t* scales[kSplitPanels];
+      const Read* panels[2 * kSplitPanels + kStreams];  // of keys, of values, and the next
+      const uint16_t* scales[kSplitPanels + kStreams];
       AttentionSplit<Read> s{.groups = bundle.groups,
                              .queries = queries,
                              .q = scratch.q,
@@ -217,7 +214,6 @@ class BundleAttention {
                              .key_offset = KeyOffset(bundle),
                              .value_offset = ValueOffset(bundle),
                              .scaled = scratch.scaled,
-                             .ahead = 0,
                              .stride = kPanelPositions,
                              .key_width = layout_.key_width,
                              .value_width = layout_.value_width,
@@ -309,10 +305,6 @@ class BundleAttention {
   void PointAtPanels(const QueryBundle& bundle, int64_t begin, const Element** panels,
                      const uint16_t** scales, AttentionSplit<Element>& s) const {
     s.stride = cache_.block_positions;
-    // What several queries of a group read comes a whole phase ahead: the values while the keys are
-    // read, the next keys while the values are. One query reads too much for that, and a latent's
-    // values are its keys.
-    s.ahead = layout_.groups > 1 && bundle.queries > 1 ? s.panels : kStreams;
     const int64_t key = KeyOffset(bundle) * s.stride, value = ValueOffset(bundle) * s.stride;
     const Element** const values = panels + s.panels;
     for (int64_t i = 0; i < s.panels; ++i) {
@@ -322,9 +314,13 @@ class BundleAttention {
       if constexpr (kHasScale<Element>) scales[i] = ScalesAt(bundle, begin + i * kPanelPositions);
     }
     const int64_t length = bundle.Length(bundle.rows() - 1);
-    for (int64_t i = 0; i < s.ahead; ++i) {
+    for (int64_t i = 0; i < kStreams; ++i) {
       const int64_t next = begin + kSplitPositions + i * kPanelPositions;
-      values[s.panels + i] = next < length ? At(bundle, next) + key : panels[0];
+      const bool there = next < length;
+      values[s.panels + i] = there ? At(bundle, next) + key : panels[0];
+      if constexpr (kHasScale<Element>) {
+        scales[s.panels + i] = there ? ScalesAt(bundle, next) : scales[0];
+      }
     }
   }
 
@@ -339,6 +335,7 @@ class BundleAttention {
       panels[i] = gathered + i * panel_elements;
       panels[s.panels + i] = panels[i] + key_elements * kPanelPositions;
     }
+    std::fill_n(panels + 2 * s.panels, kStreams, gathered);
     // The last panel may have an end that nothing is copied to.
     std::fill_n(gathered + (s.panels - 1) * panel_elements, panel_elements, Gathered<Element>{0});
     for (int64_t p = 0; p < s.visible[s.queries - 1]; ++p) {
