@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <thread>
 
 // Compiled once for each instruction set; the best one is chosen at run time.
@@ -162,23 +161,23 @@ float Multiply(int64_t steps, const float* factors, int64_t& flops) {
   return Reduce(d, sums);
 }
 
-float MultiplyFloat32(int64_t steps, const float* factors, int64_t& flops) {
-  return Multiply<Float32>(steps, factors, flops);
-}
+using Multiplier = float (*)(int64_t steps, const float* factors, int64_t& flops);
 
-float MultiplyBFloat16(int64_t steps, const float* factors, int64_t& flops) {
+Multiplier MultiplierOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return Multiply<Float32>;
+    case WeightFormat::kBFloat16:
 #if TRIPTYCH_AVX3_DL
-  if (HasBFloat16Products()) return Multiply<BFloat16>(steps, factors, flops);
+      if (HasBFloat16Products()) return Multiply<BFloat16>;
 #endif
-  return Multiply<Float32>(steps, factors, flops);
-}
-
-float MultiplyInt8(int64_t steps, const float* factors, int64_t& flops) {
-  return Multiply<Int8>(steps, factors, flops);
-}
-
-float MultiplyInt4(int64_t steps, const float* factors, int64_t& flops) {
-  return Multiply<Int4>(steps, factors, flops);
+      return Multiply<Float32>;
+    case WeightFormat::kInt8:
+      return Multiply<Int8>;
+    case WeightFormat::kInt4:
+      return Multiply<Int4>;
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace
@@ -191,10 +190,7 @@ namespace triptych {
 namespace {
 
 HWY_EXPORT(Read);
-HWY_EXPORT(MultiplyFloat32);
-HWY_EXPORT(MultiplyBFloat16);
-HWY_EXPORT(MultiplyInt8);
-HWY_EXPORT(MultiplyInt4);
+HWY_EXPORT(MultiplierOf);
 
 constexpr size_t kReadBytes = size_t{1} << 29;  // beyond any cache
 constexpr size_t kPartBytes = size_t{1} << 26;
@@ -205,37 +201,14 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The shortest of the runs within `duration` seconds: on a busy machine, one that had every CPU to
-// itself if runs are shorter than what a thread gets at a time.
+// The most of what runs within `duration` seconds reach: on a busy machine, one that had every CPU
+// to itself if runs are shorter than what a thread gets at a time.
 template <typename Run>
-double BestSeconds(double duration, const Run& run) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  double best = std::numeric_limits<double>::infinity();
-  while (SecondsSince(begin) < duration) {
-    const auto start = Clock::now();
-    run();
-    best = std::min(best, SecondsSince(start));
-  }
+double Best(double duration, const Run& run) {
+  const auto start = std::chrono::steady_clock::now();
+  double best = 0;
+  while (SecondsSince(start) < duration) best = std::max(best, run());
   return best;
-}
-
-template <typename Multiply>
-double FlopsPerSecond(ThreadPool& pool, const Multiply& multiply) {
-  // As pairs of bfloat16, zero and the number.
-  const volatile float factors[] = {0.5f, 0.25f};
-  const float values[] = {factors[0], factors[1]};
-  constexpr int64_t kSteps = 1 << 13;
-  const int64_t tasks = int64_t{32} * pool.threads();
-  int64_t flops = 0;  // of a task
-  multiply(kSteps, values, flops);
-  const double seconds = BestSeconds(0.5, [&] {
-    pool.Run(tasks, [&](int64_t) {
-      int64_t ignored = 0;
-      sink.store(multiply(kSteps, values, ignored), std::memory_order_relaxed);
-    });
-  });
-  return static_cast<double>(flops * tasks) / seconds;
 }
 
 }  // namespace
@@ -252,6 +225,23 @@ double PeakFlops(const Limits& limits, WeightFormat format) {
       return limits.int4_flops;
   }
   return 0;
+}
+
+double FlopsPerSecond(ThreadPool& pool, WeightFormat format) {
+  // As pairs of bfloat16, zero and the number.
+  const volatile float factors[] = {0.5f, 0.25f};
+  const float values[] = {factors[0], factors[1]};
+  constexpr int64_t kSteps = 1 << 13;
+  const auto multiply = HWY_DYNAMIC_DISPATCH(MultiplierOf)(format);
+  const int64_t tasks = int64_t{32} * pool.threads();
+  std::atomic<int64_t> all = 0;
+  const auto start = std::chrono::steady_clock::now();
+  pool.Run(tasks, [&](int64_t) {
+    int64_t flops = 0;
+    sink.store(multiply(kSteps, values, flops), std::memory_order_relaxed);
+    all += flops;
+  });
+  return static_cast<double>(all) / SecondsSince(start);
 }
 
 ReadProbe::ReadProbe(ThreadPool& pool) : pool_(pool), memory_(kReadBytes) {
@@ -296,11 +286,14 @@ double RoundTripSeconds() {
 
 Limits MeasureLimits(ThreadPool& pool) {
   ReadProbe probe(pool);
-  return {.read_bytes = kPartBytes / BestSeconds(2, [&] { probe.BytesPerSecond(); }),
-          .float32_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyFloat32)),
-          .bfloat16_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyBFloat16)),
-          .int8_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyInt8)),
-          .int4_flops = FlopsPerSecond(pool, HWY_DYNAMIC_DISPATCH(MultiplyInt4))};
+  const auto flops = [&](WeightFormat format) {
+    return Best(0.5, [&] { return FlopsPerSecond(pool, format); });
+  };
+  return {.read_bytes = Best(2, [&] { return probe.BytesPerSecond(); }),
+          .float32_flops = flops(WeightFormat::kFloat32),
+          .bfloat16_flops = flops(WeightFormat::kBFloat16),
+          .int8_flops = flops(WeightFormat::kInt8),
+          .int4_flops = flops(WeightFormat::kInt4)};
 }
 
 double LeastSeconds(const Limits& limits, double peak, double bytes, double flops) {

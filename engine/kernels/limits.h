@@ -23,8 +23,13 @@ struct Limits {
 // Of products with such weights, a second.
 double PeakFlops(const Limits& limits, WeightFormat format);
 
-// Reads memory beyond the caches by all of a pool's threads together. On a machine that is shared,
-// the bandwidth changes from one moment to the next: what is held against it is timed beside it.
+// On a machine that is shared, limits change from one moment to the next: what is held against them
+// is timed beside these, which measure one for a few milliseconds, by all of a pool's threads.
+
+// Products of such weights with inputs.
+double FlopsPerSecond(ThreadPool& pool, WeightFormat format);
+
+// Reads memory beyond the caches.
 class ReadProbe {
  public:
   explicit ReadProbe(ThreadPool& pool);

@@ -49,33 +49,30 @@ std::vector<float> RandomNumbers(int64_t count) {
 struct Work {
   double bytes;
   double flops;
-  double peak;  // FLOP a second, one of the limits
+  WeightFormat format;  // of its products
 };
 
-// The machine: limits measured when the program starts, a probe of the one that changes, and what
-// kernels compute with.
+// A probe of the machine's memory, and what kernels compute with.
 struct Machine {
-  Limits limits;
   ReadProbe& probe;
   KernelContext& context;
 };
 
-// Times `iterate`, each time beside the read bandwidth of that moment, and reports the medians of
-// the time, of the least time and of the least over the time.
+// Times `iterate`, each time beside the read bandwidth and the arithmetic peak of that moment, and
+// reports the medians of the time, of the least time and of the least over the time.
 template <typename Iterate>
 void Measure(benchmark::State& state, const Machine& machine, const Work& work,
              const Iterate& iterate) {
   using Clock = std::chrono::steady_clock;
-  std::vector<double> seconds, least, ratios;
+  std::vector<double> seconds, least, arithmetic, ratios;
   iterate();  // warms up
   for (auto _ : state) {
     const auto start = Clock::now();
     iterate();
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     state.SetIterationTime(seconds.back());
-    Limits now = machine.limits;
-    now.read_bytes = machine.probe.BytesPerSecond();
-    least.push_back(LeastSeconds(now, work.peak, work.bytes, work.flops));
+    arithmetic.push_back(work.flops / FlopsPerSecond(machine.context.pool, work.format));
+    least.push_back(std::max(work.bytes / machine.probe.BytesPerSecond(), arithmetic.back()));
     ratios.push_back(least.back() / seconds.back());
   }
   const double median = Median(seconds), median_least = Median(least);
@@ -85,15 +82,15 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
   state.counters["GB/s"] = work.bytes / median / 1e9;
   state.counters["GFLOP/s"] = work.flops / median / 1e9;
   state.counters["ratio"] = Median(ratios);  // achieved / roofline
-  state.SetLabel(median_least > work.flops / work.peak ? "memory" : "arithmetic");
+  state.SetLabel(median_least > Median(arithmetic) ? "memory" : "arithmetic");
 }
 
 // Of a linear layer of state's outputs, inputs and rows, whose weights come from memory.
-Work LinearWork(const benchmark::State& state, const Machine& machine, WeightFormat format) {
+Work LinearWork(const benchmark::State& state, WeightFormat format) {
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
   return {.bytes = static_cast<double>(WeightBytes(format, inputs, outputs)),
           .flops = 2.0 * static_cast<double>(outputs * inputs * rows),
-          .peak = PeakFlops(machine.limits, format)};
+          .format = format};
 }
 
 // One layer of many after another.
@@ -110,7 +107,7 @@ void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
   size_t layer = 0;
-  Measure(state, machine, LinearWork(state, machine, format), [&] {
+  Measure(state, machine, LinearWork(state, format), [&] {
     layers[layer].Apply(x.data(), rows, y.data(), machine.context);
     layer = (layer + 1) % layers.size();
   });
@@ -128,7 +125,7 @@ void LibraryProduct(benchmark::State& state, const Machine& machine, TensorForma
   const at::Tensor x = at::randn({state.range(2), inputs}, dtype);
   size_t layer = 0;
   SetComputeThreads(machine.context.pool.threads());
-  Measure(state, machine, LinearWork(state, machine, format), [&] {
+  Measure(state, machine, LinearWork(state, format), [&] {
     at::linear(x, layers[layer]);
     layer = (layer + 1) % layers.size();
   });
@@ -153,7 +150,7 @@ void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayou
   const int64_t widths = layout.key_width + layout.value_width;
   const Work work{.bytes = static_cast<double>(bytes),
                   .flops = 2.0 * static_cast<double>(context * layout.heads * widths),
-                  .peak = machine.limits.float32_flops};
+                  .format = WeightFormat::kFloat32};
   Measure(state, machine, work, [&] {
     const TokenRun run{&table[sequence * blocks], context - 1, 1};  // one query, at the end
     PagedAttention(q.data(), std::ssize(q), cache.layer(0), layout, /*scale=*/0.1f, {&run, 1},
@@ -184,8 +181,9 @@ void RegisterAll(const Machine& machine) {
       {"mla64", LatentRowLayout(32, 64, 0), 64},
   };
   const std::vector<std::string> sizes = {"out", "in", "rows"};
-  const std::vector<std::vector<int64_t>> products = {
-      {2048, 8192, 1}, {2048, 8192, 8}, {2048, 8192, 32}, {2048, 8192, 240}};
+  const std::vector<std::vector<int64_t>> products = {{2048, 8192, 1},  {2048, 8192, 4},
+                                                      {2048, 8192, 8},  {2048, 8192, 16},
+                                                      {2048, 8192, 32}, {2048, 8192, 240}};
   for (const auto& [name, format] : Names<WeightFormat>()) {
     Register(
         "linear/" + name,
@@ -236,19 +234,18 @@ int main(int argc, char** argv) {
   }
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   triptych::KernelContext context(threads);
-  const triptych::Limits limits = triptych::MeasureLimits(context.pool);
   triptych::ThreadPool alone(1);
   benchmark::AddCustomContext("processor", triptych::ProcessorName());
   benchmark::AddCustomContext("instruction set", triptych::InstructionSetInUse());
   benchmark::AddCustomContext("threads", std::to_string(threads));
-  triptych::AddContext(limits, "");
+  triptych::AddContext(triptych::MeasureLimits(context.pool), "");
   triptych::AddContext(triptych::MeasureLimits(alone), ", one thread");
   if (threads > 1) {
     benchmark::AddCustomContext("round trip ns between threads",
                                 std::to_string(1e9 * triptych::RoundTripSeconds()));
   }
   triptych::ReadProbe probe(context.pool);
-  triptych::RegisterAll({limits, probe, context});
+  triptych::RegisterAll({probe, context});
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
