@@ -40,9 +40,15 @@ struct Product {
   int64_t rows;
   int64_t units;    // of a panel
   int64_t outputs;  // of all the panels; the last one may be partial
-  bool prefetch;    // whether weights are fetched ahead
+  bool prefetch;    // whether weights come from memory, and are fetched ahead
   // The first of the panels' units that is there: `weights` may be a part of each.
   int64_t first_unit = 0;
+  // What the last fetching_rows rows fetch meanwhile, each an equal part of it: next_bytes of as
+  // many panels, which are next_stride bytes apart.
+  const std::byte* next = nullptr;
+  int64_t next_bytes = 0;
+  int64_t next_stride = 0;
+  int64_t fetching_rows = 0;
 };
 
 // How a format is multiplied by an instruction set.
@@ -300,6 +306,13 @@ using Int4 = Quads<WeightFormat::kInt4>;
 using Int4 = Pairs<WeightFormat::kInt4>;
 #endif
 
+// What a tile fetches.
+enum class Fetch {
+  kNothing,
+  kAhead,  // of its own weights, a little before they are read
+  kNext,   // of Product::next
+};
+
 // Weights that come from memory are fetched so many bytes ahead, a part of them in each panel that
 // is read: near enough for a processor to see what is read in turn, and to go on by itself.
 constexpr int64_t kAhead = 8192;
@@ -307,6 +320,26 @@ template <int kColumns>
 constexpr int64_t AheadInPanel() {
   return kAhead / std::max<int64_t>(CeilDiv(kColumns, kVectors), 2);
 }
+
+// A tile fetches no more of what is next than so many bytes for each product of vectors: a core
+// waits for few lines at a time, and more of them would hold up its own weights.
+constexpr float kBytesOfProduct = 32.0f / kLanes;
+
+// What a tile fetches of what is next: in each panel of kColumns vectors `bytes` with each step.
+template <int kColumns>
+struct Next {
+  const std::byte* next;
+  int64_t offsets[CeilDiv(kColumns, kVectors)];  // in bytes
+  int64_t bytes;
+
+  HWY_INLINE void Step() {
+    HWY_UNROLL(24)
+    for (int64_t& offset : offsets) {
+      Prefetch(next, offset);
+      offset += bytes;
+    }
+  }
+};
 
 // Adds part kPart of one step to the sums.
 template <class Kind, int kPart, int kRows, int kColumns>
@@ -322,11 +355,12 @@ HWY_INLINE void AddPart(const std::byte* const (&x)[kRows], int64_t word,
 }
 
 // Adds one step: its first word of x, and the offset of its weights.
-template <class Kind, bool kPrefetch, int kRows, int kColumns>
+template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
                         const std::byte* const (&weights)[kColumns], int64_t offset,
-                        typename Kind::Sum (&sums)[kRows][kColumns]) {
-  if constexpr (kPrefetch) {
+                        Next<kColumns>& next, typename Kind::Sum (&sums)[kRows][kColumns]) {
+  if constexpr (kFetch == Fetch::kNext) next.Step();
+  if constexpr (kFetch == Fetch::kAhead) {
     constexpr int64_t kVectorBytes = kLanes * Packed(Kind::kFormat).step_bytes;
     constexpr int kVectorsOfLine = std::max<int>(kLineBytes / kVectorBytes, 1);
     HWY_UNROLL(24)
@@ -359,11 +393,11 @@ constexpr int64_t UnitWords() {
 }
 
 // Adds the sums of one unit of integers, times its scales, to those of all.
-template <class Kind, bool kPrefetch, int kRows, int kColumns>
+template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
                               const std::byte* const (&weights)[kColumns],
                               const std::byte* const (&scales)[kColumns], int64_t offset,
-                              FloatVec (&sums)[kRows][kColumns]) {
+                              Next<kColumns>& next, FloatVec (&sums)[kRows][kColumns]) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   const FloatTag d;
   const auto correction = [&](int r) {
@@ -377,12 +411,12 @@ HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
     for (int c = 0; c < kColumns; ++c) parts[r][c] = start;
   }
   for (int64_t step = 0; step < kPacked.steps; ++step) {
-    AddStep<Kind, kPrefetch>(x, word + step * Kind::kParts, weights,
-                             offset + step * kPanel * kPacked.step_bytes, parts);
+    AddStep<Kind, kFetch>(x, word + step * Kind::kParts, weights,
+                          offset + step * kPanel * kPacked.step_bytes, next, parts);
   }
   HWY_UNROLL(24)
   for (int c = 0; c < kColumns; ++c) {
-    if constexpr (kPrefetch) {
+    if constexpr (kFetch == Fetch::kAhead) {
       if (c % kVectors == 0) Prefetch(scales[c] + offset, AheadInPanel<kColumns>());
     }
     const FloatVec scale = LoadFloats(d, reinterpret_cast<const uint16_t*>(scales[c] + offset));
@@ -402,9 +436,8 @@ struct Units {
 };
 
 // Multiplies kRows rows, from `row` on, by these units of kColumns vectors of outputs, from
-// `column` on. What follows the first units goes on with the sums in y. kPrefetch: fetches weights
-// ahead.
-template <class Kind, bool kPrefetch, int kRows, int kColumns>
+// `column` on. What follows the first units goes on with the sums in y.
+template <class Kind, Fetch kFetch, int kRows, int kColumns>
 void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   constexpr int64_t kUnitBytes = kPacked.panel_bytes();
@@ -442,12 +475,30 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::LoadU(d, from + c * kLanes);
   }
+  Next<kColumns> next;
+  if constexpr (kFetch == Fetch::kNext) {
+    const int64_t steps = (units.end - units.begin) * kPacked.steps;
+    const auto parts = static_cast<float>(p.fetching_rows * kVectors);  // of a panel
+    const float each =
+        std::min(static_cast<float>(p.next_bytes) / (static_cast<float>(steps) * parts),
+                 kBytesOfProduct);  // bytes of a part with each step
+    const int64_t before =
+        (row - (p.rows - p.fetching_rows)) * kVectors + column % kVectors * kRows;
+    next.next = p.next;
+    next.bytes = static_cast<int64_t>(each * kRows * std::min(kColumns, kVectors));
+    int64_t offset = column / kVectors * p.next_stride +
+                     static_cast<int64_t>(each * static_cast<float>(before * steps));
+    for (int64_t& of_panel : next.offsets) {
+      of_panel = offset;
+      offset += p.next_stride;
+    }
+  }
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
     const int64_t word = unit * UnitWords<Kind>(), offset = (unit - p.first_unit) * kUnitBytes;
     if constexpr (kPacked.scale_bytes > 0) {
-      AddScaledUnit<Kind, kPrefetch>(x, word, weights, scales, offset, sums);
+      AddScaledUnit<Kind, kFetch>(x, word, weights, scales, offset, next, sums);
     } else {
-      AddStep<Kind, kPrefetch>(x, word, weights, offset, sums);
+      AddStep<Kind, kFetch>(x, word, weights, offset, next, sums);
     }
   }
 
@@ -463,28 +514,26 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
 
 // Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels: by
 // kColumns at once, and what is left, a multiple of kStep, in one tile.
-template <class Kind, bool kPrefetch, int kRows, int kColumns,
+template <class Kind, Fetch kFetch, int kRows, int kColumns,
           int kStep = std::gcd(kColumns, kVectors)>
 HWY_INLINE void TileColumns(const Product& p, const Units& units, int64_t row, int64_t column,
                             int64_t end) {
   for (; column + kColumns <= end; column += kColumns) {
-    Tile<Kind, kPrefetch, kRows, kColumns>(p, units, row, column);
+    Tile<Kind, kFetch, kRows, kColumns>(p, units, row, column);
   }
   if constexpr (kColumns > kStep) {
-    TileColumns<Kind, kPrefetch, kRows, kColumns - kStep, kStep>(p, units, row, column, end);
+    TileColumns<Kind, kFetch, kRows, kColumns - kStep, kStep>(p, units, row, column, end);
   }
 }
 
-// Multiplies `rows` rows, 1 to kRows of them.
-template <class Kind, bool kPrefetch, int kRows>
+// Multiplies `rows` rows, 1 to kRows of them, by the first `end` vectors.
+template <class Kind, Fetch kFetch, int kRows>
 HWY_INLINE void TileRows(const Product& p, const Units& units, int64_t row, int64_t rows,
-                         int64_t column, int64_t end) {
+                         int64_t end) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) {
-      return TileRows<Kind, kPrefetch, kRows - 1>(p, units, row, rows, column, end);
-    }
+    if (rows < kRows) return TileRows<Kind, kFetch, kRows - 1>(p, units, row, rows, end);
   }
-  TileColumns<Kind, kPrefetch, kRows, ColumnsFor<Kind>(kRows)>(p, units, row, column, end);
+  TileColumns<Kind, kFetch, kRows, ColumnsFor<Kind>(kRows)>(p, units, row, 0, end);
 }
 
 // The most rows that read whole panels, or one.
@@ -502,41 +551,40 @@ constexpr int64_t kTilesToWiden = 4;
 constexpr int64_t kBytesWidened = int64_t{1} << 14;
 constexpr int64_t kPanelsWidened = 1;
 
-// Multiplies all rows by these units of the first panels, up to vector `end`. Weights that come
-// from memory are read by as many rows as read whole panels, which it is fastest in; the others
-// find them in a core's second cache.
-template <class Kind>
-HWY_INLINE void MultiplyPart(const Product& p, const Units& units, int64_t column, int64_t end) {
-  int64_t first = 0;
-  if (p.prefetch) {
-    constexpr int kRows = WholePanelRows<Kind>();
-    first = std::min<int64_t>(p.rows, kRows);
-    TileRows<Kind, true, kRows>(p, units, 0, first, column, end);
-  }
+// Multiplies rows from `first` on, as many at a time as there is room for.
+template <class Kind, Fetch kFetch>
+HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t end) {
   const int64_t rows = p.rows - first, tiles = CeilDiv(rows, MaxRows<Kind>());
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t begin = rows * i / tiles;
-    TileRows<Kind, false, MaxRows<Kind>()>(p, units, first + begin, rows * (i + 1) / tiles - begin,
-                                           column, end);
+    TileRows<Kind, kFetch, MaxRows<Kind>()>(p, units, first + begin, rows * (i + 1) / tiles - begin,
+                                            end);
   }
 }
 
+// Multiplies all rows by these units of the first `end` vectors. Weights that come from memory are
+// read by as many rows as read whole panels, which it is fastest in; the others find them in a
+// core's second cache, and fetch what is next.
+template <class Kind>
+HWY_INLINE void MultiplyPart(Product& p, const Units& units, int64_t end) {
+  constexpr int kFirst = WholePanelRows<Kind>();
+  if (!p.prefetch) return MultiplyRows<Kind, Fetch::kNothing>(p, units, 0, end);
+  TileRows<Kind, Fetch::kAhead, kFirst>(p, units, 0, std::min<int64_t>(p.rows, kFirst), end);
+  p.fetching_rows = p.rows - kFirst;
+  MultiplyRows<Kind, Fetch::kNext>(p, units, kFirst, end);
+}
+
 // The same, of bfloat16 weights that become float32 first.
-HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t column, int64_t end) {
+HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t end) {
   constexpr int64_t kPairsBytes = Packed(WeightFormat::kBFloat16).panel_bytes();
   constexpr int64_t kWidth = 2 * kPanel;                   // floats of a pair of all outputs
   HWY_ALIGN float widened[kBytesWidened / sizeof(float)];  // [panels][units][kWidth]
   const FloatTag d;
-  const int64_t panel = column / kVectors, count = units.end - units.begin;
+  const int64_t count = units.end - units.begin;
   float* out = widened;
-  for (int64_t from = panel; from < end / kVectors; ++from) {
-    const std::byte* pairs = p.weights + (from * p.units + units.begin) * kPairsBytes;
+  for (int64_t panel = 0; panel < end / kVectors; ++panel) {
+    const std::byte* pairs = p.weights + (panel * p.units + units.begin) * kPairsBytes;
     for (int64_t unit = 0; unit < count; ++unit, pairs += kPairsBytes, out += kWidth) {
-      if (p.prefetch) {  // what is widened next
-        for (int64_t i = 0; i < kPairsBytes; i += kLineBytes) {
-          Prefetch(pairs, count * kPairsBytes + i);
-        }
-      }
       HWY_UNROLL(8)
       for (int v = 0; v < kVectors; ++v) {
         const std::byte* const some = pairs + v * kLanes * kWordBytes;
@@ -547,13 +595,15 @@ HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t co
   }
   Product part = p;
   part.weights = reinterpret_cast<const std::byte*>(widened);
-  part.bias += panel * kPanel;
-  part.y += panel * kPanel;
-  part.outputs -= panel * kPanel;
   part.units = 2 * count;
   part.first_unit = 2 * units.begin;
-  part.prefetch = false;
-  MultiplyPart<Float32>(part, {2 * units.begin, 2 * units.end}, 0, end - column);
+  part.fetching_rows = p.rows;
+  const Units floats{2 * units.begin, 2 * units.end};
+  if (p.prefetch) {
+    MultiplyRows<Float32, Fetch::kNext>(part, floats, 0, end);
+  } else {
+    MultiplyRows<Float32, Fetch::kNothing>(part, floats, 0, end);
+  }
 }
 
 template <class Kind>
@@ -561,24 +611,40 @@ void Multiply(const Product& p) {
   constexpr int64_t kUnitBytes = Packed(Kind::kFormat).panel_bytes();
   const int64_t panels = CeilDiv(p.outputs, kPanel);
   if (p.rows <= WholePanelRows<Kind>()) {  // every weight is read once
-    return MultiplyPart<Kind>(p, {0, p.units}, 0, panels * kVectors);
+    if (p.prefetch) {
+      return TileRows<Kind, Fetch::kAhead, WholePanelRows<Kind>()>(p, {0, p.units}, 0, p.rows,
+                                                                   panels * kVectors);
+    }
+    return MultiplyRows<Kind, Fetch::kNothing>(p, {0, p.units}, 0, panels * kVectors);
   }
   const bool widens =
       std::is_same_v<Kind, BFloat16> && CeilDiv(p.rows, MaxRows<Kind>()) >= kTilesToWiden;
   const int64_t span = widens ? kPanelsWidened : kPanelsForTiles;
   const int64_t length = (widens ? kBytesWidened / 2 : kBytesForTiles) / (span * kUnitBytes);
+  const auto weights = [&](int64_t panel, int64_t unit) {
+    return p.weights + (panel * p.units + unit) * kUnitBytes;
+  };
   for (int64_t panel = 0; panel < panels; panel += span) {
-    const int64_t column = panel * kVectors;
-    const int64_t end = std::min(panel + span, panels) * kVectors;
+    Product part = p;
+    part.weights = weights(panel, 0);
+    part.bias += panel * kPanel;
+    part.y += panel * kPanel;
+    part.outputs -= panel * kPanel;
+    part.next_stride = p.units * kUnitBytes;
+    const int64_t end = std::min(span, panels - panel) * kVectors;
     for (int64_t unit = 0; unit < p.units; unit += length) {
       const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
+      part.next = units.end < p.units     ? weights(panel, units.end)
+                  : panel + span < panels ? weights(panel + span, 0)
+                                          : weights(panel, unit);
+      part.next_bytes = (units.end - unit) * kUnitBytes;
       if constexpr (std::is_same_v<Kind, BFloat16>) {
         if (widens) {
-          MultiplyWidened(p, units, column, end);
+          MultiplyWidened(part, units, end);
           continue;
         }
       }
-      MultiplyPart<Kind>(p, units, column, end);
+      MultiplyPart<Kind>(part, units, end);
     }
   }
 }
