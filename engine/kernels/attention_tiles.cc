@@ -31,13 +31,16 @@ using FloatVec = hn::Vec<FloatTag>;
 
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a panel
-// Vectors of sums that fit into registers, next to what is multiplied; and those of weights, next
-// to sums that are in memory.
+// Vectors that fit into registers next to what is multiplied: of sums, and of weights whose sums
+// are in memory.
 constexpr bool kFewRegisters = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;
-constexpr int kSums = kFewRegisters ? 12 : 16;
+constexpr int kSums = !kFewRegisters ? 16 : HWY_NATIVE_FMA ? 12 : 8;
 constexpr int kWeights = 8;
-// Queries of a tile: where few read a group, they leave room for more panels; where many do, of
-// scores and of weighted elements, of which there are kElements.
+// Where no more queries read a group, reading takes as long as computing: values too are read panel
+// after panel then, and the sums of their elements wait in memory.
+constexpr int64_t kFewQueries = 8;
+// The most queries of a tile: of those few, which leaves room for more panels; of many that are
+// scored; of many that weigh kElements elements of the values.
 constexpr int kFewRows = 2;
 constexpr int kScoreRows = std::clamp(kSums / kVectors, 1, 8);
 constexpr int kElementRows = !kFewRegisters ? 4 : HWY_NATIVE_FMA ? 3 : 2;
@@ -78,18 +81,8 @@ HWY_INLINE int64_t EndOfScale(int64_t before, int64_t begin, int64_t width) {
   return std::min(width, begin + kQuantizationGroup - (before + begin) % kQuantizationGroup);
 }
 
-// Calls with<kRows>, of as few tiles as have no more than kMost queries the most that one has.
-template <int kMost, int kRows = kMost, class With>
-HWY_INLINE void WithRows(int64_t queries, const With& with) {
-  if constexpr (kRows > 1) {
-    if (CeilDiv(queries, CeilDiv(queries, int64_t{kMost})) < kRows) {
-      return WithRows<kMost, kRows - 1>(queries, with);
-    }
-  }
-  with.template operator()<kRows>();
-}
-
-// Calls compute<kSome>(query) for tiles of kRows queries, then for those of one fewer.
+// Calls compute<kSome>(query) for tiles of kRows queries, then for those of one fewer. There must
+// be enough queries for as few tiles as kRows allow.
 template <int kRows, class Compute>
 HWY_INLINE void ForEachTile(int64_t queries, const Compute& compute) {
   const int64_t wide = queries - CeilDiv(queries, int64_t{kRows}) * (kRows - 1);
@@ -125,10 +118,11 @@ struct Tile {
   }
 };
 
-// Has Work compute tiles of all panels, kPanels at a time and then fewer: for all queries of a
-// group, kRows of them at a time or one fewer, then for those of the next group, so that panels are
-// read from end to end. What is read a little later is fetched meanwhile, but where one query reads
-// a group: that goes so fast that processors do better by themselves.
+// Has Work compute tiles of the panels from `panel` on, kPanels at a time and then fewer: for all
+// queries of a group, kRows of them at a time or one fewer, then for those of the next group, so
+// that panels are read from end to end. What is read a little later is fetched meanwhile: scales,
+// which lie apart, and elements where several queries read a group. One reads them so fast that
+// processors fetch better by themselves.
 template <class Work, int kRows, int kPanels, typename Element>
 HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>& part,
                            int64_t panel) {
@@ -138,11 +132,13 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
   const int64_t width = part.width, size = width * s.stride;  // elements of a panel's group
   const int64_t groups_ahead = std::min(CeilDiv(kAhead, size * kElementBytes), s.groups);
   // What a query fetches with each element that it reads.
-  const float bytes = static_cast<float>(s.stride * kElementBytes) / static_cast<float>(s.queries);
+  const float fetched =
+      static_cast<float>(s.stride * kElementBytes) / static_cast<float>(s.queries);
   for (; panel + kPanels <= s.panels; panel += kPanels) {
     const Element* const* const panels = part.panels + panel;
     for (int64_t group = 0; group < s.groups; ++group) {
-      // The group that is fetched, of these panels or of the next ones.
+      // The group that is fetched: of these panels or of the next ones, which after the keys are
+      // those of the values, whose scales were fetched with those of the keys if they are near.
       const bool wraps = group + groups_ahead >= s.groups;
       const int64_t next = group + groups_ahead - (wraps ? s.groups : 0);
       const int64_t skip = wraps ? kPanels : 0;
@@ -162,9 +158,9 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
         for (int p = 0; p < kPanels; ++p) {
           tile.elements[p] = panels[p] + group * size;
           tile.ahead[p] = reinterpret_cast<const std::byte*>(panels[skip + p] + next * size) +
-                          static_cast<int64_t>(bytes * static_cast<float>(query * width));
+                          static_cast<int64_t>(fetched * static_cast<float>(query * width));
         }
-        tile.step = static_cast<int64_t>(bytes * kSome);
+        tile.step = static_cast<int64_t>(std::ceil(fetched * kSome));
         Work::template Compute<kFetch, kSome>(s, part, tile);
       });
     }
@@ -172,14 +168,17 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
   if constexpr (kPanels > 1) ReadPanels<Work, kRows, kPanels / 2>(s, part, panel);
 }
 
-// The same of all panels, in tiles of kMost queries at most, of as many panels as there is room
-// for.
-template <class Work, int kMost, typename Element>
-HWY_INLINE void Read(const AttentionSplit<Element>& s, const Part<Element>& part) {
-  WithRows<kMost>(s.queries, [&]<int kRows>() {
-    constexpr int kPanels = std::clamp<int>(Work::kVectorsHeld / (kRows * kVectors), 1, kStreams);
-    ReadPanels<Work, kRows, static_cast<int>(std::bit_floor(unsigned{kPanels}))>(s, part, 0);
-  });
+// The same of all panels: in as few tiles as have at most kMost queries, which are no less than
+// kLeast, and of as many panels as there is room for.
+template <class Work, int kLeast, int kMost, int kRows = kMost, typename Element>
+HWY_INLINE void ComputeTiles(const AttentionSplit<Element>& s, const Part<Element>& part) {
+  if constexpr (kRows > kLeast) {
+    if (CeilDiv(s.queries, CeilDiv(s.queries, int64_t{kMost})) < kRows) {
+      return ComputeTiles<Work, kLeast, kMost, kRows - 1>(s, part);
+    }
+  }
+  constexpr int kPanels = std::clamp<int>(Work::kVectorsHeld / (kRows * kVectors), 1, kStreams);
+  ReadPanels<Work, kRows, static_cast<int>(std::bit_floor(unsigned{kPanels}))>(s, part, 0);
 }
 
 // The scores of a tile.
@@ -353,7 +352,8 @@ void WeighPanels(const AttentionSplit<Element>& s) {
   const FloatTag d;
   const int64_t rows = s.groups * s.queries;
   std::fill_n(s.sums, rows * s.value_width * kLanes, 0.0f);
-  Read<Weigh, kFewRows>(s, {s.values, s.value_offset, s.value_width});
+  const Part<Element> values{s.values, s.value_offset, s.value_width};
+  ComputeTiles<Weigh, 1, kFewRows>(s, values);
   for (int64_t row = 0; row < rows; ++row) {
     const float* sums = s.sums + row * s.value_width * kLanes;
     const auto sum = [&](int64_t element) {
@@ -385,11 +385,10 @@ void ScaleWeights(const AttentionSplit<int8_t>& s, int64_t group, int64_t elemen
 // Adds up kElements elements of the values for all queries of a group.
 //   weights: [queries, kSplitPositions]   values: [vectors of the panels, kElements, kLanes]
 //   out: [queries, kElements]
-template <int kRows>
 void SumElements(const float* weights, const float* values, int64_t queries, int64_t positions,
                  float (*out)[kElements]) {
   const FloatTag d;
-  ForEachTile<kRows>(queries, [&]<int kSome>(int64_t query) {
+  ForEachTile<kElementRows>(queries, [&]<int kSome>(int64_t query) {
     const float* const first = weights + query * kSplitPositions;
     FloatVec sums[kSome][kElements];
     HWY_UNROLL(16)
@@ -415,13 +414,14 @@ void SumElements(const float* weights, const float* values, int64_t queries, int
 // Adds up all elements of the values for all queries, kElements at a time: these are copied to
 // where all queries of a group read them side by side, as float32, and their sums stay in
 // registers.
-template <int kRows, typename Element>
+template <typename Element>
 void WeighElements(const AttentionSplit<Element>& s) {
   const FloatTag d;
   HWY_ALIGN float values[kSplitPositions * kElements] = {};
   float sums[kSplitQueries][kElements];
   for (int64_t group = 0; group < s.groups; ++group) {
-    const float* weights = s.scores + group * s.queries * kSplitPositions;
+    const float* const weights =
+        kHasScale<Element> ? s.scaled : s.scores + group * s.queries * kSplitPositions;
     const int64_t first = group * s.value_width;
     int64_t end = 0;  // of those that share a scale
     for (int64_t begin = 0, count; begin < s.value_width; begin += count) {
@@ -429,7 +429,6 @@ void WeighElements(const AttentionSplit<Element>& s) {
         end = EndOfScale<Element>(s.value_offset + first, begin, s.value_width);
         if constexpr (kHasScale<Element>) {
           ScaleWeights(s, group, s.value_offset + first + begin);
-          weights = s.scaled;
         }
       }
       count = std::min<int64_t>(kElements, end - begin);
@@ -443,7 +442,7 @@ void WeighElements(const AttentionSplit<Element>& s) {
           }
         }
       }
-      SumElements<kRows>(weights, values, s.queries, s.panels * kPanelPositions, sums);
+      SumElements(weights, values, s.queries, s.panels * kPanelPositions, sums);
       for (int64_t query = 0; query < s.queries; ++query) {
         std::copy_n(sums[query], count, s.out[group * s.queries + query] + begin);
       }
@@ -455,9 +454,9 @@ template <typename Element>
 void AttendTiles(const AttentionSplit<Element>& s) {
   const Part<Element> keys{s.keys, s.key_offset, s.key_width};
   if (s.queries <= kFewQueries) {
-    Read<Score, kFewRows>(s, keys);
+    ComputeTiles<Score, 1, kFewRows>(s, keys);
   } else {
-    Read<Score, kScoreRows>(s, keys);
+    ComputeTiles<Score, kScoreRows / 2 + 1, kScoreRows>(s, keys);
   }
   for (int64_t row = 0; row < s.groups * s.queries; ++row) {
     Exponentiate<Element>(s.scores + row * kSplitPositions, s.visible[row % s.queries], s.panels,
@@ -466,7 +465,7 @@ void AttendTiles(const AttentionSplit<Element>& s) {
   if (s.queries <= kFewQueries) {
     WeighPanels(s);
   } else {
-    WithRows<kElementRows>(s.queries, [&]<int kRows>() { WeighElements<kRows>(s); });
+    WeighElements(s);
   }
 }
 

@@ -16,9 +16,6 @@ inline constexpr int64_t kSplitPositions = kSplitPanels * kPanelPositions;
 inline constexpr int64_t kSplitQueries = 32;
 // Panels that are read side by side, at most.
 inline constexpr int64_t kStreams = 8;
-// Where no more queries read a group, reading takes as long as computing: values too are read panel
-// after panel then, and the sums of their elements wait in memory.
-inline constexpr int64_t kFewQueries = 8;
 
 // Some queries of consecutive groups against the positions of one split. `Element` is float,
 // uint16_t that holds the bits of a bfloat16, or int8_t.
@@ -32,10 +29,10 @@ struct AttentionSplit {
   // [panels] -> [groups, key_width, stride], of which kPanelPositions are read
   const Element* const* keys;
   // [panels] -> [groups, value_width, stride]. In memory these pointers follow those of the keys,
-  // and are followed by those of kStreams panels that are read next.
+  // and are followed by those of kStreams panels that are fetched while the last ones are read.
   const Element* const* values;
-  // Under int8 alone: [panels, and kStreams that are read next] -> the scales of whole rows,
-  // [groups of a row, stride], and the elements of a row before the keys and before the values.
+  // Under int8 alone: [panels, and those kStreams] -> the scales of whole rows, [groups of a row,
+  // stride], and the elements of a row before the keys and before the values.
   const uint16_t* const* scales;
   int64_t key_offset;
   int64_t value_offset;
@@ -43,10 +40,10 @@ struct AttentionSplit {
   int64_t stride;
   int64_t key_width;
   int64_t value_width;
-  float* scores;  // [groups, queries, kSplitPositions], scratch
-  float* sums;    // [groups, queries, value_width, kPanelPositions], scratch of kFewQueries at most
-  float* max;     // [groups, queries]: the largest score
-  float* sum;     // [groups, queries]: the sum of 2^(score - max)
+  float* scores;      // [groups, queries, kSplitPositions], scratch
+  float* sums;        // [groups, queries, value_width, kPanelPositions], scratch
+  float* max;         // [groups, queries]: the largest score
+  float* sum;         // [groups, queries]: the sum of 2^(score - max)
   float* const* out;  // [groups, queries] -> [value_width]: the sum of 2^(score - max) value
 };
 

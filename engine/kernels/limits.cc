@@ -231,7 +231,7 @@ double FlopsPerSecond(ThreadPool& pool, WeightFormat format) {
   // As pairs of bfloat16, zero and the number.
   const volatile float factors[] = {0.5f, 0.25f};
   const float values[] = {factors[0], factors[1]};
-  constexpr int64_t kSteps = 1 << 13;
+  constexpr int64_t kSteps = 1 << 15;
   const auto multiply = HWY_DYNAMIC_DISPATCH(MultiplierOf)(format);
   const int64_t tasks = int64_t{32} * pool.threads();
   std::atomic<int64_t> all = 0;

@@ -24,9 +24,10 @@ struct Limits {
 double PeakFlops(const Limits& limits, WeightFormat format);
 
 // On a machine that is shared, limits change from one moment to the next: what is held against them
-// is timed beside these, which measure one for a few milliseconds, by all of a pool's threads.
+// is timed beside FlopsPerSecond and ReadProbe, which take a few milliseconds. All of a pool's
+// threads compute and read together.
 
-// Products of such weights with inputs.
+// Of products with such weights, at this moment.
 double FlopsPerSecond(ThreadPool& pool, WeightFormat format);
 
 // Reads memory beyond the caches.

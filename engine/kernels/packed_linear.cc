@@ -43,9 +43,10 @@ struct Product {
   bool prefetch;    // whether weights come from memory, and are fetched ahead
   // The first of the panels' units that is there: `weights` may be a part of each.
   int64_t first_unit = 0;
-  // What the last fetching_rows rows fetch meanwhile, each an equal part of it: next_bytes of as
-  // many panels, which are next_stride bytes apart.
+  // What the last fetching_rows rows fetch meanwhile, each an equal part of it: next_bytes of each
+  // of next_panels panels, which are next_stride bytes apart.
   const std::byte* next = nullptr;
+  int64_t next_panels = 0;
   int64_t next_bytes = 0;
   int64_t next_stride = 0;
   int64_t fetching_rows = 0;
@@ -321,23 +322,20 @@ constexpr int64_t AheadInPanel() {
   return kAhead / std::max<int64_t>(CeilDiv(kColumns, kVectors), 2);
 }
 
-// A tile fetches no more of what is next than so many bytes for each product of vectors: a core
-// waits for few lines at a time, and more of them would hold up its own weights.
-constexpr float kBytesOfProduct = 32.0f / kLanes;
+// Of what is next, a tile fetches no more than so many bytes for each of its sums with each step,
+// nor than a line in all: a core waits for few lines at a time, and more would hold up its own
+// weights.
+constexpr float kFetchedOfSum = 32.0f / kLanes;
 
-// What a tile fetches of what is next: in each panel of kColumns vectors `bytes` with each step.
-template <int kColumns>
+// What a tile fetches of what is next: `bytes` with each step.
 struct Next {
   const std::byte* next;
-  int64_t offsets[CeilDiv(kColumns, kVectors)];  // in bytes
+  int64_t offset;
   int64_t bytes;
 
   HWY_INLINE void Step() {
-    HWY_UNROLL(24)
-    for (int64_t& offset : offsets) {
-      Prefetch(next, offset);
-      offset += bytes;
-    }
+    Prefetch(next, offset);
+    offset += bytes;
   }
 };
 
@@ -357,8 +355,8 @@ HWY_INLINE void AddPart(const std::byte* const (&x)[kRows], int64_t word,
 // Adds one step: its first word of x, and the offset of its weights.
 template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
-                        const std::byte* const (&weights)[kColumns], int64_t offset,
-                        Next<kColumns>& next, typename Kind::Sum (&sums)[kRows][kColumns]) {
+                        const std::byte* const (&weights)[kColumns], int64_t offset, Next& next,
+                        typename Kind::Sum (&sums)[kRows][kColumns]) {
   if constexpr (kFetch == Fetch::kNext) next.Step();
   if constexpr (kFetch == Fetch::kAhead) {
     constexpr int64_t kVectorBytes = kLanes * Packed(Kind::kFormat).step_bytes;
@@ -397,7 +395,7 @@ template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
                               const std::byte* const (&weights)[kColumns],
                               const std::byte* const (&scales)[kColumns], int64_t offset,
-                              Next<kColumns>& next, FloatVec (&sums)[kRows][kColumns]) {
+                              Next& next, FloatVec (&sums)[kRows][kColumns]) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   const FloatTag d;
   const auto correction = [&](int r) {
@@ -475,23 +473,19 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::LoadU(d, from + c * kLanes);
   }
-  Next<kColumns> next;
+  Next next;
   if constexpr (kFetch == Fetch::kNext) {
     const int64_t steps = (units.end - units.begin) * kPacked.steps;
-    const auto parts = static_cast<float>(p.fetching_rows * kVectors);  // of a panel
-    const float each =
-        std::min(static_cast<float>(p.next_bytes) / (static_cast<float>(steps) * parts),
-                 kBytesOfProduct);  // bytes of a part with each step
+    const int64_t all = p.fetching_rows * kVectors;  // sums of a panel
+    const float each = std::min({static_cast<float>(p.next_bytes) / static_cast<float>(steps * all),
+                                 kFetchedOfSum, kLineBytes / (1.0f * kRows * kColumns)});
     const int64_t before =
-        (row - (p.rows - p.fetching_rows)) * kVectors + column % kVectors * kRows;
-    next.next = p.next;
-    next.bytes = static_cast<int64_t>(each * kRows * std::min(kColumns, kVectors));
-    int64_t offset = column / kVectors * p.next_stride +
-                     static_cast<int64_t>(each * static_cast<float>(before * steps));
-    for (int64_t& of_panel : next.offsets) {
-      of_panel = offset;
-      offset += p.next_stride;
-    }
+        (row - (p.rows - p.fetching_rows)) * p.next_panels * kVectors + column * kRows;
+    // Through one panel after another; at the end of one, a tile goes on to what comes later in it.
+    const auto offset = static_cast<int64_t>(each * static_cast<float>(before * steps));
+    next = {.next = p.next,
+            .offset = offset / p.next_bytes * p.next_stride + offset % p.next_bytes,
+            .bytes = static_cast<int64_t>(each * kRows * kColumns)};
   }
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
     const int64_t word = unit * UnitWords<Kind>(), offset = (unit - p.first_unit) * kUnitBytes;
@@ -566,15 +560,15 @@ HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first
 // read by as many rows as read whole panels, which it is fastest in; the others find them in a
 // core's second cache, and fetch what is next.
 template <class Kind>
-HWY_INLINE void MultiplyPart(Product& p, const Units& units, int64_t end) {
-  constexpr int kFirst = WholePanelRows<Kind>();
+HWY_INLINE void MultiplyPart(const Product& p, const Units& units, int64_t end) {
   if (!p.prefetch) return MultiplyRows<Kind, Fetch::kNothing>(p, units, 0, end);
-  TileRows<Kind, Fetch::kAhead, kFirst>(p, units, 0, std::min<int64_t>(p.rows, kFirst), end);
-  p.fetching_rows = p.rows - kFirst;
+  constexpr int kFirst = WholePanelRows<Kind>();
+  TileRows<Kind, Fetch::kAhead, kFirst>(p, units, 0, kFirst, end);
   MultiplyRows<Kind, Fetch::kNext>(p, units, kFirst, end);
 }
 
-// The same, of bfloat16 weights that become float32 first.
+// The same, of bfloat16 weights that become float32 first, in the core's first cache: all rows
+// fetch what is widened next.
 HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t end) {
   constexpr int64_t kPairsBytes = Packed(WeightFormat::kBFloat16).panel_bytes();
   constexpr int64_t kWidth = 2 * kPanel;                   // floats of a pair of all outputs
@@ -597,7 +591,6 @@ HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t en
   part.weights = reinterpret_cast<const std::byte*>(widened);
   part.units = 2 * count;
   part.first_unit = 2 * units.begin;
-  part.fetching_rows = p.rows;
   const Units floats{2 * units.begin, 2 * units.end};
   if (p.prefetch) {
     MultiplyRows<Float32, Fetch::kNext>(part, floats, 0, end);
@@ -610,12 +603,15 @@ template <class Kind>
 void Multiply(const Product& p) {
   constexpr int64_t kUnitBytes = Packed(Kind::kFormat).panel_bytes();
   const int64_t panels = CeilDiv(p.outputs, kPanel);
-  if (p.rows <= WholePanelRows<Kind>()) {  // every weight is read once
+  constexpr int kFirst = WholePanelRows<Kind>();
+  if (p.rows <= kFirst) {  // every weight is read once
+    const Units all{0, p.units};
     if (p.prefetch) {
-      return TileRows<Kind, Fetch::kAhead, WholePanelRows<Kind>()>(p, {0, p.units}, 0, p.rows,
-                                                                   panels * kVectors);
+      TileRows<Kind, Fetch::kAhead, kFirst>(p, all, 0, p.rows, panels * kVectors);
+    } else {
+      TileRows<Kind, Fetch::kNothing, kFirst>(p, all, 0, p.rows, panels * kVectors);
     }
-    return MultiplyRows<Kind, Fetch::kNothing>(p, {0, p.units}, 0, panels * kVectors);
+    return;
   }
   const bool widens =
       std::is_same_v<Kind, BFloat16> && CeilDiv(p.rows, MaxRows<Kind>()) >= kTilesToWiden;
@@ -630,8 +626,10 @@ void Multiply(const Product& p) {
     part.bias += panel * kPanel;
     part.y += panel * kPanel;
     part.outputs -= panel * kPanel;
+    part.next_panels = std::min(span, panels - panel);
     part.next_stride = p.units * kUnitBytes;
-    const int64_t end = std::min(span, panels - panel) * kVectors;
+    part.fetching_rows = widens ? p.rows : p.rows - kFirst;
+    const int64_t end = part.next_panels * kVectors;
     for (int64_t unit = 0; unit < p.units; unit += length) {
       const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
       part.next = units.end < p.units     ? weights(panel, units.end)
