@@ -544,11 +544,14 @@ constexpr int64_t kBytesForTiles = int64_t{1} << 17;
 constexpr int64_t kTilesToWiden = 4;
 constexpr int64_t kBytesWidened = int64_t{1} << 14;
 constexpr int64_t kPanelsWidened = 1;
+// So many rows fetch what is next, at most: more would do so in steps of a few bytes.
+constexpr int64_t kFetchingRows = 30;
 
-// Multiplies rows from `first` on, as many at a time as there is room for.
+// Multiplies rows `first` to `last` - 1, as many at a time as there is room for.
 template <class Kind, Fetch kFetch>
-HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t end) {
-  const int64_t rows = p.rows - first, tiles = CeilDiv(rows, MaxRows<Kind>());
+HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t last,
+                             int64_t end) {
+  const int64_t rows = last - first, tiles = CeilDiv(rows, MaxRows<Kind>());
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t begin = rows * i / tiles;
     TileRows<Kind, kFetch, MaxRows<Kind>()>(p, units, first + begin, rows * (i + 1) / tiles - begin,
@@ -556,19 +559,27 @@ HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first
   }
 }
 
-// Multiplies all rows by these units of the first `end` vectors. Weights that come from memory are
-// read by as many rows as read whole panels, which it is fastest in; the others find them in a
-// core's second cache, and fetch what is next.
+// Multiplies rows from `first` on by these units of the first `end` vectors; the last ones fetch.
 template <class Kind>
-HWY_INLINE void MultiplyPart(const Product& p, const Units& units, int64_t end) {
-  if (!p.prefetch) return MultiplyRows<Kind, Fetch::kNothing>(p, units, 0, end);
-  constexpr int kFirst = WholePanelRows<Kind>();
-  TileRows<Kind, Fetch::kAhead, kFirst>(p, units, 0, kFirst, end);
-  MultiplyRows<Kind, Fetch::kNext>(p, units, kFirst, end);
+HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t end) {
+  const int64_t fetching = p.rows - p.fetching_rows;
+  MultiplyRows<Kind, Fetch::kNothing>(p, units, first, fetching, end);
+  MultiplyRows<Kind, Fetch::kNext>(p, units, fetching, p.rows, end);
 }
 
-// The same, of bfloat16 weights that become float32 first, in the core's first cache: all rows
-// fetch what is widened next.
+// The same of all rows. Weights that come from memory are read by as many rows as read whole
+// panels, which it is fastest in; the others find them in a core's second cache.
+template <class Kind>
+HWY_INLINE void MultiplyPart(const Product& p, const Units& units, int64_t end) {
+  int64_t first = 0;
+  if (p.prefetch) {
+    first = WholePanelRows<Kind>();
+    TileRows<Kind, Fetch::kAhead, WholePanelRows<Kind>()>(p, units, 0, first, end);
+  }
+  MultiplyRows<Kind>(p, units, first, end);
+}
+
+// The same, of bfloat16 weights that become float32 first, in the core's first cache.
 HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t end) {
   constexpr int64_t kPairsBytes = Packed(WeightFormat::kBFloat16).panel_bytes();
   constexpr int64_t kWidth = 2 * kPanel;                   // floats of a pair of all outputs
@@ -591,12 +602,7 @@ HWY_INLINE void MultiplyWidened(const Product& p, const Units& units, int64_t en
   part.weights = reinterpret_cast<const std::byte*>(widened);
   part.units = 2 * count;
   part.first_unit = 2 * units.begin;
-  const Units floats{2 * units.begin, 2 * units.end};
-  if (p.prefetch) {
-    MultiplyRows<Float32, Fetch::kNext>(part, floats, 0, end);
-  } else {
-    MultiplyRows<Float32, Fetch::kNothing>(part, floats, 0, end);
-  }
+  MultiplyRows<Float32>(part, {2 * units.begin, 2 * units.end}, 0, end);
 }
 
 template <class Kind>
@@ -628,7 +634,7 @@ void Multiply(const Product& p) {
     part.outputs -= panel * kPanel;
     part.next_panels = std::min(span, panels - panel);
     part.next_stride = p.units * kUnitBytes;
-    part.fetching_rows = widens ? p.rows : p.rows - kFirst;
+    if (p.prefetch) part.fetching_rows = std::min(widens ? p.rows : p.rows - kFirst, kFetchingRows);
     const int64_t end = part.next_panels * kVectors;
     for (int64_t unit = 0; unit < p.units; unit += length) {
       const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
