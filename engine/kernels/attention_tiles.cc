@@ -57,7 +57,7 @@ HWY_INLINE FloatVec LoadPanel(const Element* x, int v) {
   const FloatTag d;
   if constexpr (kPairs<Element>) {
     const hn::RebindToUnsigned<FloatTag> bits;
-    const auto pairs = hn::LoadU(bits, reinterpret_cast<const uint32_t*>(x + v / 2 * 2 * kLanes));
+    const auto pairs = hn::LoadU(bits, reinterpret_cast<const uint32_t*>(x + v / 2 * (2 * kLanes)));
     return hn::BitCast(
         d, v % 2 == 0 ? hn::ShiftLeft<16>(pairs) : hn::And(pairs, hn::Set(bits, 0xffff0000u)));
   } else {
@@ -438,7 +438,7 @@ void WeighElements(const AttentionSplit<Element>& s) {
           float* const to = values + (panel * kVectors * kElements + e) * kLanes;
           HWY_UNROLL(16)
           for (int v = 0; v < kVectors; ++v) {
-            hn::Store(LoadPanel(from, v), d, to + v * kElements * kLanes);
+            hn::Store(LoadPanel(from, v), d, to + v * (kElements * kLanes));
           }
         }
       }
