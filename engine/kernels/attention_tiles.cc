@@ -101,12 +101,13 @@ struct Part {
   int64_t width;                 // elements of a group
 };
 
-// What a tile of queries reads: kPanels panels of one group.
+// What a tile of queries reads: kPanels panels of one group, from `panel` on.
 template <typename Element, int kPanels>
 struct Tile {
-  int64_t panel;  // the first one
-  int64_t group;
-  int64_t query;                     // the first one of the group
+  int64_t panel;
+  int64_t row;     // the first query's: index in [groups, queries]
+  int64_t before;  // elements of whole rows that come before those
+  int64_t width;
   const Element* elements[kPanels];  // [width, stride]
   // What is fetched meanwhile: in each panel `step` bytes for each element that is read.
   const std::byte* ahead[kPanels];
@@ -137,8 +138,8 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
   for (; panel + kPanels <= s.panels; panel += kPanels) {
     const Element* const* const panels = part.panels + panel;
     for (int64_t group = 0; group < s.groups; ++group) {
-      // The group that is fetched: of these panels or of the next ones, which after the keys are
-      // those of the values, whose scales were fetched with those of the keys if they are near.
+      // The group that is fetched: of these panels or of the next ones. After the last ones
+      // pointers go on: those of the keys with the values, the others with the next split.
       const bool wraps = group + groups_ahead >= s.groups;
       const int64_t next = group + groups_ahead - (wraps ? s.groups : 0);
       const int64_t skip = wraps ? kPanels : 0;
@@ -152,8 +153,9 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
       ForEachTile<kRows>(s.queries, [&]<int kSome>(int64_t query) {
         Tile<Element, kPanels> tile;
         tile.panel = panel;
-        tile.group = group;
-        tile.query = query;
+        tile.row = group * s.queries + query;
+        tile.before = part.before + group * width;
+        tile.width = width;
         HWY_UNROLL(16)
         for (int p = 0; p < kPanels; ++p) {
           tile.elements[p] = panels[p] + group * size;
@@ -161,7 +163,7 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
                           static_cast<int64_t>(fetched * static_cast<float>(query * width));
         }
         tile.step = static_cast<int64_t>(std::ceil(fetched * kSome));
-        Work::template Compute<kFetch, kSome>(s, part, tile);
+        Work::template Compute<kFetch, kSome>(s, tile);
       });
     }
   }
@@ -186,17 +188,15 @@ struct Score {
   static constexpr int kVectorsHeld = kSums;
 
   template <bool kFetch, int kRows, int kPanels, typename Element>
-  static HWY_INLINE void Compute(const AttentionSplit<Element>& s, const Part<Element>& part,
+  static HWY_INLINE void Compute(const AttentionSplit<Element>& s,
                                  const Tile<Element, kPanels>& tile) {
     const FloatTag d;
-    const int64_t width = part.width, stride = s.stride;
-    const int64_t row = tile.group * s.queries + tile.query;
-    const int64_t before = part.before + tile.group * width;
-    const float* q = s.q + row * width;
-    float* scores = s.scores + row * kSplitPositions + tile.panel * kPanelPositions;
+    const int64_t width = tile.width, stride = s.stride;
+    const float* q = s.q + tile.row * width;
+    float* scores = s.scores + tile.row * kSplitPositions + tile.panel * kPanelPositions;
     constexpr int kColumns = kPanels * kVectors;
     for (int64_t begin = 0, end; begin < width; begin = end) {
-      end = EndOfScale<Element>(before, begin, width);
+      end = EndOfScale<Element>(tile.before, begin, width);
       FloatVec sums[kRows][kColumns];
       HWY_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
@@ -217,7 +217,7 @@ struct Score {
       HWY_UNROLL(16)
       for (int c = 0; c < kColumns; ++c) {
         [[maybe_unused]] FloatVec scale;
-        if constexpr (kHasScale<Element>) scale = LoadScale(s, tile.panel, c, before + begin);
+        if constexpr (kHasScale<Element>) scale = LoadScale(s, tile.panel, c, tile.before + begin);
         HWY_UNROLL(16)
         for (int r = 0; r < kRows; ++r) {
           float* const to = scores + r * kSplitPositions + c * kLanes;
@@ -306,22 +306,20 @@ struct Weigh {
   static constexpr int kVectorsHeld = kWeights;
 
   template <bool kFetch, int kRows, int kPanels, typename Element>
-  static HWY_INLINE void Compute(const AttentionSplit<Element>& s, const Part<Element>& part,
+  static HWY_INLINE void Compute(const AttentionSplit<Element>& s,
                                  const Tile<Element, kPanels>& tile) {
     const FloatTag d;
-    const int64_t width = part.width, stride = s.stride;
-    const int64_t row = tile.group * s.queries + tile.query;
-    const int64_t before = part.before + tile.group * width;
-    const float* scores = s.scores + row * kSplitPositions + tile.panel * kPanelPositions;
-    float* sums = s.sums + row * width * kLanes;
+    const int64_t width = tile.width, stride = s.stride;
+    const float* scores = s.scores + tile.row * kSplitPositions + tile.panel * kPanelPositions;
+    float* sums = s.sums + tile.row * width * kLanes;
     constexpr int kColumns = kPanels * kVectors;
     for (int64_t begin = 0, end; begin < width; begin = end) {
-      end = EndOfScale<Element>(before, begin, width);
+      end = EndOfScale<Element>(tile.before, begin, width);
       FloatVec weights[kRows][kColumns];
       HWY_UNROLL(16)
       for (int c = 0; c < kColumns; ++c) {
         [[maybe_unused]] FloatVec scale;
-        if constexpr (kHasScale<Element>) scale = LoadScale(s, tile.panel, c, before + begin);
+        if constexpr (kHasScale<Element>) scale = LoadScale(s, tile.panel, c, tile.before + begin);
         HWY_UNROLL(16)
         for (int r = 0; r < kRows; ++r) {
           weights[r][c] = hn::LoadU(d, scores + r * kSplitPositions + c * kLanes);
