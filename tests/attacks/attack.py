@@ -625,8 +625,12 @@ def run(attack, options):
         time.sleep(2)
         known = len(victim.messages)
         late = kind(address)
-        time.sleep(2)
-        served = "yes" if late.messages and len(victim.messages) > known else "NO"
+        served = "NO"
+        for _ in range(300):  # tenths of a second
+            if late.messages and len(victim.messages) > known:
+                served = "yes"
+                break
+            time.sleep(0.1)
         after = server.megabytes()
         victim.ended = late.ended = True
         errors = victim.errors

@@ -18,8 +18,8 @@ import sys
 import time
 
 from harness import (Bench, CANCELLED, MODELS, RESOURCE_EXHAUSTED, ROOT, Server, Site, UNAVAILABLE,
-                     check, errors_by_code, first_errors, parse_arguments, run_checked, total,
-                     wait_for)
+                     check, errors_by_code, first_errors, lasting_port, parse_arguments,
+                     run_checked, total, wait_for)
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "attacks"))
 import h2
@@ -96,8 +96,8 @@ def acknowledge(programs):
 
 def kill(site, draw, rounds):
     """(rounds, requests that the servers finished that followed one that was killed)."""
-    server = Server(site, "--kv-cache-bytes", "8MiB")
-    port = server.port
+    port = lasting_port()
+    server = Server(site, "--kv-cache-bytes", "8MiB", port=port)
     staying = start_load(server, draw)
     killed = finished = 0
     try:

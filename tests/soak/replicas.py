@@ -18,10 +18,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
-from harness import (Bench, ROOT, Server, Site, check, check_pools, first_errors, parse_arguments,
-                     run_checked, total, wait_for)
+from harness import (Bench, ROOT, Server, Site, check, check_pools, first_errors, lasting_port,
+                     parse_arguments, run_checked, total, wait_for)
 
 HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"  # which not every PATH has
 REPLICAS = 3
@@ -34,6 +35,9 @@ PREFIX_TOKENS = 256
 SMALL_CACHE = "22MiB"
 PREFIX_LOAD = {"concurrency": 12, "shared_prefix_tokens": PREFIX_TOKENS, "prompt_tokens": "8:16",
                "output_tokens": "4"}
+# Has HAProxy log the calls that did not end well, and how.
+LOGGED = {"global": "  log stdout format raw local0\n",
+          "defaults": "  log global\n  option httplog\n  option dontlog-normal\n"}
 AFFINITY = re.compile(r"^ +(balance|hash-type|hash-balance-factor) .*\n", re.M)
 
 
@@ -41,7 +45,7 @@ class Replica:
     """A place where a server is, if it is not out."""
 
     def __init__(self, site, cache):
-        self.site, self.cache, self.port = site, cache, 0
+        self.site, self.cache, self.port = site, cache, lasting_port()
         self.begin("mha")
 
     def begin(self, kind):
@@ -49,13 +53,9 @@ class Replica:
                              f"{MODEL}={ROOT}/models/shakespeare-{kind}", models=[], port=self.port,
                              await_start=False)
 
-    def await_start(self):
-        self.server.await_start()
-        self.port = self.server.port
-
     def start(self, kind="mha"):
         self.begin(kind)
-        self.await_start()
+        self.server.await_start()
 
     @property
     def address(self):
@@ -80,7 +80,7 @@ class Fleet:
         self.site = site
         self.replicas = [Replica(site, cache) for _ in range(REPLICAS)]
         for replica in self.replicas:
-            replica.await_start()
+            replica.server.await_start()
         addresses = [replica.address for replica in self.replicas]
         self.proxy = None
         if balanced_by == "client":
@@ -91,13 +91,15 @@ class Fleet:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
         for replica in self.replicas:
             replica.signal(signal.SIGCONT)
             replica.server.__exit__()
         if self.proxy:
             self.proxy.kill()
             self.proxy.wait()
+            if error:
+                print("".join(self.proxy_log().splitlines(keepends=True)[-100:]), file=sys.stderr)
 
     def _start_proxy(self, addresses, affinity):
         with open(os.path.join(ROOT, "docker", "proxy", "replicas.cfg"), encoding="utf-8") as file:
@@ -110,6 +112,8 @@ class Fleet:
         check(bound == 1 + REPLICAS, "replicas.cfg has other addresses")
         if not affinity:
             config = AFFINITY.sub("", config)
+        for section, lines in LOGGED.items():
+            config = re.sub(f"^{section}\n", f"\\g<0>{lines}", config, flags=re.M)
         with open(self.site.path("replicas.cfg"), "w", encoding="utf-8") as file:
             file.write(config)
         with open(self.site.path("haproxy.log"), "w", encoding="utf-8") as log:
@@ -123,11 +127,14 @@ class Fleet:
     def client(self, name, *arguments):
         return self.site.client(self.address, name, *arguments)
 
+    def proxy_log(self):
+        with open(self.site.path("haproxy.log"), encoding="utf-8") as file:
+            return file.read()
+
     def times_down(self, replica):
         """How often the proxy has found that it does not serve."""
         name = ("one", "two", "three")[self.replicas.index(replica)]
-        with open(self.site.path("haproxy.log"), encoding="utf-8") as file:
-            return file.read().count(f"Server triptych/{name} is DOWN")
+        return self.proxy_log().count(f"Server triptych/{name} is DOWN")
 
     def take_out(self, replica, how):
         """Until the proxy knows: what it gives a silent replica before, a client's first call too, hangs."""
