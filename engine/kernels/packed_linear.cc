@@ -19,6 +19,7 @@
 #include "engine/kernels/elements.h"
 #include "engine/kernels/load-inl.h"
 #include "engine/kernels/packed_format.h"
+#include "engine/kernels/packed_kinds-inl.h"
 #include "engine/kernels/prefetch.h"
 #include "engine/kernels/products-inl.h"
 
@@ -27,7 +28,14 @@
 namespace triptych {
 namespace {
 
-constexpr int64_t kWordBytes = 4;
+// What the last rows of a product fetch meanwhile, each an equal part of it.
+struct Next {
+  int64_t rows = 0;  // that fetch
+  const std::byte* weights = nullptr;
+  int64_t panels = 0;
+  int64_t bytes = 0;   // of each panel
+  int64_t stride = 0;  // between panels
+};
 
 // Rows of x against consecutive panels of one group.
 struct Product {
@@ -43,13 +51,7 @@ struct Product {
   bool prefetch;    // whether weights come from memory, and are fetched ahead
   // The first of the panels' units that is there: `weights` may be a part of each.
   int64_t first_unit = 0;
-  // What the last fetching_rows rows fetch meanwhile, each an equal part of it: next_bytes of each
-  // of next_panels panels, which are next_stride bytes apart.
-  const std::byte* next = nullptr;
-  int64_t next_panels = 0;
-  int64_t next_bytes = 0;
-  int64_t next_stride = 0;
-  int64_t fetching_rows = 0;
+  Next next = {};
 };
 
 // How a format is multiplied by an instruction set.
@@ -70,16 +72,6 @@ namespace triptych {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using FloatTag = hn::CappedTag<float, kPanel>;
-using BitsTag = hn::RebindToUnsigned<FloatTag>;
-using IntTag = hn::RebindToSigned<FloatTag>;
-using FloatVec = hn::Vec<FloatTag>;
-using BitsVec = hn::Vec<BitsTag>;
-using IntVec = hn::Vec<IntTag>;
-
-constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
-constexpr int64_t kLanes = kPanel / kVectors;
 // Vectors that there are registers for; the most sums of a tile; the fewest that a row of one has.
 #if !HWY_ARCH_X86
 constexpr int kRegisters = 32, kSums = 24, kLeastColumns = 4;
@@ -120,198 +112,11 @@ constexpr int MaxRows() {
   return rows;
 }
 
-// A word of x.
-template <typename T>
-HWY_INLINE T LoadWord(const std::byte* x) {
-  static_assert(sizeof(T) == kWordBytes);
-  T word;
-  std::memcpy(&word, x, kWordBytes);
-  return word;
-}
-
-// The next types say what one step of weights and its words of x contribute to a sum, in kParts
-// parts, each of which takes one word of x. Weights of one vector, and an input, hold kHeld
-// registers, and a sum that is added to kScratch more.
-struct Float32 {
-  static constexpr WeightFormat kFormat = WeightFormat::kFloat32;
-  static constexpr int kParts = 1;
-  static constexpr int kHeld = 1;
-  static constexpr int kScratch = HWY_NATIVE_FMA ? 0 : 1;  // a product
-  using Sum = FloatVec;
-  template <int kPart>
-  static HWY_INLINE FloatVec Weights(const std::byte* w) {
-    return hn::LoadU(FloatTag(), reinterpret_cast<const float*>(w));
-  }
-  static HWY_INLINE FloatVec Input(const std::byte* x) {
-    return hn::Set(FloatTag(), LoadWord<float>(x));
-  }
-  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, FloatVec x) {
-    return hn::MulAdd(w, x, sum);
-  }
-};
-
-// Of a pair of weights, the first is in the lower half. Inputs are float32 that bfloat16 can hold.
-struct BFloat16 : Float32 {
-  static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
-  static constexpr int kParts = 2;
-  static constexpr int kHeld = 2;  // both weights of a pair
-  template <int kPart>
-  static HWY_INLINE FloatVec Weights(const std::byte* w) {
-    const BitsTag d;
-    const BitsVec pairs = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
-    return hn::BitCast(FloatTag(), kPart == 0 ? hn::ShiftLeft<16>(pairs)
-                                              : hn::And(pairs, hn::Set(d, 0xffff0000u)));
-  }
-};
-
-#if TRIPTYCH_AVX3_DL
-// Pairs of both.
-struct BFloat16Dot {
-  static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
-  static constexpr int kParts = 1;
-  static constexpr int kHeld = 1, kScratch = 0;
-  using Sum = FloatVec;
-  template <int kPart>
-  static HWY_INLINE BitsVec Weights(const std::byte* w) {
-    return hn::LoadU(BitsTag(), reinterpret_cast<const uint32_t*>(w));
-  }
-  static HWY_INLINE BitsVec Input(const std::byte* x) {
-    return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
-  }
-  static HWY_INLINE FloatVec Add(FloatVec sum, BitsVec w, BitsVec x) {
-    return AddBFloat16Products(sum, w, x);
-  }
-};
-#endif
-
-// Integer weights times inputs that were rounded to 8 bits, with a scale for each row and unit:
-// sums within a unit are exact. What PackedZero adds to weights is taken off: the words of a unit's
-// inputs, each of kInputs of them, are followed by their sum times -PackedZero, the correction, and
-// by the scale. A unit's sums begin as Start, and are 32-bit integers after Finish.
-
-#if TRIPTYCH_INT4_AS_BYTES
-// Four inputs to a word, in their order.
-template <WeightFormat kIntegers>
-struct Quads {
-  static constexpr WeightFormat kFormat = kIntegers;
-  static constexpr int kInputs = 4;  // of a word
-  static constexpr int kParts = 8 / PackedBits(kFormat);
-  static constexpr int kHeld = 1;
-#if TRIPTYCH_AVX3_DL
-  static constexpr int kScratch = 0;
-  using Sum = IntVec;
-  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
-  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
-#else
-  // A lane of 16 bits adds half of a group's products, of bytes down to -128.
-  static_assert(kQuantizationGroup / 2 * (2 * PackedZero(kFormat) - 1) * 128 <= INT16_MAX);
-  static constexpr int kScratch = 2;  // a product, and what the lower bits are masked with
-  using ShortTag = hn::RepartitionToNarrow<IntTag>;
-  using Sum = hn::Vec<ShortTag>;
-  static HWY_INLINE Sum Start(IntVec) { return hn::Zero(ShortTag()); }
-  static HWY_INLINE IntVec Finish(Sum sum, IntVec correction) {
-    return AddPairProducts(correction, sum, hn::Set(ShortTag(), 1));
-  }
-#endif
-  static HWY_INLINE BitsVec Input(const std::byte* x) {
-    return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
-  }
-  template <int kPart>
-  static HWY_INLINE BitsVec Weights(const std::byte* w) {
-    const BitsTag d;
-    const BitsVec words = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
-    if constexpr (kParts == 1) return words;
-    const BitsVec mask = hn::Set(d, 0x0f0f0f0fu);
-    if constexpr (kPart == 0) return hn::And(words, mask);
-    return hn::And(hn::ShiftRight<4>(words), mask);
-  }
-  static HWY_INLINE Sum Add(Sum sum, BitsVec w, BitsVec x) { return AddByteProducts(sum, w, x); }
-};
-#endif
-
-// kBits bits of each lane, from kBit on.
-template <int kBit, int kBits, class D>
-HWY_INLINE hn::Vec<D> BitsOf(D, hn::Vec<D> words) {
-  constexpr int kWidth = 8 * sizeof(hn::TFromD<D>);
-  if constexpr (kBit == 0) return hn::And(words, hn::Set(D(), (1 << kBits) - 1));
-  if constexpr (kBit + kBits < kWidth) words = hn::ShiftLeft<kWidth - kBit - kBits>(words);
-  return hn::ShiftRight<kWidth - kBits>(words);
-}
-
-#if TRIPTYCH_ADDS_PAIRS
-using ShortTag = hn::RepartitionToNarrow<IntTag>;
-using Pair = hn::Vec<ShortTag>;
-
-[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
-  return hn::BitCast(ShortTag(), hn::Set(BitsTag(), word));
-}
-template <int kBit, int kBits>
-HWY_INLINE Pair WeightPair(const std::byte* w) {
-  const hn::RebindToUnsigned<ShortTag> d;
-  const auto words = hn::LoadU(d, reinterpret_cast<const uint16_t*>(w));
-  return hn::BitCast(ShortTag(), BitsOf<kBit, kBits>(d, words));
-}
-#else
-struct Pair {
-  HWY_INLINE Pair() {}  // what the compiler writes is of no instruction set, and calls one's
-  HWY_INLINE Pair(IntVec first_in, IntVec second_in) : first(first_in), second(second_in) {}
-
-  IntVec first, second;
-};
-
-[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
-  const IntTag d;
-  return {hn::Set(d, static_cast<int16_t>(word)), hn::Set(d, static_cast<int16_t>(word >> 16))};
-}
-template <int kBit, int kBits>
-HWY_INLINE Pair WeightPair(const std::byte* w) {
-  const BitsTag d;
-  const BitsVec words = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
-  return {hn::BitCast(IntTag(), BitsOf<kBit, kBits>(d, words)),
-          hn::BitCast(IntTag(), BitsOf<kBit + 16, kBits>(d, words))};
-}
-HWY_INLINE IntVec AddPairProducts(IntVec sum, const Pair& w, const Pair& x) {
-  return hn::Add(hn::Add(sum, hn::Mul(w.first, x.first)), hn::Mul(w.second, x.second));
-}
-#endif
-
-// Two inputs to a word, as 16 bits: of each four the first and the third, then the others.
-template <WeightFormat kIntegers>
-struct Pairs {
-  static constexpr WeightFormat kFormat = kIntegers;
-  static constexpr int kInputs = 2;  // of a word
-  static constexpr int kParts = 16 / PackedBits(kFormat);
-  static constexpr int kHeld = TRIPTYCH_ADDS_PAIRS ? 1 : 2;
-  static constexpr int kScratch = 1;  // a product; what bits are masked with is read from memory
-  using Sum = IntVec;
-  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
-  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
-  static HWY_INLINE Pair Input(const std::byte* x) { return InputPair(LoadWord<uint32_t>(x)); }
-  template <int kPart>
-  static HWY_INLINE Pair Weights(const std::byte* w) {
-    return WeightPair<kPart % 2 * 8 + kPart / 2 * 4, PackedBits(kFormat)>(w);
-  }
-  static HWY_INLINE Sum Add(Sum sum, const Pair& w, const Pair& x) {
-    return AddPairProducts(sum, w, x);
-  }
-};
-
-#if TRIPTYCH_INT8_AS_BYTES
-using Int8 = Quads<WeightFormat::kInt8>;
-#else
-using Int8 = Pairs<WeightFormat::kInt8>;
-#endif
-#if TRIPTYCH_INT4_AS_BYTES
-using Int4 = Quads<WeightFormat::kInt4>;
-#else
-using Int4 = Pairs<WeightFormat::kInt4>;
-#endif
-
 // What a tile fetches.
 enum class Fetch {
   kNothing,
   kAhead,  // of its own weights, a little before they are read
-  kNext,   // of Product::next
+  kNext,   // a part of Product::next
 };
 
 // Weights that come from memory are fetched so many bytes ahead, a part of them in each panel that
@@ -327,14 +132,14 @@ constexpr int64_t AheadInPanel() {
 // weights.
 constexpr float kFetchedOfSum = 32.0f / kLanes;
 
-// What a tile fetches of what is next: `bytes` with each step.
-struct Next {
-  const std::byte* next;
+// A tile's part of what is next: `bytes` with each step.
+struct NextPart {
+  const std::byte* weights;
   int64_t offset;
   int64_t bytes;
 
   HWY_INLINE void Step() {
-    Prefetch(next, offset);
+    Prefetch(weights, offset);
     offset += bytes;
   }
 };
@@ -355,7 +160,7 @@ HWY_INLINE void AddPart(const std::byte* const (&x)[kRows], int64_t word,
 // Adds one step: its first word of x, and the offset of its weights.
 template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
-                        const std::byte* const (&weights)[kColumns], int64_t offset, Next& next,
+                        const std::byte* const (&weights)[kColumns], int64_t offset, NextPart& next,
                         typename Kind::Sum (&sums)[kRows][kColumns]) {
   if constexpr (kFetch == Fetch::kNext) next.Step();
   if constexpr (kFetch == Fetch::kAhead) {
@@ -384,18 +189,12 @@ HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
   if constexpr (Kind::kParts > 3) AddPart<Kind, 3>(x, word, weights, offset, sums);
 }
 
-template <class Kind>
-constexpr int64_t UnitWords() {
-  constexpr PackedFormat kPacked = Packed(Kind::kFormat);
-  return kPacked.steps * Kind::kParts + (kPacked.scale_bytes > 0 ? 2 : 0);
-}
-
 // Adds the sums of one unit of integers, times its scales, to those of all.
 template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
                               const std::byte* const (&weights)[kColumns],
                               const std::byte* const (&scales)[kColumns], int64_t offset,
-                              Next& next, FloatVec (&sums)[kRows][kColumns]) {
+                              NextPart& next, FloatVec (&sums)[kRows][kColumns]) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
   const FloatTag d;
   const auto correction = [&](int r) {
@@ -473,18 +272,18 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
     HWY_UNROLL(24)
     for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::LoadU(d, from + c * kLanes);
   }
-  Next next;
+  NextPart next;
   if constexpr (kFetch == Fetch::kNext) {
+    const Next& all = p.next;
     const int64_t steps = (units.end - units.begin) * kPacked.steps;
-    const int64_t all = p.fetching_rows * kVectors;  // sums of a panel
-    const float each = std::min({static_cast<float>(p.next_bytes) / static_cast<float>(steps * all),
-                                 kFetchedOfSum, kLineBytes / (1.0f * kRows * kColumns)});
-    const int64_t before =
-        (row - (p.rows - p.fetching_rows)) * p.next_panels * kVectors + column * kRows;
+    const float each =  // bytes for a sum with each step
+        std::min({static_cast<float>(all.bytes) / static_cast<float>(steps * all.rows * kVectors),
+                  kFetchedOfSum, kLineBytes / (1.0f * kRows * kColumns)});
+    const int64_t before = (row - (p.rows - all.rows)) * all.panels * kVectors + column * kRows;
     // Through one panel after another; at the end of one, a tile goes on to what comes later in it.
     const auto offset = static_cast<int64_t>(each * static_cast<float>(before * steps));
-    next = {.next = p.next,
-            .offset = offset / p.next_bytes * p.next_stride + offset % p.next_bytes,
+    next = {.weights = all.weights,
+            .offset = offset / all.bytes * all.stride + offset % all.bytes,
             .bytes = static_cast<int64_t>(each * kRows * kColumns)};
   }
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
@@ -562,7 +361,7 @@ HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first
 // Multiplies rows from `first` on by these units of the first `end` vectors; the last ones fetch.
 template <class Kind>
 HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t end) {
-  const int64_t fetching = p.rows - p.fetching_rows;
+  const int64_t fetching = p.rows - p.next.rows;
   MultiplyRows<Kind, Fetch::kNothing>(p, units, first, fetching, end);
   MultiplyRows<Kind, Fetch::kNext>(p, units, fetching, p.rows, end);
 }
@@ -632,16 +431,17 @@ void Multiply(const Product& p) {
     part.bias += panel * kPanel;
     part.y += panel * kPanel;
     part.outputs -= panel * kPanel;
-    part.next_panels = std::min(span, panels - panel);
-    part.next_stride = p.units * kUnitBytes;
-    if (p.prefetch) part.fetching_rows = std::min(widens ? p.rows : p.rows - kFirst, kFetchingRows);
-    const int64_t end = part.next_panels * kVectors;
+    Next& next = part.next;
+    if (p.prefetch) next.rows = std::min(widens ? p.rows : p.rows - kFirst, kFetchingRows);
+    next.panels = std::min(span, panels - panel);
+    next.stride = p.units * kUnitBytes;
+    const int64_t end = next.panels * kVectors;
     for (int64_t unit = 0; unit < p.units; unit += length) {
       const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
-      part.next = units.end < p.units     ? weights(panel, units.end)
-                  : panel + span < panels ? weights(panel + span, 0)
-                                          : weights(panel, unit);
-      part.next_bytes = (units.end - unit) * kUnitBytes;
+      next.weights = units.end < p.units     ? weights(panel, units.end)
+                     : panel + span < panels ? weights(panel + span, 0)
+                                             : weights(panel, unit);
+      next.bytes = (units.end - unit) * kUnitBytes;
       if constexpr (std::is_same_v<Kind, BFloat16>) {
         if (widens) {
           MultiplyWidened(part, units, end);
@@ -650,77 +450,6 @@ void Multiply(const Product& p) {
       }
       MultiplyPart<Kind>(part, units, end);
     }
-  }
-}
-
-#if TRIPTYCH_AVX3_DL
-// Rounds to bfloat16, in pairs; a zero follows an odd last one.
-void RoundToPairs(const float* x, int64_t inputs, std::byte* words) {
-  for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
-    const uint16_t rounded = i < inputs ? ToBFloat16(x[i]) : uint16_t{0};
-    std::memcpy(words + i * 2, &rounded, 2);
-  }
-}
-#endif
-
-// Rounds to bfloat16 as float32; a zero follows an odd last one.
-void RoundToFloats(const float* x, int64_t inputs, std::byte* words) {
-  for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
-    const float rounded = i < inputs ? FromBFloat16(ToBFloat16(x[i])) : 0.0f;
-    std::memcpy(words + i * kWordBytes, &rounded, kWordBytes);
-  }
-}
-
-// Rounds groups to 8 bits: the largest of each becomes 127 times the scale. What is not finite
-// makes the scale NaN.
-template <class Kind>
-void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
-  constexpr float kMost = 127;
-  // Of less, the scale or the steps in one could leave float32's normal numbers.
-  constexpr float kLeast = 0x1p-110f;
-  const hn::CappedTag<float, kQuantizationGroup> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const hn::Rebind<int8_t, decltype(d)> db;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (; inputs > 0; x += kQuantizationGroup, inputs -= kQuantizationGroup) {
-    float padded[kQuantizationGroup] = {};
-    const float* group = x;
-    if (inputs < kQuantizationGroup) {
-      std::copy_n(x, inputs, padded);
-      group = padded;
-    }
-    auto largest = hn::Zero(d), nan = hn::Zero(d);
-    for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
-      const auto value = hn::LoadU(d, group + i);
-      largest = hn::Max(largest, hn::Abs(value));
-      nan = hn::Add(nan, hn::Mul(value, hn::Zero(d)));
-    }
-    const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
-    const auto step = hn::Set(d, most > kLeast ? kMost / most : 0.0f);
-    int8_t bytes[kQuantizationGroup];
-    auto sum = hn::Zero(di);
-    for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
-      const auto integers =
-          hn::DemoteTo(db, hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step)));
-      hn::StoreU(integers, db, bytes + i);
-      sum = hn::Add(sum, hn::PromoteTo(di, integers));  // what is not finite is within a byte, too
-    }
-    if constexpr (Kind::kInputs == 4) {
-      std::memcpy(words, bytes, sizeof(bytes));
-    } else {
-      for (int64_t i = 0; i < kQuantizationGroup; i += 4) {
-        const int16_t pairs[] = {bytes[i], bytes[i + 2], bytes[i + 1], bytes[i + 3]};
-        std::memcpy(words + 2 * i, pairs, sizeof(pairs));
-      }
-    }
-    words += kQuantizationGroup / Kind::kInputs * kWordBytes;
-    // Of what is not finite, any number.
-    const auto total = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(di, sum)));
-    const uint32_t correction = 0u - static_cast<uint32_t>(PackedZero(Kind::kFormat)) * total;
-    const float scale = (most > kLeast ? most / kMost : 0.0f) + hn::GetLane(hn::SumOfLanes(d, nan));
-    std::memcpy(words, &correction, kWordBytes);
-    std::memcpy(words + kWordBytes, &scale, kWordBytes);
-    words += 2 * kWordBytes;
   }
 }
 

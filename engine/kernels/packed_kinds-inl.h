@@ -1,0 +1,308 @@
+// What linear layers multiply: weights of each format as packed_format.h has them, and inputs as
+// they are prepared for these, by the instructions of each set. packed_linear.cc includes this file
+// once for each instruction set.
+#if defined(TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_
+#undef TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_
+#else
+#define TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "engine/base/bfloat16.h"
+#include "engine/kernels/elements.h"
+#include "engine/kernels/load-inl.h"
+#include "engine/kernels/packed_format.h"
+#include "engine/kernels/products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace triptych {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using FloatTag = hn::CappedTag<float, kPanel>;
+using BitsTag = hn::RebindToUnsigned<FloatTag>;
+using IntTag = hn::RebindToSigned<FloatTag>;
+using FloatVec = hn::Vec<FloatTag>;
+using BitsVec = hn::Vec<BitsTag>;
+using IntVec = hn::Vec<IntTag>;
+
+constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
+constexpr int64_t kLanes = kPanel / kVectors;
+
+// A word of x.
+template <typename T>
+HWY_INLINE T LoadWord(const std::byte* x) {
+  static_assert(sizeof(T) == kWordBytes);
+  T word;
+  std::memcpy(&word, x, kWordBytes);
+  return word;
+}
+
+// The next types say what one step of weights and its words of x contribute to a sum, in kParts
+// parts, each of which takes one word of x. Weights of one vector, and an input, hold kHeld
+// registers, and a sum that is added to kScratch more.
+struct Float32 {
+  static constexpr WeightFormat kFormat = WeightFormat::kFloat32;
+  static constexpr int kParts = 1;
+  static constexpr int kHeld = 1;
+  static constexpr int kScratch = HWY_NATIVE_FMA ? 0 : 1;  // a product
+  using Sum = FloatVec;
+  template <int kPart>
+  static HWY_INLINE FloatVec Weights(const std::byte* w) {
+    return hn::LoadU(FloatTag(), reinterpret_cast<const float*>(w));
+  }
+  static HWY_INLINE FloatVec Input(const std::byte* x) {
+    return hn::Set(FloatTag(), LoadWord<float>(x));
+  }
+  static HWY_INLINE FloatVec Add(FloatVec sum, FloatVec w, FloatVec x) {
+    return hn::MulAdd(w, x, sum);
+  }
+};
+
+// Of a pair of weights, the first is in the lower half. Inputs are float32 that bfloat16 can hold.
+struct BFloat16 : Float32 {
+  static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
+  static constexpr int kParts = 2;
+  static constexpr int kHeld = 2;  // both weights of a pair
+  template <int kPart>
+  static HWY_INLINE FloatVec Weights(const std::byte* w) {
+    const BitsTag d;
+    const BitsVec pairs = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
+    return hn::BitCast(FloatTag(), kPart == 0 ? hn::ShiftLeft<16>(pairs)
+                                              : hn::And(pairs, hn::Set(d, 0xffff0000u)));
+  }
+};
+
+#if TRIPTYCH_AVX3_DL
+// Pairs of both.
+struct BFloat16Dot {
+  static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
+  static constexpr int kParts = 1;
+  static constexpr int kHeld = 1, kScratch = 0;
+  using Sum = FloatVec;
+  template <int kPart>
+  static HWY_INLINE BitsVec Weights(const std::byte* w) {
+    return hn::LoadU(BitsTag(), reinterpret_cast<const uint32_t*>(w));
+  }
+  static HWY_INLINE BitsVec Input(const std::byte* x) {
+    return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
+  }
+  static HWY_INLINE FloatVec Add(FloatVec sum, BitsVec w, BitsVec x) {
+    return AddBFloat16Products(sum, w, x);
+  }
+};
+#endif
+
+// Integer weights times inputs that were rounded to 8 bits, with a scale for each row and unit:
+// sums within a unit are exact. What PackedZero adds to weights is taken off: the words of a unit's
+// inputs, each of kInputs of them, are followed by their sum times -PackedZero, the correction, and
+// by the scale. A unit's sums begin as Start, and are 32-bit integers after Finish.
+
+#if TRIPTYCH_INT4_AS_BYTES
+// Four inputs to a word, in their order.
+template <WeightFormat kIntegers>
+struct Quads {
+  static constexpr WeightFormat kFormat = kIntegers;
+  static constexpr int kInputs = 4;  // of a word
+  static constexpr int kParts = 8 / PackedBits(kFormat);
+  static constexpr int kHeld = 1;
+#if TRIPTYCH_AVX3_DL
+  static constexpr int kScratch = 0;
+  using Sum = IntVec;
+  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
+#else
+  // A lane of 16 bits adds half of a group's products, of bytes down to -128.
+  static_assert(kQuantizationGroup / 2 * (2 * PackedZero(kFormat) - 1) * 128 <= INT16_MAX);
+  static constexpr int kScratch = 2;  // a product, and what the lower bits are masked with
+  using ShortTag = hn::RepartitionToNarrow<IntTag>;
+  using Sum = hn::Vec<ShortTag>;
+  static HWY_INLINE Sum Start(IntVec) { return hn::Zero(ShortTag()); }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec correction) {
+    return AddPairProducts(correction, sum, hn::Set(ShortTag(), 1));
+  }
+#endif
+  static HWY_INLINE BitsVec Input(const std::byte* x) {
+    return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
+  }
+  template <int kPart>
+  static HWY_INLINE BitsVec Weights(const std::byte* w) {
+    const BitsTag d;
+    const BitsVec words = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
+    if constexpr (kParts == 1) return words;
+    const BitsVec mask = hn::Set(d, 0x0f0f0f0fu);
+    if constexpr (kPart == 0) return hn::And(words, mask);
+    return hn::And(hn::ShiftRight<4>(words), mask);
+  }
+  static HWY_INLINE Sum Add(Sum sum, BitsVec w, BitsVec x) { return AddByteProducts(sum, w, x); }
+};
+#endif
+
+// kBits bits of each lane, from kBit on.
+template <int kBit, int kBits, class D>
+HWY_INLINE hn::Vec<D> BitsOf(D, hn::Vec<D> words) {
+  constexpr int kWidth = 8 * sizeof(hn::TFromD<D>);
+  if constexpr (kBit == 0) return hn::And(words, hn::Set(D(), (1 << kBits) - 1));
+  if constexpr (kBit + kBits < kWidth) words = hn::ShiftLeft<kWidth - kBit - kBits>(words);
+  return hn::ShiftRight<kWidth - kBits>(words);
+}
+
+#if TRIPTYCH_ADDS_PAIRS
+using ShortTag = hn::RepartitionToNarrow<IntTag>;
+using Pair = hn::Vec<ShortTag>;
+
+[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
+  return hn::BitCast(ShortTag(), hn::Set(BitsTag(), word));
+}
+template <int kBit, int kBits>
+HWY_INLINE Pair WeightPair(const std::byte* w) {
+  const hn::RebindToUnsigned<ShortTag> d;
+  const auto words = hn::LoadU(d, reinterpret_cast<const uint16_t*>(w));
+  return hn::BitCast(ShortTag(), BitsOf<kBit, kBits>(d, words));
+}
+#else
+struct Pair {
+  HWY_INLINE Pair() {}  // what the compiler writes is of no instruction set, and calls one's
+  HWY_INLINE Pair(IntVec first_in, IntVec second_in) : first(first_in), second(second_in) {}
+
+  IntVec first, second;
+};
+
+[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
+  const IntTag d;
+  return {hn::Set(d, static_cast<int16_t>(word)), hn::Set(d, static_cast<int16_t>(word >> 16))};
+}
+template <int kBit, int kBits>
+HWY_INLINE Pair WeightPair(const std::byte* w) {
+  const BitsTag d;
+  const BitsVec words = hn::LoadU(d, reinterpret_cast<const uint32_t*>(w));
+  return {hn::BitCast(IntTag(), BitsOf<kBit, kBits>(d, words)),
+          hn::BitCast(IntTag(), BitsOf<kBit + 16, kBits>(d, words))};
+}
+HWY_INLINE IntVec AddPairProducts(IntVec sum, const Pair& w, const Pair& x) {
+  return hn::Add(hn::Add(sum, hn::Mul(w.first, x.first)), hn::Mul(w.second, x.second));
+}
+#endif
+
+// Two inputs to a word, as 16 bits: of each four the first and the third, then the others.
+template <WeightFormat kIntegers>
+struct Pairs {
+  static constexpr WeightFormat kFormat = kIntegers;
+  static constexpr int kInputs = 2;  // of a word
+  static constexpr int kParts = 16 / PackedBits(kFormat);
+  static constexpr int kHeld = TRIPTYCH_ADDS_PAIRS ? 1 : 2;
+  static constexpr int kScratch = 1;  // a product; what bits are masked with is read from memory
+  using Sum = IntVec;
+  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
+  static HWY_INLINE Pair Input(const std::byte* x) { return InputPair(LoadWord<uint32_t>(x)); }
+  template <int kPart>
+  static HWY_INLINE Pair Weights(const std::byte* w) {
+    return WeightPair<kPart % 2 * 8 + kPart / 2 * 4, PackedBits(kFormat)>(w);
+  }
+  static HWY_INLINE Sum Add(Sum sum, const Pair& w, const Pair& x) {
+    return AddPairProducts(sum, w, x);
+  }
+};
+
+#if TRIPTYCH_INT8_AS_BYTES
+using Int8 = Quads<WeightFormat::kInt8>;
+#else
+using Int8 = Pairs<WeightFormat::kInt8>;
+#endif
+#if TRIPTYCH_INT4_AS_BYTES
+using Int4 = Quads<WeightFormat::kInt4>;
+#else
+using Int4 = Pairs<WeightFormat::kInt4>;
+#endif
+
+// Words of x for a unit of weights.
+template <class Kind>
+constexpr int64_t UnitWords() {
+  constexpr PackedFormat kPacked = Packed(Kind::kFormat);
+  return kPacked.steps * Kind::kParts + (kPacked.scale_bytes > 0 ? 2 : 0);
+}
+
+#if TRIPTYCH_AVX3_DL
+// Rounds to bfloat16, in pairs; a zero follows an odd last one.
+inline void RoundToPairs(const float* x, int64_t inputs, std::byte* words) {
+  for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
+    const uint16_t rounded = i < inputs ? ToBFloat16(x[i]) : uint16_t{0};
+    std::memcpy(words + i * 2, &rounded, 2);
+  }
+}
+#endif
+
+// Rounds to bfloat16 as float32; a zero follows an odd last one.
+inline void RoundToFloats(const float* x, int64_t inputs, std::byte* words) {
+  for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
+    const float rounded = i < inputs ? FromBFloat16(ToBFloat16(x[i])) : 0.0f;
+    std::memcpy(words + i * kWordBytes, &rounded, kWordBytes);
+  }
+}
+
+// Rounds groups to 8 bits: the largest of each becomes 127 times the scale. What is not finite
+// makes the scale NaN.
+template <class Kind>
+void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
+  constexpr float kMost = 127;
+  // Of less, the scale or the steps in one could leave float32's normal numbers.
+  constexpr float kLeast = 0x1p-110f;
+  const hn::CappedTag<float, kQuantizationGroup> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<int8_t, decltype(d)> db;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (; inputs > 0; x += kQuantizationGroup, inputs -= kQuantizationGroup) {
+    float padded[kQuantizationGroup] = {};
+    const float* group = x;
+    if (inputs < kQuantizationGroup) {
+      std::copy_n(x, inputs, padded);
+      group = padded;
+    }
+    auto largest = hn::Zero(d), nan = hn::Zero(d);
+    for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
+      const auto value = hn::LoadU(d, group + i);
+      largest = hn::Max(largest, hn::Abs(value));
+      nan = hn::Add(nan, hn::Mul(value, hn::Zero(d)));
+    }
+    const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
+    const auto step = hn::Set(d, most > kLeast ? kMost / most : 0.0f);
+    int8_t bytes[kQuantizationGroup];
+    auto sum = hn::Zero(di);
+    for (int64_t i = 0; i < kQuantizationGroup; i += lanes) {
+      const auto integers =
+          hn::DemoteTo(db, hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step)));
+      hn::StoreU(integers, db, bytes + i);
+      sum = hn::Add(sum, hn::PromoteTo(di, integers));  // what is not finite is within a byte, too
+    }
+    if constexpr (Kind::kInputs == 4) {
+      std::memcpy(words, bytes, sizeof(bytes));
+    } else {
+      for (int64_t i = 0; i < kQuantizationGroup; i += 4) {
+        const int16_t pairs[] = {bytes[i], bytes[i + 2], bytes[i + 1], bytes[i + 3]};
+        std::memcpy(words + 2 * i, pairs, sizeof(pairs));
+      }
+    }
+    words += kQuantizationGroup / Kind::kInputs * kWordBytes;
+    // Of what is not finite, any number.
+    const auto total = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(di, sum)));
+    const uint32_t correction = 0u - static_cast<uint32_t>(PackedZero(Kind::kFormat)) * total;
+    const float scale = (most > kLeast ? most / kMost : 0.0f) + hn::GetLane(hn::SumOfLanes(d, nan));
+    std::memcpy(words, &correction, kWordBytes);
+    std::memcpy(words + kWordBytes, &scale, kWordBytes);
+    words += 2 * kWordBytes;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace triptych
+HWY_AFTER_NAMESPACE();
+
+#endif
