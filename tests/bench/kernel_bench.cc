@@ -86,31 +86,53 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
   state.SetLabel(Median(memory) > Median(arithmetic) ? "memory" : "arithmetic");
 }
 
-// Of a linear layer of state's outputs, inputs and rows, whose weights come from memory.
-Work LinearWork(const benchmark::State& state, WeightFormat format) {
+// Times linear layers of state's outputs, inputs and rows, whose weights come from memory: one of
+// `count` after another by `apply`, which takes its number. Small ones together, so many that they
+// have as many weights as a large one.
+template <typename Apply>
+void MeasureLayers(benchmark::State& state, const Machine& machine, WeightFormat format,
+                   size_t count, const Apply& apply) {
+  constexpr int64_t kWeightsTogether = int64_t{1} << 24;
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
-  return {.bytes = static_cast<double>(WeightBytes(format, inputs, outputs)),
-          .flops = 2.0 * static_cast<double>(outputs * inputs * rows),
-          .format = format};
+  const int64_t together = CeilDiv(kWeightsTogether, outputs * inputs);
+  const Work work{.bytes = static_cast<double>(together * WeightBytes(format, inputs, outputs)),
+                  .flops = 2.0 * static_cast<double>(together * outputs * inputs * rows),
+                  .format = format};
+  size_t layer = 0;
+  Measure(state, machine, work, [&] {
+    for (int64_t i = 0; i < together; ++i) {
+      apply(layer);
+      layer = (layer + 1) % count;
+    }
+  });
 }
 
-// One layer of many after another.
-void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
-  const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
+// So many layers that none is in a cache, until others are asked for.
+const std::vector<PackedLinear>& Layers(int64_t outputs, int64_t inputs, WeightFormat format,
+                                        ThreadPool& pool) {
+  static std::vector<PackedLinear> layers;
+  const auto wanted = [&](const PackedLinear& layer) {
+    return layer.format() == format && layer.shape().outputs == outputs &&
+           layer.shape().inputs == inputs;
+  };
+  if (!layers.empty() && wanted(layers.front())) return layers;
+  layers.clear();
   const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
   const at::Tensor weight = at::randn({outputs, inputs});
-  std::vector<PackedLinear> layers;
   for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, inputs, outputs)); ++i) {
-    layers.push_back(PackedLinear(shape, format,
-                                  {{TensorFormat::kFloat32, weight.data_ptr(), nullptr, outputs}},
-                                  machine.context.pool));
+    layers.push_back(PackedLinear(
+        shape, format, {{TensorFormat::kFloat32, weight.data_ptr(), nullptr, outputs}}, pool));
   }
+  return layers;
+}
+
+void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
+  const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
+  const std::vector<PackedLinear>& layers = Layers(outputs, inputs, format, machine.context.pool);
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
-  size_t layer = 0;
-  Measure(state, machine, LinearWork(state, format), [&] {
+  MeasureLayers(state, machine, format, layers.size(), [&](size_t layer) {
     layers[layer].Apply(x.data(), rows, y.data(), machine.context);
-    layer = (layer + 1) % layers.size();
   });
 }
 
@@ -124,12 +146,9 @@ void LibraryProduct(benchmark::State& state, const Machine& machine, TensorForma
     layers.push_back(at::randn({outputs, inputs}, dtype));
   }
   const at::Tensor x = at::randn({state.range(2), inputs}, dtype);
-  size_t layer = 0;
   SetComputeThreads(machine.context.pool.threads());
-  Measure(state, machine, LinearWork(state, format), [&] {
-    at::linear(x, layers[layer]);
-    layer = (layer + 1) % layers.size();
-  });
+  MeasureLayers(state, machine, format, layers.size(),
+                [&](size_t layer) { at::linear(x, layers[layer]); });
 }
 
 // One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
@@ -182,9 +201,10 @@ void RegisterAll(const Machine& machine) {
       {"mla64", LatentRowLayout(32, 64, 0), 64},
   };
   const std::vector<std::string> sizes = {"out", "in", "rows"};
-  const std::vector<std::vector<int64_t>> products = {{2048, 8192, 1},  {2048, 8192, 4},
-                                                      {2048, 8192, 8},  {2048, 8192, 16},
-                                                      {2048, 8192, 32}, {2048, 8192, 240}};
+  // A large layer, and one as small models have them.
+  const std::vector<std::vector<int64_t>> products = {
+      {2048, 8192, 1},   {2048, 8192, 4}, {2048, 8192, 8}, {2048, 8192, 16}, {2048, 8192, 32},
+      {2048, 8192, 240}, {768, 768, 1},   {768, 768, 8},   {768, 768, 32}};
   for (const auto& [name, format] : Names<WeightFormat>()) {
     Register(
         "linear/" + name,
