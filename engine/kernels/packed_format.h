@@ -25,7 +25,7 @@
 namespace triptych {
 
 inline constexpr int64_t kPanel = 32;     // outputs that are computed together
-inline constexpr int64_t kWordBytes = 4;  // of what inputs are prepared as
+inline constexpr int64_t kWordBytes = 4;  // of a word of prepared inputs
 
 struct PackedFormat {
   int64_t inputs;       // of a unit

@@ -16,8 +16,6 @@
 #include <cstring>
 
 #include "engine/base/bfloat16.h"
-#include "engine/kernels/elements.h"
-#include "engine/kernels/load-inl.h"
 #include "engine/kernels/packed_format.h"
 #include "engine/kernels/products-inl.h"
 
@@ -158,7 +156,7 @@ HWY_INLINE hn::Vec<D> BitsOf(D, hn::Vec<D> words) {
 using ShortTag = hn::RepartitionToNarrow<IntTag>;
 using Pair = hn::Vec<ShortTag>;
 
-[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
+HWY_INLINE Pair InputPair(uint32_t word) {
   return hn::BitCast(ShortTag(), hn::Set(BitsTag(), word));
 }
 template <int kBit, int kBits>
@@ -175,7 +173,7 @@ struct Pair {
   IntVec first, second;
 };
 
-[[maybe_unused]] HWY_INLINE Pair InputPair(uint32_t word) {
+HWY_INLINE Pair InputPair(uint32_t word) {
   const IntTag d;
   return {hn::Set(d, static_cast<int16_t>(word)), hn::Set(d, static_cast<int16_t>(word >> 16))};
 }

@@ -488,11 +488,11 @@ HWY_EXPORT(KernelFor);
 
 // Rows that keep the cost of reading weights small.
 constexpr int64_t kTaskRows = 48;
-// Bytes of a layer from which on fetching its weights ahead pays: a core's own caches hold no more
-// of a model until the next step. One row reads them so fast that processors fetch those of small
-// layers as well by themselves.
+// Bytes of a layer from which on fetching its weights ahead pays where several rows read them: a
+// model's layers have left a core's own caches when the next step comes. Where one row does, which
+// reads them faster, those of small layers come as soon without.
 constexpr int64_t kPrefetchBytes = int64_t{1} << 16;
-constexpr int64_t kPrefetchBytesOfRow = int64_t{1} << 20;
+constexpr int64_t kPrefetchBytesForOneRow = int64_t{1} << 20;
 // Copying one weight costs about as much as this many multiply-adds; packing it, that or more.
 constexpr int64_t kCopyWork = 16;
 
@@ -620,7 +620,7 @@ void PackedLinear::Multiply(const Groups& groups, const std::byte* x, const Stri
   const auto* const bias =
       reinterpret_cast<const float*>(packed_.data() + shape_.groups * panels * panel_bytes);
   const bool prefetch =
-      groups.count * panels * panel_bytes >= (rows == 1 ? kPrefetchBytesOfRow : kPrefetchBytes);
+      groups.count * panels * panel_bytes >= (rows == 1 ? kPrefetchBytesForOneRow : kPrefetchBytes);
   const int64_t wanted =
       context.pool.TaskCount(rows * groups.count * panels * kPanel * shape_.inputs);
   const Cut cut(wanted, groups.count, panels, rows);

@@ -98,6 +98,7 @@ void MeasureLayers(benchmark::State& state, const Machine& machine, WeightFormat
   const Work work{.bytes = static_cast<double>(together * WeightBytes(format, inputs, outputs)),
                   .flops = 2.0 * static_cast<double>(together * outputs * inputs * rows),
                   .format = format};
+  state.counters["layers"] = static_cast<double>(together);
   size_t layer = 0;
   Measure(state, machine, work, [&] {
     for (int64_t i = 0; i < together; ++i) {

@@ -71,15 +71,16 @@ def lasting_port():
     system chooses itself begin later."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         end = int(file.read().split()[0])
+    check(end > 2048, f"the system chooses ports from {end} on: hardly any are left")
     for _ in range(1000):
         with socket.socket() as probe:
-            port = random.randrange(min(10000, end // 2), end)
+            port = random.randrange(1024, end)
             try:
                 probe.bind(("127.0.0.1", port))
                 return port
-            except OSError:
-                pass
-    raise Lost("no port is free")
+            except OSError as error:
+                why = error
+    raise Lost(f"no port is free: {why}")
 
 
 class Site:

@@ -113,7 +113,8 @@ class Fleet:
         if not affinity:
             config = AFFINITY.sub("", config)
         for section, lines in LOGGED.items():
-            config = re.sub(f"^{section}\n", f"\\g<0>{lines}", config, flags=re.M)
+            config, found = re.subn(f"^{section}\n", f"\\g<0>{lines}", config, flags=re.M)
+            check(found == 1, f"replicas.cfg has no section {section}")
         with open(self.site.path("replicas.cfg"), "w", encoding="utf-8") as file:
             file.write(config)
         with open(self.site.path("haproxy.log"), "w", encoding="utf-8") as log:
@@ -134,7 +135,7 @@ class Fleet:
     def times_down(self, replica):
         """How often the proxy has found that it does not serve."""
         name = ("one", "two", "three")[self.replicas.index(replica)]
-        return self.proxy_log().count(f"Server triptych/{name} is DOWN")
+        return len(re.findall(f"^Server triptych/{name} is DOWN", self.proxy_log(), re.M))
 
     def take_out(self, replica, how):
         """Until the proxy knows: what it gives a silent replica before, a client's first call too, hangs."""
