@@ -35,13 +35,13 @@ constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a pa
 // are in memory.
 constexpr bool kFewRegisters = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;
 constexpr int kSums = !kFewRegisters ? 16 : HWY_NATIVE_FMA ? 12 : 8;
-constexpr int kWeights = 8;
+constexpr int kWeights = kFewRegisters ? 8 : 16;
 // Where no more queries read a group, reading takes as long as computing: values too are read panel
 // after panel then, and the sums of their elements wait in memory.
 constexpr int64_t kFewQueries = 8;
 // The most queries of a tile: of those few, which leaves room for more panels; of many that are
 // scored; of many that weigh kElements elements of the values.
-constexpr int kFewRows = 2;
+constexpr int kFewRows = kFewRegisters ? 2 : 4;
 constexpr int kScoreRows = std::clamp(kSums / kVectors, 1, 8);
 constexpr int kElementRows = !kFewRegisters ? 4 : HWY_NATIVE_FMA ? 3 : 2;
 constexpr int kElements = 4;
