@@ -96,6 +96,16 @@ void PrintTokenizer(const v1::Tokenizer& tokenizer) {
   Print("\n" + special.ToString());
 }
 
+// Nothing of a model that is served on the CPU.
+void PrintDeviceMemory(const v1::Model& model) {
+  if (!model.has_device_memory()) return;
+  const v1::DeviceMemory& memory = model.device_memory();
+  Table table({{"device", Table::Align::kLeft}, {"weights"}, {"KV cache"}, {"workspace"}});
+  table.AddRow({OneLine(memory.device()), FormatBytes(memory.weight_bytes()),
+                FormatBytes(memory.cache_bytes()), FormatBytes(memory.workspace_bytes())});
+  Print("\n" + table.ToString());
+}
+
 void ListModels(const ServerFlags& server, bool json) {
   Session session(server);
   v1::ListModelsResponse response;
@@ -117,6 +127,7 @@ void ShowModel(const ServerFlags& server, const std::string& name, bool json) {
     PrintJson(response);
   } else {
     PrintModels(std::array{response.model()});
+    PrintDeviceMemory(response.model());
     PrintDefaults(response.model());
     PrintTokenizer(response.model().tokenizer());
   }

@@ -49,6 +49,16 @@ void Drain(std::optional<std::chrono::milliseconds> timeout, const std::string& 
   sem_post(&first_signal);
 }
 
+std::atomic<bool> device_is_lost = false;
+
+// Ends the process at once, as a supervisor's restart is the only cure.
+void EndAfterDeviceLoss(const std::string& error) {
+  spdlog::critical("{}; stopping", error);
+  device_is_lost = true;
+  asked_drain_ms = 0;
+  sem_post(&first_signal);
+}
+
 void AwaitSignal(sem_t& taken) {
   while (sem_wait(&taken) != 0) {  // interrupted by the handler itself
   }
@@ -72,7 +82,8 @@ bool ServeUntilSignalled(const triptych::ServerOptions& options) {
   AwaitSignal(first_signal);
   const int64_t asked = asked_drain_ms;
   const auto timeout = asked >= 0 ? std::chrono::milliseconds(asked) : options.drain_timeout;
-  const char* cause = last_signal == SIGINT    ? "SIGINT"
+  const char* cause = device_is_lost           ? "a lost device"
+                      : last_signal == SIGINT  ? "SIGINT"
                       : last_signal == SIGTERM ? "SIGTERM"
                                                : "AdminService.Drain";
   spdlog::info("{}: draining for at most {} s", cause, static_cast<double>(timeout.count()) / 1000);
@@ -112,7 +123,10 @@ int main(int argc, char** argv) {
     });
     second_signal.detach();
     options.transport.request_drain = Drain;
-    if (ServeUntilSignalled(options)) {
+    options.transport.device_lost = EndAfterDeviceLoss;
+    const bool drained = ServeUntilSignalled(options);
+    if (device_is_lost) return EXIT_FAILURE;
+    if (drained) {
       spdlog::info("drained; bye");
     } else {
       spdlog::warn("requests still live after the drain timeout were cancelled");

@@ -23,6 +23,8 @@ namespace {
 // The default is the lesser of the two.
 constexpr const char* kDefaultKvCacheBytes = "1GiB";
 constexpr const char* kDefaultKvCacheShare = "25%";
+constexpr const char* kDefaultGpuCacheShare = "90%";
+constexpr int64_t kDefaultGpuBatchTokens = 2048;
 
 constexpr const char* kNoHttp = "none";
 
@@ -138,8 +140,9 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
                              ? kDefaultKvCacheShare
                              : kDefaultKvCacheBytes;
   app.add_option("--kv-cache-bytes", texts.kv_cache_bytes,
-                 "of all models together: bytes, 512MiB, 25% of memory (the host's, also with "
-                 "--device cuda); split equally among models that name none of their own")
+                 "of all models together: bytes, 512MiB, 25% of memory, or on a GPU of the memory "
+                 "that weights and workspaces leave [there 90%]; split equally among models that "
+                 "name none of their own")
       ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
   AddNamed(app, "--chat-template", options.chat_template,
@@ -148,11 +151,14 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
 
 // What every model is computed with.
 void DeclareCompute(CLI::App& app, ServerOptions& options) {
-  AddNamed(app, "--dtype", options.weight_format, "of the weights [the checkpoint's]");
+  AddNamed(app, "--dtype", options.weight_format,
+           "of the weights [the checkpoint's; on a GPU bfloat16]");
   AddNamed(app, "--embedding-dtype", options.embedding_format,
            "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
   AddNamed(app, "--kv-dtype", options.cache_format, "of the cache [the weights']");
-  app.add_option("--device", options.device, "of weights, cache and compute: cpu, cuda or cuda:N")
+  app.add_option("--device", options.device,
+                 "of weights, cache and compute: cpu, cuda, cuda:N, or auto: a GPU if there is one "
+                 "that serves the formats")
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--expand-from",
@@ -174,7 +180,7 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
   add_count("--block-positions", options.backend.block_positions, 4096,
             "positions in one cache block");
   add_count("--max-batch-tokens", engine.max_batch_tokens, 1 << 20,
-            "token rows computed in one step");
+            "token rows computed in one step [2048 on a GPU]");
   add_count("--max-running", engine.max_running, 1 << 16,
             "sequences of one model that run at once");
   add_count("--max-waiting", engine.max_waiting, 1 << 20, "requests of one model that may queue");
@@ -273,11 +279,45 @@ void ParseSources(CLI::App& app, int argc, const char* const* argv) {
   app.parse(std::move(arguments));
 }
 
+// Chooses the device, and what follows from it. Throws CLI::ValidationError.
+void ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& available,
+                   ServerOptions& options) {
+  if (options.device == "auto") {
+    options.device =
+        ChooseDevice(options.weight_format, options.embedding_format, options.cache_format);
+  }
+  const std::optional<int64_t> gpu_bytes = FreeDeviceBytes(options.device);
+  const bool given = app.get_option("--kv-cache-bytes")->count() > 0;
+  const std::string size = gpu_bytes && !given ? kDefaultGpuCacheShare : texts.kv_cache_bytes;
+  const int64_t memory = gpu_bytes.value_or(available.memory_bytes);
+  options.kv_cache_bytes = ParseByteSize(size, memory);
+  const int64_t taken = gpu_bytes ? 0 : kServerBytes;
+  if (options.kv_cache_bytes > memory - taken) {
+    throw CLI::ValidationError(
+        "--kv-cache-bytes",
+        fmt::format("{} ({} bytes) does not fit: there are {} bytes of memory{}", size,
+                    options.kv_cache_bytes, memory,
+                    gpu_bytes ? " free on " + options.device
+                              : fmt::format(", of which the server itself needs {}", taken)));
+  }
+  if (!gpu_bytes) return;
+  if (size.ends_with('%')) {
+    options.kv_cache_share =
+        static_cast<double>(options.kv_cache_bytes) / static_cast<double>(memory);
+  }
+  if (app.get_option("--max-batch-tokens")->count() == 0) {
+    options.engine.max_batch_tokens = kDefaultGpuBatchTokens;
+  }
+}
+
 // The options that `texts` are. Throws CLI::ValidationError.
-void Convert(const Texts& texts, const Resources& available, ServerOptions& options) {
+void Convert(const CLI::App& app, const Texts& texts, const Resources& available,
+             ServerOptions& options) {
+  ConvertDevice(app, texts, available, options);
+  const int64_t memory = FreeDeviceBytes(options.device).value_or(available.memory_bytes);
   std::set<std::string> names;
   for (const std::string& text : texts.models) {
-    options.models.push_back(ParseModelOptions(text, available.memory_bytes));
+    options.models.push_back(ParseModelOptions(text, memory));
     if (!names.insert(options.models.back().name).second) {
       throw CLI::ValidationError("--model", "names " + options.models.back().name + " twice");
     }
@@ -292,16 +332,6 @@ void Convert(const Texts& texts, const Resources& available, ServerOptions& opti
   }
   if (!texts.tokens.empty()) transport.access.tokens = texts.tokens;
   if (texts.http != kNoHttp) transport.http = texts.http;
-
-  options.kv_cache_bytes = ParseByteSize(texts.kv_cache_bytes, available.memory_bytes);
-  if (options.kv_cache_bytes > available.memory_bytes - kServerBytes) {
-    throw CLI::ValidationError(
-        "--kv-cache-bytes",
-        fmt::format("{} ({} bytes) does not fit: there are {} bytes of memory, of which the server "
-                    "itself needs {}",
-                    texts.kv_cache_bytes, options.kv_cache_bytes, available.memory_bytes,
-                    kServerBytes));
-  }
 }
 
 // Throws CLI::ValidationError unless TLS is whole, and strangers are kept out or called in.
@@ -407,7 +437,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   const auto in_config = [&] { return "--config " + config->as<std::string>() + ": "; };
   try {
     ParseSources(app, argc, argv);
-    Convert(texts, available, *options);
+    Convert(app, texts, available, *options);
     CheckTogether(*options);
   } catch (const CLI::Success& e) {
     return app.exit(e);

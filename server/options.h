@@ -23,12 +23,15 @@ struct ServerOptions {
   TransportOptions transport;
   std::vector<ModelOptions> models;
   int64_t kv_cache_bytes = 0;  // of all models together
+  // On a GPU: the share of the memory left by weights and workspaces; kv_cache_bytes is then the
+  // most that it can come to. Absent if the bytes are given.
+  std::optional<double> kv_cache_share;
   // Of models that name none, and whose own is none that is known.
   std::optional<ChatTemplate> chat_template;
   std::optional<WeightFormat> weight_format;
   std::optional<WeightFormat> embedding_format;
   std::optional<CacheFormat> cache_format;
-  std::string device = "cpu";  // of all models
+  std::string device = "cpu";  // of all models: cpu, cuda or cuda:N
   BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model
   EngineOptions engine;
   AdmissionLimits admission;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "engine/backend/serving_model.h"
 #include "engine/base/error.h"
+#include "engine/base/quantities.h"
 #include "engine/checkpoint/config_file.h"
 #include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/load_tokenizer.h"
@@ -35,6 +37,9 @@ constexpr std::chrono::seconds kCloseTimeout{1};
 constexpr int64_t kBytesPerPosition = int64_t{4} * 8;
 constexpr int64_t kBytesBesidePrompt = int64_t{64} << 10;
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
+
+// Memory of a GPU that models leave free: for kernels' code, CUDA graphs and fragmentation.
+constexpr int64_t kDeviceHeadRoom = int64_t{512} << 20;
 
 // What `run` returns; what is wrong names the model.
 template <typename Run>
@@ -72,6 +77,8 @@ ServedModel Describe(const HostedModel& hosted) {
                     .latent_forms = {},
                     .expand_from = hosted.info.expand_from,
                     .geometry = hosted.info.geometry,
+                    .cache_bytes = hosted.info.cache_bytes,
+                    .device_memory = hosted.info.device_memory,
                     .pool_positions = hosted.info.pool_positions(),
                     .tokenizer = hosted.tokenizer,
                     .defaults = hosted.defaults};
@@ -110,6 +117,45 @@ void LogModel(const ServedModel& model) {
       model.name, attention, model.parameters, WeightText(model.weight_formats),
       model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
       HowLatentAttends(model), window);
+  if (const auto& memory = model.device_memory) {
+    spdlog::info("model {}: on {}: weights {}, KV cache {}, workspace {}", model.name,
+                 memory->device, FormatBytes(memory->weight_bytes), FormatBytes(model.cache_bytes),
+                 FormatBytes(memory->workspace_bytes));
+  }
+}
+
+// Sets the caches of models on a GPU, whose weights and workspaces are known now. Throws LoadError
+// unless all of it fits in the memory that is free there.
+void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<HostOptions>& hosts) {
+  int64_t weights = 0, workspace = 0;
+  for (const HostOptions& host : hosts) {
+    const HostedBytes bytes = ForModel(host.name, [&] { return CountHostedBytes(host); });
+    weights += bytes.weights;
+    workspace += bytes.workspace;
+  }
+  const int64_t left = free - weights - workspace - kDeviceHeadRoom;
+  const auto refuse = [&](int64_t cache) {
+    throw LoadError(fmt::format(
+        "--device {}: weights of {}, a workspace of {} and a KV cache of {} do not fit in the {} "
+        "that are free, of which {} stay unused; --kv-cache-bytes can be {}",
+        options.device, FormatBytes(weights), FormatBytes(workspace), FormatBytes(cache),
+        FormatBytes(free), FormatBytes(kDeviceHeadRoom),
+        left > 0 ? "at most " + std::to_string(left) : "of no size"));
+  };
+  if (options.kv_cache_share) {
+    if (left <= 0) refuse(0);
+    options.kv_cache_bytes =
+        static_cast<int64_t>(*options.kv_cache_share * static_cast<double>(left));
+  }
+  std::vector<int64_t> caches;
+  try {
+    caches = SplitKvCacheBytes(options);
+  } catch (const std::invalid_argument& e) {
+    throw LoadError(e.what());
+  }
+  const int64_t all = std::accumulate(caches.begin(), caches.end(), int64_t{0});
+  if (all > left) refuse(all);
+  for (size_t i = 0; i < hosts.size(); ++i) hosts[i].backend.kv_cache_bytes = caches[i];
 }
 
 // How each model is to be loaded, its checkpoint opened.
@@ -131,6 +177,7 @@ std::vector<HostOptions> OpenModels(const ServerOptions& options) {
     host.backend.kv_cache_bytes = kv_cache_bytes[i];
     hosts.push_back(std::move(host));
   }
+  if (const auto free = FreeDeviceBytes(options.device)) SizeDeviceCaches(options, *free, hosts);
   return hosts;
 }
 
@@ -230,7 +277,7 @@ Server::Server(const ServerOptions& options) {
     http_address_ = http_server_->address();
   }
   host_ = std::make_unique<ModelHost>(LoadModels(options, std::move(models), context),
-                                      options.admission);
+                                      options.admission, transport.device_lost);
   gate_->Open(*host_);
   grpc_server_->Serve();
   if (http_server_ != nullptr) http_server_->Serve();

@@ -39,7 +39,10 @@ ServingModelInfo MakeInfo(const ModelConfig& config, const BackendOptions& optio
       .geometry = MakeCacheGeometry(config, options.cache_format, options.block_positions),
       .blocks = 0,
       .cache_bytes = 0,
-      .expand_from = expand_from};
+      .expand_from = expand_from,
+      .prompt_rows_differ = false,
+      .device_memory = {},
+      .likely_tokens = 0};
   info.blocks = BlocksIn(info.geometry, options.kv_cache_bytes);
   return info;
 }

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "engine/base/formats.h"
@@ -38,6 +40,27 @@ struct StepInput {
   std::vector<int64_t> ids;         // [tokens]
   std::vector<Sequence> sequences;  // in the order of their tokens
   std::vector<int64_t> logit_rows;  // [rows], the tokens whose logits are wanted
+  // [rows], the tokens whose LikelyTokens are wanted, and the scale of each one's weights. Empty
+  // unless the model finds them.
+  std::vector<int64_t> likely_rows;
+  std::vector<float> likely_scales;
+};
+
+// The likeliest tokens of a row of logits, equals by lower id: all that most choices of a token
+// need. NaN counts as -inf, and +inf as the largest float. At the scale s, the inverse of a
+// temperature, a logit x weighs exp(s (x - the largest)).
+struct LikelyTokens {
+  std::span<const int32_t> tokens;  // ascending
+  std::span<const float> logits;    // of these tokens
+  double log_sum_exp = 0;           // of the whole row; -inf if no token is possible
+  double weight_sum = 0;            // of the whole row, at the scale asked for
+};
+
+// Memory that a model holds on a GPU besides its KV cache, in bytes, as allocated.
+struct DeviceMemory {
+  std::string device;  // "cuda:0, NVIDIA H100 80GB HBM3"
+  int64_t weight_bytes = 0;
+  int64_t workspace_bytes = 0;  // what steps compute in
 };
 
 // What is known of a model before its first step. Never changes.
@@ -48,9 +71,21 @@ struct ServingModelInfo {
   int64_t blocks = 0;       // that the cache holds
   int64_t cache_bytes = 0;  // really allocated
   // The position of a prompt from which on MLA expands keys and values; absent if it never does.
-  std::optional<int64_t> expand_from;
+  std::optional<int64_t> expand_from = {};
+  // Whether a prompt's cache rows have other bits than the same tokens would have if they were
+  // generated, from the first position on. With expand_from that holds from there on anyway.
+  bool prompt_rows_differ = false;
+  std::optional<DeviceMemory> device_memory = {};  // absent on the CPU
+  // How many tokens LikelyTokens has, the vocabulary at most; 0 if the model does not find them.
+  int64_t likely_tokens = 0;
 
   int64_t pool_positions() const { return blocks * geometry.block_positions; }
+};
+
+// The device of a model cannot compute any more in this process. The message is one line.
+class DeviceLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 // Owns its weights and the cache's memory. Not thread-safe: one thread calls Step, the same one for
@@ -63,8 +98,15 @@ class ServingModel {
   // [rows, vocab_size], valid until the next call. A token's logits depend on its own sequence
   // alone; a step that throws has changed nothing but the rows of its own tokens, and what is kept
   // of their prompts.
-  // Throws std::out_of_range if an id or a position is not the model's.
+  // Throws std::out_of_range if an id or a position is not the model's, and DeviceLost.
   virtual std::span<const float> Step(const StepInput& step) = 0;
+  // Those of the last step's likely_rows, valid until the next.
+  virtual std::span<const LikelyTokens> likely() const { return {}; }
+  // The whole logits [rows, vocab_size] behind some of likely(), by their indices there. Valid
+  // until the next call.
+  virtual std::span<const float> FetchLogits(std::span<const int64_t> /*likely_rows*/) {
+    return {};
+  }
 
   // For a prompt of so many tokens that takes several steps; null if nothing is kept of it. Goes
   // before the model does.
@@ -87,6 +129,7 @@ inline constexpr int64_t kNeverExpand = std::numeric_limits<int64_t>::max();
 struct BackendOptions {
   int64_t kv_cache_bytes = 0;  // the cache takes as many whole blocks as fit
   int64_t block_positions = 16;
+  int64_t max_step_tokens = 512;  // of all sequences; a GPU's workspace is made for them
   CacheFormat cache_format = CacheFormat::kFloat32;
   // The position of a prompt from which on MLA attends by vanilla attention, in those layers where
   // that can pay. Absent: from where it pays (backend/cpu/cost_model.h).

@@ -3,16 +3,20 @@
 #include <torch/cuda.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/backend/cpu/cost_model.h"
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/cpu/step_cost.h"
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/pack/pack_cuda_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/generation_config.h"
@@ -24,29 +28,71 @@
 namespace triptych {
 namespace {
 
-at::Device ParseDevice(const std::string& name) {
-  if (name == "cpu") return at::kCPU;
-  if (name == "cuda" && torch::cuda::is_available()) return at::Device(at::kCUDA, 0);
-  std::string allowed = "cpu";
-  for (size_t i = 0; i < torch::cuda::device_count(); ++i) {
-    const std::string gpu = "cuda:" + std::to_string(i);
-    if (name == gpu) return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(i));
-    allowed += ", " + gpu;
+// What serves a model.
+struct Placement {
+  enum class Backend { kCpu, kCuda, kTensors };
+  Backend backend = Backend::kCpu;
+  int gpu = 0;  // CUDA's number, unless the backend is the CPU's
+};
+
+// The number in "cuda:N"; 0 for "cuda".
+std::optional<int> GpuNumber(const std::string& name) {
+  if (name == "cuda") return 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  const std::string digits = name.substr(5);
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return number;
+}
+
+// REQUIRES: no integers on a GPU. Throws std::invalid_argument.
+Placement Place(const std::string& name, const WeightFormats& weights, CacheFormat cache) {
+  if (name == "cpu") return {};
+  const std::vector<CudaDevice> gpus = CudaDevices();
+  const auto with_torch = static_cast<int>(torch::cuda::device_count());
+  const int count = std::max(static_cast<int>(gpus.size()), with_torch);
+  const std::optional<int> number = GpuNumber(name);
+  if (!number || *number < 0 || *number >= count) {
+    std::string allowed = "cpu";
+    for (int i = 0; i < count; ++i) allowed += ", cuda:" + std::to_string(i);
+    throw std::invalid_argument(name + " is not available" +
+                                (number && count == 0 ? " (" + WhyNoCudaDevice() + ")" : "") +
+                                "; allowed: " + allowed);
   }
-  throw std::invalid_argument(name + " is not available in this LibTorch; allowed: " + allowed);
+  const bool narrow =
+      weights == WeightFormats(WeightFormat::kBFloat16) && cache == CacheFormat::kBFloat16;
+  if (narrow && *number < std::ssize(gpus)) {
+    return {.backend = Placement::Backend::kCuda, .gpu = *number};
+  }
+  if (*number < with_torch) return {.backend = Placement::Backend::kTensors, .gpu = *number};
+  throw std::invalid_argument(
+      name +
+      " serves weights and a cache in bfloat16; in float32 only with a LibTorch that has "
+      "CUDA, which this one has not");
 }
 
 // The one place that chooses what a model is served on.
 std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, WeightSource& source,
-                                               const WeightFormats& formats, at::Device device,
+                                               const WeightFormats& formats,
+                                               const Placement& placement,
                                                const BackendOptions& options,
                                                std::shared_ptr<KernelContext> context,
                                                const std::function<void(int64_t)>& on_layer) {
-  if (device.is_cpu()) {
-    CpuWeights weights =
-        PackWeights(config, source, formats, options.expand_from, context->pool, on_layer);
-    return std::make_unique<CpuModel>(config, std::move(weights), options, std::move(context));
+  switch (placement.backend) {
+    case Placement::Backend::kCpu: {
+      CpuWeights weights =
+          PackWeights(config, source, formats, options.expand_from, context->pool, on_layer);
+      return std::make_unique<CpuModel>(config, std::move(weights), options, std::move(context));
+    }
+    case Placement::Backend::kCuda: {
+      CheckpointCudaWeights weights(config, source);
+      return MakeCudaModel(config, weights, options, placement.gpu, on_layer);
+    }
+    case Placement::Backend::kTensors:
+      break;
   }
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(placement.gpu));
   Weights weights;
   for (const std::string& prefix : PartPrefixes(config)) {
     for (const auto& [name, tensor] : source.Take(prefix)) {
@@ -58,10 +104,16 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, Weight
                                        options);
 }
 
+// GPUs serve in bfloat16 unless they are told otherwise.
 WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& options) {
-  WeightFormats formats = options.weight_format ? *options.weight_format : StoredFormats(stored);
+  WeightFormats formats = options.device == "cpu" ? StoredFormats(stored) : WeightFormat::kBFloat16;
+  if (options.weight_format) formats = *options.weight_format;
   if (options.embedding_format) formats.embeddings = *options.embedding_format;
   return formats;
+}
+
+CacheFormat ServedCacheFormat(const WeightFormats& formats, const HostOptions& options) {
+  return options.cache_format.value_or(DefaultCacheFormat(formats.layers));
 }
 
 // What weights become when they are read, as CheckpointReader has it. What a conversion or MLA's
@@ -69,8 +121,8 @@ WeightFormats ServedFormats(const ModelConfig& stored, const HostOptions& option
 std::optional<TensorFormat> ReadAs(const HostOptions& options, const WeightFormats& served) {
   if (options.conversion) return TensorFormat::kFloat32;
   const TensorFormat format = TensorsFor(served);
-  const bool packed_as_read = options.checkpoint.config.attention != AttentionKind::kMla &&
-                              ParseDevice(options.device).is_cpu();
+  const bool packed_as_read =
+      options.checkpoint.config.attention != AttentionKind::kMla && options.device == "cpu";
   if (format == TensorFormat::kFloat32 && packed_as_read) return std::nullopt;
   return format;
 }
@@ -97,10 +149,10 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   HostedModel model;
   model.name = options.name;
   model.weight_formats = ServedFormats(stored, options);
-  model.cache_format =
-      options.cache_format.value_or(DefaultCacheFormat(model.weight_formats.layers));
+  model.cache_format = ServedCacheFormat(model.weight_formats, options);
   CheckDevice(options.device, model.weight_formats.layers, model.weight_formats.embeddings,
               model.cache_format);
+  const Placement placement = Place(options.device, model.weight_formats, model.cache_format);
   const TensorFormat tensors = TensorsFor(model.weight_formats);
   auto reader =
       std::make_unique<CheckpointReader>(options.checkpoint, ReadAs(options, model.weight_formats));
@@ -125,12 +177,12 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
 
   BackendOptions backend = options.backend;
   backend.cache_format = model.cache_format;
+  backend.max_step_tokens = options.engine.max_batch_tokens;
   const auto on_layer = [&](int64_t loaded) {
     if (options.on_layer) options.on_layer(loaded, model.config.num_hidden_layers);
   };
-  std::unique_ptr<ServingModel> serving =
-      MakeServingModel(model.config, *source, model.weight_formats, ParseDevice(options.device),
-                       backend, context, on_layer);
+  std::unique_ptr<ServingModel> serving = MakeServingModel(
+      model.config, *source, model.weight_formats, placement, backend, context, on_layer);
   model.info = serving->info();
   model.engine = std::make_unique<Engine>(std::move(serving), model.tokenizer, options.engine,
                                           EngineClock::now, std::move(context));
@@ -150,7 +202,26 @@ void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
     }
   }
   if (name != "cpu" && cache == CacheFormat::kInt8) refuse("a cache in int8");
-  ParseDevice(name);
+  WeightFormats formats = weights.value_or(WeightFormat::kBFloat16);
+  if (embeddings) formats.embeddings = *embeddings;
+  Place(name, formats, cache.value_or(DefaultCacheFormat(formats.layers)));
+}
+
+std::string ChooseDevice(std::optional<WeightFormat> weights,
+                         std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache) {
+  try {
+    CheckDevice("cuda:0", weights, embeddings, cache);
+    return "cuda:0";
+  } catch (const std::invalid_argument&) {
+    return "cpu";
+  }
+}
+
+std::optional<int64_t> FreeDeviceBytes(const std::string& name) {
+  const std::optional<int> number = GpuNumber(name);
+  const std::vector<CudaDevice> gpus = CudaDevices();
+  if (!number || *number >= std::ssize(gpus)) return std::nullopt;
+  return gpus[*number].free_bytes;
 }
 
 HostedBytes CountHostedBytes(const HostOptions& options) {
@@ -162,6 +233,18 @@ HostedBytes CountHostedBytes(const HostOptions& options) {
     config = ConvertedShape(stored, *options.conversion);
   }
   const WeightFormats formats = ServedFormats(stored, options);
+  switch (Place(options.device, formats, ServedCacheFormat(formats, options)).backend) {
+    case Placement::Backend::kCpu:
+      break;
+    case Placement::Backend::kCuda: {
+      BackendOptions backend = options.backend;
+      backend.max_step_tokens = options.engine.max_batch_tokens;
+      const CudaModelBytes bytes = CountCudaModelBytes(config, backend);
+      return {.weights = bytes.weights, .workspace = bytes.workspace};
+    }
+    case Placement::Backend::kTensors:
+      return {.weights = ParameterBytes(config, formats)};
+  }
   int64_t loading =
       UnpackedBytes(config, formats, ReadAs(options, formats).value_or(TensorFormat::kFloat32));
   if (options.conversion) loading = std::max(loading, ConversionBytes(stored));
@@ -171,6 +254,7 @@ HostedBytes CountHostedBytes(const HostOptions& options) {
   }
   return {.weights = CountStep(config, formats, expand_from).weight_bytes,
           .prompts = expand_from ? MostScratchBytes(config) : 0,
+          .workspace = 0,
           .loading = loading};
 }
 
@@ -181,7 +265,7 @@ HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelCo
     throw LoadError(options.checkpoint.path.string() + ": " + e.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     throw LoadError(options.checkpoint.path.string() +
-                    ": the memory does not suffice for the weights and a key/value cache of " +
+                    ": not enough memory for the weights and a KV cache of " +
                     std::to_string(options.backend.kv_cache_bytes) + " bytes");
   }
 }

@@ -42,7 +42,8 @@ struct HostedModel {
 struct HostOptions {
   std::string name;
   OpenedCheckpoint checkpoint;
-  std::optional<WeightFormat> weight_format = {};  // the checkpoint's own if absent
+  // The checkpoint's own if absent; on a GPU bfloat16.
+  std::optional<WeightFormat> weight_format = {};
   // Of the embedding and the output matrix: the other weights' if absent, or the checkpoint's own
   // where those are.
   std::optional<WeightFormat> embedding_format = {};
@@ -50,32 +51,42 @@ struct HostOptions {
   BackendOptions backend = {};                   // cache_format there is ignored
   EngineOptions engine = {};
   std::optional<Conversion> conversion = {};  // as the checkpoint is, if absent
-  std::string device = "cpu";                 // of weights, cache and compute
+  std::string device = "cpu";                 // "cpu", "cuda" or "cuda:N"
   // Told how many layers are loaded, after each, and how many there are.
   std::function<void(int64_t loaded, int64_t layers)> on_layer = {};
 };
 
-// What a model takes of memory, by what is known before any tensor is read.
+// The memory that a model takes on its device, known before any tensor is read.
 struct HostedBytes {
-  int64_t weights = 0;  // as they are packed
-  int64_t prompts = 0;  // that are kept of prompts under way, at most
-  // Beside the weights while they are loaded, about; free again before the cache is taken.
+  int64_t weights = 0;    // as they are packed
+  int64_t prompts = 0;    // on the CPU: of expanded keys and values of prompts under way, at most
+  int64_t workspace = 0;  // on a GPU: what steps compute in
+  // On the CPU: about what loading takes besides the weights, free again before the cache is taken.
   int64_t loading = 0;
 };
 
-// Of a model that is served on the CPU. Throws LoadError, also where it cannot be converted so.
+// Throws LoadError if the checkpoint cannot be converted as the options say, and
+// std::invalid_argument as CheckDevice does.
 HostedBytes CountHostedBytes(const HostOptions& options);
 
-// Throws std::invalid_argument with one clear line unless `name` is "cpu", or "cuda" or "cuda:N",
-// LibTorch has that device, and it serves weights, embeddings and a cache of these formats, those
-// that are given.
+// Throws std::invalid_argument with one clear line unless `name` is "cpu", "cuda" or "cuda:N", that
+// device is there, and it serves the given formats of weights, embeddings and cache. A format that
+// is absent is the device's default.
 void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
                  std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
 
-// Loads a checkpoint, converts it if asked to, and chooses the backend that it is served on:
-// kernels on the CPU, LibTorch's operations on any other device. `context` is what kernels compute
-// with; the models of one engine loop share it. Throws LoadError, also for what LibTorch throws and
-// where there is too little memory; std::invalid_argument as CheckDevice does.
+// "cuda:0" if there is a GPU that serves these formats, else "cpu".
+std::string ChooseDevice(std::optional<WeightFormat> weights,
+                         std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
+
+// Bytes of memory that are free on a GPU by the name of CheckDevice. Absent for the CPU.
+std::optional<int64_t> FreeDeviceBytes(const std::string& name);
+
+// Loads a checkpoint, converts it if asked to, and chooses the backend that serves it: backend/cpu
+// on the CPU; on a GPU backend/cuda for weights and a cache in bfloat16, otherwise LibTorch's
+// operations if LibTorch has CUDA. `context` is what kernels on the CPU compute with; the models of
+// one engine loop share it. Throws LoadError, also for what LibTorch throws and where there is too
+// little memory; std::invalid_argument as CheckDevice does.
 HostedModel LoadHostedModel(const HostOptions& options, std::shared_ptr<KernelContext> context);
 
 }  // namespace triptych

@@ -13,13 +13,15 @@ namespace {
 constexpr int64_t kLogitWork = 32;
 
 SchedulerLimits Limits(const EngineOptions& options, const ServingModelInfo& info) {
-  return {.max_batch_tokens = options.max_batch_tokens,
-          .max_running = options.max_running,
-          .max_waiting = options.max_waiting,
-          .max_waiting_tokens = options.max_waiting_tokens,
-          .max_positions = info.max_positions,
-          .expand_from = info.expand_from,
-          .prefix_cache = options.prefix_cache};
+  return {
+      .max_batch_tokens = options.max_batch_tokens,
+      .max_running = options.max_running,
+      .max_waiting = options.max_waiting,
+      .max_waiting_tokens = options.max_waiting_tokens,
+      .max_positions = info.max_positions,
+      .expand_from = info.expand_from,
+      .prompt_rows_from = info.prompt_rows_differ ? std::optional<int64_t>(0) : info.expand_from,
+      .prefix_cache = options.prefix_cache};
 }
 
 }  // namespace
@@ -70,6 +72,15 @@ void Engine::CancelAll() {
   }
 }
 
+void Engine::FailAll(const std::string& error) {
+  changed_ = true;
+  StopAccepting();
+  while (!scheduler_.empty()) {
+    const std::string id = scheduler_.Sequences({.limit = 1}).front()->request->id;
+    for (Sequence* sequence : scheduler_.Find(id)) Finish(*sequence, FinishReason::kFailed, error);
+  }
+}
+
 void Engine::RefuseLate() {
   if (queue_timeout_.count() == 0) return;
   const auto late = clock_() - queue_timeout_;
@@ -102,9 +113,11 @@ bool Engine::Step(Pace::Duration others) {
   }
   try {
     const std::span<const float> logits = Compute(chunks);
-    const int64_t count = std::ssize(rows_), vocab = info().vocab_size;
-    context_->pool.ForEach(count, count * vocab * kLogitWork,
-                           [&](int64_t i) { Choose(logits.subspan(i * vocab, vocab), rows_[i]); });
+    const int64_t count = std::ssize(rows_), work = info().vocab_size * kLogitWork;
+    context_->pool.ForEach(count, count * work, [&](int64_t i) { Choose(logits, rows_[i]); });
+    ChooseRest();
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const std::exception& e) {
     for (const Chunk& chunk : chunks) Fail(*chunk.sequence, e.what());
     return true;
@@ -141,6 +154,8 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   step_.ids.clear();
   step_.sequences.clear();
   step_.logit_rows.clear();
+  step_.likely_rows.clear();
+  step_.likely_scales.clear();
   rows_.clear();
   chunk_rows_.clear();
   for (const Chunk& chunk : chunks) {
@@ -158,8 +173,15 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
           sequence.request->prompt_logprobs && sequence.choice == 0 && p + 1 < prompt;
       const bool samples = chunk.samples && p + 1 == end;
       if (scores || samples) {
-        step_.logit_rows.push_back(std::ssize(step_.ids));
-        rows_.push_back({.sequence = &sequence, .position = p, .logprobs = {}});
+        const bool likely = !scores && UsesLikely(sequence);
+        std::vector<int64_t>& wanted = likely ? step_.likely_rows : step_.logit_rows;
+        if (likely) step_.likely_scales.push_back(sequence.sampler.likely_scale());
+        rows_.push_back({.sequence = &sequence,
+                         .position = p,
+                         .likely = likely,
+                         .index = std::ssize(wanted),
+                         .logprobs = {}});
+        wanted.push_back(std::ssize(step_.ids));
         ++chunk_rows_.back();
       }
       step_.ids.push_back(sequence.tokens[p]);
@@ -168,21 +190,66 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   return model_->Step(step_);
 }
 
+bool Engine::UsesLikely(const Sequence& sequence) const {
+  const int64_t tokens = info().likely_tokens;
+  const Request& request = *sequence.request;
+  if (tokens == 0 || request.max_new_tokens == 0) return false;
+  return sequence.sampler.UsesLikely(tokens, std::ssize(sequence.ends),
+                                     request.logprobs.value_or(0));
+}
+
+std::span<const int32_t> Engine::Forbidden(const Sequence& sequence) {
+  const bool may_end = sequence.generated() >= sequence.request->min_new_tokens;
+  return may_end ? std::span<const int32_t>() : std::span(sequence.ends);
+}
+
 void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
   Sequence& sequence = *row.sequence;
   const Request& request = *sequence.request;
+  if (row.likely) {
+    const LikelyTokens& likely = model_->likely()[row.index];
+    const auto token = sequence.sampler.Sample(likely, Forbidden(sequence));
+    row.needs_rest = !token;
+    row.token = token.value_or(-1);
+    if (request.logprobs && row.token >= 0) {
+      row.logprobs = Logprobs(likely, row.token, *request.logprobs);
+    }
+    return;
+  }
+  const auto vocab = static_cast<size_t>(info().vocab_size);
+  logits = logits.subspan(static_cast<size_t>(row.index) * vocab, vocab);
   const int64_t next = row.position + 1;
   if (next < sequence.prompt()) {
     if (row.position < sequence.prompt_scored) return;  // preemption computes some again
     row.logprobs = Logprobs(logits, request.prompt[next], *request.prompt_logprobs);
   } else if (request.max_new_tokens > 0) {
-    const bool may_end = sequence.generated() >= request.min_new_tokens;
-    row.token = sequence.sampler.Sample(
-        logits, may_end ? std::span<const int32_t>() : std::span(sequence.ends));
+    row.token = sequence.sampler.Sample(logits, Forbidden(sequence));
     if (request.logprobs && row.token >= 0) {
       row.logprobs = Logprobs(logits, row.token, *request.logprobs);
     }
   }
+}
+
+void Engine::ChooseRest() {
+  rest_rows_.clear();
+  rest_.clear();
+  for (LogitRow& row : rows_) {
+    if (!row.needs_rest) continue;
+    rest_.push_back(&row);
+    rest_rows_.push_back(row.index);
+  }
+  if (rest_.empty()) return;
+  const std::span<const float> logits = model_->FetchLogits(rest_rows_);
+  const int64_t count = std::ssize(rest_), vocab = info().vocab_size;
+  context_->pool.ForEach(count, count * vocab * kLogitWork, [&](int64_t i) {
+    LogitRow& row = *rest_[i];
+    Sequence& sequence = *row.sequence;
+    const std::span<const float> whole = logits.subspan(i * vocab, vocab);
+    row.token =
+        sequence.sampler.SampleRest(whole, model_->likely()[row.index], Forbidden(sequence));
+    const std::optional<int32_t>& logprobs = sequence.request->logprobs;
+    if (logprobs && row.token >= 0) row.logprobs = Logprobs(whole, row.token, *logprobs);
+  });
 }
 
 void Engine::Commit(const Chunk& chunk, std::span<LogitRow> rows) {

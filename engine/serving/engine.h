@@ -54,9 +54,11 @@ class Engine {
   void Cancel(const std::string& id);
   // Cancels every live request.
   void CancelAll();
+  // Ends every live request with kFailed, and refuses new ones with kStopping.
+  void FailAll(const std::string& error);
   // Computes one batch; false if there was nothing to do. A batch that cannot be computed fails
-  // its own requests and no others. `others`: how long others that wait for this step can be kept
-  // waiting by the prompts in it; zero if nobody does.
+  // its own requests and no others, except that DeviceLost is thrown on. `others`: how long others
+  // that wait for this step can be kept waiting by the prompts in it; zero if nobody does.
   bool Step(Pace::Duration others = {});
   // From now on Submit rejects with kStopping; live requests go on.
   void StopAccepting() { accepting_ = false; }
@@ -84,6 +86,9 @@ class Engine {
   struct LogitRow {
     Sequence* sequence;
     int64_t position;                       // of the token that the row is of
+    bool likely = false;                    // its likely tokens are computed, not its logits
+    bool needs_rest = false;                // and do not suffice
+    int64_t index = 0;                      // among the step's likely_rows or logit_rows
     int32_t token = -1;                     // that is chosen to follow it, if one can be
     std::optional<TokenLogprobs> logprobs;  // of that, or of the prompt's next, if asked for
   };
@@ -94,8 +99,15 @@ class Engine {
   void Begin(Sequence& sequence, EngineClock::time_point now);
   // The logits that the chunks want [rows, vocab], the model's.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
-  // Fills in the row. Threads share rows: of the sequence, it changes the sampler alone.
+  // Whether the sequence's next token is chosen from the model's likely tokens.
+  bool UsesLikely(const Sequence& sequence) const;
+  // The tokens that may not be chosen next.
+  static std::span<const int32_t> Forbidden(const Sequence& sequence);
+  // Fills in the row. `logits`: of the step. Threads share rows: of the sequence, it changes only
+  // the sampler.
   void Choose(std::span<const float> logits, LogitRow& row) const;
+  // Fills in the rows whose choice depends on more than their likely tokens.
+  void ChooseRest();
   // `rows`: those of the chunk.
   void Commit(const Chunk& chunk, std::span<LogitRow> rows);
   // False if one is not finite.
@@ -128,6 +140,8 @@ class Engine {
   StepInput step_;
   std::vector<LogitRow> rows_;       // of the step's logit_rows
   std::vector<int64_t> chunk_rows_;  // of each chunk, how many of these are its own
+  std::vector<LogitRow*> rest_;      // the rows of ChooseRest
+  std::vector<int64_t> rest_rows_;   // and their indices
 };
 
 }  // namespace triptych

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/backend/serving_model.h"
+
 namespace triptych {
 
-EngineLoop::EngineLoop(std::vector<Engine*> engines)
+EngineLoop::EngineLoop(std::vector<Engine*> engines,
+                       std::function<void(const std::string&)> on_device_lost)
     : engines_(engines),
+      on_device_lost_(std::move(on_device_lost)),
       turns_(std::move(engines),
              [this] {
                {
@@ -65,9 +69,19 @@ bool EngineLoop::Wait(bool worked) {
   return !stopping_;
 }
 
+bool EngineLoop::Turn() {
+  try {
+    return turns_.Turn();
+  } catch (const DeviceLost& e) {
+    for (Engine* engine : engines_) engine->FailAll(e.what());
+    if (on_device_lost_) on_device_lost_(e.what());
+    return true;
+  }
+}
+
 void EngineLoop::Run() {
   bool worked = false;
-  while (Wait(worked)) worked = turns_.Turn();
+  while (Wait(worked)) worked = Turn();
   while (turns_.RunTasks()) {
   }
   for (Engine* engine : engines_) engine->CancelAll();

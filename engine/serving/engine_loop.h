@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -16,8 +17,11 @@ namespace triptych {
 // reach an engine. Thread-safe.
 class EngineLoop {
  public:
-  // The engines must outlive the loop.
-  explicit EngineLoop(std::vector<Engine*> engines);
+  // The engines must outlive the loop. When the device of one is lost, all of them fail their
+  // requests and refuse new ones, since they share the process; `on_device_lost` is then called
+  // once on the loop's thread with the error.
+  explicit EngineLoop(std::vector<Engine*> engines,
+                      std::function<void(const std::string&)> on_device_lost = {});
   // Runs the tasks posted so far, then cancels what is live and ends the thread.
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
@@ -33,10 +37,13 @@ class EngineLoop {
 
  private:
   void Run() TRIPTYCH_EXCLUDES(mutex_);
+  // A turn of the engines. True if anything was done.
+  bool Turn();
   // Waits until there is something to do. False once the loop is to end.
   bool Wait(bool worked) TRIPTYCH_EXCLUDES(mutex_);
 
   const std::vector<Engine*> engines_;
+  const std::function<void(const std::string&)> on_device_lost_;
   Mutex mutex_;
   CondVar changed_;
   bool awake_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // a task was posted

@@ -167,6 +167,11 @@ class Row {
   float largest_ = kImpossible;
 };
 
+// A number in [0, 1) of 53 random bits; the library's distributions differ between platforms.
+double Uniform(std::mt19937_64& generator) {
+  return static_cast<double>(generator() >> 11) * 0x1p-53;
+}
+
 int32_t Choose(const Row& row, const SamplingParams& params, std::mt19937_64& generator) {
   if (row.largest() == kImpossible) return -1;
   if (params.temperature == 0) return row.MostLikely();
@@ -179,8 +184,7 @@ int32_t Choose(const Row& row, const SamplingParams& params, std::mt19937_64& ge
   if (params.min_p > 0) {
     kept = Fewer(kept, NoLessThan(weight.largest + std::log2(double{params.min_p}) / weight.scale));
   }
-  // 53 random bits make a double in [0, 1); the library's distributions differ between platforms.
-  return row.Draw(static_cast<double>(generator() >> 11) * 0x1p-53, weight, kept);
+  return row.Draw(Uniform(generator), weight, kept);
 }
 
 }  // namespace
@@ -219,6 +223,23 @@ TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
   return result;
 }
 
+TokenLogprobs Logprobs(const LikelyTokens& likely, int32_t chosen, int32_t top) {
+  const auto logprob = [&](int64_t i) {
+    return TokenLogprob{likely.tokens[i],
+                        static_cast<float>(likely.logits[i] - likely.log_sum_exp)};
+  };
+  std::vector<int64_t> order(likely.tokens.size());
+  std::iota(order.begin(), order.end(), 0);
+  const int64_t count = std::clamp<int64_t>(top, 0, std::ssize(order));
+  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int64_t a, int64_t b) {
+    return likely.logits[a] != likely.logits[b] ? likely.logits[a] > likely.logits[b] : a < b;
+  });
+  const auto found = std::lower_bound(likely.tokens.begin(), likely.tokens.end(), chosen);
+  TokenLogprobs result{logprob(found - likely.tokens.begin()), {}};
+  for (int64_t i = 0; i < count; ++i) result.top.push_back(logprob(order[i]));
+  return result;
+}
+
 Sampler::Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> prompt)
     : params_(std::move(params)),
       generator_(seed),
@@ -239,6 +260,115 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
   const int32_t token = Choose(Row(logits, workspace), params_, generator_);
   if (penalizes_ && token >= 0) ++output_counts_[token];
   return token;
+}
+
+bool Sampler::UsesLikely(int64_t tokens, int64_t forbidden, int64_t top) const {
+  if (penalizes_ || !params_.logit_bias.empty() || !params_.allowed.empty()) return false;
+  if (top > tokens) return false;
+  if (params_.temperature == 0) return 1 + forbidden <= tokens;
+  return params_.top_k + forbidden <= tokens;
+}
+
+float Sampler::likely_scale() const {
+  return params_.temperature == 0 ? 1.0f : std::min(1 / params_.temperature, kLargest);
+}
+
+std::optional<int32_t> Sampler::Sample(const LikelyTokens& likely,
+                                       std::span<const int32_t> forbidden) {
+  Workspace& workspace = OwnWorkspace();
+  const Workspace::Scope scope(workspace);
+  const auto count = std::ssize(likely.logits);
+  float* const logits = workspace.Floats(count);
+  std::copy(likely.logits.begin(), likely.logits.end(), logits);
+  bool all_known = true;  // all forbidden tokens are among the likely ones
+  double forbidden_weight = 0;
+  const float largest = *std::max_element(logits, logits + count);
+  for (const int32_t token : forbidden) {
+    const auto found = std::lower_bound(likely.tokens.begin(), likely.tokens.end(), token);
+    if (found == likely.tokens.end() || *found != token) {
+      all_known = false;
+      continue;
+    }
+    float& logit = logits[found - likely.tokens.begin()];
+    if (logit != kImpossible) forbidden_weight += Weight(logit, largest);
+    logit = kImpossible;
+  }
+  if (params_.temperature > 0 && params_.top_k == 0 && largest != kImpossible) {
+    return DrawLikely(likely, logits, all_known, forbidden_weight);
+  }
+  const int32_t chosen =
+      Choose(Row({logits, static_cast<size_t>(count)}, workspace), params_, generator_);
+  return chosen < 0 ? chosen : likely.tokens[chosen];
+}
+
+double Sampler::Weight(float logit, float largest) const {
+  return std::exp((double{logit} - largest) * likely_scale());
+}
+
+std::optional<int32_t> Sampler::DrawLikely(const LikelyTokens& likely, const float* logits,
+                                           bool all_forbidden_known, double forbidden_weight) {
+  Workspace& workspace = OwnWorkspace();
+  const auto count = std::ssize(likely.logits);
+  const float largest = *std::max_element(likely.logits.begin(), likely.logits.end());
+  int32_t* const order = workspace.Take<int32_t>(count);
+  double* const weights = workspace.Take<double>(count);  // in that order
+  std::iota(order, order + count, 0);
+  std::sort(order, order + count, [&](int32_t a, int32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  int64_t possible = 0;
+  for (; possible < count && logits[order[possible]] != kImpossible; ++possible) {
+    weights[possible] = Weight(logits[order[possible]], largest);
+  }
+  // Weights of forbidden tokens behind the likely ones are not known; nor is what is left if all
+  // likely tokens are forbidden.
+  if (!all_forbidden_known || possible == 0) return std::nullopt;
+
+  const double all = std::max(likely.weight_sum - forbidden_weight, weights[0]);
+  const bool filters = params_.top_p < 1 || params_.min_p > 0;
+  double kept_sum = all;
+  int64_t kept = possible;
+  if (filters) {
+    // The filters must end among the likely tokens.
+    double sum = 0;
+    int64_t n = 0;
+    const double least = params_.min_p * weights[0];
+    for (; n < possible && sum < params_.top_p * all && weights[n] >= least; ++n) sum += weights[n];
+    const bool ended = n < possible || sum >= params_.top_p * all;
+    if (!ended) return std::nullopt;
+    kept = std::max<int64_t>(n, 1);
+    kept_sum = sum;
+  }
+  double rest = Uniform(generator_) * kept_sum;
+  for (int64_t i = 0; i < kept; ++i) {
+    if (rest < weights[i]) return likely.tokens[order[i]];
+    rest -= weights[i];
+  }
+  if (filters) return likely.tokens[order[kept - 1]];  // rounding has left a rest
+  rest_ = rest;
+  return std::nullopt;
+}
+
+int32_t Sampler::SampleRest(std::span<const float> logits, const LikelyTokens& likely,
+                            std::span<const int32_t> forbidden) {
+  if (!rest_) return Sample(logits, forbidden);
+  double rest = *std::exchange(rest_, std::nullopt);
+  const float largest = *std::max_element(likely.logits.begin(), likely.logits.end());
+  int32_t drawn = -1;  // if rounding leaves a rest, the last one that is possible
+  auto next_likely = likely.tokens.begin();
+  for (int32_t token = 0; token < std::ssize(logits) && rest >= 0; ++token) {
+    if (next_likely != likely.tokens.end() && *next_likely == token) {
+      ++next_likely;
+      continue;
+    }
+    const float logit = Usable(logits[token]);
+    if (logit == kImpossible) continue;
+    drawn = token;
+    rest -= Weight(logit, largest);
+  }
+  if (drawn >= 0) return drawn;
+  return likely
+      .tokens[std::max_element(likely.logits.begin(), likely.logits.end()) - likely.logits.begin()];
 }
 
 void Sampler::Change(std::span<const float> logits, std::span<const int32_t> forbidden,

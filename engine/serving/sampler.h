@@ -8,10 +8,13 @@
 #define TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
 #include <unordered_map>
 #include <vector>
+
+#include "engine/backend/serving_model.h"
 
 namespace triptych {
 
@@ -46,6 +49,8 @@ double LogSumExp(std::span<const float> logits);
 // The log-probability of `chosen` and of the `top` most likely tokens (equals by lower id; all of
 // them if there are fewer). REQUIRES: `chosen` has a logit.
 TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t top);
+// The same of a row's likely tokens. REQUIRES: `chosen` and `top` of them are there, or all tokens.
+TokenLogprobs Logprobs(const LikelyTokens& likely, int32_t chosen, int32_t top);
 
 class Sampler {
  public:
@@ -57,13 +62,36 @@ class Sampler {
   // is -1.
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> forbidden = {});
 
+  // Whether that many likely tokens of a row mostly suffice to choose a token, and `top` of the
+  // likeliest, when up to `forbidden` of them are forbidden: nothing changes logits, and top_k is
+  // not too large. Depends on the parameters only, so that a request is always served one way.
+  bool UsesLikely(int64_t tokens, int64_t forbidden, int64_t top) const;
+  // The scale at which Sample wants LikelyTokens::weight_sum.
+  float likely_scale() const;
+  // Chooses from a row's likely tokens. Absent if the choice depends on others: SampleRest is then
+  // to be called with the whole row. Draws of all tokens go through the likeliest first, so that a
+  // token differs from that of Sample(logits). REQUIRES: UsesLikely.
+  std::optional<int32_t> Sample(const LikelyTokens& likely,
+                                std::span<const int32_t> forbidden = {});
+  int32_t SampleRest(std::span<const float> logits, const LikelyTokens& likely,
+                     std::span<const int32_t> forbidden = {});
+
  private:
   // What bias and penalties make of the logits, in `changed`.
   void Change(std::span<const float> logits, std::span<const int32_t> forbidden,
               float* changed) const;
 
+  // What a logit weighs when tokens are drawn.
+  double Weight(float logit, float largest) const;
+  // Draws of all tokens that top_p and min_p keep.
+  std::optional<int32_t> DrawLikely(const LikelyTokens& likely, const float* logits,
+                                    bool all_forbidden_known, double forbidden_weight);
+
   SamplingParams params_;
   std::mt19937_64 generator_;
+  // Set between Sample and SampleRest if a token behind the likely ones was drawn: the weight that
+  // is left to go through.
+  std::optional<double> rest_;
   bool penalizes_;  // a penalty is not neutral
   std::unordered_map<int32_t, int32_t>
       output_counts_;  // empty unless penalizes_; 0: only in prompt

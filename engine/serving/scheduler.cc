@@ -203,11 +203,11 @@ PrefixCache::Name Scheduler::NameOf(const Sequence& sequence) const {
   const int64_t begin = sequence.listed_blocks * block_positions_;
   PrefixCache::Name name{.before = sequence.listed,
                          .tokens = std::span(sequence.tokens).subspan(begin, block_positions_)};
-  if (limits_.expand_from) {
+  if (limits_.prompt_rows_from) {
     const auto in_block = [&](int64_t position) {
       return static_cast<int32_t>(std::clamp<int64_t>(position - begin, 0, block_positions_));
     };
-    name.expand_begin = in_block(*limits_.expand_from);
+    name.expand_begin = in_block(*limits_.prompt_rows_from);
     name.expand_end = in_block(sequence.prompt());
     if (name.expand_begin >= name.expand_end) name.expand_begin = name.expand_end = 0;
   }

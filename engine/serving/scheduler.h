@@ -28,6 +28,8 @@ struct SchedulerLimits {
   int64_t max_waiting_tokens = std::numeric_limits<int64_t>::max();  // of their prompts
   int64_t max_positions = 0;                                         // the model's context
   std::optional<int64_t> expand_from = {};                           // ServingModelInfo's
+  // The position from which on a prompt's cache rows differ from those of generated tokens.
+  std::optional<int64_t> prompt_rows_from = {};
   bool prefix_cache = true;  // prompts of different requests share blocks
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/backend/cpu/cost_model.h"
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/server_bytes.h"
 #include "engine/base/ceil_div.h"
 #include "engine/decoder/conversion.h"
@@ -12,6 +13,9 @@
 
 namespace triptych {
 namespace {
+
+// The server's --max-batch-tokens on a GPU, for which a workspace is made.
+constexpr int64_t kGpuStepTokens = 2048;
 
 // Of latents beside which rotated keys stand: as wide as published models have them.
 int64_t RotaryKeyWidth(const ModelConfig& config) {
@@ -32,7 +36,7 @@ int64_t MatchedGroups(const ModelConfig& config, const ModelConfig& latent) {
 }
 
 double CoreSeconds(const KindPlan& plan, const Limits& limits, double positions) {
-  return LeastSeconds(limits, limits.float32_flops,
+  return LeastSeconds(limits, AttentionFlops(plan, limits),
                       positions * static_cast<double>(plan.info.geometry.BytesPerPosition()),
                       positions * static_cast<double>(plan.cost.core_flops));
 }
@@ -76,27 +80,56 @@ std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int
 }
 
 KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheFormat cache,
-                  int64_t memory, int64_t context) {
-  const std::optional<int64_t> expand_from = ExpandFrom(config, {});
-  KindPlan plan{.config = config, .dtypes = dtypes, .cost = CountStep(config, dtypes, expand_from)};
-  if (expand_from) plan.prompt_bytes = MostScratchBytes(config);
-  BackendOptions backend{.cache_format = cache};
+                  int64_t memory, int64_t context, DeviceKind device) {
+  std::optional<int64_t> expand_from;
+  if (device == DeviceKind::kCpu) expand_from = ExpandFrom(config, {});
+  KindPlan plan{.config = config,
+                .dtypes = dtypes,
+                .device = device,
+                .cost = CountStep(config, dtypes, expand_from)};
+  BackendOptions backend{.max_step_tokens = kGpuStepTokens, .cache_format = cache};
+  switch (device) {
+    case DeviceKind::kCpu:
+      plan.server_bytes = kServerBytes;
+      if (expand_from) plan.prompt_bytes = MostScratchBytes(config);
+      break;
+    case DeviceKind::kCuda: {
+      const CudaModelBytes bytes = CountCudaModelBytes(config, backend);
+      plan.cost.weight_bytes = bytes.weights;
+      // Matrices are not padded there: a weight has two bytes, and one multiply-add of each token.
+      plan.cost.read_bytes = plan.cost.product_flops;
+      plan.server_bytes = bytes.workspace;
+      break;
+    }
+  }
   const int64_t block_bytes =
       MakeCacheGeometry(config, cache, backend.block_positions).BlockBytes();
-  const int64_t rest = plan.cost.weight_bytes + plan.prompt_bytes + kServerBytes;
+  const int64_t rest = plan.cost.weight_bytes + plan.prompt_bytes + plan.server_bytes;
   if (memory - rest < block_bytes) {
-    throw std::invalid_argument("--memory: " + std::to_string(memory) +
-                                " bytes do not suffice for " + std::string(Name(config.attention)) +
-                                ": weights take " + std::to_string(plan.cost.weight_bytes) +
-                                ", the server itself " + std::to_string(kServerBytes) +
-                                ", prompts under way " + std::to_string(plan.prompt_bytes) +
-                                " and a block of the cache " + std::to_string(block_bytes));
+    throw std::invalid_argument(
+        "--memory: " + std::to_string(memory) + " bytes do not suffice for " +
+        std::string(Name(config.attention)) + ": weights take " +
+        std::to_string(plan.cost.weight_bytes) +
+        (device == DeviceKind::kCuda ? ", the workspace " : ", the server itself ") +
+        std::to_string(plan.server_bytes) + ", prompts under way " +
+        std::to_string(plan.prompt_bytes) + " and a block of the cache " +
+        std::to_string(block_bytes));
   }
   plan.cache_bytes = backend.kv_cache_bytes = memory - rest;
   plan.info = MakeInfo(config, backend, expand_from);
   plan.info.cache_bytes = plan.info.blocks * block_bytes;
   plan.sequences = plan.info.blocks / CeilDiv(context, backend.block_positions);
   return plan;
+}
+
+double AttentionFlops(const KindPlan& plan, const Limits& limits) {
+  switch (plan.device) {
+    case DeviceKind::kCpu:
+      return limits.float32_flops;
+    case DeviceKind::kCuda:
+      return limits.bfloat16_flops;
+  }
+  return 0;
 }
 
 double StepSeconds(const KindPlan& plan, const Limits& limits, int64_t batch, double context) {

@@ -1,4 +1,4 @@
-// How many sequences of a model fit in memory, and how fast they would go.
+// The number of a model's sequences that fit in memory, and how fast they would go.
 #ifndef TRIPTYCH_ENGINE_TOOLS_CAPACITY_H_
 #define TRIPTYCH_ENGINE_TOOLS_CAPACITY_H_
 
@@ -11,6 +11,7 @@
 #include "engine/base/formats.h"
 #include "engine/kernels/limits.h"
 #include "engine/model/config.h"
+#include "engine/tools/machine.h"
 
 namespace triptych {
 
@@ -18,7 +19,9 @@ namespace triptych {
 struct KindPlan {
   ModelConfig config;
   WeightFormats dtypes;
+  DeviceKind device = DeviceKind::kCpu;
   StepCost cost;
+  int64_t server_bytes = 0;    // that the server itself takes; on a GPU its steps' workspace
   int64_t prompt_bytes = 0;    // that MLA may keep of prompts under way
   int64_t cache_bytes = 0;     // what is left for the cache
   ServingModelInfo info = {};  // as it would be served with that
@@ -32,15 +35,20 @@ struct KindPlan {
 std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int64_t> groups,
                                     std::optional<int64_t> rank);
 
+// On a GPU, MLA always attends reduced, and a step has at most 2048 tokens, the server's default
+// there. REQUIRES on a GPU: weights and cache in bfloat16.
 // Throws std::invalid_argument if the memory does not hold the weights and a block; LoadError as
-// CountStep and MakeInfo do.
+// CountStep, MakeInfo and CountCudaModelBytes do.
 KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheFormat cache,
-                  int64_t memory, int64_t context);
+                  int64_t memory, int64_t context, DeviceKind device = DeviceKind::kCpu);
+
+// The peak at which a plan's attention computes: float32's on the CPU, bfloat16's on a GPU.
+double AttentionFlops(const KindPlan& plan, const Limits& limits);
 
 // The least seconds of a step in which each of `batch` sequences, whose cache has `context`
 // positions, generates one token. Products take the longer of their weights at the read bandwidth
 // and their FLOP at the peak; attention, which follows, likewise, with the rows of all sequences
-// and in float32.
+// and at AttentionFlops.
 double StepSeconds(const KindPlan& plan, const Limits& limits, int64_t batch, double context);
 
 // Of two models served in batches of that size: the number of positions, of `context` at most,

@@ -76,10 +76,10 @@ double ServedLoss(Checkpoint checkpoint, const WeightFormats& weights, CacheForm
   for (const Window& window : corpus.HeldOutWindows(/*batch=*/1, positions)) {
     const int64_t count = window.targets.numel();
     const auto* const ids = window.inputs.data_ptr<int64_t>();
-    StepInput step{
-        .ids = {ids, ids + count},
-        .sequences = {{.blocks = table.data(), .start = 0, .count = count, .prompt = count}},
-        .logit_rows = std::vector<int64_t>(count)};
+    StepInput step;
+    step.ids.assign(ids, ids + count);
+    step.sequences = {{.blocks = table.data(), .start = 0, .count = count, .prompt = count}};
+    step.logit_rows.resize(count);
     std::iota(step.logit_rows.begin(), step.logit_rows.end(), 0);
     const std::span<const float> logits = model.Step(step);
     const at::Tensor rows =

@@ -1,8 +1,13 @@
 #include "engine/tools/machine.h"
 
 #include <fstream>
+#include <iterator>
+#include <span>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/checkpoint/json_fields.h"
@@ -19,11 +24,23 @@ struct Rate {
   const char* field;
   double Limits::*value;
 };
-constexpr Rate kRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
-                           {"float32_flop_per_second", &Limits::float32_flops},
-                           {"bfloat16_flop_per_second", &Limits::bfloat16_flops},
-                           {"int8_flop_per_second", &Limits::int8_flops},
-                           {"int4_flop_per_second", &Limits::int4_flops}};
+constexpr Rate kCpuRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
+                              {"float32_flop_per_second", &Limits::float32_flops},
+                              {"bfloat16_flop_per_second", &Limits::bfloat16_flops},
+                              {"int8_flop_per_second", &Limits::int8_flops},
+                              {"int4_flop_per_second", &Limits::int4_flops}};
+constexpr Rate kGpuRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
+                              {"bfloat16_flop_per_second", &Limits::bfloat16_flops}};
+
+std::span<const Rate> RatesOf(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return kCpuRates;
+    case DeviceKind::kCuda:
+      return kGpuRates;
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -40,7 +57,33 @@ std::string ProcessorName() {
 
 Machine MeasureMachine(int threads) {
   ThreadPool pool(threads);
-  return {.name = ProcessorName(), .cores = threads, .limits = MeasureLimits(pool)};
+  return {.name = ProcessorName(),
+          .device = DeviceKind::kCpu,
+          .cores = threads,
+          .limits = MeasureLimits(pool)};
+}
+
+Gpu FindGpu(const std::string& name) {
+  const std::vector<CudaDevice> gpus = CudaDevices();
+  std::string allowed = "cpu";
+  for (int i = 0; i < std::ssize(gpus); ++i) {
+    const std::string numbered = "cuda:" + std::to_string(i);
+    if (name == numbered || (name == "cuda" && i == 0)) {
+      return {.number = i, .name = gpus[i].name, .free_bytes = gpus[i].free_bytes};
+    }
+    allowed += ", " + numbered;
+  }
+  throw std::invalid_argument("--device: " + name + " is not available" +
+                              (gpus.empty() ? " (" + WhyNoCudaDevice() + ")" : "") +
+                              "; allowed: " + allowed);
+}
+
+Machine MeasureGpu(const Gpu& gpu) {
+  const CudaLimits measured = MeasureCudaLimits(gpu.number);
+  Machine machine{.name = gpu.name, .device = DeviceKind::kCuda, .cores = 0, .limits = {}};
+  machine.limits.read_bytes = measured.copy_bytes;
+  machine.limits.bfloat16_flops = measured.bfloat16_flops;
+  return machine;
 }
 
 Machine ReadMachine(const std::filesystem::path& file) {
@@ -52,8 +95,9 @@ Machine ReadMachine(const std::filesystem::path& file) {
                        "allowed: a text of at most " + std::to_string(kMaxNameBytes) + " bytes");
   }
   machine.name = name.get<std::string>();
-  machine.cores = fields.Int("cores", 1, 1 << 20);
-  for (const Rate& rate : kRates) {
+  machine.device = fields.Choice<DeviceKind>("device", Name(DeviceKind::kCpu));
+  if (machine.device == DeviceKind::kCpu) machine.cores = fields.Int("cores", 1, 1 << 20);
+  for (const Rate& rate : RatesOf(machine.device)) {
     const double value = fields.PositiveNumber(rate.field, kMostPerSecond);
     if (value < 1) fields.RefuseValue(rate.field, value, "allowed: 1 and more");
     machine.limits.*rate.value = value;
@@ -63,8 +107,16 @@ Machine ReadMachine(const std::filesystem::path& file) {
 }
 
 void WriteMachine(const std::filesystem::path& file, const Machine& machine) {
-  nlohmann::ordered_json json = {{"name", machine.name}, {"cores", machine.cores}};
-  for (const Rate& rate : kRates) json[rate.field] = machine.limits.*rate.value;
+  nlohmann::ordered_json json = {{"name", machine.name}};
+  switch (machine.device) {
+    case DeviceKind::kCpu:
+      json["cores"] = machine.cores;
+      break;
+    case DeviceKind::kCuda:
+      json["device"] = Name(machine.device);
+      break;
+  }
+  for (const Rate& rate : RatesOf(machine.device)) json[rate.field] = machine.limits.*rate.value;
   ReplaceFile(file, json.dump(2) + "\n");
 }
 

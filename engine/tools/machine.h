@@ -1,18 +1,35 @@
-// What a machine can do, for planning: measured here, or read from a file.
+// The rates of a CPU or a GPU, for planning: measured here, or read from a file.
 #ifndef TRIPTYCH_ENGINE_TOOLS_MACHINE_H_
 #define TRIPTYCH_ENGINE_TOOLS_MACHINE_H_
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "engine/kernels/limits.h"
 
 namespace triptych {
 
+// The kind of device that serves a model.
+enum class DeviceKind { kCpu, kCuda };
+
+constexpr std::string_view Name(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return "cpu";
+    case DeviceKind::kCuda:
+      return "cuda";
+  }
+  return {};
+}
+
 struct Machine {
   std::string name;
-  int64_t cores = 0;
+  DeviceKind device = DeviceKind::kCpu;
+  int64_t cores = 0;  // of a CPU; a GPU has none here
+  // A GPU has only read_bytes, which is what a large copy reads and writes together, and
+  // bfloat16_flops.
   Limits limits;
 };
 
@@ -22,10 +39,27 @@ std::string ProcessorName();
 // This one, by so many threads; takes some five seconds.
 Machine MeasureMachine(int threads);
 
-// A file is a JSON object, all of whose fields are required:
+// A GPU of this machine.
+struct Gpu {
+  int number = 0;  // CUDA's
+  std::string name;
+  int64_t free_bytes = 0;  // of its memory
+};
+
+// The GPU that "cuda", the first one, or "cuda:N" names. Throws std::invalid_argument if this
+// machine or this build has no such GPU.
+Gpu FindGpu(const std::string& name);
+
+// Takes about a second. Throws std::runtime_error for errors of CUDA.
+Machine MeasureGpu(const Gpu& gpu);
+
+// A file is a JSON object. A CPU has all of these fields:
 //   {"name": "...", "cores": 2, "read_bytes_per_second": 35e9,
 //    "float32_flop_per_second": 236e9, "bfloat16_flop_per_second": 471e9,
 //    "int8_flop_per_second": 942e9, "int4_flop_per_second": 942e9}
+// A GPU has all of these and no others:
+//   {"name": "...", "device": "cuda", "read_bytes_per_second": 2.9e12,
+//    "bfloat16_flop_per_second": 750e12}
 // Throws LoadError, naming the field, its value and what is allowed.
 Machine ReadMachine(const std::filesystem::path& file);
 // Throws std::runtime_error.

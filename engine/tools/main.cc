@@ -250,8 +250,7 @@ void AddPlan(CLI::App& app, PlanOptions& plan, Action& action) {
   command
       ->add_option_function<std::string>(
           "--memory", [&](const std::string& text) { plan.memory = *ParseBytes(text); },
-          "of the server: bytes, 80GiB")
-      ->required()
+          "of the server: bytes, 80GiB [with --device cuda: what is free there]")
       ->check(CLI::Validator(
           [](std::string& text) {
             return ParseBytes(text) ? ""
@@ -266,7 +265,7 @@ void AddPlan(CLI::App& app, PlanOptions& plan, Action& action) {
   command->add_option("--rank", plan.rank,
                       "mla: elements of a latent [the model's, or as many as lose nothing]");
   AddChoice(*command, "--dtype", plan.dtype, Names<WeightFormat>(),
-            "of the weights [the checkpoint's]");
+            "of the weights [the checkpoint's; on a GPU bfloat16]");
   AddChoice(*command, "--embedding-dtype", plan.embeddings, Names<WeightFormat>(),
             "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
   AddChoice(*command, "--kv-dtype", plan.cache, Names<CacheFormat>(),
@@ -274,8 +273,11 @@ void AddPlan(CLI::App& app, PlanOptions& plan, Action& action) {
   CLI::Option* machine =
       command
           ->add_option("--machine", plan.machine,
-                       "JSON file of what the machine can do [this one, measured]")
+                       "JSON file of what a machine or a GPU can do [--device, measured]")
           ->check(CLI::ExistingFile);
+  command->add_option("--device", plan.device, "what is measured here: cpu, cuda or cuda:N")
+      ->excludes(machine)
+      ->capture_default_str();
   command->add_option("--write-machine", plan.write_machine, "file to write what was measured to")
       ->excludes(machine);
   command->callback([&] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -90,7 +91,7 @@ std::string FormatSequences(int64_t count) {
 std::string WaitsFor(const KindPlan& plan, const Limits& limits) {
   const auto bytes = static_cast<double>(plan.info.geometry.BytesPerPosition());
   return bytes / limits.read_bytes >
-                 static_cast<double>(plan.cost.core_flops) / limits.float32_flops
+                 static_cast<double>(plan.cost.core_flops) / AttentionFlops(plan, limits)
              ? "memory"
              : "arithmetic";
 }
@@ -121,11 +122,18 @@ class Report {
 };
 
 std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
-                          const Limits& limits) {
+                          const Machine& machine) {
   Report report(plans);
   report.Add("weights", [](const KindPlan& p) { return FormatBytes(p.cost.weight_bytes); });
-  report.Add("kept of prompts under way",
-             [](const KindPlan& p) { return FormatBytes(p.prompt_bytes); });
+  switch (machine.device) {
+    case DeviceKind::kCpu:
+      report.Add("kept of prompts under way",
+                 [](const KindPlan& p) { return FormatBytes(p.prompt_bytes); });
+      break;
+    case DeviceKind::kCuda:
+      report.Add("workspace", [](const KindPlan& p) { return FormatBytes(p.server_bytes); });
+      break;
+  }
   report.Add("cache", [](const KindPlan& p) { return FormatBytes(p.info.cache_bytes); });
   report.Add("bytes per position",
              [](const KindPlan& p) { return FormatCount(p.info.geometry.BytesPerPosition()); });
@@ -145,7 +153,7 @@ std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
   report.Add("of attention, a token", [&](const KindPlan& p) {
     return FormatFlops(static_cast<double>(context) * static_cast<double>(p.cost.core_flops));
   });
-  report.Add("attention waits for", [&](const KindPlan& p) { return WaitsFor(p, limits); });
+  report.Add("attention waits for", [&](const KindPlan& p) { return WaitsFor(p, machine.limits); });
   return report.ToString();
 }
 
@@ -203,12 +211,68 @@ std::string Verdict(const KindPlan& mla, const KindPlan& other, const Limits& li
 
 std::string Describe(const Machine& machine) {
   const auto billions = [](double rate) { return FormatDecimal(rate / 1e9, 1); };
-  return Printable(machine.name) + ", " + std::to_string(machine.cores) +
-         (machine.cores == 1 ? " core" : " cores") + ": reads " +
-         billions(machine.limits.read_bytes) + " GB/s, " + billions(machine.limits.float32_flops) +
-         " GFLOP/s in float32, " + billions(machine.limits.bfloat16_flops) + " in bfloat16, " +
-         billions(machine.limits.int8_flops) + " in int8, " + billions(machine.limits.int4_flops) +
-         " in int4";
+  const Limits& limits = machine.limits;
+  switch (machine.device) {
+    case DeviceKind::kCpu:
+      return Printable(machine.name) + ", " + std::to_string(machine.cores) +
+             (machine.cores == 1 ? " core" : " cores") + ": reads " + billions(limits.read_bytes) +
+             " GB/s, " + billions(limits.float32_flops) + " GFLOP/s in float32, " +
+             billions(limits.bfloat16_flops) + " in bfloat16, " + billions(limits.int8_flops) +
+             " in int8, " + billions(limits.int4_flops) + " in int4";
+    case DeviceKind::kCuda:
+      return Printable(machine.name) + ", GPU: a copy reads and writes " +
+             billions(limits.read_bytes) + " GB/s, " + billions(limits.bfloat16_flops) +
+             " GFLOP/s in bfloat16";
+  }
+  return {};
+}
+
+std::string DescribeMemory(int64_t memory, DeviceKind device) {
+  switch (device) {
+    case DeviceKind::kCpu:
+      return FormatBytes(memory) + " of memory, of which the server itself takes " +
+             FormatBytes(kServerBytes);
+    case DeviceKind::kCuda:
+      return FormatBytes(memory) + " of the GPU's memory";
+  }
+  return {};
+}
+
+const char* LeftOut(DeviceKind device) {
+  switch (device) {
+    case DeviceKind::kCpu:
+      return R"(Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory,
+what loading takes (a part of a layer at a time), and what the processor's caches
+keep. Such a figure is the most that the machine allows.
+)";
+    case DeviceKind::kCuda:
+      return R"(Left out: prompts, sampling and scheduling, norms and softmax, launches of kernels, what the
+GPU's cache keeps, and memory that the server leaves free. Reading is taken to be as fast
+as a copy. Such a figure is the most that the GPU allows.
+)";
+  }
+  return "";
+}
+
+template <typename Format>
+void RequireBFloat16(const char* flag, const std::optional<Format>& format) {
+  if (!format || *format == Format::kBFloat16) return;
+  throw std::invalid_argument(std::string(flag) + ": " + std::string(Name(*format)) +
+                              "; allowed on a GPU: bfloat16");
+}
+
+WeightFormats PlannedFormats(const ModelConfig& config, const PlanOptions& options,
+                             DeviceKind device) {
+  WeightFormats formats = StoredFormats(config);
+  if (device == DeviceKind::kCuda) {
+    RequireBFloat16("--dtype", options.dtype);
+    RequireBFloat16("--embedding-dtype", options.embeddings);
+    RequireBFloat16("--kv-dtype", options.cache);
+    formats = WeightFormat::kBFloat16;
+  }
+  if (options.dtype) formats = *options.dtype;
+  if (options.embeddings) formats.embeddings = *options.embeddings;
+  return formats;
 }
 
 }  // namespace
@@ -221,34 +285,41 @@ void Plan(const PlanOptions& options) {
                                 std::to_string(config.max_position_embeddings) +
                                 " positions of the model");
   }
-  WeightFormats dtypes = options.dtype ? *options.dtype : StoredFormats(config);
-  if (options.embeddings) dtypes.embeddings = *options.embeddings;
+  // Measuring comes last, so that mistakes show at once.
+  std::optional<Machine> machine;
+  std::optional<Gpu> gpu;
+  if (!options.machine.empty()) {
+    machine = ReadMachine(options.machine);
+  } else if (options.device != Name(DeviceKind::kCpu)) {
+    gpu = FindGpu(options.device);
+  }
+  const DeviceKind device = machine ? machine->device : gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+  if (!options.memory && !gpu) {
+    throw std::invalid_argument("--memory is required, except with --device cuda");
+  }
+  const int64_t memory = options.memory ? *options.memory : gpu->free_bytes;
+  const WeightFormats dtypes = PlannedFormats(config, options, device);
   const CacheFormat cache = options.cache.value_or(DefaultCacheFormat(dtypes.layers));
   const std::vector<ModelConfig> kinds = EachKindOf(config, options.groups, options.rank);
   std::vector<KindPlan> plans;
   for (const ModelConfig& kind : kinds) {
-    plans.push_back(PlanKind(kind, dtypes, cache, options.memory, context));
+    plans.push_back(PlanKind(kind, dtypes, cache, memory, context, device));
   }
-  const Machine machine =
-      options.machine.empty() ? MeasureMachine(options.threads) : ReadMachine(options.machine);
-  if (!options.write_machine.empty()) WriteMachine(options.write_machine, machine);
+  if (!machine) machine = gpu ? MeasureGpu(*gpu) : MeasureMachine(options.threads);
+  if (!options.write_machine.empty()) WriteMachine(options.write_machine, *machine);
+  const Limits& limits = machine->limits;
 
   std::printf(
       "%s: %s, weights in %s, cache in %s\n"
-      "%s of memory, of which the server itself takes %s; sequences of %s positions\n"
-      "%s\n%s\n%s\n%s\n%s%s"
-      "Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory,\n"
-      "what loading takes (a part of a layer at a time), and what the processor's caches\n"
-      "keep. Such a figure is the most that the machine allows.\n",
+      "%s; sequences of %s positions\n"
+      "%s\n%s\n%s\n%s\n%s%s%s",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
       DTypesText(dtypes).c_str(), std::string(Name(cache)).c_str(),
-      FormatBytes(options.memory).c_str(), FormatBytes(kServerBytes).c_str(),
-      FormatCount(context).c_str(), Describe(machine).c_str(),
-      MadeWith(config, kinds, options).c_str(),
-      MemoryAndWork(plans, context, machine.limits).c_str(),
-      Speeds(plans, context, machine.limits).c_str(),
-      Verdict(plans[2], plans[0], machine.limits, context).c_str(),
-      Verdict(plans[2], plans[1], machine.limits, context).c_str());
+      DescribeMemory(memory, device).c_str(), FormatCount(context).c_str(),
+      Describe(*machine).c_str(), MadeWith(config, kinds, options).c_str(),
+      MemoryAndWork(plans, context, *machine).c_str(), Speeds(plans, context, limits).c_str(),
+      Verdict(plans[2], plans[0], limits, context).c_str(),
+      Verdict(plans[2], plans[1], limits, context).c_str(), LeftOut(device));
 }
 
 }  // namespace triptych

@@ -38,6 +38,16 @@ constexpr Number kGauges[] = {
      }},
     {"triptych_kv_cache_pool_bytes", "Bytes of the cache.",
      [](const ModelMetrics& model) { return Double(model.stats.pool_bytes); }},
+    {"triptych_device_weight_bytes", "Bytes of the weights on a GPU; 0 on the CPU.",
+     [](const ModelMetrics& model) {
+       const auto& memory = model.model->device_memory;
+       return memory ? Double(memory->weight_bytes) : 0;
+     }},
+    {"triptych_device_workspace_bytes", "Bytes that steps compute in on a GPU; 0 on the CPU.",
+     [](const ModelMetrics& model) {
+       const auto& memory = model.model->device_memory;
+       return memory ? Double(memory->workspace_bytes) : 0;
+     }},
     {"triptych_kv_cache_used_bytes", "Bytes of positions that sequences have written, shared once.",
      [](const ModelMetrics& model) { return Double(model.stats.used_bytes); }},
     {"triptych_kv_cache_reserved_bytes", "Bytes of blocks that sequences hold.",

@@ -110,7 +110,8 @@ class ModelHost::LoopEngines final : public StatisticsDesk::Engines {
   const ModelHost& host_;
 };
 
-ModelHost::ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& limits)
+ModelHost::ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& limits,
+                     std::function<void(const std::string&)> on_device_lost)
     : outcomes_(served.size()), admission_(limits) {
   std::vector<Engine*> engines;
   for (ServedEngine& one : served) {
@@ -118,7 +119,7 @@ ModelHost::ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& li
     engines_.push_back(std::move(one.engine));
     engines.push_back(engines_.back().get());
   }
-  loop_ = std::make_unique<EngineLoop>(engines);
+  loop_ = std::make_unique<EngineLoop>(engines, std::move(on_device_lost));
   loop_engines_ = std::make_unique<LoopEngines>(*this);
   desk_ = std::make_unique<StatisticsDesk>(
       *loop_engines_,

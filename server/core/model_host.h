@@ -62,7 +62,10 @@ class ModelHost {
   // How many streams of statistics there may be at once.
   static constexpr size_t kMaxWatchers = 64;
 
-  ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& limits);
+  // `on_device_lost` is called with one line when a GPU can compute no more; every request fails or
+  // is refused from then on.
+  ModelHost(std::vector<ServedEngine> served, const AdmissionLimits& limits,
+            std::function<void(const std::string&)> on_device_lost = {});
   // Cancels what is live.
   ~ModelHost();
   ModelHost(const ModelHost&) = delete;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/serving_model.h"
 #include "engine/base/formats.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/model/config.h"
@@ -34,7 +35,9 @@ struct ServedModel {
   // A sliding window ends the context before what was published.
   bool window_is_context = false;
   CacheGeometry geometry;
-  int64_t pool_positions = 0;  // that its whole cache holds
+  int64_t cache_bytes = 0;                    // of its whole cache
+  std::optional<DeviceMemory> device_memory;  // absent on the CPU
+  int64_t pool_positions = 0;                 // that its whole cache holds
   std::shared_ptr<const Tokenizer> tokenizer;
   RequestDefaults defaults = {};                   // where a request is silent
   std::optional<ChatTemplate> chat_template = {};  // absent if none is known

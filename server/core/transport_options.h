@@ -70,6 +70,8 @@ struct TransportOptions {
   bool reflection = true;
   // Asked before every request that is computed.
   std::function<bool()> is_memory_short = [] { return false; };
+  // Called once, on any thread, with one line when a GPU can compute no more. Requests fail then.
+  std::function<void(const std::string& error)> device_lost = [](const std::string&) {};
   RequestDrain request_drain = [](std::optional<std::chrono::milliseconds>, const std::string&) {};
 };
 

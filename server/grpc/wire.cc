@@ -384,6 +384,13 @@ v1::Model ToProto(const ServedModel& model, bool special_tokens) {
   message.set_pool_positions(model.pool_positions);
   for (const std::string& form : model.latent_forms) message.add_latent_forms(form);
   if (model.expand_from) message.set_expand_from(*model.expand_from);
+  if (const auto& memory = model.device_memory) {
+    v1::DeviceMemory& device = *message.mutable_device_memory();
+    device.set_device(memory->device);
+    device.set_weight_bytes(memory->weight_bytes);
+    device.set_workspace_bytes(memory->workspace_bytes);
+    device.set_cache_bytes(model.cache_bytes);
+  }
   *message.mutable_tokenizer() = ToProto(*model.tokenizer, special_tokens);
   *message.mutable_generation_defaults() = ToProto(model.defaults);
   return message;

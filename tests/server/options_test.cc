@@ -298,6 +298,7 @@ TEST_F(ServerOptionsTest, Defaults) {
   EXPECT_EQ(options.weight_format, std::nullopt);
   EXPECT_EQ(options.cache_format, std::nullopt);
   EXPECT_EQ(options.device, "cpu");
+  EXPECT_EQ(options.kv_cache_share, std::nullopt);
   EXPECT_EQ(options.backend.expand_from, std::nullopt);
   EXPECT_GE(options.threads, 1);
   EXPECT_EQ(options.drain_timeout, std::chrono::seconds(30));
@@ -585,7 +586,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},
       {{"--model", model, "--kv-dtype", "int4"}, "--kv-dtype"},
-      {{"--model", model, "--device", "gpu"}, "--device: gpu is not available in this LibTorch"},
+      {{"--model", model, "--device", "gpu"}, "--device: gpu is not available; allowed: cpu"},
       {{"--model", model, "--device", "cuda:99"}, "--device: cuda:99 is not available"},
       {{"--model", model, "--expand-from", "-1"},
        "--expand-from: \"-1\" is not a position; allowed: auto, never, integers from 0 to "},

@@ -212,5 +212,33 @@ TEST_F(EngineLoopTest, RequestsFromSeveralThreads) {
   EXPECT_TRUE(engine_->idle());
 }
 
+TEST(EngineLoopLostDevice, FailsTheRequestsOfAllEnginesAndRefusesMore) {
+  const FakeModel::Shape shape{
+      .max_positions = 2 * kEndless, .blocks = 2 * kEndless / 16, .block_positions = 16};
+  auto lost = std::make_unique<FakeModel>(shape);
+  lost->before_step = [](const StepInput&) { throw DeviceLost("cuda:0: gone"); };
+  Engine first(std::move(lost), TestTokenizer(), EngineOptions{});
+  const std::unique_ptr<Engine> second = MakeEngine();
+  std::promise<std::string> told;
+  const auto sink = std::make_shared<RecordingSink>(), other = std::make_shared<RecordingSink>();
+  const auto late = std::make_shared<RecordingSink>();
+  {
+    EngineLoop loop({&first, second.get()},
+                    [&](const std::string& error) { told.set_value(error); });
+    loop.Post([&] {
+      second->Submit(Greedy("other", kEndless), other);
+      first.Submit(Greedy("a", kEndless), sink);
+    });
+    std::future<std::string> error = told.get_future();
+    ASSERT_EQ(error.wait_for(kForever), std::future_status::ready);
+    EXPECT_EQ(error.get(), "cuda:0: gone");
+    loop.Post([&] { second->Submit(Greedy("late", 1), late); });
+    EXPECT_TRUE(loop.Drain(kForever));
+  }
+  EXPECT_EQ(sink->completion->reason, FinishReason::kFailed);
+  EXPECT_EQ(other->completion->reason, FinishReason::kFailed);
+  EXPECT_EQ(late->rejected, SubmitStatus::kStopping);
+}
+
 }  // namespace
 }  // namespace triptych

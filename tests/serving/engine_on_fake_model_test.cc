@@ -280,6 +280,52 @@ TEST(EngineOnFakeModel, IdsThatTheModelHasNotFailTheirStep) {
   EXPECT_THAT(sink->completion->error, HasSubstr("token id 258; allowed: 0 to 257"));
 }
 
+TEST(EngineOnFakeModel, ChoosesAlikeFromLikelyTokensAndFromWholeRows) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 7; ++i) requests.push_back(Greedy(std::to_string(i), 5 + i, 9));
+  requests[1].sampling = {.temperature = 2, .top_k = 8};
+  requests[2].sampling = {.temperature = 9, .top_k = 4, .top_p = 0.9f, .min_p = 0.01f};
+  requests[3].logprobs = 5;
+  requests[4].sampling.repetition_penalty = 1.5f;  // which needs the whole row
+  requests[5].sampling.temperature = 0.5f;
+  requests[6].prompt_logprobs = 2;
+  const auto run = [&](int64_t likely_tokens, int64_t& likely_rows) {
+    FakeEngine fake({.likely_tokens = likely_tokens});
+    fake.model->before_step = [&](const StepInput& step) {
+      likely_rows += std::ssize(step.likely_rows);
+    };
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (const Request& request : requests) sinks.push_back(fake.Submit(request));
+    fake.Run();
+    return sinks;
+  };
+  int64_t none = 0, likely_rows = 0;
+  const auto whole = run(0, none);
+  const auto likely = run(16, likely_rows);
+  EXPECT_EQ(none, 0);
+  EXPECT_EQ(likely_rows, 6 * 9);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(whole[i]->tokens, likely[i]->tokens) << i;
+    EXPECT_EQ(likely[i]->tokens.size(), 9) << i;
+  }
+}
+
+TEST(EngineOnFakeModel, ALostDeviceIsTheCallersToHandle) {
+  FakeEngine fake;
+  const auto sink = fake.Submit(Greedy("a", 5, 9)), other = fake.Submit(Greedy("b", 3, 4));
+  fake.model->before_step = [](const StepInput&) { throw DeviceLost("cuda:0: lost"); };
+  EXPECT_THROW(fake.engine->Step(), DeviceLost);
+  fake.engine->FailAll("cuda:0: lost");
+  for (const auto& one : {sink, other}) {
+    ASSERT_TRUE(one->completion.has_value());
+    EXPECT_EQ(one->completion->reason, FinishReason::kFailed);
+    EXPECT_EQ(one->completion->error, "cuda:0: lost");
+  }
+  EXPECT_TRUE(fake.engine->idle());
+  EXPECT_EQ(fake.engine->Stats().reserved_bytes, 0);
+  EXPECT_EQ(fake.Submit(Greedy("c", 3, 4))->rejected, SubmitStatus::kStopping);
+}
+
 // Bursts, cancellations, failing steps and a pool that is always too small.
 TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
   std::set<FinishReason> reasons;
@@ -294,6 +340,7 @@ TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
     options.max_waiting = 1 + below(12);
     FakeModel::Shape shape{.blocks = 13 + below(10)};
     if (below(2) == 0) shape.expand_from = below(20);
+    if (below(2) == 0) shape.likely_tokens = 1 + below(20);
     FakeEngine fake(shape, options);
     fake.model->before_step = [&](const StepInput&) {
       if (below(50) == 0) throw std::runtime_error("a failing step");

@@ -7,6 +7,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <random>
+
+#include "tests/support/likely_tokens.h"
 
 namespace triptych {
 namespace {
@@ -477,6 +480,160 @@ TEST(LogprobsTest, AreThoseOfSortedTokens) {
       }
     }
   }
+}
+
+// --- Likely tokens --------------------------------------------------------------------------
+
+// Rows with equals, and with logits that are no numbers.
+std::vector<float> RowWithEquals(std::mt19937_64& generator, int64_t size) {
+  std::vector<float> logits(size);
+  for (float& logit : logits) {
+    const auto draw = static_cast<int>(generator() % 1000);
+    logit = draw == 0 ? kNaN : draw == 1 ? -kInf : static_cast<float>(draw % 97) / 9;
+  }
+  return logits;
+}
+
+TEST(LikelyTokensTest, GiveTheTokensOfWholeRows) {
+  std::mt19937_64 generator(3);
+  const std::vector<SamplingParams> all = {{.temperature = 0},
+                                           {.temperature = 1, .top_k = 1},
+                                           {.temperature = 2, .top_k = 12},
+                                           {.temperature = 5, .top_k = 12, .top_p = 0.7f},
+                                           {.temperature = 3, .top_k = 12, .min_p = 0.9f}};
+  for (int i = 0; i < 40; ++i) {
+    const std::vector<float> logits = RowWithEquals(generator, 20 + i * 37);
+    const LikelyRow likely(logits, 15);
+    const std::vector<int32_t> forbidden = {likely.tokens[3], 1, likely.tokens[11]};
+    for (const SamplingParams& params : all) {
+      Sampler of_row(params, i, {}), of_likely(params, i, {});
+      ASSERT_TRUE(of_likely.UsesLikely(15, 3, 0));
+      for (int draw = 0; draw < 20; ++draw) {
+        ASSERT_EQ(of_row.Sample(logits), *of_likely.Sample(likely.View()));
+        ASSERT_EQ(of_row.Sample(logits, forbidden), *of_likely.Sample(likely.View(), forbidden));
+      }
+    }
+    const int32_t chosen = likely.tokens[7];
+    const TokenLogprobs expected = Logprobs(logits, chosen, 15);
+    const TokenLogprobs found = Logprobs(likely.View(), chosen, 15);
+    EXPECT_NEAR(found.chosen.logprob, expected.chosen.logprob, 1e-5);
+    ASSERT_EQ(found.top.size(), expected.top.size());
+    for (size_t t = 0; t < found.top.size(); ++t) {
+      EXPECT_EQ(found.top[t].token, expected.top[t].token);
+      EXPECT_NEAR(found.top[t].logprob, expected.top[t].logprob, 1e-5);
+    }
+  }
+}
+
+// How often each token is drawn, by way of the likely tokens and of the whole row where it is
+// needed.
+std::vector<double> DrawnShares(const SamplingParams& params, const std::vector<float>& logits,
+                                int64_t likely_tokens, const std::vector<int32_t>& forbidden,
+                                int draws, int* whole_rows) {
+  Sampler sampler(params, 5, {});
+  const LikelyRow likely(logits, likely_tokens, sampler.likely_scale());
+  std::vector<double> shares(logits.size());
+  for (int i = 0; i < draws; ++i) {
+    std::optional<int32_t> token = sampler.Sample(likely.View(), forbidden);
+    if (!token) {
+      token = sampler.SampleRest(logits, likely.View(), forbidden);
+      ++*whole_rows;
+    }
+    shares.at(*token) += 1.0 / draws;
+  }
+  return shares;
+}
+
+// What the filters leave of the distribution, in float64.
+std::vector<double> Distribution(const SamplingParams& params, const std::vector<float>& logits,
+                                 const std::vector<int32_t>& forbidden) {
+  std::vector<double> weights;
+  for (const float logit : logits) weights.push_back(std::exp(double{logit} / params.temperature));
+  for (const int32_t token : forbidden) weights[token] = 0;
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return weights[a] > weights[b]; });
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double least = params.min_p * weights[order[0]];
+  double sum = 0;
+  std::vector<double> kept(logits.size());
+  for (const int32_t token : order) {
+    if (sum >= params.top_p * all || weights[token] < least) break;
+    kept[token] = weights[token];
+    sum += weights[token];
+  }
+  for (double& weight : kept) weight /= sum;
+  return kept;
+}
+
+TEST(LikelyTokensTest, DrawsOfAllTokensFollowTheDistribution) {
+  std::vector<float> logits(60);
+  std::mt19937_64 generator(11);
+  for (float& logit : logits) logit = static_cast<float>(generator() % 1000) / 250;
+  constexpr int kDraws = 40000;
+  const std::vector<SamplingParams> all = {{.temperature = 1},
+                                           {.temperature = 0.3f},
+                                           {.temperature = 3},
+                                           {.temperature = 1, .top_p = 0.5f},
+                                           {.temperature = 2, .top_p = 0.95f},
+                                           {.temperature = 1, .min_p = 0.3f},
+                                           {.temperature = 1, .top_p = 0.6f, .min_p = 0.2f}};
+  const int32_t likeliest = LikelyRow(logits, 1).tokens[0];
+  for (const SamplingParams& params : all) {
+    for (const int64_t likely_tokens : {8, 30, 60}) {
+      for (const std::vector<int32_t>& forbidden :
+           {std::vector<int32_t>{}, {likeliest}, {likeliest, 0, 1, 2, 3}}) {
+        int whole_rows = 0;
+        const std::vector<double> shares =
+            DrawnShares(params, logits, likely_tokens, forbidden, kDraws, &whole_rows);
+        const std::vector<double> expected = Distribution(params, logits, forbidden);
+        for (size_t i = 0; i < logits.size(); ++i) {
+          // Five standard deviations.
+          const double tolerance = 5 * std::sqrt(expected[i] * (1 - expected[i]) / kDraws);
+          ASSERT_NEAR(shares[i], expected[i], tolerance)
+              << "token " << i << ", temperature " << params.temperature << ", " << likely_tokens
+              << " likely tokens, " << forbidden.size() << " forbidden";
+        }
+      }
+    }
+  }
+}
+
+TEST(LikelyTokensTest, WholeRowsAreNeededOnlyBehindTheLikelyTokens) {
+  std::vector<float> logits(1000, -9);
+  for (int i = 0; i < 20; ++i) logits[i * 3] = static_cast<float>(i) / 2;
+  int whole_rows = 0;
+  DrawnShares({.temperature = 1, .top_p = 0.9f}, logits, 128, {}, 1000, &whole_rows);
+  DrawnShares({.temperature = 1, .min_p = 0.05f}, logits, 128, {}, 1000, &whole_rows);
+  EXPECT_EQ(whole_rows, 0);
+  DrawnShares({.temperature = 1}, logits, 128, {}, 1000, &whole_rows);
+  EXPECT_LT(whole_rows, 10);  // tokens behind the likely ones have a probability below 0.001
+  whole_rows = 0;
+  DrawnShares({.temperature = 30, .top_p = 0.9f}, logits, 128, {}, 1000, &whole_rows);
+  EXPECT_EQ(whole_rows, 1000);
+}
+
+TEST(LikelyTokensTest, SufficeOnlyWhereNothingElseCanBeChosen) {
+  const auto suffice = [](const SamplingParams& params, int64_t forbidden, int64_t top) {
+    return Sampler(params, 1, {}).UsesLikely(16, forbidden, top);
+  };
+  EXPECT_TRUE(suffice({.temperature = 0}, 15, 16));
+  EXPECT_FALSE(suffice({.temperature = 0}, 16, 0));
+  EXPECT_FALSE(suffice({.temperature = 0}, 0, 17));
+  EXPECT_TRUE(suffice({.temperature = 1, .top_k = 14}, 2, 0));
+  EXPECT_FALSE(suffice({.temperature = 1, .top_k = 15}, 2, 0));
+  EXPECT_TRUE(suffice({.temperature = 1}, 0, 0));
+  EXPECT_TRUE(suffice({.temperature = 1, .top_p = 0.1f}, 0, 0));
+  EXPECT_FALSE(suffice({.temperature = 0, .repetition_penalty = 1.1f}, 0, 0));
+  EXPECT_FALSE(suffice({.temperature = 0, .presence_penalty = 1}, 0, 0));
+  EXPECT_FALSE(suffice({.temperature = 0, .logit_bias = {{3, 1.0f}}}, 0, 0));
+  EXPECT_FALSE(suffice({.temperature = 0, .allowed = {3}}, 0, 0));
+}
+
+TEST(LikelyTokensTest, NothingIsChosenWhereNothingIsPossible) {
+  const LikelyRow likely(std::vector<float>(9, -kInf), 4);
+  EXPECT_EQ(Sampler({.temperature = 0}, 1, {}).Sample(likely.View()), -1);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/backend/serving_model.h"
+#include "tests/support/likely_tokens.h"
 
 namespace triptych {
 
@@ -26,6 +27,7 @@ class FakeModel final : public ServingModel {
     int64_t blocks = 200;
     int64_t block_positions = 5;
     std::optional<int64_t> expand_from = {};
+    int64_t likely_tokens = 0;  // as ServingModelInfo has it
   };
 
   explicit FakeModel(const Shape& shape) {
@@ -36,7 +38,8 @@ class FakeModel final : public ServingModel {
                           .mha_bytes_per_position = 128},
              .blocks = shape.blocks,
              .cache_bytes = 0,
-             .expand_from = shape.expand_from};
+             .expand_from = shape.expand_from,
+             .likely_tokens = shape.likely_tokens};
     info_.cache_bytes = info_.blocks * info_.geometry.BlockBytes();
     cache_.assign(info_.blocks * shape.block_positions, -1);
   }
@@ -56,28 +59,53 @@ class FakeModel final : public ServingModel {
     CheckStep(step, info_);
     ++steps;
     if (before_step) before_step(step);
-    logits_.assign(step.logit_rows.size() * info_.vocab_size, 0.0f);
-    size_t token = 0, row = 0;
+    logits_.clear();
+    likely_rows_.clear();
+    whole_.clear();
+    size_t token = 0;
+    const auto wants = [&](const std::vector<int64_t>& rows, int64_t computed) {
+      return computed < std::ssize(rows) && rows[computed] == static_cast<int64_t>(token);
+    };
     for (const StepInput::Sequence& sequence : step.sequences) {
       if (sequence.scratch != nullptr) CheckScratch(sequence);
       for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p, ++token) {
         At(sequence, p) = Row(step.ids[token], info_.expand_from, p, sequence.prompt);
-        if (row == step.logit_rows.size() || step.logit_rows[row] != static_cast<int64_t>(token)) {
-          continue;
-        }
+        const bool likely = wants(step.likely_rows, std::ssize(likely_rows_));
+        const int64_t rows = std::ssize(logits_) / info_.vocab_size;
+        if (!likely && !wants(step.logit_rows, rows)) continue;
         uint64_t hash = p + 1;
         for (int64_t q = std::max<int64_t>(p + 1 - kSeen, 0); q <= p; ++q) {
           const int64_t id = At(sequence, q);
           if (id < 0) throw std::logic_error("a row is read that was never written");
           hash = Mix(hash, id);
         }
-        logits_[row++ * info_.vocab_size + hash % info_.vocab_size] = kLikely;
+        std::vector<float> logits(info_.vocab_size);
+        logits[hash % info_.vocab_size] = kLikely;
+        if (likely) {
+          const float scale = step.likely_scales.at(likely_rows_.size());
+          likely_rows_.emplace_back(logits, info_.likely_tokens, scale);
+          whole_.push_back(std::move(logits));
+        } else {
+          logits_.insert(logits_.end(), logits.begin(), logits.end());
+        }
       }
     }
-    if (token != step.ids.size() || row != step.logit_rows.size()) {
+    if (token != step.ids.size() || likely_rows_.size() != step.likely_rows.size() ||
+        logits_.size() != step.logit_rows.size() * info_.vocab_size) {
       throw std::logic_error("the step's tokens and rows do not add up");
     }
+    likely_.clear();
+    for (const LikelyRow& row : likely_rows_) likely_.push_back(row.View());
     return logits_;
+  }
+  std::span<const LikelyTokens> likely() const override { return likely_; }
+  std::span<const float> FetchLogits(std::span<const int64_t> likely_rows) override {
+    fetched_.clear();
+    for (const int64_t row : likely_rows) {
+      fetched_.insert(fetched_.end(), whole_.at(row).begin(), whole_.at(row).end());
+      ++fetches;
+    }
+    return fetched_;
   }
 
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override {
@@ -101,6 +129,7 @@ class FakeModel final : public ServingModel {
 
   int64_t steps = 0;
   int64_t scratches = 0;  // that live
+  int64_t fetches = 0;    // of whole rows
   // Called in every step; what it throws, the step throws.
   std::function<void(const StepInput&)> before_step;
 
@@ -138,6 +167,10 @@ class FakeModel final : public ServingModel {
   ServingModelInfo info_;
   std::vector<int64_t> cache_;  // the Row of each position
   std::vector<float> logits_;
+  std::vector<LikelyRow> likely_rows_;
+  std::vector<LikelyTokens> likely_;
+  std::vector<std::vector<float>> whole_;  // logits of the likely rows
+  std::vector<float> fetched_;
 };
 
 }  // namespace triptych

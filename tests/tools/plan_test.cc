@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/server_bytes.h"
 #include "engine/base/quantities.h"
 #include "engine/checkpoint/config_file.h"
@@ -363,7 +364,7 @@ TEST_F(PlanTest, PrintsWhatIsPlanned) {
   const auto cell = [](const std::string& number) { return HasSubstr(std::string(" ") + number); };
   for (const ModelConfig& kind : EachKindOf(Wide(AttentionKind::kMha), {}, 8)) {
     const KindPlan plan =
-        PlanKind(kind, WeightFormat::kFloat32, CacheFormat::kFloat32, options.memory, 60);
+        PlanKind(kind, WeightFormat::kFloat32, CacheFormat::kFloat32, *options.memory, 60);
     EXPECT_THAT(Row(text, "bytes per position"),
                 cell(FormatCount(plan.info.geometry.BytesPerPosition())));
     EXPECT_THAT(Row(text, "positions that fit"), cell(FormatCount(plan.info.pool_positions())));
@@ -383,9 +384,9 @@ TEST_F(PlanTest, WhatDoesNotFitOnceHasNoSpeed) {
   EXPECT_THAT(Row(text, "sequences that fit"), EndsWith(" 0"));
   EXPECT_THAT(Row(text, "tokens/s, 1 sequence"), EndsWith(" -"));
   EXPECT_THAT(Row(text, "tokens/s, all that fit"), EndsWith(" -"));
-  options.memory -= 3 * blocks;
+  *options.memory -= 3 * blocks;
   EXPECT_THAT(Refusal(options),
-              AllOf(StartsWith("--memory: " + std::to_string(options.memory) + " bytes do not "),
+              AllOf(StartsWith("--memory: " + std::to_string(*options.memory) + " bytes do not "),
                     HasSubstr("for mla: weights take "), HasSubstr("the server itself 100663296")));
 }
 
@@ -516,6 +517,208 @@ TEST_F(PlanTest, MeasuresThisMachineAndReadsWhatItWrote) {
   EXPECT_THAT(Refusal(measure), HasSubstr("none/written"));
 }
 
+// ---- On a GPU --------------------------------------------------------------------------------
+
+// A file of one; reading it needs no GPU.
+constexpr const char* kGpu = R"({
+  "name": "a GPU", "device": "cuda", "read_bytes_per_second": 2e9, "bfloat16_flop_per_second": 4e9
+})";
+
+TEST_F(PlanTest, MachineFilesOfGpus) {
+  WriteFile(machine_, kGpu);
+  const Machine machine = ReadMachine(machine_);
+  EXPECT_EQ(machine.name, "a GPU");
+  EXPECT_EQ(machine.device, DeviceKind::kCuda);
+  EXPECT_EQ(machine.limits.read_bytes, 2e9);
+  EXPECT_EQ(machine.limits.bfloat16_flops, 4e9);
+  const std::filesystem::path written = dir_.path() / "written";
+  WriteMachine(written, machine);
+  EXPECT_EQ(nlohmann::json::parse(ReadFile(written)), nlohmann::json::parse(kGpu));
+
+  const auto expect_refused = [&](const nlohmann::json& json, const std::string& why) {
+    WriteFile(machine_, json.dump());
+    EXPECT_EQ(Refusal(Options()), machine_.string() + ": " + why);
+  };
+  const auto with = [](const char* file, const std::string& field, const nlohmann::json& value) {
+    nlohmann::json json = nlohmann::json::parse(file);
+    json[field] = value;
+    return json;
+  };
+  expect_refused(with(kGpu, "device", "gpu"), R"(device is "gpu"; allowed: "cpu", "cuda")");
+  expect_refused(with(kGpu, "device", 0), R"(device is 0; allowed: "cpu", "cuda")");
+  expect_refused(with(kGpu, "device", "cpu"), "cores is missing");
+  expect_refused(with(kMachine, "device", "cuda"),
+                 "cores is not a field that is known (value 4); supported: without it");
+  expect_refused(
+      with(kGpu, "int8_flop_per_second", 1),
+      "int8_flop_per_second is not a field that is known (value 1); supported: without it");
+  for (const char* rate : {"read_bytes_per_second", "bfloat16_flop_per_second"}) {
+    nlohmann::json without = nlohmann::json::parse(kGpu);
+    without.erase(rate);
+    expect_refused(without, std::string(rate) + " is missing");
+    expect_refused(with(kGpu, rate, 0.5), std::string(rate) + " is 0.5; allowed: 1 and more");
+  }
+}
+
+TEST_F(PlanTest, AGpuServesNothingButBFloat16) {
+  WriteFile(machine_, kGpu);
+  const auto expect_refused = [&](const auto& set, const std::string& why) {
+    PlanOptions options = Options();
+    set(options);
+    EXPECT_EQ(Refusal(options), why + "; allowed on a GPU: bfloat16");
+  };
+  expect_refused([](PlanOptions& o) { o.dtype = WeightFormat::kInt8; }, "--dtype: int8");
+  expect_refused([](PlanOptions& o) { o.embeddings = WeightFormat::kFloat32; },
+                 "--embedding-dtype: float32");
+  expect_refused([](PlanOptions& o) { o.cache = CacheFormat::kInt8; }, "--kv-dtype: int8");
+}
+
+TEST_F(PlanTest, RefusesGpusThatAreNotThere) {
+  std::string allowed = "cpu";
+  for (size_t i = 0; i < CudaDevices().size(); ++i) allowed += ", cuda:" + std::to_string(i);
+  PlanOptions options = Options();
+  options.machine.clear();
+  for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:999", "cuda:0x"}) {
+    options.device = device;
+    EXPECT_THAT(Refusal(options), AllOf(StartsWith("--device: " + options.device + " is not "),
+                                        EndsWith("; allowed: " + allowed)));
+  }
+  if (!CudaDevices().empty()) return;
+  options.device = "cuda";
+  EXPECT_EQ(Refusal(options),
+            "--device: cuda is not available (" + WhyNoCudaDevice() + "); allowed: cpu");
+}
+
+TEST_F(PlanTest, MeasuresTheGpuAndReadsWhatItWrote) {
+  if (CudaDevices().empty()) GTEST_SKIP() << WhyNoCudaDevice();
+  PlanOptions measure = Options(), given = Options();
+  measure.machine.clear();
+  measure.device = "cuda";
+  measure.write_machine = given.machine = dir_.path() / "written";
+  const std::string measured = Printed(measure);
+  EXPECT_THAT(measured, HasSubstr(CudaDevices()[0].name + ", GPU: a copy reads and writes "));
+  EXPECT_EQ(Printed(given), measured);
+  measure.memory.reset();
+  EXPECT_THAT(Printed(measure), HasSubstr("of the GPU's memory; sequences of 64 positions\n"));
+}
+
+// Only a build with CUDA counts the bytes that a model takes on a GPU.
+bool CountsGpuBytes() {
+  try {
+    CountCudaModelBytes(SmallModel(AttentionKind::kMha), {});
+    return true;
+  } catch (const LoadError&) {
+    return false;
+  }
+}
+
+KindPlan PlanOnGpu(const ModelConfig& config, int64_t memory, int64_t context) {
+  return PlanKind(config, WeightFormat::kBFloat16, CacheFormat::kBFloat16, memory, context,
+                  DeviceKind::kCuda);
+}
+
+// The matrices of Wide(kMha): D = 32, H = 8, d = 4, intermediate size 43, two layers, 258 tokens.
+// The terms are q, k and v; o; the MLP; the output matrix.
+constexpr int64_t kMhaElements = 2 * (96 * 32 + 32 * 32 + 3 * 43 * 32) + 258 * 32;
+// The same as MLA of rank 8: queries and latent; W_UK and W_UV; o; the MLP; the output matrix.
+constexpr int64_t kMlaElements = 2 * (40 * 32 + 2 * 8 * 4 * 8 + 32 * 32 + 3 * 43 * 32) + 258 * 32;
+// The embedding in bfloat16; five norms and the table of positions in float32.
+constexpr int64_t kOtherBytes = 2 * 258 * 32 + 4 * 5 * 32 + 4 * 64 * 32;
+
+class GpuPlanTest : public PlanTest {
+ protected:
+  void SetUp() override {
+    if (!CountsGpuBytes()) GTEST_SKIP() << WhyNoCudaDevice();
+    PlanTest::SetUp();
+    WriteFile(machine_, kGpu);
+  }
+};
+
+TEST_F(GpuPlanTest, BytesAreTheCudaBackends) {
+  for (const auto& [name, config] : Configs()) {
+    SCOPED_TRACE(name);
+    constexpr int64_t kMemory = int64_t{1} << 32;
+    const KindPlan plan = PlanOnGpu(config, kMemory, 33);
+    const CudaModelBytes bytes = CountCudaModelBytes(config, {.max_step_tokens = 2048});
+    EXPECT_EQ(plan.cost.weight_bytes, bytes.weights);
+    EXPECT_EQ(plan.server_bytes, bytes.workspace);
+    EXPECT_EQ(plan.cache_bytes, kMemory - bytes.weights - bytes.workspace);
+    EXPECT_EQ(plan.prompt_bytes, 0);
+    EXPECT_FALSE(plan.info.expand_from);
+    int64_t elements = config.vocab_size * config.hidden_size;
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+      const CudaLayerWeights layer = LayerShapes(config, i);
+      for (const CudaMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
+                                       &layer.mlp_in, &layer.mlp_down}) {
+        elements += matrix->outputs * matrix->inputs;
+      }
+    }
+    EXPECT_EQ(plan.cost.read_bytes, 2 * elements);
+    EXPECT_EQ(plan.cost.product_flops, 2 * elements);
+  }
+}
+
+TEST_F(GpuPlanTest, MemoryHoldsWeightsWorkspaceAndCache) {
+  const ModelConfig config = Wide(AttentionKind::kMha);
+  constexpr int64_t kWeights = 2 * kMhaElements + kOtherBytes;
+  const int64_t workspace = CountCudaModelBytes(config, {.max_step_tokens = 2048}).workspace;
+  constexpr int64_t kBlock = 16 * 2 * 2 * 32 * 2;  // positions, layers, keys and values, D, bytes
+  // A sequence of 60 positions has four blocks.
+  KindPlan plan = PlanOnGpu(config, kWeights + workspace + 9 * kBlock, 60);
+  EXPECT_EQ(plan.cost.weight_bytes, kWeights);
+  EXPECT_EQ(plan.info.blocks, 9);
+  EXPECT_EQ(plan.sequences, 2);
+  plan = PlanOnGpu(config, kWeights + workspace + 8 * kBlock - 1, 60);
+  EXPECT_EQ(plan.info.blocks, 7);
+  EXPECT_EQ(plan.sequences, 1);
+  PlanOptions options = Options();
+  options.memory = kWeights + workspace + kBlock - 1;
+  EXPECT_EQ(Refusal(options), "--memory: " + std::to_string(*options.memory) +
+                                  " bytes do not suffice for mha: weights take " +
+                                  std::to_string(kWeights) + ", the workspace " +
+                                  std::to_string(workspace) +
+                                  ", prompts under way 0 and a block of the cache 4096");
+}
+
+// Products and attention both at bfloat16's rate.
+TEST_F(GpuPlanTest, PrintsWhatIsPlanned) {
+  PlanOptions options = Options();
+  options.context = 60;
+  options.rank = 8;
+  const std::string text = Printed(options);
+  EXPECT_THAT(text,
+              AllOf(StartsWith(model_.string() + ": mha, weights in bfloat16, cache in bfloat16\n"),
+                    HasSubstr("\n1.0 GiB of the GPU's memory; sequences of 60 positions\n"
+                              "a GPU, GPU: a copy reads and writes 2.0 GB/s, 4.0 GFLOP/s in "
+                              "bfloat16\n"),
+                    Not(HasSubstr("kept of prompts"))));
+  EXPECT_THAT(Row(text, "weights"), ContainsRegex("73.0 KiB .* 68.0 KiB"));
+  EXPECT_THAT(Row(text, "workspace"), HasSubstr("MiB"));
+  EXPECT_THAT(Row(text, "attention waits for"), ContainsRegex("memory .* arithmetic"));
+  // With eight sequences MHA's products take 8 * 2 * kMhaElements FLOP / 4e9 = 98.816 us, and its
+  // attention 480 positions * 256 bytes / 2e9 = 61.44 us. MLA's products take 88.576 us, and its
+  // attention 480 positions * 512 FLOP / 4e9 = 61.44 us.
+  EXPECT_EQ(2 * 8 * kMhaElements, 395'264);
+  EXPECT_EQ(2 * 8 * kMlaElements, 354'304);
+  EXPECT_THAT(Row(text, "tokens/s, 8 sequences"), ContainsRegex(" 49,920.1 .* 53,327.6"));
+  // One sequence waits for its 49,408 bytes of weights, 24.704 us, and for 7.68 us of cache.
+  EXPECT_THAT(Row(text, "tokens/s, 1 sequence"), ContainsRegex(" 30,879.4 "));
+}
+
+TEST_F(GpuPlanTest, NoSizeOverflows) {
+  ModelConfig config = Wide(AttentionKind::kMla);
+  config.num_attention_heads = config.num_key_value_heads = config.hidden_size = 256;
+  config.head_dim = 1 << 20;
+  config.kv_lora_rank.assign(1024, 1 << 20);
+  config.num_hidden_layers = 1024;
+  config.max_position_embeddings = 1 << 24;
+  WriteFile(model_ / "config.json", ToJson(config));
+  PlanOptions options = Options();
+  options.memory = int64_t{20'000} << 40;
+  const std::string text = Printed(options);
+  EXPECT_THAT(text.substr(text.find('\n')), Not(ContainsRegex("-[0-9]|nan|inf")));
+}
+
 // ---- The program -----------------------------------------------------------------------------
 
 class PlanProgramTest : public PlanTest {
@@ -565,6 +768,9 @@ TEST_F(PlanProgramTest, MistakesAreOneLineAndStatusTwo) {
                 "excludes");
   ExpectRefused({"--model", model_, "--memory", "90MiB"},
                 "--memory: 94371840 bytes do not suffice for mha: weights take ");
+  ExpectRefused({"--model", model_, "--device", "cuda", "--machine", machine_}, "excludes");
+  ExpectRefused({"--model", model_, "--memory", "1GiB", "--device", "gpu"},
+                "--device: gpu is not available");
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+// Attention of a step's rows over the paged cache. A row's result depends on its own sequence only,
+// bit for bit: the bounds of splits and tiles are functions of the row's position.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_ATTENTION_KERNELS_H_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_ATTENTION_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/backend/cuda/device_memory.h"
+
+namespace triptych::cuda {
+
+// Where queries find keys and values in a cache row. Query head h reads those of group h mod G.
+struct AttentionLayout {
+  int heads;        // H
+  int groups;       // G
+  int key_width;    // the key of group g is at g * key_width
+  int value_width;  // its value is at value_offset + g * value_width
+  int value_offset;
+  int row_width;  // the cache is [blocks, block_positions, row_width]
+  int block_positions;
+};
+
+// Inputs and outputs of one layer's attention, in device memory.
+struct AttentionRows {
+  const BFloat16* queries;   // [rows, H, key_width]
+  const BFloat16* cache;     // of the layer
+  const int32_t* blocks;     // block tables of all sequences, concatenated
+  const int32_t* positions;  // [rows]: a row attends positions 0 to its own; -1: none, result 0
+  const int32_t* tables;     // [rows]: where in `blocks` the row's block table begins
+  BFloat16* out;             // [rows, H, value_width]
+  int rows;
+  float scale;  // of the scores
+};
+
+// Consecutive positions of one prompt, in consecutive rows.
+struct PrefillRun {
+  int32_t start;  // the first position
+  int32_t count;
+  int32_t row;    // the row of the first position
+  int32_t table;  // where in `blocks` the block table begins
+};
+struct PrefillRuns {
+  const PrefillRun* runs;  // [count], in device memory
+  int count;
+  int longest;  // the largest PrefillRun::count
+};
+
+// Partial results of rows whose context is split over several thread blocks (split-KV decoding).
+struct Splits {
+  int most;       // splits of the longest row
+  float* sums;    // [rows, H, most, value_width]: values times weights, not normalized
+  float2* stats;  // [rows, H, most]: maximum score (base 2), sum of weights
+};
+
+// --- general_attention.cu: any widths, without tensor cores.
+void GeneralAttention(const AttentionLayout& layout, const AttentionRows& rows,
+                      cudaStream_t stream);
+
+// --- grouped_decode.cu: heads of 64 or 128 elements, at most 16 heads per group, blocks of 16.
+bool SupportsGroupedDecode(const AttentionLayout& layout);
+// Into how many splits a context of `length` positions is cut.
+int GroupedSplits(int length);
+void GroupedDecode(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
+                   cudaStream_t stream);
+
+// --- grouped_prefill.cu: heads of 64 or 128 elements, blocks of 16.
+bool SupportsGroupedPrefill(const AttentionLayout& layout);
+// `rows` covers all rows of the step; the runs name those that are attended.
+void GroupedPrefill(const AttentionLayout& layout, const AttentionRows& rows,
+                    const PrefillRuns& runs, cudaStream_t stream);
+
+// --- latent_attention.cu: ranks of 256 or 512 with 64 rotated elements, a multiple of 16 heads,
+// blocks of 16. Prompt rows too, whose context is never split.
+bool SupportsLatentAttention(const AttentionLayout& layout);
+int LatentSplits(int length);
+void LatentAttention(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
+                     bool prefill, cudaStream_t stream);
+
+// Raise the shared-memory limits of these kernels on the current device. Call before their first
+// launch there.
+void PrepareGroupedPrefill();
+void PrepareLatentAttention();
+
+}  // namespace triptych::cuda
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_ATTENTION_KERNELS_H_

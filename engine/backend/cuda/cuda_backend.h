@@ -1,0 +1,55 @@
+// GPUs and the models that run on them. Includes no CUDA header; a build without CUDA links
+// functions that find no GPU.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_BACKEND_H_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_BACKEND_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/backend/cuda/cuda_weights.h"
+#include "engine/backend/serving_model.h"
+#include "engine/model/config.h"
+
+namespace triptych {
+
+struct CudaDevice {
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;  // at the time of the call
+};
+
+// The GPUs that this build's kernels run on, in CUDA's order. Empty if the build has no CUDA, or
+// the machine no driver or no such GPU. Safe to call from any thread.
+std::vector<CudaDevice> CudaDevices();
+
+// Why CudaDevices() is empty: "this build has no CUDA backend", "no CUDA driver", ...
+std::string WhyNoCudaDevice();
+
+// Bytes that a model needs on the device besides its KV cache, known before any tensor is read.
+struct CudaModelBytes {
+  int64_t weights = 0;
+  int64_t workspace = 0;  // activations, attention splits, logits, cuBLASLt
+};
+CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptions& options);
+
+// A decoder on GPU `device`. Weights, cache and the inputs of matrix products are bfloat16; the
+// residual stream, norms, softmax, sums and logits are float32. See CudaModel for what it promises.
+// `on_layer` is told the number of layers loaded so far. Throws LoadError if the device lacks the
+// memory or the build has no CUDA, and what `weights` throws.
+std::unique_ptr<ServingModel> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
+                                            const BackendOptions& options, int device,
+                                            const std::function<void(int64_t layers)>& on_layer);
+
+// What a GPU can do, for planning. Takes about a second. Throws LoadError without a GPU.
+struct CudaLimits {
+  double copy_bytes = 0;      // bytes per second read plus written by a large copy
+  double bfloat16_flops = 0;  // per second, of a large matrix product
+};
+CudaLimits MeasureCudaLimits(int device);
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_BACKEND_H_

@@ -1,0 +1,558 @@
+#include "engine/backend/cuda/cuda_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/cuda/attention_kernels.h"
+#include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/device_weights.h"
+#include "engine/backend/cuda/host_results.h"
+#include "engine/backend/cuda/likely_tokens.h"
+#include "engine/backend/cuda/matmul.h"
+#include "engine/backend/cuda/row_kernels.h"
+#include "engine/backend/cuda/step_buffers.h"
+#include "engine/backend/cuda/workspace.h"
+#include "engine/base/error.h"
+#include "engine/model/latent_shape.h"
+
+namespace triptych {
+namespace {
+
+using namespace cuda;  // NOLINT: this folder's own
+
+// Kernels have a row or a sequence in a dimension of their grid, of at most 65535.
+constexpr int64_t kMostStepTokens = 32768;
+constexpr size_t kMostGraphs = 128;
+constexpr int kMostGraphRows = 512;
+
+// Makes a device the current one of the calling thread.
+int Select(int device) {
+  Check(cudaSetDevice(device));
+  return device;
+}
+
+}  // namespace
+
+class CudaModel::Impl {
+ public:
+  Impl(const ModelConfig& config, CudaWeightSource& weights, const BackendOptions& options,
+       int device, const std::function<void(int64_t)>& on_layer);
+
+  std::span<const float> Step(const StepInput& step);
+  std::span<const LikelyTokens> likely() const { return host_results_.likely(); }
+  std::span<const float> FetchLogits(std::span<const int64_t> likely_rows);
+  const ServingModelInfo& info() const { return info_; }
+  float device_milliseconds() const { return milliseconds_; }
+  int64_t weight_bytes_read() const;
+  std::string Describe() const;
+
+ private:
+  bool latent() const { return config_.attention == AttentionKind::kMla; }
+  DeviceArray<float> Upload(const CudaVector& vector);
+  DeviceMatrix Upload(const CudaMatrix& matrix);
+  DeviceNorm Upload(const CudaNorm& norm);
+  DeviceLayer UploadLayer(const CudaLayerWeights& from, int64_t index);
+  void PrepareMatmuls();
+
+  // Puts the layers of a step whose buffers are on the device on the stream.
+  void EnqueueLayers(const StepShape& shape);
+  // The logits of rows first to first + count - 1 of those wanted, and their likely tokens.
+  void EnqueueLogits(int first, int count, bool find_likely);
+  void AttendGrouped(const DeviceLayer& layer, const StepShape& shape);
+  void AttendLatent(const DeviceLayer& layer, const StepShape& shape);
+  void Attend(const DeviceLayer& layer, const StepShape& shape);
+  void Mlp(const DeviceLayer& layer, const StepShape& shape);
+  void Normalize(const DeviceNorm& norm, const int32_t* order, int rows, BFloat16* y);
+  // residual += x w^T + bias
+  void AddToResidual(const DeviceMatrix& matrix, const DeviceArray<float>& bias, const BFloat16* x,
+                     const StepShape& shape);
+  // Decode rows by their algorithm, prefill rows by theirs.
+  void Multiply(const DeviceMatrix& matrix, const BFloat16* x, void* y, const StepShape& shape);
+
+  const ModelConfig config_;
+  const int device_;
+  ServingModelInfo info_;
+  const int64_t max_step_tokens_;
+  Stream stream_;
+  Event begin_, end_;
+  Matmuls matmuls_;
+  DeviceArray<float> positions_;
+  DeviceArray<float> rotation_;
+  DeviceNorm final_norm_;
+  DeviceMatrix embedding_;  // undefined if it is tied to output_
+  DeviceMatrix output_;
+  std::vector<DeviceLayer> layers_;
+
+  StepBuffers buffers_;
+  Workspace workspace_;
+  HostResults host_results_;
+  PinnedArray<float> fetched_logits_;
+  std::map<StepShape, Graph> graphs_;
+  float milliseconds_ = 0;
+};
+
+CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
+                      const BackendOptions& options, int device,
+                      const std::function<void(int64_t)>& on_layer)
+    : config_(config),
+      device_(Select(device)),
+      info_(MakeInfo(config, options, {})),
+      max_step_tokens_(options.max_step_tokens),
+      stream_(MakeStream()),
+      begin_(MakeEvent()),
+      end_(MakeEvent()),
+      matmuls_(stream_.get()) {
+  if (options.cache_format != CacheFormat::kBFloat16) {
+    throw LoadError("the CUDA backend keeps its cache in bfloat16, not " +
+                    std::string(Name(options.cache_format)));
+  }
+  if (max_step_tokens_ > kMostStepTokens) {
+    throw LoadError("a step of " + std::to_string(max_step_tokens_) +
+                    " tokens is too long for the CUDA backend; allowed: at most " +
+                    std::to_string(kMostStepTokens));
+  }
+  info_.prompt_rows_differ = true;
+  info_.likely_tokens = LikelyTokenCount(config.vocab_size);
+  cudaDeviceProp properties;
+  Check(cudaGetDeviceProperties(&properties, device_));
+  info_.device_memory.emplace().device = "cuda:" + std::to_string(device_) + ", " + properties.name;
+  PrepareGroupedPrefill();
+  PrepareLatentAttention();
+  {
+    const CudaSharedWeights shared = weights.Shared();
+    positions_ = Upload(shared.positions);
+    rotation_ = Upload(shared.rotation);
+    final_norm_ = Upload(shared.final_norm);
+  }
+  embedding_ = Upload(weights.Embedding());
+  output_ = Upload(weights.Output());
+  output_.shape = Dense(output_.inputs, output_.outputs, MatmulOutput::kFloat32);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    layers_.push_back(UploadLayer(weights.Layer(i), i));
+    if (on_layer) on_layer(i + 1);
+  }
+  Check(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
+  PrepareMatmuls();                // takes memory for a trial, before the cache takes the rest
+  for (DeviceLayer& layer : layers_) {
+    layer.cache = DeviceArray<BFloat16>(info_.pool_positions() * layer.layout.row_width);
+    info_.cache_bytes += layer.cache.bytes();
+  }
+  const WorkspaceSizes sizes = SizeWorkspace(config, options);
+  workspace_ = Workspace(sizes);
+  info_.device_memory->workspace_bytes = sizes.bytes();
+}
+
+DeviceArray<float> CudaModel::Impl::Upload(const CudaVector& vector) {
+  DeviceArray<float> array(vector);
+  info_.device_memory->weight_bytes += array.bytes();
+  return array;
+}
+
+DeviceNorm CudaModel::Impl::Upload(const CudaNorm& norm) {
+  return {Upload(norm.weight), Upload(norm.bias)};
+}
+
+DeviceMatrix CudaModel::Impl::Upload(const CudaMatrix& matrix) {
+  DeviceMatrix to{.outputs = matrix.outputs, .inputs = matrix.inputs, .elements = {}, .shape = {}};
+  if (!matrix.elements.empty()) {
+    to.elements = DeviceArray<BFloat16>(matrix.elements);
+  } else if (matrix.defined()) {
+    to.elements = DeviceArray<BFloat16>(matrix.outputs * matrix.inputs);
+    FillRandom(to.elements.get(), to.elements.size(), static_cast<uint64_t>(matrix.outputs),
+               1 / std::sqrt(static_cast<float>(matrix.inputs)), stream_.get());
+  }
+  info_.device_memory->weight_bytes += to.elements.bytes();
+  return to;
+}
+
+DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t index) {
+  DeviceLayer to;
+  to.attention_norm = Upload(from.attention_norm);
+  to.in = Upload(from.in);
+  to.in_bias = Upload(from.in_bias);
+  to.q_norm = Upload(from.q_norm);
+  to.k_norm = Upload(from.k_norm);
+  to.query_norm = Upload(from.query_norm);
+  to.query_up = Upload(from.query_up);
+  to.query_up_bias = Upload(from.query_up_bias);
+  to.latent_norm = Upload(from.latent_norm);
+  to.uk = Upload(from.uk);
+  to.uv = Upload(from.uv);
+  to.o = Upload(from.o);
+  to.o_bias = Upload(from.o_bias);
+  to.mlp_norm = Upload(from.mlp_norm);
+  to.mlp_in = Upload(from.mlp_in);
+  to.mlp_in_bias = Upload(from.mlp_in_bias);
+  to.mlp_down = Upload(from.mlp_down);
+  to.mlp_down_bias = Upload(from.mlp_down_bias);
+
+  to.layout = LayoutOf(config_, index, info_.geometry.block_positions);
+  if (latent()) {
+    const LatentShape shape = LatentShapeOf(config_, index);
+    to.scale = static_cast<float>(shape.reduced_scale());
+    if (to.uk.defined()) {
+      to.uk.shape = {.inputs = shape.d_qk,
+                     .outputs = shape.rank,
+                     .output = MatmulOutput::kBFloat16,
+                     .heads = shape.heads,
+                     .x_stride = shape.heads * shape.d_qk,
+                     .y_stride = shape.heads * to.layout.key_width,
+                     .x_head_stride = shape.d_qk,
+                     .y_head_stride = to.layout.key_width};
+      to.uv.shape = {.inputs = shape.rank,
+                     .outputs = shape.d_v,
+                     .output = MatmulOutput::kBFloat16,
+                     .heads = shape.heads,
+                     .x_stride = shape.heads * shape.rank,
+                     .y_stride = shape.heads * shape.d_v,
+                     .x_head_stride = shape.rank,
+                     .y_head_stride = shape.d_v};
+    }
+  } else {
+    to.scale = static_cast<float>(config_.ScoreFactor(index) /
+                                  std::sqrt(static_cast<double>(config_.head_dim)));
+  }
+  for (DeviceMatrix* matrix : {&to.in, &to.query_up}) {
+    matrix->shape = Dense(matrix->inputs, matrix->outputs, MatmulOutput::kFloat32);
+  }
+  for (DeviceMatrix* matrix : {&to.o, &to.mlp_down}) {
+    matrix->shape = Dense(matrix->inputs, matrix->outputs, MatmulOutput::kAddFloat32);
+  }
+  to.mlp_in.shape = Dense(to.mlp_in.inputs, to.mlp_in.outputs, MatmulOutput::kBFloat16);
+  return to;
+}
+
+void CudaModel::Impl::PrepareMatmuls() {
+  // Logits are wanted for few rows of any step.
+  matmuls_.Prepare(RowKind::kDecode, output_.shape, output_.elements.get());
+  for (const DeviceLayer& layer : layers_) {
+    for (const DeviceMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
+                                       &layer.mlp_in, &layer.mlp_down}) {
+      if (!matrix->defined()) continue;
+      for (const RowKind kind : {RowKind::kDecode, RowKind::kPrefill}) {
+        matmuls_.Prepare(kind, matrix->shape, matrix->elements.get());
+      }
+    }
+  }
+}
+
+std::span<const float> CudaModel::Impl::Step(const StepInput& step) {
+  CheckStep(step, info_);
+  if (step.ids.empty()) return {};
+  const auto tokens = static_cast<int64_t>(step.ids.size());
+  if (tokens > max_step_tokens_) {
+    throw std::out_of_range("a step of " + std::to_string(tokens) +
+                            " tokens; allowed: " + std::to_string(max_step_tokens_));
+  }
+  Select(device_);
+  cudaStream_t const stream = stream_.get();
+  const StepShape& shape = buffers_.Write(step, info_.geometry.block_positions);
+  host_results_.Reserve(static_cast<int64_t>(step.likely_rows.size()),
+                        static_cast<int64_t>(step.logit_rows.size()), config_.vocab_size);
+  if (buffers_.Send(stream) || graphs_.size() >= kMostGraphs) graphs_.clear();
+
+  const auto enqueue = [&] {
+    EnqueueLayers(shape);
+    if (shape.logit_rows > 0 && shape.logit_rows <= kLogitRows) {
+      EnqueueLogits(0, shape.logit_rows, shape.finds_likely);
+    }
+  };
+  cudaGraphExec_t graph = nullptr;
+  if (shape.prefill_rows == 0 && shape.decode_rows <= kMostGraphRows) {
+    auto found = graphs_.find(shape);
+    if (found == graphs_.end()) found = graphs_.emplace(shape, Capture(stream, enqueue)).first;
+    graph = found->second.get();
+  }
+  Check(cudaEventRecord(begin_.get(), stream));
+  if (graph != nullptr) {
+    Check(cudaGraphLaunch(graph, stream));
+  } else {
+    enqueue();
+  }
+  Check(cudaEventRecord(end_.get(), stream));
+  const auto rows = static_cast<int64_t>(step.likely_rows.size() + step.logit_rows.size());
+  for (int64_t first = 0; first < rows; first += kLogitRows) {
+    const int64_t count = std::min(kLogitRows, rows - first);
+    if (shape.logit_rows > kLogitRows) {
+      EnqueueLogits(static_cast<int>(first), static_cast<int>(count), shape.finds_likely);
+    }
+    host_results_.EnqueueCopy(workspace_, first, count, stream);
+  }
+  Check(cudaStreamSynchronize(stream));
+  Check(cudaEventElapsedTime(&milliseconds_, begin_.get(), end_.get()));
+  return host_results_.Finish();
+}
+
+std::span<const float> CudaModel::Impl::FetchLogits(std::span<const int64_t> likely_rows) {
+  Select(device_);
+  cudaStream_t const stream = stream_.get();
+  const int64_t vocab = config_.vocab_size, rows = std::ssize(likely_rows);
+  if (fetched_logits_.size() < rows * vocab) {
+    fetched_logits_ = {};
+    fetched_logits_ = PinnedArray<float>(rows * vocab);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    // Rows of a step that wants many are computed once more, to the same bits.
+    const bool there = buffers_.shape().logit_rows <= kLogitRows;
+    if (!there) EnqueueLogits(static_cast<int>(likely_rows[i]), 1, false);
+    Check(cudaMemcpyAsync(fetched_logits_.get() + i * vocab,
+                          workspace_.logits.get() + (there ? likely_rows[i] * vocab : 0),
+                          static_cast<size_t>(vocab) * sizeof(float), cudaMemcpyDeviceToHost,
+                          stream));
+  }
+  Check(cudaStreamSynchronize(stream));
+  return {fetched_logits_.get(), static_cast<size_t>(rows * vocab)};
+}
+
+void CudaModel::Impl::EnqueueLayers(const StepShape& shape) {
+  const DeviceMatrix& tokens = embedding_.defined() ? embedding_ : output_;
+  Embed({.tokens = tokens.elements.get(),
+         .positions = positions_.get(),
+         .multiplier = static_cast<float>(config_.embedding_multiplier),
+         .width = static_cast<int>(config_.hidden_size)},
+        buffers_.ids(), buffers_.positions(), shape.rows(), workspace_.residual.get(),
+        stream_.get());
+  for (const DeviceLayer& layer : layers_) {
+    Normalize(layer.attention_norm, nullptr, shape.rows(), workspace_.normal.get());
+    Multiply(layer.in, workspace_.normal.get(), workspace_.projected.get(), shape);
+    latent() ? AttendLatent(layer, shape) : AttendGrouped(layer, shape);
+    Normalize(layer.mlp_norm, nullptr, shape.rows(), workspace_.normal.get());
+    Mlp(layer, shape);
+  }
+}
+
+void CudaModel::Impl::EnqueueLogits(int first, int count, bool find_likely) {
+  Normalize(final_norm_, buffers_.logit_rows() + first, count, workspace_.logit_inputs.get());
+  matmuls_.Run(RowKind::kDecode, output_.shape, output_.elements.get(),
+               workspace_.logit_inputs.get(), count, workspace_.logits.get());
+  if (!find_likely) return;
+  FindLikelyTokens(workspace_.logits.get(), buffers_.scales() + first,
+                   static_cast<int>(config_.vocab_size), count,
+                   {.tokens = workspace_.likely_tokens.get(),
+                    .logits = workspace_.likely_logits.get(),
+                    .log_sum_exps = workspace_.log_sum_exps.get(),
+                    .weight_sums = workspace_.weight_sums.get()},
+                   stream_.get());
+}
+
+void CudaModel::Impl::Normalize(const DeviceNorm& norm, const int32_t* order, int rows,
+                                BFloat16* y) {
+  const int64_t width = config_.hidden_size;
+  cuda::Normalize({.kind = config_.norm,
+                   .weight = norm.weight.get(),
+                   .bias = norm.bias.get(),
+                   .eps = static_cast<float>(config_.norm_eps),
+                   .width = static_cast<int>(width)},
+                  workspace_.residual.get(), width, nullptr, order, rows, y, stream_.get());
+}
+
+void CudaModel::Impl::Multiply(const DeviceMatrix& matrix, const BFloat16* x, void* y,
+                               const StepShape& shape) {
+  const MatmulShape& product = matrix.shape;
+  const BFloat16* const w = matrix.elements.get();
+  if (shape.decode_rows > 0) {
+    matmuls_.Run(RowKind::kDecode, product, w, x, shape.decode_rows, y);
+  }
+  if (shape.prefill_rows == 0) return;
+  const int64_t element = product.output == MatmulOutput::kBFloat16 ? 2 : 4;
+  matmuls_.Run(RowKind::kPrefill, product, w, x + shape.decode_rows * product.x_stride,
+               shape.prefill_rows,
+               static_cast<char*>(y) + shape.decode_rows * product.y_stride * element);
+}
+
+void CudaModel::Impl::AddToResidual(const DeviceMatrix& matrix, const DeviceArray<float>& bias,
+                                    const BFloat16* x, const StepShape& shape) {
+  Multiply(matrix, x, workspace_.residual.get(), shape);
+  if (bias.size() > 0) {
+    AddBias(workspace_.residual.get(), bias.get(), static_cast<int>(matrix.outputs), shape.rows(),
+            stream_.get());
+  }
+}
+
+void CudaModel::Impl::AttendGrouped(const DeviceLayer& layer, const StepShape& shape) {
+  WriteGrouped({.projected = workspace_.projected.get(),
+                .bias = layer.in_bias.get(),
+                .q_norm = layer.q_norm.get(),
+                .k_norm = layer.k_norm.get(),
+                .norm_eps = static_cast<float>(config_.norm_eps),
+                .rotation = rotation_.get(),
+                .heads = layer.layout.heads,
+                .groups = layer.layout.groups,
+                .width = layer.layout.key_width,
+                .queries = workspace_.queries.get(),
+                .cache = layer.cache.get()},
+               buffers_.locations(), shape.rows(), stream_.get());
+  Attend(layer, shape);
+  AddToResidual(layer.o, layer.o_bias, workspace_.attended.get(), shape);
+}
+
+void CudaModel::Impl::AttendLatent(const DeviceLayer& layer, const StepShape& shape) {
+  const int rank = layer.layout.value_width, d_rope = layer.layout.key_width - rank;
+  const int heads = layer.layout.heads, rows = shape.rows();
+  // `in` gives the queries (or q_a), then the latent and its decoupled key.
+  const int64_t in_width = layer.in.outputs, query_width = in_width - rank - d_rope;
+  const float* const projected = workspace_.projected.get();
+  const float* const in_bias = layer.in_bias.get();
+  WriteLatents({.projected = projected + query_width,
+                .stride = in_width,
+                .bias = in_bias != nullptr ? in_bias + query_width : nullptr,
+                .norm = layer.latent_norm.get(),
+                .norm_eps = static_cast<float>(config_.LatentNormEps()),
+                .rotation = rotation_.get(),
+                .rank = rank,
+                .d_rope = d_rope,
+                .cache = layer.cache.get()},
+               buffers_.locations(), rows, stream_.get());
+
+  BFloat16* const queries = workspace_.queries.get();
+  const bool factored = layer.uk.defined();
+  LatentQueries reduced{.projected = projected,
+                        .stride = in_width,
+                        .bias = in_bias,
+                        .rotation = rotation_.get(),
+                        .heads = heads,
+                        .content_width = static_cast<int>(factored ? layer.uk.inputs : rank),
+                        .d_rope = d_rope,
+                        .content = factored ? workspace_.content.get() : queries,
+                        .content_stride = factored ? layer.uk.inputs : layer.layout.key_width,
+                        .rotary = queries + rank,
+                        .rotary_stride = layer.layout.key_width};
+  if (layer.query_up.defined()) {
+    cuda::Normalize({.kind = NormKind::kRmsNorm,
+                     .weight = layer.query_norm.get(),
+                     .bias = nullptr,
+                     .eps = static_cast<float>(config_.LatentNormEps()),
+                     .width = static_cast<int>(query_width)},
+                    projected, in_width, in_bias, nullptr, rows, workspace_.low_rank.get(),
+                    stream_.get());
+    Multiply(layer.query_up, workspace_.low_rank.get(), workspace_.projected_queries.get(), shape);
+    reduced.projected = workspace_.projected_queries.get();
+    reduced.stride = layer.query_up.outputs;
+    reduced.bias = layer.query_up_bias.get();
+  }
+  WriteLatentQueries(reduced, buffers_.locations(), rows, stream_.get());
+  if (factored) Multiply(layer.uk, workspace_.content.get(), queries, shape);
+  Attend(layer, shape);
+  if (factored) Multiply(layer.uv, workspace_.attended.get(), workspace_.values.get(), shape);
+  AddToResidual(layer.o, layer.o_bias,
+                factored ? workspace_.values.get() : workspace_.attended.get(), shape);
+}
+
+void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
+  const AttentionLayout& layout = layer.layout;
+  const auto rows = [&](int first, int count) {
+    return AttentionRows{
+        .queries = workspace_.queries.get() + int64_t{first} * layout.heads * layout.key_width,
+        .cache = layer.cache.get(),
+        .blocks = buffers_.blocks(),
+        .positions = buffers_.positions() + first,
+        .tables = buffers_.tables() + first,
+        .out = workspace_.attended.get() + int64_t{first} * layout.heads * layout.value_width,
+        .rows = count,
+        .scale = layer.scale};
+  };
+  // Attends rows first to end - 1 by a kernel that splits them, as many at a time as there is
+  // memory for.
+  const auto split = [&](int first, int end, int splits, const auto& attend) {
+    const auto most = static_cast<int>(
+        std::min<int64_t>(workspace_.split_stats.size() / (int64_t{layout.heads} * splits), 32768));
+    for (; first < end; first += most) {
+      attend(rows(first, std::min(most, end - first)),
+             Splits{splits, workspace_.split_sums.get(), workspace_.split_stats.get()});
+    }
+  };
+  const int decode_rows = shape.decode_rows, end = shape.rows();
+  cudaStream_t const stream = stream_.get();
+  if (SupportsLatentAttention(layout)) {
+    if (decode_rows > 0) {
+      split(0, decode_rows, LatentSplits(shape.longest_context),
+            [&](const AttentionRows& some, const Splits& splits) {
+              LatentAttention(layout, some, splits, false, stream);
+            });
+    }
+    split(decode_rows, end, 1, [&](const AttentionRows& some, const Splits& splits) {
+      LatentAttention(layout, some, splits, true, stream);
+    });
+    return;
+  }
+  if (decode_rows > 0) {
+    if (SupportsGroupedDecode(layout)) {
+      split(0, decode_rows, GroupedSplits(shape.longest_context),
+            [&](const AttentionRows& some, const Splits& splits) {
+              GroupedDecode(layout, some, splits, stream);
+            });
+    } else {
+      GeneralAttention(layout, rows(0, decode_rows), stream);
+    }
+  }
+  if (decode_rows == end) return;
+  if (SupportsGroupedPrefill(layout)) {
+    GroupedPrefill(layout, rows(0, end), {buffers_.runs(), shape.runs, shape.longest_run}, stream);
+  } else {
+    GeneralAttention(layout, rows(decode_rows, end - decode_rows), stream);
+  }
+}
+
+void CudaModel::Impl::Mlp(const DeviceLayer& layer, const StepShape& shape) {
+  Multiply(layer.mlp_in, workspace_.normal.get(), workspace_.mlp_in.get(), shape);
+  Activate(config_.hidden_act, workspace_.mlp_in.get(), layer.mlp_in_bias.get(),
+           static_cast<int>(config_.intermediate_size), shape.rows(), workspace_.activated.get(),
+           stream_.get());
+  AddToResidual(layer.mlp_down, layer.mlp_down_bias, workspace_.activated.get(), shape);
+}
+
+int64_t CudaModel::Impl::weight_bytes_read() const {
+  int64_t bytes = output_.elements.bytes();
+  for (const DeviceLayer& layer : layers_) {
+    for (const DeviceMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
+                                       &layer.mlp_in, &layer.mlp_down}) {
+      bytes += matrix->elements.bytes();
+    }
+  }
+  return bytes;
+}
+
+std::string CudaModel::Impl::Describe() const {
+  const AttentionLayout& layout = layers_[0].layout;
+  const std::string attention = SupportsLatentAttention(layout) ? "latent"
+                                : SupportsGroupedDecode(layout) ? "grouped"
+                                                                : "general";
+  return attention + " attention, " + std::to_string(matmuls_.prepared_for_cublaslt()) + " of " +
+         std::to_string(matmuls_.prepared()) + " products by cuBLASLt";
+}
+
+CudaModel::CudaModel(const ModelConfig& config, CudaWeightSource& weights,
+                     const BackendOptions& options, int device,
+                     const std::function<void(int64_t)>& on_layer)
+    : impl_(std::make_unique<Impl>(config, weights, options, device, on_layer)) {}
+CudaModel::~CudaModel() = default;
+
+template <typename Compute>
+std::span<const float> CudaModel::OrLost(const Compute& compute) {
+  try {
+    return compute();
+  } catch (const CudaError& e) {
+    // Whatever a kernel has done wrong, every later call in this process reports it again.
+    if (cudaDeviceSynchronize() == cudaSuccess) throw;
+    throw DeviceLost(impl_->info().device_memory->device + ": " + e.what());
+  }
+}
+
+std::span<const float> CudaModel::Step(const StepInput& step) {
+  return OrLost([&] { return impl_->Step(step); });
+}
+std::span<const float> CudaModel::FetchLogits(std::span<const int64_t> likely_rows) {
+  return OrLost([&] { return impl_->FetchLogits(likely_rows); });
+}
+std::span<const LikelyTokens> CudaModel::likely() const { return impl_->likely(); }
+const ServingModelInfo& CudaModel::info() const { return impl_->info(); }
+float CudaModel::device_milliseconds() const { return impl_->device_milliseconds(); }
+int64_t CudaModel::weight_bytes_read() const { return impl_->weight_bytes_read(); }
+std::string CudaModel::Describe() const { return impl_->Describe(); }
+
+}  // namespace triptych

@@ -1,0 +1,58 @@
+// A decoder that runs on CUDA kernels and cuBLASLt. Includes no header of CUDA.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_MODEL_H_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/backend/cuda/cuda_weights.h"
+#include "engine/backend/serving_model.h"
+#include "engine/model/config.h"
+
+namespace triptych {
+
+// Weights, cache and the inputs of matrix products are bfloat16; the residual stream, norms,
+// softmax, sums and logits are float32. MLA always attends reduced.
+//
+// A token's logits have the same bits whatever else is in the step and however its sequence was cut
+// into steps, on one GPU model with one version of cuBLASLt. They depend on whether the token is
+// its prompt's (info().prompt_rows_differ), so that the prefix cache keeps such rows apart.
+//
+// All device memory is allocated by the constructor, except block tables and page-locked buffers,
+// which grow with the longest step. Steps without prefill replay one CUDA graph per shape.
+class CudaModel final : public ServingModel {
+ public:
+  // On GPU `device`. Throws LoadError if the device lacks the memory, the cache would hold no block
+  // or the cache's format is not bfloat16; std::runtime_error with one line for errors of CUDA.
+  CudaModel(const ModelConfig& config, CudaWeightSource& weights, const BackendOptions& options,
+            int device = 0, const std::function<void(int64_t layers)>& on_layer = {});
+  ~CudaModel() override;
+
+  std::span<const float> Step(const StepInput& step) override;
+  std::span<const LikelyTokens> likely() const override;
+  std::span<const float> FetchLogits(std::span<const int64_t> likely_rows) override;
+  const ServingModelInfo& info() const override;
+
+  // Time that the last step took on the device, without copies.
+  float device_milliseconds() const;
+  // Bytes of weights that every step reads: all matrices except an untied embedding.
+  int64_t weight_bytes_read() const;
+  // Which kernels serve it: "grouped attention, 8 of 8 products by cuBLASLt".
+  std::string Describe() const;
+
+ private:
+  class Impl;
+
+  // What `compute` returns; a CudaError that sticks becomes DeviceLost.
+  template <typename Compute>
+  std::span<const float> OrLost(const Compute& compute);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_MODEL_H_

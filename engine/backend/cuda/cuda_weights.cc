@@ -1,0 +1,88 @@
+#include "engine/backend/cuda/cuda_weights.h"
+
+#include "engine/model/latent_shape.h"
+
+namespace triptych {
+namespace {
+
+CudaMatrix Shape(int64_t outputs, int64_t inputs) {
+  return {.outputs = outputs, .inputs = inputs, .elements = {}};
+}
+
+CudaVector Ones(int64_t size) { return CudaVector(static_cast<size_t>(size), 1.0f); }
+CudaVector Bias(bool present, int64_t size) {
+  return present ? CudaVector(static_cast<size_t>(size)) : CudaVector{};
+}
+
+CudaNorm Norm(const ModelConfig& config) {
+  const int64_t width = config.hidden_size;
+  return {.weight = Ones(width), .bias = Bias(config.norm_bias, width)};
+}
+
+void AddGrouped(const ModelConfig& config, CudaLayerWeights& layer) {
+  const int64_t d = config.head_dim, width = config.hidden_size;
+  const int64_t projected = (config.num_attention_heads + 2 * config.num_key_value_heads) * d;
+  layer.in = Shape(projected, width);
+  layer.in_bias = Bias(config.attention_bias, projected);
+  if (config.qk_norm) layer.q_norm = layer.k_norm = Ones(d);
+  layer.o = Shape(width, config.num_attention_heads * d);
+}
+
+void AddLatent(const ModelConfig& config, int64_t index, CudaLayerWeights& layer) {
+  const LatentShape shape = LatentShapeOf(config, index);
+  const int64_t width = config.hidden_size, heads = shape.heads;
+  const bool factored = SmallerForm(shape, width) == ReducedForm::kFactored;
+  const int64_t queries = heads * ((factored ? shape.d_qk : shape.rank) + shape.d_rope);
+  const bool low_rank = shape.query_rank > 0;
+  const int64_t projected = (low_rank ? shape.query_rank : queries) + shape.rank + shape.d_rope;
+  layer.in = Shape(projected, width);
+  layer.in_bias = Bias(config.latent_bias || (config.attention_bias && !low_rank), projected);
+  if (low_rank) {
+    layer.query_norm = Ones(shape.query_rank);
+    layer.query_up = Shape(queries, shape.query_rank);
+    layer.query_up_bias = Bias(config.attention_bias, queries);
+  }
+  if (config.kv_a_layernorm) layer.latent_norm = Ones(shape.rank);
+  if (factored) {
+    layer.uk = Shape(heads * shape.rank, shape.d_qk);
+    layer.uv = Shape(heads * shape.d_v, shape.rank);
+  }
+  layer.o = Shape(width, heads * (factored ? shape.d_v : shape.rank));
+}
+
+}  // namespace
+
+CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t index) {
+  CudaLayerWeights layer;
+  const int64_t width = config.hidden_size, inner = config.intermediate_size;
+  layer.attention_norm = layer.mlp_norm = Norm(config);
+  if (config.attention == AttentionKind::kMla) {
+    AddLatent(config, index, layer);
+  } else {
+    AddGrouped(config, layer);
+  }
+  layer.o_bias = Bias(config.OutputBias(), width);
+  const int64_t hidden = config.mlp == MlpKind::kSwiglu ? 2 * inner : inner;
+  layer.mlp_in = Shape(hidden, width);
+  layer.mlp_in_bias = Bias(config.mlp_bias, hidden);
+  layer.mlp_down = Shape(width, inner);
+  layer.mlp_down_bias = Bias(config.mlp_bias, width);
+  return layer;
+}
+
+int64_t DeviceBytes(const CudaLayerWeights& layer) {
+  int64_t bytes = 0;
+  for (const CudaMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
+                                   &layer.mlp_in, &layer.mlp_down}) {
+    bytes += 2 * matrix->outputs * matrix->inputs;
+  }
+  for (const CudaVector* vector :
+       {&layer.attention_norm.weight, &layer.attention_norm.bias, &layer.in_bias, &layer.q_norm,
+        &layer.k_norm, &layer.query_norm, &layer.query_up_bias, &layer.latent_norm, &layer.o_bias,
+        &layer.mlp_norm.weight, &layer.mlp_norm.bias, &layer.mlp_in_bias, &layer.mlp_down_bias}) {
+    bytes += 4 * static_cast<int64_t>(vector->size());
+  }
+  return bytes;
+}
+
+}  // namespace triptych

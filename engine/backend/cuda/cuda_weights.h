@@ -1,0 +1,82 @@
+// A decoder's weights in the layout that the CUDA backend multiplies, in host memory.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_WEIGHTS_H_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_WEIGHTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/config.h"
+
+namespace triptych {
+
+// [outputs, inputs], bfloat16, row-major. A matrix with outputs but no elements is filled on the
+// device with random numbers of standard deviation 1 / sqrt(inputs): for benchmarks.
+struct CudaMatrix {
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+  std::vector<uint16_t> elements;
+
+  bool defined() const { return outputs > 0; }
+};
+
+// Float32; empty if the model has none.
+using CudaVector = std::vector<float>;
+
+struct CudaNorm {
+  CudaVector weight;  // [D]
+  CudaVector bias;    // [D] or empty
+};
+
+struct CudaLayerWeights {
+  CudaNorm attention_norm;
+  // The projections that read the residual stream, concatenated.
+  //   grouped: q, k, v     [H * d + 2 * G * d, D]
+  //   latent: the reduced queries (or q_a for low-rank queries), then kv_a
+  CudaMatrix in;
+  CudaVector in_bias;
+  // Grouped: RMS norms of each head's query and key, [d] or empty.
+  CudaVector q_norm;
+  CudaVector k_norm;
+  // Latent with low-rank queries: the norm of q_a [query_rank], and q_b.
+  CudaVector query_norm;
+  CudaMatrix query_up;
+  CudaVector query_up_bias;
+  CudaVector latent_norm;  // latent: [r] or empty
+  // Latent in factored form, per head: W_UK[h]^T [H * r, d_qk] and W_UV[h] [H * d_v, r].
+  CudaMatrix uk;
+  CudaMatrix uv;
+  CudaMatrix o;
+  CudaVector o_bias;
+  CudaNorm mlp_norm;
+  CudaMatrix mlp_in;  // SwiGLU: gate, then up
+  CudaVector mlp_in_bias;
+  CudaMatrix mlp_down;
+  CudaVector mlp_down_bias;
+};
+
+struct CudaSharedWeights {
+  CudaVector positions;  // learned or sinusoidal: [max_positions, D]
+  // Cosines, then sines of each position: [max_positions, 2, rotary_dim / 2].
+  CudaVector rotation;
+  CudaNorm final_norm;  // already multiplied by logit_multiplier
+};
+
+// The shapes of one layer's weights: matrices without elements, norms of ones, biases of zeros.
+CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t layer);
+// Bytes of these weights on the device.
+int64_t DeviceBytes(const CudaLayerWeights& layer);
+
+// Hands out a decoder's weights piece by piece, so that a model is never in host memory as a
+// whole. Each function is called once, in the order in which they are declared, layers ascending.
+class CudaWeightSource {
+ public:
+  virtual ~CudaWeightSource() = default;
+  virtual CudaSharedWeights Shared() = 0;
+  virtual CudaMatrix Embedding() = 0;  // [vocab, D]; undefined if it is tied to the output matrix
+  virtual CudaMatrix Output() = 0;     // [vocab, D]
+  virtual CudaLayerWeights Layer(int64_t index) = 0;
+};
+
+}  // namespace triptych
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_WEIGHTS_H_

@@ -1,0 +1,67 @@
+#include "engine/backend/cuda/device.cuh"
+#include "engine/backend/cuda/row_kernels.h"
+
+namespace triptych::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// One block for each row.
+__global__ void __launch_bounds__(kThreads)
+    NormalizeRows(NormParameters norm, const float* x, int64_t stride, const float* added,
+                  const int32_t* order, BFloat16* y) {
+  __shared__ float sums[kWarp];
+  const float* const from = x + (order != nullptr ? order[blockIdx.x] : blockIdx.x) * stride;
+  const int width = norm.width;
+  const auto at = [&](int i) { return added != nullptr ? from[i] + added[i] : from[i]; };
+  float mean = 0;
+  if (norm.kind == NormKind::kLayerNorm) {
+    float sum = 0;
+    for (int i = threadIdx.x; i < width; i += kThreads) sum += at(i);
+    mean = BlockSum(sum, sums) / width;
+  }
+  float squares = 0;
+  for (int i = threadIdx.x; i < width; i += kThreads) squares += (at(i) - mean) * (at(i) - mean);
+  const float factor = rsqrtf(BlockSum(squares, sums) / width + norm.eps);
+  BFloat16* const to = y + blockIdx.x * static_cast<size_t>(width);
+  for (int i = threadIdx.x; i < width; i += kThreads) {
+    const float value = (at(i) - mean) * factor * norm.weight[i];
+    to[i] = ToBFloat16(norm.bias != nullptr ? value + norm.bias[i] : value);
+  }
+}
+
+// The same of RMS norms without what is optional, 4 elements at a time.
+__global__ void __launch_bounds__(kThreads)
+    RmsNormRows(const float* weight, float eps, int width, const float* x, int64_t stride,
+                const int32_t* order, BFloat16* y) {
+  __shared__ float sums[kWarp];
+  const float4* const from = reinterpret_cast<const float4*>(
+      x + (order != nullptr ? order[blockIdx.x] : blockIdx.x) * stride);
+  float squares = 0;
+  for (int i = threadIdx.x; i < width / 4; i += kThreads) {
+    const float4 v = from[i];
+    squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  }
+  const float factor = rsqrtf(BlockSum(squares, sums) / width + eps);
+  uint2* const to = reinterpret_cast<uint2*>(y + blockIdx.x * static_cast<size_t>(width));
+  for (int i = threadIdx.x; i < width / 4; i += kThreads) {
+    const float4 v = from[i], w = reinterpret_cast<const float4*>(weight)[i];
+    to[i] = make_uint2(Pack(v.x * factor * w.x, v.y * factor * w.y),
+                       Pack(v.z * factor * w.z, v.w * factor * w.w));
+  }
+}
+
+}  // namespace
+
+void Normalize(const NormParameters& norm, const float* x, int64_t stride, const float* added,
+               const int32_t* order, int rows, BFloat16* y, cudaStream_t stream) {
+  if (norm.kind == NormKind::kRmsNorm && norm.bias == nullptr && added == nullptr &&
+      norm.width % 4 == 0 && stride % 4 == 0) {
+    Launch(RmsNormRows, dim3(rows), kThreads, 0, stream, norm.weight, norm.eps, norm.width, x,
+           stride, order, y);
+    return;
+  }
+  Launch(NormalizeRows, dim3(rows), kThreads, 0, stream, norm, x, stride, added, order, y);
+}
+
+}  // namespace triptych::cuda

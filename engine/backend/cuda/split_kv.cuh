@@ -1,0 +1,39 @@
+// How a context is split over thread blocks, and how the partial results are combined.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_CHUNKS_CUH_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_CHUNKS_CUH_
+
+#include "engine/backend/cuda/attention_kernels.h"
+#include "engine/backend/cuda/device.cuh"
+
+namespace triptych::cuda {
+
+constexpr float kLog2E = 1.4426950408889634f;  // scores are kept in base 2
+constexpr int kBlockPositions = 16;  // positions of a cache block in kernels on tensor cores
+
+// The positions of one split as a function of the context's length. Short contexts are cut finer,
+// so that one sequence alone occupies the whole device.
+struct SplitSizes {
+  int smallest;
+  int largest;  // smallest times a power of two
+
+  __host__ __device__ int Size(int length) const {
+    int size = smallest;
+    while (size < largest && length > 8 * size) size *= 2;
+    return size;
+  }
+  __host__ __device__ int Count(int length) const {
+    const int size = Size(length);
+    return (length - 1 + size) / size;
+  }
+};
+
+// Never split: for prompts, whose many rows occupy the device.
+constexpr SplitSizes kWhole{1 << 30, 1 << 30};
+
+// Combines the splits of each row in order. Rows at position -1 become 0.
+void CombineSplits(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
+                   SplitSizes sizes, cudaStream_t stream);
+
+}  // namespace triptych::cuda
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_SPLIT_KV_CUH_

@@ -1,0 +1,115 @@
+#include "engine/backend/cuda/step_buffers.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/base/ceil_div.h"
+
+namespace triptych::cuda {
+namespace {
+
+// Rows of y and x in Matmuls::Run start at multiples of this.
+constexpr int64_t kRowAlignment = 16;
+
+// The number of a sequence's new tokens that belong to its prompt; they come first.
+int64_t PromptTokens(const StepInput::Sequence& sequence) {
+  return std::clamp<int64_t>(sequence.prompt - sequence.start, 0, sequence.count);
+}
+
+int64_t RoundUp(int64_t n, int64_t multiple) { return CeilDiv(n, multiple) * multiple; }
+int64_t PowerOfTwo(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+}
+
+}  // namespace
+
+int PaddedRows(int64_t rows) {
+  constexpr int64_t kMany = 64;
+  if (rows == 0) return 0;
+  return static_cast<int>(rows >= kMany ? RoundUp(rows, kMany) : PowerOfTwo(rows));
+}
+
+const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positions) {
+  int64_t decode_rows = 0, longest_context = 0, blocks = 0;
+  shape_ = {};
+  for (const StepInput::Sequence& sequence : step.sequences) {
+    const int64_t prompt_tokens = PromptTokens(sequence);
+    shape_.prefill_rows += static_cast<int>(prompt_tokens);
+    shape_.longest_run = std::max(shape_.longest_run, static_cast<int>(prompt_tokens));
+    if (prompt_tokens > 0) ++shape_.runs;
+    decode_rows += sequence.count - prompt_tokens;
+    const int64_t end = sequence.start + sequence.count;
+    if (prompt_tokens < sequence.count) longest_context = std::max(longest_context, end);
+    blocks += CeilDiv(end, block_positions);
+  }
+  const bool mixed = shape_.prefill_rows > 0;
+  shape_.decode_rows =
+      mixed ? static_cast<int>(RoundUp(decode_rows, kRowAlignment)) : PaddedRows(decode_rows);
+  shape_.longest_context = static_cast<int>(longest_context > 0 ? PowerOfTwo(longest_context) : 0);
+  const auto likely_rows = static_cast<int64_t>(step.likely_rows.size());
+  const auto logit_rows = likely_rows + static_cast<int64_t>(step.logit_rows.size());
+  shape_.finds_likely = likely_rows > 0;
+  shape_.logit_rows = mixed ? static_cast<int>(logit_rows) : PaddedRows(logit_rows);
+
+  const int64_t rows = shape_.rows();
+  const int64_t fixed = 4 * rows + int64_t{2} * shape_.logit_rows + int64_t{4} * shape_.runs;
+  size_ = fixed + blocks;
+  if (pinned_.size() < size_) pinned_ = PinnedArray<int32_t>(PowerOfTwo(size_ + 4096));
+  int32_t* const ids = pinned_.get();
+  int32_t* const positions = ids + rows;
+  int32_t* const tables = positions + rows;
+  int32_t* const slots = tables + rows;
+  int32_t* const wanted = slots + rows;
+  auto* const scales = reinterpret_cast<float*>(wanted + shape_.logit_rows);
+  auto* run = reinterpret_cast<PrefillRun*>(scales + shape_.logit_rows);
+  int32_t* const all_blocks = ids + fixed;
+  std::fill(ids, ids + rows, 0);
+  std::fill(positions, positions + rows, -1);
+  std::fill(tables, tables + rows, 0);
+  std::fill(slots, slots + rows, -1);
+  std::fill(wanted, wanted + shape_.logit_rows, 0);
+  std::fill(scales, scales + shape_.logit_rows, 1.0f);
+  std::copy(step.likely_scales.begin(), step.likely_scales.end(), scales);
+  row_of_token_.clear();
+  int32_t table = 0, next_decode = 0, next_prefill = shape_.decode_rows;
+  for (const StepInput::Sequence& sequence : step.sequences) {
+    const int64_t prompt_tokens = PromptTokens(sequence);
+    if (prompt_tokens > 0) {
+      *run++ = {static_cast<int32_t>(sequence.start), static_cast<int32_t>(prompt_tokens),
+                next_prefill, table};
+    }
+    for (int64_t i = 0; i < sequence.count; ++i) {
+      const int32_t row = i < prompt_tokens ? next_prefill++ : next_decode++;
+      const int64_t position = sequence.start + i;
+      ids[row] = static_cast<int32_t>(step.ids[row_of_token_.size()]);
+      positions[row] = static_cast<int32_t>(position);
+      tables[row] = table;
+      slots[row] =
+          static_cast<int32_t>(sequence.blocks[position / block_positions] * block_positions +
+                               position % block_positions);
+      row_of_token_.push_back(row);
+    }
+    const auto held =
+        static_cast<int32_t>(CeilDiv(sequence.start + sequence.count, block_positions));
+    std::copy_n(sequence.blocks, held, all_blocks + table);
+    table += held;
+  }
+  for (int64_t i = 0; i < logit_rows; ++i) {
+    const int64_t token = i < likely_rows ? step.likely_rows[i] : step.logit_rows[i - likely_rows];
+    wanted[i] = row_of_token_[token];
+  }
+  return shape_;
+}
+
+bool StepBuffers::Send(cudaStream_t stream) {
+  const bool moves = device_.size() < pinned_.size();
+  if (moves) {
+    Check(cudaStreamSynchronize(stream));
+    device_ = DeviceArray<int32_t>(pinned_.size());
+  }
+  Check(cudaMemcpyAsync(device_.get(), pinned_.get(), size_ * static_cast<int64_t>(sizeof(int32_t)),
+                        cudaMemcpyHostToDevice, stream));
+  return moves;
+}
+
+}  // namespace triptych::cuda

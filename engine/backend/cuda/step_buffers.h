@@ -1,0 +1,71 @@
+// The description of a step that kernels read, in one host-to-device copy.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_STEP_BUFFERS_H_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_STEP_BUFFERS_H_
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "engine/backend/cuda/attention_kernels.h"
+#include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/row_kernels.h"
+#include "engine/backend/serving_model.h"
+
+namespace triptych::cuda {
+
+// Everything that a step's launches depend on besides the contents of device memory: steps of one
+// shape share a graph. Decode rows come first, then prefill rows.
+struct StepShape {
+  int decode_rows = 0;  // padded
+  int prefill_rows = 0;
+  int runs = 0;               // of prefill rows, one per sequence
+  int longest_run = 0;        // rows of the longest run
+  int longest_context = 0;    // positions that a decode row attends, rounded up to a power of two
+  int logit_rows = 0;         // likely_rows, then logit_rows; padded in steps without prefill
+  bool finds_likely = false;  // there are likely_rows
+
+  int rows() const { return decode_rows + prefill_rows; }
+  auto operator<=>(const StepShape&) const = default;
+};
+
+// Not thread-safe.
+class StepBuffers {
+ public:
+  // Lays out a step in pinned memory, which is reused, and returns its shape.
+  const StepShape& Write(const StepInput& step, int64_t block_positions);
+  // Enqueues the copy to the device. True if the device memory has moved, which invalidates graphs.
+  bool Send(cudaStream_t stream);
+
+  const StepShape& shape() const { return shape_; }  // of the step written last
+
+  // In device memory, of the step written last; equal for all steps of one shape until it moves.
+  const int32_t* ids() const { return device_.get(); }
+  const int32_t* positions() const { return ids() + shape_.rows(); }
+  const int32_t* tables() const { return positions() + shape_.rows(); }
+  const int32_t* slots() const { return tables() + shape_.rows(); }
+  const int32_t* logit_rows() const { return slots() + shape_.rows(); }
+  // [logit_rows], LikelyOutput::weight_sums are at these scales.
+  const float* scales() const {
+    return reinterpret_cast<const float*>(logit_rows() + shape_.logit_rows);
+  }
+  const PrefillRun* runs() const {
+    return reinterpret_cast<const PrefillRun*>(scales() + shape_.logit_rows);
+  }
+  const int32_t* blocks() const { return reinterpret_cast<const int32_t*>(runs() + shape_.runs); }
+  RowLocations locations() const { return {positions(), slots()}; }
+
+ private:
+  StepShape shape_;
+  int64_t size_ = 0;  // elements of the step
+  PinnedArray<int32_t> pinned_;
+  DeviceArray<int32_t> device_;
+  std::vector<int32_t> row_of_token_;
+};
+
+// The padded number of decode rows: a power of two up to 64, then a multiple of 64, so that few
+// shapes occur.
+int PaddedRows(int64_t rows);
+
+}  // namespace triptych::cuda
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_STEP_BUFFERS_H_

@@ -1,0 +1,77 @@
+#include "engine/backend/cuda/workspace.h"
+
+#include <algorithm>
+
+#include "engine/backend/cuda/cuda_weights.h"
+#include "engine/backend/cuda/likely_tokens.h"
+#include "engine/backend/cuda/step_buffers.h"
+#include "engine/model/latent_shape.h"
+
+namespace triptych::cuda {
+namespace {
+
+// Memory for partial results of attention, which bounds how many rows are attended in one launch.
+constexpr int64_t kSplitBytes = int64_t{128} << 20;
+
+// Into how many splits a context is cut; 0 if the layer's kernels do not split.
+int SplitsOf(const AttentionLayout& layout, int context) {
+  if (SupportsLatentAttention(layout)) return LatentSplits(context);
+  if (SupportsGroupedDecode(layout)) return GroupedSplits(context);
+  return 0;
+}
+
+}  // namespace
+
+AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block_positions) {
+  AttentionLayout layout{.heads = static_cast<int>(config.num_attention_heads),
+                         .groups = 1,
+                         .key_width = 0,
+                         .value_width = 0,
+                         .value_offset = 0,
+                         .row_width = static_cast<int>(CacheRowElements(config, layer)),
+                         .block_positions = static_cast<int>(block_positions)};
+  if (config.attention == AttentionKind::kMla) {
+    layout.key_width = layout.row_width;
+    layout.value_width = static_cast<int>(LatentShapeOf(config, layer).rank);
+  } else {
+    layout.groups = static_cast<int>(config.num_key_value_heads);
+    layout.key_width = layout.value_width = static_cast<int>(config.head_dim);
+    layout.value_offset = layout.groups * layout.key_width;
+  }
+  return layout;
+}
+
+WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& options) {
+  WorkspaceSizes sizes;
+  // Padding adds at most 63 rows to a step without prefill, 15 to one with.
+  const int64_t rows = PaddedRows(std::max<int64_t>(options.max_step_tokens, 64)) + 64;
+  const int64_t heads = config.num_attention_heads;
+  sizes.rows = rows;
+  const auto widen = [rows](int64_t& size, int64_t width) { size = std::max(size, rows * width); };
+  widen(sizes.residual, config.hidden_size);
+  widen(sizes.normal, config.hidden_size);
+  widen(sizes.activated, config.intermediate_size);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const CudaLayerWeights layer = LayerShapes(config, i);
+    const AttentionLayout layout = LayoutOf(config, i, options.block_positions);
+    widen(sizes.projected, layer.in.outputs);
+    widen(sizes.low_rank, layer.query_up.inputs);
+    widen(sizes.projected_queries, layer.query_up.outputs);
+    widen(sizes.content, heads * layer.uk.inputs);
+    widen(sizes.queries, heads * layout.key_width);
+    widen(sizes.attended, heads * layout.value_width);
+    widen(sizes.values, layer.uv.outputs);
+    widen(sizes.mlp_in, layer.mlp_in.outputs);
+    const int splits = SplitsOf(layout, static_cast<int>(config.max_position_embeddings));
+    if (splits == 0) continue;
+    const int64_t stats = std::max(heads * splits, kSplitBytes / (int64_t{4} * layout.value_width));
+    sizes.split_stats = std::max(sizes.split_stats, stats);
+    sizes.split_sums = std::max(sizes.split_sums, stats * layout.value_width);
+  }
+  sizes.logit_inputs = kLogitRows * config.hidden_size;
+  sizes.logits = kLogitRows * config.vocab_size;
+  sizes.likely_tokens = kLogitRows * LikelyTokenCount(config.vocab_size);
+  return sizes;
+}
+
+}  // namespace triptych::cuda

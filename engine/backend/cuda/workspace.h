@@ -1,0 +1,94 @@
+// The device memory that steps compute in.
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_WORKSPACE_H_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_WORKSPACE_H_
+
+#include <cstdint>
+
+#include "engine/backend/cuda/attention_kernels.h"
+#include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/matmul.h"
+#include "engine/backend/serving_model.h"
+#include "engine/model/config.h"
+
+namespace triptych::cuda {
+
+// Logits are computed for this many rows at a time.
+inline constexpr int64_t kLogitRows = 256;
+
+// How the attention of a layer reads its cache rows.
+AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block_positions);
+
+// Elements of the arrays that steps compute in.
+struct WorkspaceSizes {
+  int64_t rows = 0;
+  int64_t residual = 0;           // [rows, D] float32
+  int64_t normal = 0;             // [rows, D]
+  int64_t projected = 0;          // [rows, outputs of `in`] float32
+  int64_t low_rank = 0;           // [rows, query_rank]
+  int64_t projected_queries = 0;  // [rows, outputs of `query_up`] float32
+  int64_t content = 0;            // [rows, H, d_qk], of factored queries
+  int64_t queries = 0;            // [rows, H, key_width]
+  int64_t attended = 0;           // [rows, H, value_width]
+  int64_t values = 0;             // [rows, H, d_v], of factored weights
+  int64_t mlp_in = 0;             // [rows, outputs of `mlp_in`]
+  int64_t activated = 0;          // [rows, intermediate]
+  int64_t split_stats = 0;
+  int64_t split_sums = 0;    // float32
+  int64_t logit_inputs = 0;  // [kLogitRows, D]
+  int64_t logits = 0;        // [kLogitRows, vocab] float32
+
+  int64_t likely_tokens = 0;  // [kLogitRows, LikelyTokenCount], int32, and as many float32
+
+  int64_t bytes() const {
+    return 4 * (residual + projected + projected_queries + split_sums + logits) +
+           8 * (split_stats + likely_tokens + 2 * kLogitRows) +
+           2 * (normal + low_rank + content + queries + attended + values + mlp_in + activated +
+                logit_inputs) +
+           Matmuls::kWorkspaceBytes;
+  }
+};
+
+// For steps of at most options.max_step_tokens tokens.
+WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& options);
+
+struct Workspace {
+  Workspace() = default;
+  explicit Workspace(const WorkspaceSizes& sizes)
+      : residual(sizes.residual),
+        normal(sizes.normal),
+        projected(sizes.projected),
+        low_rank(sizes.low_rank),
+        projected_queries(sizes.projected_queries),
+        content(sizes.content),
+        queries(sizes.queries),
+        attended(sizes.attended),
+        values(sizes.values),
+        mlp_in(sizes.mlp_in),
+        activated(sizes.activated),
+        split_stats(sizes.split_stats),
+        split_sums(sizes.split_sums),
+        logit_inputs(sizes.logit_inputs),
+        logits(sizes.logits),
+        likely_tokens(sizes.likely_tokens),
+        likely_logits(sizes.likely_tokens),
+        log_sum_exps(kLogitRows),
+        weight_sums(kLogitRows) {}
+
+  DeviceArray<float> residual;
+  DeviceArray<BFloat16> normal;
+  DeviceArray<float> projected;
+  DeviceArray<BFloat16> low_rank;
+  DeviceArray<float> projected_queries;
+  DeviceArray<BFloat16> content, queries, attended, values, mlp_in, activated;
+  DeviceArray<float2> split_stats;
+  DeviceArray<float> split_sums;
+  DeviceArray<BFloat16> logit_inputs;
+  DeviceArray<float> logits;
+  DeviceArray<int32_t> likely_tokens;
+  DeviceArray<float> likely_logits;
+  DeviceArray<double> log_sum_exps, weight_sums;
+};
+
+}  // namespace triptych::cuda
+
+#endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_WORKSPACE_H_

@@ -1,0 +1,309 @@
+#include "tests/backend/cuda/emulation/kernel_threads.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+// Saves the registers that a called function keeps and the stack pointer; restores another fiber's.
+extern "C" void triptych_switch_fiber(void** from, void* const* to);
+asm(R"(
+.text
+.globl triptych_switch_fiber
+triptych_switch_fiber:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq (%rsi), %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+
+namespace triptych::emulation {
+
+uint3 thread_index, block_index;
+dim3 block_size, grid_size;
+unsigned char* dynamic_shared;
+LaneRegisters* my_registers;
+
+namespace {
+
+constexpr int kWarp = 32;
+constexpr size_t kStackBytes = 80 << 10, kGuardBytes = 4 << 10;
+constexpr size_t kMostSharedBytes = 256 << 10;
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool seen;
+};
+
+// A thread of the block.
+struct Fiber {
+  void* stack_pointer = nullptr;  // null before it runs for the first time
+  char* stack = nullptr;          // where its first switch begins
+  std::vector<Copy> copies;       // started, in order
+  std::vector<size_t> committed;  // how many copies each group ends at
+};
+
+constexpr int kMostThreads = 1024;
+
+template <int kMost>
+class ThreadList {
+ public:
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  void clear() { size_ = 0; }
+  void push_back(int thread) { threads_[size_++] = thread; }
+  int pop_back() { return threads_[--size_]; }
+  int operator[](int i) const { return threads_[i]; }
+
+ private:
+  int size_ = 0;
+  std::array<int, kMost> threads_;
+};
+
+struct Warp {
+  int alive = kWarp;
+  WarpOperation operation = nullptr;
+  int argument = 0;
+  ThreadList<kWarp> waiting;
+  std::array<LaneRegisters, kWarp> registers;
+};
+
+// The block that runs.
+struct Block {
+  const std::function<void()>* kernel = nullptr;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  ThreadList<kMostThreads> ready;  // the last runs next, so that a warp runs for as long as it can
+  ThreadList<kMostThreads> at_barrier;
+  int alive = 0;
+  int current = 0;
+  void* host_stack_pointer = nullptr;
+  std::string fault;
+};
+Block block;
+
+// The top of a new stack, below which lies a page that faults. Tops are spread over the sets of
+// the cache, since the threads of a warp use theirs in turn.
+char* MakeStack() {
+  constexpr size_t kColors = 32, kColorBytes = 11 * 64;
+  static size_t made = 0;
+  void* const memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  mprotect(memory, kGuardBytes, PROT_NONE);
+  return static_cast<char*>(memory) + kGuardBytes + kStackBytes - made++ % kColors * kColorBytes;
+}
+
+std::vector<char*> free_stacks;
+
+char* TakeStack() {
+  if (free_stacks.empty()) return MakeStack();
+  char* const stack = free_stacks.back();
+  free_stacks.pop_back();
+  return stack;
+}
+
+void SwitchToHost() {
+  void* unused = nullptr;
+  triptych_switch_fiber(&unused, &block.host_stack_pointer);
+}
+
+// Takes the thread that runs next off the list.
+int NextReady() {
+  if (block.ready.empty()) {
+    block.fault = "threads wait for each other at different barriers";
+    SwitchToHost();
+  }
+  const int next = block.ready.pop_back();
+  block.current = next;
+  thread_index = {static_cast<unsigned>(next), 0, 0};
+  my_registers = &block.warps[next / kWarp].registers[next % kWarp];
+  return next;
+}
+
+void RunThreads();
+
+// Makes the first switch to a fiber begin RunThreads.
+void* FirstFrame(char* stack) {
+  constexpr int kSavedRegisters = 6;
+  auto** top = reinterpret_cast<void**>(stack);
+  *--top = nullptr;  // as if called: the stack is aligned to 16 bytes before a return address
+  *--top = reinterpret_cast<void*>(&RunThreads);
+  for (int i = 0; i < kSavedRegisters; ++i) *--top = nullptr;
+  return top;
+}
+
+// Switches to a thread; `from` receives the stack pointer of now.
+void SwitchTo(int next, void** from) {
+  Fiber& fiber = block.fibers[next];
+  if (from == &fiber.stack_pointer) return;
+  if (fiber.stack_pointer == nullptr) {
+    fiber.stack = TakeStack();
+    fiber.stack_pointer = FirstFrame(fiber.stack);
+  }
+  triptych_switch_fiber(from, &fiber.stack_pointer);
+}
+
+void Wait() {
+  void** const from = &block.fibers[block.current].stack_pointer;
+  SwitchTo(NextReady(), from);
+}
+
+template <int kMost>
+void Wake(ThreadList<kMost>& waiting) {
+  for (int i = 0; i < waiting.size(); ++i) block.ready.push_back(waiting[i]);
+  waiting.clear();
+}
+
+// The thread that runs has returned from the kernel.
+void Exit() {
+  Warp& warp = block.warps[block.current / kWarp];
+  --warp.alive;
+  if (!warp.waiting.empty()) Fault("a lane exits while others of its warp wait for it");
+  --block.alive;
+  if (block.alive > 0 && block.at_barrier.size() == block.alive) Wake(block.at_barrier);
+}
+
+// Runs the thread that is current, then others that have not begun yet on the same stack. Most
+// kernels have no barriers, so that all their threads run without a switch.
+void RunThreads() {
+  char* const stack = block.fibers[block.current].stack;
+  for (;;) {
+    (*block.kernel)();
+    Exit();
+    if (block.alive == 0) break;
+    const int next = NextReady();
+    if (block.fibers[next].stack_pointer == nullptr) continue;
+    free_stacks.push_back(stack);
+    void* unused = nullptr;
+    SwitchTo(next, &unused);
+  }
+  free_stacks.push_back(stack);
+  SwitchToHost();
+}
+
+std::string Name(const uint3& index) {
+  return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
+         std::to_string(index.z) + ")";
+}
+
+void RunBlock(int threads, bool descending) {
+  block.fibers.resize(threads);
+  block.warps.resize(threads / kWarp);
+  block.ready.clear();
+  block.at_barrier.clear();
+  block.alive = threads;
+  block.fault.clear();
+  for (int i = 0; i < threads; ++i) {
+    Fiber& fiber = block.fibers[i];
+    fiber.stack_pointer = nullptr;
+    fiber.copies.clear();
+    fiber.committed.clear();
+    block.ready.push_back(descending ? i : threads - 1 - i);
+  }
+  for (Warp& warp : block.warps) {
+    warp.alive = kWarp;
+    warp.waiting.clear();
+  }
+  SwitchTo(NextReady(), &block.host_stack_pointer);
+  if (!block.fault.empty()) {
+    throw std::runtime_error("a kernel's fault in block " + Name(block_index) + ", thread " +
+                             std::to_string(block.current) + ": " + block.fault);
+  }
+}
+
+}  // namespace
+
+void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<void()>& kernel) {
+  alignas(128) static std::array<unsigned char, kMostSharedBytes> shared;
+  dynamic_shared = shared.data();
+  block_size = dim3(static_cast<unsigned>(threads));
+  grid_size = grid;
+  block.kernel = &kernel;
+  bool descending = false;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        block_index = {x, y, z};
+        std::memset(dynamic_shared, 0xff, shared_bytes);
+        RunBlock(threads, descending);
+        descending = !descending;
+      }
+    }
+  }
+}
+
+void Fault(const std::string& what) {
+  block.fault = what;
+  SwitchToHost();
+  __builtin_unreachable();
+}
+
+void BlockBarrier() {
+  block.at_barrier.push_back(block.current);
+  if (block.at_barrier.size() == block.alive) Wake(block.at_barrier);
+  Wait();
+}
+
+void RunOnWarp(WarpOperation operation, int argument) {
+  Warp& warp = block.warps[block.current / kWarp];
+  if (warp.alive != kWarp) Fault("an operation of a warp of which a lane has exited");
+  if (warp.waiting.empty()) {
+    warp.operation = operation;
+    warp.argument = argument;
+  } else if (warp.operation != operation || warp.argument != argument) {
+    Fault("lanes of one warp run different operations");
+  }
+  if (warp.waiting.size() < kWarp - 1) {
+    warp.waiting.push_back(block.current);
+    Wait();
+    return;
+  }
+  operation(warp.registers.data(), argument);
+  Wake(warp.waiting);
+}
+
+void StartCopy(void* to, const void* from, bool seen) {
+  block.fibers[block.current].copies.push_back({to, from, seen});
+}
+
+void CommitStartedCopies() {
+  Fiber& fiber = block.fibers[block.current];
+  fiber.committed.push_back(fiber.copies.size());
+}
+
+void WaitUntilPending(int groups) {
+  constexpr size_t kBytes = 16;
+  Fiber& fiber = block.fibers[block.current];
+  const auto over = std::ssize(fiber.committed) - groups;
+  if (over <= 0) return;
+  const size_t end = fiber.committed[over - 1];
+  for (size_t i = 0; i < end; ++i) {
+    const Copy& copy = fiber.copies[i];
+    if (copy.seen) {
+      std::memcpy(copy.to, copy.from, kBytes);
+    } else {
+      std::memset(copy.to, 0, kBytes);
+    }
+  }
+  fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + static_cast<std::ptrdiff_t>(end));
+  fiber.committed.erase(fiber.committed.begin(), fiber.committed.begin() + over);
+  for (size_t& group : fiber.committed) group -= end;
+}
+
+}  // namespace triptych::emulation

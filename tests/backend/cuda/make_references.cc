@@ -1,0 +1,209 @@
+// make_cuda_references FILE: writes models with random weights, rounded to bfloat16, and the logits
+// that LibTorch computes with them in float64.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/cuda/pack/pack_cuda_weights.h"
+#include "engine/backend/tensors/tensor_model.h"
+#include "engine/base/ceil_div.h"
+#include "tests/backend/cuda/references.h"
+#include "tests/support/random_model.h"
+
+namespace triptych {
+namespace {
+
+// How long a sequence is and how much of it is its prompt.
+struct Lengths {
+  int64_t length;
+  int64_t prompt;
+};
+
+struct Case {
+  NamedConfig named;
+  std::vector<Lengths> sequences;
+};
+
+// Options that EveryOption leaves out.
+std::vector<NamedConfig> OtherOptions() {
+  ModelConfig grouped = SmallModel(AttentionKind::kGqa);
+  grouped.position_embedding = PositionEmbedding::kRope;
+  grouped.rope_factors = {1, 2.5, 4};
+  grouped.rope_attention_factor = 1.2;
+  grouped.qk_norm = true;
+  grouped.attention_score_factor = 1.5;
+  grouped.scale_attn_by_inverse_layer_idx = true;
+  grouped.embedding_multiplier = 3;
+  grouped.logit_multiplier = 0.5;
+  grouped.attention_output_bias = true;
+
+  ModelConfig latent = SmallModel(AttentionKind::kMla);
+  latent.position_embedding = PositionEmbedding::kRope;
+  latent.qk_rope_head_dim = 4;
+  latent.v_head_dim = 9;
+  latent.q_lora_rank = 11;
+  latent.kv_a_layernorm = true;
+  latent.latent_bias = true;
+  latent.attention_bias = true;
+  latent.latent_norm_eps = 1e-3;
+  latent.attention_score_factor = 0.7;
+  return {{"GqaEveryFactor", grouped}, {"MlaLowRankQueries", latent}};
+}
+
+ModelConfig Wide(AttentionKind kind, int64_t heads, int64_t groups, int64_t d) {
+  ModelConfig config = SmallModel(kind);
+  config.vocab_size = 64;
+  config.hidden_size = 128;
+  config.intermediate_size = 192;
+  config.num_attention_heads = heads;
+  config.num_key_value_heads = groups;
+  config.head_dim = d;
+  config.max_position_embeddings = 320;
+  config.position_embedding = PositionEmbedding::kRope;
+  return config;
+}
+
+ModelConfig WideLatent(int64_t heads, int64_t rank, int64_t width) {
+  ModelConfig config = Wide(AttentionKind::kMla, heads, heads, 32);
+  config.hidden_size = width;
+  config.intermediate_size = 64;
+  config.num_hidden_layers = 1;
+  config.kv_lora_rank = {rank};
+  config.qk_rope_head_dim = 64;
+  config.kv_a_layernorm = true;
+  return config;
+}
+
+// Models of widths that kernels on tensor cores take. Contexts of the long ones are split in
+// pieces of more than the smallest size.
+std::vector<NamedConfig> TensorCoreWidths() {
+  std::vector<NamedConfig> configs;
+  const auto add = [&](const char* name, const ModelConfig& config) -> ModelConfig& {
+    return configs.emplace_back(NamedConfig{name, config}).config;
+  };
+  add("Gqa64", Wide(AttentionKind::kGqa, 8, 2, 64));
+  add("Gqa64OneGroup", Wide(AttentionKind::kGqa, 16, 1, 64));
+  {
+    ModelConfig& config = add("Gqa128OddShare", Wide(AttentionKind::kGqa, 6, 2, 128));
+    config.qk_norm = true;
+    config.attention_bias = true;
+    config.mlp_bias = true;
+  }
+  {
+    ModelConfig& config = add("Mha128", Wide(AttentionKind::kMha, 2, 2, 128));
+    config.norm = NormKind::kLayerNorm;
+    config.norm_bias = true;
+  }
+  add("Gqa128Long", Wide(AttentionKind::kGqa, 4, 2, 128)).max_position_embeddings = 2300;
+  add("Mla512Heads32LowRank", WideLatent(32, 512, 64)).q_lora_rank = 24;
+  add("Mla512Heads16", WideLatent(16, 512, 64));
+  add("Mla256Premultiplied", WideLatent(32, 256, 16));
+  add("Mla256Long", WideLatent(16, 256, 64)).max_position_embeddings = 1400;
+  {
+    // General attention, but all products by cuBLASLt.
+    ModelConfig& config = add("MlaNarrow", Wide(AttentionKind::kMla, 4, 4, 32));
+    config.kv_lora_rank = {24, 64};
+    config.qk_rope_head_dim = 16;
+  }
+  return configs;
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const NamedConfig& named : EveryOption()) {
+    cases.push_back({named, {{40, 24}, {9, 5}, {17, 17}, {1, 1}}});
+  }
+  for (const NamedConfig& named : OtherOptions()) cases.push_back({named, {{50, 30}, {20, 11}}});
+  for (const NamedConfig& named : TensorCoreWidths()) {
+    const int64_t most = named.config.max_position_embeddings;
+    if (most > 320) {
+      cases.push_back({named, {{most, most - 20}, {1030, 1020}, {140, 120}}});
+    } else if (named.config.attention == AttentionKind::kMla) {
+      cases.push_back({named, {{170, 152}, {60, 34}, {20, 13}, {3, 1}}});
+    } else {
+      cases.push_back({named, {{200, 182}, {97, 64}, {30, 13}, {3, 1}}});
+    }
+  }
+  return cases;
+}
+
+// The logits [ids, vocab] of one sequence.
+std::vector<float> ExactLogits(TensorModel& model, const std::vector<int64_t>& ids) {
+  std::vector<int32_t> table(model.info().blocks);
+  std::iota(table.begin(), table.end(), 0);
+  StepInput step;
+  step.ids = ids;
+  step.sequences = {
+      {.blocks = table.data(), .start = 0, .count = std::ssize(ids), .prompt = std::ssize(ids)}};
+  step.logit_rows.resize(ids.size());
+  std::iota(step.logit_rows.begin(), step.logit_rows.end(), 0);
+  const at::Tensor logits = model.Logits(step).to(at::kFloat).contiguous();
+  return {logits.data_ptr<float>(), logits.data_ptr<float>() + logits.numel()};
+}
+
+Reference MakeReference(const Case& from, uint64_t seed) {
+  const ModelConfig& config = from.named.config;
+  const Weights rounded = Cast(RandomWeights(config, seed), at::kBFloat16);
+  HeldWeights source(rounded);
+  CheckpointCudaWeights packed(config, source);
+  Reference reference{.name = from.named.name,
+                      .config = config,
+                      .weights = HeldCudaWeights(config, packed),
+                      .sequences = {}};
+
+  BackendOptions options;
+  options.kv_cache_bytes =
+      CeilDiv(config.max_position_embeddings, options.block_positions) *
+      MakeCacheGeometry(config, options.cache_format, options.block_positions).BlockBytes();
+  TensorModel exact(config, Cast(rounded, at::kDouble), ComputeType::kFloat64, options);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    exact.cache(i) = at::zeros(exact.cache(i).sizes(), at::kDouble);
+  }
+  std::mt19937_64 generator(seed);
+  for (const Lengths& lengths : from.sequences) {
+    ReferenceSequence& sequence = reference.sequences.emplace_back();
+    sequence.prompt = lengths.prompt;
+    sequence.ids.resize(lengths.length);
+    for (int64_t& id : sequence.ids) {
+      id = static_cast<int64_t>(generator() % static_cast<uint64_t>(config.vocab_size));
+    }
+    sequence.logits = ExactLogits(exact, sequence.ids);
+  }
+  return reference;
+}
+
+int Main(const std::filesystem::path& path) {
+  std::vector<Reference> references;
+  for (const Case& from : Cases()) {
+    references.push_back(MakeReference(from, references.size() + 1));
+  }
+  WriteReferences(path, references);
+  std::printf("%s: %zu models, %.1f MB\n", path.c_str(), references.size(),
+              static_cast<double>(std::filesystem::file_size(path)) / 1e6);
+  return 0;
+}
+
+}  // namespace
+}  // namespace triptych
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: make_cuda_references FILE\n");
+    return 2;
+  }
+  try {
+    return triptych::Main(argv[1]);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "make_cuda_references: %s\n", e.what());
+    return 1;
+  }
+}

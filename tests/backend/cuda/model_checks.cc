@@ -1,0 +1,152 @@
+#include "tests/backend/cuda/model_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "tests/backend/cuda/cuda_test.h"
+
+namespace triptych {
+namespace {
+
+constexpr int64_t kBlockPositions = 16;
+
+// Rounding to bfloat16 moves each input of a product by up to 2^-9, one part in 500; over a few
+// layers these errors add up to as much as 1e-2 of the logits.
+constexpr double kTolerance = 2e-2;
+
+// Copies of the sequences, in turn, up to so many in all.
+std::vector<ReferenceSequence> Copies(const std::vector<ReferenceSequence>& sequences,
+                                      size_t count) {
+  std::vector<ReferenceSequence> copies;
+  for (size_t i = 0; i < count; ++i) copies.push_back(sequences[i % sequences.size()]);
+  return copies;
+}
+
+std::vector<ReferenceSequence> CrowdOf(const Reference& reference) {
+  return Copies(ShortSequencesOf(reference), kEmulated ? 4 : 70);
+}
+
+// The error of tokens [begin, end) of one sequence, which adds up over sequences.
+struct SquaredError {
+  double error = 0;
+  double norm = 0;
+
+  void Add(const std::vector<float>& logits, const std::vector<float>& exact, int64_t begin,
+           int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const double difference = double{logits[i]} - double{exact[i]};
+      error += std::isnan(difference) ? std::numeric_limits<double>::infinity()
+                                      : difference * difference;
+      norm += double{exact[i]} * double{exact[i]};
+    }
+  }
+  double relative() const { return norm > 0 ? std::sqrt(error / norm) : 0; }
+};
+
+}  // namespace
+
+BackendOptions CudaOptions(const ModelConfig& config, int64_t blocks, int64_t max_step_tokens) {
+  BackendOptions options{.kv_cache_bytes = 0,
+                         .block_positions = kBlockPositions,
+                         .max_step_tokens = max_step_tokens,
+                         .cache_format = CacheFormat::kBFloat16,
+                         .expand_from = {}};
+  options.kv_cache_bytes =
+      blocks * MakeCacheGeometry(config, options.cache_format, kBlockPositions).BlockBytes();
+  return options;
+}
+
+std::unique_ptr<CudaModel> MakeModel(const Reference& reference, const BackendOptions& options) {
+  HeldCudaWeights weights = reference.weights;
+  return std::make_unique<CudaModel>(reference.config, weights, options);
+}
+
+std::unique_ptr<CudaModel> MakeModel(const Reference& reference) {
+  constexpr int64_t kMostTogether = 1024;  // RunTogether and RunInCrowd take fewer in a step
+  const std::vector<ReferenceSequence> sequences = SequencesOf(reference);
+  const int64_t blocks = std::max(BlocksFor(sequences, kBlockPositions),
+                                  BlocksFor(CrowdOf(reference), kBlockPositions));
+  int64_t longest = kMostTogether;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.length());
+  return MakeModel(reference, CudaOptions(reference.config, blocks + 2, longest));
+}
+
+std::vector<ReferenceSequence> SequencesOf(const Reference& reference) {
+  constexpr int64_t kMostEmulated = 1030;  // one more split size than short contexts have
+  std::vector<ReferenceSequence> sequences;
+  for (const ReferenceSequence& sequence : reference.sequences) {
+    if (!kEmulated || sequence.length() <= kMostEmulated) sequences.push_back(sequence);
+  }
+  return sequences;
+}
+
+std::vector<ReferenceSequence> ShortSequencesOf(const Reference& reference) {
+  constexpr int64_t kMostEmulated = 136, kGenerated = 8;  // more than one split and tile
+  std::vector<ReferenceSequence> sequences = reference.sequences;
+  for (ReferenceSequence& sequence : sequences) {
+    if (!kEmulated || sequence.length() <= kMostEmulated) continue;
+    sequence.ids.resize(kMostEmulated);
+    sequence.logits.resize(kMostEmulated * reference.config.vocab_size);
+    sequence.prompt = std::min(sequence.prompt, kMostEmulated - kGenerated);
+  }
+  return sequences;
+}
+
+SequenceLogits LogitsAlone(ServingModel& model, const std::vector<ReferenceSequence>& sequences) {
+  SequenceRunner runner(model, sequences);
+  runner.RunAlone({std::numeric_limits<int64_t>::max()}, 1);
+  return runner.logits();
+}
+
+void ExpectLogitsCloseToFloat64(ServingModel& model,
+                                const std::vector<ReferenceSequence>& sequences) {
+  const SequenceLogits logits = LogitsAlone(model, sequences);
+  SquaredError prompts, generated;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const ReferenceSequence& sequence = sequences[i];
+    const int64_t vocab = model.info().vocab_size, edge = sequence.prompt * vocab;
+    prompts.Add(logits[i], sequence.logits, 0, edge);
+    generated.Add(logits[i], sequence.logits, edge, sequence.length() * vocab);
+  }
+  EXPECT_LT(prompts.relative(), kTolerance);
+  EXPECT_LT(generated.relative(), kTolerance);
+}
+
+void ExpectSameBitsInEveryBatchAndChunking(ServingModel& model, const Reference& reference) {
+  const std::vector<ReferenceSequence> sequences = ShortSequencesOf(reference);
+  const SequenceLogits alone = LogitsAlone(model, sequences);
+  const auto expect_same = [&](const char* how, const auto& run) {
+    SequenceRunner runner(model, sequences);
+    run(runner);
+    EXPECT_TRUE(SameBits(runner.logits(), alone)) << how;
+  };
+  expect_same("in pieces", [](auto& runner) { runner.RunAlone({5, 4, 33, 1, 64, 17}, 1); });
+  expect_same("recomputed after a preemption", [](auto& runner) { runner.RunAlone({13, 64}, 3); });
+  expect_same("joined by others", [](auto& runner) { runner.RunTogether(1); });
+  if (!kEmulated) {
+    expect_same("joined by others in other chunks", [](auto& runner) { runner.RunTogether(2); });
+    EXPECT_TRUE(SameBits(LogitsAlone(model, sequences), alone)) << "alone again";
+  }
+  const std::vector<ReferenceSequence> crowd = CrowdOf(reference);
+  SequenceRunner runner(model, crowd);
+  runner.RunInCrowd(3);
+  for (size_t i = 0; i < crowd.size(); ++i) {
+    ASSERT_TRUE(SameBits(runner.logits()[i], alone[i % alone.size()])) << "in a crowd, " << i;
+  }
+}
+
+bool SameBits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+bool SameBits(const SequenceLogits& a, const SequenceLogits& b) {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(),
+                    [](const auto& one, const auto& other) { return SameBits(one, other); });
+}
+
+}  // namespace triptych

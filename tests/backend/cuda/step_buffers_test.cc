@@ -1,0 +1,171 @@
+#include "engine/backend/cuda/step_buffers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/backend/cuda/cuda_test.h"
+
+namespace triptych::cuda {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+
+constexpr int64_t kBlockPositions = 16;
+
+class StepBuffersTest : public CudaTest {
+ protected:
+  // A step's arrays as kernels read them.
+  void Send(const StepInput& step) {
+    shape_ = buffers_.Write(step, kBlockPositions);
+    moved_ = buffers_.Send(stream_.get());
+    Check(cudaStreamSynchronize(stream_.get()));
+  }
+
+  template <typename T>
+  static std::vector<T> Read(const T* from, int64_t count) {
+    std::vector<T> values(count);
+    Check(cudaMemcpy(values.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return values;
+  }
+  std::vector<int32_t> ReadRows(const int32_t* from) const { return Read(from, shape_.rows()); }
+
+  Stream stream_ = CudaDevices().empty() ? Stream() : MakeStream();
+  StepBuffers buffers_;
+  StepShape shape_;
+  bool moved_ = false;
+};
+
+TEST(PaddedRowsTest, ArePowersOfTwoThenMultiplesOf64) {
+  EXPECT_EQ(PaddedRows(0), 0);
+  EXPECT_EQ(PaddedRows(1), 1);
+  EXPECT_EQ(PaddedRows(3), 4);
+  EXPECT_EQ(PaddedRows(33), 64);
+  EXPECT_EQ(PaddedRows(64), 64);
+  EXPECT_EQ(PaddedRows(65), 128);
+  EXPECT_EQ(PaddedRows(129), 192);
+}
+
+// The first sequence is in its prompt, the second generates, and the third is recomputed from its
+// prompt into what it had generated.
+TEST_F(StepBuffersTest, DecodeRowsComeBeforePrefillRows) {
+  const std::vector<int32_t> first = {9}, second = {4, 7}, third = {30};
+  StepInput step;
+  step.ids = {10, 11, 12, 20, 30, 31, 32, 33};
+  step.sequences = {{.blocks = first.data(), .start = 2, .count = 3, .prompt = 9},
+                    {.blocks = second.data(), .start = 20, .count = 1, .prompt = 18},
+                    {.blocks = third.data(), .start = 5, .count = 4, .prompt = 7}};
+  step.logit_rows = {7, 2};
+  step.likely_rows = {3};
+  step.likely_scales = {0.25f};
+  Send(step);
+
+  EXPECT_EQ(shape_.decode_rows, 16);  // 3, padded so that prefill rows are aligned
+  EXPECT_EQ(shape_.prefill_rows, 5);
+  EXPECT_EQ(shape_.runs, 2);
+  EXPECT_EQ(shape_.longest_run, 3);
+  EXPECT_EQ(shape_.longest_context, 32);  // 21, the longest of a decode row
+  EXPECT_EQ(shape_.logit_rows, 3);
+  EXPECT_TRUE(shape_.finds_likely);
+
+  std::vector<int32_t> ids(21, 0), positions(21, -1), tables(21, 0), slots(21, -1);
+  const auto set = [&](int row, int32_t id, int32_t position, int32_t table, int32_t slot) {
+    ids[row] = id;
+    positions[row] = position;
+    tables[row] = table;
+    slots[row] = slot;
+  };
+  set(0, 20, 20, 1, 7 * 16 + 4);
+  set(1, 32, 7, 3, 30 * 16 + 7);
+  set(2, 33, 8, 3, 30 * 16 + 8);
+  set(16, 10, 2, 0, 9 * 16 + 2);
+  set(17, 11, 3, 0, 9 * 16 + 3);
+  set(18, 12, 4, 0, 9 * 16 + 4);
+  set(19, 30, 5, 3, 30 * 16 + 5);
+  set(20, 31, 6, 3, 30 * 16 + 6);
+  EXPECT_THAT(ReadRows(buffers_.ids()), ElementsAreArray(ids));
+  EXPECT_THAT(ReadRows(buffers_.positions()), ElementsAreArray(positions));
+  EXPECT_THAT(ReadRows(buffers_.tables()), ElementsAreArray(tables));
+  EXPECT_THAT(ReadRows(buffers_.slots()), ElementsAreArray(slots));
+  EXPECT_EQ(buffers_.locations().positions, buffers_.positions());
+  EXPECT_EQ(buffers_.locations().slots, buffers_.slots());
+  EXPECT_THAT(Read(buffers_.logit_rows(), 3), ElementsAre(0, 2, 18));  // likely rows first
+  EXPECT_THAT(Read(buffers_.scales(), 3), ElementsAre(0.25f, 1, 1));
+  EXPECT_THAT(Read(buffers_.blocks(), 4), ElementsAre(9, 4, 7, 30));
+  const auto* const runs = reinterpret_cast<const int32_t*>(buffers_.runs());
+  EXPECT_THAT(Read(runs, 8), ElementsAre(2, 3, 16, 0, 5, 2, 19, 3));  // start, count, row, table
+}
+
+TEST_F(StepBuffersTest, StepsWithoutPrefillArePaddedToFewShapes) {
+  const std::vector<int32_t> blocks = {3, 1};
+  StepInput step;
+  for (int i = 0; i < 5; ++i) {
+    step.ids.push_back(i);
+    step.sequences.push_back({.blocks = blocks.data(), .start = 16 + i, .count = 1, .prompt = 8});
+  }
+  step.logit_rows = {4, 0, 1};
+  Send(step);
+  const StepShape five = shape_;
+  EXPECT_EQ(five.decode_rows, 8);
+  EXPECT_EQ(five.prefill_rows, 0);
+  EXPECT_EQ(five.runs, 0);
+  EXPECT_EQ(five.longest_context, 32);
+  EXPECT_EQ(five.logit_rows, 4);
+  EXPECT_FALSE(five.finds_likely);
+  EXPECT_THAT(ReadRows(buffers_.positions()), ElementsAre(16, 17, 18, 19, 20, -1, -1, -1));
+  EXPECT_THAT(ReadRows(buffers_.slots()), ElementsAre(16, 17, 18, 19, 20, -1, -1, -1));
+  EXPECT_THAT(ReadRows(buffers_.tables()), ElementsAre(0, 2, 4, 6, 8, 0, 0, 0));
+  EXPECT_THAT(Read(buffers_.logit_rows(), 4), ElementsAre(4, 0, 1, 0));
+
+  step.ids.push_back(5);
+  step.sequences.push_back({.blocks = blocks.data(), .start = 30, .count = 1, .prompt = 8});
+  step.logit_rows.push_back(5);
+  Send(step);
+  EXPECT_EQ(shape_, five);
+  step.likely_rows = {2};
+  step.likely_scales = {1};
+  Send(step);
+  EXPECT_NE(shape_, five);
+}
+
+// A decode row attends its own context, however long the prompts beside it are.
+TEST_F(StepBuffersTest, LongestContextIsThatOfDecodeRows) {
+  const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6};
+  StepInput step;
+  step.ids.assign(101, 1);
+  step.sequences = {{.blocks = blocks.data(), .start = 0, .count = 100, .prompt = 100},
+                    {.blocks = blocks.data(), .start = 4, .count = 1, .prompt = 3}};
+  Send(step);
+  EXPECT_EQ(shape_.longest_context, 8);
+  EXPECT_EQ(shape_.longest_run, 100);
+  step.ids.resize(100);
+  step.sequences.resize(1);
+  Send(step);
+  EXPECT_EQ(shape_.decode_rows, 0);
+  EXPECT_EQ(shape_.longest_context, 0);
+}
+
+TEST_F(StepBuffersTest, DeviceMemoryMovesOnlyWhenItGrows) {
+  const std::vector<int32_t> blocks(1000);
+  StepInput step;
+  const auto send = [&](int64_t tokens) {
+    step.ids.assign(tokens, 1);
+    step.sequences = {{.blocks = blocks.data(), .start = 0, .count = tokens, .prompt = tokens}};
+    Send(step);
+    return moved_;
+  };
+  EXPECT_TRUE(send(10));
+  const int32_t* const ids = buffers_.ids();
+  EXPECT_FALSE(send(20));
+  EXPECT_EQ(buffers_.ids(), ids);
+  EXPECT_TRUE(send(10000));
+  EXPECT_FALSE(send(10));
+  EXPECT_THAT(ReadRows(buffers_.ids()), Each(1));
+}
+
+}  // namespace
+}  // namespace triptych::cuda
