@@ -16,7 +16,7 @@ namespace {
 // Algorithms in the order in which the heuristic names them. Only rows of the last one have the
 // same bits in batches of every size.
 enum Algorithm : int32_t {
-  kSplitK,       // says that it splits the sum
+  kSplitK,       // says that it splits the sum; rounds partial sums in batches of 4 rows
   kRoundsAlone,  // rounds partial sums to bfloat16 when a row is alone
   kInvariant,
   kAlgorithms,
@@ -68,8 +68,8 @@ __attribute__((always_inline)) inline void MultiplyRows(const Product& product, 
     std::memcpy(&of_w, w + k * kLanes, sizeof of_w);
     for (int i = 0; i < kRows; ++i) sums[i] += x[i * product.inputs + k] * of_w;
     if (product.rounded && k == product.inputs / 2) {
-      for (int i = 0; i < kLanes; ++i) {
-        sums[0][i] = ToFloat(ToBFloat16(sums[0][i]));
+      for (Lanes& of_row : sums) {
+        for (int i = 0; i < kLanes; ++i) of_row[i] = ToFloat(ToBFloat16(of_row[i]));
       }
     }
   }
@@ -193,7 +193,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const bool adds = *static_cast<const float*>(beta) != 0;
-  const bool rounded = algorithm->data[0] == kRoundsAlone && rows == 1;
+  const bool rounded = (algorithm->data[0] == kRoundsAlone && rows == 1) ||
+                       (algorithm->data[0] == kSplitK && rows == 4);
   triptych::emulation::Enqueue([=] {
     std::vector<float> dense_x(rows * inputs), dense_y(rows * outputs);
     for (int64_t batch = 0; batch < of_w.batches; ++batch) {

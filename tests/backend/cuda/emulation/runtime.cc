@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -44,24 +45,32 @@ int PoisonFile(size_t bytes) {
   return file;
 }
 
-// An array of 0xff that ends, but for alignment to 16 bytes, where a page begins that faults.
+// An array of 0xff between pages that fault. It ends, but for alignment to 16 bytes, at the second
+// one. Bytes between the first one and the array must stay as they are.
 class Allocation {
  public:
   explicit Allocation(size_t bytes) : bytes_(bytes) {
     constexpr size_t kPoisonBytes = 4 << 20, kAlignment = 16;
     static const int poison = PoisonFile(kPoisonBytes);
     const size_t aligned = RoundUp(bytes, kAlignment), pages = RoundUp(aligned, kPageBytes);
-    mapped_ = pages + kPageBytes;
+    mapped_ = kPageBytes + pages + kPageBytes;
     void* const base = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) throw std::bad_alloc();
-    base_ = static_cast<char*>(base);
+    base_ = static_cast<unsigned char*>(base);
+    unsigned char* const usable = base_ + kPageBytes;
     for (size_t at = 0; at < pages; at += kPoisonBytes) {
-      mmap(base_ + at, std::min(kPoisonBytes, pages - at), PROT_READ | PROT_WRITE,
+      mmap(usable + at, std::min(kPoisonBytes, pages - at), PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_FIXED, poison, 0);
     }
-    array_ = base_ + pages - aligned;
+    array_ = usable + pages - aligned;
   }
-  ~Allocation() { munmap(base_, mapped_); }
+  ~Allocation() {
+    if (!std::all_of(base_ + kPageBytes, array_, [](unsigned char byte) { return byte == 0xff; })) {
+      std::fprintf(stderr, "emulation: bytes before an array of %zu bytes were written\n", bytes_);
+      std::abort();
+    }
+    munmap(base_, mapped_);
+  }
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
 
@@ -75,8 +84,8 @@ class Allocation {
 
   size_t bytes_;
   size_t mapped_ = 0;
-  char* base_ = nullptr;
-  char* array_ = nullptr;
+  unsigned char* base_ = nullptr;
+  unsigned char* array_ = nullptr;
 };
 
 using Allocations = std::map<void*, std::unique_ptr<Allocation>>;
