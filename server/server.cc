@@ -118,9 +118,9 @@ void LogModel(const ServedModel& model) {
       model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
       HowLatentAttends(model), window);
   if (const auto& memory = model.device_memory) {
-    spdlog::info("model {}: on {}: weights {}, KV cache {}, workspace {}", model.name,
+    spdlog::info("model {}: on {}: weights {}, KV cache {}, workspace {}; {}", model.name,
                  memory->device, FormatBytes(memory->weight_bytes), FormatBytes(model.cache_bytes),
-                 FormatBytes(memory->workspace_bytes));
+                 FormatBytes(memory->workspace_bytes), memory->kernels);
   }
 }
 

@@ -58,7 +58,8 @@ struct LikelyTokens {
 
 // Memory that a model holds on a GPU besides its KV cache, in bytes, as allocated.
 struct DeviceMemory {
-  std::string device;  // "cuda:0, NVIDIA H100 80GB HBM3"
+  std::string device;   // "cuda:0, NVIDIA H100 80GB HBM3"
+  std::string kernels;  // "grouped attention, 9 of 9 products by cuBLASLt"
   int64_t weight_bytes = 0;
   int64_t workspace_bytes = 0;  // what steps compute in
 };

@@ -147,7 +147,8 @@ class Bench {
     model_ = std::make_unique<CudaModel>(config_, weights, options);
     std::printf("%s: %.2f GB of weights read by a step, loaded in %.1f s; %s\n",
                 benched.name.c_str(), static_cast<double>(model_->weight_bytes_read()) / 1e9,
-                Milliseconds(Clock::now() - begin) / 1e3, model_->Describe().c_str());
+                Milliseconds(Clock::now() - begin) / 1e3,
+                model_->info().device_memory->kernels.c_str());
     order_.resize(model_->info().blocks);
     std::iota(order_.begin(), order_.end(), 0);
     std::shuffle(order_.begin(), order_.end(), std::mt19937_64(7));

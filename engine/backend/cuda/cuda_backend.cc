@@ -103,6 +103,8 @@ std::unique_ptr<ServingModel> MakeCudaModel(const ModelConfig& config, CudaWeigh
                     FormatBytes(bytes.weights) + ", a KV cache of " +
                     FormatBytes(options.kv_cache_bytes) + " and a workspace of " +
                     FormatBytes(bytes.workspace));
+  } catch (const CudaError& e) {
+    throw LoadError("cuda:" + std::to_string(device) + ": " + e.what());
   }
 }
 

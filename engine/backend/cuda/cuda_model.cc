@@ -49,9 +49,10 @@ class CudaModel::Impl {
   const ServingModelInfo& info() const { return info_; }
   float device_milliseconds() const { return milliseconds_; }
   int64_t weight_bytes_read() const;
-  std::string Describe() const;
 
  private:
+  // Which kernels serve the model.
+  std::string DescribeKernels() const;
   bool latent() const { return config_.attention == AttentionKind::kMla; }
   DeviceArray<float> Upload(const CudaVector& vector);
   DeviceMatrix Upload(const CudaMatrix& matrix);
@@ -145,6 +146,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
   const WorkspaceSizes sizes = SizeWorkspace(config, options);
   workspace_ = Workspace(sizes);
   info_.device_memory->workspace_bytes = sizes.bytes();
+  info_.device_memory->kernels = DescribeKernels();
 }
 
 DeviceArray<float> CudaModel::Impl::Upload(const CudaVector& vector) {
@@ -517,7 +519,7 @@ int64_t CudaModel::Impl::weight_bytes_read() const {
   return bytes;
 }
 
-std::string CudaModel::Impl::Describe() const {
+std::string CudaModel::Impl::DescribeKernels() const {
   const AttentionLayout& layout = layers_[0].layout;
   const std::string attention = SupportsLatentAttention(layout) ? "latent"
                                 : SupportsGroupedDecode(layout) ? "grouped"
@@ -553,6 +555,5 @@ std::span<const LikelyTokens> CudaModel::likely() const { return impl_->likely()
 const ServingModelInfo& CudaModel::info() const { return impl_->info(); }
 float CudaModel::device_milliseconds() const { return impl_->device_milliseconds(); }
 int64_t CudaModel::weight_bytes_read() const { return impl_->weight_bytes_read(); }
-std::string CudaModel::Describe() const { return impl_->Describe(); }
 
 }  // namespace triptych

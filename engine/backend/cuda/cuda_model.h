@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "engine/backend/cuda/cuda_weights.h"
 #include "engine/backend/serving_model.h"
@@ -40,8 +39,6 @@ class CudaModel final : public ServingModel {
   float device_milliseconds() const;
   // Bytes of weights that every step reads: all matrices except an untied embedding.
   int64_t weight_bytes_read() const;
-  // Which kernels serve it: "grouped attention, 8 of 8 products by cuBLASLt".
-  std::string Describe() const;
 
  private:
   class Impl;

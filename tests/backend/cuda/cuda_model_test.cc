@@ -142,13 +142,22 @@ class CudaModelStepTest : public CudaTest {
 
   void SetUp() override {
     CudaTest::SetUp();
-    if (!IsSkipped()) Use("MhaLearned", 0, 120);
+    if (!IsSkipped()) Use("MhaLearned", {.length = 40, .prompt = 24, .copies = 120});
   }
 
-  // `count` copies of one of a reference's sequences.
-  void Use(const char* name, size_t sequence, size_t count) {
+  struct Shape {
+    int64_t length;
+    int64_t prompt;
+    size_t copies;
+  };
+
+  // Copies of the beginning of a reference's first sequence.
+  void Use(const char* name, const Shape& shape) {
     const Reference& reference = FindReference(name);
-    sequences_.assign(count, reference.sequences[sequence]);
+    ReferenceSequence sequence = reference.sequences[0];
+    sequence.ids.resize(shape.length);
+    sequence.prompt = shape.prompt;
+    sequences_.assign(shape.copies, sequence);
     model_ = MakeModel(
         reference, CudaOptions(reference.config, BlocksFor(sequences_, 16) + 3, kMaxStepTokens));
     runner_ = std::make_unique<SequenceRunner>(*model_, sequences_);
@@ -228,7 +237,7 @@ TEST_F(CudaModelStepTest, LogitsDoNotDependOnWhichRowsAreWanted) {
 // More rows than a step's logits are computed for at once, of prompts and of generated tokens.
 TEST_F(CudaModelStepTest, ManyLogitsAreTheSameBitsAsThoseOfSingleRows) {
   constexpr size_t kSequences = 260;
-  Use("MhaLearned", 1, kSequences);
+  Use("MhaLearned", {.length = 5, .prompt = 3, .copies = kSequences});
   runner_->Step(Pieces(kSequences, 0, prompt()));
   for (int64_t position = prompt(); position < length(); ++position) {
     runner_->Step(Pieces(kSequences, position, 1));
@@ -238,7 +247,8 @@ TEST_F(CudaModelStepTest, ManyLogitsAreTheSameBitsAsThoseOfSingleRows) {
 
 TEST_F(CudaModelStepTest, LikelyTokensAreThoseOfTheLogits) {
   constexpr size_t kSequences = 260;
-  Use("GqaEveryFactor", 1, kSequences);  // has more tokens than are found
+  // Its vocabulary is larger than the number of likely tokens.
+  Use("GqaEveryFactor", {.length = 4, .prompt = 3, .copies = kSequences});
   runner_->Step(Pieces(kSequences, 0, prompt()));
   const int64_t count = model_->info().likely_tokens;
   // Likely rows come before rows of logits in the results.

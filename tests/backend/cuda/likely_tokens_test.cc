@@ -109,9 +109,13 @@ TEST_F(DeviceLikelyTokensTest, AreThoseOfASortedRow) {
 
 TEST_F(DeviceLikelyTokensTest, EqualLogitsAreTakenByLowerId) {
   constexpr int64_t kVocab = 3000;
-  std::vector<float> logits(2 * kVocab, 1.5f);  // more equals than there are candidates
-  for (int64_t i = 0; i < kVocab; ++i) logits[i] = static_cast<float>(i % 7);
-  logits[kVocab + 2900] = 2;
+  std::vector<float> sevenths(kVocab), equals(kVocab, 1.5f);  // more equals than candidates
+  for (int64_t i = 0; i < kVocab; ++i) sevenths[i] = static_cast<float>(i % 7);
+  equals[2900] = 2;
+  std::vector<float> logits;
+  for (const std::vector<float>* const row : {&sevenths, &equals, &equals, &sevenths}) {
+    logits.insert(logits.end(), row->begin(), row->end());
+  }
   ExpectRight(logits, kVocab);
 }
 

@@ -1,5 +1,5 @@
-// make_cuda_references FILE: writes models with random weights, rounded to bfloat16, and the logits
-// that LibTorch computes with them in float64.
+// make_cuda_references FILE: writes models with random weights, rounded to bfloat16, and the
+// shipped models, each with the logits that LibTorch computes with them in float64.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,15 +7,22 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/backend/cpu/cpu_model.h"
+#include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/cuda/pack/pack_cuda_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/base/ceil_div.h"
+#include "engine/checkpoint/open_checkpoint.h"
+#include "engine/decoder/weights.h"
+#include "engine/text/byte_tokenizer.h"
 #include "tests/backend/cuda/references.h"
 #include "tests/support/random_model.h"
 
@@ -181,11 +188,64 @@ Reference MakeReference(const Case& from, uint64_t seed) {
   return reference;
 }
 
+// Logits of the last of the new tokens, of a sequence that has all blocks of the cache.
+std::span<const float> StepAlone(ServingModel& model, const std::vector<int64_t>& ids,
+                                 int64_t start, int64_t prompt) {
+  std::vector<int32_t> table(model.info().blocks);
+  std::iota(table.begin(), table.end(), 0);
+  StepInput step;
+  step.ids.assign(ids.begin() + start, ids.end());
+  const int64_t count = std::ssize(step.ids);
+  step.sequences = {{.blocks = table.data(), .start = start, .count = count, .prompt = prompt}};
+  step.logit_rows = {count - 1};
+  return model.Step(step);
+}
+
+Reference MakeShippedReference(const std::string& name) {
+  const std::filesystem::path directory = std::filesystem::path(TRIPTYCH_MODELS_DIR) / name;
+  CheckpointReader reader(OpenCheckpoint(directory), TensorFormat::kBFloat16);
+  const ModelConfig config = reader.config();
+  Weights weights;
+  for (const std::string& prefix : PartPrefixes(config)) weights.merge(reader.Take(prefix));
+  HeldWeights source(weights);
+  CheckpointCudaWeights packed(config, source);
+  Reference reference{
+      .name = name, .config = config, .weights = HeldCudaWeights(config, packed), .sequences = {}};
+
+  BackendOptions options{.cache_format = CacheFormat::kBFloat16};
+  options.kv_cache_bytes =
+      10 * MakeCacheGeometry(config, options.cache_format, options.block_positions).BlockBytes();
+  const auto context = std::make_shared<KernelContext>(1);
+  CpuModel cpu(config,
+               PackWeights(config, weights, WeightFormat::kBFloat16, kNeverExpand, context->pool),
+               options, context);
+  ReferenceSequence& sequence = reference.sequences.emplace_back();
+  sequence.ids = {ByteTokenizer::kBegin};
+  for (const char byte : std::string("ROMEO:\nWhat light is this?\n\nJULIET:\n")) {
+    sequence.ids.push_back(static_cast<unsigned char>(byte));
+  }
+  sequence.prompt = sequence.length();
+  for (int64_t start = 0; sequence.length() < sequence.prompt + 64;) {
+    const std::span<const float> logits = StepAlone(cpu, sequence.ids, start, sequence.prompt);
+    start = sequence.length();
+    sequence.ids.push_back(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  }
+  options.cache_format = CacheFormat::kFloat32;
+  options.kv_cache_bytes *= 2;
+  TensorModel exact(config, Cast(weights, at::kDouble), ComputeType::kFloat64, options);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    exact.cache(i) = at::zeros(exact.cache(i).sizes(), at::kDouble);
+  }
+  sequence.logits = ExactLogits(exact, sequence.ids);
+  return reference;
+}
+
 int Main(const std::filesystem::path& path) {
   std::vector<Reference> references;
   for (const Case& from : Cases()) {
     references.push_back(MakeReference(from, references.size() + 1));
   }
+  for (const char* const name : kShippedNames) references.push_back(MakeShippedReference(name));
   WriteReferences(path, references);
   std::printf("%s: %zu models, %.1f MB\n", path.c_str(), references.size(),
               static_cast<double>(std::filesystem::file_size(path)) / 1e6);

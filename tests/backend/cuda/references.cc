@@ -1,5 +1,6 @@
 #include "tests/backend/cuda/references.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -154,11 +155,12 @@ HeldCudaWeights::HeldCudaWeights(const ModelConfig& config, CudaWeightSource& so
 }
 
 void WriteReferences(const std::filesystem::path& path, std::vector<Reference>& references) {
-  bool named = references.size() == kReferenceNames.size();
-  for (size_t i = 0; named && i < references.size(); ++i) {
-    named = references[i].name == kReferenceNames[i];
-  }
-  if (!named) throw std::runtime_error("the references are not those of kReferenceNames");
+  std::vector<std::string> names(kReferenceNames.begin(), kReferenceNames.end());
+  names.insert(names.end(), kShippedNames.begin(), kShippedNames.end());
+  const bool named = std::equal(
+      names.begin(), names.end(), references.begin(), references.end(),
+      [](const std::string& name, const Reference& reference) { return reference.name == name; });
+  if (!named) throw std::runtime_error("the references are not those that are named");
   std::ofstream file(path, std::ios::binary);
   BinaryArchive archive(file);
   archive(references);

@@ -24,6 +24,11 @@ inline constexpr std::array kReferenceNames = {
     "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa128Long", "Mla512Heads32LowRank",
     "Mla512Heads16", "Mla256Premultiplied", "Mla256Long", "MlaNarrow"};
 
+// The shipped models, which follow those above. Each has one sequence: a prompt, and the 64 tokens
+// that the CPU backend generates greedily in bfloat16.
+inline constexpr std::array kShippedNames = {"shakespeare-mha", "shakespeare-gqa",
+                                             "shakespeare-mla"};
+
 // Weights in host memory, handed out as often as asked for.
 class HeldCudaWeights final : public CudaWeightSource {
  public:
@@ -64,7 +69,8 @@ struct Reference {
   std::vector<ReferenceSequence> sequences;
 };
 
-// Throws std::runtime_error if the file cannot be written, or the names are not kReferenceNames.
+// Throws std::runtime_error if the file cannot be written, or the names are not kReferenceNames,
+// then kShippedNames.
 void WriteReferences(const std::filesystem::path& path, std::vector<Reference>& references);
 
 // A model of the file at $TRIPTYCH_CUDA_REFERENCES, or else in the build folder. Throws

@@ -92,6 +92,7 @@ struct Block {
   ThreadList<kMostThreads> at_barrier;
   int alive = 0;
   int current = 0;
+  bool descending = false;  // the order of threads
   void* host_stack_pointer = nullptr;
   std::string fault;
 };
@@ -197,12 +198,21 @@ void RunThreads() {
   SwitchToHost();
 }
 
+void Perform(const Copy& copy) {
+  constexpr size_t kBytes = 16;
+  if (copy.seen) {
+    std::memcpy(copy.to, copy.from, kBytes);
+  } else {
+    std::memset(copy.to, 0, kBytes);
+  }
+}
+
 std::string Name(const uint3& index) {
   return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
          std::to_string(index.z) + ")";
 }
 
-void RunBlock(int threads, bool descending) {
+void RunBlock(int threads) {
   block.fibers.resize(threads);
   block.warps.resize(threads / kWarp);
   block.ready.clear();
@@ -214,7 +224,7 @@ void RunBlock(int threads, bool descending) {
     fiber.stack_pointer = nullptr;
     fiber.copies.clear();
     fiber.committed.clear();
-    block.ready.push_back(descending ? i : threads - 1 - i);
+    block.ready.push_back(block.descending ? i : threads - 1 - i);
   }
   for (Warp& warp : block.warps) {
     warp.alive = kWarp;
@@ -235,14 +245,14 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
   block_size = dim3(static_cast<unsigned>(threads));
   grid_size = grid;
   block.kernel = &kernel;
-  bool descending = false;
+  block.descending = false;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         block_index = {x, y, z};
         std::memset(dynamic_shared, 0xff, shared_bytes);
-        RunBlock(threads, descending);
-        descending = !descending;
+        RunBlock(threads);
+        block.descending = !block.descending;
       }
     }
   }
@@ -279,7 +289,12 @@ void RunOnWarp(WarpOperation operation, int argument) {
 }
 
 void StartCopy(void* to, const void* from, bool seen) {
-  block.fibers[block.current].copies.push_back({to, from, seen});
+  const Copy copy{to, from, seen};
+  if (block.descending) {
+    Perform(copy);
+  } else {
+    block.fibers[block.current].copies.push_back(copy);
+  }
 }
 
 void CommitStartedCopies() {
@@ -288,19 +303,11 @@ void CommitStartedCopies() {
 }
 
 void WaitUntilPending(int groups) {
-  constexpr size_t kBytes = 16;
   Fiber& fiber = block.fibers[block.current];
   const auto over = std::ssize(fiber.committed) - groups;
   if (over <= 0) return;
   const size_t end = fiber.committed[over - 1];
-  for (size_t i = 0; i < end; ++i) {
-    const Copy& copy = fiber.copies[i];
-    if (copy.seen) {
-      std::memcpy(copy.to, copy.from, kBytes);
-    } else {
-      std::memset(copy.to, 0, kBytes);
-    }
-  }
+  for (size_t i = 0; i < end; ++i) Perform(fiber.copies[i]);
   fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + static_cast<std::ptrdiff_t>(end));
   fiber.committed.erase(fiber.committed.begin(), fiber.committed.begin() + over);
   for (size_t& group : fiber.committed) group -= end;

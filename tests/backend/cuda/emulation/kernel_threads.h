@@ -17,8 +17,8 @@ extern dim3 block_size, grid_size;
 extern unsigned char* dynamic_shared;
 
 // Runs a kernel's blocks. Shared memory holds 0xff at the start of a block. Throws
-// std::runtime_error for a fault. Threads of a block run in ascending order in one block and in
-// descending order in the next, so that a missing barrier changes results.
+// std::runtime_error for a fault. In every other block threads run in descending order and
+// asynchronous copies end at once, so that a missing barrier changes results.
 void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<void()>& kernel);
 
 // Ends the kernel with a fault. For the thread that runs.
@@ -42,7 +42,8 @@ extern LaneRegisters* my_registers;
 using WarpOperation = void (*)(LaneRegisters* lanes, int argument);
 void RunOnWarp(WarpOperation operation, int argument);
 
-// cp.async: a copy of 16 bytes, or zeros if not `seen`, takes place when its thread waits for it.
+// cp.async: a copy of 16 bytes, or zeros if not `seen`. It ends when its thread waits for it, if
+// not at once.
 void StartCopy(void* to, const void* from, bool seen);
 void CommitStartedCopies();
 void WaitUntilPending(int groups);
