@@ -51,7 +51,7 @@ void Drain(std::optional<std::chrono::milliseconds> timeout, const std::string& 
 
 std::atomic<bool> device_is_lost = false;
 
-// Ends the process at once, as a supervisor's restart is the only cure.
+// Cancels the requests and ends the process with a failure, so that a supervisor restarts it.
 void EndAfterDeviceLoss(const std::string& error) {
   spdlog::critical("{}; stopping", error);
   device_is_lost = true;

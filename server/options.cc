@@ -24,7 +24,6 @@ namespace {
 constexpr const char* kDefaultKvCacheBytes = "1GiB";
 constexpr const char* kDefaultKvCacheShare = "25%";
 constexpr const char* kDefaultGpuCacheShare = "90%";
-constexpr int64_t kDefaultGpuBatchTokens = 2048;
 
 constexpr const char* kNoHttp = "none";
 
@@ -165,8 +164,8 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
          [&options](const std::string& text) {
            options.backend.expand_from = ParseExpandFrom(text);
          },
-         "MLA: position of a prompt from which on it is attended by vanilla attention; auto, where "
-         "that pays, or never [auto]")
+         "MLA on the CPU: position of a prompt from which on it is attended by vanilla attention; "
+         "auto, where that pays, or never [auto]")
       ->check(Parses("POSITION", ParseExpandFrom));
 }
 
@@ -178,7 +177,7 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
     app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, max))->capture_default_str();
   };
   add_count("--block-positions", options.backend.block_positions, 4096,
-            "positions in one cache block");
+            "positions in one cache block; a GPU's fast kernels take 16");
   add_count("--max-batch-tokens", engine.max_batch_tokens, 1 << 20,
             "token rows computed in one step [2048 on a GPU]");
   add_count("--max-running", engine.max_running, 1 << 16,

@@ -40,8 +40,8 @@ struct StepInput {
   std::vector<int64_t> ids;         // [tokens]
   std::vector<Sequence> sequences;  // in the order of their tokens
   std::vector<int64_t> logit_rows;  // [rows], the tokens whose logits are wanted
-  // [rows], the tokens whose LikelyTokens are wanted, and the scale of each one's weights. Empty
-  // unless the model finds them.
+  // [rows], the tokens whose LikelyTokens are wanted, and the scale of each one's weights: positive
+  // and finite. Empty unless the model finds them.
   std::vector<int64_t> likely_rows;
   std::vector<float> likely_scales;
 };
@@ -73,8 +73,8 @@ struct ServingModelInfo {
   int64_t cache_bytes = 0;  // really allocated
   // The position of a prompt from which on MLA expands keys and values; absent if it never does.
   std::optional<int64_t> expand_from = {};
-  // Whether a prompt's cache rows have other bits than the same tokens would have if they were
-  // generated, from the first position on. With expand_from that holds from there on anyway.
+  // Whether all cache rows of a prompt have other bits than the same tokens would have if they were
+  // generated. Otherwise only rows from expand_from on have, if that is present.
   bool prompt_rows_differ = false;
   std::optional<DeviceMemory> device_memory = {};  // absent on the CPU
   // How many tokens LikelyTokens has, the vocabulary at most; 0 if the model does not find them.
@@ -101,10 +101,10 @@ class ServingModel {
   // of their prompts.
   // Throws std::out_of_range if an id or a position is not the model's, and DeviceLost.
   virtual std::span<const float> Step(const StepInput& step) = 0;
-  // Those of the last step's likely_rows, valid until the next.
+  // The likely tokens of the last step's likely_rows, valid until the next step.
   virtual std::span<const LikelyTokens> likely() const { return {}; }
-  // The whole logits [rows, vocab_size] behind some of likely(), by their indices there. Valid
-  // until the next call.
+  // The whole logits [rows, vocab_size] of some of the last step's likely_rows, by their indices
+  // there. Valid until the next call of this or of Step. Throws DeviceLost.
   virtual std::span<const float> FetchLogits(std::span<const int64_t> /*likely_rows*/) {
     return {};
   }
@@ -125,6 +125,9 @@ int64_t MostScratchBytes(const ModelConfig& config);
 
 // A BackendOptions::expand_from at which MLA never expands keys and values.
 inline constexpr int64_t kNeverExpand = std::numeric_limits<int64_t>::max();
+
+// Token rows of a step on a GPU, unless a server is told otherwise.
+inline constexpr int64_t kDefaultGpuBatchTokens = 2048;
 
 // How a model is made ready to serve, whichever backend it is for.
 struct BackendOptions {

@@ -42,7 +42,9 @@ std::optional<int> GpuNumber(const std::string& name) {
   const std::string digits = name.substr(5);
   int number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 0) {
+    return std::nullopt;
+  }
   return number;
 }
 
@@ -53,7 +55,7 @@ Placement Place(const std::string& name, const WeightFormats& weights, CacheForm
   const auto with_torch = static_cast<int>(torch::cuda::device_count());
   const int count = std::max(static_cast<int>(gpus.size()), with_torch);
   const std::optional<int> number = GpuNumber(name);
-  if (!number || *number < 0 || *number >= count) {
+  if (!number || *number >= count) {
     std::string allowed = "cpu";
     for (int i = 0; i < count; ++i) allowed += ", cuda:" + std::to_string(i);
     throw std::invalid_argument(name + " is not available" +
@@ -212,16 +214,15 @@ std::string ChooseDevice(std::optional<WeightFormat> weights,
   try {
     CheckDevice("cuda:0", weights, embeddings, cache);
     return "cuda:0";
-  } catch (const std::invalid_argument&) {
+  } catch (const std::exception&) {  // also a GPU that fails
     return "cpu";
   }
 }
 
 std::optional<int64_t> FreeDeviceBytes(const std::string& name) {
   const std::optional<int> number = GpuNumber(name);
-  const std::vector<CudaDevice> gpus = CudaDevices();
-  if (!number || *number >= std::ssize(gpus)) return std::nullopt;
-  return gpus[*number].free_bytes;
+  if (!number || *number >= std::ssize(CudaDevices())) return std::nullopt;
+  return FreeCudaBytes(*number);
 }
 
 HostedBytes CountHostedBytes(const HostOptions& options) {

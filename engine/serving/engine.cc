@@ -113,8 +113,10 @@ bool Engine::Step(Pace::Duration others) {
   }
   try {
     const std::span<const float> logits = Compute(chunks);
-    const int64_t count = std::ssize(rows_), work = info().vocab_size * kLogitWork;
-    context_->pool.ForEach(count, count * work, [&](int64_t i) { Choose(logits, rows_[i]); });
+    const int64_t looked_at = std::ssize(step_.logit_rows) * info().vocab_size +
+                              std::ssize(step_.likely_rows) * info().likely_tokens;
+    context_->pool.ForEach(std::ssize(rows_), looked_at * kLogitWork,
+                           [&](int64_t i) { Choose(logits, rows_[i]); });
     ChooseRest();
   } catch (const DeviceLost&) {
     throw;

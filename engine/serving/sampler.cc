@@ -323,6 +323,8 @@ std::optional<int32_t> Sampler::DrawLikely(const LikelyTokens& likely, const flo
   // Weights of forbidden tokens behind the likely ones are not known; nor is what is left if all
   // likely tokens are forbidden.
   if (!all_forbidden_known || possible == 0) return std::nullopt;
+  // The rest beside a dominant forbidden token would be lost in the rounding of the sum.
+  if (forbidden_weight > 0.5 * likely.weight_sum) return std::nullopt;
 
   const double all = std::max(likely.weight_sum - forbidden_weight, weights[0]);
   const bool filters = params_.top_p < 1 || params_.min_p > 0;
@@ -354,21 +356,23 @@ int32_t Sampler::SampleRest(std::span<const float> logits, const LikelyTokens& l
   if (!rest_) return Sample(logits, forbidden);
   double rest = *std::exchange(rest_, std::nullopt);
   const float largest = *std::max_element(likely.logits.begin(), likely.logits.end());
-  int32_t drawn = -1;  // if rounding leaves a rest, the last one that is possible
   auto next_likely = likely.tokens.begin();
-  for (int32_t token = 0; token < std::ssize(logits) && rest >= 0; ++token) {
+  for (int32_t token = 0; token < std::ssize(logits); ++token) {
     if (next_likely != likely.tokens.end() && *next_likely == token) {
       ++next_likely;
       continue;
     }
     const float logit = Usable(logits[token]);
     if (logit == kImpossible) continue;
-    drawn = token;
     rest -= Weight(logit, largest);
+    if (rest < 0) return token;
   }
-  if (drawn >= 0) return drawn;
-  return likely
-      .tokens[std::max_element(likely.logits.begin(), likely.logits.end()) - likely.logits.begin()];
+  // Rounding has left a rest: the likeliest token that is allowed.
+  Workspace& workspace = OwnWorkspace();
+  const Workspace::Scope scope(workspace);
+  float* const changed = workspace.Floats(std::ssize(logits));
+  Change(logits, forbidden, changed);
+  return Row({changed, logits.size()}, workspace).MostLikely();
 }
 
 void Sampler::Change(std::span<const float> logits, std::span<const int32_t> forbidden,

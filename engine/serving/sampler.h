@@ -1,8 +1,9 @@
 // Chooses the next token from logits. Torch-free, not thread-safe: one sampler per sequence.
 // Throughout, a NaN counts as -inf, which has no probability, and +inf as the largest float.
 // Probabilities are float32 and their sums float64 (engine/kernels/logits.h); on one instruction
-// set the token depends on nothing but the row, the parameters and the generator. The time is
-// linear in the number of logits, whatever they are; each thread keeps what it computes in, so that
+// set the token depends on nothing but the row, the parameters and the generator. So it does of
+// likely tokens, on one device. The time is linear in the number of logits, whatever they are; each
+// thread keeps what it computes in, so that
 // choosing takes nothing from the heap.
 #ifndef TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 #define TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
@@ -81,9 +82,10 @@ class Sampler {
   void Change(std::span<const float> logits, std::span<const int32_t> forbidden,
               float* changed) const;
 
-  // What a logit weighs when tokens are drawn.
+  // The weight of a logit when tokens are drawn.
   double Weight(float logit, float largest) const;
-  // Draws of all tokens that top_p and min_p keep.
+  // A draw from all tokens that top_p and min_p keep. Absent if the whole row is needed: rest_ is
+  // then set if a token behind the likely ones was drawn, and must be used up by SampleRest.
   std::optional<int32_t> DrawLikely(const LikelyTokens& likely, const float* logits,
                                     bool all_forbidden_known, double forbidden_weight);
 

@@ -15,7 +15,6 @@ namespace triptych {
 namespace {
 
 // The server's --max-batch-tokens on a GPU, for which a workspace is made.
-constexpr int64_t kGpuStepTokens = 2048;
 
 // Of latents beside which rotated keys stand: as wide as published models have them.
 int64_t RotaryKeyWidth(const ModelConfig& config) {
@@ -87,7 +86,7 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
                 .dtypes = dtypes,
                 .device = device,
                 .cost = CountStep(config, dtypes, expand_from)};
-  BackendOptions backend{.max_step_tokens = kGpuStepTokens, .cache_format = cache};
+  BackendOptions backend{.max_step_tokens = kDefaultGpuBatchTokens, .cache_format = cache};
   switch (device) {
     case DeviceKind::kCpu:
       plan.server_bytes = kServerBytes;

@@ -69,7 +69,7 @@ Gpu FindGpu(const std::string& name) {
   for (int i = 0; i < std::ssize(gpus); ++i) {
     const std::string numbered = "cuda:" + std::to_string(i);
     if (name == numbered || (name == "cuda" && i == 0)) {
-      return {.number = i, .name = gpus[i].name, .free_bytes = gpus[i].free_bytes};
+      return {.number = i, .name = gpus[i].name, .free_bytes = FreeCudaBytes(i)};
     }
     allowed += ", " + numbered;
   }

@@ -614,6 +614,33 @@ TEST(LikelyTokensTest, WholeRowsAreNeededOnlyBehindTheLikelyTokens) {
   EXPECT_EQ(whole_rows, 1000);
 }
 
+TEST(LikelyTokensTest, ADominantForbiddenTokenLeavesTheDistributionOfTheOthers) {
+  std::vector<float> logits = {1, 2, 0.5f, 30, 1.5f, -3};
+  for (const float temperature : {1.0f, 0.01f}) {
+    for (const int64_t likely_tokens : {3, 6}) {
+      int whole_rows = 0;
+      const std::vector<double> shares =
+          DrawnShares({.temperature = temperature}, logits, likely_tokens, {3}, 4000, &whole_rows);
+      const std::vector<double> expected =
+          Distribution({.temperature = temperature}, {1, 2, 0.5f, -300, 1.5f, -3}, {});
+      EXPECT_EQ(shares[3], 0);
+      for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(shares[i], expected[i], 0.04) << i;
+    }
+  }
+}
+
+TEST(LikelyTokensTest, RoundingNeverDrawsWhatIsForbiddenOrImpossible) {
+  const std::vector<float> logits = {3, -kInf, 2, -kInf};
+  LikelyRow row(logits, 2);
+  row.weight_sum *= 2;  // a sum that is rounded upwards, by far
+  Sampler sampler({.temperature = 1}, 3, {});
+  for (int i = 0; i < 200; ++i) {
+    std::optional<int32_t> token = sampler.Sample(row.View(), std::vector<int32_t>{2});
+    if (!token) token = sampler.SampleRest(logits, row.View(), std::vector<int32_t>{2});
+    ASSERT_EQ(*token, 0);
+  }
+}
+
 TEST(LikelyTokensTest, SufficeOnlyWhereNothingElseCanBeChosen) {
   const auto suffice = [](const SamplingParams& params, int64_t forbidden, int64_t top) {
     return Sampler(params, 1, {}).UsesLikely(16, forbidden, top);

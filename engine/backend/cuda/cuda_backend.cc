@@ -39,6 +39,45 @@ double MeasureSeconds(cudaStream_t stream, const Enqueue& enqueue) {
   return seconds[kRuns / 2];
 }
 
+CudaLimits Measure(int device) {
+  Check(cudaSetDevice(device));
+  const Stream stream = MakeStream();
+  CudaLimits limits;
+  {
+    constexpr int64_t kBytes = int64_t{1} << 30;
+    const DeviceArray<char> from(kBytes), to(kBytes);
+    Check(cudaMemsetAsync(from.get(), 1, kBytes, stream.get()));
+    limits.copy_bytes = 2.0 * kBytes / MeasureSeconds(stream.get(), [&] {
+                          Check(cudaMemcpyAsync(to.get(), from.get(), kBytes,
+                                                cudaMemcpyDeviceToDevice, stream.get()));
+                        });
+  }
+  constexpr int64_t kSize = 8192;
+  const DeviceArray<BFloat16> x(kSize * kSize), w(kSize * kSize), y(kSize * kSize);
+  FillRandom(x.get(), x.size(), 1, 1, stream.get());
+  FillRandom(w.get(), w.size(), 2, 1, stream.get());
+  Matmuls matmuls(stream.get());
+  const MatmulShape shape = Dense(kSize, kSize, MatmulOutput::kBFloat16);
+  matmuls.Prepare(RowKind::kPrefill, shape, w.get());
+  limits.bfloat16_flops = 2.0 * kSize * kSize * kSize / MeasureSeconds(stream.get(), [&] {
+                            matmuls.Run(RowKind::kPrefill, shape, w.get(), x.get(), kSize, y.get());
+                          });
+  return limits;
+}
+
+// Returns use(). Errors of CUDA become LoadError.
+template <typename Use>
+auto OrLoadError(int device, const Use& use) {
+  const std::string name = "cuda:" + std::to_string(device) + ": ";
+  try {
+    return use();
+  } catch (const CudaError& e) {
+    throw LoadError(name + e.what());
+  } catch (const OutOfDeviceMemory&) {
+    throw LoadError(name + "not enough memory");
+  }
+}
+
 }  // namespace
 
 std::string WhyNoCudaDevice() {
@@ -64,17 +103,25 @@ std::vector<CudaDevice> CudaDevices() {
   std::vector<CudaDevice> devices;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties;
-    Check(cudaGetDeviceProperties(&properties, i));
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) {
+      cudaGetLastError();
+      break;
+    }
     // Numbers are CUDA's: an older GPU hides those after it.
     if (properties.major < kLeastMajor) break;
-    Check(cudaSetDevice(i));
-    size_t free = 0, total = 0;
-    Check(cudaMemGetInfo(&free, &total));
-    devices.push_back({.name = properties.name,
-                       .memory_bytes = static_cast<int64_t>(total),
-                       .free_bytes = static_cast<int64_t>(free)});
+    devices.push_back(
+        {.name = properties.name, .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)});
   }
   return devices;
+}
+
+int64_t FreeCudaBytes(int device) {
+  return OrLoadError(device, [&] {
+    size_t free = 0, total = 0;
+    Check(cudaSetDevice(device));
+    Check(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
+  });
 }
 
 CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptions& options) {
@@ -95,43 +142,21 @@ CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptio
 std::unique_ptr<ServingModel> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
                                             const BackendOptions& options, int device,
                                             const std::function<void(int64_t)>& on_layer) {
-  try {
-    return std::make_unique<CudaModel>(config, weights, options, device, on_layer);
-  } catch (const OutOfDeviceMemory&) {
-    const CudaModelBytes bytes = CountCudaModelBytes(config, options);
-    throw LoadError("not enough memory on cuda:" + std::to_string(device) + " for weights of " +
-                    FormatBytes(bytes.weights) + ", a KV cache of " +
-                    FormatBytes(options.kv_cache_bytes) + " and a workspace of " +
-                    FormatBytes(bytes.workspace));
-  } catch (const CudaError& e) {
-    throw LoadError("cuda:" + std::to_string(device) + ": " + e.what());
-  }
+  return OrLoadError(device, [&]() -> std::unique_ptr<ServingModel> {
+    try {
+      return std::make_unique<CudaModel>(config, weights, options, device, on_layer);
+    } catch (const OutOfDeviceMemory&) {
+      const CudaModelBytes bytes = CountCudaModelBytes(config, options);
+      throw LoadError("not enough memory on cuda:" + std::to_string(device) + " for weights of " +
+                      FormatBytes(bytes.weights) + ", a KV cache of " +
+                      FormatBytes(options.kv_cache_bytes) + " and a workspace of " +
+                      FormatBytes(bytes.workspace));
+    }
+  });
 }
 
 CudaLimits MeasureCudaLimits(int device) {
-  Check(cudaSetDevice(device));
-  const Stream stream = MakeStream();
-  CudaLimits limits;
-  {
-    constexpr int64_t kBytes = int64_t{1} << 30;
-    const DeviceArray<char> from(kBytes), to(kBytes);
-    Check(cudaMemsetAsync(from.get(), 1, kBytes, stream.get()));
-    limits.copy_bytes = 2.0 * kBytes / MeasureSeconds(stream.get(), [&] {
-                          Check(cudaMemcpyAsync(to.get(), from.get(), kBytes,
-                                                cudaMemcpyDeviceToDevice, stream.get()));
-                        });
-  }
-  constexpr int64_t kSize = 8192;
-  const DeviceArray<BFloat16> x(kSize * kSize), w(kSize * kSize), y(kSize * kSize);
-  FillRandom(x.get(), x.size(), 1, 1, stream.get());
-  FillRandom(w.get(), w.size(), 2, 1, stream.get());
-  Matmuls matmuls(stream.get());
-  const MatmulShape shape = Dense(kSize, kSize, MatmulOutput::kBFloat16);
-  matmuls.Prepare(RowKind::kPrefill, shape, w.get());
-  limits.bfloat16_flops = 2.0 * kSize * kSize * kSize / MeasureSeconds(stream.get(), [&] {
-                            matmuls.Run(RowKind::kPrefill, shape, w.get(), x.get(), kSize, y.get());
-                          });
-  return limits;
+  return OrLoadError(device, [&] { return Measure(device); });
 }
 
 }  // namespace triptych

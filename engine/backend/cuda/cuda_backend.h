@@ -18,12 +18,14 @@ namespace triptych {
 struct CudaDevice {
   std::string name;  // "NVIDIA H100 80GB HBM3"
   int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;  // at the time of the call
 };
 
 // The GPUs that this build's kernels run on, in CUDA's order. Empty if the build has no CUDA, or
-// the machine no driver or no such GPU. Safe to call from any thread.
+// the machine no driver or no such GPU. Takes no memory of a GPU. Safe to call from any thread.
 std::vector<CudaDevice> CudaDevices();
+
+// Bytes that are free on a GPU of CudaDevices now. Throws LoadError if CUDA reports an error.
+int64_t FreeCudaBytes(int device);
 
 // Why CudaDevices() is empty: "this build has no CUDA backend", "no CUDA driver", ...
 std::string WhyNoCudaDevice();
@@ -43,7 +45,8 @@ std::unique_ptr<ServingModel> MakeCudaModel(const ModelConfig& config, CudaWeigh
                                             const BackendOptions& options, int device,
                                             const std::function<void(int64_t layers)>& on_layer);
 
-// What a GPU can do, for planning. Takes about a second. Throws LoadError without a GPU.
+// The limits of a GPU, for planning. Takes about a second and 2 GiB of its memory. Throws
+// LoadError.
 struct CudaLimits {
   double copy_bytes = 0;      // bytes per second read plus written by a large copy
   double bfloat16_flops = 0;  // per second, of a large matrix product

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -29,6 +30,22 @@ using namespace cuda;  // NOLINT: this folder's own
 constexpr int64_t kMostStepTokens = 32768;
 constexpr size_t kMostGraphs = 128;
 constexpr int kMostGraphRows = 512;
+
+// Throws LoadError unless the general kernels take the model's heads.
+void CheckWidths(const ModelConfig& config, int64_t block_positions) {
+  constexpr int64_t kMostHeads = 65535;  // in a dimension of a grid
+  constexpr int64_t kMostWidth = 12000;  // of a query and a value in shared memory
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const AttentionLayout layout = LayoutOf(config, i, block_positions);
+    const int64_t width = int64_t{layout.key_width} + layout.value_width;
+    if (layout.heads > kMostHeads || width > kMostWidth) {
+      throw LoadError("layer " + std::to_string(i) + ": " + std::to_string(layout.heads) +
+                      " heads whose keys and values have " + std::to_string(width) +
+                      " elements; the CUDA backend allows at most " + std::to_string(kMostHeads) +
+                      " and " + std::to_string(kMostWidth));
+    }
+  }
+}
 
 // Makes a device the current one of the calling thread.
 int Select(int device) {
@@ -117,6 +134,12 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                     " tokens is too long for the CUDA backend; allowed: at most " +
                     std::to_string(kMostStepTokens));
   }
+  if (info_.pool_positions() > std::numeric_limits<int32_t>::max()) {
+    throw LoadError("a KV cache of " + std::to_string(info_.pool_positions()) +
+                    " positions is too large for the CUDA backend; allowed: at most " +
+                    std::to_string(std::numeric_limits<int32_t>::max()));
+  }
+  CheckWidths(config, info_.geometry.block_positions);
   info_.prompt_rows_differ = true;
   info_.likely_tokens = LikelyTokenCount(config.vocab_size);
   cudaDeviceProp properties;

@@ -20,8 +20,8 @@ namespace triptych {
 // into steps, on one GPU model with one version of cuBLASLt. They depend on whether the token is
 // its prompt's (info().prompt_rows_differ), so that the prefix cache keeps such rows apart.
 //
-// All device memory is allocated by the constructor, except block tables and page-locked buffers,
-// which grow with the longest step. Steps without prefill replay one CUDA graph per shape.
+// The constructor allocates all device memory, except that of block tables, which grow with the
+// longest step, and of CUDA graphs. Steps without prefill replay one graph per shape.
 class CudaModel final : public ServingModel {
  public:
   // On GPU `device`. Throws LoadError if the device lacks the memory, the cache would hold no block
@@ -35,15 +35,16 @@ class CudaModel final : public ServingModel {
   std::span<const float> FetchLogits(std::span<const int64_t> likely_rows) override;
   const ServingModelInfo& info() const override;
 
-  // Time that the last step took on the device, without copies.
+  // Time that the last step took on the device, without copies and the logits of more than 256
+  // rows.
   float device_milliseconds() const;
-  // Bytes of weights that every step reads: all matrices except an untied embedding.
+  // Bytes of weights that each step reads: all matrices except an untied embedding.
   int64_t weight_bytes_read() const;
 
  private:
   class Impl;
 
-  // What `compute` returns; a CudaError that sticks becomes DeviceLost.
+  // Returns compute(). A CudaError that sticks becomes DeviceLost.
   template <typename Compute>
   std::span<const float> OrLost(const Compute& compute);
 

@@ -1,4 +1,4 @@
-// What kernels are written with: launches, and the instructions of tensor cores and copies.
+// Launches, and the instructions of tensor cores and asynchronous copies.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 
@@ -101,7 +101,7 @@ __device__ inline float WarpMax(float x) {
   return x;
 }
 
-// Of all threads of a block, in a fixed order, the same in each. `shared`: of kWarp floats.
+// The sum over all threads of a block in a fixed order, in each of them. `shared`: kWarp floats.
 __device__ inline float BlockSum(float x, float* shared) {
   x = WarpSum(x);
   __syncthreads();  // whatever was read there before

@@ -128,6 +128,7 @@ Graph Capture(cudaStream_t stream, const Enqueue& enqueue) {
   } catch (...) {
     cudaStreamEndCapture(stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();  // clears it, so that the next call does not report it again
     throw;
   }
   Check(cudaStreamEndCapture(stream, &graph));

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
     l[i] += __shfl_xor_sync(kAllLanes, l[i], 1);
     l[i] += __shfl_xor_sync(kAllLanes, l[i], 2);
   }
-  // What the warps have, one after another.
+  // The warps add their parts one after another.
   if (t == 0) {
     all_most[warp][r] = m[0], all_sums[warp][r] = l[0];
     all_most[warp][r + 8] = m[1], all_sums[warp][r + 8] = l[1];

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) Attend(Parameters p) {
                                                    i / 2 * 8);
     }
   }
-  // What the rows of the warp see, at least and at most.
+  // The last position that the first and the last row of the warp attend.
   const int warp_first = run.start + min(row0 + warp * 16, rows - 1) / shared;
   const int warp_last = run.start + min(row0 + warp * 16 + 15, rows - 1) / shared;
   float o[D / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};

@@ -21,7 +21,7 @@ class HostResults {
   // Enqueues the copy of rows first to first + count - 1, which lie at the start of the workspace.
   void EnqueueCopy(const Workspace& workspace, int64_t first, int64_t count, cudaStream_t stream);
 
-  // Of the step, once its copies are done. `likely` is filled by Finish.
+  // The logits of the step, once its copies are done. Also fills likely().
   std::span<const float> Finish();
   std::span<const LikelyTokens> likely() const { return likely_; }
 

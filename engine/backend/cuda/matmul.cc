@@ -15,9 +15,8 @@ constexpr int kMostCandidates = 24;
 
 // The number of rows that cuBLASLt ranks its candidates for.
 int64_t TypicalRows(RowKind kind) { return kind == RowKind::kDecode ? 64 : 2048; }
-// The number of inputs that it ranks them for. Few rows of many inputs it would split over the
-// inputs; without that it names poor algorithms, up to ten times slower than those for fewer
-// inputs.
+// The number of inputs that it ranks them for. It would rather split few rows of many inputs; the
+// algorithms that it then names without a split are many times slower than those for fewer inputs.
 int64_t RankedInputs(RowKind kind, int64_t inputs) {
   return kind == RowKind::kDecode ? std::min<int64_t>(inputs, 2048) : inputs;
 }
@@ -35,7 +34,7 @@ int64_t BytesOf(MatmulOutput output) { return output == MatmulOutput::kBFloat16 
 // The product in the terms of cuBLASLt, whose matrices are column-major: y^T = w x^T.
 class Description {
  public:
-  // Of the first `inputs` inputs.
+  // Covers the first `inputs` inputs only.
   Description(const MatmulShape& shape, int64_t inputs, int64_t rows) {
     CheckLt(cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -170,29 +169,34 @@ Matmuls::Algorithm Matmuls::Choose(RowKind kind, const MatmulShape& shape,
 bool Matmuls::IsBatchInvariant(const cublasLtMatmulAlgo_t& algorithm, RowKind kind,
                                const MatmulShape& shape, const BFloat16* w, const BFloat16* x,
                                void* y) const {
-  const int64_t row_bytes = shape.y_stride * BytesOf(shape.output);
-  constexpr int64_t compared = 96;
-  std::vector<char> expected(compared * row_bytes), found(compared * row_bytes);
-  const auto compute = [&](int64_t from, int64_t rows, char* to) {
+  constexpr int64_t kCompared = 96;  // rows at the start and at the end
+  const int64_t row_bytes = shape.y_stride * BytesOf(shape.output), most = TrialRows(kind);
+  std::vector<char> expected(kCompared * row_bytes), found(kCompared * row_bytes);
+  // Rows first to first + count - 1 of a batch that starts at row `from`.
+  const auto compute = [&](int64_t from, int64_t rows, int64_t first, int64_t count, char* to) {
     Check(cudaMemsetAsync(y, 0, rows * row_bytes, stream_));
     if (Try(algorithm, shape, w, x + from * shape.x_stride, rows, y) != CUBLAS_STATUS_SUCCESS) {
       return false;
     }
-    Check(cudaMemcpyAsync(to, y, std::min(rows, compared) * row_bytes, cudaMemcpyDeviceToHost,
-                          stream_));
+    Check(cudaMemcpyAsync(to, static_cast<char*>(y) + first * row_bytes, count * row_bytes,
+                          cudaMemcpyDeviceToHost, stream_));
     Check(cudaStreamSynchronize(stream_));
     return true;
   };
-  if (!compute(0, compared, expected.data())) return false;
+  const auto same = [&](int64_t row, int64_t count) {
+    return std::memcmp(found.data(), expected.data() + row * row_bytes, count * row_bytes) == 0;
+  };
+  if (!compute(0, kCompared, 0, kCompared, expected.data())) return false;
   for (const auto& [from, rows] :
        {std::pair<int64_t, int64_t>{0, 1}, {5, 1}, {3, 2}, {40, 7}, {8, 16}, {17, 33}}) {
-    if (!compute(from, rows, found.data()) ||
-        std::memcmp(found.data(), expected.data() + from * row_bytes, rows * row_bytes) != 0) {
-      return false;
-    }
+    if (!compute(from, rows, 0, rows, found.data()) || !same(from, rows)) return false;
   }
-  if (!compute(0, TrialRows(kind), found.data())) return false;
-  return std::memcmp(found.data(), expected.data(), compared * row_bytes) == 0;
+  for (const int64_t rows : {most, most - 1, most / 2 + 9}) {
+    if (!compute(0, rows, 0, kCompared, found.data()) || !same(0, kCompared)) return false;
+  }
+  // The last rows of a large batch, beside a batch of their own.
+  return compute(most - kCompared, kCompared, 0, kCompared, expected.data()) &&
+         compute(0, most, most - kCompared, kCompared, found.data()) && same(0, kCompared);
 }
 
 }  // namespace triptych::cuda

@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt, in which every row has the same bits however many rows there are.
+// Matrix products by cuBLASLt, in which a row has the same bits whatever the number of rows.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_MATMUL_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_MATMUL_H_
 
@@ -54,8 +54,8 @@ class Matmuls {
 
   // Chooses the algorithm for a shape and kind of row. cuBLASLt's candidates without split-k are
   // tried in the order of its heuristics, which the same library on the same GPU always gives
-  // alike; the first under which rows have the same bits in batches of every size is taken. If
-  // there is none, a general kernel serves. `w`: a weight of the shape, for the trial.
+  // alike; the first under which rows have the same bits in batches of all sizes tried is taken.
+  // If there is none, a general kernel serves. `w`: a weight of the shape, for the trial.
   void Prepare(RowKind kind, const MatmulShape& shape, const BFloat16* w);
 
   // Enqueues the product. REQUIRES: prepared; x and y start at a multiple of 16 rows of an array.

@@ -1,6 +1,6 @@
 // How a context is split over thread blocks, and how the partial results are combined.
-#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_CHUNKS_CUH_
-#define TRIPTYCH_ENGINE_BACKEND_CUDA_CHUNKS_CUH_
+#ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_SPLIT_KV_CUH_
+#define TRIPTYCH_ENGINE_BACKEND_CUDA_SPLIT_KV_CUH_
 
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device.cuh"
@@ -11,7 +11,8 @@ constexpr float kLog2E = 1.4426950408889634f;  // scores are kept in base 2
 constexpr int kBlockPositions = 16;  // positions of a cache block in kernels on tensor cores
 
 // The positions of one split as a function of the context's length. Short contexts are cut finer,
-// so that one sequence alone occupies the whole device.
+// so that one sequence alone occupies the whole device. The count does not grow with every length:
+// launches are made for lengths rounded up to a power of two, at which it is the largest so far.
 struct SplitSizes {
   int smallest;
   int largest;  // smallest times a power of two

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "engine/base/ceil_div.h"
 
@@ -102,14 +103,14 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
 }
 
 bool StepBuffers::Send(cudaStream_t stream) {
-  const bool moves = device_.size() < pinned_.size();
-  if (moves) {
+  if (device_.size() < pinned_.size()) {
     Check(cudaStreamSynchronize(stream));
+    moved_ = true;
     device_ = DeviceArray<int32_t>(pinned_.size());
   }
   Check(cudaMemcpyAsync(device_.get(), pinned_.get(), size_ * static_cast<int64_t>(sizeof(int32_t)),
                         cudaMemcpyHostToDevice, stream));
-  return moves;
+  return std::exchange(moved_, false);
 }
 
 }  // namespace triptych::cuda

@@ -59,6 +59,7 @@ class StepBuffers {
   int64_t size_ = 0;  // elements of the step
   PinnedArray<int32_t> pinned_;
   DeviceArray<int32_t> device_;
+  bool moved_ = false;  // since Send last said so
   std::vector<int32_t> row_of_token_;
 };
 

@@ -10,6 +10,7 @@ constexpr const char* kNoCuda = "this build has no CUDA backend";
 }  // namespace
 
 std::vector<CudaDevice> CudaDevices() { return {}; }
+int64_t FreeCudaBytes(int) { throw LoadError(kNoCuda); }
 std::string WhyNoCudaDevice() { return kNoCuda; }
 
 CudaModelBytes CountCudaModelBytes(const ModelConfig&, const BackendOptions&) {

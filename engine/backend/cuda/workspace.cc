@@ -1,6 +1,8 @@
 #include "engine/backend/cuda/workspace.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "engine/backend/cuda/cuda_weights.h"
 #include "engine/backend/cuda/likely_tokens.h"
@@ -62,7 +64,9 @@ WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& op
     widen(sizes.attended, heads * layout.value_width);
     widen(sizes.values, layer.uv.outputs);
     widen(sizes.mlp_in, layer.mlp_in.outputs);
-    const int splits = SplitsOf(layout, static_cast<int>(config.max_position_embeddings));
+    // Steps round the longest context up to a power of two.
+    const auto longest = std::bit_ceil(static_cast<uint32_t>(config.max_position_embeddings));
+    const int splits = SplitsOf(layout, static_cast<int>(std::min<uint32_t>(longest, INT32_MAX)));
     if (splits == 0) continue;
     const int64_t stats = std::max(heads * splits, kSplitBytes / (int64_t{4} * layout.value_width));
     sizes.split_stats = std::max(sizes.split_stats, stats);

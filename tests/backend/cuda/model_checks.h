@@ -1,4 +1,4 @@
-// What must hold of every model on a GPU, as checks for several tests.
+// Checks that every model on a GPU must pass, for several tests.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_MODEL_CHECKS_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_MODEL_CHECKS_H_
 

@@ -22,7 +22,7 @@ enum Algorithm : int32_t {
   kAlgorithms,
 };
 
-// What a matrix layout holds. Matrices are column-major.
+// The contents of a matrix layout. Matrices are column-major.
 struct Layout {
   int64_t rows, columns, leading, batch_stride;
   int32_t type, batches;
@@ -78,7 +78,7 @@ __attribute__((always_inline)) inline void MultiplyRows(const Product& product, 
   }
 }
 
-__attribute__((target_clones("arch=haswell", "default"))) void Multiply(const Product& product) {
+__attribute__((target_clones("avx2", "default"))) void Multiply(const Product& product) {
   constexpr int kRows = 6;
   for (int64_t output = 0; output < product.outputs; output += kLanes) {
     int64_t row = 0;

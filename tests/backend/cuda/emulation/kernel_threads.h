@@ -27,7 +27,7 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
 // __syncthreads()
 void BlockBarrier();
 
-// What a lane gives to an operation of its warp and what it gets back.
+// The words that a lane gives to an operation of its warp and gets back.
 struct LaneRegisters {
   uint32_t words[10];
   const void* address;

@@ -31,8 +31,7 @@ void Reduce(LaneRegisters* lanes, const Combine& combine) {
 }  // namespace
 
 // Most of the time of all tests passes here.
-__attribute__((target_clones("arch=haswell", "default"))) void MultiplyTiles(LaneRegisters* lanes,
-                                                                             int) {
+__attribute__((target_clones("avx2", "default"))) void MultiplyTiles(LaneRegisters* lanes, int) {
   using Row = float __attribute__((vector_size(32)));
   alignas(32) float a[16][16], b[16][8], c[16][8];
   for (int lane = 0; lane < kWarp; ++lane) {

@@ -1,5 +1,5 @@
-// What kernels are written with, for kernels that run on the CPU. Comes before the header of the
-// same name in the order of includes.
+// The functions of the header of the same name, for kernels that run on the CPU. It comes first in
+// the order of includes.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 
