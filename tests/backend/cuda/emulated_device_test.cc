@@ -46,7 +46,7 @@ class EmulatedDeviceTest : public CudaTest {
 };
 
 TEST_F(EmulatedDeviceTest, AModelHoldsTheMemoryThatItReports) {
-  for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries", "MlaNarrow"}) {
+  for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries"}) {
     const int64_t before = emulation::MemoryInUse();
     const std::unique_ptr<ServingModel> model = Load(FindReference(name));
     const ServingModelInfo& info = model->info();
@@ -58,7 +58,7 @@ TEST_F(EmulatedDeviceTest, AModelHoldsTheMemoryThatItReports) {
 }
 
 TEST_F(EmulatedDeviceTest, AModelThatDoesNotFitIsRefusedAndLeavesNothing) {
-  const Reference& reference = FindReference("Gqa64");
+  const Reference& reference = FindReference("MlaRanksBiasNorm");
   const int64_t before = emulation::MemoryInUse();
   int64_t needed = 0;
   {

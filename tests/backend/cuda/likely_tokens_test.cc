@@ -45,6 +45,7 @@ class DeviceLikelyTokensTest : public CudaTest {
     std::vector<float> scales;
     for (int64_t row = 0; row < rows; ++row) scales.push_back(ScaleOf(row));
     const DeviceArray<float> device_scales(scales);
+    Check(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
     FindLikelyTokens(device_logits.get(), device_scales.get(), static_cast<int>(vocab),
                      static_cast<int>(rows),
                      {.tokens = found_tokens.get(),
