@@ -56,34 +56,50 @@ struct Product {
   float* y;      // [rows, outputs]
 };
 
+// Adds the products with inputs begin to end - 1.
+template <int kRows>
+__attribute__((always_inline)) inline void Accumulate(const float* x, const float* w,
+                                                      int64_t inputs, int64_t begin, int64_t end,
+                                                      Lanes (&sums)[kRows]) {
+  Lanes of_rows[kRows];
+  for (int i = 0; i < kRows; ++i) of_rows[i] = sums[i];
+  for (int64_t k = begin; k < end; ++k) {
+    Lanes of_w;
+    std::memcpy(&of_w, w + k * kLanes, sizeof of_w);
+    for (int i = 0; i < kRows; ++i) of_rows[i] += x[i * inputs + k] * of_w;
+  }
+  for (int i = 0; i < kRows; ++i) sums[i] = of_rows[i];
+}
+
 // kLanes outputs of kRows rows. A row is summed alike whatever kRows is.
 template <int kRows>
 __attribute__((always_inline)) inline void MultiplyRows(const Product& product, int64_t row,
                                                         int64_t output) {
-  const float* const x = product.x + row * product.inputs;
-  const float* const w = product.w + output * product.inputs;
+  const int64_t inputs = product.inputs;
+  const float* const x = product.x + row * inputs;
+  const float* const w = product.w + output * inputs;
   Lanes sums[kRows] = {};
-  for (int64_t k = 0; k < product.inputs; ++k) {
-    Lanes of_w;
-    std::memcpy(&of_w, w + k * kLanes, sizeof of_w);
-    for (int i = 0; i < kRows; ++i) sums[i] += x[i * product.inputs + k] * of_w;
-    if (product.rounded && k == product.inputs / 2) {
-      for (Lanes& of_row : sums) {
-        for (int i = 0; i < kLanes; ++i) of_row[i] = ToFloat(ToBFloat16(of_row[i]));
-      }
+  Accumulate<kRows>(x, w, inputs, 0, inputs / 2, sums);
+  if (product.rounded) {
+    for (Lanes& of_row : sums) {
+      for (int i = 0; i < kLanes; ++i) of_row[i] = ToFloat(ToBFloat16(of_row[i]));
     }
   }
+  Accumulate<kRows>(x, w, inputs, inputs / 2, inputs, sums);
   for (int i = 0; i < kRows; ++i) {
     std::memcpy(product.y + (row + i) * product.outputs + output, &sums[i], sizeof sums[i]);
   }
 }
 
 __attribute__((target_clones("avx2", "default"))) void Multiply(const Product& product) {
-  constexpr int kRows = 6;
-  for (int64_t output = 0; output < product.outputs; output += kLanes) {
-    int64_t row = 0;
-    for (; row + kRows <= product.rows; row += kRows) MultiplyRows<kRows>(product, row, output);
-    for (; row < product.rows; ++row) MultiplyRows<1>(product, row, output);
+  constexpr int64_t kRows = 6, kBlockRows = 8 * kRows;  // a block's outputs stay in the cache
+  for (int64_t first = 0; first < product.rows; first += kBlockRows) {
+    const int64_t end = std::min(first + kBlockRows, product.rows);
+    for (int64_t output = 0; output < product.outputs; output += kLanes) {
+      int64_t row = first;
+      for (; row + kRows <= end; row += kRows) MultiplyRows<kRows>(product, row, output);
+      for (; row < end; ++row) MultiplyRows<1>(product, row, output);
+    }
   }
 }
 
