@@ -13,6 +13,7 @@
 #include "engine/backend/server_bytes.h"
 #include "engine/base/address.h"
 #include "engine/base/environment.h"
+#include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/base/version.h"
 #include "engine/hosting/hosted_model.h"
@@ -278,14 +279,20 @@ void ParseSources(CLI::App& app, int argc, const char* const* argv) {
   app.parse(std::move(arguments));
 }
 
-// Chooses the device, and what follows from it. Throws CLI::ValidationError.
-void ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& available,
-                   ServerOptions& options) {
+// Chooses the device, and what follows from it. Returns the bytes of memory of which a model's own
+// percentage is. Throws CLI::ValidationError.
+int64_t ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& available,
+                      ServerOptions& options) {
   if (options.device == "auto") {
     options.device =
         ChooseDevice(options.weight_format, options.embedding_format, options.cache_format);
   }
-  const std::optional<int64_t> gpu_bytes = FreeDeviceBytes(options.device);
+  std::optional<int64_t> gpu_bytes;
+  try {
+    gpu_bytes = FreeDeviceBytes(options.device);
+  } catch (const LoadError& e) {  // a GPU that fails
+    throw CLI::ValidationError("--device", e.what());
+  }
   const bool given = app.get_option("--kv-cache-bytes")->count() > 0;
   const std::string size = gpu_bytes && !given ? kDefaultGpuCacheShare : texts.kv_cache_bytes;
   const int64_t memory = gpu_bytes.value_or(available.memory_bytes);
@@ -299,7 +306,7 @@ void ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& ava
                     gpu_bytes ? " free on " + options.device
                               : fmt::format(", of which the server itself needs {}", taken)));
   }
-  if (!gpu_bytes) return;
+  if (!gpu_bytes) return memory;
   if (size.ends_with('%')) {
     options.kv_cache_share =
         static_cast<double>(options.kv_cache_bytes) / static_cast<double>(memory);
@@ -307,13 +314,13 @@ void ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& ava
   if (app.get_option("--max-batch-tokens")->count() == 0) {
     options.engine.max_batch_tokens = kDefaultGpuBatchTokens;
   }
+  return memory;
 }
 
 // The options that `texts` are. Throws CLI::ValidationError.
 void Convert(const CLI::App& app, const Texts& texts, const Resources& available,
              ServerOptions& options) {
-  ConvertDevice(app, texts, available, options);
-  const int64_t memory = FreeDeviceBytes(options.device).value_or(available.memory_bytes);
+  const int64_t memory = ConvertDevice(app, texts, available, options);
   std::set<std::string> names;
   for (const std::string& text : texts.models) {
     options.models.push_back(ParseModelOptions(text, memory));

@@ -118,6 +118,14 @@ CacheFormat ServedCacheFormat(const WeightFormats& formats, const HostOptions& o
   return options.cache_format.value_or(DefaultCacheFormat(formats.layers));
 }
 
+// Steps are as long as the engine's batches.
+BackendOptions ServedBackend(CacheFormat cache, const HostOptions& options) {
+  BackendOptions backend = options.backend;
+  backend.cache_format = cache;
+  backend.max_step_tokens = options.engine.max_batch_tokens;
+  return backend;
+}
+
 // What weights become when they are read, as CheckpointReader has it. What a conversion or MLA's
 // reduction computes is rounded once, at its end; what is packed as it was read, when it is packed.
 std::optional<TensorFormat> ReadAs(const HostOptions& options, const WeightFormats& served) {
@@ -177,9 +185,7 @@ HostedModel Load(const HostOptions& options, std::shared_ptr<KernelContext> cont
   model.defaults = DefaultsOf(generation);
   model.not_applied = std::move(generation.not_applied);
 
-  BackendOptions backend = options.backend;
-  backend.cache_format = model.cache_format;
-  backend.max_step_tokens = options.engine.max_batch_tokens;
+  const BackendOptions backend = ServedBackend(model.cache_format, options);
   const auto on_layer = [&](int64_t loaded) {
     if (options.on_layer) options.on_layer(loaded, model.config.num_hidden_layers);
   };
@@ -234,13 +240,12 @@ HostedBytes CountHostedBytes(const HostOptions& options) {
     config = ConvertedShape(stored, *options.conversion);
   }
   const WeightFormats formats = ServedFormats(stored, options);
-  switch (Place(options.device, formats, ServedCacheFormat(formats, options)).backend) {
+  const CacheFormat cache = ServedCacheFormat(formats, options);
+  switch (Place(options.device, formats, cache).backend) {
     case Placement::Backend::kCpu:
       break;
     case Placement::Backend::kCuda: {
-      BackendOptions backend = options.backend;
-      backend.max_step_tokens = options.engine.max_batch_tokens;
-      const CudaModelBytes bytes = CountCudaModelBytes(config, backend);
+      const CudaModelBytes bytes = CountCudaModelBytes(config, ServedBackend(cache, options));
       return {.weights = bytes.weights, .workspace = bytes.workspace};
     }
     case Placement::Backend::kTensors:

@@ -79,7 +79,8 @@ void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
 std::string ChooseDevice(std::optional<WeightFormat> weights,
                          std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
 
-// Bytes of memory that are free on a GPU by the name of CheckDevice. Absent for the CPU.
+// Bytes of memory that are free on a GPU by the name of CheckDevice. Absent for the CPU. Throws
+// LoadError if the GPU fails.
 std::optional<int64_t> FreeDeviceBytes(const std::string& name);
 
 // Loads a checkpoint, converts it if asked to, and chooses the backend that serves it: backend/cpu

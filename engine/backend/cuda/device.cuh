@@ -101,26 +101,8 @@ __device__ inline float WarpMax(float x) {
   return x;
 }
 
-// The sum over all threads of a block in a fixed order, in each of them. `shared`: kWarp floats.
-__device__ inline float BlockSum(float x, float* shared) {
-  x = WarpSum(x);
-  __syncthreads();  // whatever was read there before
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = 0;
-  for (unsigned i = 0; i < blockDim.x / kWarp; ++i) x += shared[i];
-  return x;
-}
-__device__ inline float BlockMax(float x, float* shared) {
-  x = WarpMax(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = shared[0];
-  for (unsigned i = 1; i < blockDim.x / kWarp; ++i) x = fmaxf(x, shared[i]);
-  return x;
-}
-
 }  // namespace triptych::cuda
+
+#include "engine/backend/cuda/block_reduction.cuh"
 
 #endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_

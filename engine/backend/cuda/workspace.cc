@@ -48,7 +48,6 @@ WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& op
   // Padding adds at most 63 rows to a step without prefill, 15 to one with.
   const int64_t rows = PaddedRows(std::max<int64_t>(options.max_step_tokens, 64)) + 64;
   const int64_t heads = config.num_attention_heads;
-  sizes.rows = rows;
   const auto widen = [rows](int64_t& size, int64_t width) { size = std::max(size, rows * width); };
   widen(sizes.residual, config.hidden_size);
   widen(sizes.normal, config.hidden_size);

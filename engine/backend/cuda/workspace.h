@@ -20,7 +20,6 @@ AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block
 
 // Elements of the arrays that steps compute in.
 struct WorkspaceSizes {
-  int64_t rows = 0;
   int64_t residual = 0;           // [rows, D] float32
   int64_t normal = 0;             // [rows, D]
   int64_t projected = 0;          // [rows, outputs of `in`] float32

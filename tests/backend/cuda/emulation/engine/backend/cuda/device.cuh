@@ -157,25 +157,8 @@ inline float Reduce(emulation::WarpOperation operation, float x) {
 inline float WarpSum(float x) { return internal::Reduce(emulation::SumLanes, x); }
 inline float WarpMax(float x) { return internal::Reduce(emulation::MaxOfLanes, x); }
 
-inline float BlockSum(float x, float* shared) {
-  x = WarpSum(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = 0;
-  for (unsigned i = 0; i < blockDim.x / kWarp; ++i) x += shared[i];
-  return x;
-}
-inline float BlockMax(float x, float* shared) {
-  x = WarpMax(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  x = shared[0];
-  for (unsigned i = 1; i < blockDim.x / kWarp; ++i) x = fmaxf(x, shared[i]);
-  return x;
-}
-
 }  // namespace triptych::cuda
+
+#include "engine/backend/cuda/block_reduction.cuh"
 
 #endif  // TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
