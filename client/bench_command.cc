@@ -19,6 +19,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/quantities.h"
+#include "engine/base/request_limits.h"
 
 namespace triptych::client {
 namespace {

@@ -1,11 +1,20 @@
 #ifndef TRIPTYCH_CLIENT_COMMANDS_H_
 #define TRIPTYCH_CLIENT_COMMANDS_H_
 
-#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
-#include "client/session.h"
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace triptych::client {
+
+struct ServerFlags;
+
+// Runs the command that the arguments of the program name. Prints what went wrong in one line;
+// returns the exit status (exit_status.h).
+int RunCommand(std::vector<std::string> arguments);
 
 // Each adds one command to `app`, which runs when parsing is done. Bad usage throws
 // CLI::ParseError, and what goes wrong afterwards Failure or Interrupted. `server` is read when

@@ -4,35 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <limits>
-#include <optional>
-#include <sstream>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include "engine/base/parse.h"
-#include "engine/base/request_limits.h"
+#include "client/ranges.h"
 #include "triptych/v1/inference.pb.h"
 
 namespace triptych::client {
-
-// All of `text` as a number in `range`.
-template <typename T>
-std::optional<T> ParseInRange(std::string_view text, const Range<T>& range) {
-  const std::optional<T> value = ParseNumber<T>(text);
-  return value && range.Contains(*value) ? value : std::nullopt;
-}
-
-// "1 to 20".
-template <typename T>
-std::string Describe(const Range<T>& range) {
-  std::ostringstream text;
-  text.precision(10);
-  text << (range.above_low ? "above " : "") << range.low;
-  text << (range.above_low ? ", up to " : " to ") << range.high;
-  return text.str();
-}
 
 // The flags below refuse a value that is not allowed with CLI::ValidationError, in one line that
 // names flag, value and what is allowed.

@@ -11,6 +11,7 @@
 #include "client/input.h"
 #include "client/output.h"
 #include "engine/base/quantities.h"
+#include "engine/base/request_limits.h"
 
 namespace triptych::client {
 namespace {

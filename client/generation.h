@@ -1,12 +1,15 @@
 #ifndef TRIPTYCH_CLIENT_GENERATION_H_
 #define TRIPTYCH_CLIENT_GENERATION_H_
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <vector>
 
 #include "client/session.h"
 #include "triptych/v1/inference.pb.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace triptych::client {
 

@@ -16,7 +16,7 @@ namespace triptych::client {
 namespace {
 
 // What gRPC takes in one message by default; also keeps an endless file from filling the memory.
-constexpr size_t kMaxBytes = size_t{4} << 20;
+constexpr size_t kMaxInputBytes = size_t{4} << 20;
 
 std::optional<v1::TokenIds> ParseTokens(const std::string& text) {
   v1::TokenIds tokens;
@@ -34,7 +34,7 @@ std::optional<v1::TokenIds> ParseTokens(const std::string& text) {
 std::string ReadAll(std::FILE* file, const std::string& source, const std::string& name) {
   std::string text;
   std::array<char, 1 << 16> buffer;
-  while (file != nullptr && text.size() <= kMaxBytes) {
+  while (file != nullptr && text.size() <= kMaxInputBytes) {
     const size_t count = std::fread(buffer.data(), 1, buffer.size(), file);
     if (count == 0) break;
     text.append(buffer.data(), count);
@@ -42,7 +42,7 @@ std::string ReadAll(std::FILE* file, const std::string& source, const std::strin
   if (file == nullptr || std::ferror(file)) {
     throw CLI::ValidationError(source, "cannot read " + name + ": " + std::strerror(errno));
   }
-  if (text.size() > kMaxBytes) {
+  if (text.size() > kMaxInputBytes) {
     throw CLI::ValidationError(source, name + " is longer than 4 MiB");
   }
   return text;

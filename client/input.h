@@ -1,13 +1,17 @@
 #ifndef TRIPTYCH_CLIENT_INPUT_H_
 #define TRIPTYCH_CLIENT_INPUT_H_
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
 #include <string>
 #include <variant>
 
 #include "triptych/v1/inference.pb.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace triptych::client {
 

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "client/flags.h"
+#include "client/ranges.h"
+#include "engine/base/request_limits.h"
 
 namespace triptych::client {
 namespace {

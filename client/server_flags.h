@@ -1,7 +1,6 @@
 #ifndef TRIPTYCH_CLIENT_SERVER_FLAGS_H_
 #define TRIPTYCH_CLIENT_SERVER_FLAGS_H_
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -9,6 +8,10 @@
 
 #include "client/channel.h"
 #include "client/client.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace triptych::client {
 

@@ -1,5 +1,7 @@
 #include "engine/attention/algebra.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>

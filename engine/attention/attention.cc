@@ -1,5 +1,7 @@
 #include "engine/attention/attention.h"
 
+#include <ATen/ATen.h>
+
 namespace triptych {
 namespace {
 

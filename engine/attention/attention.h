@@ -2,7 +2,8 @@
 #ifndef TRIPTYCH_ENGINE_ATTENTION_ATTENTION_H_
 #define TRIPTYCH_ENGINE_ATTENTION_ATTENTION_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 
 #include "engine/attention/dropout.h"
 #include "engine/base/formats.h"

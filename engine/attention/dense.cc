@@ -1,5 +1,7 @@
 #include "engine/attention/dense.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <limits>
 #include <vector>

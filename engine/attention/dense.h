@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_ATTENTION_DENSE_H_
 #define TRIPTYCH_ENGINE_ATTENTION_DENSE_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "engine/attention/dropout.h"
 

@@ -1,5 +1,7 @@
 #include "engine/attention/dropout.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 

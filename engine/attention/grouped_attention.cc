@@ -1,5 +1,7 @@
 #include "engine/attention/grouped_attention.h"
 
+#include <ATen/ATen.h>
+
 #include <cmath>
 #include <utility>
 #include <vector>

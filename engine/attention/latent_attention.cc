@@ -1,5 +1,6 @@
 #include "engine/attention/latent_attention.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>

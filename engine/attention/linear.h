@@ -2,7 +2,8 @@
 #ifndef TRIPTYCH_ENGINE_ATTENTION_LINEAR_H_
 #define TRIPTYCH_ENGINE_ATTENTION_LINEAR_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/linear.h>
 
 namespace triptych {
 

@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_ATTENTION_RMS_NORM_H_
 #define TRIPTYCH_ENGINE_ATTENTION_RMS_NORM_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 namespace triptych {
 
@@ -10,8 +10,8 @@ namespace triptych {
 // in float32 or wider.
 inline at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
-  const at::Tensor scaled = wide * at::rsqrt(wide.square().mean(-1, true) + eps);
-  return (scaled * weight.to(wide.scalar_type())).to(x.scalar_type());
+  const at::Tensor scaled = wide.mul(wide.square().mean(-1, true).add(eps).rsqrt());
+  return scaled.mul(weight.to(wide.scalar_type())).to(x.scalar_type());
 }
 
 }  // namespace triptych

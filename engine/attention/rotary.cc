@@ -1,5 +1,7 @@
 #include "engine/attention/rotary.h"
 
+#include <ATen/ATen.h>
+
 namespace triptych {
 
 Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device,

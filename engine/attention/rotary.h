@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_ATTENTION_ROTARY_H_
 #define TRIPTYCH_ENGINE_ATTENTION_ROTARY_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,7 @@
 #include "engine/decoder/conversion.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -1,5 +1,7 @@
 #include "engine/decoder/decoder.h"
 
+#include <ATen/ATen.h>
+
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
 #include "engine/decoder/layer_weights.h"

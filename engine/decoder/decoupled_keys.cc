@@ -1,5 +1,7 @@
 #include "engine/decoder/decoupled_keys.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <tuple>

@@ -3,7 +3,7 @@
 #ifndef TRIPTYCH_ENGINE_DECODER_DECOUPLED_KEYS_H_
 #define TRIPTYCH_ENGINE_DECODER_DECOUPLED_KEYS_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>

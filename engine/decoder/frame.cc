@@ -1,5 +1,7 @@
 #include "engine/decoder/frame.h"
 
+#include <ATen/ATen.h>
+
 #include "engine/attention/rms_norm.h"
 
 namespace triptych {

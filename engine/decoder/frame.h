@@ -3,7 +3,7 @@
 #ifndef TRIPTYCH_ENGINE_DECODER_FRAME_H_
 #define TRIPTYCH_ENGINE_DECODER_FRAME_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <vector>
@@ -43,7 +43,7 @@ class DecoderFrame {
   // hidden: [..., D] -> logits [..., vocab_size]
   at::Tensor Logits(const at::Tensor& hidden) const {
     const at::Tensor logits = output_(Normalize(final_norm_, hidden));
-    return config_.logit_multiplier == 1 ? logits : logits * config_.logit_multiplier;
+    return config_.logit_multiplier == 1 ? logits : logits.mul(config_.logit_multiplier);
   }
 
   const ModelConfig& config() const { return config_; }

@@ -1,5 +1,7 @@
 #include "engine/decoder/layer_weights.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 namespace triptych {

@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_DECODER_LAYER_WEIGHTS_H_
 #define TRIPTYCH_ENGINE_DECODER_LAYER_WEIGHTS_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,7 @@
 #include "engine/decoder/weights.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <functional>

@@ -1,6 +1,6 @@
 // What linear layers multiply: weights of each format as packed_format.h has them, and inputs as
-// they are prepared for these, by the instructions of each set. packed_linear.cc includes this file
-// once for each instruction set.
+// they are prepared for these, by the instructions of each set. packed_product-inl.h includes this
+// file once for each instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_

@@ -1,5 +1,7 @@
 #include "engine/tools/corpus.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>

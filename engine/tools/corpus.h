@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_TOOLS_CORPUS_H_
 #define TRIPTYCH_ENGINE_TOOLS_CORPUS_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cstdint>

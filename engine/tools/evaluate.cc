@@ -1,5 +1,6 @@
 #include "engine/tools/evaluate.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 

@@ -1,5 +1,6 @@
 #include "engine/tools/gradients.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>

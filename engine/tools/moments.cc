@@ -1,5 +1,6 @@
 #include "engine/tools/moments.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 

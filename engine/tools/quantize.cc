@@ -1,5 +1,7 @@
 #include "engine/tools/quantize.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>

@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_TOOLS_QUANTIZE_H_
 #define TRIPTYCH_ENGINE_TOOLS_QUANTIZE_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <filesystem>
 #include <optional>

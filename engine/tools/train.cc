@@ -1,5 +1,6 @@
 #include "engine/tools/train.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>

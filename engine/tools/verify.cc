@@ -1,5 +1,6 @@
 #include "engine/tools/verify.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>

@@ -3,7 +3,7 @@
 #ifndef TRIPTYCH_ENGINE_TOOLS_VERIFY_H_
 #define TRIPTYCH_ENGINE_TOOLS_VERIFY_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <filesystem>

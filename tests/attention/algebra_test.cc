@@ -1,5 +1,6 @@
 #include "engine/attention/algebra.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::algebra_test {
 namespace {
 
 // float64 against float64: rounding only.
@@ -608,4 +609,4 @@ TEST(RelativeErrorTest, IsTheNormOfTheDifferenceOverTheReference) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::algebra_test

@@ -14,7 +14,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::grouped_attention_test {
 namespace {
 
 // float64 against float64: rounding only (engine/definitions.md#tolerances, item 1).
@@ -257,4 +257,4 @@ TEST(GroupedAttention, CrossAttentionIsDifferentiable) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::grouped_attention_test

@@ -1,5 +1,6 @@
 #include "engine/attention/latent_attention.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::latent_attention_test {
 namespace {
 
 // engine/definitions.md#tolerances, items 1, 2 and 3.
@@ -321,4 +322,4 @@ TEST(LatentAttention, DenseIsDifferentiable) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::latent_attention_test

@@ -1,5 +1,6 @@
 #include "engine/attention/rotary.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::rotary_test {
 namespace {
 
 // x: [length, heads, dim], rotated by the oracle.
@@ -109,4 +110,4 @@ TEST(RotaryTest, DefaultConstructedIsUndefined) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::rotary_test

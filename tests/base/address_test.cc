@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace triptych {
+namespace triptych::address_test {
 namespace {
 
 TEST(AddressTest, HostAndPort) {
@@ -31,4 +31,4 @@ TEST(AddressTest, NothingElse) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::address_test

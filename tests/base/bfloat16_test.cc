@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace triptych {
+namespace triptych::bfloat16_test {
 namespace {
 
 // Every bfloat16 is itself, and numbers between two neighbours become the nearer one: the one whose
@@ -46,4 +46,4 @@ TEST(BFloat16, InfinityAndNan) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::bfloat16_test

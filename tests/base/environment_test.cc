@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace triptych {
+namespace triptych::environment_test {
 namespace {
 
 using testing::ElementsAre;
@@ -42,4 +42,4 @@ TEST_F(EnvironmentTest, AFlagGoesFirst) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::environment_test

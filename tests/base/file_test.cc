@@ -33,7 +33,7 @@ extern "C" int fsync(int fd) {
   return static_cast<int>(syscall(SYS_fsync, fd));
 }
 
-namespace triptych {
+namespace triptych::file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -235,4 +235,4 @@ TEST_F(FileTest, OutputDirectoriesAreCheckedBeforeTheWork) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::file_test

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace triptych {
+namespace triptych::float16_test {
 namespace {
 
 // Every one of them, by IEEE 754's definition in doubles, which hold them exactly.
@@ -26,4 +26,4 @@ TEST(Float16Test, IsWhatItsBitsSay) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::float16_test

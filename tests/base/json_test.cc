@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 
-namespace triptych {
+namespace triptych::json_test {
 namespace {
 
 using ::testing::AllOf;
@@ -103,4 +103,4 @@ TEST(JsonTest, MessagesAreShortAndPrintable) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::json_test

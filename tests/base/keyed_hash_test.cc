@@ -9,7 +9,7 @@
 
 #include "tests/support/colliding_texts.h"
 
-namespace triptych {
+namespace triptych::keyed_hash_test {
 namespace {
 
 // Of the reference implementation (appendix A of the paper has the longest): the key and the bytes
@@ -51,4 +51,4 @@ TEST(KeyedHashTest, NumbersSpreadOverATable) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::keyed_hash_test

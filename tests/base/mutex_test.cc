@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace triptych {
+namespace triptych::mutex_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -60,4 +60,4 @@ TEST(MutexTest, AWaitEndsAtItsDeadline) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::mutex_test

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace triptych {
+namespace triptych::parse_test {
 namespace {
 
 TEST(ParseNumberTest, TakesAllOfTheTextOrNothing) {
@@ -39,4 +39,4 @@ TEST(ParseNumberTest, HoldsTheRange) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::parse_test

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-namespace triptych {
+namespace triptych::quantities_test {
 namespace {
 
 TEST(QuantitiesTest, Count) {
@@ -49,4 +49,4 @@ TEST(QuantitiesTest, WrittenBytes) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::quantities_test

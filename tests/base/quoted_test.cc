@@ -6,7 +6,7 @@
 
 #include "engine/base/utf8.h"
 
-namespace triptych {
+namespace triptych::quoted_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -49,4 +49,4 @@ TEST(QuotedTest, IsClippedBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::quoted_test

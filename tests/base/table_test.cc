@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace triptych {
+namespace triptych::table_test {
 namespace {
 
 TEST(TableTest, AlignsColumnsAndStandsTitlesOnTheRule) {
@@ -64,4 +64,4 @@ TEST(TableTest, SidewaysGoesOnBelowWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::table_test

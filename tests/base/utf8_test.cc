@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace triptych {
+namespace triptych::utf8_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -28,4 +28,4 @@ TEST(Utf8Test, FindsTheFirstMalformedByte) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::utf8_test

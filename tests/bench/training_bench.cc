@@ -1,5 +1,6 @@
 // What a step of training takes, in each dtype, beside its matrix products alone: what no loop over
 // the same library can be faster than.
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 

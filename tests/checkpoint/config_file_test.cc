@@ -8,7 +8,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::config_file_test {
 namespace {
 
 using ::testing::AllOf;
@@ -447,4 +447,4 @@ TEST(ModelConfigTest, FieldsAndValuesInMessagesAreShortAndPrintable) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::config_file_test

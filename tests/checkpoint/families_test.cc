@@ -14,7 +14,7 @@
 #include "engine/checkpoint/config_file.h"
 #include "tests/support/published_configs.h"
 
-namespace triptych {
+namespace triptych::families_test {
 namespace {
 
 using published::DeepSeekDense;
@@ -336,4 +336,4 @@ TEST(FamiliesTest, DenseLayersAlone) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::families_test

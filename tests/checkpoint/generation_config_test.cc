@@ -14,7 +14,7 @@
 #include "engine/base/utf8.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::generation_config_test {
 namespace {
 
 using testing::HasSubstr;
@@ -212,4 +212,4 @@ TEST(GenerationConfigTest, SpoiltFilesAreClear) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::generation_config_test

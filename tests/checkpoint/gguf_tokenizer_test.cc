@@ -19,7 +19,7 @@
 #include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::gguf_tokenizer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -426,4 +426,4 @@ TEST(GgufTokenizerTest, RefusesBrokenLists) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::gguf_tokenizer_test

@@ -11,7 +11,7 @@
 #include "engine/base/bfloat16.h"
 #include "engine/kernels/quantization.h"
 
-namespace triptych {
+namespace triptych::integer_rows_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(IntegerRowsTest, AreReadAsEachGroupWasRounded) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::integer_rows_test

@@ -12,7 +12,7 @@
 #include "tests/support/llama2c_file.h"
 #include "tests/support/tokenizer_checks.h"
 
-namespace triptych {
+namespace triptych::llama2c_tokenizer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -107,4 +107,4 @@ TEST(Llama2cTokenizerTest, RefusesBrokenTokens) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::llama2c_tokenizer_test

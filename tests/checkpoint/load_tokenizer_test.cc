@@ -14,7 +14,7 @@
 #include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::load_tokenizer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -236,4 +236,4 @@ TEST(LoadTokenizerTest, AModelHasEveryTokenOfItsTokenizer) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::load_tokenizer_test

@@ -9,7 +9,7 @@
 
 #include "engine/base/error.h"
 
-namespace triptych {
+namespace triptych::mapped_tensors_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -181,4 +181,4 @@ TEST(MappedTensorsTest, ANameMayBeMappedToWhatAnotherHad) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::mapped_tensors_test

@@ -20,7 +20,7 @@
 #include "engine/checkpoint/safetensors.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::safetensors_index_test {
 namespace {
 
 using ::testing::AllOf;
@@ -236,4 +236,4 @@ TEST(SafetensorsIndexTest, FilesAreBesideIt) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::safetensors_index_test

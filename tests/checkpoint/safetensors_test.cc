@@ -21,7 +21,7 @@
 #include "engine/checkpoint/open_tensors.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::safetensors_test {
 namespace {
 
 using ::testing::AllOf;
@@ -429,4 +429,4 @@ TEST(SafetensorsTest, NamesAndValuesInMessagesAreShortAndPrintable) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::safetensors_test

@@ -16,7 +16,7 @@
 #include "tests/support/colliding_texts.h"
 #include "tests/support/tokenizer_checks.h"
 
-namespace triptych {
+namespace triptych::sentencepiece_model_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -289,4 +289,4 @@ TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::sentencepiece_model_test

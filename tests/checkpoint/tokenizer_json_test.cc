@@ -12,7 +12,7 @@
 #include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::tokenizer_json_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -502,4 +502,4 @@ TEST(TokenizerJsonTest, AFileThatIsCutShortAnywhereIsRefused) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::tokenizer_json_test

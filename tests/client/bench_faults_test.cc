@@ -14,7 +14,7 @@
 #include "tests/client/run_cli.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::client {
+namespace triptych::client::bench_faults_test {
 namespace {
 
 using Generation = Stream<v1::GenerateResponse>;
@@ -142,4 +142,4 @@ TEST_F(BenchFaultsTest, WritesOutputs) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::bench_faults_test

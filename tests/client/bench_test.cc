@@ -28,7 +28,7 @@
 #include "tests/client/run_cli.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::client {
+namespace triptych::client::bench_test {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
@@ -525,4 +525,4 @@ TEST_F(BenchTest, RefusesALoadThatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::bench_test

@@ -17,7 +17,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::client {
+namespace triptych::client::channel_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -299,4 +299,4 @@ TEST(ChannelTest, SaysWhichAddressesItTakes) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::channel_test

@@ -25,7 +25,7 @@
 #include "tests/client/run_cli.h"
 #include "tests/support/process.h"
 
-namespace triptych::client {
+namespace triptych::client::cli_test {
 namespace {
 
 using google::protobuf::util::JsonStringToMessage;
@@ -1086,4 +1086,4 @@ TEST_F(CompareTest, CtrlCEndsItBetweenModelsToo) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::cli_test

@@ -8,7 +8,7 @@
 
 #include "tests/client/fake_server.h"
 
-namespace triptych::client {
+namespace triptych::client::client_test {
 namespace {
 
 using Generation = Stream<v1::GenerateResponse>;
@@ -111,4 +111,4 @@ TEST_F(ClientTest, Tokenizes) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::client_test

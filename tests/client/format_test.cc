@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace triptych::client {
+namespace triptych::client::format_test {
 namespace {
 
 TEST(FormatTest, Seconds) {
@@ -51,4 +51,4 @@ TEST(FormatTest, Usage) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::format_test

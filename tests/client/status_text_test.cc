@@ -5,7 +5,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
-namespace triptych::client {
+namespace triptych::client::status_text_test {
 namespace {
 
 constexpr char kAddress[] = "192.0.2.1:50051";
@@ -100,4 +100,4 @@ TEST(StatusTextTest, WordsAPassedDeadline) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::status_text_test

@@ -15,7 +15,7 @@
 #include "tests/support/certificates.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::client {
+namespace triptych::client::tls_test {
 namespace {
 
 using testing::HasSubstr;
@@ -228,4 +228,4 @@ TEST_F(TokenTest, IsNeverShown) {
 }
 
 }  // namespace
-}  // namespace triptych::client
+}  // namespace triptych::client::tls_test

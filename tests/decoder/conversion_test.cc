@@ -1,5 +1,6 @@
 #include "engine/decoder/conversion.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::conversion_test {
 namespace {
 
 using testing::AllOf;
@@ -692,4 +693,4 @@ TEST(ConversionRefusal, NonFiniteTensorIsNamed) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::conversion_test

@@ -32,6 +32,7 @@ void* Allocate(size_t bytes, size_t alignment) {
 }  // namespace
 
 // The other forms of new and delete call these, but for one that AddressSanitizer has its own of.
+// Not inlined, so that gcc does not take free() for the wrong end of a new.
 void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   return Allocate(bytes, alignof(std::max_align_t));
@@ -39,12 +40,16 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<size_t>(alignment));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 
-namespace triptych {
+namespace triptych::decoder_allocation_test {
 namespace {
 
 class DecoderAllocationTest : public testing::TestWithParam<NamedConfig> {};
@@ -181,4 +186,4 @@ INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderAllocationTest, testing::ValuesIn(E
                          testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::decoder_allocation_test

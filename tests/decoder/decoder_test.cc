@@ -1,5 +1,6 @@
 #include "engine/decoder/decoder.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::decoder_test {
 namespace {
 
 // float64 against float64: rounding only.
@@ -703,4 +704,4 @@ TEST(DecoderImport, Stories260KDecodesAsPublished) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::decoder_test

@@ -1,5 +1,6 @@
 #include "engine/decoder/decoupled_keys.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::decoupled_keys_test {
 namespace {
 
 using testing::HasSubstr;
@@ -214,4 +215,4 @@ TEST(DecoupledKeys, WidthsThatThereAreNotAreRefused) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::decoupled_keys_test

@@ -16,7 +16,7 @@
 #include "tests/support/gguf_file.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::gguf_checkpoint_test {
 namespace {
 
 constexpr int64_t kLayers = 2, kHeads = 4, kGroups = 2, kHeadDim = 4, kWidth = 16, kInner = 24,
@@ -254,4 +254,4 @@ TEST(GgufCheckpointTest, BlocksOfIntegersBecomeNumbers) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::gguf_checkpoint_test

@@ -2,6 +2,7 @@
 // own definitions.
 #include "tests/support/published_models.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::published_models_test {
 namespace {
 
 using ::testing::Each;
@@ -320,4 +321,4 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::published_models_test

@@ -1,5 +1,6 @@
 #include "engine/decoder/weights.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -27,7 +28,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::weights_test {
 namespace {
 
 using ::testing::AllOf;
@@ -638,4 +639,4 @@ TEST(IntegerCheckpoint, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::weights_test

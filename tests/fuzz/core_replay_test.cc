@@ -1,7 +1,7 @@
 #include "tests/fuzz/replay.h"
 #include "tests/fuzz/targets.h"
 
-namespace triptych {
+namespace triptych::core_replay_test {
 namespace {
 
 TEST(FuzzTest, Config) { Replay("config", FuzzConfig); }
@@ -17,4 +17,4 @@ TEST(FuzzTest, TokenizerJson) { Replay("tokenizer_json", FuzzTokenizerJson); }
 TEST(FuzzTest, Utf8) { Replay("utf8", FuzzUtf8); }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::core_replay_test

@@ -60,7 +60,7 @@ thread_local int64_t most_held = 0;
 }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
 
-namespace triptych {
+namespace triptych::file_mutations_test {
 namespace {
 
 using Target = std::function<void(std::string_view)>;
@@ -371,4 +371,4 @@ TEST(FileMutationsTest, TheMeterCounts) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::file_mutations_test

@@ -1,7 +1,7 @@
 #include "tests/fuzz/replay.h"
 #include "tests/fuzz/targets.h"
 
-namespace triptych {
+namespace triptych::wire_replay_test {
 namespace {
 
 TEST(FuzzTest, ChatTemplate) { Replay("chat_template", FuzzChatTemplate); }
@@ -12,4 +12,4 @@ TEST(FuzzTest, Requests) { Replay("requests", FuzzRequests); }
 TEST(FuzzTest, Tokens) { Replay("tokens", FuzzTokens); }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::wire_replay_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace triptych {
+namespace triptych::block_pool_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -84,4 +84,4 @@ TEST(BlockPoolTest, NeverHandsOutABlockTwice) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::block_pool_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace triptych {
+namespace triptych::block_table_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(BlockTableTest, GivesItsBlocksBackWhenItDies) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::block_table_test

@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 
-namespace triptych {
+namespace triptych::geometry_test {
 namespace {
 
 const CacheGeometry kGeometry{
@@ -42,4 +42,4 @@ TEST(CacheGeometryTest, CountsBeyond32Bits) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::geometry_test

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace triptych {
+namespace triptych::prefix_cache_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -142,4 +142,4 @@ TEST(BlockPoolTest, CountsSharedBlocksOnce) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::prefix_cache_test

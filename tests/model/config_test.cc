@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace triptych {
+namespace triptych::config_test {
 namespace {
 
 ModelConfig Mha() {
@@ -73,4 +73,4 @@ TEST(CacheRowTest, ComparesWithMhaOfAsManyHeads) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::config_test

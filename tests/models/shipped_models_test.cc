@@ -20,7 +20,7 @@
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::shipped_models_test {
 namespace {
 
 constexpr const char* kPrompt = "First Citizen:\n";
@@ -121,4 +121,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ShippedModelTest, testing::Values("mha", "gqa", 
                          [](const auto& kind) { return kind.param; });
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::shipped_models_test

@@ -9,7 +9,7 @@
 #include "tests/server/test_server.h"
 #include "tests/server/token_lines.h"
 
-namespace triptych {
+namespace triptych::access_test {
 namespace {
 
 using grpc::StatusCode;
@@ -162,4 +162,4 @@ TEST(PeerAddressTest, IsWithoutThePort) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::access_test

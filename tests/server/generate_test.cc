@@ -9,7 +9,7 @@
 #include "engine/text/text_stream.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::generate_test {
 namespace {
 
 using testing::Each;
@@ -760,4 +760,4 @@ TEST(TokenizeTest, RoundTrip) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::generate_test

@@ -13,7 +13,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
 
-namespace triptych {
+namespace triptych::kv_cache_service_test {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
@@ -545,4 +545,4 @@ TEST(KvCacheServiceTest, RefusesBadIntervals) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::kv_cache_service_test

@@ -14,7 +14,7 @@
 #include "tests/server/any_method.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::limits_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -383,4 +383,4 @@ TEST(LimitsTest, WatchersDoNotHoldUpADrain) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::limits_test

@@ -15,7 +15,7 @@
 #include "tests/server/fake_host.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::long_texts_test {
 namespace {
 
 using grpc::StatusCode;
@@ -198,4 +198,4 @@ TEST_F(GrpcLongTextsTest, WhatWaitsAtADrainIsRefused) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::long_texts_test

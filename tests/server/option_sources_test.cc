@@ -11,7 +11,7 @@
 #include "server/options.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::option_sources_test {
 namespace {
 
 using testing::ElementsAre;
@@ -193,4 +193,4 @@ TEST_F(OptionSourcesTest, TheCacheFitsTheMemoryThereIs) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::option_sources_test

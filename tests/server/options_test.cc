@@ -12,7 +12,7 @@
 #include "engine/backend/serving_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::options_test {
 namespace {
 
 using testing::ElementsAre;
@@ -634,4 +634,4 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::options_test

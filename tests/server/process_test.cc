@@ -21,7 +21,7 @@
 #include "tests/support/small_gguf.h"
 #include "triptych/v1/admin.grpc.pb.h"
 
-namespace triptych {
+namespace triptych::process_test {
 namespace {
 
 using testing::AnyOf;
@@ -672,4 +672,4 @@ TEST_F(ServerProcessTest, TheClientProgramWorksWithIt) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::process_test

@@ -6,7 +6,7 @@
 #include "tests/server/captured_log.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::server_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -342,4 +342,4 @@ TEST(ServerTest, ReflectionListsTheServices) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::server_test

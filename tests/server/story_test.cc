@@ -10,7 +10,7 @@
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::story_test {
 namespace {
 
 using testing::StartsWith;
@@ -63,4 +63,4 @@ TEST(StoryTest, EveryKindWritesWhatAnotherImplementationDoes) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::story_test

@@ -8,7 +8,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/certificates.h"
 
-namespace triptych {
+namespace triptych::tls_test {
 namespace {
 
 using grpc::StatusCode;
@@ -188,4 +188,4 @@ TEST_F(TlsTest, FilesThatDoNotServeAreRefusedAtStart) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::tls_test

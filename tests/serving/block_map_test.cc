@@ -15,7 +15,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::block_map_test {
 namespace {
 
 using testing::ElementsAre;
@@ -123,4 +123,4 @@ TEST(BlockMapTest, OfAnEngineAgreesWithItsStatistics) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::block_map_test

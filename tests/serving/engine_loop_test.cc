@@ -16,7 +16,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::engine_loop_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -241,4 +241,4 @@ TEST(EngineLoopLostDevice, FailsTheRequestsOfAllEnginesAndRefusesMore) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::engine_loop_test

@@ -21,7 +21,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::engine_on_fake_model_test {
 namespace {
 
 using testing::HasSubstr;
@@ -416,4 +416,4 @@ TEST(EngineOnFakeModel, CountsTokensAsTheyComeAndTheTimeToTheFirst) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::engine_on_fake_model_test

@@ -1,5 +1,6 @@
 #include "engine/serving/engine.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +33,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::engine_test {
 namespace {
 
 using ::testing::Each;
@@ -1013,4 +1014,4 @@ TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::engine_test

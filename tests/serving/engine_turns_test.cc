@@ -12,7 +12,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::engine_turns_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -122,4 +122,4 @@ TEST_F(EngineTurnsTest, ALongPromptOfOneEngineKeepsThoseOfAnotherAtTheirPace) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::engine_turns_test

@@ -14,7 +14,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/serving.h"
 
-namespace triptych {
+namespace triptych::invariance_test {
 namespace {
 
 constexpr int64_t kRequests = 1000;
@@ -209,4 +209,4 @@ INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(Models()),
                          testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::invariance_test

@@ -15,7 +15,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::meters_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -162,4 +162,4 @@ TEST(PublishedTest, IsThereWhileAStepTakesForever) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::meters_test

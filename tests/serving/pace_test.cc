@@ -5,7 +5,7 @@
 #include <chrono>
 #include <limits>
 
-namespace triptych {
+namespace triptych::pace_test {
 namespace {
 
 using Duration = Pace::Duration;
@@ -131,4 +131,4 @@ TEST(PaceTest, OthersThatWaitBoundItToo) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::pace_test

@@ -15,7 +15,7 @@
 
 #include "engine/serving/pace.h"
 
-namespace triptych {
+namespace triptych::scheduler_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -586,4 +586,4 @@ TEST(SchedulerRandomTest, KeepsItsPromises) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::scheduler_test

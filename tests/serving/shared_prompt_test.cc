@@ -13,7 +13,7 @@
 #include "tests/support/fake_model.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::shared_prompt_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -408,4 +408,4 @@ TEST_F(SharedPromptTest, SequencesAreListedByNumberPageAndClient) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::shared_prompt_test

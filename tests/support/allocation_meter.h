@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_TESTS_SUPPORT_ALLOCATION_METER_H_
 #define TRIPTYCH_TESTS_SUPPORT_ALLOCATION_METER_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 

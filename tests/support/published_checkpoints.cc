@@ -1,5 +1,7 @@
 #include "tests/support/published_checkpoints.h"
 
+#include <ATen/ATen.h>
+
 #include <cstddef>
 #include <cstdio>
 #include <stdexcept>

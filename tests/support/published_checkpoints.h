@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CHECKPOINTS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CHECKPOINTS_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <filesystem>

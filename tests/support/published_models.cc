@@ -1,5 +1,7 @@
 #include "tests/support/published_models.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -91,7 +91,7 @@
 #ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_MODELS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_MODELS_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>

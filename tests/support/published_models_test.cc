@@ -1,5 +1,6 @@
 #include "tests/support/published_models.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
-namespace triptych::published {
+namespace triptych::published::published_models_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -425,4 +426,4 @@ TEST(PublishedCheckpoints, FilesHoldTheConfigAndTheTensors) {
 }
 
 }  // namespace
-}  // namespace triptych::published
+}  // namespace triptych::published::published_models_test

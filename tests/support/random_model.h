@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_TESTS_SUPPORT_RANDOM_MODEL_H_
 #define TRIPTYCH_TESTS_SUPPORT_RANDOM_MODEL_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cstdint>

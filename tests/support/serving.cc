@@ -1,5 +1,7 @@
 #include "tests/support/serving.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_TESTS_SUPPORT_SERVING_H_
 #define TRIPTYCH_TESTS_SUPPORT_SERVING_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,8 @@
 #ifndef TRIPTYCH_TESTS_SUPPORT_TENSORS_H_
 #define TRIPTYCH_TESTS_SUPPORT_TENSORS_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
 
 #include <cstdint>
 #include <random>

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace triptych {
+namespace triptych::bpe_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -144,4 +144,4 @@ TEST(BpeTest, SaysHowManyBytesBecomeOneToken) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::bpe_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/tokenizer_checks.h"
 
-namespace triptych {
+namespace triptych::byte_tokenizer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -38,4 +38,4 @@ TEST(ByteTokenizerTest, StreamedPiecesAreTheWholeText) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::byte_tokenizer_test

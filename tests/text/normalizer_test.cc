@@ -12,7 +12,7 @@
 
 #include "engine/base/utf8.h"
 
-namespace triptych {
+namespace triptych::normalizer_test {
 namespace {
 
 template <typename... Steps>
@@ -146,4 +146,4 @@ TEST(NormalizerTest, StepsTogetherMakeNoMoreThanTheirTextAllows) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::normalizer_test

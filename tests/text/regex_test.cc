@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/text/tokenizer.h"
 
-namespace triptych {
+namespace triptych::regex_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -98,4 +98,4 @@ TEST(RegexTest, PublishedPatternsCutAMegabyteOfAnything) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::regex_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <unordered_set>
 
-namespace triptych {
+namespace triptych::text_stream_test {
 namespace {
 
 // Calls `check` with every way to cut `bytes` into non-empty pieces.
@@ -254,4 +254,4 @@ TEST(StopStringsTest, AgreesWithSearchingTheWholeText) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::text_stream_test

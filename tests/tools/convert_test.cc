@@ -1,5 +1,6 @@
 #include "engine/tools/convert.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::convert_test {
 namespace {
 
 using testing::AllOf;
@@ -952,4 +953,4 @@ TEST_F(ConvertProgramTest, MistakesAreOneLineAndStatusTwo) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::convert_test

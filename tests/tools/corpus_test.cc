@@ -1,5 +1,6 @@
 #include "engine/tools/corpus.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::corpus_test {
 namespace {
 
 TEST(CorpusTest, WindowsCoverTheHeldOutPartOnce) {
@@ -117,4 +118,4 @@ TEST_F(SeenTextTest, RefusesToHoldOutWhatTheModelHasSeen) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::corpus_test

@@ -1,5 +1,6 @@
 #include "engine/tools/evaluate.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::evaluate_test {
 namespace {
 
 using testing::HasSubstr;
@@ -110,4 +111,4 @@ TEST(KlDivergenceTest, IsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::evaluate_test

@@ -1,5 +1,6 @@
 #include "engine/tools/gradients.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::gradients_test {
 namespace {
 
 class BatchGradientsTest : public testing::TestWithParam<NamedConfig> {
@@ -157,4 +158,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BatchGradientsTest, testing::ValuesIn(EachKind()
                          [](const auto& config) { return config.param.name; });
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::gradients_test

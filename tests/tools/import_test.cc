@@ -1,5 +1,6 @@
 #include "engine/tools/import.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::import_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -125,4 +126,4 @@ TEST_F(ImportTest, ARealModelWritesItsText) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::import_test

@@ -1,5 +1,6 @@
 #include "engine/tools/moments.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -12,7 +13,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::moments_test {
 namespace {
 
 // With nothing added to the residual stream, every layer reads its norm of the embeddings. Of a
@@ -64,4 +65,4 @@ TEST(InputCovariancesTest, OfALongContextNeedAShorterText) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::moments_test

@@ -1,12 +1,13 @@
 #include "engine/tools/optimizer.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
-namespace triptych {
+namespace triptych::optimizer_test {
 namespace {
 
 Parameter Make(const at::Tensor& value, const at::Tensor& gradient) {
@@ -93,4 +94,4 @@ TEST(AdamWTest, DecayPullsMatricesTowardsZero) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::optimizer_test

@@ -26,7 +26,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::plan_test {
 namespace {
 
 using testing::AllOf;
@@ -774,4 +774,4 @@ TEST_F(PlanProgramTest, MistakesAreOneLineAndStatusTwo) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::plan_test

@@ -1,5 +1,6 @@
 #include "engine/tools/quantize.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::quantize_test {
 namespace {
 
 using testing::AllOf;
@@ -196,4 +197,4 @@ TEST_F(QuantizeTest, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::quantize_test

@@ -22,7 +22,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::sweep_test {
 namespace {
 
 const size_t kFormats = Names<CacheFormat>().size();  // of the cache, each measured
@@ -392,4 +392,4 @@ TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::sweep_test

@@ -1,5 +1,6 @@
 #include "engine/tools/train.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +42,7 @@
 #include "tests/support/tokenizer.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::train_test {
 namespace {
 
 std::string Rhyme() {
@@ -956,4 +957,4 @@ TEST(DropoutTest, DropsTheShareAndKeepsTheMean) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::train_test

@@ -14,7 +14,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::verify_test {
 namespace {
 
 using testing::HasSubstr;
@@ -196,4 +196,4 @@ TEST(VerifyNotGqa, HoldsAndSaysTheCounterExample) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::verify_test

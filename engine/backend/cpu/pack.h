@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_PACK_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_PACK_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include "engine/backend/tensors/tensor_model.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/grad_mode.h>

@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_BACKEND_TENSORS_TENSOR_MODEL_H_
 #define TRIPTYCH_ENGINE_BACKEND_TENSORS_TENSOR_MODEL_H_
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>

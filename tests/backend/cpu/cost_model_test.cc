@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace triptych {
+namespace triptych::cost_model_test {
 namespace {
 
 LatentShape Shape(int64_t heads, int64_t d, int64_t rank, int64_t d_rope = 0) {
@@ -51,4 +51,4 @@ TEST(CostModel, NeverWhereTheReducedCoreIsNoLarger) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::cost_model_test

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/expanded_prompt.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::expanded_prompt_test {
 namespace {
 
 constexpr int64_t kPrompt = 90, kExpandFrom = 13;
@@ -128,4 +129,4 @@ TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::expanded_prompt_test

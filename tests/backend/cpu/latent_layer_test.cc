@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/latent_layer.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 #include "engine/tools/quantize.h"
 #include "tests/support/tensors.h"
 
-namespace triptych {
+namespace triptych::latent_layer_test {
 namespace {
 
 // float32 against float64, scaled weights.
@@ -150,4 +151,4 @@ INSTANTIATE_TEST_SUITE_P(Formats, LatentLayerTest, testing::ValuesIn(Names<Weigh
                          [](const auto& instance) { return instance.param.first; });
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::latent_layer_test

@@ -13,7 +13,7 @@
 #include "engine/model/tensor_names.h"
 #include "tests/support/random_model.h"
 
-namespace triptych {
+namespace triptych::pack_weights_test {
 namespace {
 
 // Expects that what was taken before is let go of by the next time.
@@ -85,4 +85,4 @@ TEST(UnpackedBytesTest, TokenMatricesCountBeyondTheLayers) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::pack_weights_test

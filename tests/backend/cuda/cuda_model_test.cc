@@ -23,7 +23,7 @@
 #include "tests/backend/cuda/sequence_runner.h"
 #include "tests/support/likely_tokens.h"
 
-namespace triptych {
+namespace triptych::cuda_model_test {
 namespace {
 
 using testing::AllOf;
@@ -364,4 +364,4 @@ TEST(CudaWeightsTest, LayersHaveTheShapesThatTheConfigImplies) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::cuda_model_test

@@ -16,7 +16,7 @@
 #include "tests/backend/cuda/references.h"
 #include "tests/backend/cuda/sequence_runner.h"
 
-namespace triptych {
+namespace triptych::emulated_device_test {
 namespace {
 
 using testing::HasSubstr;
@@ -90,4 +90,4 @@ TEST_F(EmulatedDeviceTest, AModelOnALostDeviceSaysSo) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::emulated_device_test

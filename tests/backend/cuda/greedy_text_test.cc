@@ -13,7 +13,7 @@
 #include "tests/backend/cuda/model_checks.h"
 #include "tests/backend/cuda/references.h"
 
-namespace triptych {
+namespace triptych::greedy_text_test {
 namespace {
 
 class GreedyTextTest : public CudaTest, public testing::WithParamInterface<const char*> {};
@@ -55,4 +55,4 @@ INSTANTIATE_TEST_SUITE_P(ShippedModels, GreedyTextTest, testing::ValuesIn(kShipp
                          });
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::greedy_text_test

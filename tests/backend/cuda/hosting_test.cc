@@ -17,7 +17,7 @@
 #include "tests/backend/cuda/emulation/emulation.h"
 #include "tests/support/recording_sink.h"
 
-namespace triptych {
+namespace triptych::hosting_test {
 namespace {
 
 using testing::HasSubstr;
@@ -142,4 +142,4 @@ TEST_F(GpuOptionsTest, CachesAreSharesOfTheGpusMemory) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::hosting_test

@@ -15,7 +15,7 @@
 #include "tests/backend/cuda/cuda_test.h"
 #include "tests/support/likely_tokens.h"
 
-namespace triptych::cuda {
+namespace triptych::cuda::likely_tokens_test {
 namespace {
 
 using testing::ElementsAreArray;
@@ -145,4 +145,4 @@ TEST_F(DeviceLikelyTokensTest, ARowIsTheSameBitsAmongOthers) {
 }
 
 }  // namespace
-}  // namespace triptych::cuda
+}  // namespace triptych::cuda::likely_tokens_test

@@ -8,7 +8,7 @@
 
 #include "tests/backend/cuda/cuda_test.h"
 
-namespace triptych::cuda {
+namespace triptych::cuda::step_buffers_test {
 namespace {
 
 using testing::Each;
@@ -168,4 +168,4 @@ TEST_F(StepBuffersTest, DeviceMemoryMovesOnlyWhenItGrows) {
 }
 
 }  // namespace
-}  // namespace triptych::cuda
+}  // namespace triptych::cuda::step_buffers_test

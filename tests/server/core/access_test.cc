@@ -11,7 +11,7 @@
 #include "tests/server/token_lines.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::access_test {
 namespace {
 
 using testing::AllOf;
@@ -115,4 +115,4 @@ TEST(LoopbackTest, KnowsThisMachine) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::access_test

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace triptych {
+namespace triptych::admission_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -113,4 +113,4 @@ TEST_F(AdmissionTest, APlaceMayOutliveIt) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::admission_test

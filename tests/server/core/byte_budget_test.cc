@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace triptych {
+namespace triptych::byte_budget_test {
 namespace {
 
 TEST(ByteBudgetTest, OneClientMayHaveHalf) {
@@ -36,4 +36,4 @@ TEST(ByteBudgetTest, AllTogetherHaveTheWhole) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::byte_budget_test

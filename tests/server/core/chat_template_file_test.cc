@@ -8,7 +8,7 @@
 
 #include "engine/base/file.h"
 
-namespace triptych {
+namespace triptych::chat_template_file_test {
 namespace {
 
 TEST(CanonicalJinjaTest, SpaceThatIsRenderedNowhereIsGone) {
@@ -58,4 +58,4 @@ TEST(ChatTemplateFileTest, TheShippedModelsAreAskedPlainly) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::chat_template_file_test

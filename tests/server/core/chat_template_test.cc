@@ -9,7 +9,7 @@
 
 #include "tests/support/tokenizer.h"
 
-namespace triptych {
+namespace triptych::chat_template_test {
 namespace {
 
 using testing::ElementsAre;
@@ -162,4 +162,4 @@ TEST(ChatTemplateTest, EncodesWhatStandsTogetherTogether) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::chat_template_test

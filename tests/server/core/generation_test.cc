@@ -13,7 +13,7 @@
 
 #include "tests/server/core/served_model.h"
 
-namespace triptych {
+namespace triptych::generation_test {
 namespace {
 
 using testing::ElementsAre;
@@ -532,4 +532,4 @@ TEST_F(GenerationTest, EngineTransportAndCancelAtOnce) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::generation_test

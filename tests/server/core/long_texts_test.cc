@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace triptych {
+namespace triptych::long_texts_test {
 namespace {
 
 using testing::ElementsAre;
@@ -169,4 +169,4 @@ TEST_F(LongTextsTest, WhatFailsEndsItsOwnCall) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::long_texts_test

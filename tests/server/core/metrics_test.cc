@@ -11,7 +11,7 @@
 
 #include "tests/server/core/served_model.h"
 
-namespace triptych {
+namespace triptych::metrics_test {
 namespace {
 
 using testing::AllOf;
@@ -125,4 +125,4 @@ TEST_F(MetricsTest, WithoutModelsThereAreNoSeries) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::metrics_test

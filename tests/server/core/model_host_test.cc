@@ -18,7 +18,7 @@
 #include "tests/server/core/served_model.h"
 #include "tests/support/fake_model.h"
 
-namespace triptych {
+namespace triptych::model_host_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -382,4 +382,4 @@ TEST_F(ModelHostTest, AListOfManyModelsFitsIntoAnError) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::model_host_test

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-namespace triptych {
+namespace triptych::page_tokens_test {
 namespace {
 
 TEST(PageTokensTest, AreGoodForTheirQueryAlone) {
@@ -35,4 +35,4 @@ TEST(PageTokensTest, RefuseWhatTheyDidNotMake) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::page_tokens_test

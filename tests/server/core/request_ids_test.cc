@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace triptych {
+namespace triptych::request_ids_test {
 namespace {
 
 TEST(RequestIdsTest, CountUpBehindAPrefixOfTheProcess) {
@@ -23,4 +23,4 @@ TEST(RequestIdsTest, CountUpBehindAPrefixOfTheProcess) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::request_ids_test

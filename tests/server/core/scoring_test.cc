@@ -14,7 +14,7 @@
 
 #include "tests/server/core/served_model.h"
 
-namespace triptych {
+namespace triptych::scoring_test {
 namespace {
 
 using testing::ElementsAre;
@@ -177,4 +177,4 @@ TEST_F(ScoringTest, LetsTheListenerGoAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::scoring_test

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace triptych {
+namespace triptych::statistics_test {
 namespace {
 
 using testing::ElementsAre;
@@ -199,4 +199,4 @@ TEST(HostStatsTest, AddsUp) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::statistics_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace triptych {
+namespace triptych::stream_buffer_test {
 namespace {
 
 using testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST(StreamBufferTest, AMessageIsNoLargerThanAChunkAndOneToken) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::stream_buffer_test

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace triptych {
+namespace triptych::trace_parent_test {
 namespace {
 
 const std::string kTrace = "0af7651916cd43dd8448eb211c80319c";
@@ -43,4 +43,4 @@ TEST(TraceParentTest, WhatIsNotValidIsNone) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::trace_parent_test

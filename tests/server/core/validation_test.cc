@@ -17,7 +17,7 @@
 #include "tests/server/core/served_model.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::validation_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -675,4 +675,4 @@ TEST(ErrorTest, QuotesWhatFitsIntoAHeader) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::validation_test

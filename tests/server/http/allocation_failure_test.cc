@@ -37,7 +37,7 @@ std::atomic<int64_t> allocations_left = -1;
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace triptych {
+namespace triptych::allocation_failure_test {
 namespace {
 
 // Not while requests are handled: nlohmann's values allocate where they end, and must not fail
@@ -78,4 +78,4 @@ TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::allocation_failure_test

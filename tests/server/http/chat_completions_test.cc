@@ -9,7 +9,7 @@
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::chat_completions_test {
 namespace {
 
 using nlohmann::json;
@@ -490,4 +490,4 @@ TEST(ChatCompletionsTest, BytesOfTokens) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::chat_completions_test

@@ -8,7 +8,7 @@
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::completions_test {
 namespace {
 
 using nlohmann::json;
@@ -446,4 +446,4 @@ TEST(CompletionsTest, AClientsShareIsBounded) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::completions_test

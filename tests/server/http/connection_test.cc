@@ -36,7 +36,7 @@
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::connection_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -815,4 +815,4 @@ TEST_F(HttpFailureTest, AnAnswerIsTakenAtALeastRate) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::connection_test

@@ -10,7 +10,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/process.h"
 
-namespace triptych {
+namespace triptych::metrics_test {
 namespace {
 
 using nlohmann::json;
@@ -238,4 +238,4 @@ TEST(MonitoringTest, NamesWhatTheServerExposes) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::metrics_test

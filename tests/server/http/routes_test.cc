@@ -15,7 +15,7 @@
 #include "tests/server/token_lines.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::routes_test {
 namespace {
 
 using nlohmann::json;
@@ -501,4 +501,4 @@ TEST(HttpServerTest, WithoutMemoryWhatComputesIsRefused) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::routes_test

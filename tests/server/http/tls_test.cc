@@ -20,7 +20,7 @@
 #include "tests/support/certificates.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych {
+namespace triptych::tls_test {
 namespace {
 
 namespace asio = boost::asio;
@@ -204,4 +204,4 @@ TEST_F(HttpTlsTest, SharesItsCertificateWithGrpc) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::tls_test

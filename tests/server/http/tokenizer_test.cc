@@ -11,7 +11,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::tokenizer_test {
 namespace {
 
 using nlohmann::json;
@@ -211,4 +211,4 @@ TEST_F(TokenizerTest, PiecesAreTheTextAgain) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::tokenizer_test

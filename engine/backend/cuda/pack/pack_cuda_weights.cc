@@ -1,5 +1,7 @@
 #include "engine/backend/cuda/pack/pack_cuda_weights.h"
 
+#include <ATen/ATen.h>
+
 #include <string>
 #include <vector>
 

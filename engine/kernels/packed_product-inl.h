@@ -1,0 +1,396 @@
+// How the kinds of packed_kinds-inl.h are multiplied: in tiles of rows and outputs that the
+// registers hold. The source of each format includes this file once for each instruction set.
+#if defined(TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_INL_H_
+#undef TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_INL_H_
+#else
+#define TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+#include "engine/base/ceil_div.h"
+#include "engine/kernels/load-inl.h"
+#include "engine/kernels/packed_format.h"
+#include "engine/kernels/packed_kinds-inl.h"
+#include "engine/kernels/packed_product.h"
+#include "engine/kernels/prefetch.h"
+#include "engine/kernels/products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace triptych {
+namespace HWY_NAMESPACE {
+
+// Vectors that there are registers for; the most sums of a tile; the fewest that a row of one has.
+#if !HWY_ARCH_X86
+constexpr int kRegisters = 32, kSums = 24, kLeastColumns = 4;
+#elif HWY_TARGET <= HWY_AVX3
+// More rows need more pointers than there are.
+constexpr int kRegisters = 32, kSums = 16, kLeastColumns = 2;
+#else
+constexpr int kRegisters = 16, kSums = 12, kLeastColumns = 2;
+#endif
+
+// Whether so many rows and vectors of outputs are computed in registers: their sums, of weights and
+// inputs those that are fewer, one of the others, and what the instructions need besides.
+template <class Kind>
+constexpr bool Fits(int rows, int columns) {
+  return rows * columns <= kSums &&
+         rows * columns + Kind::kHeld * (std::min(rows, columns) + 1) + Kind::kScratch <=
+             kRegisters;
+}
+
+// Weights that several tiles of rows read stay in a core's cache while they do: of so many panels.
+constexpr int64_t kPanelsForTiles = kVectors > 2 ? 3 : 2;
+
+// How many vectors of so many rows are computed together: up to four panels, whose weights are on
+// their way at once, or a part of those above.
+template <class Kind>
+constexpr int ColumnsFor(int rows) {
+  int columns = 4 * kVectors;
+  while (columns > kVectors && !Fits<Kind>(rows, columns)) columns -= kVectors;
+  if (Fits<Kind>(rows, columns)) return columns;
+  while (!Fits<Kind>(rows, columns) || kPanelsForTiles * kVectors % columns != 0) --columns;
+  return columns;
+}
+
+template <class Kind>
+constexpr int MaxRows() {
+  int rows = kSums / kLeastColumns;
+  while (!Fits<Kind>(rows, kLeastColumns)) --rows;
+  return rows;
+}
+
+// What a tile fetches.
+enum class Fetch {
+  kNothing,
+  kAhead,  // of its own weights, a little before they are read
+  kNext,   // a part of Product::next
+};
+
+// Weights that come from memory are fetched so many bytes ahead, a part of them in each panel that
+// is read: near enough for a processor to see what is read in turn, and to go on by itself.
+constexpr int64_t kAhead = 8192;
+template <int kColumns>
+constexpr int64_t AheadInPanel() {
+  return kAhead / std::max<int64_t>(CeilDiv(kColumns, kVectors), 2);
+}
+
+// Of what is next, a tile fetches no more than so many bytes for each of its sums with each step,
+// nor than a line in all: a core waits for few lines at a time, and more would hold up its own
+// weights.
+constexpr float kFetchedOfSum = 32.0f / kLanes;
+
+// A tile's part of what is next: `bytes` with each step.
+struct NextPart {
+  const std::byte* weights;
+  int64_t offset;
+  int64_t bytes;
+
+  HWY_INLINE void Step() {
+    Prefetch(weights, offset);
+    offset += bytes;
+  }
+};
+
+// Adds part kPart of one step to the sums.
+template <class Kind, int kPart, int kRows, int kColumns>
+HWY_INLINE void AddPart(const std::byte* const (&x)[kRows], int64_t word,
+                        const std::byte* const (&weights)[kColumns], int64_t offset,
+                        typename Kind::Sum (&sums)[kRows][kColumns]) {
+  ForEachProduct<kRows, kColumns>(
+      [&](int r) { return Kind::Input(x[r] + (word + kPart) * kWordBytes); },
+      [&](int c) { return Kind::template Weights<kPart>(weights[c] + offset); },
+      [&](int r, int c, const auto& input, const auto& w) {
+        sums[r][c] = Kind::Add(sums[r][c], w, input);
+      });
+}
+
+// Adds one step: its first word of x, and the offset of its weights.
+template <class Kind, Fetch kFetch, int kRows, int kColumns>
+HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
+                        const std::byte* const (&weights)[kColumns], int64_t offset, NextPart& next,
+                        typename Kind::Sum (&sums)[kRows][kColumns]) {
+  if constexpr (kFetch == Fetch::kNext) next.Step();
+  if constexpr (kFetch == Fetch::kAhead) {
+    constexpr int64_t kVectorBytes = kLanes * Packed(Kind::kFormat).step_bytes;
+    constexpr int kVectorsOfLine = std::max<int>(kLineBytes / kVectorBytes, 1);
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; c += kVectorsOfLine) {
+      Prefetch(weights[c] + offset, AheadInPanel<kColumns>());
+    }
+  }
+  if constexpr (kRows == 1 && Kind::kParts == 2) {
+    // Both parts of a vector of weights before the next one, so that it is loaded but once.
+    const auto first = Kind::Input(x[0] + word * kWordBytes);
+    const auto second = Kind::Input(x[0] + (word + 1) * kWordBytes);
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) {
+      const std::byte* const w = weights[c] + offset;
+      sums[0][c] = Kind::Add(sums[0][c], Kind::template Weights<0>(w), first);
+      sums[0][c] = Kind::Add(sums[0][c], Kind::template Weights<1>(w), second);
+    }
+    return;
+  }
+  AddPart<Kind, 0>(x, word, weights, offset, sums);
+  if constexpr (Kind::kParts > 1) AddPart<Kind, 1>(x, word, weights, offset, sums);
+  if constexpr (Kind::kParts > 2) AddPart<Kind, 2>(x, word, weights, offset, sums);
+  if constexpr (Kind::kParts > 3) AddPart<Kind, 3>(x, word, weights, offset, sums);
+}
+
+// Adds the sums of one unit of integers, times its scales, to those of all.
+template <class Kind, Fetch kFetch, int kRows, int kColumns>
+HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
+                              const std::byte* const (&weights)[kColumns],
+                              const std::byte* const (&scales)[kColumns], int64_t offset,
+                              NextPart& next, FloatVec (&sums)[kRows][kColumns]) {
+  constexpr PackedFormat kPacked = Packed(Kind::kFormat);
+  const FloatTag d;
+  const auto correction = [&](int r) {
+    return hn::Set(IntTag(), LoadWord<int32_t>(x[r] + (word + UnitWords<Kind>() - 2) * kWordBytes));
+  };
+  typename Kind::Sum parts[kRows][kColumns];
+  HWY_UNROLL(24)
+  for (int r = 0; r < kRows; ++r) {
+    const typename Kind::Sum start = Kind::Start(correction(r));
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) parts[r][c] = start;
+  }
+  for (int64_t step = 0; step < kPacked.steps; ++step) {
+    AddStep<Kind, kFetch>(x, word + step * Kind::kParts, weights,
+                          offset + step * kPanel * kPacked.step_bytes, next, parts);
+  }
+  HWY_UNROLL(24)
+  for (int c = 0; c < kColumns; ++c) {
+    if constexpr (kFetch == Fetch::kAhead) {
+      if (c % kVectors == 0) Prefetch(scales[c] + offset, AheadInPanel<kColumns>());
+    }
+    const FloatVec scale = LoadFloats(d, reinterpret_cast<const uint16_t*>(scales[c] + offset));
+    HWY_UNROLL(24)
+    for (int r = 0; r < kRows; ++r) {
+      const FloatVec x_scale = Float32::Input(x[r] + (word + UnitWords<Kind>() - 1) * kWordBytes);
+      const FloatVec part = hn::ConvertTo(d, Kind::Finish(parts[r][c], correction(r)));
+      sums[r][c] = hn::MulAdd(hn::Mul(part, x_scale), scale, sums[r][c]);
+    }
+  }
+}
+
+// Consecutive units of all panels.
+struct Units {
+  int64_t begin;
+  int64_t end;
+};
+
+// Multiplies kRows rows, from `row` on, by these units of kColumns vectors of outputs, from
+// `column` on. What follows the first units goes on with the sums in y.
+template <class Kind, Fetch kFetch, int kRows, int kColumns>
+void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
+  constexpr PackedFormat kPacked = Packed(Kind::kFormat);
+  constexpr int64_t kUnitBytes = kPacked.panel_bytes();
+  constexpr int64_t kOutputs = kColumns * kLanes;
+  const FloatTag d;
+  const int64_t output = column * kLanes;
+  const int64_t outputs = std::min(kOutputs, p.outputs - output);
+  if (outputs <= 0) return;  // a part of the last panel
+  const std::byte* x[kRows];
+  const std::byte* weights[kColumns];
+  const std::byte* scales[kColumns];
+  FloatVec sums[kRows][kColumns];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = p.x + (row + r) * p.x_stride * kWordBytes;
+  }
+  HWY_UNROLL(24)
+  for (int c = 0; c < kColumns; ++c) {
+    const int64_t panel = (column + c) / kVectors;
+    const int64_t lane = (column + c) % kVectors * kLanes;  // of the panel
+    weights[c] = p.weights + panel * p.units * kUnitBytes + lane * kPacked.step_bytes;
+    scales[c] = weights[c] + kPanel * kPacked.steps * kPacked.step_bytes +
+                lane * (kPacked.scale_bytes - kPacked.step_bytes);
+  }
+  float whole[kOutputs] = {};
+  HWY_UNROLL(24)
+  for (int r = 0; r < kRows; ++r) {
+    const float* from = p.bias + output;
+    if (units.begin > 0) {
+      from = p.y + (row + r) * p.y_stride + output;
+      if (outputs < kOutputs) {
+        std::copy_n(from, outputs, whole);
+        from = whole;
+      }
+    }
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::LoadU(d, from + c * kLanes);
+  }
+  NextPart next;
+  if constexpr (kFetch == Fetch::kNext) {
+    const Next& all = p.next;
+    const int64_t steps = (units.end - units.begin) * kPacked.steps;
+    const float each =  // bytes for a sum with each step
+        std::min({static_cast<float>(all.bytes) / static_cast<float>(steps * all.rows * kVectors),
+                  kFetchedOfSum, kLineBytes / (1.0f * kRows * kColumns)});
+    const int64_t before = (row - (p.rows - all.rows)) * all.panels * kVectors + column * kRows;
+    // Through one panel after another; at the end of one, a tile goes on to what comes later in it.
+    const auto offset = static_cast<int64_t>(each * static_cast<float>(before * steps));
+    next = {.weights = all.weights,
+            .offset = offset / all.bytes * all.stride + offset % all.bytes,
+            .bytes = static_cast<int64_t>(each * kRows * kColumns)};
+  }
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    const int64_t word = unit * UnitWords<Kind>(), offset = (unit - p.first_unit) * kUnitBytes;
+    if constexpr (kPacked.scale_bytes > 0) {
+      AddScaledUnit<Kind, kFetch>(x, word, weights, scales, offset, next, sums);
+    } else {
+      AddStep<Kind, kFetch>(x, word, weights, offset, next, sums);
+    }
+  }
+
+  HWY_UNROLL(24)
+  for (int r = 0; r < kRows; ++r) {
+    float* y = p.y + (row + r) * p.y_stride + output;
+    float* out = outputs == kOutputs ? y : whole;
+    HWY_UNROLL(24)
+    for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[r][c], d, out + c * kLanes);
+    if (out == whole) std::copy_n(whole, outputs, y);
+  }
+}
+
+// Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels: by
+// kColumns at once, and what is left, a multiple of kStep, in one tile.
+template <class Kind, Fetch kFetch, int kRows, int kColumns,
+          int kStep = std::gcd(kColumns, kVectors)>
+HWY_INLINE void TileColumns(const Product& p, const Units& units, int64_t row, int64_t column,
+                            int64_t end) {
+  for (; column + kColumns <= end; column += kColumns) {
+    Tile<Kind, kFetch, kRows, kColumns>(p, units, row, column);
+  }
+  if constexpr (kColumns > kStep) {
+    TileColumns<Kind, kFetch, kRows, kColumns - kStep, kStep>(p, units, row, column, end);
+  }
+}
+
+// Multiplies `rows` rows, 1 to kRows of them, by the first `end` vectors.
+template <class Kind, Fetch kFetch, int kRows>
+HWY_INLINE void TileRows(const Product& p, const Units& units, int64_t row, int64_t rows,
+                         int64_t end) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return TileRows<Kind, kFetch, kRows - 1>(p, units, row, rows, end);
+  }
+  TileColumns<Kind, kFetch, kRows, ColumnsFor<Kind>(kRows)>(p, units, row, 0, end);
+}
+
+// The most rows that read whole panels, or one.
+template <class Kind>
+constexpr int WholePanelRows() {
+  int rows = MaxRows<Kind>();
+  while (rows > 1 && ColumnsFor<Kind>(rows) < kVectors) --rows;
+  return rows;
+}
+
+// What several tiles of rows read of them at a time.
+constexpr int64_t kBytesForTiles = int64_t{1} << 17;
+// Of many tiles, bfloat16 weights are widened once for all, into a core's first cache.
+constexpr int64_t kTilesToWiden = 4;
+constexpr int64_t kBytesWidened = int64_t{1} << 14;
+constexpr int64_t kPanelsWidened = 1;
+// So many rows fetch what is next, at most: more would do so in steps of a few bytes.
+constexpr int64_t kFetchingRows = 30;
+
+// Multiplies rows `first` to `last` - 1, as many at a time as there is room for.
+template <class Kind, Fetch kFetch>
+HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t last,
+                             int64_t end) {
+  const int64_t rows = last - first, tiles = CeilDiv(rows, MaxRows<Kind>());
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t begin = rows * i / tiles;
+    TileRows<Kind, kFetch, MaxRows<Kind>()>(p, units, first + begin, rows * (i + 1) / tiles - begin,
+                                            end);
+  }
+}
+
+// Multiplies rows from `first` on by these units of the first `end` vectors; the last ones fetch.
+template <class Kind>
+HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t end) {
+  const int64_t fetching = p.rows - p.next.rows;
+  MultiplyRows<Kind, Fetch::kNothing>(p, units, first, fetching, end);
+  MultiplyRows<Kind, Fetch::kNext>(p, units, fetching, p.rows, end);
+}
+
+// The same of all rows. Weights that come from memory are read by as many rows as read whole
+// panels, which it is fastest in; the others find them in a core's second cache.
+template <class Kind>
+HWY_INLINE void MultiplyPart(const Product& p, const Units& units, int64_t end) {
+  int64_t first = 0;
+  if (p.prefetch) {
+    first = WholePanelRows<Kind>();
+    TileRows<Kind, Fetch::kAhead, WholePanelRows<Kind>()>(p, units, 0, first, end);
+  }
+  MultiplyRows<Kind>(p, units, first, end);
+}
+
+// Multiplies all rows of `part` by weights that it widens to float32 first.
+using MultiplyWidened = void (*)(const Product& part, const Units& units, int64_t end);
+
+template <class Kind, MultiplyWidened kWidened = nullptr>
+void Multiply(const Product& p) {
+  constexpr int64_t kUnitBytes = Packed(Kind::kFormat).panel_bytes();
+  const int64_t panels = CeilDiv(p.outputs, kPanel);
+  constexpr int kFirst = WholePanelRows<Kind>();
+  if (p.rows <= kFirst) {  // every weight is read once
+    const Units all{0, p.units};
+    if (p.prefetch) {
+      TileRows<Kind, Fetch::kAhead, kFirst>(p, all, 0, p.rows, panels * kVectors);
+    } else {
+      TileRows<Kind, Fetch::kNothing, kFirst>(p, all, 0, p.rows, panels * kVectors);
+    }
+    return;
+  }
+  const bool widens = kWidened != nullptr && CeilDiv(p.rows, MaxRows<Kind>()) >= kTilesToWiden;
+  const int64_t span = widens ? kPanelsWidened : kPanelsForTiles;
+  const int64_t length = (widens ? kBytesWidened / 2 : kBytesForTiles) / (span * kUnitBytes);
+  const auto weights = [&](int64_t panel, int64_t unit) {
+    return p.weights + (panel * p.units + unit) * kUnitBytes;
+  };
+  for (int64_t panel = 0; panel < panels; panel += span) {
+    Product part = p;
+    part.weights = weights(panel, 0);
+    part.bias += panel * kPanel;
+    part.y += panel * kPanel;
+    part.outputs -= panel * kPanel;
+    Next& next = part.next;
+    if (p.prefetch) next.rows = std::min(widens ? p.rows : p.rows - kFirst, kFetchingRows);
+    next.panels = std::min(span, panels - panel);
+    next.stride = p.units * kUnitBytes;
+    const int64_t end = next.panels * kVectors;
+    for (int64_t unit = 0; unit < p.units; unit += length) {
+      const Units units{.begin = unit, .end = std::min(unit + length, p.units)};
+      next.weights = units.end < p.units     ? weights(panel, units.end)
+                     : panel + span < panels ? weights(panel + span, 0)
+                                             : weights(panel, unit);
+      next.bytes = (units.end - unit) * kUnitBytes;
+      if constexpr (kWidened != nullptr) {
+        if (widens) {
+          kWidened(part, units, end);
+          continue;
+        }
+      }
+      MultiplyPart<Kind>(part, units, end);
+    }
+  }
+}
+
+template <class Kind, MultiplyWidened kWidened = nullptr>
+ProductKernel KernelOf(void (*prepare)(const float*, int64_t, std::byte*)) {
+  return {
+      .multiply = Multiply<Kind, kWidened>, .prepare = prepare, .unit_words = UnitWords<Kind>()};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace triptych
+HWY_AFTER_NAMESPACE();
+
+#endif
