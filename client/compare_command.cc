@@ -53,8 +53,8 @@ void PrintTable(const std::vector<Result>& results) {
                {"bytes per position"},
                {"positions"},
                {"cache used"},
-               {"cache reserved"},
-               {"peak reserved"},
+               {"cache allocated"},
+               {"peak allocated"},
                {"MHA would use"},
                {"smaller than MHA"},
                {"tokens/s"},
@@ -64,8 +64,8 @@ void PrintTable(const std::vector<Result>& results) {
     table.AddRow({model.name(), Label(model.attention()),
                   FormatCount(model.elements_per_position()),
                   FormatBytes(cache.bytes_per_position()), FormatCount(cache.positions()),
-                  FormatBytes(cache.used_bytes()), FormatBytes(cache.reserved_bytes()),
-                  FormatBytes(cache.peak_reserved_bytes()), FormatBytes(cache.mha_used_bytes()),
+                  FormatBytes(cache.used_bytes()), FormatBytes(cache.allocated_bytes()),
+                  FormatBytes(cache.peak_allocated_bytes()), FormatBytes(cache.mha_used_bytes()),
                   FormatSaving(cache.mha_used_bytes(), cache.used_bytes()), FormatDecodeRate(usage),
                   FormatSeconds(TimeToFirstToken(usage))});
   }

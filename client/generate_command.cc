@@ -36,11 +36,11 @@ void PrintSummary(const v1::Completion& completion) {
             << ", seed " << completion.seed() << "\n"
             << "cache: " << FormatCount(cache.positions()) << " positions x "
             << FormatBytes(cache.bytes_per_position()) << " = " << FormatBytes(cache.used_bytes())
-            << " used, " << FormatBytes(cache.reserved_bytes()) << " reserved (";
+            << " used, " << FormatBytes(cache.allocated_bytes()) << " reserved (";
   if (cache.shared_bytes() > 0) {
     std::cerr << FormatBytes(cache.shared_bytes()) << " of them shared, ";
   }
-  std::cerr << "peak " << FormatBytes(cache.peak_reserved_bytes()) << "); MHA would use "
+  std::cerr << "peak " << FormatBytes(cache.peak_allocated_bytes()) << "); MHA would use "
             << FormatBytes(cache.mha_used_bytes()) << " ("
             << FormatSaving(cache.mha_used_bytes(), cache.used_bytes()) << ")\n";
 }

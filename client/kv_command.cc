@@ -28,11 +28,11 @@ std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
   Table table({{"model"},
                {"pool"},
                {"used"},
-               {"reserved"},
+               {"allocated"},
                {"shared"},
                {"cached"},
                {"free"},
-               {"peak reserved"},
+               {"peak allocated"},
                {"positions held"},
                {"bytes per position"},
                {"MHA would use"},
@@ -56,16 +56,16 @@ std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
     table.AddRow({model.model(),
                   FormatBytes(model.pool_bytes()),
                   FormatBytes(model.used_bytes()),
-                  FormatBytes(model.reserved_bytes()),
+                  FormatBytes(model.allocated_bytes()),
                   FormatBytes(model.shared_bytes()),
-                  FormatBytes(model.cached_bytes()),
+                  FormatBytes(model.evictable_bytes()),
                   FormatBytes(model.free_bytes()),
-                  FormatBytes(model.peak_reserved_bytes()),
+                  FormatBytes(model.peak_allocated_bytes()),
                   FormatCount(model.positions()),
                   FormatBytes(model.bytes_per_position()),
                   FormatBytes(model.mha_used_bytes()),
                   FormatCount(model.free_blocks()),
-                  FormatCount(model.cached_blocks()),
+                  FormatCount(model.evictable_blocks()),
                   FormatCount(model.evicted_blocks()),
                   FormatCount(model.total_blocks()),
                   FormatCount(model.block_positions()),
@@ -83,9 +83,9 @@ std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
   std::vector<std::string> total = {"total",
                                     FormatBytes(stats.total_pool_bytes()),
                                     FormatBytes(stats.total_used_bytes()),
-                                    FormatBytes(stats.total_reserved_bytes()),
+                                    FormatBytes(stats.total_allocated_bytes()),
                                     "",
-                                    FormatBytes(stats.total_cached_bytes()),
+                                    FormatBytes(stats.total_evictable_bytes()),
                                     FormatBytes(stats.total_free_bytes())};
   total.resize(table.columns());
   table.AddRow(std::move(total));
@@ -101,7 +101,7 @@ std::string SequencesText(const v1::ListSequencesResponse& response) {
                {"of these\ncached"},
                {"new\ntokens"},
                {"used"},
-               {"reserved"},
+               {"allocated"},
                {"shared"},
                {"pre-\nempted"}});
   for (const v1::Sequence& sequence : response.sequences()) {
@@ -111,7 +111,7 @@ std::string SequencesText(const v1::ListSequencesResponse& response) {
                   FormatCount(sequence.prompt_tokens()),
                   FormatCount(sequence.cached_prompt_tokens()),
                   FormatCount(sequence.generated_tokens()), FormatBytes(cache.used_bytes()),
-                  FormatBytes(cache.reserved_bytes()), FormatBytes(cache.shared_bytes()),
+                  FormatBytes(cache.allocated_bytes()), FormatBytes(cache.shared_bytes()),
                   FormatCount(sequence.preemptions())});
   }
   return table.ToString();

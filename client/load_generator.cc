@@ -263,7 +263,7 @@ void LoadGenerator::Finish(Stream& stream, const grpc::Status& status) {
     results_.cached_prompt_tokens += usage.cached_prompt_tokens();
     results_.preemptions += usage.preemptions();
     results_.used_bytes.Add(static_cast<double>(cache.used_bytes()));
-    results_.peak_reserved_bytes.Add(static_cast<double>(cache.peak_reserved_bytes()));
+    results_.peak_allocated_bytes.Add(static_cast<double>(cache.peak_allocated_bytes()));
     results_.own_bytes.Add(static_cast<double>(cache.own_bytes()));
     results_.shared_bytes.Add(static_cast<double>(cache.shared_bytes()));
     if (keep_outputs_) results_.outputs.emplace(stream.index(), std::move(stream.output()));

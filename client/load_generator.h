@@ -83,7 +83,7 @@ struct LoadResults {
   SampleSet start_delay;  // From the scheduled time to the call, of all that were started.
 
   SampleSet used_bytes;
-  SampleSet peak_reserved_bytes;
+  SampleSet peak_allocated_bytes;
   SampleSet own_bytes;
   SampleSet shared_bytes;
 

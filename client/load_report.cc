@@ -90,7 +90,7 @@ std::string LoadText(const LoadResults& results, const LoadPace& pace, const std
   const auto bytes = [](double value) { return FormatBytes(std::llround(value)); };
   Table cache(QuantileColumns("cache per request"));
   AddQuantileRow(cache, "used", results.used_bytes, bytes);
-  AddQuantileRow(cache, "peak reserved", results.peak_reserved_bytes, bytes);
+  AddQuantileRow(cache, "peak allocated", results.peak_allocated_bytes, bytes);
   AddQuantileRow(cache, "own at its end", results.own_bytes, bytes);
   AddQuantileRow(cache, "shared at its end", results.shared_bytes, bytes);
   text += "\n" + cache.ToString();
@@ -158,7 +158,7 @@ nlohmann::ordered_json LoadJson(const LoadResults& results, const WorkloadOption
       {"seconds_sent_late", Quantiles(results.start_delay)},
       {"cache_bytes",
        {{"used", Quantiles(results.used_bytes)},
-        {"peak_reserved", Quantiles(results.peak_reserved_bytes)},
+        {"peak_allocated", Quantiles(results.peak_allocated_bytes)},
         {"own", Quantiles(results.own_bytes)},
         {"shared", Quantiles(results.shared_bytes)}}},
   };

@@ -28,8 +28,8 @@ std::string ShortDtype(const std::string& dtype) {
 // The dtype of the weights and, where it is another, that of the cache.
 std::string Dtypes(const v1::Model& model) {
   const std::string dtype = ShortDtype(model.weight_dtype());
-  if (model.kv_dtype() == model.weight_dtype()) return dtype;
-  return dtype + "/" + ShortDtype(model.kv_dtype());
+  if (model.kv_cache_dtype() == model.weight_dtype()) return dtype;
+  return dtype + "/" + ShortDtype(model.kv_cache_dtype());
 }
 
 // Models: a list of v1::Model.

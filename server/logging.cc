@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/core/request_summary.h"
+#include "server/core/stats/request_summary.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // The message as a JSON string, escaped.
@@ -55,4 +55,4 @@ void SetUpLogging(LogFormat format, const std::string& level) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

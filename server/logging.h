@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace triptych {
+namespace triptych::server {
 
 enum class LogFormat { kText, kJson };
 
@@ -12,6 +12,6 @@ enum class LogFormat { kText, kJson };
 // object with time, level and message, and of requests with what RequestSummary has beside.
 void SetUpLogging(LogFormat format, const std::string& level);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_LOGGING_H_

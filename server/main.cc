@@ -74,8 +74,8 @@ void RaiseDescriptorLimit() {
 }
 
 // Whether all requests ended within the drain timeout. All that the server had to log is logged.
-bool ServeUntilSignalled(const triptych::ServerOptions& options) {
-  triptych::Server server(options);
+bool ServeUntilSignalled(const triptych::server::ServerOptions& options) {
+  triptych::server::Server server(options);
   listens = true;
   if (!server.http_address().empty()) spdlog::info("HTTP on {}", server.http_address());
   spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
@@ -108,9 +108,10 @@ int main(int argc, char** argv) {
   // Whoever reads the log may end first: `triptych-server | tee log` at Ctrl-C.
   signal(SIGPIPE, SIG_IGN);
 
-  triptych::ServerOptions options;
-  if (const auto status = triptych::ParseServerOptions(argc, argv, &options)) return *status;
-  triptych::SetUpLogging(options.log_format, options.log_level);
+  triptych::server::ServerOptions options;
+  if (const auto status = triptych::server::ParseServerOptions(argc, argv, &options))
+    return *status;
+  triptych::server::SetUpLogging(options.log_format, options.log_level);
   RaiseDescriptorLimit();
 
   try {

@@ -9,13 +9,13 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/base/address.h"
 #include "engine/base/parse.h"
 #include "engine/base/quantities.h"
 #include "engine/checkpoint/open_checkpoint.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 constexpr size_t kMaxModelNameBytes = 64;
@@ -78,8 +78,8 @@ int64_t ParseCount(const Settings& settings, const std::string& key, const std::
 }
 
 // What a model is to be converted to, if to anything.
-std::optional<Conversion> ParseConversion(const Settings& settings, const std::string& model) {
-  Conversion conversion;
+std::optional<ConversionSpec> ParseConversion(const Settings& settings, const std::string& model) {
+  ConversionSpec conversion;
   const auto attention = settings.find("attention");
   if (attention != settings.end()) {
     const auto kind = Names<AttentionKind>().find(attention->second);
@@ -136,7 +136,7 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
            model.name);
   }
   model.checkpoint = text.substr(equals + 1, comma - equals - 1);
-  if (!MayBeCheckpoint(model.checkpoint)) {
+  if (!checkpoint::MayBeCheckpoint(model.checkpoint)) {
     Refuse("\"{}\" of model {} is not a directory or a .gguf file", model.checkpoint.string(),
            model.name);
   }
@@ -193,4 +193,4 @@ bool IsLoopbackHost(const std::string& host) {
   return host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

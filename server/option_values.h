@@ -8,17 +8,17 @@
 #include <optional>
 #include <string>
 
-#include "engine/model/conversion.h"
-#include "server/core/chat_template.h"
+#include "engine/model/conversion_spec.h"
+#include "server/core/chat/chat_template.h"
 #include "server/resources.h"
 
-namespace triptych {
+namespace triptych::server {
 
 struct ModelOptions {
   std::string name;
   std::filesystem::path checkpoint;                // a directory or a GGUF file
   std::optional<int64_t> kv_cache_bytes;           // its own; a share of the rest if absent
-  std::optional<Conversion> conversion = {};       // as the checkpoint is, if absent
+  std::optional<ConversionSpec> conversion = {};   // as the checkpoint is, if absent
   std::optional<ChatTemplate> chat_template = {};  // its own, if absent
 };
 
@@ -45,6 +45,6 @@ void CheckHostName(const std::string& text);
 // Whether only this machine can reach what listens on that host, as ParseAddress has it.
 bool IsLoopbackHost(const std::string& host);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_OPTION_VALUES_H_

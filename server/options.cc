@@ -16,9 +16,9 @@
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/base/version.h"
-#include "engine/hosting/hosted_model.h"
+#include "engine/loading/loaded_model.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // The default is the lesser of the two.
@@ -155,7 +155,7 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
            "of the weights [the checkpoint's; on a GPU bfloat16]");
   AddNamed(app, "--embedding-dtype", options.embedding_format,
            "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
-  AddNamed(app, "--kv-dtype", options.cache_format, "of the cache [the weights']");
+  AddNamed(app, "--kv-cache-dtype,--kv-dtype", options.cache_format, "of the cache [the weights']");
   app.add_option("--device", options.device,
                  "of weights, cache and compute: cpu, cuda, cuda:N, or auto: a GPU if there is one "
                  "that serves the formats")
@@ -165,14 +165,14 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
          [&options](const std::string& text) {
            options.backend.expand_from = ParseExpandFrom(text);
          },
-         "MLA on the CPU: position of a prompt from which on it is attended by vanilla attention; "
+         "MLA on the CPU: position of a prompt from which on it is attended by expanded attention; "
          "auto, where that pays, or never [auto]")
       ->check(Parses("POSITION", ParseExpandFrom));
 }
 
 // What steps and queues of every model hold.
 void DeclareScheduling(CLI::App& app, ServerOptions& options) {
-  EngineOptions& engine = options.engine;
+  serving::EngineOptions& engine = options.engine;
   const auto add_count = [&](const std::string& flag, int64_t& value, int64_t max,
                              const std::string& help) {
     app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, max))->capture_default_str();
@@ -457,4 +457,4 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   return std::nullopt;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

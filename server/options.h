@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/base/formats.h"
 #include "engine/serving/engine.h"
-#include "server/core/admission.h"
-#include "server/core/chat_template.h"
+#include "server/core/access/admission.h"
+#include "server/core/chat/chat_template.h"
 #include "server/core/transport_options.h"
 #include "server/logging.h"
 #include "server/option_values.h"
 #include "server/resources.h"
 
-namespace triptych {
+namespace triptych::server {
 
 struct ServerOptions {
   TransportOptions transport;
@@ -33,7 +33,7 @@ struct ServerOptions {
   std::optional<CacheFormat> cache_format;
   std::string device = "cpu";  // of all models: cpu, cuda or cuda:N
   BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model
-  EngineOptions engine;
+  serving::EngineOptions engine;
   AdmissionLimits admission;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
@@ -53,6 +53,6 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options);
 std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options,
                                       const Resources& available = AvailableResources());
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_OPTIONS_H_

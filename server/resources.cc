@@ -17,7 +17,7 @@
 
 #include "engine/base/parse.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -194,4 +194,4 @@ bool MemoryGauge::UnderPressure() {
   return under_pressure_;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

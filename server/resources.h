@@ -10,7 +10,7 @@
 
 #include "engine/base/mutex.h"
 
-namespace triptych {
+namespace triptych::server {
 
 struct Resources {
   int cpus = 1;              // that threads can run on at once; at least 1
@@ -54,6 +54,6 @@ class MemoryGauge {
   bool under_pressure_ TRIPTYCH_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_RESOURCES_H_

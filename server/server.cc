@@ -11,22 +11,22 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/base/error.h"
 #include "engine/base/quantities.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/generation_config.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/hosting/hosted_model.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/kernels/context.h"
-#include "server/core/chat_template_file.h"
-#include "server/core/gate.h"
-#include "server/core/model_host.h"
+#include "engine/loading/loaded_model.h"
+#include "server/core/access/auth_gate.h"
+#include "server/core/chat/chat_template_file.h"
+#include "server/core/model_registry.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // What is left to connections after their requests have ended: enough for clients to close them.
@@ -51,8 +51,8 @@ auto ForModel(const std::string& name, const Run& run) {
   }
 }
 
-// LoadHostedModel, which logs how far it is while that takes long.
-HostedModel Load(HostOptions options, const std::shared_ptr<KernelContext>& context) {
+// LoadModel, which logs how far it is while that takes long.
+LoadedModel Load(LoadOptions options, const std::shared_ptr<kernels::KernelContext>& context) {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kBetweenLines{2};
   options.on_layer = [&options, next = Clock::now() + kBetweenLines](int64_t loaded,
@@ -61,38 +61,38 @@ HostedModel Load(HostOptions options, const std::shared_ptr<KernelContext>& cont
     spdlog::info("model {}: {} of {} layers loaded", options.name, loaded, layers);
     next = Clock::now() + kBetweenLines;
   };
-  return ForModel(options.name, [&] { return LoadHostedModel(options, context); });
+  return ForModel(options.name, [&] { return LoadModel(options, context); });
 }
 
-// What a model is, before a host runs its engine.
-ServedModel Describe(const HostedModel& hosted) {
-  ServedModel model{.name = hosted.name,
-                    .config = hosted.config,
-                    .config_json = ToJson(hosted.config),
-                    .converted_from = hosted.converted_from,
-                    .weight_formats = hosted.weight_formats,
-                    .cache_format = hosted.cache_format,
-                    .parameters = hosted.parameters,
-                    .parameter_bytes = hosted.parameter_bytes,
-                    .latent_forms = {},
-                    .expand_from = hosted.info.expand_from,
-                    .geometry = hosted.info.geometry,
-                    .cache_bytes = hosted.info.cache_bytes,
-                    .device_memory = hosted.info.device_memory,
-                    .pool_positions = hosted.info.pool_positions(),
-                    .tokenizer = hosted.tokenizer,
-                    .defaults = hosted.defaults};
-  for (const ReducedForm form : hosted.latent_forms) model.latent_forms.emplace_back(Name(form));
+// What a model is, before a load runs its engine.
+ModelInfo Describe(const LoadedModel& loaded) {
+  ModelInfo model{.name = loaded.name,
+                  .config = loaded.config,
+                  .config_json = checkpoint::ToJson(loaded.config),
+                  .converted_from = loaded.converted_from,
+                  .weight_formats = loaded.weight_formats,
+                  .cache_format = loaded.cache_format,
+                  .parameters = loaded.parameters,
+                  .parameter_bytes = loaded.parameter_bytes,
+                  .latent_forms = {},
+                  .expand_from = loaded.info.expand_from,
+                  .geometry = loaded.info.geometry,
+                  .cache_bytes = loaded.info.cache_bytes,
+                  .device_memory = loaded.info.device_memory,
+                  .pool_positions = loaded.info.pool_positions(),
+                  .tokenizer = loaded.tokenizer,
+                  .defaults = loaded.defaults};
+  for (const ReducedForm form : loaded.latent_forms) model.latent_forms.emplace_back(Name(form));
   return model;
 }
 
 // How MLA attends, for the end of a model's log line; empty for other kinds.
-std::string HowLatentAttends(const ServedModel& model) {
+std::string HowLatentAttends(const ModelInfo& model) {
   const std::vector<std::string>& forms = model.latent_forms;
   if (forms.empty()) return "";
   const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
   const std::string prompts =
-      model.expand_from ? fmt::format("vanilla attention from position {} on", *model.expand_from)
+      model.expand_from ? fmt::format("expanded attention from position {} on", *model.expand_from)
                         : "reduced attention alone";
   return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
                      std::ssize(forms) - factored, prompts);
@@ -103,7 +103,7 @@ std::string WeightText(const WeightFormats& formats) {
   return fmt::format("{}, embeddings in {}", Name(formats.layers), Name(formats.embeddings));
 }
 
-void LogModel(const ServedModel& model) {
+void LogModel(const ModelInfo& model) {
   std::string attention(Name(model.config.attention));
   if (model.converted_from) {
     attention += fmt::format(" (converted from {})", Name(*model.converted_from));
@@ -126,10 +126,10 @@ void LogModel(const ServedModel& model) {
 
 // Sets the caches of models on a GPU, whose weights and workspaces are known now. Throws LoadError
 // unless all of it fits in the memory that is free there.
-void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<HostOptions>& hosts) {
+void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<LoadOptions>& loads) {
   int64_t weights = 0, workspace = 0;
-  for (const HostOptions& host : hosts) {
-    const HostedBytes bytes = ForModel(host.name, [&] { return CountHostedBytes(host); });
+  for (const LoadOptions& load : loads) {
+    const LoadedBytes bytes = ForModel(load.name, [&] { return CountLoadedBytes(load); });
     weights += bytes.weights;
     workspace += bytes.workspace;
   }
@@ -155,37 +155,37 @@ void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<HostOptio
   }
   const int64_t all = std::accumulate(caches.begin(), caches.end(), int64_t{0});
   if (all > left) refuse(all);
-  for (size_t i = 0; i < hosts.size(); ++i) hosts[i].backend.kv_cache_bytes = caches[i];
+  for (size_t i = 0; i < loads.size(); ++i) loads[i].backend.kv_cache_bytes = caches[i];
 }
 
 // How each model is to be loaded, its checkpoint opened.
-std::vector<HostOptions> OpenModels(const ServerOptions& options) {
+std::vector<LoadOptions> OpenModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
-  std::vector<HostOptions> hosts;
+  std::vector<LoadOptions> loads;
   for (size_t i = 0; i < options.models.size(); ++i) {
     const ModelOptions& model = options.models[i];
-    HostOptions host{
-        .name = model.name,
-        .checkpoint = ForModel(model.name, [&] { return OpenCheckpoint(model.checkpoint); }),
-        .weight_format = options.weight_format,
-        .embedding_format = options.embedding_format,
-        .cache_format = options.cache_format,
-        .backend = options.backend,
-        .engine = options.engine,
-        .conversion = model.conversion,
-        .device = options.device};
-    host.backend.kv_cache_bytes = kv_cache_bytes[i];
-    hosts.push_back(std::move(host));
+    LoadOptions load{.name = model.name,
+                     .checkpoint = ForModel(
+                         model.name, [&] { return checkpoint::OpenCheckpoint(model.checkpoint); }),
+                     .weight_format = options.weight_format,
+                     .embedding_format = options.embedding_format,
+                     .cache_format = options.cache_format,
+                     .backend = options.backend,
+                     .engine = options.engine,
+                     .conversion = model.conversion,
+                     .device = options.device};
+    load.backend.kv_cache_bytes = kv_cache_bytes[i];
+    loads.push_back(std::move(load));
   }
-  if (const auto free = FreeDeviceBytes(options.device)) SizeDeviceCaches(options, *free, hosts);
-  return hosts;
+  if (const auto free = FreeDeviceBytes(options.device)) SizeDeviceCaches(options, *free, loads);
+  return loads;
 }
 
 // `options`, with room for the messages of the longest context there is.
 TransportOptions WithMessageSize(const ServerOptions& options,
-                                 const std::vector<HostOptions>& models) {
+                                 const std::vector<LoadOptions>& models) {
   TransportOptions transport = options.transport;
-  for (const HostOptions& model : models) {
+  for (const LoadOptions& model : models) {
     const int64_t positions = model.checkpoint.config.max_position_embeddings;
     const int64_t bytes = kBytesBesidePrompt + positions * kBytesPerPosition;
     transport.limits.max_message_bytes =
@@ -197,12 +197,12 @@ TransportOptions WithMessageSize(const ServerOptions& options,
 // Throws LoadError unless there is memory for all models that are yet to be loaded, and for what
 // these and those before keep of prompts, the latter `prompt_bytes`. A system that promises more
 // memory than it has would end the process later, in the middle of requests.
-void CheckMemory(std::span<const HostOptions> models, int64_t prompt_bytes) {
+void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
   const std::optional<int64_t> left = MemoryLeft();
   if (!left) return;
   int64_t before = 0;  // of those that are loaded first
-  for (const HostOptions& model : models) {
-    const HostedBytes bytes = ForModel(model.name, [&] { return CountHostedBytes(model); });
+  for (const LoadOptions& model : models) {
+    const LoadedBytes bytes = ForModel(model.name, [&] { return CountLoadedBytes(model); });
     prompt_bytes += bytes.prompts;
     const int64_t cache = model.backend.kv_cache_bytes;
     const int64_t free = MemoryGauge::kHeadRoom + prompt_bytes;
@@ -220,10 +220,10 @@ void CheckMemory(std::span<const HostOptions> models, int64_t prompt_bytes) {
 // What conversations are rendered by: what the model's options say, or else its own template, or
 // else what the server's say. Throws LoadError.
 std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
-                                             const OpenedCheckpoint& checkpoint,
+                                             const checkpoint::OpenedCheckpoint& checkpoint,
                                              const std::optional<ChatTemplate>& otherwise) {
   if (model.chat_template) return model.chat_template;
-  const std::optional<std::string> own = ReadChatTemplate(checkpoint);
+  const std::optional<std::string> own = checkpoint::ReadChatTemplate(checkpoint);
   if (!own) return otherwise;
   if (const auto known = KnownChatTemplate(*own)) return known;
   if (!otherwise) {
@@ -236,27 +236,27 @@ std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
 }
 
 // Logs each model when it is loaded. `models`: of OpenModels; each is closed then.
-std::vector<ServedEngine> LoadModels(const ServerOptions& options, std::vector<HostOptions> models,
-                                     const std::shared_ptr<KernelContext>& context) {
-  std::vector<ServedEngine> served;
+std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<LoadOptions> models,
+                                   const std::shared_ptr<kernels::KernelContext>& context) {
+  std::vector<ModelEntry> entries;
   int64_t prompt_bytes = 0;
   for (size_t i = 0; i < models.size(); ++i) {
     if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
     const auto chat_template =
         FindChatTemplate(options.models[i], models[i].checkpoint, options.chat_template);
     const bool window_is_context = models[i].checkpoint.window_is_context;
-    HostedModel hosted = Load(std::move(models[i]), context);
-    if (hosted.info.expand_from) prompt_bytes += MostScratchBytes(hosted.config);
-    served.push_back({Describe(hosted), std::move(hosted.engine)});
-    served.back().model.chat_template = chat_template;
-    served.back().model.window_is_context = window_is_context;
-    LogModel(served.back().model);
-    if (!hosted.not_applied.empty()) {
-      spdlog::warn("model {}: its {} asks for more, which is not applied: {}", hosted.name,
-                   kGenerationConfigFile, hosted.not_applied);
+    LoadedModel loaded = Load(std::move(models[i]), context);
+    if (loaded.info.expand_from) prompt_bytes += MostScratchBytes(loaded.config);
+    entries.push_back({Describe(loaded), std::move(loaded.engine)});
+    entries.back().model.chat_template = chat_template;
+    entries.back().model.window_is_context = window_is_context;
+    LogModel(entries.back().model);
+    if (!loaded.not_applied.empty()) {
+      spdlog::warn("model {}: its {} asks for more, which is not applied: {}", loaded.name,
+                   checkpoint::kGenerationConfigFile, loaded.not_applied);
     }
   }
-  return served;
+  return entries;
 }
 
 }  // namespace
@@ -265,20 +265,20 @@ Server::Server(const ServerOptions& options) {
   // Compute threads first: once clients can connect, a system at its limit may have none left. Then
   // checkpoints and the address, so that what is no model, or taken, is found before minutes of
   // loading.
-  const auto context = std::make_shared<KernelContext>(options.threads);
-  std::vector<HostOptions> models = OpenModels(options);
+  const auto context = std::make_shared<kernels::KernelContext>(options.threads);
+  std::vector<LoadOptions> models = OpenModels(options);
   TransportOptions transport = WithMessageSize(options, models);
   transport.is_memory_short = [this] { return memory_gauge_.UnderPressure(); };
-  gate_ = std::make_unique<Gate>(transport);
+  gate_ = std::make_unique<AuthGate>(transport);
   grpc_server_ = std::make_unique<GrpcServer>(transport, *gate_);
   address_ = grpc_server_->address();
   if (transport.http) {
     http_server_ = std::make_unique<HttpServer>(*transport.http, transport, *gate_);
     http_address_ = http_server_->address();
   }
-  host_ = std::make_unique<ModelHost>(LoadModels(options, std::move(models), context),
-                                      options.admission, transport.device_lost);
-  gate_->Open(*host_);
+  registry_ = std::make_unique<ModelRegistry>(LoadModels(options, std::move(models), context),
+                                              options.admission, transport.device_lost);
+  gate_->Open(*registry_);
   grpc_server_->Serve();
   if (http_server_ != nullptr) http_server_->Serve();
 }
@@ -290,7 +290,7 @@ Server::~Server() {
 bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
   grpc_server_->StartDrain();
   if (http_server_ != nullptr) http_server_->StartDrain();
-  const bool drained = host_->Drain(drain_timeout);
+  const bool drained = registry_->Drain(drain_timeout);
   if (http_server_ != nullptr) http_server_->Close(kCloseTimeout);
   http_server_.reset();
   grpc_server_->Close(kCloseTimeout);
@@ -298,4 +298,4 @@ bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
   return drained;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

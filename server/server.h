@@ -9,12 +9,12 @@
 #include "server/options.h"
 #include "server/resources.h"
 
-namespace triptych {
+namespace triptych::server {
 
-class Gate;
+class AuthGate;
 class GrpcServer;
 class HttpServer;
-class ModelHost;
+class ModelRegistry;
 
 // Serves until Shutdown.
 class Server {
@@ -37,8 +37,8 @@ class Server {
 
  private:
   MemoryGauge memory_gauge_;
-  std::unique_ptr<ModelHost> host_;
-  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<ModelRegistry> registry_;
+  std::unique_ptr<AuthGate> gate_;
   // Null after Shutdown; they die before the host that they serve.
   std::unique_ptr<GrpcServer> grpc_server_;
   std::unique_ptr<HttpServer> http_server_;  // null if HTTP is off, too
@@ -46,6 +46,6 @@ class Server {
   std::string http_address_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_SERVER_H_

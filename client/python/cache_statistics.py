@@ -14,5 +14,5 @@ with grpc.insecure_channel(os.environ.get("TRIPTYCH_SERVER", "127.0.0.1:50051"))
     stats = kv_cache_pb2_grpc.KvCacheServiceStub(channel).GetKvCacheStats(
         kv_cache_pb2.GetKvCacheStatsRequest())
 for model in stats.models:
-    print(f"{model.model}: {model.pool_bytes} of which {model.reserved_bytes} reserved, "
-          f"{model.cached_bytes} cached, {model.bytes_per_position} a position")
+    print(f"{model.model}: {model.pool_bytes} of which {model.allocated_bytes} allocated, "
+          f"{model.evictable_bytes} cached, {model.bytes_per_position} a position")

@@ -38,7 +38,7 @@ class CachedAttention {
   //   attended: [..., H * value_width]   returns [..., D1]
   virtual at::Tensor Output(const at::Tensor& attended) const = 0;
 
-  virtual PagedRowLayout layout() const = 0;
+  virtual kernels::PagedRowLayout layout() const = 0;
   virtual double scale() const = 0;
 };
 

@@ -53,7 +53,7 @@ at::Tensor GroupedAttention::Rows(const at::Tensor& y, const at::Tensor& positio
   return at::cat({Keys(y, positions).flatten(-2), weights_.v(y)}, -1);
 }
 
-PagedRowLayout GroupedAttention::layout() const {
+kernels::PagedRowLayout GroupedAttention::layout() const {
   return GroupedRowLayout(heads_, groups_, d_qk_, d_v_);
 }
 

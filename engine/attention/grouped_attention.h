@@ -41,7 +41,7 @@ class GroupedAttention final : public Attention, public CachedAttention {
   at::Tensor Queries(const at::Tensor& x, const at::Tensor& positions) const override;
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const override;
   at::Tensor Output(const at::Tensor& attended) const override { return weights_.o(attended); }
-  PagedRowLayout layout() const override;
+  kernels::PagedRowLayout layout() const override;
   double scale() const override { return scale_; }
 
  private:

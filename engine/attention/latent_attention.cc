@@ -124,7 +124,7 @@ at::Tensor ReducedLatentAttention::Output(const at::Tensor& latents) const {
           .flatten(-2));
 }
 
-PagedRowLayout ReducedLatentAttention::layout() const {
+kernels::PagedRowLayout ReducedLatentAttention::layout() const {
   return LatentRowLayout(shape_.heads, shape_.rank, shape_.d_rope);
 }
 

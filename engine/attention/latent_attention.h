@@ -54,7 +54,7 @@ class ReducedLatentAttention final : public CachedAttention {
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const override;
   // Weighted latents: [..., H * r] -> [..., D1].
   at::Tensor Output(const at::Tensor& latents) const override;
-  PagedRowLayout layout() const override;
+  kernels::PagedRowLayout layout() const override;
   double scale() const override { return shape_.reduced_scale(); }
 
  private:

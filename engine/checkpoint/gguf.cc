@@ -14,7 +14,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/utf8.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 namespace {
 
 constexpr uint64_t kMaxHeaderBytes = uint64_t{64} << 20;
@@ -380,4 +380,4 @@ GgufFile::GgufFile(const std::filesystem::path& path) : FileTensors(path) {
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint

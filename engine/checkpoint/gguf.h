@@ -9,9 +9,9 @@
 #include <span>
 
 #include "engine/base/json.h"
-#include "engine/checkpoint/file_tensors.h"
+#include "engine/checkpoint/tensors/file_tensors.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 
 // The dtype of tensors in blocks of 32 numbers: a scale in float16, then an int8 for each.
 inline constexpr const char* kQ80 = "Q8_0";
@@ -42,6 +42,6 @@ class GgufFile final : public FileTensors {
   Json metadata_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint
 
 #endif  // TRIPTYCH_ENGINE_CHECKPOINT_GGUF_H_

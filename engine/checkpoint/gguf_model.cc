@@ -9,11 +9,11 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/mapped_tensors.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/tensors/mapped_tensors.h"
 #include "engine/model/tensor_names.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 namespace {
 
 constexpr const char* kArchitecture = "general.architecture";
@@ -261,4 +261,4 @@ std::optional<std::string> GgufChatTemplate(const GgufFile& file) {
   return text;
 }
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint

@@ -7,12 +7,12 @@
 #include <optional>
 #include <string>
 
+#include "engine/checkpoint/config/json_fields.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/json_fields.h"
-#include "engine/checkpoint/tensor_source.h"
+#include "engine/checkpoint/tensors/tensor_source.h"
 #include "engine/model/config.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 
 // The fields of the config.json that the model's family publishes, model_type among them, out of
 // the metadata, whose keys messages name. Architectures are llama, which Mistral's models are too,
@@ -34,6 +34,6 @@ inline constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 // The Jinja template that conversations are rendered by, if the file has one. Throws LoadError.
 std::optional<std::string> GgufChatTemplate(const GgufFile& file);
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint
 
 #endif  // TRIPTYCH_ENGINE_CHECKPOINT_GGUF_MODEL_H_

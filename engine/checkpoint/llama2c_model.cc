@@ -11,13 +11,13 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/file_tensors.h"
-#include "engine/checkpoint/json_fields.h"
-#include "engine/checkpoint/triptych_config.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/config/json_fields.h"
+#include "engine/checkpoint/config/triptych_config.h"
+#include "engine/checkpoint/tensors/file_tensors.h"
 #include "engine/model/tensor_names.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 namespace {
 
 using Header = std::array<int32_t, 7>;
@@ -123,4 +123,4 @@ OpenedCheckpoint OpenLlama2c(const std::filesystem::path& file) {
   return {.path = file, .config = std::move(config), .tensors = std::move(tensors)};
 }
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint

@@ -7,7 +7,7 @@
 
 #include "engine/checkpoint/open_checkpoint.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 
 // A file of the first version, which has no magic number: seven int32 (dim, hidden_dim, n_layers,
 // n_heads, n_kv_heads, vocab_size, which is negative where the output matrix is one of its own, and
@@ -16,6 +16,6 @@ namespace triptych {
 // shorter than its header says is refused. Throws LoadError.
 OpenedCheckpoint OpenLlama2c(const std::filesystem::path& file);
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint
 
 #endif  // TRIPTYCH_ENGINE_CHECKPOINT_LLAMA2C_MODEL_H_

@@ -3,12 +3,12 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/gguf_model.h"
-#include "engine/checkpoint/mapped_tensors.h"
-#include "engine/checkpoint/open_tensors.h"
+#include "engine/checkpoint/tensors/mapped_tensors.h"
+#include "engine/checkpoint/tensors/open_tensors.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 
 bool MayBeCheckpoint(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -48,4 +48,4 @@ std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& 
   return files;
 }
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint

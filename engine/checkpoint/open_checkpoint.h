@@ -1,7 +1,7 @@
 // A checkpoint, opened, whatever files it is. Torch-free.
 //
 // A checkpoint is a directory with config.json and its tensors in safetensors
-// (engine/checkpoint/open_tensors.h), or a GGUF file.
+// (engine/checkpoint/tensors/open_tensors.h), or a GGUF file.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_OPEN_CHECKPOINT_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_OPEN_CHECKPOINT_H_
 
@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "engine/checkpoint/tensor_source.h"
+#include "engine/checkpoint/tensors/tensor_source.h"
 #include "engine/model/config.h"
 
-namespace triptych {
+namespace triptych::checkpoint {
 
 class GgufFile;
 
@@ -38,6 +38,6 @@ ModelConfig ReadConfig(const std::filesystem::path& checkpoint);
 // LoadError.
 std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& checkpoint);
 
-}  // namespace triptych
+}  // namespace triptych::checkpoint
 
 #endif  // TRIPTYCH_ENGINE_CHECKPOINT_OPEN_CHECKPOINT_H_

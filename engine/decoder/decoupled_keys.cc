@@ -23,8 +23,8 @@ double Turning(double frequency, int64_t context) {
 
 // The second moments of the key elements at pairs first to first + fold, summed over the two
 // elements of a pair: [fold * G, fold * G].
-at::Tensor Moments(const at::Tensor& keys, int64_t first, int64_t fold,
-                   const at::Tensor& covariance) {
+at::Tensor KeyMoments(const at::Tensor& keys, int64_t first, int64_t fold,
+                      const at::Tensor& covariance) {
   at::Tensor moments;
   for (int64_t element = 0; element < 2; ++element) {
     // [fold * G, D]
@@ -63,9 +63,9 @@ MixedPairs::MixedPairs(const Checkpoint& from, int64_t fold,
     for (size_t i = 0; i < folds_.size(); ++i) {
       const auto first = static_cast<int64_t>(i) * fold;
       at::Tensor moments =
-          Moments(keys, first, fold, covariances.empty() ? at::Tensor() : covariances[layer]);
+          KeyMoments(keys, first, fold, covariances.empty() ? at::Tensor() : covariances[layer]);
       if (bias != from.weights.end()) {
-        moments = moments + Moments(AsPairs(bias->second, pairs_), first, fold, {});
+        moments = moments + KeyMoments(AsPairs(bias->second, pairs_), first, fold, {});
       }
       const auto [values, vectors] = at::linalg_eigh(moments);  // ascending, columns
       folds_[i].vectors.push_back(vectors.flip(1).t().contiguous());

@@ -16,13 +16,13 @@
 
 #include "engine/base/file.h"
 #include "engine/base/quoted.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/integer_rows.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/checkpoint/open_tensors.h"
-#include "engine/checkpoint/safetensors.h"
-#include "engine/checkpoint/safetensors_index.h"
+#include "engine/checkpoint/tensors/integer_rows.h"
+#include "engine/checkpoint/tensors/open_tensors.h"
+#include "engine/checkpoint/tensors/safetensors.h"
+#include "engine/checkpoint/tensors/safetensors_index.h"
 #include "engine/model/latent_shape.h"
 
 namespace triptych {
@@ -72,23 +72,25 @@ struct StoredType {
   const char* name;     // as StoredTensor has it
   at::ScalarType type;  // as which it is read
 };
-constexpr StoredType kNumbers[] = {
-    {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}, {kQ80, at::kFloat}};
+constexpr StoredType kNumbers[] = {{"F32", at::kFloat},
+                                   {"BF16", at::kBFloat16},
+                                   {"F16", at::kHalf},
+                                   {checkpoint::kQ80, at::kFloat}};
 
-std::string WhereIs(const TensorSource& source, const std::string& tensor) {
+std::string WhereIs(const checkpoint::TensorSource& source, const std::string& tensor) {
   return source.name() + ": tensor " + source.NameInFiles(tensor) + " ";
 }
 
 // The type of a tensor as it is stored, one of those allowed. Throws unless it is there, of the
 // shape that is wanted.
-at::ScalarType CheckStored(const TensorSource& source, const TensorSpec& spec,
+at::ScalarType CheckStored(const checkpoint::TensorSource& source, const TensorSpec& spec,
                            std::span<const StoredType> allowed) {
   const std::string where = WhereIs(source, spec.name);
-  const StoredTensor* const stored = source.Find(spec.name);
+  const checkpoint::StoredTensor* const stored = source.Find(spec.name);
   if (stored == nullptr) throw LoadError(where + "is missing");
   if (stored->shape != spec.shape) {
-    throw LoadError(where + "has shape " + Printable(ShapeText(stored->shape)) +
-                    "; the config needs " + ShapeText(spec.shape));
+    throw LoadError(where + "has shape " + Printable(checkpoint::ShapeText(stored->shape)) +
+                    "; the config needs " + checkpoint::ShapeText(spec.shape));
   }
   std::string names;
   for (const auto& [name, type] : allowed) {
@@ -98,14 +100,14 @@ at::ScalarType CheckStored(const TensorSource& source, const TensorSpec& spec,
   throw LoadError(where + "has dtype " + Printable(stored->dtype) + "; allowed: " + names);
 }
 
-at::Tensor ReadStored(const TensorSource& source, const TensorSpec& spec,
+at::Tensor ReadStored(const checkpoint::TensorSource& source, const TensorSpec& spec,
                       std::span<const StoredType> allowed) {
   const at::Tensor read = at::empty(spec.shape, CheckStored(source, spec, allowed));
-  const StoredTensor& stored = *source.Find(spec.name);
-  if (stored.dtype == kQ80) {
+  const checkpoint::StoredTensor& stored = *source.Find(spec.name);
+  if (stored.dtype == checkpoint::kQ80) {
     std::vector<std::byte> blocks(stored.bytes);
     source.Read(spec.name, blocks);
-    DecodeQ80(blocks, {read.data_ptr<float>(), static_cast<size_t>(read.numel())});
+    checkpoint::DecodeQ80(blocks, {read.data_ptr<float>(), static_cast<size_t>(read.numel())});
     return read;
   }
   source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
@@ -129,23 +131,25 @@ struct IntegerSpecs {
 
 IntegerSpecs IntegerSpecsOf(const TensorSpec& spec, WeightFormat format) {
   const int64_t outputs = spec.shape[0];
-  const IntegerRow row = IntegerRowOf(format, spec.shape[1]);
+  const checkpoint::IntegerRow row = checkpoint::IntegerRowOf(format, spec.shape[1]);
   return {.integers = {spec.name, {outputs, row.elements}},
-          .scales = {ScalesName(spec.name), {outputs, row.scales}},
+          .scales = {checkpoint::ScalesName(spec.name), {outputs, row.scales}},
           .integer_type = {row.dtype, TypeOf(format)},
           .scale_type = {"BF16", at::kBFloat16}};
 }
 
-void CheckIntegers(const TensorSource& source, const TensorSpec& spec, WeightFormat format) {
+void CheckIntegers(const checkpoint::TensorSource& source, const TensorSpec& spec,
+                   WeightFormat format) {
   const IntegerSpecs specs = IntegerSpecsOf(spec, format);
   CheckStored(source, specs.integers, {&specs.integer_type, 1});
   CheckStored(source, specs.scales, {&specs.scale_type, 1});
 }
 
 // The numbers that a matrix of integers stands for: [outputs, inputs] float32.
-at::Tensor ReadIntegers(const TensorSource& source, const TensorSpec& spec, WeightFormat format) {
+at::Tensor ReadIntegers(const checkpoint::TensorSource& source, const TensorSpec& spec,
+                        WeightFormat format) {
   const int64_t outputs = spec.shape[0], inputs = spec.shape[1];
-  const IntegerRow row = IntegerRowOf(format, inputs);
+  const checkpoint::IntegerRow row = checkpoint::IntegerRowOf(format, inputs);
   const IntegerSpecs specs = IntegerSpecsOf(spec, format);
   const at::Tensor integers = ReadStored(source, specs.integers, {&specs.integer_type, 1});
   const at::Tensor scales = ReadStored(source, specs.scales, {&specs.scale_type, 1});
@@ -154,14 +158,14 @@ at::Tensor ReadIntegers(const TensorSource& source, const TensorSpec& spec, Weig
   const auto* const scale_bits = static_cast<const uint16_t*>(scales.data_ptr());
   auto* const floats = numbers.data_ptr<float>();
   for (int64_t i = 0; i < outputs; ++i) {
-    ReadRow(format, RowOf(integer_bytes, i, row.elements), RowOf(scale_bits, i, row.scales),
-            RowOf(floats, i, inputs));
+    checkpoint::ReadRow(format, RowOf(integer_bytes, i, row.elements),
+                        RowOf(scale_bits, i, row.scales), RowOf(floats, i, inputs));
   }
   return numbers;
 }
 
 // `integers`: that the tensor is stored as, if it is. `wanted`: as CheckpointReader has it.
-at::Tensor ReadTensor(const TensorSource& source, const TensorSpec& spec,
+at::Tensor ReadTensor(const checkpoint::TensorSource& source, const TensorSpec& spec,
                       std::optional<WeightFormat> integers, std::optional<TensorFormat> wanted) {
   const at::Tensor read =
       integers ? ReadIntegers(source, spec, *integers) : ReadStored(source, spec, kNumbers);
@@ -243,15 +247,15 @@ struct IntegerMatrix {
 IntegerMatrix ToIntegers(const at::Tensor& weight, WeightFormat format) {
   const at::Tensor rows = weight.to(at::kFloat).contiguous();
   const int64_t outputs = rows.size(0), inputs = rows.size(1);
-  const IntegerRow row = IntegerRowOf(format, inputs);
+  const checkpoint::IntegerRow row = checkpoint::IntegerRowOf(format, inputs);
   IntegerMatrix matrix{.integers = at::empty({outputs, row.elements}, TypeOf(format)),
                        .scales = at::empty({outputs, row.scales}, at::kBFloat16)};
   const auto* const floats = rows.data_ptr<float>();
   auto* const integers = static_cast<std::byte*>(matrix.integers.data_ptr());
   auto* const scales = static_cast<uint16_t*>(matrix.scales.data_ptr());
   for (int64_t i = 0; i < outputs; ++i) {
-    StoreRow(format, RowOf(floats, i, inputs), RowOf(integers, i, row.elements),
-             RowOf(scales, i, row.scales));
+    checkpoint::StoreRow(format, RowOf(floats, i, inputs), RowOf(integers, i, row.elements),
+                         RowOf(scales, i, row.scales));
   }
   return matrix;
 }
@@ -261,13 +265,13 @@ IntegerMatrix ToIntegers(const at::Tensor& weight, WeightFormat format) {
 void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
                 const Weights& weights, const std::string& card,
                 const std::map<std::string, std::string>& others) {
-  for (const char* file : {kWeightsFile, kConfigFile}) {
+  for (const char* file : {checkpoint::kWeightsFile, checkpoint::kConfigFile}) {
     if (std::filesystem::is_directory(directory / file)) {
       throw std::runtime_error((directory / file).string() + ": cannot be written: Is a directory");
     }
   }
   std::vector<at::Tensor> kept;  // what `tensors` points into
-  std::vector<SafetensorsTensor> tensors;
+  std::vector<checkpoint::SafetensorsTensor> tensors;
   const auto add = [&](const std::string& name, const char* dtype, const at::Tensor& tensor) {
     kept.push_back(tensor);
     tensors.push_back({name,
@@ -281,22 +285,23 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
     if (integers.contains(spec.name)) {
       const WeightFormat format = config.quantization->format;
       const IntegerMatrix matrix = ToIntegers(weight, format);
-      add(spec.name, IntegerRowOf(format, spec.shape[1]).dtype, matrix.integers);
-      add(ScalesName(spec.name), SafetensorsName(TensorFormat::kBFloat16), matrix.scales);
+      add(spec.name, checkpoint::IntegerRowOf(format, spec.shape[1]).dtype, matrix.integers);
+      add(checkpoint::ScalesName(spec.name), SafetensorsName(TensorFormat::kBFloat16),
+          matrix.scales);
     } else {
       add(spec.name, SafetensorsName(config.torch_dtype),
           weight.to(ToScalarType(config.torch_dtype)).contiguous());
     }
   }
-  StagedFile weights_file(directory / kWeightsFile);
-  WriteSafetensors(weights_file, tensors, {{"format", "pt"}});
+  StagedFile weights_file(directory / checkpoint::kWeightsFile);
+  checkpoint::WriteSafetensors(weights_file, tensors, {{"format", "pt"}});
   weights_file.Sync();
-  StagedFile config_file(directory / kConfigFile);
-  config_file.Write(ToJson(config));
+  StagedFile config_file(directory / checkpoint::kConfigFile);
+  config_file.Write(checkpoint::ToJson(config));
   config_file.Sync();
   if (!card.empty()) ReplaceFile(directory / kCardFile, card);
   for (const auto& [name, text] : others) ReplaceFile(directory / name, text);
-  std::filesystem::remove(directory / kConfigFile);
+  std::filesystem::remove(directory / checkpoint::kConfigFile);
   weights_file.Commit();
   config_file.Commit();
 }
@@ -459,7 +464,8 @@ Weights HeldWeights::Take(const std::string& prefix) {
   return taken;
 }
 
-CheckpointReader::CheckpointReader(OpenedCheckpoint opened, std::optional<TensorFormat> format)
+CheckpointReader::CheckpointReader(checkpoint::OpenedCheckpoint opened,
+                                   std::optional<TensorFormat> format)
     : stored_(std::move(opened.config)),
       config_(stored_),
       integers_(IntegerTensors(stored_)),
@@ -472,7 +478,7 @@ CheckpointReader::CheckpointReader(OpenedCheckpoint opened, std::optional<Tensor
   std::set<std::string> scales;
   for (const TensorSpec& spec : ExpectedTensors(stored_)) {
     if (integers_.contains(spec.name)) {
-      scales.insert(ScalesName(spec.name));
+      scales.insert(checkpoint::ScalesName(spec.name));
       CheckIntegers(*tensors_, spec, stored_.quantization->format);
     } else {
       CheckStored(*tensors_, spec, kNumbers);
@@ -512,10 +518,10 @@ Weights CheckpointReader::Take(const std::string& prefix) {
 }
 
 Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format) {
-  return ReadCheckpoint(OpenCheckpoint(checkpoint), format);
+  return ReadCheckpoint(checkpoint::OpenCheckpoint(checkpoint), format);
 }
 
-Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format) {
+Checkpoint ReadCheckpoint(checkpoint::OpenedCheckpoint opened, TensorFormat format) {
   CheckpointReader reader(std::move(opened), format);
   Checkpoint checkpoint{.config = reader.config(), .weights = {}};
   for (const std::string& prefix : PartPrefixes(checkpoint.config)) {
@@ -525,7 +531,7 @@ Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format) {
 }
 
 bool HoldsModel(const std::filesystem::path& directory) {
-  return Exists(directory / kWeightsFile) || Exists(directory / kIndexFile);
+  return Exists(directory / checkpoint::kWeightsFile) || Exists(directory / checkpoint::kIndexFile);
 }
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/checkpoint/tensor_source.h"
+#include "engine/checkpoint/tensors/tensor_source.h"
 #include "engine/model/config.h"
 #include "engine/model/tensor_names.h"
 
@@ -92,7 +92,7 @@ class CheckpointReader final : public WeightSource {
   // Checks that each tensor is there and how it is stored. Weights become `format`; where that is
   // absent, nothing is rounded: what is stored in bfloat16 stays so, the rest becomes float32.
   // Throws LoadError.
-  CheckpointReader(OpenedCheckpoint opened, std::optional<TensorFormat> format);
+  CheckpointReader(checkpoint::OpenedCheckpoint opened, std::optional<TensorFormat> format);
 
   // With head_grouping modular and rope_interleave true: weights stored otherwise are permuted.
   // Without quantization: integers have become numbers.
@@ -109,13 +109,13 @@ class CheckpointReader final : public WeightSource {
   ModelConfig config_;
   std::map<std::string, TensorSpec> specs_;  // of all tensors, by their names
   std::set<std::string> integers_;           // those that are stored as such
-  std::shared_ptr<const TensorSource> tensors_;
+  std::shared_ptr<const checkpoint::TensorSource> tensors_;
   std::optional<TensorFormat> format_;
 };
 
 // All of them. Throws LoadError.
 Checkpoint LoadCheckpoint(const std::filesystem::path& checkpoint, TensorFormat format);
-Checkpoint ReadCheckpoint(OpenedCheckpoint opened, TensorFormat format);
+Checkpoint ReadCheckpoint(checkpoint::OpenedCheckpoint opened, TensorFormat format);
 
 // The model card in a checkpoint's directory.
 inline constexpr const char* kCardFile = "README.md";

@@ -6,7 +6,7 @@
 
 #include "engine/kernels/context.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // All three functions: an element's result depends on nothing but the element, not on its place,
 // nor on the batch.
@@ -22,6 +22,6 @@ void GeluTanh(float* x, int64_t rows, int64_t width, KernelContext& context);
 // Replaces each element g of x [rows, width] by g / 2 * (1 + erf(g / sqrt(2))).
 void Gelu(float* x, int64_t rows, int64_t width, KernelContext& context);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_ACTIVATION_H_

@@ -21,7 +21,7 @@
 #include "engine/kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -473,11 +473,11 @@ void AttendSplitInt8(const AttentionSplit<int8_t>& s) { AttendTiles(s); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 HWY_EXPORT(AttendSplitFloat);
@@ -496,5 +496,5 @@ void AttendSplit(const AttentionSplit<int8_t>& split) {
   HWY_DYNAMIC_DISPATCH(AttendSplitInt8)(split);
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

@@ -7,7 +7,7 @@
 
 #include "engine/kernels/paged_rows.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Panels of a split, which is as much of a context as is attended at a time.
 inline constexpr int64_t kSplitPanels = 16;
@@ -52,6 +52,6 @@ void AttendSplit(const AttentionSplit<float>& split);
 void AttendSplit(const AttentionSplit<uint16_t>& split);
 void AttendSplit(const AttentionSplit<int8_t>& split);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_ATTENTION_TILES_H_

@@ -10,7 +10,7 @@
 #include "engine/kernels/packed_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -49,16 +49,16 @@ ProductKernel BFloat16Kernel() {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 HWY_EXPORT(BFloat16Kernel);
 }  // namespace
 
 ProductKernel BFloat16Product() { return HWY_DYNAMIC_DISPATCH(BFloat16Kernel)(); }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

@@ -5,7 +5,7 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kernels/workspace.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Handed down by whoever runs a model. For one thread at a time. A kernel gives back the scratch
 // memory that it takes.
@@ -17,6 +17,6 @@ struct KernelContext {
   Workspace workspace;
 };
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_CONTEXT_H_

@@ -10,7 +10,7 @@
 #include "engine/base/bfloat16.h"
 #include "engine/base/formats.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // The element nearest to a number.
 template <std::same_as<float> Element>
@@ -52,6 +52,6 @@ void VisitElements(CacheFormat format, void* elements, const Visit& visit) {
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_

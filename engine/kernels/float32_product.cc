@@ -10,7 +10,7 @@
 #include "engine/kernels/packed_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -18,16 +18,16 @@ ProductKernel Float32Kernel() { return KernelOf<Float32>(nullptr); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 HWY_EXPORT(Float32Kernel);
 }  // namespace
 
 ProductKernel Float32Product() { return HWY_DYNAMIC_DISPATCH(Float32Kernel)(); }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

@@ -10,7 +10,7 @@
 #include "engine/kernels/packed_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -18,16 +18,16 @@ ProductKernel Int4Kernel() { return KernelOf<Int4>(RoundToIntegers<Int4>); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 HWY_EXPORT(Int4Kernel);
 }  // namespace
 
 ProductKernel Int4Product() { return HWY_DYNAMIC_DISPATCH(Int4Kernel)(); }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

@@ -10,7 +10,7 @@
 #include "engine/kernels/packed_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -18,16 +18,16 @@ ProductKernel Int8Kernel() { return KernelOf<Int8>(RoundToIntegers<Int8>); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 HWY_EXPORT(Int8Kernel);
 }  // namespace
 
 ProductKernel Int8Product() { return HWY_DYNAMIC_DISPATCH(Int8Kernel)(); }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #endif
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Asks for large pages, where they fit, before the memory is first written.
 inline void AdviseLargePages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
@@ -76,6 +76,6 @@ class LargePages {
   size_t mapped_bytes_ = 0;
 };
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_LARGE_PAGES_H_

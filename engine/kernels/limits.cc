@@ -19,7 +19,7 @@
 #include "engine/kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -182,11 +182,11 @@ Multiplier MultiplierOf(WeightFormat format) {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 HWY_EXPORT(Read);
@@ -300,5 +300,5 @@ double LeastSeconds(const Limits& limits, double peak, double bytes, double flop
   return std::max(bytes / limits.read_bytes, flops / peak);
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

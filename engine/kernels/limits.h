@@ -9,7 +9,7 @@
 #include "engine/kernels/large_pages.h"
 #include "engine/kernels/thread_pool.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 struct Limits {
   double read_bytes = 0;      // a second, from memory beyond the caches
@@ -56,6 +56,6 @@ Limits MeasureLimits(ThreadPool& pool);
 // flops / bytes). `peak` is one of the limits above.
 double LeastSeconds(const Limits& limits, double peak, double bytes, double flops);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_LIMITS_H_

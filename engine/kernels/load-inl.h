@@ -12,7 +12,7 @@
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
 // Loads a vector; `d` is its float32 tag.
@@ -37,7 +37,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> LoadFloats(D d, const int8_t* x) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -16,7 +16,7 @@
 #include "engine/kernels/power-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -253,11 +253,11 @@ int32_t Last(double enough, Candidates& candidates) {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 HWY_EXPORT(Maxima);
@@ -290,5 +290,5 @@ int32_t LastToSum(double enough, Candidates& candidates) {
   return HWY_DYNAMIC_DISPATCH(Last)(enough, candidates);
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

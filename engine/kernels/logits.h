@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Throughout, a token's id is its place in the row, a NaN counts as -inf, and +inf as the largest
 // float. On one instruction set a result depends on nothing but the row. No function takes anything
@@ -64,6 +64,6 @@ void FindLikeliest(const float* logits, int64_t count, const float* maxima,
 // they are. REQUIRES: there are candidates; equals have equal weights; enough > 0.
 int32_t LastToSum(double enough, Candidates& candidates);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_LOGITS_H_

@@ -10,7 +10,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -78,11 +78,11 @@ void LayerNormRow(const float* x, int64_t width, const float* weight, const floa
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 HWY_EXPORT(RmsNormRow);
@@ -119,5 +119,5 @@ void LayerNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width
   });
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

@@ -6,7 +6,7 @@
 
 #include "engine/kernels/context.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // All functions: on one instruction set a row's result depends on nothing but the row. Sums are
 // float32.
@@ -29,6 +29,6 @@ void LayerNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width
                    const float* weight, const float* bias, float eps, float* y, int64_t y_stride,
                    KernelContext& context);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_NORM_H_

@@ -8,7 +8,7 @@
 #include "engine/base/bfloat16.h"
 #include "engine/kernels/quantization.h"
 
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);  // the order of a pair
@@ -101,4 +101,4 @@ void UnpackUnit(WeightFormat format, const std::byte* unit, int64_t column,
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels

@@ -22,7 +22,7 @@
 #include "engine/base/ceil_div.h"
 #include "engine/base/formats.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 inline constexpr int64_t kPanel = 32;     // outputs that are computed together
 inline constexpr int64_t kWordBytes = 4;  // of a word of prepared inputs
@@ -75,6 +75,6 @@ void PackUnit(WeightFormat format, std::span<const float> weights, int64_t colum
 void UnpackUnit(WeightFormat format, const std::byte* unit, int64_t column,
                 std::span<float> weights);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_

@@ -20,7 +20,7 @@
 #include "engine/kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -300,7 +300,7 @@ void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

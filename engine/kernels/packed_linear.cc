@@ -10,7 +10,7 @@
 #include "engine/kernels/packed_format.h"
 #include "engine/kernels/packed_product.h"
 
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 // Rows that keep the cost of reading weights small.
@@ -202,4 +202,4 @@ void PackedLinear::CopyWeights(const int64_t* outputs, int64_t rows, float* y,
   });
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels

@@ -10,7 +10,7 @@
 #include "engine/kernels/context.h"
 #include "engine/kernels/large_pages.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // y = W x + b in `groups` independent blocks: outputs of group g read inputs of group g only. One
 // group is a linear layer; one group for each head is a product per head.
@@ -99,6 +99,6 @@ class PackedLinear {
   LargePages packed_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_

@@ -23,7 +23,7 @@
 #include "engine/kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
 // Vectors that there are registers for; the most sums of a tile; the fewest that a row of one has.
@@ -390,7 +390,7 @@ ProductKernel KernelOf(void (*prepare)(const float*, int64_t, std::byte*)) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace triptych {
+namespace triptych::kernels {
 
 // What the last rows of a product fetch meanwhile, each an equal part of it.
 struct Next {
@@ -48,6 +48,6 @@ ProductKernel BFloat16Product();
 ProductKernel Int8Product();
 ProductKernel Int4Product();
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_H_

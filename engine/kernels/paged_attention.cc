@@ -9,7 +9,7 @@
 #include "engine/kernels/attention_tiles.h"
 #include "engine/kernels/elements.h"
 
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 // Up to kSplitQueries queries that are attended together: of a run's queries that read one group,
@@ -450,4 +450,4 @@ void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
   });
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels

@@ -8,7 +8,7 @@
 #include "engine/kernels/context.h"
 #include "engine/kernels/paged_rows.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // How a cache row is read: query head h reads group g = h mod groups, whose key is
 // row[g * key_width ...] and whose value is row[value_offset + g * value_width ...]. Key and value
@@ -33,6 +33,6 @@ void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
                     const PagedRowLayout& layout, float scale, std::span<const TokenRun> runs,
                     float* out, int64_t out_stride, KernelContext& context);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_PAGED_ATTENTION_H_

@@ -6,7 +6,7 @@
 
 #include "engine/kernels/elements.h"
 
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 // Writing one element costs about as much as this many multiply-adds.
@@ -155,4 +155,4 @@ void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows) {
   });
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels

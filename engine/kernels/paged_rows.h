@@ -9,7 +9,7 @@
 #include "engine/base/formats.h"
 #include "engine/kernels/context.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Positions that attention reads together, side by side in a block: its panels. Attention is
 // fastest where block_positions is a multiple of them.
@@ -52,6 +52,6 @@ void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const Toke
 //   rows: [count, row_width]
 void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_PAGED_ROWS_H_

@@ -10,7 +10,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
 // Returns 2^x for x <= 0: zero where that is no normal number, NaN where x is NaN. `d` is the
@@ -38,7 +38,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> PowerOfTwo(D d, hwy::HWY_NAMESPACE::Vec<D>
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

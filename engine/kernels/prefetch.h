@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace triptych {
+namespace triptych::kernels {
 
 inline constexpr int64_t kLineBytes = 64;  // bytes of a cache line
 
@@ -15,6 +15,6 @@ inline constexpr int64_t kLineBytes = 64;  // bytes of a cache line
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_PREFETCH_H_

@@ -36,7 +36,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
 // Calls add(r, c, row(r), column(c)) for all of kRows rows and kColumns columns. What there is less
@@ -116,7 +116,7 @@ HWY_INLINE Sum AddPairProducts(Sum sum, Pairs a, Pairs b) {
 #endif
 
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #endif

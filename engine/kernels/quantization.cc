@@ -9,7 +9,7 @@
 
 #include "engine/base/bfloat16.h"
 
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 using Group = std::array<float, kQuantizationGroup>;
@@ -125,4 +125,4 @@ uint16_t Quantize(WeightFormat format, std::span<const float> weights, std::span
   return bits;
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels

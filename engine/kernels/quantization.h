@@ -7,7 +7,7 @@
 
 #include "engine/base/formats.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Rounds a group of weights to integers of the format, kInt8 (-127 to 127) or kInt4 (-8 to 7), and
 // returns the bits of their scale in bfloat16: of the scales that were tried, the one with the
@@ -16,6 +16,6 @@ namespace triptych {
 //   weights: 1 to kQuantizationGroup   integers: at least as many
 uint16_t Quantize(WeightFormat format, std::span<const float> weights, std::span<int8_t> integers);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_QUANTIZATION_H_

@@ -11,7 +11,7 @@
 #include "engine/kernels/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -39,11 +39,11 @@ void CopyOrAddBFloat16(const uint16_t* x, int64_t count, bool add, float* y) {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 HWY_EXPORT(CopyOrAddFloat);
@@ -83,5 +83,5 @@ void Add(const float* x, int64_t count, float* y, KernelContext& context) {
   });
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif  // HWY_ONCE

@@ -7,7 +7,7 @@
 #include "engine/base/formats.h"
 #include "engine/kernels/context.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Row i of y becomes row indices[i] of the table.
 //   table: [..., width] of this format   indices: [rows]   y: [rows, width]
@@ -22,6 +22,6 @@ void AddRows(TensorFormat format, const void* table, const int64_t* indices, int
 // y += x, both [count].
 void Add(const float* x, int64_t count, float* y, KernelContext& context);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_RESIDUAL_STREAM_H_

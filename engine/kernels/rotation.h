@@ -6,7 +6,7 @@
 
 #include "engine/kernels/context.h"
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Where the elements lie that turn: in each head of each row `dim` of them, in pairs (2i, 2i+1).
 struct RotatedHeads {
@@ -23,6 +23,6 @@ struct RotatedHeads {
 void RotateHeads(const float* table, const int64_t* positions, int64_t rows,
                  const RotatedHeads& where, float* x, KernelContext& context);
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_ROTATION_H_

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-namespace triptych {
+namespace triptych::kernels {
 namespace {
 
 constexpr int kStop = -1;
@@ -93,4 +93,4 @@ void ThreadPool::Work(int thread) {
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::kernels

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Fork and join. Tasks are claimed one by one by whichever thread is running, so a thread that
 // the system has descheduled delays at most the task it holds. A pool belongs to the one thread
@@ -88,6 +88,6 @@ class ThreadPool {
   std::vector<std::thread> workers_;             // last: they use all of the above
 };
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_

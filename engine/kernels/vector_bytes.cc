@@ -8,7 +8,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace triptych {
+namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -19,15 +19,15 @@ int64_t LaneBytes() {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace triptych
+}  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace triptych {
+namespace triptych::kernels {
 
 HWY_EXPORT(LaneBytes);
 
 int64_t VectorBytes() { return HWY_DYNAMIC_DISPATCH(LaneBytes)(); }
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 #endif

@@ -23,7 +23,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace triptych {
+namespace triptych::kernels {
 
 // Buffers are taken in stack order: what is taken within a Scope is given back when it ends.
 // Memory only grows, and takes of sizes that were taken before in the same order never allocate.
@@ -120,6 +120,6 @@ class Workspace {
   Top top_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_WORKSPACE_H_

@@ -17,24 +17,24 @@ bool BlockPool::Allocate(int64_t count, std::vector<int32_t>& out) {
   for (int64_t i = 0; i < count; ++i) {
     out.push_back(free_.back());
     free_.pop_back();
-    states_[out.back()].holds = 1;
+    states_[out.back()].ref_count = 1;
   }
-  peak_held_ = std::max(peak_held_, held());
+  peak_allocated_ = std::max(peak_allocated_, allocated());
   return true;
 }
 
-void BlockPool::Hold(int32_t block) {
+void BlockPool::AddReference(int32_t block) {
   State& state = states_[block];
-  if (state.holds == 0) {
-    assert(state.listing == Listing::kKept);
+  if (state.ref_count == 0) {
+    assert(state.registration == Registration::kKept);
     Unlink(block);
-    --cached_;
-    peak_held_ = std::max(peak_held_, held());
+    --evictable_;
+    peak_allocated_ = std::max(peak_allocated_, allocated());
   } else {
-    if (state.holds == 1) ++shared_;
-    ++extra_holds_;
+    if (state.ref_count == 1) ++shared_;
+    ++extra_references_;
   }
-  ++state.holds;
+  ++state.ref_count;
 }
 
 void BlockPool::Release(std::span<const int32_t> blocks) {
@@ -43,37 +43,37 @@ void BlockPool::Release(std::span<const int32_t> blocks) {
 
 void BlockPool::ReleaseOne(int32_t block) {
   State& state = states_[block];
-  assert(state.holds > 0);
-  if (--state.holds > 0) {
-    if (state.holds == 1) --shared_;
-    --extra_holds_;
-  } else if (state.listing == Listing::kKept) {
+  assert(state.ref_count > 0);
+  if (--state.ref_count > 0) {
+    if (state.ref_count == 1) --shared_;
+    --extra_references_;
+  } else if (state.registration == Registration::kKept) {
     Link(block);
-    ++cached_;
+    ++evictable_;
   } else {
-    Lose(block);
+    Unregister(block);
     free_.push_back(block);
   }
 }
 
-void BlockPool::List(int32_t block, bool keep) {
-  assert(states_[block].holds > 0);
-  states_[block].listing = keep ? Listing::kKept : Listing::kWhileHeld;
+void BlockPool::Register(int32_t block, bool keep) {
+  assert(states_[block].ref_count > 0);
+  states_[block].registration = keep ? Registration::kKept : Registration::kWhileAllocated;
 }
 
-void BlockPool::Lose(int32_t block) {
+void BlockPool::Unregister(int32_t block) {
   State& state = states_[block];
-  if (state.listing == Listing::kNot) return;
-  state.listing = Listing::kNot;
-  on_lost_(block);
+  if (state.registration == Registration::kNone) return;
+  state.registration = Registration::kNone;
+  on_unregistered_(block);
 }
 
 void BlockPool::Evict() {
   const int32_t oldest = states_.back().newer;
   Unlink(oldest);
-  --cached_;
+  --evictable_;
   ++evictions_;
-  Lose(oldest);
+  Unregister(oldest);
   free_.push_back(oldest);
 }
 

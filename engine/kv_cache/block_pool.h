@@ -1,4 +1,6 @@
-// Which blocks of a paged cache are held, and by how many. Torch-free, not thread-safe.
+// The blocks of a paged cache and their reference counts.
+//
+// Torch-free, not thread-safe.
 #ifndef TRIPTYCH_ENGINE_KV_CACHE_BLOCK_POOL_H_
 #define TRIPTYCH_ENGINE_KV_CACHE_BLOCK_POOL_H_
 
@@ -9,68 +11,74 @@
 
 namespace triptych {
 
-// Blocks are 0 to total - 1. A block is held by one or more, or free, or cached: held by nobody,
-// but its rows are kept until room is needed. Free blocks are allocated lowest first from a fresh
-// pool, then those released last; when none is left, the cached block that was released longest ago
-// is evicted.
+// Blocks are numbered 0 to total() - 1. Each is in one of three states:
+//   allocated: its reference count is positive;
+//   evictable: its count is zero, but its rows are kept until room is needed;
+//   free:      its count is zero, and its rows are meaningless.
+// A fresh pool allocates the lowest free block first; later the one freed last. When no block is
+// free, the evictable block that was released longest ago is evicted.
 //
-// Invariants: held() + cached() + free() = total(); peak_held() never falls.
+// Invariants: allocated() + evictable() + free() = total(); peak_allocated() never falls.
 class BlockPool {
  public:
   explicit BlockPool(int64_t blocks);
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Appends `count` blocks, each held once, to `out`, or changes nothing and returns false if fewer
-  // are available.
+  // Appends `count` blocks with one reference each to `out`. If fewer are available, changes
+  // nothing and returns false.
   bool Allocate(int64_t count, std::vector<int32_t>& out);
-  // Holds a held or cached block once more.
-  void Hold(int32_t block);
-  // Gives up one hold of each, the last one first: of cached blocks, the end of a sequence is
-  // evicted before its beginning. REQUIRES: they are held.
+  // Adds a reference to an allocated or evictable block.
+  void AddReference(int32_t block);
+  // Drops one reference of each block, the last block first, so that the end of a sequence is
+  // evicted before its beginning. REQUIRES: they are allocated.
   void Release(std::span<const int32_t> blocks);
 
-  // A listed block can be found by its rows. When the last hold is given up it is cached if `keep`,
-  // and free otherwise. REQUIRES: it is held.
-  void List(int32_t block, bool keep);
-  // Is called whenever a listed block's rows are lost, and with that it is no longer listed.
-  void OnLost(std::function<void(int32_t block)> lost) { on_lost_ = std::move(lost); }
+  // Marks a block as findable by its contents. When its last reference is dropped it becomes
+  // evictable if `keep`, and free otherwise. REQUIRES: it is allocated.
+  void Register(int32_t block, bool keep);
+  // `unregistered` is called whenever a registered block loses its rows; it is then registered no
+  // longer.
+  void OnUnregistered(std::function<void(int32_t block)> unregistered) {
+    on_unregistered_ = std::move(unregistered);
+  }
 
   int64_t total() const { return total_; }
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
-  int64_t cached() const { return cached_; }
-  int64_t held() const { return total_ - free() - cached_; }
-  // How many more can be allocated.
-  int64_t available() const { return free() + cached_; }
-  int64_t peak_held() const { return peak_held_; }
-  int64_t shared() const { return shared_; }            // blocks held more than once
-  int64_t extra_holds() const { return extra_holds_; }  // beyond the first one of each block
+  int64_t evictable() const { return evictable_; }
+  int64_t allocated() const { return total_ - free() - evictable_; }
+  // The number of blocks that Allocate can still return.
+  int64_t available() const { return free() + evictable_; }
+  int64_t peak_allocated() const { return peak_allocated_; }
+  int64_t shared() const { return shared_; }  // blocks with more than one reference
+  // References beyond the first of each block.
+  int64_t extra_references() const { return extra_references_; }
   int64_t evictions() const { return evictions_; }
-  int32_t holds(int32_t block) const { return states_[block].holds; }
-  bool is_cached(int32_t block) const {
-    return states_[block].holds == 0 && states_[block].listing == Listing::kKept;
+  int32_t ref_count(int32_t block) const { return states_[block].ref_count; }
+  bool is_evictable(int32_t block) const {
+    return states_[block].ref_count == 0 && states_[block].registration == Registration::kKept;
   }
 
  private:
-  enum class Listing : uint8_t { kNot, kWhileHeld, kKept };
+  enum class Registration : uint8_t { kNone, kWhileAllocated, kKept };
   struct State {
-    int32_t holds = 0;
-    Listing listing = Listing::kNot;
-    int32_t newer = 0, older = 0;  // neighbours in the ring of cached blocks
+    int32_t ref_count = 0;
+    Registration registration = Registration::kNone;
+    int32_t newer = 0, older = 0;  // neighbours in the ring of evictable blocks
   };
 
   void ReleaseOne(int32_t block);
-  void Lose(int32_t block);
+  void Unregister(int32_t block);
   void Evict();
-  // The ring of cached blocks begins and ends at the state after the last block's.
+  // The ring of evictable blocks begins and ends at the state after the last block's.
   void Link(int32_t block);
   void Unlink(int32_t block);
 
   int64_t total_;
-  int64_t cached_ = 0, peak_held_ = 0, shared_ = 0, extra_holds_ = 0, evictions_ = 0;
-  std::vector<int32_t> free_;  // the next one to take is last
+  int64_t evictable_ = 0, peak_allocated_ = 0, shared_ = 0, extra_references_ = 0, evictions_ = 0;
+  std::vector<int32_t> free_;  // the next one to allocate is last
   std::vector<State> states_;
-  std::function<void(int32_t)> on_lost_;
+  std::function<void(int32_t)> on_unregistered_;
 };
 
 }  // namespace triptych

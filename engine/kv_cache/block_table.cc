@@ -6,7 +6,7 @@
 
 namespace triptych {
 
-bool BlockTable::Reserve(int64_t positions) {
+bool BlockTable::Grow(int64_t positions) {
   const int64_t missing = CeilDiv(positions, block_positions_) - size();
   if (missing > 0 && !pool_->Allocate(missing, blocks_)) return false;
   peak_size_ = std::max(peak_size_, size());
@@ -14,13 +14,13 @@ bool BlockTable::Reserve(int64_t positions) {
 }
 
 void BlockTable::Share(int32_t block) {
-  pool_->Hold(block);
+  pool_->AddReference(block);
   blocks_.push_back(block);
   peak_size_ = std::max(peak_size_, size());
 }
 
 void BlockTable::Replace(int64_t index, int32_t block) {
-  pool_->Hold(block);
+  pool_->AddReference(block);
   pool_->Release({&blocks_[index], 1});
   blocks_[index] = block;
 }
@@ -31,9 +31,10 @@ void BlockTable::Release() {
 }
 
 int64_t BlockTable::shared() const {
-  const auto alone = std::partition_point(
-      blocks_.begin(), blocks_.end(), [this](int32_t block) { return pool_->holds(block) > 1; });
-  return alone - blocks_.begin();
+  const auto unshared = std::partition_point(blocks_.begin(), blocks_.end(), [this](int32_t block) {
+    return pool_->ref_count(block) > 1;
+  });
+  return unshared - blocks_.begin();
 }
 
 }  // namespace triptych

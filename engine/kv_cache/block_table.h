@@ -1,4 +1,6 @@
-// The blocks of one sequence, in order of position. Torch-free, not thread-safe.
+// The blocks of one sequence, in order of position.
+//
+// Torch-free, not thread-safe.
 #ifndef TRIPTYCH_ENGINE_KV_CACHE_BLOCK_TABLE_H_
 #define TRIPTYCH_ENGINE_KV_CACHE_BLOCK_TABLE_H_
 
@@ -9,7 +11,8 @@
 
 namespace triptych {
 
-// Holds its blocks, each once, and releases them when it dies. The pool must outlive it.
+// Owns one reference to each of its blocks, and releases them in its destructor. The pool must
+// outlive it.
 class BlockTable {
  public:
   BlockTable(BlockPool& pool, int64_t block_positions)
@@ -18,22 +21,23 @@ class BlockTable {
   BlockTable(const BlockTable&) = delete;
   BlockTable& operator=(const BlockTable&) = delete;
 
-  // Holds blocks for at least `positions` positions, or changes nothing and returns false if the
-  // pool has too few. Never shrinks.
-  bool Reserve(int64_t positions);
-  // Appends a block that is held or cached.
+  // Allocates blocks until the table covers at least `positions` positions. If the pool has too
+  // few, changes nothing and returns false. Never shrinks.
+  bool Grow(int64_t positions);
+  // Appends an allocated or evictable block.
   void Share(int32_t block);
-  // Holds `block`, which is held or cached and has the same rows, instead of the one at `index`.
+  // Replaces the block at `index` by `block`, which is allocated or evictable and has the same
+  // rows.
   void Replace(int64_t index, int32_t block);
-  // Gives every block back. The peak stays.
+  // Releases every block. The peak stays.
   void Release();
 
   // Position p lives in column p % block_positions of blocks()[p / block_positions].
   const std::vector<int32_t>& blocks() const { return blocks_; }
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t peak_size() const { return peak_size_; }
-  // How many of the blocks are held by others too. REQUIRES: these come first, as they do where
-  // only full blocks with equal ones before them are shared.
+  // The number of blocks that other tables refer to as well. REQUIRES: they come first, which holds
+  // if only full blocks behind equal ones are shared.
   int64_t shared() const;
 
  private:

@@ -16,8 +16,8 @@ KvCacheUsage CacheGeometry::Usage(int64_t positions, int64_t blocks, int64_t sha
   return {.positions = positions,
           .bytes_per_position = BytesPerPosition(),
           .used_bytes = positions * BytesPerPosition(),
-          .reserved_bytes = blocks * BlockBytes(),
-          .peak_reserved_bytes = peak_blocks * BlockBytes(),
+          .allocated_bytes = blocks * BlockBytes(),
+          .peak_allocated_bytes = peak_blocks * BlockBytes(),
           .mha_used_bytes = positions * mha_bytes_per_position,
           .shared_bytes = shared * BlockBytes(),
           .own_bytes = (blocks - shared) * BlockBytes()};

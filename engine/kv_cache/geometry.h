@@ -11,12 +11,12 @@ namespace triptych {
 struct KvCacheUsage {
   int64_t positions = 0;
   int64_t bytes_per_position = 0;
-  int64_t used_bytes = 0;           // positions * bytes_per_position
-  int64_t reserved_bytes = 0;       // the unused tail of the last block included
-  int64_t peak_reserved_bytes = 0;  // the most ever reserved; kept after release
-  int64_t mha_used_bytes = 0;       // the same positions if every layer were MHA
-  int64_t shared_bytes = 0;         // of reserved_bytes: blocks that other sequences hold too
-  int64_t own_bytes = 0;            // the rest
+  int64_t used_bytes = 0;            // positions * bytes_per_position
+  int64_t allocated_bytes = 0;       // the unused tail of the last block included
+  int64_t peak_allocated_bytes = 0;  // the most ever reserved; kept after release
+  int64_t mha_used_bytes = 0;        // the same positions if every layer were MHA
+  int64_t shared_bytes = 0;          // of allocated_bytes: blocks that other sequences hold too
+  int64_t own_bytes = 0;             // the rest
 };
 
 // The bytes of one model's cache. A block holds `block_positions` rows of every layer.

@@ -25,64 +25,64 @@ PrefixCache::PrefixCache(BlockPool& pool, int64_t block_positions)
     : pool_(pool),
       block_positions_(block_positions),
       salt_(RandomSalt()),
-      entries_(pool.total()),
+      states_(pool.total()),
       tokens_(pool.total() * block_positions) {
   blocks_.reserve(pool.total());
-  pool_.OnLost([this](int32_t block) { Forget(block); });
+  pool_.OnUnregistered([this](int32_t block) { Forget(block); });
 }
 
-uint64_t PrefixCache::Hash(const Name& name) const {
-  uint64_t hash = Mix(salt_ + name.before);
-  hash = Mix(hash + (uint64_t{static_cast<uint32_t>(name.expand_begin)} << 32 |
-                     static_cast<uint32_t>(name.expand_end)));
-  for (const int32_t token : name.tokens) hash = Mix(hash + static_cast<uint32_t>(token) + 1);
+uint64_t PrefixCache::Hash(const Key& key) const {
+  uint64_t hash = Mix(salt_ + key.before);
+  hash = Mix(hash + (uint64_t{static_cast<uint32_t>(key.prompt_begin)} << 32 |
+                     static_cast<uint32_t>(key.prompt_end)));
+  for (const int32_t token : key.tokens) hash = Mix(hash + static_cast<uint32_t>(token) + 1);
   return hash;
 }
 
-std::optional<PrefixCache::Listed> PrefixCache::Find(const Name& name) const {
-  return Find(name, Hash(name));
+std::optional<PrefixCache::Entry> PrefixCache::Find(const Key& key) const {
+  return Find(key, Hash(key));
 }
 
-std::optional<PrefixCache::Listed> PrefixCache::Find(const Name& name, uint64_t hash) const {
+std::optional<PrefixCache::Entry> PrefixCache::Find(const Key& key, uint64_t hash) const {
   const auto [begin, end] = blocks_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     const int32_t block = it->second;
-    const Entry& entry = entries_[block];
-    if (entry.before == name.before && entry.expand_begin == name.expand_begin &&
-        entry.expand_end == name.expand_end &&
-        std::equal(name.tokens.begin(), name.tokens.end(),
+    const State& state = states_[block];
+    if (state.before == key.before && state.prompt_begin == key.prompt_begin &&
+        state.prompt_end == key.prompt_end &&
+        std::equal(key.tokens.begin(), key.tokens.end(),
                    tokens_.begin() + block * block_positions_)) {
-      return Listed{block, entry.id};
+      return Entry{block, state.id};
     }
   }
   return std::nullopt;
 }
 
-PrefixCache::Listed PrefixCache::List(const Name& name, int32_t block, bool keep) {
-  assert(std::ssize(name.tokens) == block_positions_);
-  const uint64_t hash = Hash(name);
-  if (const auto listed = Find(name, hash)) return *listed;
-  entries_[block] = {.hash = hash,
-                     .before = name.before,
-                     .id = ++ids_,
-                     .expand_begin = name.expand_begin,
-                     .expand_end = name.expand_end};
-  std::copy(name.tokens.begin(), name.tokens.end(), tokens_.begin() + block * block_positions_);
+PrefixCache::Entry PrefixCache::Register(const Key& key, int32_t block, bool keep) {
+  assert(std::ssize(key.tokens) == block_positions_);
+  const uint64_t hash = Hash(key);
+  if (const auto entry = Find(key, hash)) return *entry;
+  states_[block] = {.hash = hash,
+                    .before = key.before,
+                    .id = ++ids_,
+                    .prompt_begin = key.prompt_begin,
+                    .prompt_end = key.prompt_end};
+  std::copy(key.tokens.begin(), key.tokens.end(), tokens_.begin() + block * block_positions_);
   blocks_.emplace(hash, block);
-  pool_.List(block, keep);
-  return {block, entries_[block].id};
+  pool_.Register(block, keep);
+  return {block, states_[block].id};
 }
 
-std::optional<PrefixCache::Listing> PrefixCache::ListingOf(int32_t block) const {
-  const Entry& entry = entries_[block];
-  if (entry.id == 0) return std::nullopt;
+std::optional<PrefixCache::Registration> PrefixCache::RegisteredAs(int32_t block) const {
+  const State& state = states_[block];
+  if (state.id == 0) return std::nullopt;
   const auto tokens = std::span(tokens_).subspan(block * block_positions_, block_positions_);
-  return Listing{{entry.before, tokens, entry.expand_begin, entry.expand_end}, entry.id};
+  return Registration{{state.before, tokens, state.prompt_begin, state.prompt_end}, state.id};
 }
 
 void PrefixCache::Forget(int32_t block) {
-  entries_[block].id = 0;
-  const auto [begin, end] = blocks_.equal_range(entries_[block].hash);
+  states_[block].id = 0;
+  const auto [begin, end] = blocks_.equal_range(states_[block].hash);
   for (auto it = begin; it != end; ++it) {
     if (it->second != block) continue;
     blocks_.erase(it);

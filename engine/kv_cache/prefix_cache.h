@@ -1,4 +1,6 @@
-// Finds full cache blocks by what their rows depend on. Torch-free, not thread-safe.
+// Finds full cache blocks by everything that their rows depend on.
+//
+// Torch-free, not thread-safe.
 #ifndef TRIPTYCH_ENGINE_KV_CACHE_PREFIX_CACHE_H_
 #define TRIPTYCH_ENGINE_KV_CACHE_PREFIX_CACHE_H_
 
@@ -12,67 +14,69 @@
 
 namespace triptych {
 
-// A row's bits depend on the tokens up to its position and on how each of these positions attends:
-// a prompt's may attend by vanilla attention, generated ones never do. So a block is named by the
-// block before it, its own tokens, and which of its positions expand; equal names are equal bits,
-// and a name is compared as a whole, not by its hash.
+// The bits of a cache row depend on the tokens up to its position, and on whether each of them was
+// computed as part of a prompt, since the rows of prompts may be computed by another path. A
+// block's key is therefore the block before it, its own tokens, and which of its positions are
+// prompt rows. Equal keys mean equal bits. Keys are compared as a whole, not by their hashes.
 class PrefixCache {
  public:
-  // What stands for everything before a block: kShared before the first block of a sequence, or
-  // what NewRoot gave to those that share among themselves alone; later Listed::id.
+  // Stands for everything before a block: kShared or a value of NewRoot before the first block of a
+  // sequence, and Entry::id later. Only sequences with the same root share blocks.
   using Prefix = uint64_t;
   static constexpr Prefix kShared = 0;
 
-  struct Name {
+  struct Key {
     Prefix before = kShared;
-    std::span<const int32_t> tokens;  // block_positions of them
-    // Positions of the block, from 0, that attend by vanilla attention: [begin, end).
-    int32_t expand_begin = 0, expand_end = 0;
+    std::span<const int32_t> tokens;  // [block_positions]
+    // The block's prompt rows, from 0: [prompt_begin, prompt_end). Empty if prompt rows have the
+    // same bits as generated ones.
+    int32_t prompt_begin = 0, prompt_end = 0;
   };
 
-  struct Listed {
+  struct Entry {
     int32_t block;
-    Prefix id;  // never used again for another content
+    Prefix id;  // never reused for other contents
   };
 
   // The pool must outlive the cache.
   PrefixCache(BlockPool& pool, int64_t block_positions);
-  ~PrefixCache() { pool_.OnLost(nullptr); }
+  ~PrefixCache() { pool_.OnUnregistered(nullptr); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   Prefix NewRoot() { return ++ids_; }
-  // Grows whenever there is more to find.
-  uint64_t listings() const { return ids_; }
+  // Grows whenever Find may find more than before.
+  uint64_t version() const { return ids_; }
 
-  // The block of that name, held or cached.
-  std::optional<Listed> Find(const Name& name) const;
-  // Lists `block`, which is held and whose rows are written, under the name, and returns it; or
-  // returns the one that is listed under it already. `keep`: as of BlockPool::List.
-  Listed List(const Name& name, int32_t block, bool keep);
-  struct Listing {
-    Name name;
+  // The block with that key, allocated or evictable.
+  std::optional<Entry> Find(const Key& key) const;
+  // Registers `block`, which is allocated and whose rows are written, and returns its entry. If
+  // another block has that key already, returns that one's entry instead. `keep`: see
+  // BlockPool::Register.
+  Entry Register(const Key& key, int32_t block, bool keep);
+  struct Registration {
+    Key key;
     Prefix id;
   };
-  // What a block is listed as; absent if it is not. Valid until the next call of another method.
-  std::optional<Listing> ListingOf(int32_t block) const;
+  // The registration of a block, if it has one. Valid until the next call of another method.
+  std::optional<Registration> RegisteredAs(int32_t block) const;
 
  private:
-  struct Entry {
+  struct State {
     uint64_t hash = 0;
-    Prefix before = 0, id = 0;  // id: 0 while the block is not listed
-    int32_t expand_begin = 0, expand_end = 0;
+    Prefix before = 0, id = 0;  // id: 0 while the block is not registered
+    int32_t prompt_begin = 0, prompt_end = 0;
   };
 
-  uint64_t Hash(const Name& name) const;
-  std::optional<Listed> Find(const Name& name, uint64_t hash) const;
+  uint64_t Hash(const Key& key) const;
+  std::optional<Entry> Find(const Key& key, uint64_t hash) const;
   void Forget(int32_t block);
 
   BlockPool& pool_;
   const int64_t block_positions_;
-  const uint64_t salt_;  // so that nobody can make names whose hashes collide
+  const uint64_t salt_;  // so that nobody can construct keys whose hashes collide
   uint64_t ids_ = 0;
-  std::vector<Entry> entries_;                         // of each block
+  std::vector<State> states_;                          // [blocks]
   std::vector<int32_t> tokens_;                        // [blocks, block_positions]
   std::unordered_multimap<uint64_t, int32_t> blocks_;  // by hash
 };

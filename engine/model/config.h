@@ -1,5 +1,6 @@
 // The shape of a decoder and the cache geometry it implies. Torch-free. Field names and meanings
-// are those of published configs where one exists; engine/checkpoint/config_file.h reads them.
+// are those of published configs where one exists; engine/checkpoint/config/config_file.h reads
+// them.
 #ifndef TRIPTYCH_ENGINE_MODEL_CONFIG_H_
 #define TRIPTYCH_ENGINE_MODEL_CONFIG_H_
 

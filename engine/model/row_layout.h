@@ -9,8 +9,8 @@
 namespace triptych {
 
 // MHA, GQA and MQA: the keys of all groups, then their values.
-constexpr PagedRowLayout GroupedRowLayout(int64_t heads, int64_t groups, int64_t d_qk,
-                                          int64_t d_v) {
+constexpr kernels::PagedRowLayout GroupedRowLayout(int64_t heads, int64_t groups, int64_t d_qk,
+                                                   int64_t d_v) {
   return {.heads = heads,
           .groups = groups,
           .key_width = d_qk,
@@ -19,7 +19,7 @@ constexpr PagedRowLayout GroupedRowLayout(int64_t heads, int64_t groups, int64_t
 }
 
 // Reduced MLA: a latent, which is key and value of every head, then the decoupled rotary key.
-constexpr PagedRowLayout LatentRowLayout(int64_t heads, int64_t rank, int64_t d_rope) {
+constexpr kernels::PagedRowLayout LatentRowLayout(int64_t heads, int64_t rank, int64_t d_rope) {
   return {.heads = heads,
           .groups = 1,
           .key_width = rank + d_rope,

@@ -5,7 +5,7 @@
 
 #include "engine/base/ceil_div.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 void BlockMap::Draw(const BlockPool& pool, std::span<const BlockTable* const> tables) {
   const auto least = static_cast<uint64_t>(CeilDiv(pool.total(), kMaxCells));
@@ -16,10 +16,10 @@ void BlockMap::Draw(const BlockPool& pool, std::span<const BlockTable* const> ta
   for (Cell& cell : cells) {
     for (const int64_t end = std::min(block + cell_blocks, pool.total()); block < end; ++block) {
       const auto id = static_cast<int32_t>(block);
-      const int32_t holds = pool.holds(id);
-      if (holds > 0) ++cell.held;
+      const int32_t holds = pool.ref_count(id);
+      if (holds > 0) ++cell.allocated;
       if (holds > 1) ++cell.shared;
-      if (pool.is_cached(id)) ++cell.cached;
+      if (pool.is_evictable(id)) ++cell.evictable;
     }
   }
 
@@ -43,4 +43,4 @@ void BlockMap::Draw(const BlockPool& pool, std::span<const BlockTable* const> ta
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::serving

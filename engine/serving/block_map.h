@@ -11,7 +11,7 @@
 #include "engine/kv_cache/block_table.h"
 #include "engine/serving/stats.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 // Of a pool at one moment, in the order of its blocks: cells of so many consecutive blocks, a power
 // of two, that there are at most kMaxCells.
@@ -24,9 +24,9 @@ struct BlockMap {
     // Who holds most of its blocks, of equals the first: an index of `holders`, from 1; 0 if none
     // of them holds any.
     int32_t holder = 0;
-    int32_t held = 0;    // blocks, by anybody
-    int32_t shared = 0;  // of these, by several
-    int32_t cached = 0;
+    int32_t allocated = 0;  // blocks, by anybody
+    int32_t shared = 0;     // of these, by several
+    int32_t evictable = 0;
 
     bool operator==(const Cell&) const = default;
   };
@@ -45,6 +45,6 @@ struct BlockMap {
   void Draw(const BlockPool& pool, std::span<const BlockTable* const> tables);
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_BLOCK_MAP_H_

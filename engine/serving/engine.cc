@@ -6,13 +6,13 @@
 #include <span>
 #include <utility>
 
-namespace triptych {
+namespace triptych::serving {
 namespace {
 
 // Choosing among logits costs about as much as this many multiply-adds for each.
 constexpr int64_t kLogitWork = 32;
 
-SchedulerLimits Limits(const EngineOptions& options, const ServingModelInfo& info) {
+SchedulerLimits Limits(const EngineOptions& options, const BackendInfo& info) {
   return {
       .max_batch_tokens = options.max_batch_tokens,
       .max_running = options.max_running,
@@ -35,8 +35,9 @@ uint64_t ChoiceSeed(uint64_t seed, int32_t choice) {
   return x ^ (x >> 31);
 }
 
-Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokenizer> tokenizer,
-               const EngineOptions& options, Clock clock, std::shared_ptr<KernelContext> context)
+Engine::Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokenizer> tokenizer,
+               const EngineOptions& options, Clock clock,
+               std::shared_ptr<kernels::KernelContext> context)
     : model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
       pool_(info().blocks),
@@ -45,7 +46,7 @@ Engine::Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokeni
       clock_(std::move(clock)),
       context_(std::move(context)),
       made_(clock_()),
-      pace_(options.max_slowdown) {
+      throttle_(options.max_slowdown) {
   Publish();
 }
 
@@ -93,15 +94,15 @@ void Engine::RefuseLate() {
   }
 }
 
-Pace::Duration Engine::decode_step() const {
-  return scheduler_.decoding() > 0 ? pace_.decode_step() : Pace::Duration{};
+PrefillThrottle::Duration Engine::decode_step() const {
+  return scheduler_.decoding() > 0 ? throttle_.decode_step() : PrefillThrottle::Duration{};
 }
 
-bool Engine::Step(Pace::Duration others) {
+bool Engine::Step(PrefillThrottle::Duration others) {
   changed_ = true;
   RefuseLate();
   const auto start = clock_();
-  const int64_t prompt_rows = pace_.PromptRows(
+  const int64_t prompt_rows = throttle_.PromptRows(
       scheduler_.decoding(), others, scheduler_.expanding() ? Scheduler::kLeastExpandingRows : 1);
   const std::vector<Chunk>& chunks = scheduler_.Schedule(start, prompt_rows);
   if (chunks.empty()) return false;
@@ -130,10 +131,10 @@ bool Engine::Step(Pace::Duration others) {
     rows = rows.subspan(chunk_rows_[i]);
   }
   const auto took = clock_() - start;
-  pace_.Record(decode_rows, std::ssize(step_.ids) - decode_rows, took);
-  meters_.step_time.Add(took);
-  meters_.step_sequences.Add(static_cast<double>(chunks.size()));
-  meters_.step_tokens.Add(static_cast<double>(step_.ids.size()));
+  throttle_.Record(decode_rows, std::ssize(step_.ids) - decode_rows, took);
+  metrics_.step_time.Add(took);
+  metrics_.step_sequences.Add(static_cast<double>(chunks.size()));
+  metrics_.step_tokens.Add(static_cast<double>(step_.ids.size()));
   return true;
 }
 
@@ -144,10 +145,10 @@ void Engine::Begin(Sequence& sequence, EngineClock::time_point now) {
     const std::span<const int32_t> ends = tokenizer_->end_tokens();
     sequence.ends.insert(sequence.ends.end(), ends.begin(), ends.end());
   }
-  meters_.queue_time.Add(now - sequence.request->arrived);
+  metrics_.queue_time.Add(now - sequence.request->arrived);
   if (scheduler_.LooksUp(sequence)) {
-    meters_.prefix_queries.Add(sequence.prompt());
-    meters_.prefix_hits.Add(sequence.cached_prompt_tokens);
+    metrics_.prefix_queries.Add(sequence.prompt_length());
+    metrics_.prefix_hits.Add(sequence.cached_prompt_tokens);
   }
   if (sequence.choice == 0) sequence.sink->OnScheduled();
 }
@@ -162,7 +163,7 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   chunk_rows_.clear();
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
-    const int64_t end = chunk.start + chunk.count, prompt = sequence.prompt();
+    const int64_t end = chunk.start + chunk.count, prompt = sequence.prompt_length();
     if (!sequence.scratch && end < prompt) sequence.scratch = model_->MakePromptScratch(prompt);
     step_.sequences.push_back({.blocks = sequence.blocks.blocks().data(),
                                .start = chunk.start,
@@ -221,7 +222,7 @@ void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
   const auto vocab = static_cast<size_t>(info().vocab_size);
   logits = logits.subspan(static_cast<size_t>(row.index) * vocab, vocab);
   const int64_t next = row.position + 1;
-  if (next < sequence.prompt()) {
+  if (next < sequence.prompt_length()) {
     if (row.position < sequence.prompt_scored) return;  // preemption computes some again
     row.logprobs = Logprobs(logits, request.prompt[next], *request.prompt_logprobs);
   } else if (request.max_new_tokens > 0) {
@@ -273,7 +274,7 @@ void Engine::Commit(const Chunk& chunk, std::span<LogitRow> rows) {
 bool Engine::ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows) {
   std::vector<TokenLogprobs> logprobs;
   for (LogitRow& row : rows) {
-    if (row.position + 1 >= sequence.prompt()) break;  // the chosen token's
+    if (row.position + 1 >= sequence.prompt_length()) break;  // the chosen token's
     if (!row.logprobs) continue;
     if (!std::isfinite(row.logprobs->chosen.logprob)) return false;
     logprobs.push_back(*std::move(row.logprobs));
@@ -294,11 +295,11 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   if (sequence.first_token) {
     const auto wait = now - sequence.last_token;
     sequence.longest_wait = std::max(sequence.longest_wait, wait);
-    meters_.inter_token_time.Add(wait);
+    metrics_.inter_token_time.Add(wait);
   } else {
     sequence.first_token = now;
     sequence.stream.Skip(*tokenizer_, request.prompt);
-    meters_.time_to_first_token.Add(now - request.arrived);
+    metrics_.time_to_first_token.Add(now - request.arrived);
   }
   sequence.last_token = now;
   sequence.tokens.push_back(token);
@@ -327,7 +328,7 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
 void Engine::Fail(Sequence& sequence, const std::string& error) {
   const std::vector<Sequence*> choices = scheduler_.Find(sequence.request->id);
   for (Sequence* choice : choices) {
-    if (choice == &sequence || choice->place == Sequence::Place::kHeldBack) {
+    if (choice == &sequence || choice->stage == Sequence::Stage::kHeldBack) {
       Finish(*choice, FinishReason::kFailed, error);
     }
   }
@@ -341,7 +342,7 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   completion.stop = sequence.stops.matched();
   completion.seed = sequence.seed;
   RequestUsage& usage = completion.usage;
-  usage.prompt_tokens = sequence.prompt();
+  usage.prompt_tokens = sequence.prompt_length();
   usage.cached_prompt_tokens = sequence.cached_prompt_tokens;
   usage.generated_tokens = sequence.generated();
   const auto now = clock_();
@@ -366,8 +367,8 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   removed->blocks.Release();
   completion.load = {.running = scheduler_.running(),
                      .waiting = scheduler_.waiting(),
-                     .kv_cache_utilization =
-                         static_cast<double>(pool_.held()) / static_cast<double>(pool_.total())};
+                     .kv_cache_utilization = static_cast<double>(pool_.allocated()) /
+                                             static_cast<double>(pool_.total())};
   Count(completion, scheduler_.Find(removed->request->id).empty());
   sink->OnFinish(std::move(completion));
 }
@@ -377,8 +378,8 @@ void Engine::Count(const Completion& completion, bool last_choice) {
   counts_.prompt_tokens += usage.prompt_tokens;
   counts_.cached_prompt_tokens += usage.cached_prompt_tokens;
   counts_.generated_tokens += usage.generated_tokens;
-  meters_.end_to_end_time.Add(usage.total_time);
-  meters_.cache_bytes.Add(static_cast<double>(usage.kv_cache.used_bytes));
+  metrics_.end_to_end_time.Add(usage.total_time);
+  metrics_.cache_bytes.Add(static_cast<double>(usage.kv_cache.used_bytes));
   if (!last_choice) return;
   switch (completion.reason) {
     case FinishReason::kStop:
@@ -396,7 +397,8 @@ void Engine::Count(const Completion& completion, bool last_choice) {
 
 KvCacheUsage Engine::Usage(const Sequence& sequence) const {
   const BlockTable& blocks = sequence.blocks;
-  return info().geometry.Usage(sequence.cached, blocks.size(), blocks.shared(), blocks.peak_size());
+  return info().geometry.Usage(sequence.computed, blocks.size(), blocks.shared(),
+                               blocks.peak_size());
 }
 
 KvCacheStats Engine::Stats() const {
@@ -409,25 +411,25 @@ KvCacheStats Engine::Stats() const {
   stats.bytes_per_position = geometry.BytesPerPosition();
   stats.total_blocks = pool_.total();
   stats.free_blocks = pool_.free();
-  stats.cached_blocks = pool_.cached();
+  stats.evictable_blocks = pool_.evictable();
   stats.evicted_blocks = pool_.evictions();
-  stats.reserved_bytes = pool_.held() * stats.block_bytes;
+  stats.allocated_bytes = pool_.allocated() * stats.block_bytes;
   stats.shared_bytes = pool_.shared() * stats.block_bytes;
-  stats.cached_bytes = pool_.cached() * stats.block_bytes;
+  stats.evictable_bytes = pool_.evictable() * stats.block_bytes;
   stats.free_bytes = pool_.free() * stats.block_bytes;
-  stats.peak_reserved_bytes = pool_.peak_held() * stats.block_bytes;
-  stats.positions = scheduler_.cached_positions();
+  stats.peak_allocated_bytes = pool_.peak_allocated() * stats.block_bytes;
+  stats.positions = scheduler_.computed_positions();
   stats.used_bytes = stats.positions * stats.bytes_per_position;
   stats.mha_used_bytes = stats.positions * geometry.mha_bytes_per_position;
   stats.running = scheduler_.running();
   stats.waiting = scheduler_.waiting();
   stats.preemptions = scheduler_.preemptions();
   stats.requests = counts_;
-  const Histogram& first_token = meters_.time_to_first_token;
+  const Histogram& first_token = metrics_.time_to_first_token;
   stats.requests.first_tokens = first_token.total();
   stats.requests.first_token_time = std::chrono::round<std::chrono::nanoseconds>(
       std::chrono::duration<double>(first_token.sum()));
-  stats.requests.sampled_tokens = first_token.total() + meters_.inter_token_time.total();
+  stats.requests.sampled_tokens = first_token.total() + metrics_.inter_token_time.total();
   return stats;
 }
 
@@ -450,7 +452,7 @@ SequenceStats Engine::StatsOf(const Sequence& sequence) const {
           .choice = sequence.choice,
           .client = sequence.request->client,
           .state = sequence.state(),
-          .prompt_tokens = sequence.prompt(),
+          .prompt_tokens = sequence.prompt_length(),
           .cached_prompt_tokens = sequence.cached_prompt_tokens,
           .generated_tokens = sequence.generated(),
           .preemptions = sequence.preemptions,
@@ -476,4 +478,4 @@ BlockMap Engine::MapBlocks() const {
   return map;
 }
 
-}  // namespace triptych
+}  // namespace triptych::serving

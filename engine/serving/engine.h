@@ -11,20 +11,20 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/base/mutex.h"
 #include "engine/kernels/context.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/block_map.h"
-#include "engine/serving/meters.h"
-#include "engine/serving/pace.h"
+#include "engine/serving/engine_metrics.h"
+#include "engine/serving/prefill_throttle.h"
 #include "engine/serving/request.h"
 #include "engine/serving/scheduler.h"
 #include "engine/serving/stats.h"
 #include "engine/text/tokenizer.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 struct EngineOptions {
   int64_t max_batch_tokens = 512;
@@ -33,7 +33,8 @@ struct EngineOptions {
   int64_t max_waiting_tokens = 1 << 20;        // of their prompts
   std::chrono::milliseconds queue_timeout{0};  // waiting longer than that is refused; 0: never
   bool prefix_cache = true;
-  double max_slowdown = Pace::kDefaultMaxSlowdown;  // by prompts, of those who generate: Pace
+  double max_slowdown =
+      PrefillThrottle::kDefaultMaxSlowdown;  // by prompts, of those who generate: PrefillThrottle
 };
 
 // Not thread-safe: one thread calls everything (EngineLoop's, in a server) but what says otherwise.
@@ -43,9 +44,10 @@ class Engine {
   using Clock = std::function<EngineClock::time_point()>;
 
   // Tokens are chosen on the threads of `context`, which may be the model's.
-  Engine(std::unique_ptr<ServingModel> model, std::shared_ptr<const Tokenizer> tokenizer,
+  Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokenizer> tokenizer,
          const EngineOptions& options, Clock clock = EngineClock::now,
-         std::shared_ptr<KernelContext> context = std::make_shared<KernelContext>(1));
+         std::shared_ptr<kernels::KernelContext> context =
+             std::make_shared<kernels::KernelContext>(1));
 
   // Takes a request in, or calls OnRejected.
   void Submit(Request request, const std::shared_ptr<RequestSink>& sink);
@@ -59,24 +61,24 @@ class Engine {
   // Computes one batch; false if there was nothing to do. A batch that cannot be computed fails
   // its own requests and no others, except that DeviceLost is thrown on. `others`: how long others
   // that wait for this step can be kept waiting by the prompts in it; zero if nobody does.
-  bool Step(Pace::Duration others = {});
+  bool Step(PrefillThrottle::Duration others = {});
   // From now on Submit rejects with kStopping; live requests go on.
   void StopAccepting() { accepting_ = false; }
 
   bool idle() const { return scheduler_.empty(); }
   // How long a step takes that generates for those who now do; zero if nobody does.
-  Pace::Duration decode_step() const;
+  PrefillThrottle::Duration decode_step() const;
   KvCacheStats Stats() const;
   // Shows other threads the statistics of now, if anything has changed since the last time.
   void Publish() TRIPTYCH_EXCLUDES(published_mutex_);
   // On any thread: the statistics that were published last, however long a step takes.
   KvCacheStats Published() const TRIPTYCH_EXCLUDES(published_mutex_);
   // To be read on any thread.
-  const EngineMeters& meters() const { return meters_; }
+  const EngineMetrics& metrics() const { return metrics_; }
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   // Looks at every block.
   BlockMap MapBlocks() const;
-  const ServingModelInfo& info() const { return model_->info(); }
+  const BackendInfo& info() const { return model_->info(); }
   // For checks of what the statistics are made of.
   const BlockPool& pool() const { return pool_; }
   const Scheduler& scheduler() const { return scheduler_; }
@@ -121,17 +123,17 @@ class Engine {
   KvCacheUsage Usage(const Sequence& sequence) const;
   SequenceStats StatsOf(const Sequence& sequence) const;
 
-  std::unique_ptr<ServingModel> model_;
+  std::unique_ptr<ModelBackend> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   BlockPool pool_;
   Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
   const std::chrono::milliseconds queue_timeout_;
   const Clock clock_;
-  const std::shared_ptr<KernelContext> context_;
+  const std::shared_ptr<kernels::KernelContext> context_;
   const EngineClock::time_point made_;
-  Pace pace_;
-  RequestCounts counts_;  // but for what Stats takes from the meters
-  EngineMeters meters_;
+  PrefillThrottle throttle_;
+  RequestCounts counts_;  // but for what Stats takes from the metrics
+  EngineMetrics metrics_;
   bool accepting_ = true;
   bool changed_ = true;  // since the statistics were published
   mutable Mutex published_mutex_;
@@ -144,6 +146,6 @@ class Engine {
   std::vector<int64_t> rest_rows_;   // and their indices
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_ENGINE_H_

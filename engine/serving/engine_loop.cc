@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 EngineLoop::EngineLoop(std::vector<Engine*> engines,
                        std::function<void(const std::string&)> on_device_lost)
@@ -87,4 +87,4 @@ void EngineLoop::Run() {
   for (Engine* engine : engines_) engine->CancelAll();
 }
 
-}  // namespace triptych
+}  // namespace triptych::serving

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
-#include "engine/serving/engine_turns.h"
+#include "engine/serving/engine_round_robin.h"
 
-namespace triptych {
+namespace triptych::serving {
 
-// EngineTurns on a thread of its own: posted tasks are how requests, cancellations and questions
-// reach an engine. Thread-safe.
+// EngineRoundRobin on a thread of its own: posted tasks are how requests, cancellations and
+// questions reach an engine. Thread-safe.
 class EngineLoop {
  public:
   // The engines must outlive the loop. When the device of one is lost, all of them fail their
@@ -53,10 +53,10 @@ class EngineLoop {
   int drains_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
   int refusing_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
   int drained_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
-  EngineTurns turns_;
+  EngineRoundRobin turns_;
   std::thread thread_;  // last: it uses all of the above
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_ENGINE_LOOP_H_

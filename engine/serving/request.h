@@ -11,7 +11,7 @@
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/sampler.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 using EngineClock = std::chrono::steady_clock;
 
@@ -130,6 +130,6 @@ class RequestSink {
   virtual void OnFinish(Completion completion) = 0;
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_REQUEST_H_

@@ -13,7 +13,7 @@
 #include "engine/kernels/logits.h"
 #include "engine/kernels/workspace.h"
 
-namespace triptych {
+namespace triptych::serving {
 namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
@@ -31,17 +31,18 @@ float ToLogit(double changed) {
 }
 
 // The calling thread's.
-Workspace& OwnWorkspace() {
-  thread_local Workspace workspace;
+kernels::Workspace& OwnWorkspace() {
+  thread_local kernels::Workspace workspace;
   return workspace;
 }
 
-LikeliestTokens Fewer(const LikeliestTokens& a, const LikeliestTokens& b) {
+kernels::LikeliestTokens Fewer(const kernels::LikeliestTokens& a,
+                               const kernels::LikeliestTokens& b) {
   return a.least > b.least || (a.least == b.least && a.last < b.last) ? a : b;
 }
 
 // Those with a logit that is no less.
-LikeliestTokens NoLessThan(double logit) {
+kernels::LikeliestTokens NoLessThan(double logit) {
   auto least = static_cast<float>(std::clamp<double>(logit, -kLargest, kLargest));
   if (least < logit) least = std::nextafter(least, kLargest);
   return {.least = least};
@@ -50,13 +51,13 @@ LikeliestTokens NoLessThan(double logit) {
 // Logits to choose from. Computes in the workspace, of which a scope is open.
 class Row {
  public:
-  Row(std::span<const float> logits, Workspace& workspace)
+  Row(std::span<const float> logits, kernels::Workspace& workspace)
       : logits_(logits.data()),
         count_(std::ssize(logits)),
         workspace_(workspace),
-        blocks_(CeilDiv(count_, kLogitBlock)),
+        blocks_(CeilDiv(count_, kernels::kLogitBlock)),
         maxima_(workspace.Floats(blocks_)) {
-    LogitMaxima(logits_, count_, maxima_);
+    kernels::LogitMaxima(logits_, count_, maxima_);
     for (int64_t b = 0; b < blocks_; ++b) largest_ = std::max(largest_, maxima_[b]);
   }
 
@@ -64,27 +65,28 @@ class Row {
   float largest() const { return largest_; }
 
   int32_t MostLikely() const {
-    int64_t token = (std::find(maxima_, maxima_ + blocks_, largest_) - maxima_) * kLogitBlock;
+    int64_t token =
+        (std::find(maxima_, maxima_ + blocks_, largest_) - maxima_) * kernels::kLogitBlock;
     while (Usable(logits_[token]) != largest_) ++token;
     return static_cast<int32_t>(token);
   }
 
   // The tokens and their logits, with room for weights, in the workspace.
-  Candidates Find(const LikeliestTokens& likeliest) const {
-    const int64_t most = count_ + kLogitBlock;
-    Candidates found{.count = 0,
-                     .tokens = workspace_.Take<int32_t>(most),
-                     .logits = workspace_.Floats(most),
-                     .weights = workspace_.Floats(most)};
-    FindLikeliest(logits_, count_, maxima_, likeliest, found);
+  kernels::Candidates Find(const kernels::LikeliestTokens& likeliest) const {
+    const int64_t most = count_ + kernels::kLogitBlock;
+    kernels::Candidates found{.count = 0,
+                              .tokens = workspace_.Take<int32_t>(most),
+                              .logits = workspace_.Floats(most),
+                              .weights = workspace_.Floats(most)};
+    kernels::FindLikeliest(logits_, count_, maxima_, likeliest, found);
     return found;
   }
 
   // The k likeliest tokens; all if there are fewer.
-  LikeliestTokens TopK(int64_t k) const {
+  kernels::LikeliestTokens TopK(int64_t k) const {
     if (k >= count_) return {};
-    const Workspace::Scope scope(workspace_);
-    LikeliestTokens some;  // k, or all, and maybe more
+    const kernels::Workspace::Scope scope(workspace_);
+    kernels::LikeliestTokens some;  // k, or all, and maybe more
     if (k <= blocks_) {
       // k blocks have a logit that is no less than the k-th largest maximum. Beyond the first k of
       // these, a token with just that logit is not among the k likeliest.
@@ -96,29 +98,31 @@ class Row {
       for (int64_t left = k; block < blocks_ && left > 0; ++block) {
         if (maxima_[block] >= some.least) --left;
       }
-      some.last = static_cast<int32_t>(std::min(block * kLogitBlock, count_) - 1);
+      some.last = static_cast<int32_t>(std::min(block * kernels::kLogitBlock, count_) - 1);
     }
-    Candidates candidates = Find(some);
+    kernels::Candidates candidates = Find(some);
     std::fill_n(candidates.weights, candidates.count, 1.0f);
-    return UpTo(LastToSum(static_cast<double>(k), candidates));
+    return UpTo(kernels::LastToSum(static_cast<double>(k), candidates));
   }
 
   // The fewest of the likeliest tokens that have the probability p, of all that are kept.
-  LikeliestTokens TopP(double p, const LogitWeight& weight, const LikeliestTokens& kept) const {
-    const Workspace::Scope scope(workspace_);
+  kernels::LikeliestTokens TopP(double p, const kernels::LogitWeight& weight,
+                                const kernels::LikeliestTokens& kept) const {
+    const kernels::Workspace::Scope scope(workspace_);
     double* const sums = workspace_.Take<double>(blocks_);
     const double total = Sum(weight, kept, sums);
     // All tokens of a lesser weight together have a probability below 1 - p.
     const double least = 0.99 * (1 - p) * total / static_cast<double>(count_);
-    Candidates candidates =
+    kernels::Candidates candidates =
         Find(Fewer(kept, NoLessThan(weight.largest + std::log2(least) / weight.scale)));
-    WeighLogits(candidates.logits, candidates.count, weight, candidates.weights);
-    return UpTo(LastToSum(p * total, candidates));
+    kernels::WeighLogits(candidates.logits, candidates.count, weight, candidates.weights);
+    return UpTo(kernels::LastToSum(p * total, candidates));
   }
 
   // A token by its probability, of those that are kept. uniform: from 0 to 1, without 1.
-  int32_t Draw(double uniform, const LogitWeight& weight, const LikeliestTokens& kept) const {
-    const Workspace::Scope scope(workspace_);
+  int32_t Draw(double uniform, const kernels::LogitWeight& weight,
+               const kernels::LikeliestTokens& kept) const {
+    const kernels::Workspace::Scope scope(workspace_);
     double* const sums = workspace_.Take<double>(blocks_);
     double rest = uniform * Sum(weight, kept, sums);
     for (int64_t block = 0; block < blocks_; ++block) {
@@ -130,25 +134,27 @@ class Row {
 
   // log(sum(exp(logits)))
   double LogSumExp() const {
-    const Workspace::Scope scope(workspace_);
+    const kernels::Workspace::Scope scope(workspace_);
     double* const sums = workspace_.Take<double>(blocks_);
     return largest_ + std::log(Sum({largest_, std::numbers::log2e_v<float>}, {}, sums));
   }
 
  private:
-  LikeliestTokens UpTo(int32_t token) const { return {Usable(logits_[token]), token}; }
+  kernels::LikeliestTokens UpTo(int32_t token) const { return {Usable(logits_[token]), token}; }
 
   // The sum of weights, and in `sums` that of each block.
-  double Sum(const LogitWeight& weight, const LikeliestTokens& kept, double* sums) const {
-    SumLogitWeights(logits_, count_, maxima_, weight, kept, sums);
+  double Sum(const kernels::LogitWeight& weight, const kernels::LikeliestTokens& kept,
+             double* sums) const {
+    kernels::SumLogitWeights(logits_, count_, maxima_, weight, kept, sums);
     return std::accumulate(sums, sums + blocks_, 0.0);
   }
 
-  int32_t DrawOfBlock(int64_t block, double rest, const LogitWeight& weight,
-                      const LikeliestTokens& kept) const {
-    const int64_t first = block * kLogitBlock, size = std::min(kLogitBlock, count_ - first);
-    float weights[kLogitBlock];
-    WeighLogits(logits_ + first, size, weight, weights);
+  int32_t DrawOfBlock(int64_t block, double rest, const kernels::LogitWeight& weight,
+                      const kernels::LikeliestTokens& kept) const {
+    const int64_t first = block * kernels::kLogitBlock,
+                  size = std::min(kernels::kLogitBlock, count_ - first);
+    float weights[kernels::kLogitBlock];
+    kernels::WeighLogits(logits_ + first, size, weight, weights);
     int32_t drawn = -1;  // so far: where rounding leaves a rest, it is the last one
     for (int64_t i = 0; i < size && rest >= 0; ++i) {
       const auto token = static_cast<int32_t>(first + i);
@@ -161,7 +167,7 @@ class Row {
 
   const float* logits_;
   int64_t count_;
-  Workspace& workspace_;
+  kernels::Workspace& workspace_;
   int64_t blocks_;
   float* maxima_;  // [blocks]
   float largest_ = kImpossible;
@@ -176,9 +182,10 @@ int32_t Choose(const Row& row, const SamplingParams& params, std::mt19937_64& ge
   if (row.largest() == kImpossible) return -1;
   if (params.temperature == 0) return row.MostLikely();
   const double scale = std::numbers::log2e / static_cast<double>(params.temperature);
-  const LogitWeight weight{row.largest(), static_cast<float>(std::min<double>(scale, kLargest))};
+  const kernels::LogitWeight weight{row.largest(),
+                                    static_cast<float>(std::min<double>(scale, kLargest))};
   // Each filter sees the distribution that the one before it left.
-  LikeliestTokens kept;
+  kernels::LikeliestTokens kept;
   if (params.top_k > 0) kept = row.TopK(params.top_k);
   if (params.top_p < 1) kept = row.TopP(params.top_p, weight, kept);
   if (params.min_p > 0) {
@@ -190,13 +197,13 @@ int32_t Choose(const Row& row, const SamplingParams& params, std::mt19937_64& ge
 }  // namespace
 
 double LogSumExp(std::span<const float> logits) {
-  const Workspace::Scope scope(OwnWorkspace());
+  const kernels::Workspace::Scope scope(OwnWorkspace());
   const Row row(logits, OwnWorkspace());
   return row.largest() == kImpossible ? kImpossible : row.LogSumExp();
 }
 
 TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t top) {
-  const Workspace::Scope scope(OwnWorkspace());
+  const kernels::Workspace::Scope scope(OwnWorkspace());
   const Row row(logits, OwnWorkspace());
   const bool possible = row.largest() != kImpossible;
   const double normalizer = possible ? row.LogSumExp() : 0;
@@ -208,7 +215,7 @@ TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
   const int64_t count = std::min<int64_t>(top, std::ssize(logits));
   result.top.reserve(count);
   if (possible) {
-    const Candidates likeliest = row.Find(row.TopK(count));
+    const kernels::Candidates likeliest = row.Find(row.TopK(count));
     for (int64_t i = 0; i < likeliest.count; ++i) {
       result.top.push_back(logprob(likeliest.tokens[i]));
     }
@@ -250,8 +257,8 @@ Sampler::Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> 
 }
 
 int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> forbidden) {
-  Workspace& workspace = OwnWorkspace();
-  const Workspace::Scope scope(workspace);
+  kernels::Workspace& workspace = OwnWorkspace();
+  const kernels::Workspace::Scope scope(workspace);
   if (penalizes_ || !params_.logit_bias.empty() || !params_.allowed.empty() || !forbidden.empty()) {
     float* const changed = workspace.Floats(std::ssize(logits));
     Change(logits, forbidden, changed);
@@ -275,8 +282,8 @@ float Sampler::likely_scale() const {
 
 std::optional<int32_t> Sampler::Sample(const LikelyTokens& likely,
                                        std::span<const int32_t> forbidden) {
-  Workspace& workspace = OwnWorkspace();
-  const Workspace::Scope scope(workspace);
+  kernels::Workspace& workspace = OwnWorkspace();
+  const kernels::Workspace::Scope scope(workspace);
   const auto count = std::ssize(likely.logits);
   float* const logits = workspace.Floats(count);
   std::copy(likely.logits.begin(), likely.logits.end(), logits);
@@ -307,7 +314,7 @@ double Sampler::Weight(float logit, float largest) const {
 
 std::optional<int32_t> Sampler::DrawLikely(const LikelyTokens& likely, const float* logits,
                                            bool all_forbidden_known, double forbidden_weight) {
-  Workspace& workspace = OwnWorkspace();
+  kernels::Workspace& workspace = OwnWorkspace();
   const auto count = std::ssize(likely.logits);
   const float largest = *std::max_element(likely.logits.begin(), likely.logits.end());
   int32_t* const order = workspace.Take<int32_t>(count);
@@ -368,8 +375,8 @@ int32_t Sampler::SampleRest(std::span<const float> logits, const LikelyTokens& l
     if (rest < 0) return token;
   }
   // Rounding has left a rest: the likeliest token that is allowed.
-  Workspace& workspace = OwnWorkspace();
-  const Workspace::Scope scope(workspace);
+  kernels::Workspace& workspace = OwnWorkspace();
+  const kernels::Workspace::Scope scope(workspace);
   float* const changed = workspace.Floats(std::ssize(logits));
   Change(logits, forbidden, changed);
   return Row({changed, logits.size()}, workspace).MostLikely();
@@ -404,4 +411,4 @@ void Sampler::Change(std::span<const float> logits, std::span<const int32_t> for
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::serving

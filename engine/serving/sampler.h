@@ -15,9 +15,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 // Applied in this order: allowed tokens, logit bias, repetition penalty, presence and frequency
 // penalty, temperature, top_k, top_p (of what top_k kept), min_p; equals are kept by lower id.
@@ -99,6 +99,6 @@ class Sampler {
       output_counts_;  // empty unless penalizes_; 0: only in prompt
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_SAMPLER_H_

@@ -6,7 +6,7 @@
 
 #include "engine/base/ceil_div.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 Scheduler::Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t block_positions)
     : limits_(limits),
@@ -41,8 +41,8 @@ SubmitStatus Scheduler::Submit(Request request, const std::shared_ptr<RequestSin
     Sequence& sequence = *live.choices.emplace_back(
         std::make_unique<Sequence>(shared, choice, ++submitted_, sink, pool_, block_positions_));
     sequence.root = root;
-    sequence.listed = root.value_or(PrefixCache::kShared);
-    sequence.place = choice == 0 ? Sequence::Place::kQueue : Sequence::Place::kHeldBack;
+    sequence.last_registered = root.value_or(PrefixCache::kShared);
+    sequence.stage = choice == 0 ? Sequence::Stage::kQueued : Sequence::Stage::kHeldBack;
     sequences_.emplace(NumberOf(sequence), &sequence);
   }
   queue_.Push(*live.choices.front());
@@ -58,8 +58,8 @@ bool Scheduler::expanding() const {
   return limits_.expand_from &&
          std::any_of(admitted_.begin(), std::list<Sequence*>::const_iterator(first_waiting_),
                      [this](const Sequence* sequence) {
-                       return !sequence->scratch && sequence->cached >= *limits_.expand_from &&
-                              sequence->cached < sequence->prompt();
+                       return !sequence->scratch && sequence->computed >= *limits_.expand_from &&
+                              sequence->computed < sequence->prompt_length();
                      });
 }
 
@@ -84,8 +84,8 @@ int64_t Scheduler::PlanDecoding(int64_t budget) {
       ++it;
     } else if (budget == 0) {
       ++it;
-    } else if (Take(sequence, sequence.length())) {
-      chunks_.push_back({&sequence, sequence.cached, 1, true});
+    } else if (AllocateBlocks(sequence, sequence.length())) {
+      chunks_.push_back({&sequence, sequence.computed, 1, true});
       --budget;
       ++it;
     } else {
@@ -102,12 +102,12 @@ void Scheduler::Admit(TurnQueue::Time now, int64_t prompt_rows) {
          (std::ssize(prefills_) < kMaxPrefills || left < prompt_rows)) {
     const bool again = first_waiting_ != admitted_.end();
     Sequence* const sequence = again ? *first_waiting_ : queue_.Front();
-    if (sequence == nullptr || !Promise(*sequence)) return;
+    if (sequence == nullptr || !Reserve(*sequence)) return;
     if (again) {
       ++first_waiting_;
     } else {
       queue_.PopFront(now);
-      sequence->place = Sequence::Place::kAdmitted;
+      sequence->stage = Sequence::Stage::kAdmitted;
       sequence->admission = admitted_.insert(admitted_.end(), sequence);
     }
     sequence->running = true;
@@ -117,39 +117,39 @@ void Scheduler::Admit(TurnQueue::Time now, int64_t prompt_rows) {
   }
 }
 
-bool Scheduler::Promise(Sequence& sequence) {
+bool Scheduler::Reserve(Sequence& sequence) {
   if (blocked_.sequence == &sequence && blocked_.available == available() &&
-      blocked_.listings == prefixes_.listings()) {
+      blocked_.version == prefixes_.version()) {
     return false;
   }
   if (sequence.tokens.empty()) sequence.tokens = sequence.request->prompt;
   FindPrefix(sequence);
   const int64_t missing = CeilDiv(sequence.length(), block_positions_) - sequence.blocks.size();
   if (missing > available()) {
-    GiveUpBlocks(sequence);
-    blocked_ = {&sequence, available(), prefixes_.listings()};
+    ReleaseBlocks(sequence);
+    blocked_ = {&sequence, available(), prefixes_.version()};
     return false;
   }
-  sequence.promised = missing;
-  promised_ += missing;
+  sequence.reserved = missing;
+  reserved_ += missing;
   return true;
 }
 
-bool Scheduler::Take(Sequence& sequence, int64_t positions) {
+bool Scheduler::AllocateBlocks(Sequence& sequence, int64_t positions) {
   const int64_t missing = CeilDiv(positions, block_positions_) - sequence.blocks.size();
   if (missing <= 0) return true;
-  const int64_t kept = std::min(missing, sequence.promised);
+  const int64_t kept = std::min(missing, sequence.reserved);
   if (missing - kept > available()) return false;
-  sequence.promised -= kept;
-  promised_ -= kept;
-  [[maybe_unused]] const bool reserved = sequence.blocks.Reserve(positions);
+  sequence.reserved -= kept;
+  reserved_ -= kept;
+  [[maybe_unused]] const bool reserved = sequence.blocks.Grow(positions);
   assert(reserved);
   return true;
 }
 
-void Scheduler::BreakPromise(Sequence& sequence) {
-  promised_ -= sequence.promised;
-  sequence.promised = 0;
+void Scheduler::CancelReservation(Sequence& sequence) {
+  reserved_ -= sequence.reserved;
+  sequence.reserved = 0;
 }
 
 void Scheduler::PlanPrompts(int64_t rows) {
@@ -171,85 +171,85 @@ void Scheduler::PlanPrompts(int64_t rows) {
   for (const Prefill& prefill : prefills_) {
     if (prefill.rows == 0) continue;
     Sequence& sequence = *prefill.sequence;
-    [[maybe_unused]] const bool taken = Take(sequence, sequence.cached + prefill.rows);
-    assert(taken);  // all of its tokens' blocks were promised
-    chunks_.push_back({&sequence, sequence.cached, prefill.rows, prefill.left() == 0});
+    [[maybe_unused]] const bool taken = AllocateBlocks(sequence, sequence.computed + prefill.rows);
+    assert(taken);  // all of its tokens' blocks were reserved
+    chunks_.push_back({&sequence, sequence.computed, prefill.rows, prefill.left() == 0});
   }
 }
 
 void Scheduler::Advance(const Chunk& chunk) {
   Sequence& sequence = *chunk.sequence;
   MoveOn(sequence, chunk.count);
-  ListBlocks(sequence);
+  RegisterBlocks(sequence);
   if (chunk.samples && sequence.choice == 0) StartOtherChoices(sequence);
 }
 
 void Scheduler::MoveOn(Sequence& sequence, int64_t positions) {
-  sequence.cached += positions;
-  if (sequence.cached >= sequence.prompt()) sequence.scratch.reset();
+  sequence.computed += positions;
+  if (sequence.computed >= sequence.prompt_length()) sequence.scratch.reset();
 }
 
 void Scheduler::StartOtherChoices(const Sequence& first) {
   if (first.request->choices == 1) return;
   for (const auto& choice : requests_.at(first.request->id).choices) {
-    if (choice == nullptr || choice->place != Sequence::Place::kHeldBack) continue;
-    choice->place = Sequence::Place::kAdmitted;
+    if (choice == nullptr || choice->stage != Sequence::Stage::kHeldBack) continue;
+    choice->stage = Sequence::Stage::kAdmitted;
     choice->admission = admitted_.insert(admitted_.end(), choice.get());
     if (first_waiting_ == admitted_.end()) first_waiting_ = choice->admission;
   }
 }
 
-PrefixCache::Name Scheduler::NameOf(const Sequence& sequence) const {
-  const int64_t begin = sequence.listed_blocks * block_positions_;
-  PrefixCache::Name name{.before = sequence.listed,
-                         .tokens = std::span(sequence.tokens).subspan(begin, block_positions_)};
+PrefixCache::Key Scheduler::KeyOf(const Sequence& sequence) const {
+  const int64_t begin = sequence.registered_blocks * block_positions_;
+  PrefixCache::Key key{.before = sequence.last_registered,
+                       .tokens = std::span(sequence.tokens).subspan(begin, block_positions_)};
   if (limits_.prompt_rows_from) {
     const auto in_block = [&](int64_t position) {
       return static_cast<int32_t>(std::clamp<int64_t>(position - begin, 0, block_positions_));
     };
-    name.expand_begin = in_block(*limits_.prompt_rows_from);
-    name.expand_end = in_block(sequence.prompt());
-    if (name.expand_begin >= name.expand_end) name.expand_begin = name.expand_end = 0;
+    key.prompt_begin = in_block(*limits_.prompt_rows_from);
+    key.prompt_end = in_block(sequence.prompt_length());
+    if (key.prompt_begin >= key.prompt_end) key.prompt_begin = key.prompt_end = 0;
   }
-  return name;
+  return key;
 }
 
 void Scheduler::FindPrefix(Sequence& sequence) {
   if (!LooksUp(sequence)) return;
   // At least the last token is computed, for its logits.
-  while (sequence.cached == sequence.listed_blocks * block_positions_ &&
-         sequence.cached + block_positions_ < sequence.length()) {
-    const auto found = prefixes_.Find(NameOf(sequence));
+  while (sequence.computed == sequence.registered_blocks * block_positions_ &&
+         sequence.computed + block_positions_ < sequence.length()) {
+    const auto found = prefixes_.Find(KeyOf(sequence));
     if (!found) return;
-    if (sequence.listed_blocks < sequence.blocks.size()) {
-      sequence.blocks.Replace(sequence.listed_blocks, found->block);
+    if (sequence.registered_blocks < sequence.blocks.size()) {
+      sequence.blocks.Replace(sequence.registered_blocks, found->block);
     } else {
       sequence.blocks.Share(found->block);
-      if (sequence.promised > 0) {
-        --sequence.promised;
-        --promised_;
+      if (sequence.reserved > 0) {
+        --sequence.reserved;
+        --reserved_;
       }
     }
-    sequence.listed = found->id;
-    ++sequence.listed_blocks;
+    sequence.last_registered = found->id;
+    ++sequence.registered_blocks;
     MoveOn(sequence, block_positions_);
     if (!sequence.recomputes) {
       sequence.cached_prompt_tokens += std::clamp<int64_t>(
-          sequence.prompt() - sequence.cached + block_positions_, 0, block_positions_);
+          sequence.prompt_length() - sequence.computed + block_positions_, 0, block_positions_);
     }
   }
 }
 
-void Scheduler::ListBlocks(Sequence& sequence) {
+void Scheduler::RegisterBlocks(Sequence& sequence) {
   if (!sequence.root) return;
-  while ((sequence.listed_blocks + 1) * block_positions_ <= sequence.cached) {
-    const int32_t own = sequence.blocks.blocks()[sequence.listed_blocks];
+  while ((sequence.registered_blocks + 1) * block_positions_ <= sequence.computed) {
+    const int32_t own = sequence.blocks.blocks()[sequence.registered_blocks];
     const bool keep = *sequence.root == PrefixCache::kShared;
-    const PrefixCache::Listed listed = prefixes_.List(NameOf(sequence), own, keep);
+    const PrefixCache::Entry entry = prefixes_.Register(KeyOf(sequence), own, keep);
     // Computed by another meanwhile: the same bits.
-    if (listed.block != own) sequence.blocks.Replace(sequence.listed_blocks, listed.block);
-    sequence.listed = listed.id;
-    ++sequence.listed_blocks;
+    if (entry.block != own) sequence.blocks.Replace(sequence.registered_blocks, entry.block);
+    sequence.last_registered = entry.id;
+    ++sequence.registered_blocks;
   }
 }
 
@@ -266,13 +266,13 @@ std::vector<Sequence*> Scheduler::Find(const std::string& id) const {
 std::unique_ptr<Sequence> Scheduler::Remove(const Sequence& sequence) {
   if (blocked_.sequence == &sequence) blocked_ = {};
   sequences_.erase(NumberOf(sequence));
-  switch (sequence.place) {
-    case Sequence::Place::kQueue:
+  switch (sequence.stage) {
+    case Sequence::Stage::kQueued:
       queue_.Remove(sequence);
       break;
-    case Sequence::Place::kHeldBack:
+    case Sequence::Stage::kHeldBack:
       break;
-    case Sequence::Place::kAdmitted:
+    case Sequence::Stage::kAdmitted:
       if (sequence.admission == first_waiting_) ++first_waiting_;
       admitted_.erase(sequence.admission);
       if (sequence.running) --running_;
@@ -280,7 +280,7 @@ std::unique_ptr<Sequence> Scheduler::Remove(const Sequence& sequence) {
   }
   const auto live = requests_.find(sequence.request->id);
   std::unique_ptr<Sequence> removed = std::move(live->second.choices[sequence.choice]);
-  BreakPromise(*removed);
+  CancelReservation(*removed);
   if (--live->second.left == 0) requests_.erase(live);
   return removed;
 }
@@ -295,9 +295,9 @@ std::vector<const Sequence*> Scheduler::Sequences(const SequenceQuery& query) co
   return found;
 }
 
-int64_t Scheduler::cached_positions() const {
-  int64_t positions = -pool_.extra_holds() * block_positions_;
-  for (auto it = admitted_.begin(); it != first_waiting_; ++it) positions += (*it)->cached;
+int64_t Scheduler::computed_positions() const {
+  int64_t positions = -pool_.extra_references() * block_positions_;
+  for (auto it = admitted_.begin(); it != first_waiting_; ++it) positions += (*it)->computed;
   return positions;
 }
 
@@ -306,18 +306,18 @@ void Scheduler::PreemptLast() {
   --running_;
   Sequence& sequence = **first_waiting_;
   sequence.running = false;
-  GiveUpBlocks(sequence);
+  ReleaseBlocks(sequence);
   ++sequence.preemptions;
   ++preemptions_;
 }
 
-void Scheduler::GiveUpBlocks(Sequence& sequence) {
-  BreakPromise(sequence);
+void Scheduler::ReleaseBlocks(Sequence& sequence) {
+  CancelReservation(sequence);
   sequence.blocks.Release();
   sequence.scratch.reset();
-  sequence.cached = 0;
-  sequence.listed_blocks = 0;
-  sequence.listed = sequence.root.value_or(PrefixCache::kShared);
+  sequence.computed = 0;
+  sequence.registered_blocks = 0;
+  sequence.last_registered = sequence.root.value_or(PrefixCache::kShared);
   if (sequence.first_scheduled) {
     sequence.recomputes = true;
   } else {
@@ -325,4 +325,4 @@ void Scheduler::GiveUpBlocks(Sequence& sequence) {
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::serving

@@ -18,7 +18,7 @@
 #include "engine/serving/sequence.h"
 #include "engine/serving/turn_queue.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 struct SchedulerLimits {
   int64_t max_batch_tokens = 512;  // token rows in one step
@@ -27,7 +27,7 @@ struct SchedulerLimits {
   int64_t max_waiting = 1024;
   int64_t max_waiting_tokens = std::numeric_limits<int64_t>::max();  // of their prompts
   int64_t max_positions = 0;                                         // the model's context
-  std::optional<int64_t> expand_from = {};                           // ServingModelInfo's
+  std::optional<int64_t> expand_from = {};                           // BackendInfo's
   // The position from which on a prompt's cache rows differ from those of generated tokens.
   std::optional<int64_t> prompt_rows_from = {};
   bool prefix_cache = true;  // prompts of different requests share blocks
@@ -46,7 +46,7 @@ struct Chunk {
 // step's rows goes to prompts: half to the one admitted first, the rest to those that have least
 // left, so that a short one is not held up by a long one, and a long one at most by half. Waiting
 // sequences are admitted in the order of TurnQueue while there are blocks for all their tokens,
-// which are promised to them and taken as they are computed; they find those of an equal prefix in
+// which are reserved to them and taken as they are computed; they find those of an equal prefix in
 // the prefix cache. When a running sequence finds no block, the one admitted last is preempted: it
 // gives up its blocks and waits, before all that were never admitted, to be computed anew. No
 // sequence is admitted in a step that preempts. A step costs O(running), however many wait.
@@ -71,7 +71,7 @@ class Scheduler {
   // How many sequences the next step generates tokens of, if none is preempted.
   int64_t decoding() const;
 
-  // A prompt under way attends by vanilla attention where it is, and keeps nothing.
+  // A prompt under way attends by expanded attention where it is, and keeps nothing.
   bool expanding() const;
 
   // The next step, with blocks reserved for it, and at most `prompt_rows` rows of prompts; empty
@@ -99,7 +99,7 @@ class Scheduler {
   int64_t running() const { return running_; }
   int64_t waiting() const { return std::ssize(sequences_) - running_; }
   int64_t preemptions() const { return preemptions_; }
-  int64_t cached_positions() const;  // of all sequences, each shared position once
+  int64_t computed_positions() const;  // of all sequences, each shared position once
   bool empty() const { return sequences_.empty(); }
   const PrefixCache& prefixes() const { return prefixes_; }
 
@@ -112,15 +112,15 @@ class Scheduler {
   // Returns the rows left of `budget`.
   int64_t PlanDecoding(int64_t budget);
   void Admit(TurnQueue::Time now, int64_t prompt_rows);
-  // Blocks that can be had, and are not promised to anybody.
-  int64_t available() const { return pool_.available() - promised_; }
+  // Blocks that can be had, and are not reserved to anybody.
+  int64_t available() const { return pool_.available() - reserved_; }
   // Promises blocks for all tokens but those of an equal prefix, which it takes from the prefix
-  // cache. False, with nothing held or promised, if there are too few.
-  bool Promise(Sequence& sequence);
-  // Takes blocks up to `positions`, the promised ones first. False if there are too few.
-  bool Take(Sequence& sequence, int64_t positions);
-  void BreakPromise(Sequence& sequence);
-  void GiveUpBlocks(Sequence& sequence);
+  // cache. False, with nothing held or reserved, if there are too few.
+  bool Reserve(Sequence& sequence);
+  // Takes blocks up to `positions`, the reserved ones first. False if there are too few.
+  bool AllocateBlocks(Sequence& sequence, int64_t positions);
+  void CancelReservation(Sequence& sequence);
+  void ReleaseBlocks(Sequence& sequence);
   void PlanPrompts(int64_t rows);
   // So many more positions have their rows.
   void MoveOn(Sequence& sequence, int64_t positions);
@@ -130,11 +130,11 @@ class Scheduler {
 
   // What the rows of the block after the listed ones depend on. REQUIRES: the sequence lists
   // blocks.
-  PrefixCache::Name NameOf(const Sequence& sequence) const;
+  PrefixCache::Key KeyOf(const Sequence& sequence) const;
   // Takes blocks after the listed ones out of the prefix cache, as long as they are found.
   void FindPrefix(Sequence& sequence);
   // Lists the full blocks whose rows are written.
-  void ListBlocks(Sequence& sequence);
+  void RegisterBlocks(Sequence& sequence);
 
   SchedulerLimits limits_;
   BlockPool& pool_;
@@ -154,14 +154,14 @@ class Scheduler {
   std::list<Sequence*> admitted_;
   std::list<Sequence*>::iterator first_waiting_ = admitted_.end();
   int64_t running_ = 0;
-  int64_t promised_ = 0;  // blocks, to all sequences
+  int64_t reserved_ = 0;  // blocks, to all sequences
   int64_t preemptions_ = 0;
   // The last one for whom there were too few blocks, and when: nothing has changed for it until one
   // of these has.
   struct Blocked {
     const Sequence* sequence = nullptr;
     int64_t available = 0;
-    uint64_t listings = 0;
+    uint64_t version = 0;
   } blocked_;
   std::vector<Chunk> chunks_;  // of the last step
   // Those that compute their prompts (or, after a preemption, all their tokens) in the last step,
@@ -169,12 +169,12 @@ class Scheduler {
   struct Prefill {
     Sequence* sequence;
     int64_t rows;
-    int64_t left() const { return sequence->length() - sequence->cached - rows; }
+    int64_t left() const { return sequence->length() - sequence->computed - rows; }
   };
   std::vector<Prefill> prefills_;
   std::vector<Prefill*> shortest_first_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_SCHEDULER_H_

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/kv_cache/block_table.h"
 #include "engine/kv_cache/prefix_cache.h"
 #include "engine/serving/request.h"
@@ -17,7 +17,7 @@
 #include "engine/text/text_stream.h"
 #include "engine/text/tokenizer.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 struct Sequence {
   Sequence(std::shared_ptr<const Request> request_in, int32_t choice_in, uint64_t order_in,
@@ -31,11 +31,11 @@ struct Sequence {
         sampler(request->sampling, seed, request->prompt),
         stops(request->stop) {}
 
-  int64_t prompt() const { return std::ssize(request->prompt); }
-  int64_t length() const { return tokens.empty() ? prompt() : std::ssize(tokens); }
-  int64_t generated() const { return length() - prompt(); }
+  int64_t prompt_length() const { return std::ssize(request->prompt); }
+  int64_t length() const { return tokens.empty() ? prompt_length() : std::ssize(tokens); }
+  int64_t generated() const { return length() - prompt_length(); }
   // Every token but the last one has its row: the next step samples.
-  bool decodes() const { return generated() > 0 && cached + 1 >= length(); }
+  bool decodes() const { return generated() > 0 && computed + 1 >= length(); }
   SequenceState state() const {
     if (!running) return SequenceState::kWaiting;
     return decodes() ? SequenceState::kDecode : SequenceState::kPrefill;
@@ -47,26 +47,26 @@ struct Sequence {
   const uint64_t seed;
   const std::shared_ptr<RequestSink> sink;
 
-  // The scheduler's, but for the tokens that the engine appends.
+  // The scheduler's, except that the engine appends tokens.
   std::vector<int32_t> tokens;  // prompt, then generated; empty until first admitted
   BlockTable blocks;
-  int64_t promised = 0;  // blocks that are kept for it beside those that it holds
-  int64_t cached = 0;    // positions whose rows are written
-  // While its prompt is computed, if the model keeps anything of it. Made by the engine.
+  int64_t reserved = 0;  // blocks set aside for it, in addition to those in its table
+  int64_t computed = 0;  // positions whose rows are written
+  // Present while its prompt is computed, if the model keeps anything of it. Made by the engine.
   std::unique_ptr<PromptScratch> scratch;
   bool running = false;
   int64_t preemptions = 0;
-  // The prefix of blocks that are listed in the prefix cache: how many, and the last one's id.
-  int64_t listed_blocks = 0;
-  PrefixCache::Prefix listed = PrefixCache::kShared;
-  // What its first block is listed after; absent if its blocks are not listed.
+  // Its first blocks that are registered in the prefix cache, and the id of the last of them.
+  int64_t registered_blocks = 0;
+  PrefixCache::Prefix last_registered = PrefixCache::kShared;
+  // The prefix before its first block; absent if its blocks are not registered.
   std::optional<PrefixCache::Prefix> root;
-  int64_t cached_prompt_tokens = 0;  // found in the prefix cache, and not computed
-  bool recomputes = false;           // it gave up rows that were computed: what it finds are those
-  // Never admitted; held back until choice 0 has computed the prompt; or admitted.
-  enum class Place { kQueue, kHeldBack, kAdmitted } place = Place::kQueue;
+  int64_t cached_prompt_tokens = 0;  // found in the prefix cache and not computed
+  bool recomputes = false;  // its rows were released before: cache hits are its own former rows
+  // kQueued: never admitted. kHeldBack: waits until choice 0 has computed the prompt.
+  enum class Stage { kQueued, kHeldBack, kAdmitted } stage = Stage::kQueued;
   EngineClock::time_point turn;  // in the queue, if its client has not had one since it arrived
-  std::list<Sequence*>::iterator admission;  // if it is admitted
+  std::list<Sequence*>::iterator admission;  // valid if admitted
 
   // The engine's.
   Sampler sampler;
@@ -74,13 +74,13 @@ struct Sequence {
   Utf8Stream utf8;
   StopStrings stops;
   std::vector<int32_t> ends;  // the tokens that end it
-  int64_t prompt_scored = 0;  // of prompt[1:], how many were reported
+  int64_t prompt_scored = 0;  // tokens of prompt[1:] whose logprobs were reported
   std::optional<EngineClock::time_point> first_scheduled;
   std::optional<EngineClock::time_point> first_token;
   EngineClock::time_point last_token;
   EngineClock::duration longest_wait{};  // between two tokens
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_SEQUENCE_H_

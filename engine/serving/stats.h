@@ -11,7 +11,7 @@
 
 #include "engine/kv_cache/geometry.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 enum class SequenceState { kWaiting, kPrefill, kDecode };
 
@@ -36,9 +36,9 @@ struct KvCacheStats {
   std::chrono::nanoseconds uptime{0};  // since the engine was made
   int64_t pool_bytes = 0;              // really allocated
   int64_t used_bytes = 0;
-  int64_t reserved_bytes = 0;
+  int64_t allocated_bytes = 0;
   int64_t free_bytes = 0;
-  int64_t peak_reserved_bytes = 0;
+  int64_t peak_allocated_bytes = 0;
   int64_t bytes_per_position = 0;
   int64_t block_positions = 0;
   int64_t block_bytes = 0;
@@ -49,10 +49,10 @@ struct KvCacheStats {
   int64_t running = 0;
   int64_t waiting = 0;
   int64_t preemptions = 0;   // since the engine was made
-  int64_t shared_bytes = 0;  // of reserved_bytes: blocks that several sequences hold
-  int64_t cached_blocks = 0;
-  int64_t cached_bytes = 0;    // held by no sequence, given up when room is needed
-  int64_t evicted_blocks = 0;  // cached ones given up, since the engine was made
+  int64_t shared_bytes = 0;  // of allocated_bytes: blocks that several sequences hold
+  int64_t evictable_blocks = 0;
+  int64_t evictable_bytes = 0;  // held by no sequence, given up when room is needed
+  int64_t evicted_blocks = 0;   // cached ones given up, since the engine was made
   RequestCounts requests;
 };
 
@@ -78,6 +78,6 @@ struct SequenceQuery {
   std::optional<std::string> client = {};  // only this one's
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_STATS_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-namespace triptych {
+namespace triptych::serving {
 
 void TurnQueue::Push(Sequence& sequence) {
   const Request& request = *sequence.request;
@@ -12,7 +12,7 @@ void TurnQueue::Push(Sequence& sequence) {
   client->second.requests.emplace(Key{sequence.turn, sequence.order}, &sequence);
   arrivals_.emplace(Key{request.arrived, sequence.order}, &sequence);
   ++size_;
-  tokens_ += sequence.prompt();
+  tokens_ += sequence.prompt_length();
   Reorder(client);
 }
 
@@ -40,7 +40,7 @@ void TurnQueue::Erase(Clients::iterator client, const Sequence& sequence) {
   assert(erased == 1);
   arrivals_.erase({request.arrived, sequence.order});
   --size_;
-  tokens_ -= sequence.prompt();
+  tokens_ -= sequence.prompt_length();
   Reorder(client);
 }
 
@@ -63,4 +63,4 @@ Sequence* TurnQueue::Oldest() const {
   return arrivals_.empty() ? nullptr : arrivals_.begin()->second;
 }
 
-}  // namespace triptych
+}  // namespace triptych::serving

@@ -10,7 +10,7 @@
 
 #include "engine/serving/sequence.h"
 
-namespace triptych {
+namespace triptych::serving {
 
 // How long a request lets pass those that arrive after it and have less patience.
 constexpr std::chrono::seconds Patience(Priority priority) {
@@ -72,6 +72,6 @@ class TurnQueue {
   int64_t size_ = 0, tokens_ = 0;
 };
 
-}  // namespace triptych
+}  // namespace triptych::serving
 
 #endif  // TRIPTYCH_ENGINE_SERVING_TURN_QUEUE_H_

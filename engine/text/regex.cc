@@ -20,7 +20,7 @@ constexpr size_t kMaxPatternBytes = 64 << 10;
 // all of a text is spaces.
 constexpr size_t kMatchLimit = 4096;
 constexpr size_t kMatchLimitPerByte = 32;
-// Places that are tried before the time is looked at.
+// Semaphore that are tried before the time is looked at.
 constexpr size_t kPlacesPerSearch = 16;
 constexpr uint32_t kHeapLimitKiB = 64 << 10;
 // Longer texts get a stack of this size to match with: the thread's, of which PCRE2 takes 32 KiB,

@@ -8,10 +8,10 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/server_bytes.h"
 #include "engine/base/ceil_div.h"
-#include "engine/decoder/conversion.h"
-#include "engine/model/conversion.h"
+#include "engine/decoder/convert_weights.h"
+#include "engine/model/conversion_spec.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // The server's --max-batch-tokens on a GPU, for which a workspace is made.
@@ -34,19 +34,20 @@ int64_t MatchedGroups(const ModelConfig& config, const ModelConfig& latent) {
   return 1;
 }
 
-double CoreSeconds(const KindPlan& plan, const Limits& limits, double positions) {
-  return LeastSeconds(limits, AttentionFlops(plan, limits),
-                      positions * static_cast<double>(plan.info.geometry.BytesPerPosition()),
-                      positions * static_cast<double>(plan.cost.core_flops));
+double CoreSeconds(const KindPlan& plan, const kernels::Limits& limits, double positions) {
+  return kernels::LeastSeconds(
+      limits, AttentionFlops(plan, limits),
+      positions * static_cast<double>(plan.info.geometry.BytesPerPosition()),
+      positions * static_cast<double>(plan.cost.core_flops));
 }
 
-double ProductSeconds(const KindPlan& plan, const Limits& limits, int64_t batch) {
+double ProductSeconds(const KindPlan& plan, const kernels::Limits& limits, int64_t batch) {
   const auto all = static_cast<double>(plan.cost.product_flops);
   const auto of_output = static_cast<double>(plan.cost.output_flops);
-  const double seconds = (all - of_output) / PeakFlops(limits, plan.dtypes.layers) +
-                         of_output / PeakFlops(limits, plan.dtypes.embeddings);
-  return LeastSeconds(limits, all / seconds, static_cast<double>(plan.cost.read_bytes),
-                      static_cast<double>(batch) * all);
+  const double seconds = (all - of_output) / kernels::PeakFlops(limits, plan.dtypes.layers) +
+                         of_output / kernels::PeakFlops(limits, plan.dtypes.embeddings);
+  return kernels::LeastSeconds(limits, all / seconds, static_cast<double>(plan.cost.read_bytes),
+                               static_cast<double>(batch) * all);
 }
 
 }  // namespace
@@ -81,11 +82,11 @@ std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int
 KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheFormat cache,
                   int64_t memory, int64_t context, DeviceKind device) {
   std::optional<int64_t> expand_from;
-  if (device == DeviceKind::kCpu) expand_from = ExpandFrom(config, {});
+  if (device == DeviceKind::kCpu) expand_from = cpu::ExpandFrom(config, {});
   KindPlan plan{.config = config,
                 .dtypes = dtypes,
                 .device = device,
-                .cost = CountStep(config, dtypes, expand_from)};
+                .cost = cpu::CountStep(config, dtypes, expand_from)};
   BackendOptions backend{.max_step_tokens = kDefaultGpuBatchTokens, .cache_format = cache};
   switch (device) {
     case DeviceKind::kCpu:
@@ -121,7 +122,7 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
   return plan;
 }
 
-double AttentionFlops(const KindPlan& plan, const Limits& limits) {
+double AttentionFlops(const KindPlan& plan, const kernels::Limits& limits) {
   switch (plan.device) {
     case DeviceKind::kCpu:
       return limits.float32_flops;
@@ -131,13 +132,14 @@ double AttentionFlops(const KindPlan& plan, const Limits& limits) {
   return 0;
 }
 
-double StepSeconds(const KindPlan& plan, const Limits& limits, int64_t batch, double context) {
+double StepSeconds(const KindPlan& plan, const kernels::Limits& limits, int64_t batch,
+                   double context) {
   return ProductSeconds(plan, limits, batch) +
          CoreSeconds(plan, limits, static_cast<double>(batch) * context);
 }
 
-Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const Limits& limits, int64_t batch,
-                        int64_t context) {
+Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const kernels::Limits& limits,
+                        int64_t batch, int64_t context) {
   const auto gain = [&](double positions) {
     return StepSeconds(b, limits, batch, positions) - StepSeconds(a, limits, batch, positions);
   };
@@ -150,4 +152,4 @@ Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const Limits& limi
   return crossover;
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

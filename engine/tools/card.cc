@@ -9,7 +9,7 @@
 #include "engine/base/quantities.h"
 #include "engine/decoder/weights.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // More of a source's card is not repeated.
@@ -125,4 +125,4 @@ std::string ToMarkdown(const Card& card) {
   return text.str();
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

@@ -11,7 +11,7 @@
 #include "engine/model/config.h"
 #include "engine/tools/corpus.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 struct Card {
   std::filesystem::path directory;  // of the model: its last name is the card's title
@@ -37,6 +37,6 @@ std::string DTypesText(const WeightFormats& formats);
 // The last name of a path, be it "DIR/" or ".".
 std::string LastName(const std::filesystem::path& path);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_CARD_H_

@@ -13,13 +13,13 @@
 #include <random>
 #include <utility>
 
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
-#include "engine/tools/moments.h"
+#include "engine/tools/input_moments.h"
 #include "engine/tools/output_directory.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // Batches of windows that ranks are chosen by, the same for every choice.
@@ -117,8 +117,8 @@ class Calibration {
   }
   static std::shared_ptr<const Tokenizer> FittingTokenizer(const ConvertOptions& options,
                                                            const Checkpoint& from) {
-    std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.from);
-    CheckVocabulary(*tokenizer, from.config, options.from.string());
+    std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.from);
+    checkpoint::CheckVocabulary(*tokenizer, from.config, options.from.string());
     return tokenizer;
   }
 
@@ -466,14 +466,14 @@ GroupedByBases ByBetterBases(const Checkpoint& from, int64_t groups,
 void ConvertModel(const ConvertOptions& options) {
   CheckOptions(options);
   // Before all weights are read: not every tokenizer can be written.
-  const std::map<std::string, std::string> tokenizer = TokenizerFiles(options.from);
+  const std::map<std::string, std::string> tokenizer = checkpoint::TokenizerFiles(options.from);
   Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
-  const Conversion conversion{.attention = options.attention,
-                              .groups = options.groups.value_or(0),
-                              .rank = options.rank.value_or(0),
-                              .rope_head_dim = options.rope_head_dim.value_or(0),
-                              .fold = options.fold_frequencies,
-                              .method = options.method};
+  const ConversionSpec conversion{.attention = options.attention,
+                                  .groups = options.groups.value_or(0),
+                                  .rank = options.rank.value_or(0),
+                                  .rope_head_dim = options.rope_head_dim.value_or(0),
+                                  .fold = options.fold_frequencies,
+                                  .method = options.method};
   const bool chooses_width = ChoosesWidth(options, from.config);
   CheckConversion(from, conversion, options.from.string());
   if (options.dtype) from.config.torch_dtype = *options.dtype;
@@ -559,4 +559,4 @@ void ConvertModel(const ConvertOptions& options) {
   std::printf("%s: %s", options.to.c_str(), card.report.c_str());
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

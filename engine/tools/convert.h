@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/decoder/conversion.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/tools/corpus.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 struct ConvertOptions {
   std::filesystem::path from;  // directory
@@ -90,6 +90,6 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 // new model's card. No model is left behind if it fails. Throws LoadError or std::runtime_error.
 void ConvertModel(const ConvertOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_CONVERT_H_

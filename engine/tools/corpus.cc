@@ -10,7 +10,7 @@
 #include "engine/base/file.h"
 #include "engine/tools/digest.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{1} << 32;
@@ -109,4 +109,4 @@ std::vector<Window> Corpus::HeldOutWindows(int64_t batch, int64_t length) const 
   return windows;
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

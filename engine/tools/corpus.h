@@ -15,7 +15,7 @@
 #include "engine/model/config.h"
 #include "engine/text/tokenizer.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 // A model's inputs and what it should predict, both [batch, length] int64.
 struct Window {
@@ -91,6 +91,6 @@ const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::
 // Adds a text to the record; of one that is there the smaller part stays held out.
 void AddTrainingText(std::vector<TrainingText>& texts, const TrainingText& text);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_CORPUS_H_

@@ -11,7 +11,7 @@
 
 #include "engine/base/file.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 class Hash {
@@ -65,4 +65,4 @@ std::string Sha256OfFile(const std::filesystem::path& file) {
   return hash.Digits();
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

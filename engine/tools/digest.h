@@ -6,13 +6,13 @@
 #include <string>
 #include <string_view>
 
-namespace triptych {
+namespace triptych::tools {
 
 // As 64 hexadecimal digits, which sha256sum(1) prints too.
 std::string Sha256(std::string_view bytes);
 // Throws LoadError.
 std::string Sha256OfFile(const std::filesystem::path& file);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_DIGEST_H_

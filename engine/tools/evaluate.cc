@@ -18,11 +18,11 @@
 #include "engine/backend/cpu/cpu_model.h"
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/base/ceil_div.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/kv_cache/geometry.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows) {
   std::vector<double> losses(windows.size());
@@ -66,10 +66,10 @@ double ServedLoss(Checkpoint checkpoint, const WeightFormats& weights, CacheForm
   const int64_t blocks = CeilDiv(positions, options.block_positions);
   options.kv_cache_bytes =
       blocks * MakeCacheGeometry(config, cache, options.block_positions).BlockBytes();
-  const auto context = std::make_shared<KernelContext>(at::get_num_threads());
-  CpuModel model(config,
-                 PackWeights(config, std::move(checkpoint.weights), weights, {}, context->pool),
-                 options, context);
+  const auto context = std::make_shared<kernels::KernelContext>(at::get_num_threads());
+  cpu::CpuModel model(
+      config, cpu::PackWeights(config, std::move(checkpoint.weights), weights, {}, context->pool),
+      options, context);
   std::vector<int32_t> table(blocks);
   std::iota(table.begin(), table.end(), 0);
   double loss = 0;
@@ -110,8 +110,8 @@ void Evaluate(const EvaluateOptions& options) {
   const WeightFormats weights(options.dtype, options.embeddings.value_or(options.dtype));
   Checkpoint checkpoint = LoadCheckpoint(options.model, TensorsFor(weights));
   const ModelConfig config = checkpoint.config;
-  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
-  CheckVocabulary(*tokenizer, config, options.model.string());
+  const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.model);
+  checkpoint::CheckVocabulary(*tokenizer, config, options.model.string());
   const Corpus corpus(options.text, *tokenizer, options.held_out, config, options.model.string());
   corpus.RequireHeldOut();
   const double loss = ServedLoss(std::move(checkpoint), weights, options.cache, corpus);
@@ -122,4 +122,4 @@ void Evaluate(const EvaluateOptions& options) {
               std::string(Name(options.cache)).c_str());
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

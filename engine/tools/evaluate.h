@@ -8,7 +8,7 @@
 #include "engine/decoder/decoder.h"
 #include "engine/tools/corpus.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 // Mean negative log-likelihood of the windows' targets, in nats per token.
 double MeanLoss(const Decoder& decoder, const std::vector<Window>& windows);
@@ -40,6 +40,6 @@ struct EvaluateOptions {
 // not say what it was trained on, that. Throws LoadError or std::runtime_error.
 void Evaluate(const EvaluateOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_EVALUATE_H_

@@ -11,7 +11,7 @@
 
 #include "engine/decoder/compute_threads.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 Weights Handles(const std::vector<Parameter>& parameters) {
@@ -95,4 +95,4 @@ double BatchGradients::Compute(const Window& window, double dropout, std::mt1993
   return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

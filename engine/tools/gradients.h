@@ -11,7 +11,7 @@
 #include "engine/tools/corpus.h"
 #include "engine/tools/optimizer.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 // Models that the trained one is to write as, beside the text; or none.
 struct Teachers {
@@ -61,6 +61,6 @@ class BatchGradients {
   std::vector<Worker> workers_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_GRADIENTS_H_

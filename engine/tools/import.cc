@@ -6,20 +6,22 @@
 
 #include "engine/base/file.h"
 #include "engine/checkpoint/llama2c_model.h"
-#include "engine/checkpoint/llama2c_tokenizer.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/llama2c_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/card.h"
 #include "engine/tools/output_directory.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 void ImportModel(const ImportOptions& options) {
   CheckNewDirectory("--output", options.output);
-  const Checkpoint model = ReadCheckpoint(OpenLlama2c(options.model), TensorFormat::kFloat32);
-  const std::string tokenizer = ReadText(options.tokenizer, kMaxTokenizerBytes);
-  CheckVocabulary(*ParseLlama2cTokenizer(tokenizer, options.tokenizer.string()), model.config,
-                  options.model.string());
+  const Checkpoint model =
+      ReadCheckpoint(checkpoint::OpenLlama2c(options.model), TensorFormat::kFloat32);
+  const std::string tokenizer = ReadText(options.tokenizer, checkpoint::kMaxTokenizerBytes);
+  checkpoint::CheckVocabulary(
+      *checkpoint::ParseLlama2cTokenizer(tokenizer, options.tokenizer.string()), model.config,
+      options.model.string());
 
   const Card card{.directory = options.output,
                   .config = model.config,
@@ -30,9 +32,9 @@ void ImportModel(const ImportOptions& options) {
                   .report = "Imported from llama2.c.\n",
                   .source = {}};
   SaveCheckpoint(options.output, model.config, model.weights, ToMarkdown(card),
-                 {{kLlama2cTokenizerFile, tokenizer}});
+                 {{checkpoint::kLlama2cTokenizerFile, tokenizer}});
   std::printf("%s: %s, %lld parameters\n", options.output.c_str(), KindText(model.config).c_str(),
               static_cast<long long>(ParameterCount(model.config)));
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

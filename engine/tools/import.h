@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <string>
 
-namespace triptych {
+namespace triptych::tools {
 
 struct ImportOptions {
   std::filesystem::path model;      // engine/checkpoint/llama2c_model.h
-  std::filesystem::path tokenizer;  // engine/checkpoint/llama2c_tokenizer.h
+  std::filesystem::path tokenizer;  // engine/checkpoint/tokenizer/llama2c_tokenizer.h
   std::filesystem::path output;     // directory; must be absent or empty
   std::string command = {};         // that was typed, for the card
 };
@@ -18,6 +18,6 @@ struct ImportOptions {
 // left behind if it fails. Throws LoadError or std::runtime_error.
 void ImportModel(const ImportOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_IMPORT_H_

@@ -12,10 +12,10 @@
 #include "engine/model/config.h"
 #include "engine/tools/card.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 void Inspect(const std::filesystem::path& model, bool list_tensors) {
-  const WeightFormats stored = StoredFormats(ReadConfig(model));
+  const WeightFormats stored = StoredFormats(checkpoint::ReadConfig(model));
   const Checkpoint checkpoint = LoadCheckpoint(model, TensorFormat::kFloat32);
   const ModelConfig& config = checkpoint.config;
   const int64_t elements = ElementsPerPosition(config);
@@ -55,4 +55,4 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

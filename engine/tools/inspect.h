@@ -4,11 +4,11 @@
 
 #include <filesystem>
 
-namespace triptych {
+namespace triptych::tools {
 
 // Prints the config, the tensors and the cache cost of a checked checkpoint. Throws LoadError.
 void Inspect(const std::filesystem::path& model, bool list_tensors);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_INSPECT_H_

@@ -10,10 +10,10 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
-#include "engine/checkpoint/json_fields.h"
+#include "engine/checkpoint/config/json_fields.h"
 #include "engine/kernels/thread_pool.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 16;
@@ -22,15 +22,15 @@ constexpr double kMostPerSecond = 1e18;
 
 struct Rate {
   const char* field;
-  double Limits::*value;
+  double kernels::Limits::*value;
 };
-constexpr Rate kCpuRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
-                              {"float32_flop_per_second", &Limits::float32_flops},
-                              {"bfloat16_flop_per_second", &Limits::bfloat16_flops},
-                              {"int8_flop_per_second", &Limits::int8_flops},
-                              {"int4_flop_per_second", &Limits::int4_flops}};
-constexpr Rate kGpuRates[] = {{"read_bytes_per_second", &Limits::read_bytes},
-                              {"bfloat16_flop_per_second", &Limits::bfloat16_flops}};
+constexpr Rate kCpuRates[] = {{"read_bytes_per_second", &kernels::Limits::read_bytes},
+                              {"float32_flop_per_second", &kernels::Limits::float32_flops},
+                              {"bfloat16_flop_per_second", &kernels::Limits::bfloat16_flops},
+                              {"int8_flop_per_second", &kernels::Limits::int8_flops},
+                              {"int4_flop_per_second", &kernels::Limits::int4_flops}};
+constexpr Rate kGpuRates[] = {{"read_bytes_per_second", &kernels::Limits::read_bytes},
+                              {"bfloat16_flop_per_second", &kernels::Limits::bfloat16_flops}};
 
 std::span<const Rate> RatesOf(DeviceKind kind) {
   switch (kind) {
@@ -56,11 +56,11 @@ std::string ProcessorName() {
 }
 
 Machine MeasureMachine(int threads) {
-  ThreadPool pool(threads);
+  kernels::ThreadPool pool(threads);
   return {.name = ProcessorName(),
           .device = DeviceKind::kCpu,
           .cores = threads,
-          .limits = MeasureLimits(pool)};
+          .limits = kernels::MeasureLimits(pool)};
 }
 
 Gpu FindGpu(const std::string& name) {
@@ -87,7 +87,8 @@ Machine MeasureGpu(const Gpu& gpu) {
 }
 
 Machine ReadMachine(const std::filesystem::path& file) {
-  JsonFields fields(ParseJson(ReadText(file, kMaxFileBytes), file.string()), file.string());
+  checkpoint::JsonFields fields(ParseJson(ReadText(file, kMaxFileBytes), file.string()),
+                                file.string());
   Machine machine;
   const Json name = fields.Take("name", nullptr);
   if (!name.is_string() || name.get_ref<const std::string&>().size() > kMaxNameBytes) {
@@ -120,4 +121,4 @@ void WriteMachine(const std::filesystem::path& file, const Machine& machine) {
   ReplaceFile(file, json.dump(2) + "\n");
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

@@ -9,7 +9,7 @@
 
 #include "engine/kernels/limits.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 // The kind of device that serves a model.
 enum class DeviceKind { kCpu, kCuda };
@@ -30,7 +30,7 @@ struct Machine {
   int64_t cores = 0;  // of a CPU; a GPU has none here
   // A GPU has only read_bytes, which is what a large copy reads and writes together, and
   // bfloat16_flops.
-  Limits limits;
+  kernels::Limits limits;
 };
 
 // What this machine's processor is called, as Linux tells it; "unnamed" where it does not.
@@ -65,6 +65,6 @@ Machine ReadMachine(const std::filesystem::path& file);
 // Throws std::runtime_error.
 void WriteMachine(const std::filesystem::path& file, const Machine& machine);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_MACHINE_H_

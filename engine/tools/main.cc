@@ -33,7 +33,7 @@
 #include <malloc.h>
 #endif
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // As diff(1) has it.
@@ -75,7 +75,9 @@ CLI::Validator NumberIn(double low, double high) {
 CLI::Validator IsCheckpoint() {
   return CLI::Validator(
       [](std::string& path) {
-        return MayBeCheckpoint(path) ? "" : Quoted(path) + " is not a directory or a .gguf file";
+        return checkpoint::MayBeCheckpoint(path)
+                   ? ""
+                   : Quoted(path) + " is not a directory or a .gguf file";
       },
       "DIR|GGUF");
 }
@@ -268,7 +270,7 @@ void AddPlan(CLI::App& app, PlanOptions& plan, Action& action) {
             "of the weights [the checkpoint's; on a GPU bfloat16]");
   AddChoice(*command, "--embedding-dtype", plan.embeddings, Names<WeightFormat>(),
             "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
-  AddChoice(*command, "--kv-dtype", plan.cache, Names<CacheFormat>(),
+  AddChoice(*command, "--kv-cache-dtype,--kv-dtype", plan.cache, Names<CacheFormat>(),
             "of the cache [the weights']");
   CLI::Option* machine =
       command
@@ -511,6 +513,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::tools
 
-int main(int argc, char** argv) { return triptych::Main(argc, argv); }
+int main(int argc, char** argv) { return triptych::tools::Main(argc, argv); }

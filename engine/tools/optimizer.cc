@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace triptych {
+namespace triptych::tools {
 
 double LearningRate::At(int64_t step) const {
   if (step < warmup_steps) {
@@ -41,4 +41,4 @@ void AdamW::Step(std::vector<Parameter>& parameters, int64_t step, double learni
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace triptych {
+namespace triptych::tools {
 
 // A trained tensor and AdamW's moments, all float32 and of one shape.
 struct Parameter {
@@ -45,6 +45,6 @@ struct AdamW {
   void Step(std::vector<Parameter>& parameters, int64_t step, double learning_rate) const;
 };
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_OPTIMIZER_H_

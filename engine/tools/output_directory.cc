@@ -4,7 +4,7 @@
 
 #include "engine/base/file.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 void CheckNewDirectory(const std::string& flag, const std::filesystem::path& directory) {
   if (Exists(directory) && !IsEmptyDirectory(directory)) {
@@ -14,4 +14,4 @@ void CheckNewDirectory(const std::string& flag, const std::filesystem::path& dir
   CheckOutputDirectory(directory);
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <string>
 
-namespace triptych {
+namespace triptych::tools {
 
 // Throws std::runtime_error, naming the flag, unless a model can be made in a directory that is
 // absent or empty. Before anything that takes long.
 void CheckNewDirectory(const std::string& flag, const std::filesystem::path& directory);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_OUTPUT_DIRECTORY_H_

@@ -18,7 +18,7 @@
 #include "engine/tools/card.h"
 #include "engine/tools/machine.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 constexpr std::array<int64_t, 3> kBatches = {1, 8, 32};
@@ -73,7 +73,8 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
   return text;
 }
 
-double TokensPerSecond(const KindPlan& plan, const Limits& limits, int64_t batch, double context) {
+double TokensPerSecond(const KindPlan& plan, const kernels::Limits& limits, int64_t batch,
+                       double context) {
   return static_cast<double>(batch) / StepSeconds(plan, limits, batch, context);
 }
 
@@ -88,7 +89,7 @@ std::string FormatSequences(int64_t count) {
 }
 
 // What takes longer: to read a position or to compute with it.
-std::string WaitsFor(const KindPlan& plan, const Limits& limits) {
+std::string WaitsFor(const KindPlan& plan, const kernels::Limits& limits) {
   const auto bytes = static_cast<double>(plan.info.geometry.BytesPerPosition());
   return bytes / limits.read_bytes >
                  static_cast<double>(plan.cost.core_flops) / AttentionFlops(plan, limits)
@@ -157,7 +158,8 @@ std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
   return report.ToString();
 }
 
-std::string Speeds(const std::vector<KindPlan>& plans, int64_t context, const Limits& limits) {
+std::string Speeds(const std::vector<KindPlan>& plans, int64_t context,
+                   const kernels::Limits& limits) {
   const auto speed = [&](const KindPlan& plan, int64_t batch, double positions) {
     if (batch < 1 || batch > plan.sequences) return std::string("-");
     return FormatDecimal(TokensPerSecond(plan, limits, batch, positions), 1);
@@ -184,7 +186,7 @@ std::string WhereFaster(const Crossover& crossover) {
 }
 
 // One sentence for each of the others.
-std::string Verdict(const KindPlan& mla, const KindPlan& other, const Limits& limits,
+std::string Verdict(const KindPlan& mla, const KindPlan& other, const kernels::Limits& limits,
                     int64_t context) {
   std::vector<std::pair<std::string, std::string>> batches;  // how many, where; equal ones joined
   for (const int64_t batch : kBatches) {
@@ -211,7 +213,7 @@ std::string Verdict(const KindPlan& mla, const KindPlan& other, const Limits& li
 
 std::string Describe(const Machine& machine) {
   const auto billions = [](double rate) { return FormatDecimal(rate / 1e9, 1); };
-  const Limits& limits = machine.limits;
+  const kernels::Limits& limits = machine.limits;
   switch (machine.device) {
     case DeviceKind::kCpu:
       return Printable(machine.name) + ", " + std::to_string(machine.cores) +
@@ -267,7 +269,7 @@ WeightFormats PlannedFormats(const ModelConfig& config, const PlanOptions& optio
   if (device == DeviceKind::kCuda) {
     RequireBFloat16("--dtype", options.dtype);
     RequireBFloat16("--embedding-dtype", options.embeddings);
-    RequireBFloat16("--kv-dtype", options.cache);
+    RequireBFloat16("--kv-cache-dtype", options.cache);
     formats = WeightFormat::kBFloat16;
   }
   if (options.dtype) formats = *options.dtype;
@@ -278,7 +280,7 @@ WeightFormats PlannedFormats(const ModelConfig& config, const PlanOptions& optio
 }  // namespace
 
 void Plan(const PlanOptions& options) {
-  const ModelConfig config = ReadConfig(options.model);
+  const ModelConfig config = checkpoint::ReadConfig(options.model);
   const int64_t context = options.context.value_or(config.max_position_embeddings);
   if (context < 1 || context > config.max_position_embeddings) {
     throw std::invalid_argument("--context: " + std::to_string(context) + "; allowed: 1 to the " +
@@ -307,7 +309,7 @@ void Plan(const PlanOptions& options) {
   }
   if (!machine) machine = gpu ? MeasureGpu(*gpu) : MeasureMachine(options.threads);
   if (!options.write_machine.empty()) WriteMachine(options.write_machine, *machine);
-  const Limits& limits = machine->limits;
+  const kernels::Limits& limits = machine->limits;
 
   std::printf(
       "%s: %s, weights in %s, cache in %s\n"
@@ -322,4 +324,4 @@ void Plan(const PlanOptions& options) {
       Verdict(plans[2], plans[1], limits, context).c_str(), LeftOut(device));
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

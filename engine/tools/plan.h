@@ -10,7 +10,7 @@
 
 #include "engine/base/formats.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 struct PlanOptions {
   std::filesystem::path model;  // directory, of which config.json alone is read
@@ -32,6 +32,6 @@ struct PlanOptions {
 // Prints the plan of each kind. Throws LoadError, std::invalid_argument or std::runtime_error.
 void Plan(const PlanOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_PLAN_H_

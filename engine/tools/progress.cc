@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-namespace triptych {
+namespace triptych::tools {
 
 Progress::Progress(int64_t first, int64_t steps, int64_t tokens_per_step)
     : first_(first),
@@ -32,4 +32,4 @@ void Progress::Say(const std::string& line) {
   std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", line.c_str());
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

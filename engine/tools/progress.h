@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace triptych {
+namespace triptych::tools {
 
 // One line: rewritten in place on a terminal, written now and then elsewhere.
 class Progress {
@@ -29,6 +29,6 @@ class Progress {
   Clock::time_point start_ = Clock::now();
 };
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_PROGRESS_H_

@@ -13,15 +13,15 @@
 
 #include "engine/base/bfloat16.h"
 #include "engine/base/quantities.h"
-#include "engine/checkpoint/integer_rows.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tensors/integer_rows.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/kernels/quantization.h"
 #include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
-#include "engine/tools/moments.h"
+#include "engine/tools/input_moments.h"
 #include "engine/tools/output_directory.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // Of the moments' mean, added to each: inputs that hardly vary would else be made up for without
@@ -36,7 +36,7 @@ at::Tensor ScalesOf(const at::Tensor& columns, WeightFormat format) {
   std::array<int8_t, kQuantizationGroup> integers;
   for (int64_t row = 0; row < columns.size(0); ++row) {
     const std::span<const float> group(columns.data_ptr<float>() + row * columns.size(1), width);
-    scales.data_ptr<double>()[row] = FromBFloat16(Quantize(format, group, integers));
+    scales.data_ptr<double>()[row] = FromBFloat16(kernels::Quantize(format, group, integers));
   }
   return scales;
 }
@@ -53,14 +53,14 @@ void CheckOptions(const QuantizeOptions& options) {
 at::Tensor RoundToNearest(const at::Tensor& weight, WeightFormat format) {
   at::Tensor rounded = weight.to(at::kFloat).contiguous().clone();
   const int64_t inputs = rounded.size(1);
-  const IntegerRow stored = IntegerRowOf(format, inputs);
+  const checkpoint::IntegerRow stored = checkpoint::IntegerRowOf(format, inputs);
   std::vector<std::byte> integers(stored.elements);
   std::vector<uint16_t> scales(stored.scales);
   for (int64_t row = 0; row < rounded.size(0); ++row) {
     const std::span<float> weights(rounded.data_ptr<float>() + row * inputs,
                                    static_cast<size_t>(inputs));
-    StoreRow(format, weights, integers, scales);
-    ReadRow(format, integers, scales, weights);
+    checkpoint::StoreRow(format, weights, integers, scales);
+    checkpoint::ReadRow(format, integers, scales, weights);
   }
   return rounded;
 }
@@ -100,7 +100,8 @@ at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments) 
 void QuantizeModel(const QuantizeOptions& options) {
   CheckOptions(options);
   // Before all weights are read: not every tokenizer can be written.
-  const std::map<std::string, std::string> tokenizer_files = TokenizerFiles(options.from);
+  const std::map<std::string, std::string> tokenizer_files =
+      checkpoint::TokenizerFiles(options.from);
   Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
   ModelConfig stored = model.config;
   stored.quantization = {.format = options.format, .embeddings = !options.keep_embeddings};
@@ -110,8 +111,8 @@ void QuantizeModel(const QuantizeOptions& options) {
   std::map<std::string, at::Tensor> moments;
   std::optional<double> loss_before;
   if (!options.calibrate.empty()) {
-    const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.from);
-    CheckVocabulary(*tokenizer, model.config, options.from.string());
+    const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.from);
+    checkpoint::CheckVocabulary(*tokenizer, model.config, options.from.string());
     corpus.emplace(options.calibrate, *tokenizer, options.held_out, model.config,
                    options.from.string());
     moments = InputMoments(model, names, *corpus);
@@ -154,4 +155,4 @@ void QuantizeModel(const QuantizeOptions& options) {
   std::printf("%s: %s", options.to.c_str(), report.c_str());
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

@@ -10,7 +10,7 @@
 
 #include "engine/base/formats.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 struct QuantizeOptions {
   std::filesystem::path from;  // directory
@@ -37,6 +37,6 @@ at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments);
 // model is left behind if it fails. Throws LoadError or std::runtime_error.
 void QuantizeModel(const QuantizeOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_QUANTIZE_H_

@@ -15,14 +15,14 @@
 
 #include "engine/base/file.h"
 #include "engine/base/quantities.h"
-#include "engine/checkpoint/load_tokenizer.h"
-#include "engine/decoder/conversion.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
-#include "engine/tools/moments.h"
+#include "engine/tools/input_moments.h"
 #include "engine/tools/train.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // Ranks, in sixteenths of the full one, at which nothing is lost. Those of the bytes that GQA can
@@ -149,7 +149,7 @@ Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t
                   int64_t steps) {
   const WorkDirectory work(options.csv);
   SaveCheckpoint(work.path() / "converted", model.config, model.weights, "",
-                 TokenizerFiles(options.model));
+                 checkpoint::TokenizerFiles(options.model));
   Train({.from = work.path() / "converted",
          .text = options.text,
          .output = work.path() / "healed",
@@ -348,8 +348,8 @@ void Sweep(const SweepOptions& options) {
     throw std::runtime_error("--heal-steps " + std::to_string(options.heal_steps) +
                              " has no half; allowed: 0, 2 and more");
   }
-  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.model);
-  CheckVocabulary(*tokenizer, from.config, options.model.string());
+  const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.model);
+  checkpoint::CheckVocabulary(*tokenizer, from.config, options.model.string());
   const Corpus corpus(options.text, *tokenizer, options.held_out, from.config,
                       options.model.string());
   corpus.RequireHeldOut();
@@ -375,4 +375,4 @@ void Sweep(const SweepOptions& options) {
   PrintTable(points, seeds, rows);
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

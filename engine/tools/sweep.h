@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-namespace triptych {
+namespace triptych::tools {
 
 struct SweepOptions {
   std::filesystem::path model;  // an MHA or GQA checkpoint
@@ -48,6 +48,6 @@ struct SweepOptions {
 // holds another sweep or anything else.
 void Sweep(const SweepOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_SWEEP_H_

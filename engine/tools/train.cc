@@ -18,10 +18,10 @@
 #include "engine/base/bfloat16.h"
 #include "engine/base/file.h"
 #include "engine/base/quantities.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/decoder/conversion.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/decoder/layer_weights.h"
 #include "engine/tools/card.h"
 #include "engine/tools/digest.h"
@@ -31,7 +31,7 @@
 #include "engine/tools/progress.h"
 #include "engine/tools/training_state.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // Matrices: N(0, 1 / fan_in), divided by sqrt(2 * layers) where they feed the residual stream.
@@ -111,7 +111,7 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
   const auto digest_of = [](const std::vector<std::filesystem::path>& models) {
     std::string digests;
     for (const std::filesystem::path& model : models) {
-      for (const std::filesystem::path& file : CheckpointFiles(model)) {
+      for (const std::filesystem::path& file : checkpoint::CheckpointFiles(model)) {
         digests += Sha256OfFile(file);
       }
     }
@@ -138,7 +138,7 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
   if (!options.teachers.empty()) key.emplace_back("--teacher-weight", text(options.teacher_weight));
   key.emplace_back("--dtype", Name(compute));
   key.emplace_back("--threads", text(at::get_num_threads()));  // sums are divided among them
-  key.emplace_back("config", Sha256(ToJson(config)));
+  key.emplace_back("config", Sha256(checkpoint::ToJson(config)));
   key.emplace_back("tokenizer", Sha256(tokenizer));
   return key;
 }
@@ -235,18 +235,18 @@ void Train(const TrainOptions& options) {
   const std::filesystem::path described =
       options.from.empty() ? options.config.parent_path() : options.from;
   // Before all weights are read: not every tokenizer can be written.
-  const std::map<std::string, std::string> tokenizer_files = TokenizerFiles(described);
+  const std::map<std::string, std::string> tokenizer_files = checkpoint::TokenizerFiles(described);
   std::optional<Checkpoint> from;
   if (!options.from.empty()) from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
-  ModelConfig config = from ? from->config : ReadModelConfig(options.config);
+  ModelConfig config = from ? from->config : checkpoint::ReadModelConfig(options.config);
   // What is trained is in the engine's own order, whatever order the file would load from.
   config.head_grouping = HeadGrouping::kModular;
   config.rope_interleave = true;
   // A config to make a model of may be another model's.
   if (!from) config.training_texts.clear();
   const std::string source = (from ? options.from : options.config).string();
-  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(described);
-  CheckVocabulary(*tokenizer, config, source);
+  const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(described);
+  checkpoint::CheckVocabulary(*tokenizer, config, source);
   const Corpus corpus(options.text, *tokenizer, options.held_out, config, source);
   const int64_t context = config.max_position_embeddings;
   const int64_t window = options.window > 0 ? options.window : context;
@@ -340,4 +340,4 @@ void Train(const TrainOptions& options) {
   std::filesystem::remove(state_file);
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

@@ -10,7 +10,7 @@
 
 #include "engine/base/formats.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 struct TrainOptions {
   // One of the two: the config.json of a model to make, or the checkpoint of one to train on.
@@ -53,6 +53,6 @@ ComputeType DefaultTrainingType();
 // number of compute threads. Throws LoadError or std::runtime_error.
 void Train(const TrainOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_TRAIN_H_

@@ -11,9 +11,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensors/safetensors.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 constexpr const char* kRun = "run";      // lines of NAME VALUE
@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, at::Tensor>> TensorsOf(const Parameter& p) {
 
 void SaveTrainingState(const std::filesystem::path& file, const RunKey& key,
                        const TrainingState& state) {
-  std::vector<SafetensorsTensor> tensors;
+  std::vector<checkpoint::SafetensorsTensor> tensors;
   const auto add = [&](const std::string& name, const std::string& dtype,
                        std::vector<int64_t> shape, const void* data, size_t bytes) {
     tensors.push_back(
@@ -76,18 +76,18 @@ void SaveTrainingState(const std::filesystem::path& file, const RunKey& key,
   for (const auto& [name, tensor] : state.best) {
     add(name + kBest, "F32", tensor.sizes().vec(), tensor.data_ptr(), tensor.nbytes());
   }
-  WriteSafetensors(file, tensors);
+  checkpoint::WriteSafetensors(file, tensors);
 }
 
 void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, int64_t run_steps,
                        TrainingState& state) {
-  const SafetensorsFile file(path);
+  const checkpoint::SafetensorsFile file(path);
   const auto refuse = [&](const std::string& why) {
     throw LoadError(file.name() + ": not the state of a run with these options: " + why +
                     "; delete it to start anew");
   };
   const auto bytes_of = [&](const std::string& name, uint64_t most) {
-    const StoredTensor* const stored = file.Find(name);
+    const checkpoint::StoredTensor* const stored = file.Find(name);
     if (stored == nullptr || stored->bytes > most) refuse("tensor " + name + " is not in it");
     return stored->bytes;
   };
@@ -128,4 +128,4 @@ void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, int
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

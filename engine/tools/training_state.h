@@ -12,7 +12,7 @@
 #include "engine/decoder/weights.h"
 #include "engine/tools/optimizer.h"
 
-namespace triptych {
+namespace triptych::tools {
 
 // What was found after so many steps.
 struct Measurement {
@@ -42,6 +42,6 @@ void SaveTrainingState(const std::filesystem::path& file, const RunKey& key,
 void LoadTrainingState(const std::filesystem::path& file, const RunKey& key, int64_t run_steps,
                        TrainingState& state);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_TRAINING_STATE_H_

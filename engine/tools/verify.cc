@@ -16,12 +16,12 @@
 #include "engine/attention/algebra.h"
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/evaluate.h"
 
-namespace triptych {
+namespace triptych::tools {
 namespace {
 
 // The bounds of engine/definitions.md#tolerances.
@@ -373,8 +373,8 @@ bool VerifyModel(const VerifyModelOptions& options) {
     throw LoadError(options.b.string() + ": vocab_size is " + std::to_string(b.config.vocab_size) +
                     "; " + options.a.string() + " has " + std::to_string(a.config.vocab_size));
   }
-  const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(options.a);
-  CheckVocabulary(*tokenizer, a.config, options.a.string());
+  const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.a);
+  checkpoint::CheckVocabulary(*tokenizer, a.config, options.a.string());
   const Corpus corpus(options.text, *tokenizer, options.held_out, a.config, options.a.string());
   corpus.RequireUnseen(b.config, options.b.string());
   corpus.RequireHeldOut();
@@ -403,4 +403,4 @@ bool VerifyModel(const VerifyModelOptions& options) {
   return equal;
 }
 
-}  // namespace triptych
+}  // namespace triptych::tools

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace triptych {
+namespace triptych::tools {
 
 // engine/definitions.md#the-experiment, with its sizes.
 struct VerifyReductionOptions {
@@ -77,6 +77,6 @@ struct VerifyModelOptions {
 // std::runtime_error.
 bool VerifyModel(const VerifyModelOptions& options);
 
-}  // namespace triptych
+}  // namespace triptych::tools
 
 #endif  // TRIPTYCH_ENGINE_TOOLS_VERIFY_H_

@@ -4,7 +4,7 @@
 
 #include "engine/base/quoted.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // How long a client should wait for room in the queue.
@@ -125,4 +125,4 @@ Error PermissionDenied(const std::string& client, std::string_view scope) {
 
 std::string Quote(std::string_view text) { return Quoted(text, kQuotedBytes); }
 
-}  // namespace triptych
+}  // namespace triptych::server

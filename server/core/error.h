@@ -11,7 +11,7 @@
 #include <utility>
 #include <variant>
 
-namespace triptych {
+namespace triptych::server {
 
 enum class ErrorCode {
   kInvalidArgument,    // a field of the request
@@ -94,6 +94,6 @@ class [[nodiscard]] Result {
   std::variant<T, Error> content_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_CORE_ERROR_H_

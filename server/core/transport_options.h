@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace triptych {
+namespace triptych::server {
 
 struct AccessOptions {
   // Lines of `NAME SCOPE[,SCOPE...] SHA256HEX`: who may do what with the token of that SHA-256.
@@ -75,6 +75,6 @@ struct TransportOptions {
   RequestDrain request_drain = [](std::optional<std::chrono::milliseconds>, const std::string&) {};
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_CORE_TRANSPORT_OPTIONS_H_

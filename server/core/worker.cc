@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-namespace triptych {
+namespace triptych::server {
 
 Worker::~Worker() {
   {
@@ -43,4 +43,4 @@ void Worker::Run() {
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

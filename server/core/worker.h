@@ -8,7 +8,7 @@
 
 #include "engine/base/mutex.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Runs what is posted, in order. What a task throws is logged. Thread-safe.
 class Worker {
@@ -31,6 +31,6 @@ class Worker {
   std::thread thread_;  // last: it uses all of the above
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_CORE_WORKER_H_

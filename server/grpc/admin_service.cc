@@ -5,16 +5,16 @@
 #include <chrono>
 #include <optional>
 
-#include "server/grpc/presented.h"
+#include "server/grpc/credentials.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
 
-namespace triptych {
+namespace triptych::server {
 
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
                                               const v1::DrainRequest* message,
                                               v1::DrainResponse* response) {
-  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kAdmin);
+  const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kAdmin);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   std::optional<std::chrono::milliseconds> timeout;
   if (message->has_timeout()) {
@@ -29,9 +29,9 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
     timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::seconds(asked.seconds()) + rest);
   }
-  response->set_live_requests(static_cast<int32_t>(entry.value().host.live_requests()));
+  response->set_live_requests(static_cast<int32_t>(entry.value().registry.live_requests()));
   request_drain_(timeout, entry.value().caller.client);
   return FinishUnary(context, grpc::Status::OK);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -4,16 +4,16 @@
 
 #include <utility>
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "server/core/transport_options.h"
 #include "triptych/v1/admin.grpc.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Thread-safe. The gate must outlive the service and its calls.
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  AdminService(const Gate& gate, RequestDrain request_drain)
+  AdminService(const AuthGate& gate, RequestDrain request_drain)
       : gate_(gate), request_drain_(std::move(request_drain)) {}
 
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
@@ -21,10 +21,10 @@ class AdminService final : public v1::AdminService::CallbackService {
                                   v1::DrainResponse* response) override;
 
  private:
-  const Gate& gate_;
+  const AuthGate& gate_;
   const RequestDrain request_drain_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_ADMIN_SERVICE_H_

@@ -6,7 +6,7 @@
 #include "server/grpc/load_report.h"
 #include "server/grpc/wire.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // A server that drains closes a connection with its last stream. A proxy that acknowledges the last
@@ -67,4 +67,4 @@ void GenerateReactor::End(const std::optional<Error>& error) {
   Finish(error ? ToStatus(*error, context_) : grpc::Status::OK);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -12,12 +12,12 @@
 #include <optional>
 #include <utility>
 
-#include "server/core/generation.h"
+#include "server/core/requests/generation.h"
 #include "server/grpc/stall_alarm.h"
 #include "server/grpc/status.h"
 #include "triptych/v1/inference.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Writes a generation's chunks to the stream. Lives until both gRPC and the engine are done with
 // it. Thread-safe, but that it begins or is refused once.
@@ -68,6 +68,6 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   grpc::Alarm end_alarm_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_GENERATE_REACTOR_H_

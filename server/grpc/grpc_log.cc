@@ -11,7 +11,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/quoted.h"
 
-namespace triptych {
+namespace triptych::server {
 
 #if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 66
 namespace {
@@ -69,4 +69,4 @@ void LogGrpcErrors() { gpr_set_log_function(Log); }
 void LogGrpcErrors() {}
 #endif
 
-}  // namespace triptych
+}  // namespace triptych::server

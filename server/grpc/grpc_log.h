@@ -2,7 +2,7 @@
 #ifndef TRIPTYCH_SERVER_GRPC_GRPC_LOG_H_
 #define TRIPTYCH_SERVER_GRPC_GRPC_LOG_H_
 
-namespace triptych {
+namespace triptych::server {
 
 // From now on gRPC's errors go to spdlog, at most kGrpcLinesPerSecond of them: clients can cause
 // them, and being out of descriptors is told nowhere else. GRPC_VERBOSITY chooses what is said.
@@ -11,6 +11,6 @@ void LogGrpcErrors();
 
 inline constexpr int kGrpcLinesPerSecond = 10;
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_GRPC_LOG_H_

@@ -13,7 +13,7 @@
 #include "server/grpc/grpc_log.h"
 #include "server/grpc/tls_credentials.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // What has a health of its own.
@@ -88,7 +88,7 @@ class GrpcServer::Drain {
   bool closed_ = false;
 };
 
-GrpcServer::GrpcServer(const TransportOptions& options, const Gate& gate)
+GrpcServer::GrpcServer(const TransportOptions& options, const AuthGate& gate)
     : inference_service_(gate, options.limits),
       model_service_(gate),
       kv_cache_service_(gate),
@@ -146,4 +146,4 @@ void GrpcServer::Close(std::chrono::milliseconds timeout) {
   drain_.reset();
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "server/core/transport_options.h"
 #include "server/grpc/admin_service.h"
 #include "server/grpc/inference_service.h"
@@ -17,14 +17,14 @@
 #include "server/grpc/model_service.h"
 #include "server/grpc/reflection_service.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Listens from construction to Close, with health checking (grpc.health.v1) and reflection.
 class GrpcServer {
  public:
   // Until it serves, health checks answer NOT_SERVING. The gate must outlive the server. Throws
   // LoadError or std::runtime_error with one clear line.
-  GrpcServer(const TransportOptions& options, const Gate& gate);
+  GrpcServer(const TransportOptions& options, const AuthGate& gate);
   // Ends what is left of the calls at once.
   ~GrpcServer();
 
@@ -58,6 +58,6 @@ class GrpcServer {
   std::unique_ptr<Drain> drain_;                          // once it has started
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_GRPC_SERVER_H_

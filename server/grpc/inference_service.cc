@@ -5,25 +5,26 @@
 #include <string>
 #include <utility>
 
+#include "server/grpc/credentials.h"
 #include "server/grpc/generate_reactor.h"
-#include "server/grpc/presented.h"
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/score_reactor.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
 #include "server/grpc/wire.h"
 
-namespace triptych {
+namespace triptych::server {
 
-void InferenceService::InTurn(const Entry& entry, const grpc::CallbackServerContext* context,
+void InferenceService::InTurn(const AuthorizedCall& entry,
+                              const grpc::CallbackServerContext* context,
                               const google::protobuf::Message& message, int64_t text_bytes,
                               std::function<void(const std::optional<Error>&)> handle) {
-  LongTexts::Call call{.client = entry.caller.client,
-                       .text_bytes = text_bytes,
-                       .is_cancelled = [context] { return context->IsCancelled(); },
-                       .handle = std::move(handle)};
+  TokenizationQueue::Call call{.client = entry.caller.client,
+                               .text_bytes = text_bytes,
+                               .is_cancelled = [context] { return context->IsCancelled(); },
+                               .handle = std::move(handle)};
   // All of it, and not as it came: what is empty there takes memory, too.
-  if (text_bytes > LongTexts::kMaxQuickBytes) {
+  if (text_bytes > TokenizationQueue::kMaxQuickBytes) {
     call.held_bytes = static_cast<int64_t>(message.SpaceUsedLong());
   }
   texts_.Handle(call);
@@ -31,7 +32,7 @@ void InferenceService::InTurn(const Entry& entry, const grpc::CallbackServerCont
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {
-  const Result<Entry> entry = gate_.EnterToCompute(PresentedBy(*context));
+  const Result<AuthorizedCall> entry = gate_.EnterToCompute(CredentialsOf(*context));
   if (!entry.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(entry.error(), *context));
   }
@@ -40,7 +41,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   InTurn(entry.value(), context, *message, std::ssize(message->text()),
          [=, entry = entry.value()](const std::optional<Error>& refused) {
            if (refused) return reactor->Refuse(*refused);
-           const auto generation = entry.host.Generate(FromProto(*message), entry.caller);
+           const auto generation = entry.registry.Generate(FromProto(*message), entry.caller);
            if (!generation.ok()) return reactor->Refuse(generation.error());
            reactor->Begin(generation.value());
          });
@@ -50,7 +51,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* context,
                                                   const v1::ScoreRequest* message,
                                                   v1::ScoreResponse* response) {
-  const Result<Entry> entry = gate_.EnterToCompute(PresentedBy(*context));
+  const Result<AuthorizedCall> entry = gate_.EnterToCompute(CredentialsOf(*context));
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   ScoreReactor* const reactor = ScoreReactor::Make(*context, response, entry.value().stall_timeout);
   int64_t text_bytes = 0;
@@ -58,7 +59,7 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
   InTurn(entry.value(), context, *message, text_bytes,
          [=, entry = entry.value()](const std::optional<Error>& refused) {
            if (refused) return reactor->Refuse(*refused);
-           const auto scoring = entry.host.Score(FromProto(*message), entry.caller);
+           const auto scoring = entry.registry.Score(FromProto(*message), entry.caller);
            if (!scoring.ok()) return reactor->Refuse(scoring.error());
            reactor->Begin(scoring.value());
          });
@@ -68,13 +69,13 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* message,
                                                      v1::TokenizeResponse* response) {
-  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
+  const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
   InTurn(entry.value(), context, *message, std::ssize(message->text()),
-         [=, &host = entry.value().host](const std::optional<Error>& refused) {
+         [=, &registry = entry.value().registry](const std::optional<Error>& refused) {
            if (refused) return reactor->End(ToStatus(*refused, *context));
-           Result<TokenizedText> text = host.Tokenize(FromProto(*message));
+           Result<TokenizedText> text = registry.Tokenize(FromProto(*message));
            if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
            *response = ToProto(std::move(text).value());
            reactor->End(grpc::Status::OK);
@@ -85,14 +86,14 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* message,
                                                        v1::DetokenizeResponse* response) {
-  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
+  const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
   const std::span<const int32_t> ids(message->token_ids().data(), message->token_ids_size());
   InTurn(entry.value(), context, *message, std::ssize(ids),
-         [=, &host = entry.value().host](const std::optional<Error>& refused) {
+         [=, &registry = entry.value().registry](const std::optional<Error>& refused) {
            if (refused) return reactor->End(ToStatus(*refused, *context));
-           Result<std::string> text = host.Detokenize(message->model(), ids);
+           Result<std::string> text = registry.Detokenize(message->model(), ids);
            if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
            response->set_text(std::move(text).value());
            reactor->End(grpc::Status::OK);
@@ -100,4 +101,4 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
   return reactor;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

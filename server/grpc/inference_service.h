@@ -10,18 +10,18 @@
 #include <memory>
 #include <optional>
 
+#include "server/core/access/auth_gate.h"
 #include "server/core/error.h"
-#include "server/core/gate.h"
-#include "server/core/long_texts.h"
+#include "server/core/requests/tokenization_queue.h"
 #include "server/core/transport_options.h"
 #include "triptych/v1/inference.grpc.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Thread-safe. The gate must outlive the service and its calls.
 class InferenceService final : public v1::InferenceService::CallbackService {
  public:
-  InferenceService(const Gate& gate, const TransportLimits& limits)
+  InferenceService(const AuthGate& gate, const TransportLimits& limits)
       : gate_(gate), texts_(kMostSpacePerByte * limits.max_message_bytes) {}
 
   // From now on a connection may be closed as soon as the last of its streams has ended. Calls
@@ -50,15 +50,15 @@ class InferenceService final : public v1::InferenceService::CallbackService {
 
   // Has the call of a message, with texts of so many bytes, handled now or in its turn. gRPC keeps
   // the call, its messages and its context until it is finished.
-  void InTurn(const Entry& entry, const grpc::CallbackServerContext* context,
+  void InTurn(const AuthorizedCall& entry, const grpc::CallbackServerContext* context,
               const google::protobuf::Message& message, int64_t text_bytes,
               std::function<void(const std::optional<Error>&)> handle);
 
-  const Gate& gate_;
+  const AuthGate& gate_;
   const std::shared_ptr<std::atomic<bool>> draining_ = std::make_shared<std::atomic<bool>>(false);
-  LongTexts texts_;  // gRPC has few threads, which bring and take all messages
+  TokenizationQueue texts_;  // gRPC has few threads, which bring and take all messages
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_INFERENCE_SERVICE_H_

@@ -1,12 +1,12 @@
 #include "server/grpc/kv_cache_service.h"
 
-#include "server/grpc/presented.h"
+#include "server/grpc/credentials.h"
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary.h"
 #include "server/grpc/wire.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // Ends a unary call with what the host answers.
@@ -22,22 +22,22 @@ void Finish(const Result<Answer>& answer, grpc::CallbackServerContext& context, 
 grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerContext* context,
                                                           const v1::GetKvCacheStatsRequest* message,
                                                           v1::GetKvCacheStatsResponse* response) {
-  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kStatistics);
+  const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kStatistics);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
-  entry.value().host.CollectStats(
+  entry.value().registry.CollectStats(
       FromProto(*message), entry.value().caller,
-      [=](const Result<HostStats>& stats) { Finish(stats, *context, response, reactor); });
+      [=](const Result<RegistryStats>& stats) { Finish(stats, *context, response, reactor); });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerContext* context,
                                                         const v1::ListSequencesRequest* message,
                                                         v1::ListSequencesResponse* response) {
-  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kInference);
+  const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
   auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
-  entry.value().host.ListSequences(
+  entry.value().registry.ListSequences(
       FromProto(*message), entry.value().caller,
       [=](const Result<SequencePage>& page) { Finish(page, *context, response, reactor); });
   return reactor;
@@ -45,16 +45,16 @@ grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerCont
 
 grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* KvCacheService::WatchKvCacheStats(
     grpc::CallbackServerContext* context, const v1::WatchKvCacheStatsRequest* message) {
-  const Result<Entry> entry = gate_.Enter(PresentedBy(*context), Scope::kStatistics);
+  const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kStatistics);
   if (!entry.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(entry.error(), *context));
   }
-  const Result<StatsWatch> watch = entry.value().host.Watch(FromProto(*message));
+  const Result<StatsWatch> watch = entry.value().registry.Watch(FromProto(*message));
   if (!watch.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(watch.error(), *context));
   }
-  return new WatchReactor(entry.value().host, watch.value(), watches_, *context,
+  return new WatchReactor(entry.value().registry, watch.value(), watches_, *context,
                           entry.value().stall_timeout);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -2,16 +2,16 @@
 #ifndef TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "server/grpc/watch_reactor.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Thread-safe. The gate must outlive the service and its calls.
 class KvCacheService final : public v1::KvCacheService::CallbackService {
  public:
-  explicit KvCacheService(const Gate& gate) : gate_(gate) {}
+  explicit KvCacheService(const AuthGate& gate) : gate_(gate) {}
 
   grpc::ServerUnaryReactor* GetKvCacheStats(grpc::CallbackServerContext* context,
                                             const v1::GetKvCacheStatsRequest* message,
@@ -26,10 +26,10 @@ class KvCacheService final : public v1::KvCacheService::CallbackService {
   void EndWatches() { watches_.End(); }
 
  private:
-  const Gate& gate_;
+  const AuthGate& gate_;
   OpenWatches watches_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_

@@ -5,9 +5,9 @@
 
 #include "xds/data/orca/v3/orca_load_report.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
-void AddLoadReport(const EngineLoad& load, grpc::CallbackServerContext& context) {
+void AddLoadReport(const serving::EngineLoad& load, grpc::CallbackServerContext& context) {
   // As /metrics names them, without its prefix.
   const std::map<std::string, double> metrics = {
       {"kv_cache_utilization_ratio", load.kv_cache_utilization},
@@ -18,4 +18,4 @@ void AddLoadReport(const EngineLoad& load, grpc::CallbackServerContext& context)
   context.AddTrailingMetadata(kLoadReportMetadata, report.SerializeAsString());
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -6,15 +6,15 @@
 
 #include "engine/serving/request.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Where clients of gRPC look for an OrcaLoadReport (gRFC A51).
 inline constexpr const char* kLoadReportMetadata = "endpoint-load-metrics-bin";
 
 // Puts a report into the call's trailers. Called before the call is finished. CallMetricRecorder of
 // gRPC 1.51 has shares and costs, and no numbers of requests.
-void AddLoadReport(const EngineLoad& load, grpc::CallbackServerContext& context);
+void AddLoadReport(const serving::EngineLoad& load, grpc::CallbackServerContext& context);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_LOAD_REPORT_H_

@@ -2,15 +2,15 @@
 #ifndef TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "triptych/v1/model.grpc.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Thread-safe. The gate must outlive the service and its calls.
 class ModelService final : public v1::ModelService::CallbackService {
  public:
-  explicit ModelService(const Gate& gate) : gate_(gate) {}
+  explicit ModelService(const AuthGate& gate) : gate_(gate) {}
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* message,
@@ -20,9 +20,9 @@ class ModelService final : public v1::ModelService::CallbackService {
                                      v1::GetModelResponse* response) override;
 
  private:
-  const Gate& gate_;
+  const AuthGate& gate_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_

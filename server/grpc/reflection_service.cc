@@ -6,10 +6,10 @@
 #include <set>
 
 #include "engine/base/quoted.h"
-#include "server/grpc/presented.h"
+#include "server/grpc/credentials.h"
 #include "server/grpc/status.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 using google::protobuf::DescriptorPool;
@@ -116,9 +116,9 @@ class RefusedReflection final : public Reactor {
 }  // namespace
 
 Reactor* ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
-  const Result<Caller> caller = gate_.Authenticate(PresentedBy(*context));
+  const Result<Caller> caller = gate_.Authenticate(CredentialsOf(*context));
   if (!caller.ok()) return new RefusedReflection(ToStatus(caller.error(), *context));
   return new ReflectionReactor(services_);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // gRPC's own takes a thread for each stream; this one takes none. Whoever is let in at all may ask.
 // Thread-safe.
@@ -17,7 +17,7 @@ class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
   // `services` are full names of services that are linked in. The gate must outlive the service.
-  ReflectionService(const Gate& gate, std::vector<std::string> services)
+  ReflectionService(const AuthGate& gate, std::vector<std::string> services)
       : gate_(gate), services_(std::move(services)) {}
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
@@ -25,10 +25,10 @@ class ReflectionService final
   ServerReflectionInfo(grpc::CallbackServerContext* context) override;
 
  private:
-  const Gate& gate_;
+  const AuthGate& gate_;
   const std::vector<std::string> services_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_REFLECTION_SERVICE_H_

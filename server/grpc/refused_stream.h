@@ -4,7 +4,7 @@
 
 #include <grpcpp/support/server_callback.h>
 
-namespace triptych {
+namespace triptych::server {
 
 // Deletes itself.
 template <typename Response>
@@ -14,6 +14,6 @@ class RefusedStream final : public grpc::ServerWriteReactor<Response> {
   void OnDone() override { delete this; }
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_REFUSED_STREAM_H_

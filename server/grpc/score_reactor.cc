@@ -6,7 +6,7 @@
 #include "server/grpc/load_report.h"
 #include "server/grpc/wire.h"
 
-namespace triptych {
+namespace triptych::server {
 
 ScoreReactor* ScoreReactor::Make(grpc::CallbackServerContext& context, v1::ScoreResponse* response,
                                  std::chrono::milliseconds stall_timeout) {
@@ -37,4 +37,4 @@ void ScoreReactor::OnReady() {
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

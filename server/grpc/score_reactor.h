@@ -10,12 +10,12 @@
 #include <memory>
 #include <utility>
 
-#include "server/core/scoring.h"
+#include "server/core/requests/scoring.h"
 #include "server/grpc/stall_alarm.h"
 #include "server/grpc/status.h"
 #include "triptych/v1/inference.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Lives until both gRPC and the engine are done with it. Thread-safe, but that it begins or is
 // refused once.
@@ -56,6 +56,6 @@ class ScoreReactor final : public grpc::ServerUnaryReactor, public GenerationLis
   std::shared_ptr<ScoreReactor> self_;  // until OnDone
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_SCORE_REACTOR_H_

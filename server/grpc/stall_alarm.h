@@ -14,7 +14,7 @@
 
 #include "engine/base/mutex.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Cancels a call when one write, or its end, has waited for the client for `timeout`, and at the
 // latest after twice that: a client that keeps its connection and does not read would otherwise
@@ -84,6 +84,6 @@ class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
   std::optional<grpc::Alarm> alarm_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_STALL_ALARM_H_

@@ -7,7 +7,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 grpc::StatusCode ToCode(ErrorCode code) {
@@ -72,4 +72,4 @@ grpc::Status ToStatus(const Error& error, grpc::CallbackServerContext& context) 
   return grpc::Status(code, error.Message(), status.SerializeAsString());
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

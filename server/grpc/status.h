@@ -7,13 +7,13 @@
 
 #include "server/core/error.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // The details are an ErrorInfo, and with it a BadRequest for a field and a RetryInfo for a delay; a
 // delay also becomes gRPC's own retry push-back in the call's trailers. Called before the call is
 // finished.
 grpc::Status ToStatus(const Error& error, grpc::CallbackServerContext& context);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_STATUS_H_

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "engine/base/mutex.h"
-#include "server/core/certificate_files.h"
+#include "server/core/access/certificate_files.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // The files as gRPC asks for them: when it starts, and for every new connection.
@@ -94,4 +94,4 @@ std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<Certific
       std::make_unique<FetchedCertificates>(std::move(files)));
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -6,15 +6,15 @@
 
 #include <memory>
 
-#include "server/core/certificate_files.h"
+#include "server/core/access/certificate_files.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Credentials of a server for TLS 1.2 and 1.3. With a client authority, clients must bring a
 // certificate that leads to it. Each connection gets what the files hold when it begins; those that
 // are open stay.
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<CertificateFiles> files);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_TLS_CREDENTIALS_H_

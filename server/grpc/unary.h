@@ -10,7 +10,7 @@
 
 #include "server/grpc/stall_alarm.h"
 
-namespace triptych {
+namespace triptych::server {
 
 inline grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
                                              const grpc::Status& status) {
@@ -40,6 +40,6 @@ class AlarmedUnary final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<StallAlarm> stall_alarm_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_UNARY_H_

@@ -5,7 +5,7 @@
 #include "server/grpc/status.h"
 #include "server/grpc/wire.h"
 
-namespace triptych {
+namespace triptych::server {
 
 void OpenWatches::End() {
   const MutexLock lock(mutex_);
@@ -24,10 +24,10 @@ void OpenWatches::Remove(WatchReactor* watch) {
   watches_.erase(watch);
 }
 
-WatchReactor::WatchReactor(ModelHost& host, const StatsWatch& watch, OpenWatches& open,
+WatchReactor::WatchReactor(ModelRegistry& registry, const StatsWatch& watch, OpenWatches& open,
                            grpc::CallbackServerContext& context,
                            std::chrono::milliseconds stall_timeout)
-    : host_(host),
+    : registry_(registry),
       watch_(watch),
       open_(open),
       context_(context),
@@ -37,7 +37,7 @@ WatchReactor::WatchReactor(ModelHost& host, const StatsWatch& watch, OpenWatches
 }
 
 void WatchReactor::Collect() {
-  host_.CollectStats(watch_, [this](const HostStats& stats) {
+  registry_.CollectStats(watch_, [this](const RegistryStats& stats) {
     *message_.mutable_stats() = ToProto(stats);
     stall_alarm_->Begin();
     StartWrite(&message_);
@@ -85,4 +85,4 @@ void WatchReactor::FinishAs(End end) {
   Finish(end == End::kDraining ? ToStatus(Draining(), context_) : grpc::Status::CANCELLED);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -11,11 +11,11 @@
 #include <set>
 
 #include "engine/base/mutex.h"
-#include "server/core/model_host.h"
+#include "server/core/model_registry.h"
 #include "server/grpc/stall_alarm.h"
 #include "triptych/v1/kv_cache.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 class WatchReactor;
 
@@ -44,7 +44,7 @@ class OpenWatches {
 class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse> {
  public:
   // The host and `open` must outlive the call.
-  WatchReactor(ModelHost& host, const StatsWatch& watch, OpenWatches& open,
+  WatchReactor(ModelRegistry& registry, const StatsWatch& watch, OpenWatches& open,
                grpc::CallbackServerContext& context, std::chrono::milliseconds stall_timeout);
 
   void OnWriteDone(bool ok) override TRIPTYCH_EXCLUDES(mutex_);
@@ -66,7 +66,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStats
   void Stop(End end) TRIPTYCH_EXCLUDES(mutex_);
   void FinishAs(End end);
 
-  ModelHost& host_;
+  ModelRegistry& registry_;
   const StatsWatch watch_;
   OpenWatches& open_;
   grpc::CallbackServerContext& context_;
@@ -79,6 +79,6 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStats
   grpc::Alarm alarm_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_WATCH_REACTOR_H_

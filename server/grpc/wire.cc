@@ -14,20 +14,20 @@
 #include "engine/base/version.h"
 #include "engine/text/text_stream.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 google::protobuf::Duration ToProto(std::chrono::nanoseconds duration) {
   return google::protobuf::util::TimeUtil::NanosecondsToDuration(duration.count());
 }
 
-v1::SequenceState ToProto(SequenceState state) {
+v1::SequenceState ToProto(serving::SequenceState state) {
   switch (state) {
-    case SequenceState::kWaiting:
+    case serving::SequenceState::kWaiting:
       return v1::SEQUENCE_STATE_WAITING;
-    case SequenceState::kPrefill:
+    case serving::SequenceState::kPrefill:
       return v1::SEQUENCE_STATE_PREFILL;
-    case SequenceState::kDecode:
+    case serving::SequenceState::kDecode:
       return v1::SEQUENCE_STATE_DECODE;
   }
   return v1::SEQUENCE_STATE_UNSPECIFIED;
@@ -45,7 +45,7 @@ v1::AttentionKind ToProto(AttentionKind kind) {
   return v1::ATTENTION_KIND_UNSPECIFIED;
 }
 
-v1::TokenLogprob ToProto(const TokenLogprob& logprob) {
+v1::TokenLogprob ToProto(const serving::TokenLogprob& logprob) {
   v1::TokenLogprob message;
   message.set_token_id(logprob.token);
   message.set_logprob(logprob.logprob);
@@ -57,15 +57,15 @@ v1::KvCacheUsage ToProto(const KvCacheUsage& usage) {
   message.set_positions(usage.positions);
   message.set_bytes_per_position(usage.bytes_per_position);
   message.set_used_bytes(usage.used_bytes);
-  message.set_reserved_bytes(usage.reserved_bytes);
-  message.set_peak_reserved_bytes(usage.peak_reserved_bytes);
+  message.set_allocated_bytes(usage.allocated_bytes);
+  message.set_peak_allocated_bytes(usage.peak_allocated_bytes);
   message.set_mha_used_bytes(usage.mha_used_bytes);
   message.set_shared_bytes(usage.shared_bytes);
   message.set_own_bytes(usage.own_bytes);
   return message;
 }
 
-v1::Usage ToProto(const RequestUsage& usage) {
+v1::Usage ToProto(const serving::RequestUsage& usage) {
   v1::Usage message;
   message.set_prompt_tokens(static_cast<int32_t>(usage.prompt_tokens));
   message.set_generated_tokens(static_cast<int32_t>(usage.generated_tokens));
@@ -78,14 +78,14 @@ v1::Usage ToProto(const RequestUsage& usage) {
   return message;
 }
 
-v1::TokenLogprobs ToProto(const TokenLogprobs& logprobs) {
+v1::TokenLogprobs ToProto(const serving::TokenLogprobs& logprobs) {
   v1::TokenLogprobs message;
   *message.mutable_chosen() = ToProto(logprobs.chosen);
-  for (const TokenLogprob& top : logprobs.top) *message.add_top() = ToProto(top);
+  for (const serving::TokenLogprob& top : logprobs.top) *message.add_top() = ToProto(top);
   return message;
 }
 
-v1::RequestCounts ToProto(const RequestCounts& counts) {
+v1::RequestCounts ToProto(const serving::RequestCounts& counts) {
   v1::RequestCounts message;
   message.set_accepted(counts.accepted);
   message.set_refused(counts.refused);
@@ -101,7 +101,7 @@ v1::RequestCounts ToProto(const RequestCounts& counts) {
   return message;
 }
 
-v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
+v1::Sequence ToProto(const std::string& model, const serving::SequenceStats& sequence) {
   v1::Sequence message;
   message.set_request_id(sequence.id);
   message.set_model(model);
@@ -117,30 +117,31 @@ v1::Sequence ToProto(const std::string& model, const SequenceStats& sequence) {
   return message;
 }
 
-v1::BlockMap ToProto(const std::string& model, const BlockMap& map,
-                     const std::vector<SequenceStats>& holders) {
+v1::BlockMap ToProto(const std::string& model, const serving::BlockMap& map,
+                     const std::vector<serving::SequenceStats>& holders) {
   v1::BlockMap message;
   message.set_cell_blocks(map.cell_blocks);
-  for (const SequenceStats& holder : holders) *message.add_holders() = ToProto(model, holder);
+  for (const serving::SequenceStats& holder : holders)
+    *message.add_holders() = ToProto(model, holder);
   for (const auto& [cells, cell] : map.runs) {
     message.add_cells(cells);
     message.add_holder(cell.holder);
-    message.add_held(cell.held);
+    message.add_allocated(cell.allocated);
     message.add_shared(cell.shared);
-    message.add_cached(cell.cached);
+    message.add_evictable(cell.evictable);
   }
   return message;
 }
 
 v1::KvCacheStats ToProto(const ModelStats& model) {
-  const KvCacheStats& stats = model.kv_cache;
+  const serving::KvCacheStats& stats = model.kv_cache;
   v1::KvCacheStats message;
   message.set_model(model.model);
   message.set_pool_bytes(stats.pool_bytes);
   message.set_used_bytes(stats.used_bytes);
-  message.set_reserved_bytes(stats.reserved_bytes);
+  message.set_allocated_bytes(stats.allocated_bytes);
   message.set_free_bytes(stats.free_bytes);
-  message.set_peak_reserved_bytes(stats.peak_reserved_bytes);
+  message.set_peak_allocated_bytes(stats.peak_allocated_bytes);
   message.set_bytes_per_position(stats.bytes_per_position);
   message.set_block_positions(static_cast<int32_t>(stats.block_positions));
   message.set_block_bytes(stats.block_bytes);
@@ -152,8 +153,8 @@ v1::KvCacheStats ToProto(const ModelStats& model) {
   message.set_waiting_sequences(static_cast<int32_t>(stats.waiting));
   message.set_preemptions(stats.preemptions);
   message.set_shared_bytes(stats.shared_bytes);
-  message.set_cached_bytes(stats.cached_bytes);
-  message.set_cached_blocks(stats.cached_blocks);
+  message.set_evictable_bytes(stats.evictable_bytes);
+  message.set_evictable_blocks(stats.evictable_blocks);
   message.set_evicted_blocks(stats.evicted_blocks);
   *message.mutable_requests() = ToProto(stats.requests);
   *message.mutable_uptime() = ToProto(stats.uptime);
@@ -163,10 +164,11 @@ v1::KvCacheStats ToProto(const ModelStats& model) {
   return message;
 }
 
-v1::Completion ToProto(const Completion& completion) {
+v1::Completion ToProto(const serving::Completion& completion) {
   v1::Completion message;
-  message.set_finish_reason(completion.reason == FinishReason::kStop ? v1::FINISH_REASON_STOP
-                                                                     : v1::FINISH_REASON_LENGTH);
+  message.set_finish_reason(completion.reason == serving::FinishReason::kStop
+                                ? v1::FINISH_REASON_STOP
+                                : v1::FINISH_REASON_LENGTH);
   *message.mutable_usage() = ToProto(completion.usage);
   message.set_seed(completion.seed);
   message.set_stop(completion.stop.value_or(""));
@@ -193,7 +195,7 @@ v1::Tokenizer ToProto(const Tokenizer& tokenizer, bool special_tokens) {
   return message;
 }
 
-v1::GenerationDefaults ToProto(const RequestDefaults& defaults) {
+v1::GenerationDefaults ToProto(const serving::RequestDefaults& defaults) {
   v1::GenerationDefaults message;
   v1::SamplingParams& sampling = *message.mutable_sampling();
   sampling.set_temperature(defaults.sampling.temperature);
@@ -310,8 +312,9 @@ v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& reques
   message.set_choice(chunk.choice);
   message.set_text(chunk.text);
   message.mutable_token_ids()->Add(chunk.tokens.begin(), chunk.tokens.end());
-  for (const TokenLogprobs& logprobs : chunk.logprobs) *message.add_logprobs() = ToProto(logprobs);
-  for (const TokenLogprobs& logprobs : chunk.prompt_logprobs) {
+  for (const serving::TokenLogprobs& logprobs : chunk.logprobs)
+    *message.add_logprobs() = ToProto(logprobs);
+  for (const serving::TokenLogprobs& logprobs : chunk.prompt_logprobs) {
     *message.add_prompt_logprobs() = ToProto(logprobs);
   }
   if (chunk.completion) {
@@ -342,13 +345,13 @@ v1::TokenizeResponse ToProto(TokenizedText text) {
   return message;
 }
 
-v1::GetKvCacheStatsResponse ToProto(const HostStats& stats) {
+v1::GetKvCacheStatsResponse ToProto(const RegistryStats& stats) {
   v1::GetKvCacheStatsResponse message;
   for (const ModelStats& model : stats.models) *message.add_models() = ToProto(model);
   message.set_total_pool_bytes(stats.pool_bytes);
   message.set_total_used_bytes(stats.used_bytes);
-  message.set_total_reserved_bytes(stats.reserved_bytes);
-  message.set_total_cached_bytes(stats.cached_bytes);
+  message.set_total_allocated_bytes(stats.allocated_bytes);
+  message.set_total_evictable_bytes(stats.evictable_bytes);
   message.set_total_free_bytes(stats.free_bytes);
   message.set_server_version(std::string(Version()));
   return message;
@@ -363,7 +366,7 @@ v1::ListSequencesResponse ToProto(const SequencePage& page) {
   return message;
 }
 
-v1::Model ToProto(const ServedModel& model, bool special_tokens) {
+v1::Model ToProto(const ModelInfo& model, bool special_tokens) {
   const ModelConfig& config = model.config;
   v1::Model message;
   message.set_name(model.name);
@@ -373,7 +376,7 @@ v1::Model ToProto(const ServedModel& model, bool special_tokens) {
   message.set_parameter_bytes(model.parameter_bytes);
   message.set_weight_dtype(std::string(Name(model.weight_formats.layers)));
   message.set_embedding_dtype(std::string(Name(model.weight_formats.embeddings)));
-  message.set_kv_dtype(std::string(Name(model.cache_format)));
+  message.set_kv_cache_dtype(std::string(Name(model.cache_format)));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     message.add_row_elements(CacheRowElements(config, layer));
   }
@@ -396,4 +399,4 @@ v1::Model ToProto(const ServedModel& model, bool special_tokens) {
   return message;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -4,18 +4,18 @@
 
 #include <string>
 
-#include "server/core/model_host.h"
-#include "server/core/request_params.h"
-#include "server/core/scoring.h"
-#include "server/core/served_model.h"
-#include "server/core/statistics.h"
-#include "server/core/stream_buffer.h"
-#include "server/core/validation.h"
+#include "server/core/model_info.h"
+#include "server/core/model_registry.h"
+#include "server/core/requests/request_params.h"
+#include "server/core/requests/scoring.h"
+#include "server/core/requests/stream_buffer.h"
+#include "server/core/requests/validation.h"
+#include "server/core/stats/stats_collector.h"
 #include "triptych/v1/inference.pb.h"
 #include "triptych/v1/kv_cache.pb.h"
 #include "triptych/v1/model.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Where a call's request id is in its initial metadata.
 inline constexpr const char* kRequestIdMetadata = "triptych-request-id";
@@ -33,11 +33,11 @@ TokenizeParams FromProto(const v1::TokenizeRequest& message);
 v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id);
 v1::ScoreResponse ToProto(const Scoring::Scores& scores);
 v1::TokenizeResponse ToProto(TokenizedText text);
-v1::GetKvCacheStatsResponse ToProto(const HostStats& stats);
+v1::GetKvCacheStatsResponse ToProto(const RegistryStats& stats);
 v1::ListSequencesResponse ToProto(const SequencePage& page);
 // Special tokens may be many.
-v1::Model ToProto(const ServedModel& model, bool special_tokens);
+v1::Model ToProto(const ModelInfo& model, bool special_tokens);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_GRPC_WIRE_H_

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "server/core/validation.h"
+#include "server/core/requests/validation.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 std::string At(const std::string& list, size_t index) {
@@ -102,7 +102,7 @@ std::optional<int32_t> ReadLogprobs(Fields& fields) {
   return std::nullopt;
 }
 
-JsonOutput TokenJson(const TokenLogprob& one, const Tokenizer& tokenizer) {
+JsonOutput TokenJson(const serving::TokenLogprob& one, const Tokenizer& tokenizer) {
   JsonOutput bytes = nullptr;
   for (const unsigned char byte : tokenizer.Decode(one.token)) bytes.push_back(byte);
   return {{"token", TokenText(one.token, tokenizer)},
@@ -133,7 +133,7 @@ Result<ChatRequest> ParseChat(const Json& body) {
   return request;
 }
 
-Result<CompletionRequest> ToCompletion(ChatRequest request, const ServedModel& model) {
+Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& model) {
   if (!model.chat_template) {
     return InvalidArgument("model", "is " + model.name +
                                         ", which has no chat template that is known here; allowed: "
@@ -161,7 +161,7 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ServedModel& m
   return std::move(completion);
 }
 
-ChatCompletion::ChatCompletion(const ServedModel& model, const std::string& request_id,
+ChatCompletion::ChatCompletion(const ModelInfo& model, const std::string& request_id,
                                const CompletionRequest& request)
     : CompletionAnswer({.id_prefix = "chatcmpl-",
                         .object = "chat.completion",
@@ -173,10 +173,10 @@ ChatCompletion::ChatCompletion(const ServedModel& model, const std::string& requ
 
 void ChatCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
   const Tokenizer& tokenizer = *model().tokenizer;
-  for (const TokenLogprobs& one : chunk.logprobs) {
+  for (const serving::TokenLogprobs& one : chunk.logprobs) {
     JsonOutput token = TokenJson(one.chosen, tokenizer);
     JsonOutput& top = token["top_logprobs"] = JsonOutput::array();
-    for (const TokenLogprob& other : one.top) top.push_back(TokenJson(other, tokenizer));
+    for (const serving::TokenLogprob& other : one.top) top.push_back(TokenJson(other, tokenizer));
     lists["content"].push_back(std::move(token));
   }
 }
@@ -193,4 +193,4 @@ JsonOutput ChatCompletion::ChunkText(size_t choice, const std::string& text) {
   return {{"delta", std::move(delta)}};
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "engine/base/json.h"
-#include "server/core/chat_template.h"
+#include "server/core/chat/chat_template.h"
 #include "server/core/error.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 
-namespace triptych {
+namespace triptych::server {
 
 struct ChatRequest {
   CompletionRequest completion;  // without a prompt
@@ -22,11 +22,11 @@ struct ChatRequest {
 Result<ChatRequest> ParseChat(const Json& body);
 
 // The completion of what the model's template makes of the messages.
-Result<CompletionRequest> ToCompletion(ChatRequest request, const ServedModel& model);
+Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& model);
 
 class ChatCompletion final : public CompletionAnswer {
  public:
-  ChatCompletion(const ServedModel& model, const std::string& request_id,
+  ChatCompletion(const ModelInfo& model, const std::string& request_id,
                  const CompletionRequest& request);
 
  private:
@@ -37,6 +37,6 @@ class ChatCompletion final : public CompletionAnswer {
   std::vector<bool> begun_;  // each choice
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_CHAT_COMPLETIONS_H_

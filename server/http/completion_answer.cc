@@ -4,14 +4,14 @@
 #include <utility>
 
 #include "engine/text/text_stream.h"
-#include "server/core/request_summary.h"
+#include "server/core/stats/request_summary.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
-JsonOutput ReasonJson(const std::optional<FinishReason>& reason) {
+JsonOutput ReasonJson(const std::optional<serving::FinishReason>& reason) {
   if (!reason) return nullptr;
-  return *reason == FinishReason::kStop ? "stop" : "length";
+  return *reason == serving::FinishReason::kStop ? "stop" : "length";
 }
 
 }  // namespace
@@ -20,14 +20,14 @@ JsonOutput KvCacheUsageJson(const KvCacheUsage& usage) {
   return {{"positions", usage.positions},
           {"bytes_per_position", usage.bytes_per_position},
           {"used_bytes", usage.used_bytes},
-          {"reserved_bytes", usage.reserved_bytes},
-          {"peak_reserved_bytes", usage.peak_reserved_bytes},
+          {"allocated_bytes", usage.allocated_bytes},
+          {"peak_allocated_bytes", usage.peak_allocated_bytes},
           {"mha_used_bytes", usage.mha_used_bytes},
           {"shared_bytes", usage.shared_bytes},
           {"own_bytes", usage.own_bytes}};
 }
 
-JsonOutput UsageJson(const RequestUsage& usage) {
+JsonOutput UsageJson(const serving::RequestUsage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.generated_tokens},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
@@ -49,8 +49,8 @@ std::string TokenText(int32_t token, const Tokenizer& tokenizer) {
 
 JsonOutput LogprobJson(float logprob) { return std::max(logprob, -9999.0F); }
 
-CompletionAnswer::CompletionAnswer(Kind kind, const ServedModel& model,
-                                   const std::string& request_id, const CompletionRequest& request)
+CompletionAnswer::CompletionAnswer(Kind kind, const ModelInfo& model, const std::string& request_id,
+                                   const CompletionRequest& request)
     : kind_(std::move(kind)),
       model_(model),
       id_(kind_.id_prefix + request_id),
@@ -126,9 +126,9 @@ std::string CompletionAnswer::UsageChunk() const {
 size_t CompletionAnswer::BytesOf(const StreamChunk& chunk) const {
   size_t logprobs = 0;
   for (const auto* list : {&chunk.prompt_logprobs, &chunk.logprobs}) {
-    for (const TokenLogprobs& one : *list) logprobs += 1 + one.top.size();
+    for (const serving::TokenLogprobs& one : *list) logprobs += 1 + one.top.size();
   }
   return chunk.text.size() + logprobs * kind_.bytes_per_logprob;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

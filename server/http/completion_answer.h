@@ -10,15 +10,15 @@
 
 #include "engine/serving/request.h"
 #include "engine/text/tokenizer.h"
-#include "server/core/served_model.h"
-#include "server/core/stream_buffer.h"
+#include "server/core/model_info.h"
+#include "server/core/requests/stream_buffer.h"
 #include "server/http/completion_request.h"
 #include "server/http/json_output.h"
 #include "server/http/unix_time.h"
 
-namespace triptych {
+namespace triptych::server {
 
-JsonOutput UsageJson(const RequestUsage& usage);
+JsonOutput UsageJson(const serving::RequestUsage& usage);
 JsonOutput KvCacheUsageJson(const KvCacheUsage& usage);
 
 // A token by its text; by a name if its bytes are not text by themselves, or it has none.
@@ -54,16 +54,16 @@ class CompletionAnswer {
     size_t bytes_per_logprob;  // as JSON values in memory
   };
   // The model outlives the answer.
-  CompletionAnswer(Kind kind, const ServedModel& model, const std::string& request_id,
+  CompletionAnswer(Kind kind, const ModelInfo& model, const std::string& request_id,
                    const CompletionRequest& request);
 
-  const ServedModel& model() const { return model_; }
+  const ModelInfo& model() const { return model_; }
 
  private:
   struct Choice {
     std::string text;
     JsonOutput logprobs;  // null if none were asked for
-    std::optional<FinishReason> reason;
+    std::optional<serving::FinishReason> reason;
   };
 
   // Adds the log-probabilities of a chunk to the lists.
@@ -78,15 +78,15 @@ class CompletionAnswer {
   Choice Read(const StreamChunk& chunk);
 
   const Kind kind_;
-  const ServedModel& model_;
+  const ModelInfo& model_;
   const std::string id_;
   const int64_t created_ = UnixTime();
   const bool logprobs_;
   const bool include_usage_;
   std::vector<Choice> choices_;
-  RequestUsage usage_;
+  serving::RequestUsage usage_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_COMPLETION_ANSWER_H_

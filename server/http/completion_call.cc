@@ -12,7 +12,7 @@
 
 #include "server/http/error_response.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // Of one answer that is sent at its end.
@@ -147,4 +147,4 @@ void CompletionCall::Respond(HttpResponse response) {
   exchange_->Respond(std::move(response));
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

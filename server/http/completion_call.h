@@ -6,14 +6,14 @@
 #include <optional>
 #include <string>
 
-#include "server/core/byte_budget.h"
-#include "server/core/generation.h"
+#include "server/core/access/byte_budget.h"
+#include "server/core/requests/generation.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Answers with what a generation brings: at its end, or by server-sent events as it comes.
 class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
@@ -49,6 +49,6 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   bool over_ = false;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_

@@ -10,7 +10,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/request_limits.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 void ReadLength(Fields& fields, CompletionRequest& request) {
@@ -130,4 +130,4 @@ Error InCompletionTerms(Error error, const CompletionRequest& request) {
   return error;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

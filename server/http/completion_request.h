@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "server/core/error.h"
-#include "server/core/request_params.h"
+#include "server/core/requests/request_params.h"
 #include "server/http/fields.h"
 
-namespace triptych {
+namespace triptych::server {
 
 struct CompletionRequest {
   std::vector<int32_t> prompt_tokens;  // which params may view; once it is taken, the prompt's
@@ -34,6 +34,6 @@ TextOptions ReadTextOptions(Fields& fields, bool adds);
 // The core's error about such a request, by the names that the request has for its fields.
 Error InCompletionTerms(Error error, const CompletionRequest& request);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_COMPLETION_REQUEST_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
@@ -69,7 +69,7 @@ Result<CompletionRequest> ParseCompletion(const Json& body) {
   return request;
 }
 
-TextCompletion::TextCompletion(const ServedModel& model, const std::string& request_id,
+TextCompletion::TextCompletion(const ModelInfo& model, const std::string& request_id,
                                const CompletionRequest& request)
     : CompletionAnswer({.id_prefix = "cmpl-",
                         .object = "text_completion",
@@ -85,7 +85,7 @@ TextCompletion::TextCompletion(const ServedModel& model, const std::string& requ
   }
 }
 
-void TextCompletion::AddToken(const TokenLogprobs& logprobs, bool known, Place& place,
+void TextCompletion::AddToken(const serving::TokenLogprobs& logprobs, bool known, Place& place,
                               Utf8Stream& text, JsonOutput& lists) const {
   const Tokenizer& tokenizer = *model().tokenizer;
   const int32_t token = logprobs.chosen.token;
@@ -100,7 +100,7 @@ void TextCompletion::AddToken(const TokenLogprobs& logprobs, bool known, Place& 
   lists["token_logprobs"].push_back(LogprobJson(logprobs.chosen.logprob));
   JsonOutput top = JsonOutput::object();
   // Of tokens with one name the likeliest, which comes first, stays.
-  for (const TokenLogprob& one : logprobs.top) {
+  for (const serving::TokenLogprob& one : logprobs.top) {
     top.emplace(TokenText(one.token, tokenizer), LogprobJson(one.logprob));
   }
   top.emplace(TokenText(token, tokenizer), LogprobJson(logprobs.chosen.logprob));
@@ -112,13 +112,13 @@ void TextCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
   if (const auto first = std::exchange(first_token_, std::nullopt)) {
     AddToken({.chosen = {.token = *first}, .top = {}}, /*known=*/false, place, place.prompt, lists);
   }
-  for (const TokenLogprobs& one : chunk.prompt_logprobs) {
+  for (const serving::TokenLogprobs& one : chunk.prompt_logprobs) {
     AddToken(one, /*known=*/true, place, place.prompt, lists);
   }
   if (!chunk.logprobs.empty()) place.characters += CharactersIn(place.prompt.Flush());
-  for (const TokenLogprobs& one : chunk.logprobs) {
+  for (const serving::TokenLogprobs& one : chunk.logprobs) {
     AddToken(one, /*known=*/true, place, place.generated, lists);
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

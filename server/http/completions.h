@@ -14,14 +14,14 @@
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // REQUIRES: an object, which outlives the result.
 Result<CompletionRequest> ParseCompletion(const Json& body);
 
 class TextCompletion final : public CompletionAnswer {
  public:
-  TextCompletion(const ServedModel& model, const std::string& request_id,
+  TextCompletion(const ModelInfo& model, const std::string& request_id,
                  const CompletionRequest& request);
 
  private:
@@ -39,7 +39,7 @@ class TextCompletion final : public CompletionAnswer {
   JsonOutput ChunkText(size_t, const std::string& text) override { return {{"text", text}}; }
 
   // `text` is the part of the text that the token goes on.
-  void AddToken(const TokenLogprobs& logprobs, bool known, Place& place, Utf8Stream& text,
+  void AddToken(const serving::TokenLogprobs& logprobs, bool known, Place& place, Utf8Stream& text,
                 JsonOutput& lists) const;
 
   // The prompt's, if it is repeated with log-probabilities and its first token has none.
@@ -47,6 +47,6 @@ class TextCompletion final : public CompletionAnswer {
   std::vector<Place> places_;  // of each choice
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_COMPLETIONS_H_

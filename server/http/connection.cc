@@ -19,7 +19,7 @@
 #include "server/http/error_response.h"
 #include "server/http/request_target.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 namespace http = boost::beast::http;
@@ -227,13 +227,13 @@ std::optional<HttpResponse> Connection::CheckHead() {
     for (auto value = begin; value != end; ++value) found.emplace_back(View(value->value()));
     return found;
   };
-  Presented presented{.authorization = values("authorization"),
-                      .address = address_,
-                      .common_name = stream_->common_name(),
-                      .traceparent = values(kTraceParent)};
+  Credentials credentials{.authorization = values("authorization"),
+                          .address = address_,
+                          .common_name = stream_->common_name(),
+                          .traceparent = values(kTraceParent)};
   auto admitted = shared_.routes.Admit({.method = View(head.method_string()),
                                         .path = target.path,
-                                        .presented = std::move(presented)});
+                                        .credentials = std::move(credentials)});
   if (auto* response = std::get_if<HttpResponse>(&admitted)) return std::move(*response);
   if (auto response = CheckBody(head, reader_.has_body())) return response;
   request_ = {.path = std::move(target.path), .query = std::move(target.query)};
@@ -401,4 +401,4 @@ void Connection::Disarm() {
   timer_.cancel();
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

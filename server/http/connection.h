@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "server/core/byte_budget.h"
+#include "server/core/access/byte_budget.h"
 #include "server/core/transport_options.h"
 #include "server/http/exchange.h"
 #include "server/http/host_names.h"
@@ -21,7 +21,7 @@
 #include "server/http/routes.h"
 #include "server/http/stream.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // What all connections of a server share. Outlives them.
 struct HttpShared {
@@ -40,7 +40,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   // Of an answer its client must take so much in the time that it may stall.
   static constexpr size_t kPaceBytes = 1 << 20;
 
-  // `address` is the client's, as Presented has it. `on_closed` is called once, when it is closed.
+  // `address` is the client's, as Credentials has it. `on_closed` is called once, when it is
+  // closed.
   Connection(std::unique_ptr<ByteStream> stream, std::string address, const HttpShared& shared,
              std::function<void(const std::shared_ptr<Connection>&)> on_closed);
 
@@ -130,6 +131,6 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   size_t pace_end_ = 0;  // and so many are to be before the client has stalled
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_CONNECTION_H_

@@ -8,7 +8,7 @@
 
 #include "server/http/json_output.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 struct Kind {
@@ -97,4 +97,4 @@ HttpResponse StatusResponse(int status, std::string_view code, const std::string
   return {.status = status, .body = Body(message, TypeOf(status), "", std::string(code))};
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

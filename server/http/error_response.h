@@ -8,7 +8,7 @@
 #include "server/core/error.h"
 #include "server/http/exchange.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // {"error": {"message", "type", "param", "code"}}. `code` is the error's reason in lower case.
 std::string ErrorBody(const Error& error);
@@ -17,6 +17,6 @@ HttpResponse ErrorResponse(const Error& error);
 // What no core has refused: a request that is none, or that goes nowhere. `code` is for programs.
 HttpResponse StatusResponse(int status, std::string_view code, const std::string& message);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_

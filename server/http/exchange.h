@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "server/core/byte_budget.h"
+#include "server/core/access/byte_budget.h"
 
-namespace triptych {
+namespace triptych::server {
 
 struct HttpRequest {
   std::string path = {};                          // as it was sent
@@ -69,6 +69,6 @@ class HttpCall {
 // What is answered at once, or a call that has not been started.
 using HttpReply = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_EXCHANGE_H_

@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 constexpr std::string_view kInteger = "an integer";
@@ -155,4 +155,4 @@ std::optional<Error> Fields::Finish() {
   return std::nullopt;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -12,7 +12,7 @@
 #include "engine/base/json.h"
 #include "server/core/error.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // The object that a request's body is, or why it is none.
 Result<Json> ParseBody(const std::string& body);
@@ -59,6 +59,6 @@ class Fields {
   std::optional<Error> error_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_FIELDS_H_

@@ -7,7 +7,7 @@
 
 #include "engine/base/address.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 bool IsIpAddress(std::string_view host) {
@@ -47,4 +47,4 @@ std::string HostNames::Allowed() const {
   return allowed + " (--http-hosts names more)";
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -8,7 +8,7 @@
 
 #include "server/core/transport_options.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Where neither a token nor a certificate is asked for, a page of any site could ask in its
 // reader's place: the site has its own name lead to this server, whose answers the browser then
@@ -28,6 +28,6 @@ class HostNames {
   std::vector<std::string> names_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_HOST_NAMES_H_

@@ -24,14 +24,14 @@
 #include <vector>
 
 #include "engine/base/address.h"
-#include "server/core/byte_budget.h"
+#include "server/core/access/byte_budget.h"
 #include "server/http/connection.h"
 #include "server/http/host_names.h"
 #include "server/http/mailbox.h"
 #include "server/http/routes.h"
 #include "server/http/stream.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 namespace asio = boost::asio;
@@ -96,7 +96,7 @@ std::vector<tcp::acceptor> Listen(asio::io_context& context, const std::string& 
                            ": cannot listen there; is the address right and the port free?");
 }
 
-// As Presented has it. A connection that is closed already has none.
+// As Credentials has it. A connection that is closed already has none.
 std::string AddressOf(const tcp::socket& socket) {
   error_code ignored;
   return socket.remote_endpoint(ignored).address().to_string();
@@ -106,7 +106,7 @@ std::string AddressOf(const tcp::socket& socket) {
 
 class HttpServer::Impl {
  public:
-  Impl(const std::string& listen, const TransportOptions& options, const Gate& gate)
+  Impl(const std::string& listen, const TransportOptions& options, const AuthGate& gate)
       : limits_(options.limits),
         budget_(limits_.max_memory_bytes),
         mailbox_(std::make_shared<Mailbox>(
@@ -268,7 +268,8 @@ class HttpServer::Impl {
   std::thread thread_;  // last: it uses all of the above
 };
 
-HttpServer::HttpServer(const std::string& listen, const TransportOptions& options, const Gate& gate)
+HttpServer::HttpServer(const std::string& listen, const TransportOptions& options,
+                       const AuthGate& gate)
     : impl_(std::make_unique<Impl>(listen, options, gate)) {}
 
 HttpServer::~HttpServer() = default;
@@ -281,4 +282,4 @@ void HttpServer::StartDrain() { impl_->StartDrain(); }
 
 void HttpServer::Close(std::chrono::milliseconds timeout) { impl_->Close(timeout); }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -6,17 +6,17 @@
 #include <memory>
 #include <string>
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "server/core/transport_options.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Listens from construction to StartDrain or Close. One thread serves all connections.
 class HttpServer {
  public:
   // Listens on `listen`, HOST:PORT or [IPV6]:PORT. Until it serves, /health says that it does not.
   // The gate must outlive the server. Throws LoadError or std::runtime_error with one clear line.
-  HttpServer(const std::string& listen, const TransportOptions& options, const Gate& gate);
+  HttpServer(const std::string& listen, const TransportOptions& options, const AuthGate& gate);
   // Ends what is left of the calls at once.
   ~HttpServer();
 
@@ -38,6 +38,6 @@ class HttpServer {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_HTTP_SERVER_H_

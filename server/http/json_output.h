@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace triptych {
+namespace triptych::server {
 
 using JsonOutput = nlohmann::ordered_json;  // members in the order in which they were named
 
@@ -14,6 +14,6 @@ inline std::string ToText(const JsonOutput& value) {
   return value.dump(-1, ' ', false, JsonOutput::error_handler_t::replace);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_JSON_OUTPUT_H_

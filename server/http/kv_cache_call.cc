@@ -8,20 +8,20 @@
 #include "engine/base/version.h"
 #include "engine/serving/block_map.h"
 #include "server/core/error.h"
-#include "server/core/validation.h"
+#include "server/core/requests/validation.h"
 #include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
-const char* Name(SequenceState state) {
+const char* Name(serving::SequenceState state) {
   switch (state) {
-    case SequenceState::kWaiting:
+    case serving::SequenceState::kWaiting:
       return "waiting";
-    case SequenceState::kPrefill:
+    case serving::SequenceState::kPrefill:
       return "prefill";
-    case SequenceState::kDecode:
+    case serving::SequenceState::kDecode:
       return "decode";
   }
   return "";
@@ -34,7 +34,7 @@ double Seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-JsonOutput ToJson(const RequestCounts& counts) {
+JsonOutput ToJson(const serving::RequestCounts& counts) {
   return {{"accepted", counts.accepted},
           {"refused", counts.refused},
           {"finished", counts.finished},
@@ -48,33 +48,33 @@ JsonOutput ToJson(const RequestCounts& counts) {
           {"first_token_time", Seconds(counts.first_token_time)}};
 }
 
-JsonOutput ToJson(const std::string& model, const BlockMap& map,
-                  const std::vector<SequenceStats>& holders) {
+JsonOutput ToJson(const std::string& model, const serving::BlockMap& map,
+                  const std::vector<serving::SequenceStats>& holders) {
   JsonOutput json = {{"cell_blocks", map.cell_blocks}};
-  for (const char* name : {"holders", "cells", "holder", "held", "shared", "cached"}) {
+  for (const char* name : {"holders", "cells", "holder", "allocated", "shared", "evictable"}) {
     json[name] = JsonOutput::array();
   }
-  for (const SequenceStats& holder : holders) {
+  for (const serving::SequenceStats& holder : holders) {
     json["holders"].push_back(ToJson(LiveSequence{.model = model, .stats = holder}));
   }
   for (const auto& [cells, cell] : map.runs) {
     json["cells"].push_back(cells);
     json["holder"].push_back(cell.holder);
-    json["held"].push_back(cell.held);
+    json["allocated"].push_back(cell.allocated);
     json["shared"].push_back(cell.shared);
-    json["cached"].push_back(cell.cached);
+    json["evictable"].push_back(cell.evictable);
   }
   return json;
 }
 
 JsonOutput ToJson(const ModelStats& model) {
-  const KvCacheStats& stats = model.kv_cache;
+  const serving::KvCacheStats& stats = model.kv_cache;
   JsonOutput json = {{"model", model.model},
                      {"pool_bytes", stats.pool_bytes},
                      {"used_bytes", stats.used_bytes},
-                     {"reserved_bytes", stats.reserved_bytes},
+                     {"allocated_bytes", stats.allocated_bytes},
                      {"free_bytes", stats.free_bytes},
-                     {"peak_reserved_bytes", stats.peak_reserved_bytes},
+                     {"peak_allocated_bytes", stats.peak_allocated_bytes},
                      {"bytes_per_position", stats.bytes_per_position},
                      {"block_positions", stats.block_positions},
                      {"block_bytes", stats.block_bytes},
@@ -86,8 +86,8 @@ JsonOutput ToJson(const ModelStats& model) {
                      {"waiting_sequences", stats.waiting},
                      {"preemptions", stats.preemptions},
                      {"shared_bytes", stats.shared_bytes},
-                     {"cached_bytes", stats.cached_bytes},
-                     {"cached_blocks", stats.cached_blocks},
+                     {"evictable_bytes", stats.evictable_bytes},
+                     {"evictable_blocks", stats.evictable_blocks},
                      {"evicted_blocks", stats.evicted_blocks},
                      {"requests", ToJson(stats.requests)},
                      {"uptime", Seconds(stats.uptime)}};
@@ -99,20 +99,20 @@ JsonOutput ToJson(const ModelStats& model) {
 
 }  // namespace
 
-JsonOutput ToJson(const HostStats& stats) {
+JsonOutput ToJson(const RegistryStats& stats) {
   JsonOutput models = JsonOutput::array();
   for (const ModelStats& model : stats.models) models.push_back(ToJson(model));
   return {{"models", std::move(models)},
           {"total_pool_bytes", stats.pool_bytes},
           {"total_used_bytes", stats.used_bytes},
-          {"total_reserved_bytes", stats.reserved_bytes},
-          {"total_cached_bytes", stats.cached_bytes},
+          {"total_allocated_bytes", stats.allocated_bytes},
+          {"total_evictable_bytes", stats.evictable_bytes},
           {"total_free_bytes", stats.free_bytes},
           {"server_version", std::string(Version())}};
 }
 
 JsonOutput ToJson(const LiveSequence& sequence) {
-  const SequenceStats& stats = sequence.stats;
+  const serving::SequenceStats& stats = sequence.stats;
   return {{"request_id", stats.id},
           {"model", sequence.model},
           {"state", Name(stats.state)},
@@ -140,8 +140,8 @@ auto KvCacheCall::Then(void (KvCacheCall::*then)(const Answer&)) {
 int64_t KvCacheCall::MostBytes() const {
   int64_t sequences = 0;
   if (params_.block_map) {
-    const int64_t models = params_.sequences.model.empty() ? std::ssize(host_.models()) : 1;
-    sequences += models * static_cast<int64_t>(BlockMap::kMaxHolders);
+    const int64_t models = params_.sequences.model.empty() ? std::ssize(registry_.models()) : 1;
+    sequences += models * static_cast<int64_t>(serving::BlockMap::kMaxHolders);
   }
   const Result<size_t> page_size = ValidatePageSize(params_.sequences.page_size);
   if (caller_.May(Scope::kInference) && page_size.ok()) {
@@ -153,15 +153,15 @@ int64_t KvCacheCall::MostBytes() const {
 void KvCacheCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
   if (!kept_.Hold(MostBytes())) return Respond(ErrorResponse(MemoryPressure()));
-  host_.CollectStats({.model = params_.sequences.model, .block_map = params_.block_map}, caller_,
-                     Then(&KvCacheCall::OnStats));
+  registry_.CollectStats({.model = params_.sequences.model, .block_map = params_.block_map},
+                         caller_, Then(&KvCacheCall::OnStats));
 }
 
-void KvCacheCall::OnStats(const Result<HostStats>& stats) {
+void KvCacheCall::OnStats(const Result<RegistryStats>& stats) {
   if (!stats.ok()) return Respond(ErrorResponse(stats.error()));
   if (!caller_.May(Scope::kInference)) return Respond({.body = ToText(ToJson(stats.value()))});
   stats_ = stats.value();
-  host_.ListSequences(params_.sequences, caller_, Then(&KvCacheCall::OnSequences));
+  registry_.ListSequences(params_.sequences, caller_, Then(&KvCacheCall::OnSequences));
 }
 
 void KvCacheCall::OnSequences(const Result<SequencePage>& page) {
@@ -181,4 +181,4 @@ void KvCacheCall::Respond(HttpResponse response) {
   exchange_->Respond(std::move(response));
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

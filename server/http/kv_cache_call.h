@@ -7,19 +7,19 @@
 #include <string>
 #include <utility>
 
-#include "server/core/byte_budget.h"
-#include "server/core/caller.h"
-#include "server/core/model_host.h"
-#include "server/core/request_params.h"
-#include "server/core/statistics.h"
+#include "server/core/access/byte_budget.h"
+#include "server/core/access/caller.h"
+#include "server/core/model_registry.h"
+#include "server/core/requests/request_params.h"
+#include "server/core/stats/stats_collector.h"
 #include "server/http/exchange.h"
 #include "server/http/json_output.h"
 #include "server/http/mailbox.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // The messages of kv_cache.proto with its names.
-JsonOutput ToJson(const HostStats& stats);
+JsonOutput ToJson(const RegistryStats& stats);
 JsonOutput ToJson(const LiveSequence& sequence);
 
 // What a query asks for.
@@ -32,9 +32,9 @@ struct KvCacheParams {
 class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<KvCacheCall> {
  public:
   // The host and the budget outlive the call.
-  KvCacheCall(ModelHost& host, Caller caller, KvCacheParams params,
+  KvCacheCall(ModelRegistry& registry, Caller caller, KvCacheParams params,
               std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
-      : host_(host),
+      : registry_(registry),
         caller_(std::move(caller)),
         params_(std::move(params)),
         mailbox_(std::move(mailbox)),
@@ -48,19 +48,19 @@ class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<K
   auto Then(void (KvCacheCall::*then)(const Answer&));
   // What it may keep, at most, until it answers: maps themselves are shared by all who ask.
   int64_t MostBytes() const;
-  void OnStats(const Result<HostStats>& stats);
+  void OnStats(const Result<RegistryStats>& stats);
   void OnSequences(const Result<SequencePage>& page);
   void Respond(HttpResponse response);
 
-  ModelHost& host_;
+  ModelRegistry& registry_;
   const Caller caller_;
   const KvCacheParams params_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
   ByteBudget::Share kept_;
-  HostStats stats_;  // until the sequences are there
+  RegistryStats stats_;  // until the sequences are there
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_

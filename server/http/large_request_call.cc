@@ -8,10 +8,10 @@
 
 #include "server/http/error_response.h"
 
-namespace triptych {
+namespace triptych::server {
 
 LargeRequestCall::LargeRequestCall(HttpRequest request, std::string client, Handle handle,
-                                   LongTexts& texts, std::shared_ptr<Mailbox> mailbox)
+                                   TokenizationQueue& texts, std::shared_ptr<Mailbox> mailbox)
     : request_(std::make_shared<HttpRequest>(std::move(request))),
       client_(std::move(client)),
       handle_(std::move(handle)),
@@ -57,4 +57,4 @@ void LargeRequestCall::OnGone() {
   if (call_ != nullptr) call_->OnGone();
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "server/core/long_texts.h"
+#include "server/core/requests/tokenization_queue.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Has the request handled in its turn, so that it holds up nobody's streams, and then answers as it
 // would have been answered at once.
@@ -21,7 +21,7 @@ class LargeRequestCall final : public HttpCall,
   using Handle = std::function<HttpReply(const HttpRequest&)>;
 
   // The texts outlive the call.
-  LargeRequestCall(HttpRequest request, std::string client, Handle handle, LongTexts& texts,
+  LargeRequestCall(HttpRequest request, std::string client, Handle handle, TokenizationQueue& texts,
                    std::shared_ptr<Mailbox> mailbox);
 
   void Start(Exchange& exchange) override;
@@ -34,12 +34,12 @@ class LargeRequestCall final : public HttpCall,
   std::shared_ptr<HttpRequest> request_;  // until it waits for its turn
   const std::string client_;
   const Handle handle_;
-  LongTexts& texts_;
+  TokenizationQueue& texts_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
   std::shared_ptr<HttpCall> call_;  // that answers, if it is not answered at once
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_

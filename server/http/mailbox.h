@@ -7,7 +7,7 @@
 
 #include "engine/base/mutex.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Runs what is posted on the I/O thread, and drops it once the server is gone: engines may still
 // call for requests whose connections have been closed. Thread-safe.
@@ -31,6 +31,6 @@ class Mailbox {
   std::function<void(Task)> post_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_MAILBOX_H_

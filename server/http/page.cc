@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 // How a Content-Security-Policy names what stands between <name> and </name> in the page.
@@ -36,4 +36,4 @@ HttpResponse PageResponse() {
                       {"Cache-Control", "no-cache"}}};
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

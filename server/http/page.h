@@ -6,7 +6,7 @@
 
 #include "server/http/exchange.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // server/http/page/index.html, as it was when this was built.
 extern const std::string_view kPageHtml;
@@ -15,6 +15,6 @@ extern const std::string_view kPageHtml;
 // types. Runs no script and takes no style but its own, and talks to nobody but this server.
 HttpResponse PageResponse();
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_PAGE_H_

@@ -12,7 +12,7 @@
 
 #include "server/http/error_response.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 namespace http = boost::beast::http;
@@ -215,4 +215,4 @@ RequestReader::Event RequestReader::FailChunk() {
                          std::to_string(kMaxLineBytes) + " bytes"));
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -14,7 +14,7 @@
 
 #include "server/http/exchange.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // Beast reads the heads. It bounds neither a head that comes line by line nor the lines of a body
 // in chunks, so heads are counted and bodies taken out of their framing (RFC 9112) here. What it
@@ -90,6 +90,6 @@ class RequestReader {
   std::optional<HttpResponse> error_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_REQUEST_READER_H_

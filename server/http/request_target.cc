@@ -6,7 +6,7 @@
 
 #include "engine/base/quoted.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 int HexDigit(char c) {
@@ -76,4 +76,4 @@ Result<RequestTarget> ParseTarget(std::string_view target) {
   return parsed;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -8,7 +8,7 @@
 
 #include "server/core/error.h"
 
-namespace triptych {
+namespace triptych::server {
 
 struct RequestTarget {
   std::string authority;  // HOST[:PORT], if the target names one; it goes before the field Host
@@ -22,6 +22,6 @@ Result<RequestTarget> ParseTarget(std::string_view target);
 // What is no escape stands for itself.
 std::string PercentDecode(std::string_view text);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_REQUEST_TARGET_H_

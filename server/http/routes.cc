@@ -12,8 +12,8 @@
 
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
-#include "server/core/metrics.h"
-#include "server/core/model_host.h"
+#include "server/core/model_registry.h"
+#include "server/core/stats/metrics.h"
 #include "server/http/chat_completions.h"
 #include "server/http/completion_call.h"
 #include "server/http/completions.h"
@@ -25,7 +25,7 @@
 #include "server/http/page.h"
 #include "server/http/request_target.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
@@ -73,7 +73,7 @@ JsonOutput FloatJson(float number) {
 }
 
 // By the names that completions have for them.
-JsonOutput DefaultsJson(const RequestDefaults& defaults) {
+JsonOutput DefaultsJson(const serving::RequestDefaults& defaults) {
   const std::optional<int64_t>& most = defaults.max_new_tokens;
   return {{"max_tokens", most ? JsonOutput(*most) : JsonOutput(nullptr)},
           {"temperature", FloatJson(defaults.sampling.temperature)},
@@ -83,7 +83,7 @@ JsonOutput DefaultsJson(const RequestDefaults& defaults) {
           {"repetition_penalty", FloatJson(defaults.sampling.repetition_penalty)}};
 }
 
-JsonOutput ModelJson(const ServedModel& model, int64_t created) {
+JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
   return {{"id", model.name},
           {"object", "model"},
           {"created", created},
@@ -92,7 +92,7 @@ JsonOutput ModelJson(const ServedModel& model, int64_t created) {
           {"parameters", model.parameters},
           {"weight_dtype", Name(model.weight_formats.layers)},
           {"embedding_dtype", Name(model.weight_formats.embeddings)},
-          {"kv_dtype", Name(model.cache_format)},
+          {"kv_cache_dtype", Name(model.cache_format)},
           {"bytes_per_position", model.geometry.BytesPerPosition()},
           {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
           {"max_positions", model.config.max_position_embeddings},
@@ -139,8 +139,8 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
 };
 
-Routes::Routes(const Gate& gate, const TransportLimits& limits, std::shared_ptr<Mailbox> mailbox,
-               ByteBudget& budget)
+Routes::Routes(const AuthGate& gate, const TransportLimits& limits,
+               std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
     : gate_(gate),
       mailbox_(std::move(mailbox)),
       budget_(budget),
@@ -166,8 +166,8 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
     return response;
   }
   if (!found->scope) return Admitted{.route = found, .entry = std::nullopt};
-  Result<Entry> entry = found->computes ? gate_.EnterToCompute(head.presented)
-                                        : gate_.Enter(head.presented, *found->scope);
+  Result<AuthorizedCall> entry = found->computes ? gate_.EnterToCompute(head.credentials)
+                                                 : gate_.Enter(head.credentials, *found->scope);
   if (!entry.ok()) return ErrorResponse(entry.error());
   if (state() == State::kDraining && !found->while_draining()) return ErrorResponse(Draining());
   return Admitted{.route = found, .entry = std::move(entry).value()};
@@ -176,8 +176,9 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
 HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
   if (!admitted.entry) return HandleNow(admitted, request);
   Caller& caller = admitted.entry->caller;
-  caller.arrived = EngineClock::now();  // its body has come now
-  if (std::ssize(request.body) <= LongTexts::kMaxQuickBytes) return HandleNow(admitted, request);
+  caller.arrived = serving::EngineClock::now();  // its body has come now
+  if (std::ssize(request.body) <= TokenizationQueue::kMaxQuickBytes)
+    return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request), caller.client,
       [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); }, texts_,
@@ -185,7 +186,7 @@ HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
 }
 
 HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
-  const Entry* const entry = admitted.entry ? &*admitted.entry : nullptr;
+  const AuthorizedCall* const entry = admitted.entry ? &*admitted.entry : nullptr;
   try {
     return (this->*admitted.route->handle)(entry, request);
   } catch (const std::exception& e) {  // such as std::bad_alloc
@@ -194,9 +195,9 @@ HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request
   }
 }
 
-HttpReply Routes::Page(const Entry*, const HttpRequest&) const { return PageResponse(); }
+HttpReply Routes::Page(const AuthorizedCall*, const HttpRequest&) const { return PageResponse(); }
 
-HttpReply Routes::Health(const Entry*, const HttpRequest&) const {
+HttpReply Routes::Health(const AuthorizedCall*, const HttpRequest&) const {
   switch (state()) {
     case State::kStarting:
       return ErrorResponse(Starting());
@@ -208,14 +209,15 @@ HttpReply Routes::Health(const Entry*, const HttpRequest&) const {
   return ErrorResponse(Draining());
 }
 
-HttpReply Routes::ListModels(const Entry* entry, const HttpRequest&) const {
+HttpReply Routes::ListModels(const AuthorizedCall* entry, const HttpRequest&) const {
   JsonOutput data = JsonOutput::array();
-  for (const ServedModel& model : entry->host.models()) data.push_back(ModelJson(model, created_));
+  for (const ModelInfo& model : entry->registry.models())
+    data.push_back(ModelJson(model, created_));
   return HttpResponse{.body = ToText({{"object", "list"}, {"data", std::move(data)}})};
 }
 
-HttpReply Routes::GetModel(const Entry* entry, const HttpRequest& request) const {
-  const auto model = entry->host.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
+HttpReply Routes::GetModel(const AuthorizedCall* entry, const HttpRequest& request) const {
+  const auto model = entry->registry.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
   if (!model.ok()) return ErrorResponse(model.error());
   JsonOutput answer = ModelJson(*model.value(), created_);
   JsonOutput& special_tokens = answer["tokenizer"]["special_tokens"] = JsonOutput::array();
@@ -225,21 +227,21 @@ HttpReply Routes::GetModel(const Entry* entry, const HttpRequest& request) const
   return HttpResponse{.body = ToText(answer)};
 }
 
-template <typename Completion>
-HttpReply Routes::Generate(const Entry& entry, CompletionRequest request) const {
-  const auto generation = entry.host.Generate(request.params, entry.caller);
+template <typename Answer>
+HttpReply Routes::Generate(const AuthorizedCall& entry, CompletionRequest request) const {
+  const auto generation = entry.registry.Generate(request.params, entry.caller);
   if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), request));
-  const auto model = entry.host.Find(request.params.model);
+  const auto model = entry.registry.Find(request.params.model);
   request.params.prompt = {};  // what it viewed goes
   request.prompt_tokens = generation.value()->prompt();
   request.begin_token = generation.value()->begin_token();
-  auto answer = std::make_unique<Completion>(*model.value(), generation.value()->id(), request);
+  auto answer = std::make_unique<Answer>(*model.value(), generation.value()->id(), request);
   request.prompt_tokens = {};
   return std::make_shared<CompletionCall>(generation.value(), std::move(request), std::move(answer),
                                           entry.caller.client, mailbox_, budget_);
 }
 
-HttpReply Routes::Complete(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Complete(const AuthorizedCall* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Result<CompletionRequest> completion = ParseCompletion(body.value());
@@ -247,19 +249,19 @@ HttpReply Routes::Complete(const Entry* entry, const HttpRequest& request) const
   return Generate<TextCompletion>(*entry, std::move(completion).value());
 }
 
-HttpReply Routes::Chat(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Chat(const AuthorizedCall* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Result<ChatRequest> chat = ParseChat(body.value());
   if (!chat.ok()) return ErrorResponse(chat.error());
-  const auto model = entry->host.Find(chat.value().completion.params.model);
+  const auto model = entry->registry.Find(chat.value().completion.params.model);
   if (!model.ok()) return ErrorResponse(model.error());
   Result<CompletionRequest> completion = ToCompletion(std::move(chat).value(), *model.value());
   if (!completion.ok()) return ErrorResponse(completion.error());
   return Generate<ChatCompletion>(*entry, std::move(completion).value());
 }
 
-HttpReply Routes::Tokenize(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Tokenize(const AuthorizedCall* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
@@ -269,32 +271,32 @@ HttpReply Routes::Tokenize(const Entry* entry, const HttpRequest& request) const
   params.options = ReadTextOptions(fields, /*adds=*/false);
   params.pieces = fields.Bool("with_pieces").value_or(false);
   if (const auto error = fields.Finish()) return ErrorResponse(*error);
-  const auto text = entry->host.Tokenize(params);
+  const auto text = entry->registry.Tokenize(params);
   if (!text.ok()) return ErrorResponse(text.error());
   return HttpResponse{.body = TokensText(text.value(), params.pieces)};
 }
 
-HttpReply Routes::Detokenize(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::Detokenize(const AuthorizedCall* entry, const HttpRequest& request) const {
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
   const std::string model(fields.String("model").value_or(""));
   const std::vector<int32_t> ids = fields.TokenIds("token_ids");
   if (const auto error = fields.Finish()) return ErrorResponse(*error);
-  const auto text = entry->host.Detokenize(model, ids);
+  const auto text = entry->registry.Detokenize(model, ids);
   if (!text.ok()) return ErrorResponse(text.error());
   return HttpResponse{.body = ToText({{"text", text.value()}})};
 }
 
-HttpReply Routes::Metrics(const Entry* entry, const HttpRequest&) const {
-  return HttpResponse{.body = entry->host.Metrics(), .content_type = kMetricsContentType};
+HttpReply Routes::Metrics(const AuthorizedCall* entry, const HttpRequest&) const {
+  return HttpResponse{.body = entry->registry.Metrics(), .content_type = kMetricsContentType};
 }
 
-HttpReply Routes::KvCache(const Entry* entry, const HttpRequest& request) const {
+HttpReply Routes::KvCache(const AuthorizedCall* entry, const HttpRequest& request) const {
   Result<KvCacheParams> params = ReadQuery(request);
   if (!params.ok()) return ErrorResponse(params.error());
-  return std::make_shared<KvCacheCall>(entry->host, entry->caller, std::move(params).value(),
+  return std::make_shared<KvCacheCall>(entry->registry, entry->caller, std::move(params).value(),
                                        mailbox_, budget_);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -6,7 +6,7 @@
 #include <boost/asio/ssl.hpp>
 #include <utility>
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 namespace asio = boost::asio;
@@ -134,4 +134,4 @@ std::unique_ptr<ByteStream> TlsStreams::Make(ByteStream::Socket socket) {
   return std::make_unique<Tls>(std::move(socket), context_->context, context_);
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -11,9 +11,9 @@
 #include <optional>
 #include <string>
 
-#include "server/core/certificate_files.h"
+#include "server/core/access/certificate_files.h"
 
-namespace triptych {
+namespace triptych::server {
 
 // A handshake by itself; then at most one read and, beside it, one write or end at a time. A stream
 // that is closed ends what is under way with an error; it must live until then. On the I/O thread.
@@ -53,6 +53,6 @@ class TlsStreams {
   std::shared_ptr<Context> context_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_STREAM_H_

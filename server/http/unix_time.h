@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace triptych {
+namespace triptych::server {
 
 // Seconds since 1970.
 inline int64_t UnixTime() {
@@ -13,6 +13,6 @@ inline int64_t UnixTime() {
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_UNIX_TIME_H_

@@ -57,10 +57,10 @@ TEST(RotaryTest, InPlaceIsTheSame) {
     const at::Tensor x = Normal(7).Tensor({4, 3, dim}).to(at::kFloat);
     const at::Tensor expected = rotary.Apply(x, ToTensor(positions));
     const at::Tensor table = rotary.Table().contiguous();
-    KernelContext context(1);
-    RotateHeads(table.data_ptr<float>(), positions.data(), std::ssize(positions),
-                {.heads = 3, .dim = dim, .head_stride = dim, .row_stride = 3 * dim},
-                x.data_ptr<float>(), context);
+    kernels::KernelContext context(1);
+    kernels::RotateHeads(table.data_ptr<float>(), positions.data(), std::ssize(positions),
+                         {.heads = 3, .dim = dim, .head_stride = dim, .row_stride = 3 * dim},
+                         x.data_ptr<float>(), context);
     EXPECT_LE(LargestDifference(x, expected), 1e-6);
   }
 }

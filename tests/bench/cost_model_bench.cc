@@ -1,5 +1,5 @@
 // Measures ExpansionCost() of engine/backend/cpu/cost_model.h: what expanding an element of a key
-// or value costs, on every instruction set that this machine has, and where vanilla attention
+// or value costs, on every instruction set that this machine has, and where expanded attention
 // overtakes reduced.
 #include <ATen/ATen.h>
 
@@ -32,7 +32,7 @@ constexpr int64_t kBlockPositions = 16;
 // MLA of random weights.
 class Prompt {
  public:
-  Prompt(const LatentShape& shape, int64_t width, KernelContext& context)
+  Prompt(const LatentShape& shape, int64_t width, kernels::KernelContext& context)
       : width_(width), row_width_(shape.rank + shape.d_rope), context_(context) {
     const auto weight = [](int64_t out, int64_t in) { return at::randn({out, in}) * 0.05; };
     const int64_t heads = shape.heads;
@@ -44,24 +44,24 @@ class Prompt {
     std::shared_ptr<const std::vector<float>> rotation;
     if (shape.d_rope > 0) {
       rotation = std::make_shared<const std::vector<float>>(
-          ToFloats(Rotary(1 << 12, shape.d_rope, 1e4).Table()));
+          cpu::ToFloats(Rotary(1 << 12, shape.d_rope, 1e4).Table()));
     }
-    ThreadPool pool(1);
-    attention_ = PackLatent(shape, Reduce(shape, weights, SmallerForm(shape, width)),
-                            WeightFormat::kFloat32, rotation, /*expand=*/true, pool);
+    kernels::ThreadPool pool(1);
+    attention_ = cpu::PackLatent(shape, Reduce(shape, weights, SmallerForm(shape, width)),
+                                 WeightFormat::kFloat32, rotation, /*expand=*/true, pool);
   }
 
   // The least seconds that attending a fresh prompt took.
   double Seconds(int64_t length, bool vanilla) const {
     using Clock = std::chrono::steady_clock;
     const int64_t blocks = CeilDiv(length, kBlockPositions);
-    const CacheMemory cache(blocks, kBlockPositions, {row_width_}, CacheFormat::kFloat32);
+    const cpu::CacheMemory cache(blocks, kBlockPositions, {row_width_}, CacheFormat::kFloat32);
     std::vector<int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);
-    LayerStep step{.positions = std::vector<int64_t>(length),
-                   .runs = {{table.data(), 0, length}},
-                   .expand = {vanilla},
-                   .kept = {nullptr}};
+    cpu::LayerStep step{.positions = std::vector<int64_t>(length),
+                        .runs = {{table.data(), 0, length}},
+                        .expand = {vanilla},
+                        .kept = {nullptr}};
     std::iota(step.positions.begin(), step.positions.end(), 0);
     const at::Tensor x = at::randn({length, width_});
     at::Tensor y = at::empty_like(x);
@@ -78,8 +78,8 @@ class Prompt {
  private:
   int64_t width_;      // D
   int64_t row_width_;  // r + d_R
-  KernelContext& context_;
-  std::unique_ptr<const AttentionLayer> attention_;
+  kernels::KernelContext& context_;
+  std::unique_ptr<const cpu::AttentionLayer> attention_;
 };
 
 // Where vanilla stays ahead, between measured lengths; 0 if it does not.
@@ -99,9 +99,9 @@ double MeasuredCrossover(const Prompt& prompt) {
   return after_length;
 }
 
-void Run(const LatentShape& s, int64_t width, KernelContext& context) {
+void Run(const LatentShape& s, int64_t width, kernels::KernelContext& context) {
   const Prompt prompt(s, width, context);
-  const int64_t stored = VanillaCrossover({s}, ExpansionCost());
+  const int64_t stored = cpu::ExpansionCrossover({s}, cpu::ExpansionCost());
   const double measured = MeasuredCrossover(prompt);  // 0 and no cost: vanilla never stays ahead
   // The cost that would have given it.
   const double implied = measured == 0 ? 0
@@ -120,12 +120,12 @@ void Run(const LatentShape& s, int64_t width, KernelContext& context) {
 
 int main() {
   using triptych::LatentShape;
-  triptych::KernelContext context(static_cast<int>(std::thread::hardware_concurrency()));
+  triptych::kernels::KernelContext context(static_cast<int>(std::thread::hardware_concurrency()));
   for (const int64_t set : triptych::InstructionSets()) {
     triptych::UseInstructionSet(set);
     std::printf("%s, stored cost %.0f\n  %-24s %9s %10s %10s %10s %10s\n", hwy::TargetName(set),
-                triptych::ExpansionCost(), "crossover; vanilla / reduced", "stored", "measured",
-                "its cost", "there", "at 2048");
+                triptych::cpu::ExpansionCost(), "crossover; vanilla / reduced", "stored",
+                "measured", "its cost", "there", "at 2048");
     triptych::Run({.heads = 8, .d_qk = 32, .d_v = 32, .rank = 64}, 256, context);
     triptych::Run({.heads = 12, .d_qk = 64, .d_v = 64, .rank = 128, .d_rope = 32}, 768, context);
     triptych::Run({.heads = 16, .d_qk = 128, .d_v = 128, .rank = 512, .d_rope = 64}, 2048, context);

@@ -224,22 +224,25 @@ class Bench {
 
   // Greedy requests, and requests that draw of all tokens.
   void WholeEngine() {
-    struct Sink final : RequestSink {
-      void OnRejected(SubmitStatus) override { throw std::runtime_error("a request was refused"); }
-      void OnDelta(Delta) override {}
-      void OnFinish(Completion completion) override {
-        if (completion.reason == FinishReason::kFailed) throw std::runtime_error(completion.error);
+    struct Sink final : serving::RequestSink {
+      void OnRejected(serving::SubmitStatus) override {
+        throw std::runtime_error("a request was refused");
+      }
+      void OnDelta(serving::Delta) override {}
+      void OnFinish(serving::Completion completion) override {
+        if (completion.reason == serving::FinishReason::kFailed)
+          throw std::runtime_error(completion.error);
       }
     };
-    EngineOptions options;
+    serving::EngineOptions options;
     options.max_batch_tokens = kPrefill;
     options.prefix_cache = false;
     options.max_slowdown = 1000;
-    Engine engine(std::move(model_), std::make_shared<const ByteTokenizer>(), options,
-                  EngineClock::now, std::make_shared<KernelContext>(8));
+    serving::Engine engine(std::move(model_), std::make_shared<const ByteTokenizer>(), options,
+                           serving::EngineClock::now, std::make_shared<kernels::KernelContext>(8));
     for (const float temperature : {0.0f, 1.0f}) {
       for (int64_t r = 0; r < benched_.engine_streams; ++r) {
-        Request request;
+        serving::Request request;
         request.id = std::to_string(r);
         for (int64_t i = 0; i < 448; ++i)
           request.prompt.push_back(static_cast<int32_t>(Id(i + r) % 256));
@@ -268,9 +271,9 @@ class Bench {
     }
   }
 
-  static bool Prefilling(const Engine& engine) {
-    for (const SequenceStats& live : engine.Sequences()) {
-      if (live.state != SequenceState::kDecode) return true;
+  static bool Prefilling(const serving::Engine& engine) {
+    for (const serving::SequenceStats& live : engine.Sequences()) {
+      if (live.state != serving::SequenceState::kDecode) return true;
     }
     return false;
   }

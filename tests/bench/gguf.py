@@ -1,14 +1,16 @@
-"""Writes GGUF, version 3."""
+"""Writes GGUF, version 3, and reads the types of a file's tensors."""
 
 import struct
 
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
-TENSOR_TYPES = {"F32": 0, "Q8_0": 8, "BF16": 30}
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, UINT32: 4, INT32: 4, FLOAT32: 4, BOOL: 1, 10: 8, 11: 8, 12: 8}
+TENSOR_TYPES = {"F32": 0, "F16": 1, "Q8_0": 8, "BF16": 30}
 ALIGNMENT = 32
 
 
 def _string(text):
-    return struct.pack("<Q", len(text)) + text.encode()
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
 
 
 def _value(kind, value):
@@ -39,3 +41,50 @@ def write_gguf(path, fields, tensors):
         for *_, data in tensors:
             file.write(data)
             file.write(bytes(-len(data) % ALIGNMENT))
+
+
+def read_tensor_types(path):
+    """The type of each tensor, by name; a number where TENSOR_TYPES does not have it. ValueError
+    where the file is no GGUF of version 2 or 3."""
+    names = {number: name for name, number in TENSOR_TYPES.items()}
+    with open(path, "rb") as file:
+
+        def take(form):
+            data = file.read(struct.calcsize(form))
+            try:
+                return struct.unpack(form, data)[0]
+            except struct.error:
+                raise ValueError("the file ends in its header") from None
+
+        def skip(kind):
+            if kind == STRING:
+                file.seek(take("<Q"), 1)
+            elif kind == ARRAY:
+                element, count = take("<I"), take("<Q")
+                if element in SIZES:
+                    file.seek(count * SIZES[element], 1)
+                else:
+                    for _ in range(count):
+                        skip(element)
+            elif kind in SIZES:
+                file.seek(SIZES[kind], 1)
+            else:
+                raise ValueError(f"a field has the unknown type {kind}")
+
+        if file.read(4) != b"GGUF":
+            raise ValueError("the file does not begin with GGUF")
+        if take("<I") not in (2, 3):
+            raise ValueError("the version is neither 2 nor 3")
+        tensors, fields = take("<Q"), take("<Q")
+        for _ in range(fields):
+            skip(STRING)
+            skip(take("<I"))
+        types = {}
+        for _ in range(tensors):
+            name = file.read(take("<Q")).decode(errors="replace")
+            for _ in range(take("<I")):
+                take("<Q")
+            number = take("<I")
+            types[name] = names.get(number, number)
+            take("<Q")
+        return types

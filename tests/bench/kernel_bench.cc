@@ -54,8 +54,8 @@ struct Work {
 
 // A probe of the machine's memory, and what kernels compute with.
 struct Machine {
-  ReadProbe& probe;
-  KernelContext& context;
+  kernels::ReadProbe& probe;
+  kernels::KernelContext& context;
 };
 
 // Times `iterate`, each time beside the read bandwidth and the arithmetic peak of that moment, and
@@ -72,7 +72,7 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     state.SetIterationTime(seconds.back());
     memory.push_back(work.bytes / machine.probe.BytesPerSecond());
-    arithmetic.push_back(work.flops / FlopsPerSecond(machine.context.pool, work.format));
+    arithmetic.push_back(work.flops / kernels::FlopsPerSecond(machine.context.pool, work.format));
     least.push_back(std::max(memory.back(), arithmetic.back()));
     ratios.push_back(least.back() / seconds.back());
   }
@@ -109,19 +109,19 @@ void MeasureLayers(benchmark::State& state, const Machine& machine, WeightFormat
 }
 
 // So many layers that none is in a cache, until others are asked for.
-const std::vector<PackedLinear>& Layers(int64_t outputs, int64_t inputs, WeightFormat format,
-                                        ThreadPool& pool) {
-  static std::vector<PackedLinear> layers;
-  const auto wanted = [&](const PackedLinear& layer) {
+const std::vector<kernels::PackedLinear>& Layers(int64_t outputs, int64_t inputs,
+                                                 WeightFormat format, kernels::ThreadPool& pool) {
+  static std::vector<kernels::PackedLinear> layers;
+  const auto wanted = [&](const kernels::PackedLinear& layer) {
     return layer.format() == format && layer.shape().outputs == outputs &&
            layer.shape().inputs == inputs;
   };
   if (!layers.empty() && wanted(layers.front())) return layers;
   layers.clear();
-  const PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
+  const kernels::PackedLinear::Shape shape{.groups = 1, .outputs = outputs, .inputs = inputs};
   const at::Tensor weight = at::randn({outputs, inputs});
   for (int64_t i = 0; i < CopiesBeyondCaches(WeightBytes(format, inputs, outputs)); ++i) {
-    layers.push_back(PackedLinear(
+    layers.push_back(kernels::PackedLinear(
         shape, format, {{TensorFormat::kFloat32, weight.data_ptr(), nullptr, outputs}}, pool));
   }
   return layers;
@@ -129,7 +129,8 @@ const std::vector<PackedLinear>& Layers(int64_t outputs, int64_t inputs, WeightF
 
 void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat format) {
   const int64_t outputs = state.range(0), inputs = state.range(1), rows = state.range(2);
-  const std::vector<PackedLinear>& layers = Layers(outputs, inputs, format, machine.context.pool);
+  const std::vector<kernels::PackedLinear>& layers =
+      Layers(outputs, inputs, format, machine.context.pool);
   const std::vector<float> x = RandomNumbers(rows * inputs);
   std::vector<float> y(rows * outputs);
   MeasureLayers(state, machine, format, layers.size(), [&](size_t layer) {
@@ -154,13 +155,13 @@ void LibraryProduct(benchmark::State& state, const Machine& machine, TensorForma
 
 // One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
 // another, so that none is in a cache. Arithmetic is float32 for every dtype of the rows.
-void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayout& layout,
+void Decode(benchmark::State& state, const Machine& machine, const kernels::PagedRowLayout& layout,
             int64_t row_width, CacheFormat format) {
   const int64_t context = state.range(0);
   const int64_t blocks = CeilDiv(context, kBlockPositions);
   const int64_t bytes = context * RowBytes(format, row_width);
   const int64_t sequences = CopiesBeyondCaches(bytes);
-  const CacheMemory cache(sequences * blocks, kBlockPositions, {row_width}, format);
+  const cpu::CacheMemory cache(sequences * blocks, kBlockPositions, {row_width}, format);
   FillRandom(cache.layer(0), sequences * blocks);
   std::vector<int32_t> table(sequences * blocks);
   std::iota(table.begin(), table.end(), 0);
@@ -173,9 +174,10 @@ void Decode(benchmark::State& state, const Machine& machine, const PagedRowLayou
                   .flops = 2.0 * static_cast<double>(context * layout.heads * widths),
                   .format = WeightFormat::kFloat32};
   Measure(state, machine, work, [&] {
-    const TokenRun run{&table[sequence * blocks], context - 1, 1};  // one query, at the end
-    PagedAttention(q.data(), std::ssize(q), cache.layer(0), layout, /*scale=*/0.1f, {&run, 1},
-                   out.data(), std::ssize(out), machine.context);
+    const kernels::TokenRun run{&table[sequence * blocks], context - 1,
+                                1};  // one query, at the end
+    kernels::PagedAttention(q.data(), std::ssize(q), cache.layer(0), layout, /*scale=*/0.1f,
+                            {&run, 1}, out.data(), std::ssize(out), machine.context);
     sequence = (sequence + 1) % sequences;
   });
 }
@@ -193,7 +195,7 @@ void RegisterAll(const Machine& machine) {
   // D = 1024, H = 32.
   struct Kind {
     std::string name;
-    PagedRowLayout layout;
+    kernels::PagedRowLayout layout;
     int64_t row_width;
   };
   const std::vector<Kind> kinds = {
@@ -228,7 +230,7 @@ void RegisterAll(const Machine& machine) {
   }
 }
 
-void AddContext(const Limits& limits, const std::string& suffix) {
+void AddContext(const kernels::Limits& limits, const std::string& suffix) {
   const auto add = [&](const std::string& name, double value) {
     benchmark::AddCustomContext(name + suffix, std::to_string(value / 1e9));
   };
@@ -255,18 +257,18 @@ int main(int argc, char** argv) {
     return 1;
   }
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  triptych::KernelContext context(threads);
-  triptych::ThreadPool alone(1);
-  benchmark::AddCustomContext("processor", triptych::ProcessorName());
+  triptych::kernels::KernelContext context(threads);
+  triptych::kernels::ThreadPool alone(1);
+  benchmark::AddCustomContext("processor", triptych::tools::ProcessorName());
   benchmark::AddCustomContext("instruction set", triptych::InstructionSetInUse());
   benchmark::AddCustomContext("threads", std::to_string(threads));
-  triptych::AddContext(triptych::MeasureLimits(context.pool), "");
-  triptych::AddContext(triptych::MeasureLimits(alone), ", one thread");
+  triptych::AddContext(triptych::kernels::MeasureLimits(context.pool), "");
+  triptych::AddContext(triptych::kernels::MeasureLimits(alone), ", one thread");
   if (threads > 1) {
     benchmark::AddCustomContext("round trip ns between threads",
-                                std::to_string(1e9 * triptych::RoundTripSeconds()));
+                                std::to_string(1e9 * triptych::kernels::RoundTripSeconds()));
   }
-  triptych::ReadProbe probe(context.pool);
+  triptych::kernels::ReadProbe probe(context.pool);
   triptych::RegisterAll({probe, context});
   benchmark::RunSpecifiedBenchmarks();
   return 0;

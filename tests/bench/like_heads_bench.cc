@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/checkpoint/load_tokenizer.h"
-#include "engine/decoder/conversion.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/tools/evaluate.h"
-#include "engine/tools/moments.h"
+#include "engine/tools/input_moments.h"
 
 namespace triptych {
 namespace {
@@ -25,15 +25,16 @@ int Main(int argc, char** argv) {
   for (const int64_t groups : {4, 2}) {
     CheckConversion(mha, {.attention = AttentionKind::kGqa, .groups = groups}, model.string());
   }
-  const Corpus corpus(text, *LoadTokenizer(model), {}, mha.config, model.string());
-  const std::vector<at::Tensor> covariances = InputCovariances(mha, corpus);
+  const tools::Corpus corpus(text, *checkpoint::LoadTokenizer(model), {}, mha.config,
+                             model.string());
+  const std::vector<at::Tensor> covariances = tools::InputCovariances(mha, corpus);
   std::printf("| groups | best for | together | as they stand |\n|---:|---|---:|---:|\n");
   for (const int64_t groups : {4, 2}) {
     for (const auto& [by, of] :
          {std::pair("weights", std::vector<at::Tensor>()), {"activations", covariances}}) {
-      const double together = HeldOutLoss(AsStored(ByCommonBases(mha, groups, of)), corpus);
+      const double together = tools::HeldOutLoss(AsStored(ByCommonBases(mha, groups, of)), corpus);
       const double as_they_stand =
-          HeldOutLoss(AsStored(ToGroups(mha, FindGroupBases(mha, groups, of))), corpus);
+          tools::HeldOutLoss(AsStored(ToGroups(mha, FindGroupBases(mha, groups, of))), corpus);
       std::printf("| %d | %s | %.4f | %.4f |\n", static_cast<int>(groups), by, together,
                   as_they_stand);
     }

@@ -48,7 +48,7 @@ double SecondsSince(Clock::time_point start) {
 
 class Layers {
  public:
-  Layers(int64_t groups, int64_t context, KernelContext& all)
+  Layers(int64_t groups, int64_t context, kernels::KernelContext& all)
       : layout_(GroupedRowLayout(kHeads, groups, kHeadDim, kHeadDim)),
         context_(context),
         blocks_(CeilDiv(context, kBlockPositions)),
@@ -72,9 +72,9 @@ class Layers {
       for (const auto& [outputs, inputs] : shapes) {
         const at::Tensor weight = at::randn({outputs, inputs});
         products_.emplace_back(
-            PackedLinear::Shape{.groups = 1, .outputs = outputs, .inputs = inputs},
+            kernels::PackedLinear::Shape{.groups = 1, .outputs = outputs, .inputs = inputs},
             WeightFormat::kBFloat16,
-            std::vector<PackedLinear::Rows>{
+            std::vector<kernels::PackedLinear::Rows>{
                 {TensorFormat::kFloat32, weight.data_ptr(), nullptr, outputs}},
             all.pool);
       }
@@ -82,17 +82,17 @@ class Layers {
   }
 
   // A layer's attention of `count` sequences, one query each.
-  void Attend(int64_t layer, int64_t first, int64_t count, KernelContext& context) {
-    std::vector<TokenRun> runs;
+  void Attend(int64_t layer, int64_t first, int64_t count, kernels::KernelContext& context) {
+    std::vector<kernels::TokenRun> runs;
     for (int64_t i = first; i < first + count; ++i) {
       runs.push_back({&table_[i * blocks_], context_ - 1, 1});
     }
-    PagedAttention(&queries_[first * kWidth], kWidth, cache_.layer(layer), layout_, /*scale=*/0.1f,
-                   runs, &attended_[first * kWidth], kWidth, context);
+    kernels::PagedAttention(&queries_[first * kWidth], kWidth, cache_.layer(layer), layout_,
+                            /*scale=*/0.1f, runs, &attended_[first * kWidth], kWidth, context);
   }
 
   // A layer's linear layers, of `rows` sequences.
-  void Multiply(int64_t layer, int64_t rows, KernelContext& context) {
+  void Multiply(int64_t layer, int64_t rows, kernels::KernelContext& context) {
     const auto per_layer = std::ssize(products_) / kLayers;
     for (int64_t i = layer * per_layer; i < (layer + 1) * per_layer; ++i) {
       products_[i].Apply(x_.data(), rows, y_.data(), context);
@@ -100,16 +100,16 @@ class Layers {
   }
 
  private:
-  PagedRowLayout layout_;
+  kernels::PagedRowLayout layout_;
   int64_t context_;
   int64_t blocks_;  // of a sequence
-  CacheMemory cache_;
+  cpu::CacheMemory cache_;
   std::vector<int32_t> table_;  // [kSequences, blocks_]
   std::vector<float> queries_;  // [kSequences, kWidth]
   std::vector<float> attended_;
   std::vector<float> x_;
   std::vector<float> y_;
-  std::vector<PackedLinear> products_;  // of each layer four
+  std::vector<kernels::PackedLinear> products_;  // of each layer four
 };
 
 // Seconds that `run(layer)` takes for all layers.
@@ -125,7 +125,8 @@ struct Beside {
   double attend;
   double multiply;
 };
-Beside SecondsBeside(Layers& layers, KernelContext& attending, KernelContext& multiplying) {
+Beside SecondsBeside(Layers& layers, kernels::KernelContext& attending,
+                     kernels::KernelContext& multiplying) {
   std::atomic<bool> done = false;
   int64_t multiplied = 0;  // layers, for half of the sequences
   double multiply_seconds = 0;
@@ -146,7 +147,7 @@ Beside SecondsBeside(Layers& layers, KernelContext& attending, KernelContext& mu
 }
 
 void Compare(const std::string& kind, int64_t groups, int64_t context, int threads) {
-  KernelContext all(threads), attending(threads / 2), multiplying(threads - threads / 2);
+  kernels::KernelContext all(threads), attending(threads / 2), multiplying(threads - threads / 2);
   Layers layers(groups, context, all);
   std::vector<double> in_turn, beside, gains, shares;
   for (int round = 0; round <= kRounds; ++round) {
@@ -186,8 +187,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::printf("%s, %s, %d threads; a word goes from one to another and back in %.0f ns\n",
-              triptych::ProcessorName().c_str(), triptych::InstructionSetInUse().c_str(), threads,
-              1e9 * triptych::RoundTripSeconds());
+              triptych::tools::ProcessorName().c_str(), triptych::InstructionSetInUse().c_str(),
+              threads, 1e9 * triptych::kernels::RoundTripSeconds());
   std::printf("kind  context       attention  in turn ms  beside ms  in turn over beside\n");
   for (const auto& [kind, groups] : {std::pair<std::string, int64_t>{"mha", 12}, {"gqa", 4}}) {
     for (const int64_t context : {128, 512, 1024}) {

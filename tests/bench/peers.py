@@ -23,6 +23,7 @@ MODELS = {
     "1.1b": dict(hidden_size=2048, heads=32, groups=4, layers=22, intermediate_size=5632,
                  vocab_size=32000),
 }
+MLA = dict(rank=128, rope_head_dim=32, latent_norm=True)
 
 
 def fail(message):
@@ -71,6 +72,21 @@ def run(command, env=None):
 
 def triptych(bench, *flags):
     return json.loads(run([bench, *flags])[0])
+
+
+def save_random(bench, directory, name, kind, dtype, positions):
+    """One of MODELS with random weights, saved by triptych-bench: `bench` and its first flags."""
+    shape = dict(MODELS[name])
+    groups = shape.pop("groups")
+    shape |= {"gqa": dict(groups=groups), "mla": MLA}.get(kind, {})
+    flags = ["--attention", kind, "--dtype", dtype, "--tied-embeddings"]
+    for flag, value in shape.items():
+        flags.append("--" + flag.replace("_", "-"))
+        if value is not True:
+            flags.append(value)
+    triptych(*bench, "--save", directory, *flags, "--context", positions, "--prompt", 0,
+             "--generate", 0)
+    return Checkpoint(directory)
 
 
 class Checkpoint:

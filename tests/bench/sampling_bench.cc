@@ -22,7 +22,7 @@
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/version.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/kernels/context.h"
 #include "engine/serving/engine.h"
 #include "tests/bench/median.h"
@@ -43,9 +43,9 @@ struct Options {
 };
 
 // Computes what its model does, and then says something else.
-class GivenLogits final : public ServingModel {
+class GivenLogits final : public ModelBackend {
  public:
-  explicit GivenLogits(std::unique_ptr<ServingModel> model) : model_(std::move(model)) {}
+  explicit GivenLogits(std::unique_ptr<ModelBackend> model) : model_(std::move(model)) {}
 
   std::span<const float> Step(const StepInput& step) override {
     const auto start = Clock::now();
@@ -55,7 +55,7 @@ class GivenLogits final : public ServingModel {
     ended = Clock::now();
     return says_;
   }
-  const ServingModelInfo& info() const override { return model_->info(); }
+  const BackendInfo& info() const override { return model_->info(); }
 
   std::vector<float> given;  // [batch, vocab]
   // Of the last step.
@@ -63,7 +63,7 @@ class GivenLogits final : public ServingModel {
   Clock::time_point ended;
 
  private:
-  std::unique_ptr<ServingModel> model_;
+  std::unique_ptr<ModelBackend> model_;
   std::vector<float> says_;
 };
 
@@ -76,7 +76,7 @@ ModelConfig Config(const Options& options) {
     "num_hidden_layers": 12, "intermediate_size": 2048, "position_embedding": "rope",
     "norm": "rms_norm", "mlp": "swiglu", "tie_word_embeddings": true, "torch_dtype": "float32",
     "vocab_size": )";
-  return ParseModelConfig(
+  return checkpoint::ParseModelConfig(
       json + std::to_string(options.vocab_size) +
           ", \"max_position_embeddings\": " + std::to_string(Positions(options)) + "}",
       "sampling_bench");
@@ -103,11 +103,13 @@ std::vector<float> MakeLogits(Shape shape, const Options& options) {
   return logits;
 }
 
-struct Sink final : RequestSink {
-  void OnRejected(SubmitStatus) override { throw std::runtime_error("the engine refused"); }
-  void OnDelta(Delta) override { ++tokens; }
-  void OnFinish(Completion result) override {
-    if (result.reason == FinishReason::kFailed) throw std::runtime_error(result.error);
+struct Sink final : serving::RequestSink {
+  void OnRejected(serving::SubmitStatus) override {
+    throw std::runtime_error("the engine refused");
+  }
+  void OnDelta(serving::Delta) override { ++tokens; }
+  void OnFinish(serving::Completion result) override {
+    if (result.reason == serving::FinishReason::kFailed) throw std::runtime_error(result.error);
   }
   int64_t tokens = 0;
 };
@@ -115,7 +117,7 @@ struct Sink final : RequestSink {
 class Bench {
  public:
   explicit Bench(const Options& options) : options_(options) {
-    const auto context = std::make_shared<KernelContext>(options.threads);
+    const auto context = std::make_shared<kernels::KernelContext>(options.threads);
     const ModelConfig config = Config(options);
     const WeightFormat format = Names<WeightFormat>().at(options.dtype);
     BackendOptions backend{.cache_format = DefaultCacheFormat(format)};
@@ -123,16 +125,16 @@ class Bench {
         MakeCacheGeometry(config, backend.cache_format, backend.block_positions);
     backend.kv_cache_bytes = options.batch * geometry.BlockBytes() *
                              CeilDiv(config.max_position_embeddings, backend.block_positions);
-    CpuWeights weights =
-        PackWeights(config, Cast(RandomWeights(config, 1), ToScalarType(TensorsFor(format))),
-                    format, {}, context->pool);
+    cpu::CpuWeights weights =
+        cpu::PackWeights(config, Cast(RandomWeights(config, 1), ToScalarType(TensorsFor(format))),
+                         format, {}, context->pool);
     auto model = std::make_unique<GivenLogits>(
-        std::make_unique<CpuModel>(config, std::move(weights), backend, context));
+        std::make_unique<cpu::CpuModel>(config, std::move(weights), backend, context));
     model_ = model.get();
-    engine_ =
-        std::make_unique<Engine>(std::move(model), TestTokenizer(),
-                                 EngineOptions{.max_running = options.batch, .prefix_cache = false},
-                                 EngineClock::now, context);
+    engine_ = std::make_unique<serving::Engine>(
+        std::move(model), TestTokenizer(),
+        serving::EngineOptions{.max_running = options.batch, .prefix_cache = false},
+        serving::EngineClock::now, context);
   }
 
   void Run() {
@@ -143,7 +145,7 @@ class Bench {
                 "sampling us", "%", "+ logprobs us", "%");
     const std::vector<std::pair<std::string, Shape>> shapes = {
         {"peaks", Shape::kPeaks}, {"normal", Shape::kNormal}, {"equal", Shape::kEqual}};
-    const std::vector<std::pair<std::string, SamplingParams>> all = {
+    const std::vector<std::pair<std::string, serving::SamplingParams>> all = {
         {"greedy", {.temperature = 0}},
         {"temperature 0.8", {.temperature = 0.8f}},
         {"top_k 40", {.temperature = 0.8f, .top_k = 40}},
@@ -170,13 +172,13 @@ class Bench {
     double choice;  // all that the engine does after it
   };
 
-  Times Measure(const SamplingParams& params, std::optional<int32_t> logprobs) {
+  Times Measure(const serving::SamplingParams& params, std::optional<int32_t> logprobs) {
     const auto microseconds = [](Clock::duration d) {
       return std::chrono::duration<double, std::micro>(d).count();
     };
     std::vector<std::shared_ptr<Sink>> sinks;
     for (int64_t i = 0; i < options_.batch; ++i) {
-      Request request;
+      serving::Request request;
       request.id = std::to_string(++requests_);
       request.seed = i;
       request.prompt = {1};
@@ -203,7 +205,7 @@ class Bench {
 
   const Options options_;
   GivenLogits* model_;  // the engine's
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<serving::Engine> engine_;
   int64_t requests_ = 0;
 };
 

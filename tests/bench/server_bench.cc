@@ -21,8 +21,8 @@
 #include "engine/base/ceil_div.h"
 #include "engine/base/version.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/model/config.h"
 #include "server/server.h"
 #include "tests/bench/median.h"
@@ -38,7 +38,7 @@ struct Options {
   int64_t context = 64;
   int64_t generate = 256;
   int64_t repetitions = 3;
-  int threads = std::max(1, AvailableResources().cpus);
+  int threads = std::max(1, server::AvailableResources().cpus);
 };
 
 struct StepTime {
@@ -112,22 +112,22 @@ std::vector<int32_t> Prompt(const Options& options, int64_t stream) {
   return ids;
 }
 
-class Sink final : public RequestSink {
+class Sink final : public serving::RequestSink {
  public:
   Sink(DecodingPhase& phase, int64_t stream) : phase_(phase), stream_(stream) {}
-  void OnRejected(SubmitStatus) override { phase_.End("the engine rejected a request"); }
-  void OnDelta(Delta) override { phase_.AddTokens(stream_, 1); }
-  void OnFinish(Completion completion) override { phase_.End(completion.error); }
+  void OnRejected(serving::SubmitStatus) override { phase_.End("the engine rejected a request"); }
+  void OnDelta(serving::Delta) override { phase_.AddTokens(stream_, 1); }
+  void OnFinish(serving::Completion completion) override { phase_.End(completion.error); }
 
  private:
   DecodingPhase& phase_;
   const int64_t stream_;
 };
 
-StepTime MeasureEngine(const Options& options, const HostedModel& model) {
+StepTime MeasureEngine(const Options& options, const LoadedModel& model) {
   DecodingPhase phase(options);
   for (int64_t stream = 0; stream < options.streams; ++stream) {
-    Request request;
+    serving::Request request;
     request.id = std::to_string(stream);
     request.prompt = Prompt(options, stream);
     if (const auto begin = model.tokenizer->begin_token()) {
@@ -197,7 +197,7 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
 }
 
 void Measure(const Options& options) {
-  HostOptions host{.name = "model", .checkpoint = OpenCheckpoint(options.model)};
+  LoadOptions host{.name = "model", .checkpoint = checkpoint::OpenCheckpoint(options.model)};
   const ModelConfig& config = host.checkpoint.config;
   const int64_t positions = 1 + options.context + options.generate;
   if (positions > config.max_position_embeddings) {
@@ -212,15 +212,16 @@ void Measure(const Options& options) {
   host.engine.max_running = options.streams;
   host.engine.max_batch_tokens = std::max(host.engine.max_batch_tokens, options.streams);
 
-  ServerOptions served;
+  server::ServerOptions served;
   served.transport.listen = "127.0.0.1:0";
   served.models = {{.name = host.name, .checkpoint = options.model, .kv_cache_bytes = {}}};
   served.kv_cache_bytes = host.backend.kv_cache_bytes;
   served.engine = host.engine;
   served.threads = options.threads;
-  SetUpLogging(LogFormat::kText, "warning");
-  Server server(served);
-  const HostedModel model = LoadHostedModel(host, std::make_shared<KernelContext>(options.threads));
+  server::SetUpLogging(server::LogFormat::kText, "warning");
+  server::Server server(served);
+  const LoadedModel model =
+      LoadModel(host, std::make_shared<kernels::KernelContext>(options.threads));
 
   const std::vector<std::shared_ptr<grpc::Channel>> one = {client::Connect(server.address())};
   std::vector<std::shared_ptr<grpc::Channel>> own;

@@ -44,15 +44,17 @@ double Quantile(std::vector<double> values, double q) {
 }
 
 // Notes when each token comes.
-struct TimedSink final : RequestSink {
-  void OnRejected(SubmitStatus) override { throw std::runtime_error("the engine refused"); }
-  void OnDelta(Delta) override { tokens.push_back(Clock::now()); }
-  void OnFinish(Completion result) override {
-    if (result.reason == FinishReason::kFailed) throw std::runtime_error(result.error);
+struct TimedSink final : serving::RequestSink {
+  void OnRejected(serving::SubmitStatus) override {
+    throw std::runtime_error("the engine refused");
+  }
+  void OnDelta(serving::Delta) override { tokens.push_back(Clock::now()); }
+  void OnFinish(serving::Completion result) override {
+    if (result.reason == serving::FinishReason::kFailed) throw std::runtime_error(result.error);
     completion = std::move(result);
   }
   std::vector<Clock::time_point> tokens;
-  std::optional<Completion> completion;
+  std::optional<serving::Completion> completion;
 };
 
 // By default the shape of the shipped models, with a context for long prompts.
@@ -81,7 +83,7 @@ class Bench {
         config_(Config(options, kind, positions)),
         weights_(RandomWeights(config_, 1)) {}
 
-  std::unique_ptr<Engine> Make(bool prefix_cache, int64_t sequences) const {
+  std::unique_ptr<serving::Engine> Make(bool prefix_cache, int64_t sequences) const {
     EngineSetup setup;
     const WeightFormat format = Names<WeightFormat>().at(options_.dtype);
     setup.cache_format = DefaultCacheFormat(format);
@@ -98,8 +100,9 @@ class Bench {
     return ids;
   }
 
-  std::shared_ptr<TimedSink> Submit(Engine& engine, std::vector<int32_t> prompt, int64_t tokens) {
-    Request request;
+  std::shared_ptr<TimedSink> Submit(serving::Engine& engine, std::vector<int32_t> prompt,
+                                    int64_t tokens) {
+    serving::Request request;
     request.id = std::to_string(++requests_);
     request.prompt = std::move(prompt);
     request.max_new_tokens = tokens;
@@ -127,9 +130,9 @@ class Bench {
           sinks.push_back(Submit(*engine, prompt, 128));
         }
         while (engine->Step()) {
-          const KvCacheStats stats = engine->Stats();
-          if (stats.reserved_bytes <= bytes) continue;
-          bytes = stats.reserved_bytes;
+          const serving::KvCacheStats stats = engine->Stats();
+          if (stats.allocated_bytes <= bytes) continue;
+          bytes = stats.allocated_bytes;
           live = stats.running;
         }
         if (repetition == 0) continue;
@@ -148,7 +151,7 @@ class Bench {
   void Miss(const std::string& kind) {
     const auto without = Make(false, 4), with = Make(true, 4);
     std::vector<double> ratios, milliseconds;
-    const auto once = [&](Engine& engine, const std::vector<int32_t>& prompt) {
+    const auto once = [&](serving::Engine& engine, const std::vector<int32_t>& prompt) {
       const auto start = Clock::now();
       const auto sink = Submit(engine, prompt, 1);
       while (engine.Step()) {
@@ -178,10 +181,10 @@ class Bench {
 
   // Streams that generate while one long prompt after another is computed, and in turn with them,
   // on a second engine, the same streams undisturbed: the same tokens over the same contexts.
-  void Pace(const std::string& kind) {
+  void DecodePace(const std::string& kind) {
     constexpr int kTurn = 50;  // steps
     struct Streams {
-      std::unique_ptr<Engine> engine;
+      std::unique_ptr<serving::Engine> engine;
       std::vector<std::shared_ptr<TimedSink>> sinks;
       std::vector<double> gaps;
 
@@ -271,7 +274,7 @@ int Main(int argc, char** argv) {
     if (!chosen(kinds, name)) continue;
     if (chosen(parts, "prefix")) Bench(options, kind, options.prefix + 200).Prefix(name);
     if (chosen(parts, "miss")) Bench(options, kind, options.prefix + 100).Miss(name);
-    if (chosen(parts, "pace")) Bench(options, kind, options.prompt + 100).Pace(name);
+    if (chosen(parts, "pace")) Bench(options, kind, options.prompt + 100).DecodePace(name);
     std::fflush(stdout);
   }
   return 0;

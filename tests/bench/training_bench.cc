@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/tools/gradients.h"
 #include "engine/tools/optimizer.h"
@@ -65,28 +65,28 @@ class Training {
       parameters_.push_back({spec.name, value, {}, at::zeros_like(value), at::zeros_like(value)});
     }
     parts_ = std::min<int64_t>(at::get_num_threads(), batch);
-    gradients_.emplace(config, parameters_, compute, Teachers(), parts_);
+    gradients_.emplace(config, parameters_, compute, tools::Teachers(), parts_);
     const at::Tensor ids = at::randint(config.vocab_size, {batch, window}, at::kLong);
     window_ = {ids, ids};
     const at::ScalarType dtype = ToScalarType(compute);
     for (const TensorSpec& spec : Matrices(config)) {
-      factors_.push_back(
-          {at::randn(spec.shape).to(dtype), at::randn({kTokensAtOnce, spec.shape[1]}).to(dtype)});
+      factors_.push_back({at::randn(spec.shape).to(dtype),
+                          at::randn({tools::kTokensAtOnce, spec.shape[1]}).to(dtype)});
     }
   }
 
   void Step() {
     gradients_->Compute(window_, /*dropout=*/0.1, generator_, parameters_);
-    ClipGradients(parameters_, 1.0);
-    AdamW().Step(parameters_, 0, 1e-3);
+    tools::ClipGradients(parameters_, 1.0);
+    tools::AdamW().Step(parameters_, 0, 1e-3);
   }
 
   // y = x W^T, dy W and dy^T x for every matrix, a share of the tokens on each thread.
   void Products() const {
     RunOnComputeThreads(parts_, [&](int64_t) {
       const at::NoGradGuard no_grad;
-      for (int64_t done = 0; done < tokens_ / parts_; done += kTokensAtOnce) {
-        const int64_t tokens = std::min(kTokensAtOnce, tokens_ / parts_ - done);
+      for (int64_t done = 0; done < tokens_ / parts_; done += tools::kTokensAtOnce) {
+        const int64_t tokens = std::min(tools::kTokensAtOnce, tokens_ / parts_ - done);
         for (const Factors& factors : factors_) {
           const at::Tensor x = factors.inputs.narrow(0, 0, tokens);
           const at::Tensor y = at::linear(x, factors.weight);
@@ -108,9 +108,9 @@ class Training {
   std::vector<Factors> factors_;  // of every matrix
   int64_t tokens_;
   int64_t parts_;
-  std::vector<Parameter> parameters_;
-  std::optional<BatchGradients> gradients_;
-  Window window_;
+  std::vector<tools::Parameter> parameters_;
+  std::optional<tools::BatchGradients> gradients_;
+  tools::Window window_;
   std::mt19937_64 generator_{1};
 };
 
@@ -134,7 +134,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   SetComputeThreads(threads);
-  const ModelConfig config = ReadModelConfig(file);
+  const ModelConfig config = checkpoint::ReadModelConfig(file);
   if (window < 1 || window > config.max_position_embeddings) {
     window = config.max_position_embeddings;
   }

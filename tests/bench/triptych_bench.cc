@@ -23,10 +23,10 @@
 
 #include "engine/backend/cpu/cpu_model.h"
 #include "engine/backend/cpu/pack_weights.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/version.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/weights.h"
 #include "engine/kernels/context.h"
@@ -53,7 +53,7 @@ struct Options {
   std::map<std::string, Json> fields;  // of config.json, as the flags give them
   std::string model;                   // a checkpoint; random weights if empty
   std::string save;
-  std::string dtype, kv_dtype;
+  std::string dtype, kv_cache_dtype;
   std::string instruction_set;  // the machine's best if empty
   bool random_cache = false;
   std::vector<int32_t> prompt_ids;
@@ -127,7 +127,7 @@ Checkpoint RandomCheckpoint(const Options& options) {
   json["torch_dtype"] = Name(TensorsFor(WeightFormatOf(options, TensorFormat::kFloat32)));
   Checkpoint checkpoint;
   try {
-    checkpoint.config = ParseModelConfig(json.dump(), "flags");
+    checkpoint.config = checkpoint::ParseModelConfig(json.dump(), "flags");
   } catch (const LoadError& e) {
     throw LoadError(InFlags(e.what()));
   }
@@ -138,7 +138,7 @@ Checkpoint RandomCheckpoint(const Options& options) {
 
 Checkpoint MakeCheckpoint(const Options& options) {
   if (options.model.empty()) return RandomCheckpoint(options);
-  const TensorFormat stored = ReadConfig(options.model).torch_dtype;
+  const TensorFormat stored = checkpoint::ReadConfig(options.model).torch_dtype;
   const TensorFormat tensors = TensorsFor(WeightFormatOf(options, stored));
   Checkpoint checkpoint = LoadCheckpoint(options.model, tensors);
   checkpoint.config.torch_dtype = tensors;
@@ -151,15 +151,16 @@ Checkpoint MakeCheckpoint(const Options& options) {
 }
 
 CacheFormat CacheFormatOf(const Options& options, const ModelConfig& config) {
-  return options.kv_dtype.empty() ? DefaultCacheFormat(WeightFormatOf(options, config.torch_dtype))
-                                  : Names<CacheFormat>().at(options.kv_dtype);
+  return options.kv_cache_dtype.empty()
+             ? DefaultCacheFormat(WeightFormatOf(options, config.torch_dtype))
+             : Names<CacheFormat>().at(options.kv_cache_dtype);
 }
 
 int64_t BlocksFor(int64_t positions) { return CeilDiv(positions, kBlockPositions); }
 
 // Its cache holds what is measured.
-std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoint,
-                                    const std::shared_ptr<KernelContext>& context) {
+std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, Checkpoint checkpoint,
+                                         const std::shared_ptr<kernels::KernelContext>& context) {
   const CacheFormat cache_format = CacheFormatOf(options, checkpoint.config);
   const int64_t positions =
       options.random_cache ? options.context + options.generate : PositionsNeeded(options);
@@ -167,14 +168,15 @@ std::unique_ptr<CpuModel> MakeModel(const Options& options, Checkpoint checkpoin
       std::max(options.batch * BlocksFor(positions), BlocksFor(options.prompt + 1));
   const CacheGeometry geometry =
       MakeCacheGeometry(checkpoint.config, cache_format, kBlockPositions);
-  CpuWeights weights =
-      PackWeights(checkpoint.config, std::move(checkpoint.weights),
-                  WeightFormatOf(options, checkpoint.config.torch_dtype), {}, context->pool);
-  return std::make_unique<CpuModel>(checkpoint.config, std::move(weights),
-                                    BackendOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
-                                                   .block_positions = kBlockPositions,
-                                                   .cache_format = cache_format},
-                                    context);
+  cpu::CpuWeights weights =
+      cpu::PackWeights(checkpoint.config, std::move(checkpoint.weights),
+                       WeightFormatOf(options, checkpoint.config.torch_dtype), {}, context->pool);
+  return std::make_unique<cpu::CpuModel>(
+      checkpoint.config, std::move(weights),
+      BackendOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
+                     .block_positions = kBlockPositions,
+                     .cache_format = cache_format},
+      context);
 }
 
 // --- What is measured -------------------------------------------------------------------------
@@ -197,7 +199,7 @@ class Bench {
   Bench(const Options& options, Checkpoint checkpoint)
       : options_(options),
         config_(checkpoint.config),
-        context_(std::make_shared<KernelContext>(static_cast<int>(options.threads))),
+        context_(std::make_shared<kernels::KernelContext>(static_cast<int>(options.threads))),
         model_(MakeModel(options, std::move(checkpoint), context_)),
         generator_(options.seed) {}
 
@@ -223,9 +225,9 @@ class Bench {
  private:
   Json Model() const {
     const WeightFormat dtype = WeightFormatOf(options_, config_.torch_dtype);
-    return {{"config", Json::parse(ToJson(config_))},
+    return {{"config", Json::parse(checkpoint::ToJson(config_))},
             {"dtype", Name(dtype)},
-            {"kv_dtype", Name(CacheFormatOf(options_, config_))},
+            {"kv_cache_dtype", Name(CacheFormatOf(options_, config_))},
             {"threads", options_.threads},
             {"parameters", ParameterCount(config_)},
             {"weight_bytes", ParameterBytes(config_, dtype)},
@@ -234,14 +236,14 @@ class Bench {
 
   // The model becomes the engine's.
   void MakeEngine() {
-    engine_ =
-        std::make_unique<Engine>(std::move(model_), TestTokenizer(),
-                                 EngineOptions{.max_batch_tokens = options_.chunk,
-                                               .max_running = options_.batch,
-                                               .max_waiting = options_.batch + options_.waiting,
-                                               .prefix_cache = false,
-                                               .max_slowdown = kNever},
-                                 EngineClock::now, context_);
+    engine_ = std::make_unique<serving::Engine>(
+        std::move(model_), TestTokenizer(),
+        serving::EngineOptions{.max_batch_tokens = options_.chunk,
+                               .max_running = options_.batch,
+                               .max_waiting = options_.batch + options_.waiting,
+                               .prefix_cache = false,
+                               .max_slowdown = kNever},
+        serving::EngineClock::now, context_);
   }
 
   std::vector<int32_t> RandomIds(int64_t count) {
@@ -251,7 +253,7 @@ class Bench {
   }
 
   std::shared_ptr<RecordingSink> Submit(std::vector<int32_t> prompt, int64_t max_new_tokens) {
-    Request request;
+    serving::Request request;
     request.id = std::to_string(++requests_);
     request.prompt = std::move(prompt);
     request.max_new_tokens = max_new_tokens;
@@ -264,7 +266,7 @@ class Bench {
 
   void Check(const RecordingSink& sink) const {
     if (sink.rejected) throw std::runtime_error("the engine rejected a request");
-    if (sink.completion && sink.completion->reason == FinishReason::kFailed) {
+    if (sink.completion && sink.completion->reason == serving::FinishReason::kFailed) {
       throw std::runtime_error("a step failed: " + sink.completion->error);
     }
   }
@@ -358,9 +360,9 @@ class Bench {
 
   const Options& options_;
   const ModelConfig config_;
-  const std::shared_ptr<KernelContext> context_;
-  std::unique_ptr<CpuModel> model_;  // until the engine is made
-  std::unique_ptr<Engine> engine_;
+  const std::shared_ptr<kernels::KernelContext> context_;
+  std::unique_ptr<cpu::CpuModel> model_;  // until the engine is made
+  std::unique_ptr<serving::Engine> engine_;
   std::mt19937_64 generator_;
   int64_t requests_ = 0;
 };
@@ -435,7 +437,7 @@ void AddModelFlags(CLI::App& app, Options& options) {
   app.add_option("--save", options.save, "directory to write the model to, as a checkpoint");
   app.add_option("--dtype", options.dtype, "of the weights [float32; the checkpoint's]")
       ->check(CLI::IsMember(Names<WeightFormat>()));
-  app.add_option("--kv-dtype", options.kv_dtype,
+  app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
                  "of the cache [float32 for such weights, else bfloat16]")
       ->check(CLI::IsMember(Names<CacheFormat>()));
 }

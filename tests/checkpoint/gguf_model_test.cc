@@ -15,7 +15,7 @@
 #include "tests/support/gguf_file.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::gguf_model_test {
+namespace triptych::checkpoint::gguf_model_test {
 namespace {
 
 using ::testing::AllOf;
@@ -481,4 +481,4 @@ TEST_F(GgufModelTest, IsACheckpointLikeADirectory) {
 }
 
 }  // namespace
-}  // namespace triptych::gguf_model_test
+}  // namespace triptych::checkpoint::gguf_model_test

@@ -14,7 +14,7 @@
 #include "tests/support/gguf_file.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::gguf_test {
+namespace triptych::checkpoint::gguf_test {
 namespace {
 
 using ::testing::AllOf;
@@ -312,4 +312,4 @@ TEST(GgufPathTest, IsToldByTheName) {
 }
 
 }  // namespace
-}  // namespace triptych::gguf_test
+}  // namespace triptych::checkpoint::gguf_test

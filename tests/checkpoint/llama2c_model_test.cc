@@ -13,7 +13,7 @@
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::llama2c_model_test {
+namespace triptych::checkpoint::llama2c_model_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -146,4 +146,4 @@ TEST_F(Llama2cModelTest, ARealModel) {
 }
 
 }  // namespace
-}  // namespace triptych::llama2c_model_test
+}  // namespace triptych::checkpoint::llama2c_model_test

@@ -263,7 +263,7 @@ v1::GenerateResponse Last(int count, int64_t bytes) {
   usage.set_cached_prompt_tokens(3);
   usage.set_preemptions(1);
   usage.mutable_kv_cache()->set_used_bytes(bytes / 2);
-  usage.mutable_kv_cache()->set_peak_reserved_bytes(bytes);
+  usage.mutable_kv_cache()->set_peak_allocated_bytes(bytes);
   usage.mutable_kv_cache()->set_own_bytes(bytes / 4);
   usage.mutable_kv_cache()->set_shared_bytes(bytes / 8);
   return response;
@@ -330,8 +330,8 @@ TEST(LoadGeneratorTest, CountsAddUpExactly) {
   EXPECT_EQ(results.message_gap.count(), 20 * 2);
   EXPECT_EQ(results.end_to_end.count(), 20);
   EXPECT_EQ(results.start_delay.count(), 50);
-  EXPECT_EQ(results.peak_reserved_bytes.count(), 20);
-  EXPECT_EQ(results.peak_reserved_bytes.mean(), 800);
+  EXPECT_EQ(results.peak_allocated_bytes.count(), 20);
+  EXPECT_EQ(results.peak_allocated_bytes.mean(), 800);
   EXPECT_EQ(results.used_bytes.max(), 400);
   EXPECT_EQ(results.own_bytes.max(), 200);
   EXPECT_EQ(results.shared_bytes.max(), 100);
@@ -446,7 +446,7 @@ TEST_F(BenchTest, ShowsTheFiguresInAHundredColumns) {
   EXPECT_THAT(result.out, HasSubstr(": 20 completed, 0 cancelled as asked, 0 failed\n"));
   EXPECT_THAT(result.out, HasSubstr("\ngenerated tokens       60 "));
   EXPECT_THAT(result.out, HasSubstr("\ntime to first token  "));
-  EXPECT_THAT(result.out, HasSubstr("\npeak reserved      4.0 KiB  4.0 KiB"));
+  EXPECT_THAT(result.out, HasSubstr("\npeak allocated     4.0 KiB  4.0 KiB"));
   EXPECT_THAT(result.out, HasSubstr("\n60 prompt tokens found in the cache, 20 preemptions\n"));
   for (const auto& line : Lines(result.out)) EXPECT_LE(CharacterCount(line), 100u) << line;
 }
@@ -465,7 +465,7 @@ TEST_F(BenchTest, WritesJson) {
     EXPECT_EQ(json["tokens"]["generated"], 15);
     EXPECT_EQ(json["tokens"]["prompt"], 5 * 128);
     EXPECT_EQ(json["seconds_to_first_token"]["count"], 5);
-    EXPECT_EQ(json["cache_bytes"]["peak_reserved"]["p50"], 4096);
+    EXPECT_EQ(json["cache_bytes"]["peak_allocated"]["p50"], 4096);
   }
   const auto bad = Run({"--requests", "5", "--json=/no/such/file"});
   EXPECT_EQ(bad.exit_code, 1);

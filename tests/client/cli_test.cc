@@ -66,8 +66,8 @@ v1::GenerateResponse Last(const std::string& text, int times = 8) {
   cache.set_positions(1024);
   cache.set_bytes_per_position(4096 / times);
   cache.set_used_bytes(1024 * 4096 / times);
-  cache.set_reserved_bytes(1040 * 4096 / times);
-  cache.set_peak_reserved_bytes(1056 * 4096 / times);
+  cache.set_allocated_bytes(1040 * 4096 / times);
+  cache.set_peak_allocated_bytes(1056 * 4096 / times);
   cache.set_mha_used_bytes(1024 * 4096);
   return response;
 }
@@ -79,7 +79,7 @@ v1::Model MakeModel(const std::string& name, v1::AttentionKind attention, int ti
   model.set_parameters(3276800);
   model.set_parameter_bytes(6553600);
   model.set_weight_dtype("bfloat16");
-  model.set_kv_dtype("bfloat16");
+  model.set_kv_cache_dtype("bfloat16");
   model.set_elements_per_position(2048 / times);
   model.set_bytes_per_position(4096 / times);
   model.set_mha_bytes_per_position(4096);

@@ -141,7 +141,7 @@ TEST(DecoderAllocationTest, LongContextsAndExpandedPromptsTakeNothingFromTheHeap
 // The CPU's cache takes from the heap what it says, and no more than a table besides.
 TEST(CacheMemoryAllocation, TakesTheBytesItReports) {
   const int64_t before = bytes_taken;
-  const CacheMemory memory(1000, 16, {64, 100, 7}, CacheFormat::kBFloat16);
+  const cpu::CacheMemory memory(1000, 16, {64, 100, 7}, CacheFormat::kBFloat16);
   EXPECT_EQ(memory.bytes(), 1000 * 16 * 2 * (64 + 100 + 7));
   EXPECT_GE(bytes_taken - before, memory.bytes());
   EXPECT_LE(bytes_taken - before, memory.bytes() + 4096);
@@ -153,21 +153,22 @@ TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
   ModelConfig config = EveryOption().front().config;
   config.max_position_embeddings = 64;
   constexpr int kSteps = 48;
-  class Sink final : public RequestSink {
+  class Sink final : public serving::RequestSink {
    public:
-    void OnRejected(SubmitStatus) override { FAIL(); }
-    void OnDelta(Delta) override { ++tokens; }
-    void OnFinish(Completion) override { FAIL(); }
+    void OnRejected(serving::SubmitStatus) override { FAIL(); }
+    void OnDelta(serving::Delta) override { ++tokens; }
+    void OnFinish(serving::Completion) override { FAIL(); }
     int64_t tokens = 0;
   };
   EngineSetup setup;
   setup.kv_cache_bytes = 1 << 20;
   const auto made = MakeEngine(config, RandomWeights(config, 1), setup, ComputeType::kFloat32, 1);
-  Engine& engine = *made;
+  serving::Engine& engine = *made;
   const auto sink = std::make_shared<Sink>();
-  const std::vector<SamplingParams> all = {{.temperature = 0}, {.top_k = 20, .top_p = 0.9f}};
+  const std::vector<serving::SamplingParams> all = {{.temperature = 0},
+                                                    {.top_k = 20, .top_p = 0.9f}};
   for (size_t i = 0; i < all.size(); ++i) {
-    Request request;
+    serving::Request request;
     request.id = std::to_string(i);
     request.prompt = {1, 2, 3};
     request.max_new_tokens = kSteps + 8;

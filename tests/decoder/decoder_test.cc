@@ -129,7 +129,8 @@ TEST_P(DecoderTest, IntegersServeTheirRoundedWeights) {
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
     Weights rounded = weights_;
     for (auto& [name, tensor] : rounded) {
-      if (tensor.dim() == 2 && name != kPositionsName) tensor = RoundToNearest(tensor, format);
+      if (tensor.dim() == 2 && name != kPositionsName)
+        tensor = tools::RoundToNearest(tensor, format);
     }
     Served integers = Serving();
     integers.weight_format = format;
@@ -367,7 +368,7 @@ TEST(TensorModel, LongSequencesInBatchesEqualEachAlone) {
   }
 }
 
-// Some tokens of a step by vanilla attention, others reduced, whose caches are the same.
+// Some tokens of a step by expanded attention, others reduced, whose caches are the same.
 TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
   constexpr int64_t kExpandFrom = 5, kPrompt = 20;
   ModelConfig config = SmallModel(AttentionKind::kMla);
@@ -434,9 +435,9 @@ TEST(CpuModel, ExpandsWhereLayersGainByIt) {
   config.position_embedding = PositionEmbedding::kNone;
   const auto expand_from = [&](std::vector<int64_t> ranks, std::optional<int64_t> asked) {
     config.kv_lora_rank = std::move(ranks);
-    ThreadPool pool(1);
-    return PackWeights(config, Cast(RandomWeights(config, 24), at::kFloat), WeightFormat::kFloat32,
-                       asked, pool)
+    kernels::ThreadPool pool(1);
+    return cpu::PackWeights(config, Cast(RandomWeights(config, 24), at::kFloat),
+                            WeightFormat::kFloat32, asked, pool)
         .expand_from;
   };
   EXPECT_EQ(expand_from({1, 2}, {}), std::nullopt);  // premultiplied

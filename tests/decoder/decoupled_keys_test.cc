@@ -11,7 +11,7 @@
 
 #include "engine/attention/algebra.h"
 #include "engine/base/error.h"
-#include "engine/decoder/conversion.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/decoder/decoder.h"
 #include "tests/support/random_model.h"
 #include "tests/support/tensors.h"

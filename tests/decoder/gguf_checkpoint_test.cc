@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/base/json.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensors/safetensors.h"
 #include "engine/decoder/weights.h"
 #include "tests/support/gguf_file.h"
 #include "tests/support/temp_dir.h"
@@ -68,7 +68,7 @@ class Model {
 
   void Check() const {
     const TempDir directory;
-    std::vector<SafetensorsTensor> tensors;
+    std::vector<checkpoint::SafetensorsTensor> tensors;
     std::vector<std::string> data;
     for (const auto& [name, tensor] : published_) data.push_back(Bytes(tensor));
     size_t i = 0;
@@ -78,12 +78,12 @@ class Model {
                                                                         : "F32";
       tensors.push_back({name, dtype, tensor.sizes().vec(), std::as_bytes(std::span(data[i++]))});
     }
-    WriteSafetensors(directory.path() / "model.safetensors", tensors);
+    checkpoint::WriteSafetensors(directory.path() / "model.safetensors", tensors);
     WriteFile(directory.path() / "config.json", config_.dump());
     WriteFile(directory.path() / "m.gguf", gguf_.Bytes());
     const Checkpoint expected = LoadCheckpoint(directory.path(), TensorFormat::kFloat32);
     const Checkpoint loaded = LoadCheckpoint(directory.path() / "m.gguf", TensorFormat::kFloat32);
-    EXPECT_EQ(ToJson(loaded.config), ToJson(expected.config));
+    EXPECT_EQ(checkpoint::ToJson(loaded.config), checkpoint::ToJson(expected.config));
     ASSERT_EQ(loaded.weights.size(), expected.weights.size());
     for (const auto& [name, tensor] : expected.weights) {
       ASSERT_TRUE(loaded.weights.contains(name)) << name;

@@ -16,12 +16,12 @@
 
 #include "engine/attention/algebra.h"
 #include "engine/base/error.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/decoder/conversion.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
-#include "engine/hosting/hosted_model.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/text/text_stream.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/published_configs.h"
@@ -101,7 +101,7 @@ TEST_P(PublishedModelTest, IsTheSameModelInTriptychsOwnForm) {
   const TempDir own;
   SaveCheckpoint(own.path() / "model", model.config, model.weights);
   const Checkpoint again = LoadCheckpoint(own.path() / "model", TensorFormat::kFloat32);
-  EXPECT_EQ(ToJson(again.config), ToJson(model.config));
+  EXPECT_EQ(checkpoint::ToJson(again.config), checkpoint::ToJson(model.config));
   EXPECT_LE(RelativeError(Forward(again), Expected()), kRounding64);
 }
 
@@ -139,7 +139,7 @@ TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
   const TempDir own;
   SaveCheckpoint(own.path() / "model", mla.config, mla.weights);
   const Checkpoint again = LoadCheckpoint(own.path() / "model", TensorFormat::kFloat32);
-  EXPECT_EQ(ToJson(again.config), ToJson(mla.config));
+  EXPECT_EQ(checkpoint::ToJson(again.config), checkpoint::ToJson(mla.config));
   for (const std::optional<int64_t> expand_from : {kNeverExpand, int64_t{4}}) {
     EXPECT_LE(RelativeError(Serve(again, ComputeType::kFloat32, expand_from), expected),
               kRounding32);
@@ -237,7 +237,9 @@ TEST(PublishedSizesTest, HaveThePublishedNumberOfParameters) {
                                              {published::Qwen3(), 596'049'920},
                                              {published::Gpt2(), 124'439'808},
                                              {published::Gpt2Xl(), 1'557'611'200}}) {
-    EXPECT_EQ(ParameterCount(ParseModelConfig(config.dump(), "config.json")), parameters) << config;
+    EXPECT_EQ(ParameterCount(checkpoint::ParseModelConfig(config.dump(), "config.json")),
+              parameters)
+        << config;
   }
 }
 
@@ -264,10 +266,10 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
     expected.push_back(static_cast<int32_t>(ids.back()));
   }
 
-  const auto serve = [&](const std::optional<Conversion>& conversion) {
+  const auto serve = [&](const std::optional<ConversionSpec>& conversion) {
     std::vector<int64_t> loaded;
-    HostOptions options{.name = "published",
-                        .checkpoint = OpenCheckpoint(directory.path()),
+    LoadOptions options{.name = "published",
+                        .checkpoint = checkpoint::OpenCheckpoint(directory.path()),
                         .cache_format = CacheFormat::kFloat32,
                         .backend = {.kv_cache_bytes = int64_t{1} << 22},
                         .conversion = conversion};
@@ -275,11 +277,11 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
       EXPECT_EQ(of_layers, layers);
       loaded.push_back(count);
     };
-    const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
+    const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(2));
     std::vector<int64_t> one_after_another(layers);
     std::iota(one_after_another.begin(), one_after_another.end(), 1);
     EXPECT_EQ(loaded, one_after_another);
-    Request request;
+    serving::Request request;
     request.id = std::string(1, '1');  // GCC 12 sees too long a copy in = "1"
     request.prompt = model.tokenizer->Encode("To be");
     request.prompt.insert(request.prompt.begin(), model.tokenizer->begin_token().value());
@@ -302,10 +304,10 @@ TEST(PublishedHostingTest, ADirectoryIsServedAsEveryKind) {
   const auto mha = serve({});
   EXPECT_EQ(mha->tokens, expected);
   EXPECT_EQ(row_elements(*mha), 2 * width);
-  const auto mla = serve(Conversion{.attention = AttentionKind::kMla});
+  const auto mla = serve(ConversionSpec{.attention = AttentionKind::kMla});
   EXPECT_EQ(mla->tokens, expected);
   EXPECT_EQ(row_elements(*mla), 2 * width);  // all keys are decoupled ones, all values a latent
-  const Conversion to_gqa = {.attention = AttentionKind::kGqa, .groups = 2};
+  const ConversionSpec to_gqa = {.attention = AttentionKind::kGqa, .groups = 2};
   const auto gqa = serve(to_gqa);
   EXPECT_EQ(row_elements(*gqa), width);
   const Checkpoint converted =

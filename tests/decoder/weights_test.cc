@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensors/safetensors.h"
 #include "engine/model/latent_shape.h"
 #include "engine/tools/quantize.h"
 #include "tests/support/published_checkpoints.h"
@@ -52,7 +52,7 @@ std::string Refusal(const std::filesystem::path& directory,
 
 // Writes tensors as they are, whatever the config says.
 void WriteTensors(const std::filesystem::path& file, const Weights& weights) {
-  std::vector<SafetensorsTensor> tensors;
+  std::vector<checkpoint::SafetensorsTensor> tensors;
   for (const auto& [name, tensor] : weights) {
     const char* dtype = tensor.scalar_type() == at::kFloat      ? "F32"
                         : tensor.scalar_type() == at::kBFloat16 ? "BF16"
@@ -64,7 +64,7 @@ void WriteTensors(const std::filesystem::path& file, const Weights& weights) {
                        tensor.sizes().vec(),
                        {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
   }
-  WriteSafetensors(file, tensors);
+  checkpoint::WriteSafetensors(file, tensors);
 }
 
 class CheckpointTest : public testing::Test {
@@ -88,7 +88,7 @@ TEST(Checkpoint, SaveAndLoadGiveTheSameModel) {
       const TempDir directory;
       SaveCheckpoint(directory.path() / "new" / "folder", named.config, weights);
       const Checkpoint loaded = LoadCheckpoint(directory.path() / "new" / "folder", dtype);
-      EXPECT_EQ(ToJson(loaded.config), ToJson(named.config));
+      EXPECT_EQ(checkpoint::ToJson(loaded.config), checkpoint::ToJson(named.config));
       ASSERT_EQ(loaded.weights.size(), weights.size());
       for (const auto& [name, tensor] : weights) {
         EXPECT_TRUE(at::equal(loaded.weights.at(name), tensor)) << name;
@@ -356,9 +356,9 @@ TEST_F(CheckpointTest, UnusableDtypeIsNamed) {
 TEST_F(CheckpointTest, ConfigOfAnotherModelIsRefused) {
   ModelConfig other = config_;
   other.kv_lora_rank = {7, 8};
-  WriteFile(config_file(), ToJson(other));
+  WriteFile(config_file(), checkpoint::ToJson(other));
   EXPECT_THAT(Refusal(directory_.path()), HasSubstr("model.layers.1.self_attn.kv_a_proj_with_mqa"));
-  WriteFile(config_file(), ToJson(SmallModel(AttentionKind::kMha)));
+  WriteFile(config_file(), checkpoint::ToJson(SmallModel(AttentionKind::kMha)));
   EXPECT_THAT(Refusal(directory_.path()), HasSubstr("model.layers.0.self_attn.k_proj.weight"));
 }
 
@@ -368,7 +368,7 @@ void TakeAll(WeightSource& source, const ModelConfig& config) {
 }
 
 TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsNamed) {
-  CheckpointReader reader(OpenCheckpoint(directory_.path()), TensorFormat::kFloat32);
+  CheckpointReader reader(checkpoint::OpenCheckpoint(directory_.path()), TensorFormat::kFloat32);
   TakeAll(reader, reader.config());
   const uintmax_t bytes = std::filesystem::file_size(weights_file());
   std::filesystem::resize_file(weights_file(), bytes - 1);
@@ -383,7 +383,7 @@ TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsNamed) {
 
 // Rows and heads are brought in order layer by layer: what is of several cannot be asked for.
 TEST_F(CheckpointTest, APartIsOfNoLayerOrOfOne) {
-  CheckpointReader reader(OpenCheckpoint(directory_.path()), TensorFormat::kFloat32);
+  CheckpointReader reader(checkpoint::OpenCheckpoint(directory_.path()), TensorFormat::kFloat32);
   for (const std::string prefix : {"", "m", "model.", "model.layers.", "model.layers.1",
                                    "model.layers.01.", "model.layers.x"}) {
     EXPECT_THROW(reader.Take(prefix), std::invalid_argument) << prefix;
@@ -400,7 +400,7 @@ TEST(Checkpoint, WhatIsNotToBeRoundedStaysAsItIsStored) {
     config.torch_dtype = stored;
     const TempDir directory;
     SaveCheckpoint(directory.path(), config, RandomWeights(config, 1));
-    CheckpointReader reader(OpenCheckpoint(directory.path()), std::nullopt);
+    CheckpointReader reader(checkpoint::OpenCheckpoint(directory.path()), std::nullopt);
     for (const auto& [name, tensor] : reader.Take(MlpPrefix(0))) {
       EXPECT_EQ(tensor.scalar_type(), ToScalarType(stored)) << name;
     }
@@ -415,7 +415,7 @@ TEST(Checkpoint, AShardThatIsCutOffIsNamed) {
   for (const int shard : {1, 2, 3}) {
     const std::filesystem::path file =
         directory.path() / ("model-0000" + std::to_string(shard) + "-of-00003.safetensors");
-    CheckpointReader reader(OpenCheckpoint(directory.path()), TensorFormat::kFloat32);
+    CheckpointReader reader(checkpoint::OpenCheckpoint(directory.path()), TensorFormat::kFloat32);
     const std::string whole = ReadFile(file);
     for (const size_t bytes : {whole.size() - 1, whole.size() / 2, size_t{7}, size_t{0}}) {
       WriteFile(file, whole.substr(0, bytes));
@@ -567,7 +567,7 @@ TEST(IntegerCheckpoint, LoadsAsTheRoundedMatrices) {
         const std::set<std::string> integers = IntegerTensors(stored);
         for (const auto& [name, weight] : weights) {
           const at::Tensor expected =
-              integers.contains(name) ? RoundToNearest(weight, format)
+              integers.contains(name) ? tools::RoundToNearest(weight, format)
                                       : weight.to(ToScalarType(stored.torch_dtype)).to(at::kFloat);
           EXPECT_TRUE(at::equal(loaded.weights.at(name), expected)) << name;
         }
@@ -605,11 +605,12 @@ TEST(IntegerCheckpoint, RefusesWhatDoesNotFit) {
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, Cast(RandomWeights(config, 4), at::kFloat));
   const std::filesystem::path file = directory.path() / "model.safetensors";
-  const SafetensorsFile whole(file);
+  const checkpoint::SafetensorsFile whole(file);
   // The same file with one tensor of its own, or without it.
-  const auto with = [&](const std::string& changed, std::optional<SafetensorsTensor> as) {
+  const auto with = [&](const std::string& changed,
+                        std::optional<checkpoint::SafetensorsTensor> as) {
     std::vector<std::vector<std::byte>> kept;
-    std::vector<SafetensorsTensor> tensors;
+    std::vector<checkpoint::SafetensorsTensor> tensors;
     for (const auto& [name, entry] : whole.entries()) {
       if (name == changed) continue;
       whole.Read(name, kept.emplace_back(entry.bytes));
@@ -618,24 +619,32 @@ TEST(IntegerCheckpoint, RefusesWhatDoesNotFit) {
     if (as) tensors.push_back(*as);
     const TempDir other;
     SaveCheckpoint(other.path(), config, Cast(RandomWeights(config, 4), at::kFloat));
-    WriteSafetensors(other.path() / "model.safetensors", tensors);
+    checkpoint::WriteSafetensors(other.path() / "model.safetensors", tensors);
     return Refusal(other.path());
   };
   const std::string scales = std::string(kQuery) + "_scale";
   const std::vector<std::byte> ones(24 * 24 * 4, std::byte{0xff});  // bfloat16: NaN
   EXPECT_THAT(with(scales, {}), HasSubstr("tensor " + scales + " is missing"));
-  EXPECT_THAT(with(kQuery, SafetensorsTensor{kQuery, "I8", {24, 12}, std::span(ones).first(288)}),
-              AllOf(HasSubstr(std::string("tensor ") + kQuery), HasSubstr("allowed: U8")));
-  EXPECT_THAT(with(kQuery, SafetensorsTensor{kQuery, "U8", {24, 24}, std::span(ones).first(576)}),
-              HasSubstr("has shape [24, 24]; the config needs [24, 12]"));
-  EXPECT_THAT(with(scales, SafetensorsTensor{scales, "BF16", {24, 1}, std::span(ones).first(48)}),
-              HasSubstr("not finite"));
-  EXPECT_THAT(with(scales, SafetensorsTensor{scales, "F32", {24, 1}, std::span(ones).first(96)}),
-              HasSubstr("allowed: BF16"));
   EXPECT_THAT(
-      with("",
-           SafetensorsTensor{"model.norm.weight_scale", "BF16", {24}, std::span(ones).first(48)}),
-      HasSubstr("does not belong"));
+      with(kQuery,
+           checkpoint::SafetensorsTensor{kQuery, "I8", {24, 12}, std::span(ones).first(288)}),
+      AllOf(HasSubstr(std::string("tensor ") + kQuery), HasSubstr("allowed: U8")));
+  EXPECT_THAT(
+      with(kQuery,
+           checkpoint::SafetensorsTensor{kQuery, "U8", {24, 24}, std::span(ones).first(576)}),
+      HasSubstr("has shape [24, 24]; the config needs [24, 12]"));
+  EXPECT_THAT(
+      with(scales,
+           checkpoint::SafetensorsTensor{scales, "BF16", {24, 1}, std::span(ones).first(48)}),
+      HasSubstr("not finite"));
+  EXPECT_THAT(
+      with(scales,
+           checkpoint::SafetensorsTensor{scales, "F32", {24, 1}, std::span(ones).first(96)}),
+      HasSubstr("allowed: BF16"));
+  EXPECT_THAT(with("",
+                   checkpoint::SafetensorsTensor{
+                       "model.norm.weight_scale", "BF16", {24}, std::span(ones).first(48)}),
+              HasSubstr("does not belong"));
 }
 
 }  // namespace

@@ -1,16 +1,17 @@
 // A model's own chat template, of which nothing is known.
 #include <string>
 
-#include "server/core/chat_template_file.h"
+#include "server/core/chat/chat_template_file.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/targets.h"
 
 namespace triptych {
 
 void FuzzChatTemplate(std::string_view bytes) {
-  KnownChatTemplate(bytes);
-  Promise(!KnownChatTemplate("{{ '' }}" + std::string(bytes)), "no known template begins so");
-  Promise(CanonicalJinja(bytes).size() <= 2 * bytes.size() + 2, "nothing is made up");
+  server::KnownChatTemplate(bytes);
+  Promise(!server::KnownChatTemplate("{{ '' }}" + std::string(bytes)),
+          "no known template begins so");
+  Promise(server::CanonicalJinja(bytes).size() <= 2 * bytes.size() + 2, "nothing is made up");
 }
 
 }  // namespace triptych

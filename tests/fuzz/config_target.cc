@@ -3,10 +3,10 @@
 #include "engine/base/json.h"
 #include "engine/base/names.h"
 #include "engine/base/request_limits.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/generation_config.h"
-#include "engine/checkpoint/json_fields.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/config/generation_config.h"
+#include "engine/checkpoint/config/json_fields.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/model/config.h"
 #include "engine/model/latent_shape.h"
 #include "engine/text/byte_tokenizer.h"
@@ -17,9 +17,10 @@ namespace triptych {
 namespace {
 
 void FuzzGenerationConfig(std::string_view bytes) {
-  GenerationConfig config;
+  checkpoint::GenerationConfig config;
   try {
-    config = ParseGenerationConfig(JsonFields(ParseJson(bytes, "defaults"), "defaults"));
+    config = checkpoint::ParseGenerationConfig(
+        checkpoint::JsonFields(ParseJson(bytes, "defaults"), "defaults"));
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
     return;
@@ -42,13 +43,14 @@ void FuzzConfig(std::string_view bytes) {
   FuzzGenerationConfig(bytes);
   ModelConfig config;
   try {
-    config = ParseModelConfig(bytes, "config.json");
+    config = checkpoint::ParseModelConfig(bytes, "config.json");
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
     return;
   }
-  const std::string json = ToJson(config);
-  Promise(ToJson(ParseModelConfig(json, "written")) == json, "a config that is written is read");
+  const std::string json = checkpoint::ToJson(config);
+  Promise(checkpoint::ToJson(checkpoint::ParseModelConfig(json, "written")) == json,
+          "a config that is written is read");
 
   // What is computed from a config before the tensors' own shapes bound its widths.
   for (const auto& [name, format] : Names<CacheFormat>()) {
@@ -59,7 +61,7 @@ void FuzzConfig(std::string_view bytes) {
   Promise(ElementsPerPosition(config) > 0, "a position has elements");
   ReducedForms(config);
   try {
-    CheckVocabulary(ByteTokenizer(), config, "config.json");
+    checkpoint::CheckVocabulary(ByteTokenizer(), config, "config.json");
     Promise(config.vocab_size >= ByteTokenizer::kVocabSize, "a model has its tokenizer's tokens");
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);

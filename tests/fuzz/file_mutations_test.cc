@@ -23,10 +23,10 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/quoted.h"
-#include "engine/checkpoint/generation_config.h"
+#include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/load_tokenizer.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/targets.h"
@@ -224,7 +224,7 @@ std::optional<std::pair<uint32_t, std::string>> ToGguf(const Json& value) {
 }
 
 // A file with this metadata and the tensors of `like`; nothing where no such file can say it.
-std::optional<std::string> GgufWith(const Json& metadata, const GgufFile& like) {
+std::optional<std::string> GgufWith(const Json& metadata, const checkpoint::GgufFile& like) {
   GgufBuilder file;
   for (const auto& [key, value] : metadata.items()) {
     if (!value.is_array()) {
@@ -244,7 +244,7 @@ std::optional<std::string> GgufWith(const Json& metadata, const GgufFile& like) 
     file.AddList(key, type, value.size(), bytes);
   }
   for (const std::string& name : like.TensorNames()) {
-    const StoredTensor& stored = *like.Find(name);
+    const checkpoint::StoredTensor& stored = *like.Find(name);
     const uint32_t type = stored.dtype == "F32"    ? 0
                           : stored.dtype == "F16"  ? 1
                           : stored.dtype == "Q8_0" ? 8
@@ -260,9 +260,9 @@ TEST(FileMutationsTest, ValuesOfGgufMetadata) {
   int files = 0;
   for (const std::string& bytes : Kept("gguf")) {
     const MemoryFile memory(bytes);
-    std::unique_ptr<const GgufFile> file;
+    std::unique_ptr<const checkpoint::GgufFile> file;
     try {
-      file = std::make_unique<const GgufFile>(memory.path());
+      file = std::make_unique<const checkpoint::GgufFile>(memory.path());
     } catch (const LoadError&) {
       continue;
     }
@@ -343,11 +343,11 @@ TEST(FileMutationsTest, ValuesOfWhatStandsBesideATokenizer) {
     const auto read = [&](std::string_view text) {
       WriteFile(file, std::string(text));
       try {
-        LoadTokenizer(directory.path());
-        ReadGenerationConfig(directory.path());
-        OpenedCheckpoint checkpoint;
+        checkpoint::LoadTokenizer(directory.path());
+        checkpoint::ReadGenerationConfig(directory.path());
+        checkpoint::OpenedCheckpoint checkpoint;
         checkpoint.path = directory.path();
-        ReadChatTemplate(checkpoint);
+        checkpoint::ReadChatTemplate(checkpoint);
       } catch (const LoadError& e) {
         PromiseClearLine(e.what(), 1000);
       }

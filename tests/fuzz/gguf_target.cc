@@ -5,9 +5,9 @@
 #include "engine/base/error.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_model.h"
-#include "engine/checkpoint/gguf_tokenizer.h"
-#include "engine/checkpoint/sentencepiece_model.h"
-#include "engine/checkpoint/tokenizer_json.h"
+#include "engine/checkpoint/tokenizer/gguf_tokenizer.h"
+#include "engine/checkpoint/tokenizer/sentencepiece_model.h"
+#include "engine/checkpoint/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
@@ -18,32 +18,33 @@ namespace triptych {
 
 void FuzzGguf(std::string_view bytes) {
   const MemoryFile memory(bytes);
-  std::unique_ptr<const GgufFile> file;
+  std::unique_ptr<const checkpoint::GgufFile> file;
   try {
-    file = std::make_unique<const GgufFile>(memory.path());
+    file = std::make_unique<const checkpoint::GgufFile>(memory.path());
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
     return;
   }
   ReadAll(*file, bytes.size());
   try {
-    const auto tokenizer = ParseGgufTokenizer(file->metadata(), file->name());
+    const auto tokenizer = checkpoint::ParseGgufTokenizer(file->metadata(), file->name());
     CheckTokenizer(*tokenizer, kHostileText);
-    const auto files = GgufTokenizerFiles(file->metadata(), file->name());
+    const auto files = checkpoint::GgufTokenizerFiles(file->metadata(), file->name());
     const std::vector<int32_t> ends(tokenizer->end_tokens().begin(), tokenizer->end_tokens().end());
     const auto json = files.find("tokenizer.json");
-    const auto again = json != files.end()
-                           ? ParseTokenizerJson(json->second, json->first, {{}, ends})
-                           : ParseSentencePieceModel(files.at("tokenizer.model"), "tokenizer.model",
-                                                     tokenizer->begin_token().has_value(), ends);
+    const auto again =
+        json != files.end()
+            ? checkpoint::ParseTokenizerJson(json->second, json->first, {{}, ends})
+            : checkpoint::ParseSentencePieceModel(files.at("tokenizer.model"), "tokenizer.model",
+                                                  tokenizer->begin_token().has_value(), ends);
     Promise(again->Encode(kHostileText) == tokenizer->Encode(kHostileText),
             "the files say the same");
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }
   try {
-    const ModelConfig config = ReadGgufConfig(*file);
-    ReadAll(*MapGgufTensors(std::move(file), config), bytes.size());
+    const ModelConfig config = checkpoint::ReadGgufConfig(*file);
+    ReadAll(*checkpoint::MapGgufTensors(std::move(file), config), bytes.size());
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

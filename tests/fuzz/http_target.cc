@@ -8,7 +8,7 @@
 
 #include "engine/base/json.h"
 #include "engine/text/byte_tokenizer.h"
-#include "server/core/trace_parent.h"
+#include "server/core/requests/trace_parent.h"
 #include "server/http/chat_completions.h"
 #include "server/http/completions.h"
 #include "server/http/error_response.h"
@@ -24,26 +24,26 @@ namespace {
 constexpr size_t kMaxHead = 1024;
 constexpr size_t kMaxBody = 2048;
 
-void PromiseClear(const Error& error) { PromiseClearLine(error.Message(), 1024); }
+void PromiseClear(const server::Error& error) { PromiseClearLine(error.Message(), 1024); }
 
 // Targets and bodies of the requests up to the first that cannot be read.
 std::vector<std::pair<std::string, std::string>> Read(std::string_view bytes, size_t step) {
-  RequestReader reader(kMaxHead, kMaxBody);
+  server::RequestReader reader(kMaxHead, kMaxBody);
   std::vector<std::pair<std::string, std::string>> requests;
   std::string target;
   while (!bytes.empty()) {
     reader.Append(bytes.substr(0, step));
     bytes.remove_prefix(std::min(step, bytes.size()));
-    RequestReader::Event event = RequestReader::Event::kNothing;
-    while ((event = reader.Next()) != RequestReader::Event::kNothing) {
-      if (event == RequestReader::Event::kError) {
+    server::RequestReader::Event event = server::RequestReader::Event::kNothing;
+    while ((event = reader.Next()) != server::RequestReader::Event::kNothing) {
+      if (event == server::RequestReader::Event::kError) {
         const int status = reader.error().status;
         Promise(status >= 400 && status < 600, "an error has its status");
         const auto body = Json::parse(reader.error().body);
         PromiseClearLine(body.at("error").at("message").get<std::string>(), 256);
         return requests;
       }
-      if (event == RequestReader::Event::kHead) {
+      if (event == server::RequestReader::Event::kHead) {
         target = std::string(reader.head().target());
         continue;
       }
@@ -57,20 +57,21 @@ std::vector<std::pair<std::string, std::string>> Read(std::string_view bytes, si
 }
 
 void CheckTarget(const std::string& text) {
-  const Result<RequestTarget> target = ParseTarget(text);
+  const server::Result<server::RequestTarget> target = server::ParseTarget(text);
   if (!target.ok()) return PromiseClear(target.error());
   Promise(target.value().path.find('?') == std::string::npos, "a path ends before the query");
 }
 
 // By every template; begin and end tokens are never of what somebody wrote.
 void CheckChat(const Json& body) {
-  const Result<ChatRequest> chat = ParseChat(body);
+  const server::Result<server::ChatRequest> chat = server::ParseChat(body);
   if (!chat.ok()) return PromiseClear(chat.error());
-  ServedModel model;
+  server::ModelInfo model;
   model.tokenizer = std::make_shared<const ByteTokenizer>();
-  for (const auto& [name, form] : Names<ChatTemplate>()) {
+  for (const auto& [name, form] : Names<server::ChatTemplate>()) {
     model.chat_template = form;
-    const Result<CompletionRequest> request = ToCompletion(chat.value(), model);
+    const server::Result<server::CompletionRequest> request =
+        server::ToCompletion(chat.value(), model);
     if (!request.ok()) {
       PromiseClear(request.error());
       continue;
@@ -86,9 +87,9 @@ void CheckChat(const Json& body) {
 }
 
 void CheckBody(const std::string& text) {
-  const Result<Json> body = ParseBody(text);
+  const server::Result<Json> body = server::ParseBody(text);
   if (!body.ok()) return PromiseClear(body.error());
-  const Result<CompletionRequest> request = ParseCompletion(body.value());
+  const server::Result<server::CompletionRequest> request = server::ParseCompletion(body.value());
   if (!request.ok()) PromiseClear(request.error());
   CheckChat(body.value());
 }
@@ -106,7 +107,7 @@ void FuzzHttp(std::string_view bytes) {
     CheckBody(body);
   }
   CheckBody(std::string(text));
-  const std::string trace = TraceParent({std::string(text)});
+  const std::string trace = server::TraceParent({std::string(text)});
   Promise(trace.empty() || (trace.size() == 55 && text.starts_with(trace)),
           "a trace is what was sent, and bounded");
 }

@@ -1,7 +1,7 @@
 // What llama2.c writes: a model, and its tokenizer.
 #include "engine/base/error.h"
 #include "engine/checkpoint/llama2c_model.h"
-#include "engine/checkpoint/llama2c_tokenizer.h"
+#include "engine/checkpoint/tokenizer/llama2c_tokenizer.h"
 #include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
@@ -13,13 +13,13 @@ namespace triptych {
 void FuzzLlama2c(std::string_view bytes) {
   const MemoryFile memory(bytes);
   try {
-    const OpenedCheckpoint opened = OpenLlama2c(memory.path());
+    const checkpoint::OpenedCheckpoint opened = checkpoint::OpenLlama2c(memory.path());
     ReadAll(*opened.tensors, bytes.size());
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }
   try {
-    CheckTokenizer(*ParseLlama2cTokenizer(bytes, "tokenizer.bin"), kHostileText);
+    CheckTokenizer(*checkpoint::ParseLlama2cTokenizer(bytes, "tokenizer.bin"), kHostileText);
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

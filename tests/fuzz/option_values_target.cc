@@ -29,20 +29,20 @@ auto Parsed(const Parse& parse) -> std::optional<decltype(parse())> {
 
 void FuzzOptionValues(std::string_view bytes) {
   const std::string text(bytes);
-  if (const auto size = Parsed([&] { return ParseByteSize(text, kMemoryBytes); })) {
+  if (const auto size = Parsed([&] { return server::ParseByteSize(text, kMemoryBytes); })) {
     Promise(*size >= 1, "a size is at least one byte");
   }
-  if (const auto position = Parsed([&] { return ParseExpandFrom(text); })) {
+  if (const auto position = Parsed([&] { return server::ParseExpandFrom(text); })) {
     Promise(!*position || **position >= 0, "a position is not negative");
   }
-  if (Parsed([&] { return CheckHostName(text), true; })) {
+  if (Parsed([&] { return server::CheckHostName(text), true; })) {
     Promise(text.find_first_of(":/@ ") == text.npos, "a host's name is nothing else");
   }
-  const bool taken = Parsed([&] { return CheckAddress(text), true; }).has_value();
+  const bool taken = Parsed([&] { return server::CheckAddress(text), true; }).has_value();
   const std::optional<Address> address = ParseAddress(text);
   Promise(taken == address.has_value(), "an address is taken if it is one");
   Promise(!address || (address->port >= 0 && address->port <= 65535), "a port is one");
-  if (const auto model = Parsed([&] { return ParseModelOptions(text, kMemoryBytes); })) {
+  if (const auto model = Parsed([&] { return server::ParseModelOptions(text, kMemoryBytes); })) {
     Promise(!model->name.empty() && model->name.size() <= 64, "a model has a name");
     Promise(!model->kv_cache_bytes || *model->kv_cache_bytes >= 1, "a cache holds something");
   }

@@ -7,15 +7,15 @@
 #include <span>
 #include <string>
 
-#include "engine/checkpoint/tensor_source.h"
+#include "engine/checkpoint/tensors/tensor_source.h"
 #include "tests/fuzz/input.h"
 
 namespace triptych {
 
 // Reads every tensor, in no more memory than the file takes for each.
-inline void ReadAll(const TensorSource& source, size_t file_bytes) {
+inline void ReadAll(const checkpoint::TensorSource& source, size_t file_bytes) {
   for (const std::string& name : source.TensorNames()) {
-    const StoredTensor* const stored = source.Find(name);
+    const checkpoint::StoredTensor* const stored = source.Find(name);
     Promise(stored != nullptr, "a tensor that is listed is found");
     Promise(stored->bytes <= file_bytes, "tensors lie in the file");
     for (const int64_t extent : stored->shape) Promise(extent >= 0, "a shape is not negative");

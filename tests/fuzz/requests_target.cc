@@ -14,28 +14,28 @@
 #include "engine/base/request_limits.h"
 #include "engine/text/text_stream.h"
 #include "google/rpc/status.pb.h"
-#include "server/core/page_tokens.h"
-#include "server/core/validation.h"
+#include "server/core/requests/validation.h"
+#include "server/core/stats/page_tokens.h"
 #include "server/grpc/status.h"
 #include "server/grpc/wire.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/targets.h"
-#include "tests/server/core/served_model.h"
+#include "tests/server/core/model_info.h"
 
 namespace triptych {
 namespace {
 
 constexpr size_t kMaxStatusBytes = 4096;  // gRPC's default bound of a call's metadata is 8 KiB
 
-const ServedModel& Model() {
-  static const ServedModel model = SmallServedModel();
+const server::ModelInfo& Model() {
+  static const server::ModelInfo model = server::SmallModelInfo();
   return model;
 }
 
-void CheckError(const Error& error) {
+void CheckError(const server::Error& error) {
   PromiseClearLine(error.Message(), 1000);
   grpc::CallbackServerContext context;
-  const grpc::Status status = ToStatus(error, context);
+  const grpc::Status status = server::ToStatus(error, context);
   google::rpc::Status details;
   Promise(!status.ok(), "an error is no success");
   Promise(details.ParseFromString(status.error_details()), "details are a google.rpc.Status");
@@ -43,20 +43,20 @@ void CheckError(const Error& error) {
           "a status fits into the trailers");
 }
 
-void CheckRequest(const Request& request) {
-  Promise(!request.prompt.empty() && !CheckTokenIds(request.prompt, Model(), "prompt"),
+void CheckRequest(const serving::Request& request) {
+  Promise(!request.prompt.empty() && !server::CheckTokenIds(request.prompt, Model(), "prompt"),
           "a prompt is tokens of the model");
   Promise(limits::kChoices.Contains(request.choices), "choices are few");
   Promise(request.min_new_tokens >= 0 && request.min_new_tokens <= request.max_new_tokens,
           "the fewest tokens are no more than the most");
   Promise(request.stop_tokens.size() <= limits::kMaxStopTokens &&
-              !CheckTokenIds(request.stop_tokens, Model(), "stop"),
+              !server::CheckTokenIds(request.stop_tokens, Model(), "stop"),
           "stop tokens are few, and the model's");
   Promise(request.stop.size() <= limits::kMaxStops, "stop strings are few");
   for (const std::string& stop : request.stop) {
     Promise(limits::kStopBytes.Contains(stop.size()), "a stop string is neither empty nor long");
   }
-  const SamplingParams& sampling = request.sampling;
+  const serving::SamplingParams& sampling = request.sampling;
   Promise(limits::kTemperature.Contains(sampling.temperature) &&
               limits::kTopK.Contains(sampling.top_k) && limits::kTopP.Contains(sampling.top_p) &&
               limits::kMinP.Contains(sampling.min_p) &&
@@ -65,7 +65,7 @@ void CheckRequest(const Request& request) {
               limits::kFrequencyPenalty.Contains(sampling.frequency_penalty),
           "sampling options are in their ranges");
   Promise(sampling.allowed.size() <= limits::kMaxAllowedTokens &&
-              !CheckTokenIds(sampling.allowed, Model(), "allowed"),
+              !server::CheckTokenIds(sampling.allowed, Model(), "allowed"),
           "allowed tokens are few, and the model's");
   Promise(sampling.logit_bias.size() <= limits::kMaxLogitBiases, "biases are few");
   for (const auto& [token, bias] : sampling.logit_bias) {
@@ -86,7 +86,8 @@ bool Parse(std::string_view bytes, Message& message) {
 void FuzzGenerate(std::string_view bytes) {
   v1::GenerateRequest message;
   if (!Parse(bytes, message)) return;
-  const Result<ValidRequest> valid = Validate(FromProto(message), Model());
+  const server::Result<server::ValidRequest> valid =
+      server::Validate(server::FromProto(message), Model());
   if (!valid.ok()) return CheckError(valid.error());
   CheckRequest(valid.value().request);
   Promise(valid.value().request.max_new_tokens >= 1, "a token is asked for");
@@ -95,19 +96,21 @@ void FuzzGenerate(std::string_view bytes) {
 void FuzzScore(std::string_view bytes) {
   v1::ScoreRequest message;
   if (!Parse(bytes, message)) return;
-  const Result<std::vector<ValidRequest>> valid = Validate(FromProto(message), Model());
+  const server::Result<std::vector<server::ValidRequest>> valid =
+      server::Validate(server::FromProto(message), Model());
   if (!valid.ok()) return CheckError(valid.error());
   Promise(limits::kScoreInputs.Contains(valid.value().size()), "inputs are few");
-  for (const ValidRequest& one : valid.value()) CheckRequest(one.request);
+  for (const server::ValidRequest& one : valid.value()) CheckRequest(one.request);
 }
 
 void FuzzTokenize(std::string_view bytes) {
   v1::TokenizeRequest message;
   if (!Parse(bytes, message)) return;
-  const Result<TokenizedText> text = Tokenize(FromProto(message), Model());
+  const server::Result<server::TokenizedText> text =
+      server::Tokenize(server::FromProto(message), Model());
   if (!text.ok()) return CheckError(text.error());
   const std::vector<int32_t>& tokens = text.value().tokens;
-  Promise(!CheckTokenIds(tokens, Model(), "tokens"), "tokens are the model's");
+  Promise(!server::CheckTokenIds(tokens, Model(), "tokens"), "tokens are the model's");
   const std::string pieces = Model().tokenizer->Decode(tokens);
   Promise(text.value().pieces == (message.pieces() ? pieces : ""),
           "pieces are all that is decoded");
@@ -123,7 +126,7 @@ void FuzzDetokenize(std::string_view bytes) {
   if (!Parse(bytes, message)) return;
   const auto& ids = message.token_ids();
   const std::span<const int32_t> tokens(ids.data(), static_cast<size_t>(ids.size()));
-  const Result<std::string> text = Detokenize(tokens, Model());
+  const server::Result<std::string> text = server::Detokenize(tokens, Model());
   if (!text.ok()) return CheckError(text.error());
   Promise(text.value() == ToValidUtf8(Model().tokenizer->Decode(tokens)),
           "a text is decoded whole");
@@ -132,21 +135,22 @@ void FuzzDetokenize(std::string_view bytes) {
 void FuzzListSequences(std::string_view bytes) {
   v1::ListSequencesRequest message;
   if (!Parse(bytes, message)) return;
-  CheckError(ModelNotFound(message.model(), "small"));
-  const Result<size_t> size = ValidatePageSize(message.page_size());
+  CheckError(server::ModelNotFound(message.model(), "small"));
+  const server::Result<size_t> size = server::ValidatePageSize(message.page_size());
   if (!size.ok()) return CheckError(size.error());
   Promise(size.value() >= 1 && size.value() <= limits::kMaxPageSize, "a page has a size");
-  static const PageTokens tokens;
-  const Result<uint64_t> after = tokens.Read(message.model(), message.page_token());
+  static const server::PageTokens tokens;
+  const server::Result<uint64_t> after = tokens.Read(message.model(), message.page_token());
   if (!after.ok()) return CheckError(after.error());
-  const Result<uint64_t> again = tokens.Read("", tokens.Make("", after.value()));
+  const server::Result<uint64_t> again = tokens.Read("", tokens.Make("", after.value()));
   Promise(again.ok() && again.value() == after.value(), "a token that is given is taken");
 }
 
 void FuzzWatch(std::string_view bytes) {
   v1::WatchKvCacheStatsRequest message;
   if (!Parse(bytes, message)) return;
-  const Result<std::chrono::milliseconds> interval = ValidateInterval(FromProto(message).interval);
+  const server::Result<std::chrono::milliseconds> interval =
+      server::ValidateInterval(server::FromProto(message).interval);
   if (!interval.ok()) return CheckError(interval.error());
   Promise(limits::kWatchInterval.Contains(interval.value().count()), "an interval is in its range");
 }

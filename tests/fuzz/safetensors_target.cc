@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/base/error.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensors/safetensors.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/targets.h"
@@ -14,7 +14,7 @@ namespace triptych {
 namespace {
 
 // What a shape takes, or infinity, in numbers that do not overflow; exact where a file is small.
-double BytesOf(const StoredTensor& tensor) {
+double BytesOf(const checkpoint::StoredTensor& tensor) {
   const size_t digit = tensor.dtype.find_first_of("0123456789");
   double bytes =
       digit == std::string::npos ? 1 : std::stod(tensor.dtype.substr(digit)) / 8;  // BOOL
@@ -29,18 +29,18 @@ double BytesOf(const StoredTensor& tensor) {
 
 void FuzzSafetensors(std::string_view bytes) {
   const MemoryFile file(bytes);
-  std::unique_ptr<const SafetensorsFile> opened;
+  std::unique_ptr<const checkpoint::SafetensorsFile> opened;
   try {
-    opened = std::make_unique<const SafetensorsFile>(file.path());
+    opened = std::make_unique<const checkpoint::SafetensorsFile>(file.path());
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
     return;
   }
-  const TensorSource& source = *opened;
+  const checkpoint::TensorSource& source = *opened;
   // Tensors tile the end of the file.
   uint64_t total = 0;
   for (const std::string& name : source.TensorNames()) {
-    const StoredTensor* const stored = source.Find(name);
+    const checkpoint::StoredTensor* const stored = source.Find(name);
     Promise(stored != nullptr, "a tensor that is listed is found");
     Promise(stored->bytes <= bytes.size() - total, "tensors lie in the file and do not overlap");
     Promise(BytesOf(*stored) == static_cast<double>(stored->bytes), "a shape tells the bytes");

@@ -19,8 +19,8 @@ T InRange(FuzzInput& input, const Range<T>& range) {
   return range.Contains(value) ? value : range.high;
 }
 
-SamplingParams TakeParams(FuzzInput& input) {
-  SamplingParams params;
+serving::SamplingParams TakeParams(FuzzInput& input) {
+  serving::SamplingParams params;
   // Which ones are given, so that few bytes leave most at their defaults.
   const auto given = input.Value<uint8_t>();
   if (given & 1) params.temperature = InRange(input, limits::kTemperature);
@@ -58,7 +58,7 @@ bool Possible(float logit) {
 
 void FuzzSampler(std::string_view bytes) {
   FuzzInput input(bytes);
-  SamplingParams params = TakeParams(input);
+  serving::SamplingParams params = TakeParams(input);
   const std::vector<int32_t> prompt = TakeTokens(input);
   const auto seed = input.Value<uint16_t>();
   const auto top = static_cast<int32_t>(input.AtMost(20));
@@ -79,7 +79,7 @@ void FuzzSampler(std::string_view bytes) {
   };
   bool any = false;
   for (int32_t token = 0; token < std::ssize(logits); ++token) any |= can_be_chosen(token);
-  Sampler sampler(params, seed, prompt);
+  serving::Sampler sampler(params, seed, prompt);
   for (size_t i = 0; i < samples; ++i) {
     const int32_t token = sampler.Sample(logits, forbidden);
     Promise((token == -1) == !any, "a token is chosen if one is possible");
@@ -87,7 +87,7 @@ void FuzzSampler(std::string_view bytes) {
     Promise(token >= 0 && token < std::ssize(logits), "a token has a logit");
     Promise(can_be_chosen(token), "a token that is chosen has a probability and is not forbidden");
 
-    const TokenLogprobs logprobs = Logprobs(logits, token, top);
+    const serving::TokenLogprobs logprobs = serving::Logprobs(logits, token, top);
     Promise(logprobs.chosen.token == token, "the chosen token's log-probability");
     Promise(logprobs.chosen.logprob <= 1e-6f, "no probability is above 1, and none is NaN");
     Promise(std::ssize(logprobs.top) == std::min<int64_t>(top, std::ssize(logits)),

@@ -1,6 +1,6 @@
 // tokenizer.model of a checkpoint.
 #include "engine/base/error.h"
-#include "engine/checkpoint/sentencepiece_model.h"
+#include "engine/checkpoint/tokenizer/sentencepiece_model.h"
 #include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/targets.h"
@@ -9,8 +9,9 @@ namespace triptych {
 
 void FuzzSentencePiece(std::string_view bytes) {
   try {
-    CheckTokenizer(*ParseSentencePieceModel(bytes, "tokenizer.model", /*begins=*/true, {}),
-                   kHostileText);
+    CheckTokenizer(
+        *checkpoint::ParseSentencePieceModel(bytes, "tokenizer.model", /*begins=*/true, {}),
+        kHostileText);
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

@@ -1,6 +1,6 @@
 // tokenizer.json of a checkpoint, and a text: what stands before the last newline, and after it.
 #include "engine/base/error.h"
-#include "engine/checkpoint/tokenizer_json.h"
+#include "engine/checkpoint/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/targets.h"
@@ -12,7 +12,8 @@ void FuzzTokenizerJson(std::string_view bytes) {
   const std::string_view file = bytes.substr(0, newline);
   const std::string_view text = newline == bytes.npos ? "a b" : bytes.substr(newline + 1);
   try {
-    CheckTokenizer(*ParseTokenizerJson(file, "tokenizer.json", {.text = {}, .tokens = {0}}), text);
+    CheckTokenizer(
+        *checkpoint::ParseTokenizerJson(file, "tokenizer.json", {.text = {}, .tokens = {0}}), text);
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/base/error.h"
-#include "server/core/tokens.h"
+#include "server/core/access/tokens.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/targets.h"
 
@@ -16,11 +16,11 @@ namespace {
 // The SHA-256 of "secret".
 constexpr char kSecret[] = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-void CheckList(const TokenList& list) {
-  std::set<TokenList::Digest> digests;
+void CheckList(const server::TokenList& list) {
+  std::set<server::TokenList::Digest> digests;
   Promise(!list.tokens().empty(), "a list holds a token");
-  for (const TokenList::Token& token : list.tokens()) {
-    const Caller& caller = token.caller;
+  for (const server::TokenList::Token& token : list.tokens()) {
+    const server::Caller& caller = token.caller;
     Promise(!caller.client.empty() && caller.client.size() <= 64, "a token has a name");
     Promise(caller.inference || caller.statistics || caller.admin, "a token has a scope");
     Promise(digests.insert(token.digest).second, "a token is one client's");
@@ -31,10 +31,10 @@ void CheckList(const TokenList& list) {
 
 void FuzzTokens(std::string_view bytes) {
   const std::string text(bytes);
-  const std::optional<std::string_view> token = BearerToken(text);
+  const std::optional<std::string_view> token = server::BearerToken(text);
   Promise(!token || (!token->empty() && text.ends_with(*token)), "a token is the header's end");
   try {
-    const TokenList list(text, "tokens");
+    const server::TokenList list(text, "tokens");
     CheckList(list);
     std::string lower = text;
     std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -45,7 +45,7 @@ void FuzzTokens(std::string_view bytes) {
     PromiseClearLine(e.what(), 512);
   }
   try {
-    const TokenList list(std::string("c inference ") + kSecret + "\n" + text, "tokens");
+    const server::TokenList list(std::string("c inference ") + kSecret + "\n" + text, "tokens");
     CheckList(list);
     Promise(list.Find("secret").has_value(), "a token of the list is known");
     Promise(list.Find("secret")->client == "c", "a token is its client's");

@@ -11,7 +11,7 @@
 
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::activation_test {
+namespace triptych::kernels::activation_test {
 namespace {
 
 double Silu(double g) { return g / (1 + std::exp(-g)); }
@@ -131,4 +131,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, ActivationTest, testing::ValuesIn(InstructionS
                          InstructionSetName);
 
 }  // namespace
-}  // namespace triptych::activation_test
+}  // namespace triptych::kernels::activation_test

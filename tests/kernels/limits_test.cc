@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace triptych::limits_test {
+namespace triptych::kernels::limits_test {
 namespace {
 
 TEST(Limits, AreMeasured) {
@@ -32,4 +32,4 @@ TEST(Limits, LeastSecondsAreThoseOfWhatTakesLonger) {
 }
 
 }  // namespace
-}  // namespace triptych::limits_test
+}  // namespace triptych::kernels::limits_test

@@ -11,7 +11,7 @@
 #include "engine/base/ceil_div.h"
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::logits_test {
+namespace triptych::kernels::logits_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -279,4 +279,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, LogitsTest, testing::ValuesIn(InstructionSets(
                          InstructionSetName);
 
 }  // namespace
-}  // namespace triptych::logits_test
+}  // namespace triptych::kernels::logits_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::norm_test {
+namespace triptych::kernels::norm_test {
 namespace {
 
 constexpr double kEps = 0.01;
@@ -167,4 +167,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, NormTest, testing::ValuesIn(InstructionSets())
                          InstructionSetName);
 
 }  // namespace
-}  // namespace triptych::norm_test
+}  // namespace triptych::kernels::norm_test

@@ -21,7 +21,7 @@
 #include "engine/kernels/packed_format.h"
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::packed_linear_test {
+namespace triptych::kernels::packed_linear_test {
 namespace {
 
 struct Case {
@@ -485,4 +485,4 @@ TEST(PackedLinear, NoRowsIsNothing) {
 }
 
 }  // namespace
-}  // namespace triptych::packed_linear_test
+}  // namespace triptych::kernels::packed_linear_test

@@ -17,7 +17,7 @@
 #include "engine/kernels/elements.h"
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::paged_attention_test {
+namespace triptych::kernels::paged_attention_test {
 namespace {
 
 struct Shape {
@@ -404,4 +404,4 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionWeights,
                          testing::ValuesIn(InstructionSets()), InstructionSetName);
 
 }  // namespace
-}  // namespace triptych::paged_attention_test
+}  // namespace triptych::kernels::paged_attention_test

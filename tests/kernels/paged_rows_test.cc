@@ -14,7 +14,7 @@
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/elements.h"
 
-namespace triptych::paged_rows_test {
+namespace triptych::kernels::paged_rows_test {
 namespace {
 
 // Sequences whose rows are written in several runs, over scattered blocks. Elements of blocks that
@@ -208,4 +208,4 @@ TEST(PagedRows, NoRunsIsNothing) {
 }
 
 }  // namespace
-}  // namespace triptych::paged_rows_test
+}  // namespace triptych::kernels::paged_rows_test

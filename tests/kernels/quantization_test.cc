@@ -14,7 +14,7 @@
 #include "engine/base/bfloat16.h"
 #include "engine/kernels/packed_format.h"
 
-namespace triptych::quantization_test {
+namespace triptych::kernels::quantization_test {
 namespace {
 
 constexpr WeightFormat kIntegers[] = {WeightFormat::kInt8, WeightFormat::kInt4};
@@ -195,4 +195,4 @@ TEST(PackedFormatTest, BytesAreThoseOfTheFormat) {
 }
 
 }  // namespace
-}  // namespace triptych::quantization_test
+}  // namespace triptych::kernels::quantization_test

@@ -8,7 +8,7 @@
 #include "engine/kernels/elements.h"
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::residual_stream_test {
+namespace triptych::kernels::residual_stream_test {
 namespace {
 
 constexpr float kGuard = 12345.0f;
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, ResidualStreamTest, testing::ValuesIn(Instruct
                          InstructionSetName);
 
 }  // namespace
-}  // namespace triptych::residual_stream_test
+}  // namespace triptych::kernels::residual_stream_test

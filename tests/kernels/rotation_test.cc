@@ -8,7 +8,7 @@
 
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::rotation_test {
+namespace triptych::kernels::rotation_test {
 namespace {
 
 constexpr int64_t kPositions = 300;
@@ -103,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, RotationTest, testing::ValuesIn(InstructionSet
                          InstructionSetName);
 
 }  // namespace
-}  // namespace triptych::rotation_test
+}  // namespace triptych::kernels::rotation_test

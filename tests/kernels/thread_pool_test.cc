@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace triptych::thread_pool_test {
+namespace triptych::kernels::thread_pool_test {
 namespace {
 
 // More threads than most machines have CPUs, too.
@@ -134,4 +134,4 @@ TEST(ThreadPool, PoolsOfSeveralThreadsAtOnce) {
 }
 
 }  // namespace
-}  // namespace triptych::thread_pool_test
+}  // namespace triptych::kernels::thread_pool_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/instruction_sets.h"
 
-namespace triptych::vector_bytes_test {
+namespace triptych::kernels::vector_bytes_test {
 namespace {
 
 class VectorBytesTest : public InstructionSetTest {};
@@ -22,4 +22,4 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, VectorBytesTest, testing::ValuesIn(Ins
                          InstructionSetName);
 
 }  // namespace
-}  // namespace triptych::vector_bytes_test
+}  // namespace triptych::kernels::vector_bytes_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace triptych::workspace_test {
+namespace triptych::kernels::workspace_test {
 namespace {
 
 TEST(Workspace, BuffersAreAlignedAndDoNotOverlap) {
@@ -93,4 +93,4 @@ TEST(Workspace, AScopeGivesBackWhatWasTakenInIt) {
 }
 
 }  // namespace
-}  // namespace triptych::workspace_test
+}  // namespace triptych::kernels::workspace_test

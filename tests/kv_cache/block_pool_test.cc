@@ -17,11 +17,11 @@ TEST(BlockPoolTest, CountsWhatIsTaken) {
   EXPECT_EQ(pool.free(), 4);
   std::vector<int32_t> blocks;
   ASSERT_TRUE(pool.Allocate(3, blocks));
-  EXPECT_EQ(pool.held(), 3);
+  EXPECT_EQ(pool.allocated(), 3);
   EXPECT_EQ(pool.free(), 1);
   pool.Release(blocks);
-  EXPECT_EQ(pool.held(), 0);
-  EXPECT_EQ(pool.peak_held(), 3);
+  EXPECT_EQ(pool.allocated(), 0);
+  EXPECT_EQ(pool.peak_allocated(), 3);
 }
 
 TEST(BlockPoolTest, TakesAllOrNothing) {
@@ -31,8 +31,8 @@ TEST(BlockPoolTest, TakesAllOrNothing) {
   const std::vector<int32_t> before = blocks;
   EXPECT_FALSE(pool.Allocate(2, blocks));
   EXPECT_EQ(blocks, before);
-  EXPECT_EQ(pool.held(), 2);
-  EXPECT_EQ(pool.peak_held(), 2);
+  EXPECT_EQ(pool.allocated(), 2);
+  EXPECT_EQ(pool.peak_allocated(), 2);
   EXPECT_TRUE(pool.Allocate(1, blocks));
   EXPECT_TRUE(pool.Allocate(0, blocks));
 }
@@ -77,9 +77,9 @@ TEST(BlockPoolTest, NeverHandsOutABlockTwice) {
     std::sort(all.begin(), all.end());
     ASSERT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
     ASSERT_TRUE(all.empty() || (all.front() >= 0 && all.back() < 37));
-    ASSERT_EQ(pool.held(), std::ssize(all));
+    ASSERT_EQ(pool.allocated(), std::ssize(all));
     peak = std::max(peak, std::ssize(all));
-    ASSERT_EQ(pool.peak_held(), peak);
+    ASSERT_EQ(pool.peak_allocated(), peak);
   }
 }
 

@@ -29,8 +29,8 @@ TEST(CacheGeometryTest, ReportsUsedAndReservedApart) {
   EXPECT_EQ(usage.positions, 17);
   EXPECT_EQ(usage.bytes_per_position, 200);
   EXPECT_EQ(usage.used_bytes, 3400);
-  EXPECT_EQ(usage.reserved_bytes, 6400);
-  EXPECT_EQ(usage.peak_reserved_bytes, 16000);
+  EXPECT_EQ(usage.allocated_bytes, 6400);
+  EXPECT_EQ(usage.peak_allocated_bytes, 16000);
   EXPECT_EQ(usage.mha_used_bytes, 17 * 1536);
 }
 

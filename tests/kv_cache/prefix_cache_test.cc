@@ -34,10 +34,10 @@ class PrefixCacheTest : public testing::Test {
 TEST_F(PrefixCacheTest, FindsWhatIsListedByAllThatItsRowsDependOn) {
   const int32_t first = Allocate(), second = Allocate();
   EXPECT_EQ(Find(PrefixCache::kShared, abc_), -1);
-  const auto listed = cache_.List({.tokens = abc_}, first, /*keep=*/true);
+  const auto listed = cache_.Register({.tokens = abc_}, first, /*keep=*/true);
   EXPECT_EQ(listed.block, first);
-  cache_.List({.before = listed.id, .tokens = abc_, .expand_begin = 1, .expand_end = 3}, second,
-              true);
+  cache_.Register({.before = listed.id, .tokens = abc_, .prompt_begin = 1, .prompt_end = 3}, second,
+                  true);
 
   EXPECT_EQ(Find(PrefixCache::kShared, abc_), first);
   EXPECT_EQ(Find(PrefixCache::kShared, abd_), -1);
@@ -45,7 +45,7 @@ TEST_F(PrefixCacheTest, FindsWhatIsListedByAllThatItsRowsDependOn) {
   for (const int32_t begin : {0, 1, 2}) {
     for (const int32_t end : {2, 3}) {
       const auto found = cache_.Find(
-          {.before = listed.id, .tokens = abc_, .expand_begin = begin, .expand_end = end});
+          {.before = listed.id, .tokens = abc_, .prompt_begin = begin, .prompt_end = end});
       EXPECT_EQ(found.has_value(), begin == 1 && end == 3);
     }
   }
@@ -54,8 +54,8 @@ TEST_F(PrefixCacheTest, FindsWhatIsListedByAllThatItsRowsDependOn) {
 
 TEST_F(PrefixCacheTest, KeepsTheFirstOfTwoEqualBlocks) {
   const int32_t first = Allocate(), second = Allocate();
-  const auto listed = cache_.List({.tokens = abc_}, first, true);
-  const auto again = cache_.List({.tokens = abc_}, second, true);
+  const auto listed = cache_.Register({.tokens = abc_}, first, true);
+  const auto again = cache_.Register({.tokens = abc_}, second, true);
   EXPECT_EQ(again.block, first);
   EXPECT_EQ(again.id, listed.id);
   Release({second});
@@ -64,10 +64,10 @@ TEST_F(PrefixCacheTest, KeepsTheFirstOfTwoEqualBlocks) {
 
 TEST_F(PrefixCacheTest, ReleasedBlocksStayUntilRoomIsNeeded) {
   const int32_t block = Allocate();
-  cache_.List({.tokens = abc_}, block, true);
+  cache_.Register({.tokens = abc_}, block, true);
   Release({block});
-  EXPECT_EQ(pool_.cached(), 1);
-  EXPECT_EQ(pool_.held(), 0);
+  EXPECT_EQ(pool_.evictable(), 1);
+  EXPECT_EQ(pool_.allocated(), 0);
   EXPECT_EQ(pool_.available(), 4);
   EXPECT_EQ(Find(PrefixCache::kShared, abc_), block);
 
@@ -83,8 +83,8 @@ TEST_F(PrefixCacheTest, ReleasedBlocksStayUntilRoomIsNeeded) {
 TEST_F(PrefixCacheTest, WhatIsNotKeptIsFreeWhenItIsReleased) {
   const int32_t block = Allocate();
   const auto root = cache_.NewRoot();
-  cache_.List({.before = root, .tokens = abc_}, block, /*keep=*/false);
-  pool_.Hold(block);
+  cache_.Register({.before = root, .tokens = abc_}, block, /*keep=*/false);
+  pool_.AddReference(block);
   Release({block});
   EXPECT_EQ(Find(root, abc_), block);
   Release({block});
@@ -97,16 +97,16 @@ TEST_F(PrefixCacheTest, TheLongestUnusedIsEvictedAndAnEndBeforeItsBeginning) {
   std::vector<int32_t> blocks;
   ASSERT_TRUE(pool_.Allocate(4, blocks));
   // Two sequences of two blocks each.
-  const auto a = cache_.List({.tokens = contents[0]}, blocks[0], true);
-  const auto a2 = cache_.List({.before = a.id, .tokens = contents[1]}, blocks[1], true);
-  const auto b = cache_.List({.tokens = contents[2]}, blocks[2], true);
-  cache_.List({.before = b.id, .tokens = contents[3]}, blocks[3], true);
+  const auto a = cache_.Register({.tokens = contents[0]}, blocks[0], true);
+  const auto a2 = cache_.Register({.before = a.id, .tokens = contents[1]}, blocks[1], true);
+  const auto b = cache_.Register({.tokens = contents[2]}, blocks[2], true);
+  cache_.Register({.before = b.id, .tokens = contents[3]}, blocks[3], true);
   Release({blocks[0], blocks[1]});
   Release({blocks[2], blocks[3]});
   // The first sequence comes again, and goes.
-  pool_.Hold(blocks[0]);
-  pool_.Hold(blocks[1]);
-  EXPECT_EQ(pool_.held(), 2);
+  pool_.AddReference(blocks[0]);
+  pool_.AddReference(blocks[1]);
+  EXPECT_EQ(pool_.allocated(), 2);
   Release({blocks[0], blocks[1]});
 
   std::vector<int32_t> evicted;
@@ -118,12 +118,12 @@ TEST_F(PrefixCacheTest, TheLongestUnusedIsEvictedAndAnEndBeforeItsBeginning) {
 
 TEST_F(PrefixCacheTest, AnIdIsNeverUsedAgain) {
   const int32_t block = Allocate();
-  const auto listed = cache_.List({.tokens = abc_}, block, true);
+  const auto listed = cache_.Register({.tokens = abc_}, block, true);
   Release({block});
   std::vector<int32_t> all;
   ASSERT_TRUE(pool_.Allocate(4, all));
   // The same block with another content: what hung behind the old one is not found behind it.
-  const auto again = cache_.List({.tokens = abd_}, block, true);
+  const auto again = cache_.Register({.tokens = abd_}, block, true);
   EXPECT_NE(again.id, listed.id);
 }
 
@@ -131,14 +131,14 @@ TEST(BlockPoolTest, CountsSharedBlocksOnce) {
   BlockPool pool(3);
   std::vector<int32_t> blocks;
   ASSERT_TRUE(pool.Allocate(2, blocks));
-  for (int i = 0; i < 3; ++i) pool.Hold(blocks[0]);
-  EXPECT_EQ(pool.held(), 2);
+  for (int i = 0; i < 3; ++i) pool.AddReference(blocks[0]);
+  EXPECT_EQ(pool.allocated(), 2);
   EXPECT_EQ(pool.shared(), 1);
-  EXPECT_EQ(pool.extra_holds(), 3);
+  EXPECT_EQ(pool.extra_references(), 3);
   for (int i = 0; i < 3; ++i) pool.Release({{blocks[0]}});
   EXPECT_EQ(pool.shared(), 0);
-  EXPECT_EQ(pool.extra_holds(), 0);
-  EXPECT_EQ(pool.held(), 2);
+  EXPECT_EQ(pool.extra_references(), 0);
+  EXPECT_EQ(pool.allocated(), 2);
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
-#include "engine/hosting/hosted_model.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/held_out.h"
@@ -34,7 +34,7 @@ class ShippedModelTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(ShippedModelTest, CostsWhatTheDefinitionsSay) {
-  const ModelConfig config = ReadModelConfig(Directory() / "config.json");
+  const ModelConfig config = checkpoint::ReadModelConfig(Directory() / "config.json");
   const int64_t mha = 2 * config.hidden_size;
   const int64_t expected = GetParam() == "mha"   ? mha
                            : GetParam() == "gqa" ? 2 * config.num_key_value_heads * config.head_dim
@@ -53,13 +53,13 @@ TEST_P(ShippedModelTest, CostsWhatTheDefinitionsSay) {
 // not hang on float32's either is checked: in float64, the best token leads everywhere by more
 // than 1e-3, a hundred times what two float32 implementations differ by.
 TEST_P(ShippedModelTest, WritesTheGoldenText) {
-  const HostedModel model = LoadHostedModel({.name = GetParam(),
-                                             .checkpoint = OpenCheckpoint(Directory()),
-                                             .weight_format = WeightFormat::kFloat32,
-                                             .cache_format = CacheFormat::kFloat32,
-                                             .backend = {.kv_cache_bytes = int64_t{1} << 24}},
-                                            std::make_shared<KernelContext>(2));
-  Request request;
+  const LoadedModel model = LoadModel({.name = GetParam(),
+                                       .checkpoint = checkpoint::OpenCheckpoint(Directory()),
+                                       .weight_format = WeightFormat::kFloat32,
+                                       .cache_format = CacheFormat::kFloat32,
+                                       .backend = {.kv_cache_bytes = int64_t{1} << 24}},
+                                      std::make_shared<kernels::KernelContext>(2));
+  serving::Request request;
   request.id = "1";
   request.prompt = {model.tokenizer->begin_token().value()};
   for (const int32_t token : model.tokenizer->Encode(kPrompt)) request.prompt.push_back(token);
@@ -97,14 +97,15 @@ TEST_P(ShippedModelTest, HasTheLossThatItsCardSays) {
   ASSERT_EQ(model.config.training_texts.size(), 1u);
   const std::filesystem::path text = SharedData() / "tinyshakespeare.txt";
   if (!std::filesystem::exists(text)) GTEST_SKIP() << "there is no " << text.string();
-  const Corpus corpus(text, *LoadTokenizer(Directory()), {}, model.config, GetParam());
+  const tools::Corpus corpus(text, *checkpoint::LoadTokenizer(Directory()), {}, model.config,
+                             GetParam());
   ASSERT_EQ(corpus.identity().sha256, model.config.training_texts[0].sha256);
 
   const std::string card = ReadFile(Directory() / "README.md");
   const std::string row = "| held-out loss | ";
   ASSERT_NE(card.find(row), std::string::npos);
-  EXPECT_NEAR(HeldOutLoss(model, corpus), std::stod(card.substr(card.find(row) + row.size())),
-              2e-4);
+  EXPECT_NEAR(tools::HeldOutLoss(model, corpus),
+              std::stod(card.substr(card.find(row) + row.size())), 2e-4);
 }
 
 // As it is served: weights and their inputs in eight bits.

@@ -6,22 +6,22 @@
 
 #include "engine/base/version.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/hosting/hosted_model.h"
 #include "engine/kernels/context.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/request.h"
 
 namespace {
 
-class PrintingSink final : public triptych::RequestSink {
+class PrintingSink final : public triptych::serving::RequestSink {
  public:
-  void OnRejected(triptych::SubmitStatus) override {}
-  void OnDelta(triptych::Delta delta) override {
+  void OnRejected(triptych::serving::SubmitStatus) override {}
+  void OnDelta(triptych::serving::Delta delta) override {
     std::fputs(delta.text.c_str(), stdout);
     ++tokens;
   }
-  void OnFinish(triptych::Completion completion) override {
-    finished = completion.reason == triptych::FinishReason::kLength;
+  void OnFinish(triptych::serving::Completion completion) override {
+    finished = completion.reason == triptych::serving::FinishReason::kLength;
   }
 
   int tokens = 0;
@@ -29,12 +29,12 @@ class PrintingSink final : public triptych::RequestSink {
 };
 
 int Run(const std::string& directory) {
-  const triptych::HostedModel model =
-      triptych::LoadHostedModel({.name = "model",
-                                 .checkpoint = triptych::OpenCheckpoint(directory),
-                                 .backend = {.kv_cache_bytes = 1 << 20}},
-                                std::make_shared<triptych::KernelContext>(/*threads=*/1));
-  triptych::Request request{.id = "1", .prompt = {model.tokenizer->begin_token().value()}};
+  const triptych::LoadedModel model =
+      triptych::LoadModel({.name = "model",
+                           .checkpoint = triptych::checkpoint::OpenCheckpoint(directory),
+                           .backend = {.kv_cache_bytes = 1 << 20}},
+                          std::make_shared<triptych::kernels::KernelContext>(/*threads=*/1));
+  triptych::serving::Request request{.id = "1", .prompt = {model.tokenizer->begin_token().value()}};
   for (const int32_t token : model.tokenizer->Encode("ROMEO:\n")) request.prompt.push_back(token);
   request.max_new_tokens = 8;
   request.ignore_eos = true;

@@ -75,8 +75,8 @@ def run(options, address):
                        for result, text in zip(scores, TEXTS))
     check(example(score) == expected, f"other scores than the C++ client's: {expected}")
     stats = json.loads(triptych("kv --json"))["models"][0]
-    expected = (f"shakespeare-mla: {stats['poolBytes']} of which {stats.get('reservedBytes', 0)} "
-                f"reserved, {stats['cachedBytes']} cached, {stats['bytesPerPosition']} a position\n")
+    expected = (f"shakespeare-mla: {stats['poolBytes']} of which {stats.get('allocatedBytes', 0)} "
+                f"allocated, {stats['evictableBytes']} cached, {stats['bytesPerPosition']} a position\n")
     check(example(statistics) == expected, f"other statistics than the C++ client's: {expected}")
     # What an error looks like.
     ended = subprocess.run(["bash", "-c", stubs + "python3 client/python/score.py none a"],

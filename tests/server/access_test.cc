@@ -3,13 +3,13 @@
 #include <map>
 #include <set>
 
-#include "server/grpc/presented.h"
+#include "server/grpc/credentials.h"
 #include "tests/server/any_method.h"
 #include "tests/server/captured_log.h"
 #include "tests/server/test_server.h"
 #include "tests/server/token_lines.h"
 
-namespace triptych::access_test {
+namespace triptych::server::access_test {
 namespace {
 
 using grpc::StatusCode;
@@ -162,4 +162,4 @@ TEST(PeerAddressTest, IsWithoutThePort) {
 }
 
 }  // namespace
-}  // namespace triptych::access_test
+}  // namespace triptych::server::access_test

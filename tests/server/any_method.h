@@ -17,7 +17,7 @@
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::server {
 
 using Headers = std::multimap<std::string, std::string>;
 
@@ -108,6 +108,6 @@ inline std::vector<std::string> ListMethods(const std::shared_ptr<grpc::Channel>
   return methods;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_TESTS_SERVER_ANY_METHOD_H_

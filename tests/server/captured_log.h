@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace triptych {
+namespace triptych::server {
 
 // From construction to destruction, at every level. One at a time.
 class CapturedLog {
@@ -50,6 +50,6 @@ class CapturedLog {
   const std::shared_ptr<spdlog::logger> before_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_TESTS_SERVER_CAPTURED_LOG_H_

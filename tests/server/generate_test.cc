@@ -9,7 +9,7 @@
 #include "engine/text/text_stream.h"
 #include "tests/server/test_server.h"
 
-namespace triptych::generate_test {
+namespace triptych::server::generate_test {
 namespace {
 
 using testing::Each;
@@ -70,9 +70,9 @@ void CheckStream(const TestServer& server, const TestModel& model, const Generat
   EXPECT_EQ(cache.bytes_per_position(), BytesPerPosition(model.config));
   EXPECT_EQ(cache.used_bytes(), cache.positions() * BytesPerPosition(model.config));
   EXPECT_EQ(cache.mha_used_bytes(), cache.positions() * MhaBytesPerPosition(model.config));
-  EXPECT_EQ(cache.reserved_bytes(),
+  EXPECT_EQ(cache.allocated_bytes(),
             (cache.positions() + kBlockPositions - 1) / kBlockPositions * block_bytes);
-  EXPECT_GE(cache.peak_reserved_bytes(), cache.reserved_bytes());
+  EXPECT_GE(cache.peak_allocated_bytes(), cache.allocated_bytes());
 }
 
 class GenerateOfEachKind : public testing::TestWithParam<int> {
@@ -97,7 +97,7 @@ TEST_P(GenerateOfEachKind, StreamsAndAccounts) {
   const v1::Usage& usage = completion.usage();
   EXPECT_EQ(usage.prompt_tokens(), 1 + 5);  // the begin token and a byte each
   EXPECT_EQ(usage.preemptions(), 0);
-  EXPECT_EQ(usage.kv_cache().peak_reserved_bytes(), usage.kv_cache().reserved_bytes());
+  EXPECT_EQ(usage.kv_cache().peak_allocated_bytes(), usage.kv_cache().allocated_bytes());
   EXPECT_GT(usage.prefill_time().nanos() + usage.prefill_time().seconds(), 0);
   EXPECT_GT(usage.decode_time().nanos() + usage.decode_time().seconds(), 0);
 
@@ -356,8 +356,8 @@ TEST(GenerateTest, ManyStreamsAtOnceOnThreeModels) {
     EXPECT_EQ(stats.preemptions(), preemptions[model.name]);
     EXPECT_EQ(stats.running_sequences() + stats.waiting_sequences(), 0);
     EXPECT_EQ(stats.positions(), 0);
-    EXPECT_EQ(stats.free_blocks() + stats.cached_blocks(), 12);
-    EXPECT_GE(stats.peak_reserved_bytes(), 4 * stats.block_bytes());
+    EXPECT_EQ(stats.free_blocks() + stats.evictable_blocks(), 12);
+    EXPECT_GE(stats.peak_allocated_bytes(), 4 * stats.block_bytes());
   }
 }
 
@@ -760,4 +760,4 @@ TEST(TokenizeTest, RoundTrip) {
 }
 
 }  // namespace
-}  // namespace triptych::generate_test
+}  // namespace triptych::server::generate_test

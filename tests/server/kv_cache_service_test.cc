@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/backend/serving_model.h"
-#include "server/core/model_host.h"
+#include "engine/backend/model_backend.h"
+#include "server/core/model_registry.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
 
-namespace triptych::kv_cache_service_test {
+namespace triptych::server::kv_cache_service_test {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
@@ -85,7 +85,7 @@ TEST(ModelServiceTest, DescribesEachModel) {
     EXPECT_EQ(model.bytes_per_position(), 4 * (rows[i][0] + rows[i][1]));
     EXPECT_EQ(model.mha_bytes_per_position(), 4 * 2 * 2 * config.hidden_size);
     EXPECT_EQ(model.weight_dtype(), "float32");
-    EXPECT_EQ(model.kv_dtype(), "float32");
+    EXPECT_EQ(model.kv_cache_dtype(), "float32");
     EXPECT_EQ(model.parameter_bytes(), 4 * model.parameters());
     EXPECT_EQ(model.max_positions(), 64);
     const v1::KvCacheStats stats = server.Stats(model.name());
@@ -178,7 +178,7 @@ TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
   gains.kv_lora_rank = {48, 2};
   ModelConfig does_not = SmallModel(AttentionKind::kMla);
   does_not.kv_lora_rank = {1, 2};
-  // What GetModel gives for the one that gains by vanilla attention.
+  // What GetModel gives for the one that gains by expanded attention.
   const auto expand_from = [&](std::optional<int64_t> asked) -> std::optional<int64_t> {
     const TestServer server({.models = {{"gains", gains},
                                         {"does-not", does_not},
@@ -263,24 +263,24 @@ TEST(ModelNamesTest, AnUnknownModelIsNotFound) {
 }
 
 void ExpectTotals(const v1::GetKvCacheStatsResponse& stats) {
-  int64_t pool = 0, used = 0, reserved = 0, free = 0;
+  int64_t pool = 0, used = 0, allocated = 0, free = 0;
   for (const v1::KvCacheStats& model : stats.models()) {
     EXPECT_EQ(model.pool_bytes(), model.total_blocks() * model.block_bytes());
     EXPECT_EQ(model.free_bytes(), model.free_blocks() * model.block_bytes());
     EXPECT_EQ(model.pool_bytes(),
-              model.reserved_bytes() + model.cached_bytes() + model.free_bytes());
+              model.allocated_bytes() + model.evictable_bytes() + model.free_bytes());
     EXPECT_EQ(model.block_bytes(), model.block_positions() * model.bytes_per_position());
     EXPECT_EQ(model.used_bytes(), model.positions() * model.bytes_per_position());
-    EXPECT_LE(model.used_bytes(), model.reserved_bytes());
-    EXPECT_LE(model.reserved_bytes(), model.peak_reserved_bytes());
+    EXPECT_LE(model.used_bytes(), model.allocated_bytes());
+    EXPECT_LE(model.allocated_bytes(), model.peak_allocated_bytes());
     pool += model.pool_bytes();
     used += model.used_bytes();
-    reserved += model.reserved_bytes();
+    allocated += model.allocated_bytes();
     free += model.free_bytes();
   }
   EXPECT_EQ(stats.total_pool_bytes(), pool);
   EXPECT_EQ(stats.total_used_bytes(), used);
-  EXPECT_EQ(stats.total_reserved_bytes(), reserved);
+  EXPECT_EQ(stats.total_allocated_bytes(), allocated);
   EXPECT_EQ(stats.total_free_bytes(), free);
 }
 
@@ -301,7 +301,7 @@ TEST(KvCacheServiceTest, SplitsTheTotalAndAddsItUp) {
     const int64_t share = i == 1 ? kOwn : (kTotal - kOwn) / 2;
     EXPECT_EQ(model.total_blocks(), share / model.block_bytes());
     EXPECT_EQ(model.free_blocks(), model.total_blocks());
-    EXPECT_EQ(model.peak_reserved_bytes(), 0);
+    EXPECT_EQ(model.peak_allocated_bytes(), 0);
   }
 
   v1::GetKvCacheStatsRequest request;
@@ -331,21 +331,21 @@ TEST(KvCacheServiceTest, MapsThePoolsForThoseWhoAsk) {
   ASSERT_EQ(map.holders_size(), 1);
   EXPECT_EQ(map.holders(0).request_id(), running.RequestId());
   EXPECT_EQ(map.holders(0).order(), 1);
-  EXPECT_EQ(map.holders(0).kv_cache().reserved_bytes(), stats.reserved_bytes());
+  EXPECT_EQ(map.holders(0).kv_cache().allocated_bytes(), stats.allocated_bytes());
   EXPECT_GT(stats.requests().sampled_tokens(), 0);
   EXPECT_EQ(stats.requests().first_tokens(), 1);
   EXPECT_GT(TimeUtil::DurationToNanoseconds(stats.requests().first_token_time()), 0);
   ASSERT_EQ(map.holder_size(), map.cells_size());
-  ASSERT_EQ(map.held_size(), map.cells_size());
+  ASSERT_EQ(map.allocated_size(), map.cells_size());
   ASSERT_EQ(map.shared_size(), map.cells_size());
-  ASSERT_EQ(map.cached_size(), map.cells_size());
+  ASSERT_EQ(map.evictable_size(), map.cells_size());
   int64_t cells = 0, held = 0;
   for (int i = 0; i < map.cells_size(); ++i) {
     cells += map.cells(i);
-    held += int64_t{map.cells(i)} * map.held(i);
-    EXPECT_EQ(map.holder(i), map.held(i) > 0 ? 1 : 0);
+    held += int64_t{map.cells(i)} * map.allocated(i);
+    EXPECT_EQ(map.holder(i), map.allocated(i) > 0 ? 1 : 0);
   }
-  EXPECT_EQ(held * stats.block_bytes(), stats.reserved_bytes());
+  EXPECT_EQ(held * stats.block_bytes(), stats.allocated_bytes());
   EXPECT_EQ((stats.total_blocks() + map.cell_blocks() - 1) / map.cell_blocks(), cells);
 }
 
@@ -452,7 +452,7 @@ TEST(KvCacheServiceTest, TheStreamsOfStatisticsAreBounded) {
   request.mutable_interval()->set_seconds(3600);
   std::vector<std::unique_ptr<Watch>> watches;
   v1::WatchKvCacheStatsResponse response;
-  for (size_t i = 0; i < ModelHost::kMaxWatchers; ++i) {
+  for (size_t i = 0; i < ModelRegistry::kMaxWatchers; ++i) {
     watches.push_back(std::make_unique<Watch>(server, request));
     ASSERT_TRUE(watches.back()->Read(&response));
   }
@@ -475,7 +475,7 @@ TEST(KvCacheServiceTest, WatchesUntilCancelled) {
   ASSERT_TRUE(watch.Read(&first));
   ExpectTotals(first.stats());
   ASSERT_EQ(first.stats().models_size(), 1);
-  EXPECT_EQ(first.stats().models(0).peak_reserved_bytes(), 0);
+  EXPECT_EQ(first.stats().models(0).peak_allocated_bytes(), 0);
 
   Generate(server.inference(), Greedy("mla", "a", 30));
   // Updates go on, and come to show what has happened.
@@ -483,7 +483,7 @@ TEST(KvCacheServiceTest, WatchesUntilCancelled) {
   do {
     ASSERT_TRUE(watch.Read(&update));
     ExpectTotals(update.stats());
-  } while (update.stats().models(0).peak_reserved_bytes() == 0);
+  } while (update.stats().models(0).peak_allocated_bytes() == 0);
   EXPECT_EQ(watch.Cancel().error_code(), grpc::StatusCode::CANCELLED);
 }
 
@@ -545,4 +545,4 @@ TEST(KvCacheServiceTest, RefusesBadIntervals) {
 }
 
 }  // namespace
-}  // namespace triptych::kv_cache_service_test
+}  // namespace triptych::server::kv_cache_service_test

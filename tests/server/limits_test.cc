@@ -8,13 +8,13 @@
 #include <atomic>
 #include <future>
 
-#include "server/core/gate.h"
-#include "server/core/model_host.h"
+#include "server/core/access/auth_gate.h"
+#include "server/core/model_registry.h"
 #include "server/grpc/grpc_server.h"
 #include "tests/server/any_method.h"
 #include "tests/server/test_server.h"
 
-namespace triptych::limits_test {
+namespace triptych::server::limits_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -282,7 +282,7 @@ TEST(LimitsTest, AClientThatTakesNoTokensAndNoTextIsGivenUp) {
 TEST(LimitsTest, BeforeModelsAreLoadedCallsAreRefused) {
   TransportOptions options;
   options.listen = "127.0.0.1:0";
-  const Gate gate(options);
+  const AuthGate gate(options);
   const GrpcServer server(options, gate);
   const auto channel = OwnConnection(server.address());
   GenerateCall call(*Inference(channel), Endless());
@@ -313,9 +313,9 @@ TEST(LimitsTest, WithoutMemoryRequestsThatComputeAreRefused) {
   TransportOptions options;
   options.listen = "127.0.0.1:0";
   options.is_memory_short = [&] { return is_short.load(); };
-  ModelHost host({}, {});  // of no model: every request is refused in the end
-  Gate gate(options);
-  gate.Open(host);
+  ModelRegistry registry({}, {});  // of no model: every request is refused in the end
+  AuthGate gate(options);
+  gate.Open(registry);
   const GrpcServer server(options, gate);
   const auto inference = Inference(OwnConnection(server.address()));
   v1::ScoreResponse scores;
@@ -383,4 +383,4 @@ TEST(LimitsTest, WatchersDoNotHoldUpADrain) {
 }
 
 }  // namespace
-}  // namespace triptych::limits_test
+}  // namespace triptych::server::limits_test

@@ -10,7 +10,7 @@
 #include "tests/support/process.h"
 #include "xds/data/orca/v3/orca_load_report.pb.h"
 
-namespace triptych::load_report_test {
+namespace triptych::server::load_report_test {
 namespace {
 
 // The trailer as it is sent, in base64, after a call of InferenceService; nothing without curl.
@@ -74,4 +74,4 @@ TEST(LoadReportTest, CallsEndWithTheLoadOfTheirEngine) {
 }
 
 }  // namespace
-}  // namespace triptych::load_report_test
+}  // namespace triptych::server::load_report_test

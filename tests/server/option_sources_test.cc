@@ -11,7 +11,7 @@
 #include "server/options.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::option_sources_test {
+namespace triptych::server::option_sources_test {
 namespace {
 
 using testing::ElementsAre;
@@ -103,7 +103,7 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   SetVariable("TRIPTYCH_LISTEN", "0.0.0.0:7");
   SetVariable("TRIPTYCH_KV_CACHE_BYTES", "4MiB");
   SetVariable("TRIPTYCH_DTYPE", "bfloat16");
-  SetVariable("TRIPTYCH_KV_DTYPE", "float32");
+  SetVariable("TRIPTYCH_KV_CACHE_DTYPE", "float32");
   SetVariable("TRIPTYCH_BLOCK_POSITIONS", "32");
   SetVariable("TRIPTYCH_MAX_BATCH_TOKENS", "128");
   SetVariable("TRIPTYCH_MAX_RUNNING", "5");
@@ -193,4 +193,4 @@ TEST_F(OptionSourcesTest, TheCacheFitsTheMemoryThereIs) {
 }
 
 }  // namespace
-}  // namespace triptych::option_sources_test
+}  // namespace triptych::server::option_sources_test

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::options_test {
+namespace triptych::server::options_test {
 namespace {
 
 using testing::ElementsAre;
@@ -107,11 +107,11 @@ TEST(ModelOptionsTest, Conversions) {
 
   struct Case {
     std::string settings;
-    Conversion conversion;
+    ConversionSpec conversion;
     std::optional<int64_t> kv_cache_bytes = {};
   };
-  const Conversion latent = {.attention = AttentionKind::kMla, .rank = 64};
-  const Conversion grouped = {.attention = AttentionKind::kGqa, .groups = 2};
+  const ConversionSpec latent = {.attention = AttentionKind::kMla, .rank = 64};
+  const ConversionSpec grouped = {.attention = AttentionKind::kGqa, .groups = 2};
   const std::vector<Case> cases = {
       {"attention=mha", {.attention = AttentionKind::kMha}},
       {"attention=mla", {.attention = AttentionKind::kMla, .rank = 0}},
@@ -344,7 +344,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "bfloat16",
                                "--embedding-dtype",
                                "int8",
-                               "--kv-dtype",
+                               "--kv-cache-dtype",
                                "float32",
                                "--device",
                                "cpu",
@@ -455,7 +455,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
                                  "--kv-cache-bytes",
                                  "--chat-template",
                                  "--dtype",
-                                 "--kv-dtype",
+                                 "--kv-cache-dtype",
                                  "--block-positions",
                                  "--max-batch-tokens",
                                  "--max-running",
@@ -578,14 +578,14 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--embedding-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve int8 weights; allowed: cpu"},
       {{"--model", model, "--embedding-dtype", "int3"}, "--embedding-dtype: int3 not in"},
-      {{"--model", model, "--kv-dtype", "int8", "--device", "cuda"},
+      {{"--model", model, "--kv-cache-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve a cache in int8; allowed: cpu"},
       {{"--model", model, "--chat-template", "alpaca"},
        "--chat-template: alpaca not in {chatml,llama2,llama3,mistral,plain,zephyr}"},
       {{"--model", model, "--dtype", "float16"},
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},
-      {{"--model", model, "--kv-dtype", "int4"}, "--kv-dtype"},
+      {{"--model", model, "--kv-cache-dtype", "int4"}, "--kv-cache-dtype"},
       {{"--model", model, "--device", "gpu"}, "--device: gpu is not available; allowed: cpu"},
       {{"--model", model, "--device", "cuda:99"}, "--device: cuda:99 is not available"},
       {{"--model", model, "--expand-from", "-1"},
@@ -634,4 +634,4 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace triptych::options_test
+}  // namespace triptych::server::options_test

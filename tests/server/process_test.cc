@@ -13,15 +13,15 @@
 #include <set>
 
 #include "client/client.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/decoder/conversion.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/decoder/convert_weights.h"
 #include "tests/server/test_server.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
 #include "tests/support/small_gguf.h"
 #include "triptych/v1/admin.grpc.pb.h"
 
-namespace triptych::process_test {
+namespace triptych::server::process_test {
 namespace {
 
 using testing::AnyOf;
@@ -148,7 +148,7 @@ TEST_F(ServerProcessTest, LogsOneLinePerModel) {
     const int64_t positions = (1 << 20) / (16 * bytes) * 16;
     const std::string& name = models[i].name;
     const std::string how = name == "mla" ? "; layers: 1 factored, 1 premultiplied; prompts by "
-                                            "vanilla attention from position 12 on"
+                                            "expanded attention from position 12 on"
                                           : "";
     EXPECT_TRUE(std::regex_search(
         server.lines()[i],
@@ -209,7 +209,7 @@ TEST_F(ServerProcessTest, LogsJson) {
   EXPECT_EQ(json.at("prompt_tokens"), usage.prompt_tokens());
   EXPECT_EQ(json.at("generated_tokens"), 5);
   EXPECT_EQ(json.at("kv_cache_used_bytes"), usage.kv_cache().used_bytes());
-  EXPECT_EQ(json.at("kv_cache_peak_reserved_bytes"), usage.kv_cache().peak_reserved_bytes());
+  EXPECT_EQ(json.at("kv_cache_peak_allocated_bytes"), usage.kv_cache().peak_allocated_bytes());
   EXPECT_GT(json.at("queue_ms"), 0);
   EXPECT_GT(json.at("time_to_first_token_ms"), json.at("queue_ms"));
   EXPECT_GT(json.at("inter_token_mean_ms"), 0);
@@ -509,7 +509,7 @@ TEST_F(ServerProcessTest, WhatDoesNotFitIsNotRead) {
   const uint64_t length = text.size();
   const std::filesystem::path model = directory_.path() / "huge";
   std::filesystem::create_directory(model);
-  WriteFile(model / "config.json", ToJson(config));
+  WriteFile(model / "config.json", checkpoint::ToJson(config));
   WriteFile(model / "model.safetensors",
             std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text);
   std::error_code error;
@@ -564,7 +564,7 @@ TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {
     ASSERT_TRUE(Call(*models, &v1::ModelService::Stub::GetModel, request, &response).ok());
     const v1::Model& model = response.model();
     EXPECT_EQ(nlohmann::json::parse(model.config_json()),
-              nlohmann::json::parse(ToJson(way.config)));
+              nlohmann::json::parse(checkpoint::ToJson(way.config)));
     EXPECT_THAT(model.row_elements(), ElementsAre(way.row_elements, way.row_elements));
     const int64_t bytes = 2 * 4 * way.row_elements;  // two layers in float32
     EXPECT_EQ(model.bytes_per_position(), bytes);
@@ -672,4 +672,4 @@ TEST_F(ServerProcessTest, TheClientProgramWorksWithIt) {
 }
 
 }  // namespace
-}  // namespace triptych::process_test
+}  // namespace triptych::server::process_test

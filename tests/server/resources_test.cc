@@ -11,7 +11,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace triptych::resources_test {
+namespace triptych::server::resources_test {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -223,4 +223,4 @@ TEST_F(ResourcesTest, MemoryIsLookedAtAnew) {
 }
 
 }  // namespace
-}  // namespace triptych::resources_test
+}  // namespace triptych::server::resources_test

@@ -6,7 +6,7 @@
 #include "tests/server/captured_log.h"
 #include "tests/server/test_server.h"
 
-namespace triptych::server_test {
+namespace triptych::server::server_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -26,7 +26,7 @@ TestServerOptions OneEndlessModel() { return {.models = {EndlessModel()}}; }
 
 bool IsIdle(const v1::KvCacheStats& stats) {
   return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.used_bytes() == 0 &&
-         stats.free_blocks() + stats.cached_blocks() == stats.total_blocks();
+         stats.free_blocks() + stats.evictable_blocks() == stats.total_blocks();
 }
 
 TEST(ServerTest, ACancelFreesTheBlocks) {
@@ -342,4 +342,4 @@ TEST(ServerTest, ReflectionListsTheServices) {
 }
 
 }  // namespace
-}  // namespace triptych::server_test
+}  // namespace triptych::server::server_test

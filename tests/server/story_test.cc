@@ -10,7 +10,7 @@
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::story_test {
+namespace triptych::server::story_test {
 namespace {
 
 using testing::StartsWith;
@@ -31,13 +31,13 @@ TEST(StoryTest, EveryKindWritesWhatAnotherImplementationDoes) {
 
   ServerOptions options;
   options.transport.listen = "127.0.0.1:0";
-  const auto host = [&](const std::string& name, const std::optional<Conversion>& conversion) {
+  const auto host = [&](const std::string& name, const std::optional<ConversionSpec>& conversion) {
     options.models.push_back(
         {.name = name, .checkpoint = model, .kv_cache_bytes = {}, .conversion = conversion});
   };
   host("gqa", {});
-  host("mha", Conversion{.attention = AttentionKind::kMha});
-  host("mla", Conversion{.attention = AttentionKind::kMla});
+  host("mha", ConversionSpec{.attention = AttentionKind::kMha});
+  host("mla", ConversionSpec{.attention = AttentionKind::kMla});
   options.kv_cache_bytes = 32 << 20;
   const Server server(options);
 
@@ -63,4 +63,4 @@ TEST(StoryTest, EveryKindWritesWhatAnotherImplementationDoes) {
 }
 
 }  // namespace
-}  // namespace triptych::story_test
+}  // namespace triptych::server::story_test

@@ -7,7 +7,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::path& directory) {
@@ -283,4 +283,4 @@ testing::AssertionResult IsError(const grpc::Status& status, grpc::StatusCode co
          << ": " << status.error_message();
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

@@ -20,15 +20,15 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
-#include "server/core/admission.h"
-#include "server/core/chat_template.h"
+#include "server/core/access/admission.h"
+#include "server/core/chat/chat_template.h"
 #include "server/core/transport_options.h"
 #include "tests/support/temp_dir.h"
 #include "triptych/v1/inference.grpc.pb.h"
 #include "triptych/v1/kv_cache.grpc.pb.h"
 #include "triptych/v1/model.grpc.pb.h"
 
-namespace triptych {
+namespace triptych::server {
 
 class Server;
 
@@ -205,6 +205,6 @@ testing::AssertionResult RefusesField(const grpc::Status& status, const std::str
 testing::AssertionResult IsError(const grpc::Status& status, grpc::StatusCode code,
                                  const std::string& reason);
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_TESTS_SERVER_TEST_SERVER_H_

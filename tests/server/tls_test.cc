@@ -2,13 +2,13 @@
 #include <fstream>
 
 #include "engine/base/error.h"
-#include "server/core/certificate_files.h"
+#include "server/core/access/certificate_files.h"
 #include "tests/server/any_method.h"
 #include "tests/server/captured_log.h"
 #include "tests/server/test_server.h"
 #include "tests/support/certificates.h"
 
-namespace triptych::tls_test {
+namespace triptych::server::tls_test {
 namespace {
 
 using grpc::StatusCode;
@@ -188,4 +188,4 @@ TEST_F(TlsTest, FilesThatDoNotServeAreRefusedAtStart) {
 }
 
 }  // namespace
-}  // namespace triptych::tls_test
+}  // namespace triptych::server::tls_test

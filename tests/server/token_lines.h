@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace triptych {
+namespace triptych::server {
 
 inline std::string TokenHash(const std::string& token) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
@@ -24,6 +24,6 @@ inline std::string TokenLine(const std::string& name, const std::string& scopes,
   return name + " " + scopes + " " + TokenHash(token) + "\n";
 }
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_TESTS_SERVER_TOKEN_LINES_H_

@@ -15,7 +15,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych::block_map_test {
+namespace triptych::serving::block_map_test {
 namespace {
 
 using testing::ElementsAre;
@@ -36,28 +36,28 @@ int64_t Sum(const BlockMap& map, int32_t BlockMap::Cell::*figure) {
 
 TEST(BlockMapTest, SaysOfEachBlockWhoseItIs) {
   BlockPool pool(10);
-  pool.OnLost([](int32_t) {});
+  pool.OnUnregistered([](int32_t) {});
   std::vector<int32_t> kept;
   ASSERT_TRUE(pool.Allocate(1, kept));  // 0
-  pool.List(0, /*keep=*/true);
+  pool.Register(0, /*keep=*/true);
   BlockTable first(pool, 1), second(pool, 1);
-  ASSERT_TRUE(first.Reserve(3));  // 1, 2, 3
+  ASSERT_TRUE(first.Grow(3));  // 1, 2, 3
   second.Share(1);
-  ASSERT_TRUE(second.Reserve(2));  // 4
+  ASSERT_TRUE(second.Grow(2));  // 4
   BlockTable stranger(pool, 1);
-  ASSERT_TRUE(stranger.Reserve(1));  // 5
+  ASSERT_TRUE(stranger.Grow(1));  // 5
   pool.Release(kept);
 
   BlockMap map;
   map.Draw(pool, std::vector<const BlockTable*>{&first, &second});
   EXPECT_EQ(map.cell_blocks, 1);
-  EXPECT_THAT(
-      Cells(map),
-      ElementsAre(BlockMap::Cell{.holder = 0, .cached = 1},
-                  BlockMap::Cell{.holder = 1, .held = 1, .shared = 1},
-                  BlockMap::Cell{.holder = 1, .held = 1}, BlockMap::Cell{.holder = 1, .held = 1},
-                  BlockMap::Cell{.holder = 2, .held = 1}, BlockMap::Cell{.holder = 0, .held = 1},
-                  BlockMap::Cell{}, BlockMap::Cell{}, BlockMap::Cell{}, BlockMap::Cell{}));
+  EXPECT_THAT(Cells(map), ElementsAre(BlockMap::Cell{.holder = 0, .evictable = 1},
+                                      BlockMap::Cell{.holder = 1, .allocated = 1, .shared = 1},
+                                      BlockMap::Cell{.holder = 1, .allocated = 1},
+                                      BlockMap::Cell{.holder = 1, .allocated = 1},
+                                      BlockMap::Cell{.holder = 2, .allocated = 1},
+                                      BlockMap::Cell{.holder = 0, .allocated = 1}, BlockMap::Cell{},
+                                      BlockMap::Cell{}, BlockMap::Cell{}, BlockMap::Cell{}));
   EXPECT_THAT(map.runs, SizeIs(6)) << "equal cells are one run";
 }
 
@@ -65,23 +65,23 @@ TEST(BlockMapTest, IsBoundedHoweverLargeThePool) {
   constexpr int64_t kBlocks = 2 * BlockMap::kMaxCells + 102;  // four to a cell, the last has two
   BlockPool pool(kBlocks);
   BlockTable first(pool, 1), second(pool, 1), third(pool, 1);
-  ASSERT_TRUE(first.Reserve(1));   // 0
-  ASSERT_TRUE(second.Reserve(4));  // 1 to 4: most of cell 0
-  ASSERT_TRUE(third.Reserve(1));   // 5: as many of cell 1 as the second has
+  ASSERT_TRUE(first.Grow(1));   // 0
+  ASSERT_TRUE(second.Grow(4));  // 1 to 4: most of cell 0
+  ASSERT_TRUE(third.Grow(1));   // 5: as many of cell 1 as the second has
   BlockMap map;
   map.Draw(pool, std::vector<const BlockTable*>{&first, &second, &third});
   EXPECT_EQ(map.cell_blocks, 4);
   const std::vector<BlockMap::Cell> cells = Cells(map);
   ASSERT_THAT(cells, SizeIs(1050));
-  EXPECT_EQ(cells[0], (BlockMap::Cell{.holder = 2, .held = 4}));
-  EXPECT_EQ(cells[1], (BlockMap::Cell{.holder = 2, .held = 2})) << "of equals the first";
+  EXPECT_EQ(cells[0], (BlockMap::Cell{.holder = 2, .allocated = 4}));
+  EXPECT_EQ(cells[1], (BlockMap::Cell{.holder = 2, .allocated = 2})) << "of equals the first";
   EXPECT_EQ(cells[2], BlockMap::Cell{});
 
   BlockTable rest(pool, 1);
-  ASSERT_TRUE(rest.Reserve(pool.available()));
+  ASSERT_TRUE(rest.Grow(pool.available()));
   BlockMap full;
   full.Draw(pool, std::vector<const BlockTable*>{&rest});
-  EXPECT_EQ(Cells(full).back(), (BlockMap::Cell{.holder = 1, .held = 2}));
+  EXPECT_EQ(Cells(full).back(), (BlockMap::Cell{.holder = 1, .allocated = 2}));
 }
 
 TEST(BlockMapTest, AnEmptyPoolHasNoCells) {
@@ -113,14 +113,14 @@ TEST(BlockMapTest, OfAnEngineAgreesWithItsStatistics) {
   const KvCacheStats stats = engine.Stats();
   ASSERT_EQ(stats.running, kRunning);
   ASSERT_GT(stats.shared_bytes, 0);
-  EXPECT_EQ(Sum(map, &BlockMap::Cell::held) * stats.block_bytes, stats.reserved_bytes);
+  EXPECT_EQ(Sum(map, &BlockMap::Cell::allocated) * stats.block_bytes, stats.allocated_bytes);
   EXPECT_EQ(Sum(map, &BlockMap::Cell::shared) * stats.block_bytes, stats.shared_bytes);
-  EXPECT_EQ(Sum(map, &BlockMap::Cell::cached), stats.cached_blocks);
+  EXPECT_EQ(Sum(map, &BlockMap::Cell::evictable), stats.evictable_blocks);
   ASSERT_THAT(map.holders, SizeIs(BlockMap::kMaxHolders));
   EXPECT_EQ(map.holders[0].id, "0");
   EXPECT_EQ(map.holders[7].order, 8u);
-  EXPECT_GT(map.holders[7].kv_cache.reserved_bytes, 0);
+  EXPECT_GT(map.holders[7].kv_cache.allocated_bytes, 0);
 }
 
 }  // namespace
-}  // namespace triptych::block_map_test
+}  // namespace triptych::serving::block_map_test

@@ -16,7 +16,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych::engine_loop_test {
+namespace triptych::serving::engine_loop_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -135,7 +135,7 @@ TEST_F(EngineLoopTest, DestructionCancelsTheLive) {
     EXPECT_EQ(sink->completion->reason, FinishReason::kCancelled);
   }
   EXPECT_TRUE(engine_->idle());
-  EXPECT_EQ(engine_->Stats().reserved_bytes, 0);
+  EXPECT_EQ(engine_->Stats().allocated_bytes, 0);
 }
 
 TEST_F(EngineLoopTest, TasksReachAnEngineAtWork) {
@@ -241,4 +241,4 @@ TEST(EngineLoopLostDevice, FailsTheRequestsOfAllEnginesAndRefusesMore) {
 }
 
 }  // namespace
-}  // namespace triptych::engine_loop_test
+}  // namespace triptych::serving::engine_loop_test

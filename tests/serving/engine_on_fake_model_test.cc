@@ -21,7 +21,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych::engine_on_fake_model_test {
+namespace triptych::serving::engine_on_fake_model_test {
 namespace {
 
 using testing::HasSubstr;
@@ -98,8 +98,8 @@ TEST(EngineOnFakeModel, SequencesGetTheirOwnTokensHoweverTheyAreBatched) {
         EXPECT_EQ(std::ssize(sinks[i]->tokens), requests[i].max_new_tokens);
       }
       const KvCacheStats stats = fake.engine->Stats();
-      EXPECT_EQ(stats.reserved_bytes, 0);
-      EXPECT_EQ(stats.free_blocks + stats.cached_blocks, blocks);
+      EXPECT_EQ(stats.allocated_bytes, 0);
+      EXPECT_EQ(stats.free_blocks + stats.evictable_blocks, blocks);
     }
   }
 }
@@ -165,7 +165,7 @@ TEST(EngineOnFakeModel, TokensAreTheSameOnAnyNumberOfThreads) {
   std::vector<std::vector<RecordingSink>> all;
   for (const int threads : {1, 3}) {
     Engine engine(std::make_unique<FakeModel>(shape), TestTokenizer(), {}, EngineClock::now,
-                  std::make_shared<KernelContext>(threads));
+                  std::make_shared<kernels::KernelContext>(threads));
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (int i = 0; i < 15; ++i) {
       Request request = Greedy(std::to_string(i), 1 + i * 3 % 11, 9 + i);
@@ -267,7 +267,7 @@ TEST(EngineOnFakeModel, AThrowingStepFailsItsOwnRequestsAndFreesTheirBlocks) {
     EXPECT_EQ(sinks[i]->tokens.size(), 2u);
   }
   fake.ExpectGreedy(requests[2], *sinks[2]);
-  EXPECT_EQ(fake.engine->Stats().reserved_bytes, 0);
+  EXPECT_EQ(fake.engine->Stats().allocated_bytes, 0);
 }
 
 TEST(EngineOnFakeModel, IdsThatTheModelHasNotFailTheirStep) {
@@ -322,7 +322,7 @@ TEST(EngineOnFakeModel, ALostDeviceIsTheCallersToHandle) {
     EXPECT_EQ(one->completion->error, "cuda:0: lost");
   }
   EXPECT_TRUE(fake.engine->idle());
-  EXPECT_EQ(fake.engine->Stats().reserved_bytes, 0);
+  EXPECT_EQ(fake.engine->Stats().allocated_bytes, 0);
   EXPECT_EQ(fake.Submit(Greedy("c", 3, 4))->rejected, SubmitStatus::kStopping);
 }
 
@@ -358,17 +358,17 @@ TEST(EngineOnFakeModel, RandomRunsLeakNothingAndEndEveryRequestOnce) {
         fake.engine->Step();
       }
       const KvCacheStats stats = fake.engine->Stats();
-      ASSERT_EQ(stats.reserved_bytes + stats.cached_bytes + stats.free_bytes, stats.pool_bytes);
-      int64_t reserved = 0, prompts = 0;  // no two prompts are equal
+      ASSERT_EQ(stats.allocated_bytes + stats.evictable_bytes + stats.free_bytes, stats.pool_bytes);
+      int64_t allocated = 0, prompts = 0;  // no two prompts are equal
       for (const SequenceStats& live : fake.engine->Sequences()) {
-        reserved += live.kv_cache.reserved_bytes;
+        allocated += live.kv_cache.allocated_bytes;
         ASSERT_EQ(live.kv_cache.shared_bytes, 0);
         prompts += live.state == SequenceState::kPrefill;
       }
-      ASSERT_EQ(reserved, stats.reserved_bytes);
+      ASSERT_EQ(allocated, stats.allocated_bytes);
       ASSERT_LE(fake.model->scratches, prompts);
     }
-    EXPECT_EQ(fake.engine->Stats().reserved_bytes, 0);
+    EXPECT_EQ(fake.engine->Stats().allocated_bytes, 0);
     for (size_t i = 0; i < sinks.size(); ++i) {
       ASSERT_EQ(sinks[i]->final_calls, 1) << i;
       ASSERT_EQ(sinks[i]->late_deltas, 0) << i;
@@ -416,4 +416,4 @@ TEST(EngineOnFakeModel, CountsTokensAsTheyComeAndTheTimeToTheFirst) {
 }
 
 }  // namespace
-}  // namespace triptych::engine_on_fake_model_test
+}  // namespace triptych::serving::engine_on_fake_model_test

@@ -22,7 +22,7 @@
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/decoder.h"
-#include "engine/hosting/hosted_model.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/serving/engine_loop.h"
 #include "tests/support/allocation_meter.h"
 #include "tests/support/random_model.h"
@@ -33,7 +33,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych::engine_test {
+namespace triptych::serving::engine_test {
 namespace {
 
 using ::testing::Each;
@@ -88,32 +88,32 @@ void ExpectConsistent(const Engine& engine) {
   const KvCacheStats stats = engine.Stats();
   EXPECT_EQ(stats.pool_bytes, stats.total_blocks * stats.block_bytes);
   EXPECT_EQ(stats.block_bytes, stats.block_positions * stats.bytes_per_position);
-  EXPECT_EQ(stats.reserved_bytes + stats.cached_bytes + stats.free_bytes, stats.pool_bytes);
-  EXPECT_EQ(stats.cached_bytes, stats.cached_blocks * stats.block_bytes);
+  EXPECT_EQ(stats.allocated_bytes + stats.evictable_bytes + stats.free_bytes, stats.pool_bytes);
+  EXPECT_EQ(stats.evictable_bytes, stats.evictable_blocks * stats.block_bytes);
   EXPECT_EQ(stats.free_bytes, stats.free_blocks * stats.block_bytes);
   EXPECT_EQ(stats.used_bytes, stats.positions * stats.bytes_per_position);
-  EXPECT_LE(stats.used_bytes, stats.reserved_bytes);
-  EXPECT_LE(stats.reserved_bytes, stats.peak_reserved_bytes);
-  EXPECT_LE(stats.peak_reserved_bytes, stats.pool_bytes);
-  int64_t used = 0, reserved = 0, mha = 0, running = 0, waiting = 0;
+  EXPECT_LE(stats.used_bytes, stats.allocated_bytes);
+  EXPECT_LE(stats.allocated_bytes, stats.peak_allocated_bytes);
+  EXPECT_LE(stats.peak_allocated_bytes, stats.pool_bytes);
+  int64_t used = 0, allocated = 0, mha = 0, running = 0, waiting = 0;
   for (const SequenceStats& sequence : engine.Sequences()) {
     used += sequence.kv_cache.used_bytes;
-    reserved += sequence.kv_cache.reserved_bytes;
+    allocated += sequence.kv_cache.allocated_bytes;
     mha += sequence.kv_cache.mha_used_bytes;
-    EXPECT_LE(sequence.kv_cache.used_bytes, sequence.kv_cache.reserved_bytes);
-    EXPECT_LE(sequence.kv_cache.reserved_bytes, sequence.kv_cache.peak_reserved_bytes);
+    EXPECT_LE(sequence.kv_cache.used_bytes, sequence.kv_cache.allocated_bytes);
+    EXPECT_LE(sequence.kv_cache.allocated_bytes, sequence.kv_cache.peak_allocated_bytes);
     EXPECT_EQ(sequence.kv_cache.shared_bytes + sequence.kv_cache.own_bytes,
-              sequence.kv_cache.reserved_bytes);
+              sequence.kv_cache.allocated_bytes);
     EXPECT_EQ(sequence.kv_cache.shared_bytes, 0);  // no two prompts begin alike
-    // Less than a block is reserved and unused once a step is over.
-    EXPECT_LT(sequence.kv_cache.reserved_bytes - sequence.kv_cache.used_bytes, stats.block_bytes);
+    // Less than a block is allocated and unused once a step is over.
+    EXPECT_LT(sequence.kv_cache.allocated_bytes - sequence.kv_cache.used_bytes, stats.block_bytes);
     ++(sequence.state == SequenceState::kWaiting ? waiting : running);
     if (sequence.state == SequenceState::kWaiting) {
-      EXPECT_EQ(sequence.kv_cache.reserved_bytes, 0);
+      EXPECT_EQ(sequence.kv_cache.allocated_bytes, 0);
     }
   }
   EXPECT_EQ(used, stats.used_bytes);
-  EXPECT_EQ(reserved, stats.reserved_bytes);
+  EXPECT_EQ(allocated, stats.allocated_bytes);
   EXPECT_EQ(mha, stats.mha_used_bytes);
   EXPECT_EQ(running, stats.running);
   EXPECT_EQ(waiting, stats.waiting);
@@ -123,8 +123,8 @@ void ExpectEmpty(const Engine& engine) {
   EXPECT_TRUE(engine.idle());
   EXPECT_THAT(engine.Sequences(), IsEmpty());
   const KvCacheStats stats = engine.Stats();
-  EXPECT_EQ(stats.free_blocks + stats.cached_blocks, stats.total_blocks);
-  EXPECT_EQ(stats.reserved_bytes, 0);
+  EXPECT_EQ(stats.free_blocks + stats.evictable_blocks, stats.total_blocks);
+  EXPECT_EQ(stats.allocated_bytes, 0);
   EXPECT_EQ(stats.used_bytes, 0);
   EXPECT_EQ(stats.running + stats.waiting, 0);
 }
@@ -255,7 +255,7 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
       const ModelConfig& config = named.config;
       const CacheGeometry geometry = MakeCacheGeometry(config, format, 5);
       const std::vector<int64_t> elements = CacheRowElements(config);
-      const CacheMemory memory(7, 5, elements, format);
+      const cpu::CacheMemory memory(7, 5, elements, format);
       int64_t bytes = 0;
       for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
         EXPECT_EQ(elements.at(i), RowElementsByDefinition(config, i));
@@ -338,8 +338,8 @@ TEST_P(EngineTest, FinishedRequestHoldsPromptAndGeneratedLessOne) {
     EXPECT_EQ(usage.kv_cache.positions, positions);
     EXPECT_EQ(usage.kv_cache.bytes_per_position, per_position);
     EXPECT_EQ(usage.kv_cache.used_bytes, positions * per_position);
-    EXPECT_EQ(usage.kv_cache.reserved_bytes, blocks * kBlockPositions * per_position);
-    EXPECT_EQ(usage.kv_cache.peak_reserved_bytes, usage.kv_cache.reserved_bytes);
+    EXPECT_EQ(usage.kv_cache.allocated_bytes, blocks * kBlockPositions * per_position);
+    EXPECT_EQ(usage.kv_cache.peak_allocated_bytes, usage.kv_cache.allocated_bytes);
     // MHA with as many heads: 2D of 4-byte elements in each layer, D = H * d here.
     EXPECT_EQ(usage.kv_cache.mha_used_bytes,
               positions * layers * 2 * model_.config().hidden_size * 4);
@@ -440,8 +440,8 @@ TEST_P(EngineTest, PreemptedSequenceHoldsNothingAndKeepsItsPeak) {
   EXPECT_EQ(live[1].state, SequenceState::kWaiting);
   EXPECT_EQ(live[1].preemptions, 1);
   EXPECT_EQ(live[1].kv_cache.used_bytes, 0);
-  EXPECT_EQ(live[1].kv_cache.reserved_bytes, 0);
-  EXPECT_EQ(live[1].kv_cache.peak_reserved_bytes, 3 * engine->info().geometry.BlockBytes());
+  EXPECT_EQ(live[1].kv_cache.allocated_bytes, 0);
+  EXPECT_EQ(live[1].kv_cache.peak_allocated_bytes, 3 * engine->info().geometry.BlockBytes());
   EXPECT_GT(live[1].generated_tokens, 0);
   while (engine->Step()) ExpectConsistent(*engine);
   EXPECT_EQ(second->completion->usage.preemptions, 1);
@@ -649,18 +649,18 @@ TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
   }
   engine->Cancel("c");  // has never run
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->Step());
-  EXPECT_EQ(engine->Stats().reserved_bytes / engine->Stats().block_bytes, 6);
+  EXPECT_EQ(engine->Stats().allocated_bytes / engine->Stats().block_bytes, 6);
   engine->Cancel("a");
   engine->Cancel("a");        // again
   engine->Cancel("unknown");  // ignored
-  EXPECT_EQ(engine->Stats().reserved_bytes / engine->Stats().block_bytes, 3);
+  EXPECT_EQ(engine->Stats().allocated_bytes / engine->Stats().block_bytes, 3);
   for (const char* id : {"a", "c"}) {
     ASSERT_EQ(sinks[id]->final_calls, 1);
     EXPECT_EQ(sinks[id]->completion->reason, FinishReason::kCancelled);
   }
   EXPECT_EQ(sinks["a"]->completion->usage.generated_tokens, 3);
   EXPECT_EQ(sinks["a"]->completion->usage.kv_cache.positions, 9 + 3 - 1);
-  EXPECT_EQ(sinks["c"]->completion->usage.kv_cache.peak_reserved_bytes, 0);
+  EXPECT_EQ(sinks["c"]->completion->usage.kv_cache.peak_allocated_bytes, 0);
   while (engine->Step()) ExpectConsistent(*engine);
   EXPECT_EQ(sinks["b"]->tokens.size(), 20u);
   for (const auto& [id, sink] : sinks) EXPECT_EQ(sink->late_deltas, 0);
@@ -817,17 +817,17 @@ INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(EachKind()),
 
 // The models of a loop share what they compute with: their steps alternate on one thread.
 TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
-  const auto context = std::make_shared<KernelContext>(2);
+  const auto context = std::make_shared<kernels::KernelContext>(2);
   std::vector<std::unique_ptr<EngineFixture>> models;
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<Engine*> pointers;
   for (const NamedConfig& named : EachKind()) {
     models.push_back(std::make_unique<EngineFixture>(named.config));
     const EngineSetup setup = models.back()->Options();
-    auto model = std::make_unique<CpuModel>(
+    auto model = std::make_unique<cpu::CpuModel>(
         named.config,
-        PackWeights(named.config, Cast(models.back()->weights(), at::kFloat),
-                    WeightFormat::kFloat32, {}, context->pool),
+        cpu::PackWeights(named.config, Cast(models.back()->weights(), at::kFloat),
+                         WeightFormat::kFloat32, {}, context->pool),
         setup, context);
     engines.push_back(std::make_unique<Engine>(std::move(model), TestTokenizer(), setup));
     pointers.push_back(engines.back().get());
@@ -858,10 +858,10 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   config.torch_dtype = TensorFormat::kBFloat16;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
-  HostOptions options{.name = "small", .checkpoint = OpenCheckpoint(directory.path())};
+  LoadOptions options{.name = "small", .checkpoint = checkpoint::OpenCheckpoint(directory.path())};
   options.backend.kv_cache_bytes = 100'000;
   const auto check = [&](const WeightFormats& weights, CacheFormat cache) {
-    const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
+    const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(2));
     EXPECT_EQ(model.name, "small");
     EXPECT_EQ(model.weight_formats, weights);
     EXPECT_EQ(model.cache_format, cache);
@@ -900,16 +900,16 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
         const TempDir numbers_directory, integers_directory;
         SaveCheckpoint(numbers_directory.path(), named.config, weights);
         SaveCheckpoint(integers_directory.path(), integers, weights);
-        HostOptions at_load{.name = "numbers",
-                            .checkpoint = OpenCheckpoint(numbers_directory.path())};
+        LoadOptions at_load{.name = "numbers",
+                            .checkpoint = checkpoint::OpenCheckpoint(numbers_directory.path())};
         at_load.backend.kv_cache_bytes = 100'000;
         at_load.weight_format = format;
         if (!embeddings) at_load.embedding_format = WeightFormat::kFloat32;
-        HostOptions stored{.name = "integers",
-                           .checkpoint = OpenCheckpoint(integers_directory.path())};
+        LoadOptions stored{.name = "integers",
+                           .checkpoint = checkpoint::OpenCheckpoint(integers_directory.path())};
         stored.backend.kv_cache_bytes = 100'000;
-        const auto run = [](const HostOptions& options) {
-          const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(2));
+        const auto run = [](const LoadOptions& options) {
+          const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(2));
           Request request = Greedy("r", Prompt(5, 23), 6);
           request.logprobs = 3;
           std::vector<float> logprobs;
@@ -929,39 +929,40 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
 
 // Counted before anything is read: what the model that is served is made of.
 TEST(HostedModelTest, CountsTheBytesOfWhatIsServed) {
-  const std::optional<Conversion> conversions[] = {
-      std::nullopt, Conversion{.attention = AttentionKind::kMha},
-      Conversion{.attention = AttentionKind::kGqa, .groups = 1},
-      Conversion{.attention = AttentionKind::kMla},
-      Conversion{.attention = AttentionKind::kMla, .rank = 4, .rope_head_dim = 4}};
+  const std::optional<ConversionSpec> conversions[] = {
+      std::nullopt, ConversionSpec{.attention = AttentionKind::kMha},
+      ConversionSpec{.attention = AttentionKind::kGqa, .groups = 1},
+      ConversionSpec{.attention = AttentionKind::kMla},
+      ConversionSpec{.attention = AttentionKind::kMla, .rank = 4, .rope_head_dim = 4}};
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.position_embedding = PositionEmbedding::kRope;
   config.torch_dtype = TensorFormat::kBFloat16;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 2));
-  for (const std::optional<Conversion>& conversion : conversions) {
+  for (const std::optional<ConversionSpec>& conversion : conversions) {
     for (const std::optional<WeightFormat> format :
          {std::optional<WeightFormat>(), std::optional(WeightFormat::kInt4)}) {
-      HostOptions options{.name = "small",
-                          .checkpoint = OpenCheckpoint(directory.path()),
+      LoadOptions options{.name = "small",
+                          .checkpoint = checkpoint::OpenCheckpoint(directory.path()),
                           .weight_format = format,
                           .conversion = conversion};
       options.backend.kv_cache_bytes = 100'000;
       options.backend.expand_from = 3;
-      const HostedBytes counted = CountHostedBytes(options);
+      const LoadedBytes counted = CountLoadedBytes(options);
       const AllocationMeter tensors;
-      const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(1));
+      const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(1));
       // Packed weights are no tensors: those have the room of what is yet to be packed.
       EXPECT_LE(tensors.most(), counted.loading + counted.weights);
-      EXPECT_EQ(counted.weights,
-                CountStep(model.config, model.weight_formats, model.info.expand_from).weight_bytes);
+      EXPECT_EQ(
+          counted.weights,
+          cpu::CountStep(model.config, model.weight_formats, model.info.expand_from).weight_bytes);
       EXPECT_EQ(counted.prompts, model.info.expand_from ? MostScratchBytes(model.config) : 0);
     }
   }
-  HostOptions options{.name = "small",
-                      .checkpoint = OpenCheckpoint(directory.path()),
-                      .conversion = Conversion{.attention = AttentionKind::kGqa, .groups = 3}};
-  EXPECT_THROW(CountHostedBytes(options), LoadError);
+  LoadOptions options{.name = "small",
+                      .checkpoint = checkpoint::OpenCheckpoint(directory.path()),
+                      .conversion = ConversionSpec{.attention = AttentionKind::kGqa, .groups = 3}};
+  EXPECT_THROW(CountLoadedBytes(options), LoadError);
 }
 
 // The file that was opened is served, whatever becomes of its name.
@@ -969,10 +970,10 @@ TEST(HostedModelTest, AGgufFileIsOpenedOnce) {
   const TempDir directory;
   const std::filesystem::path file = directory.path() / "m.gguf";
   WriteFile(file, SmallGguf());
-  HostOptions options{.name = "small", .checkpoint = OpenCheckpoint(file)};
+  LoadOptions options{.name = "small", .checkpoint = checkpoint::OpenCheckpoint(file)};
   options.backend.kv_cache_bytes = 100'000;
   std::filesystem::remove(file);
-  const HostedModel model = LoadHostedModel(options, std::make_shared<KernelContext>(1));
+  const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(1));
   EXPECT_EQ(model.tokenizer->vocab_size(), kSmallGgufVocabulary);
   EXPECT_EQ(RunOne(*model.engine, Greedy("r", {1, 260, 261}, 5))->tokens.size(), 5u);
 }
@@ -984,13 +985,13 @@ TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   weights.at("model.norm.weight")[1].fill_(3.4e38);
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, weights);
-  HostOptions options{.name = "small",
-                      .checkpoint = OpenCheckpoint(directory.path()),
+  LoadOptions options{.name = "small",
+                      .checkpoint = checkpoint::OpenCheckpoint(directory.path()),
                       .weight_format = WeightFormat::kBFloat16,
-                      .conversion = Conversion{.attention = AttentionKind::kMla}};
+                      .conversion = ConversionSpec{.attention = AttentionKind::kMla}};
   options.backend.kv_cache_bytes = 100'000;
   try {
-    LoadHostedModel(options, std::make_shared<KernelContext>(1));
+    LoadModel(options, std::make_shared<kernels::KernelContext>(1));
     ADD_FAILURE() << "accepted";
   } catch (const LoadError& e) {
     EXPECT_THAT(e.what(), HasSubstr("tensor model.norm.weight, converted, holds numbers that are "
@@ -1003,10 +1004,10 @@ TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
   config.vocab_size = 257;
   const TempDir directory;
   SaveCheckpoint(directory.path(), config, RandomWeights(config, 3));
-  HostOptions options{.name = "small", .checkpoint = OpenCheckpoint(directory.path())};
+  LoadOptions options{.name = "small", .checkpoint = checkpoint::OpenCheckpoint(directory.path())};
   options.backend.kv_cache_bytes = 100'000;
   try {
-    LoadHostedModel(options, std::make_shared<KernelContext>(2));
+    LoadModel(options, std::make_shared<kernels::KernelContext>(2));
     ADD_FAILURE() << "accepted";
   } catch (const LoadError& e) {
     EXPECT_THAT(e.what(), HasSubstr("vocab_size is 257"));
@@ -1014,4 +1015,4 @@ TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
 }
 
 }  // namespace
-}  // namespace triptych::engine_test
+}  // namespace triptych::serving::engine_test

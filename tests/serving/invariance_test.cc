@@ -14,7 +14,7 @@
 #include "tests/support/recording_sink.h"
 #include "tests/support/serving.h"
 
-namespace triptych::invariance_test {
+namespace triptych::serving::invariance_test {
 namespace {
 
 constexpr int64_t kRequests = 1000;
@@ -67,10 +67,10 @@ struct Conduct {
   bool prefix_cache = true;
 };
 
-// EachKind(), and MLA whose prompts change from reduced to vanilla attention on their way.
+// EachKind(), and MLA whose prompts change from reduced to expanded attention on their way.
 std::vector<NamedConfig> Models() {
   std::vector<NamedConfig> models = EachKind();
-  models.push_back({"MlaVanilla", SmallModel(AttentionKind::kMla)});
+  models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
   models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
   return models;
 }
@@ -100,7 +100,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
             .BytesPerPosition();
     const auto made = MakeEngine(config_, weights_, options, format, conduct.threads);
     Engine& engine = *made;
-    EXPECT_EQ(engine.info().expand_from == kExpandFrom, GetParam().name == "MlaVanilla");
+    EXPECT_EQ(engine.info().expand_from == kExpandFrom, GetParam().name == "MlaExpanded");
     std::vector<size_t> order(requests.size());
     std::iota(order.begin(), order.end(), 0);
     if (!conduct.one_by_one) std::shuffle(order.begin(), order.end(), std::mt19937_64(7));
@@ -209,4 +209,4 @@ INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(Models()),
                          testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace triptych::invariance_test
+}  // namespace triptych::serving::invariance_test

@@ -11,7 +11,7 @@
 
 #include "tests/support/likely_tokens.h"
 
-namespace triptych::sampler_test {
+namespace triptych::serving::sampler_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -664,4 +664,4 @@ TEST(LikelyTokensTest, NothingIsChosenWhereNothingIsPossible) {
 }
 
 }  // namespace
-}  // namespace triptych::sampler_test
+}  // namespace triptych::serving::sampler_test

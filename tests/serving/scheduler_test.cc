@@ -13,9 +13,9 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/serving/pace.h"
+#include "engine/serving/prefill_throttle.h"
 
-namespace triptych::scheduler_test {
+namespace triptych::serving::scheduler_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -51,7 +51,7 @@ class Harness {
   }
 
   // One step. "a 0+4" is a chunk of sequence a; "a 4+1!" one that samples.
-  std::vector<std::string> Step(int64_t prompt_rows = Pace::kUnlimited) {
+  std::vector<std::string> Step(int64_t prompt_rows = PrefillThrottle::kUnlimited) {
     std::vector<std::string> plan;
     for (const Chunk& chunk : scheduler_.Schedule(now_, prompt_rows)) {
       std::ostringstream text;
@@ -127,7 +127,7 @@ TEST(SchedulerSubmitTest, TheContextBoundsWhatARequestCanNeed) {
   Harness h({.max_positions = 13}, 3, 4);
   EXPECT_EQ(h.Submit("endless", 5, std::numeric_limits<int64_t>::max()), SubmitStatus::kAccepted);
   h.Drain();
-  EXPECT_EQ(h.pool_.peak_held(), 3);
+  EXPECT_EQ(h.pool_.peak_allocated(), 3);
 }
 
 TEST(SchedulerSubmitTest, AFullQueueRefusesUntilOneIsAdmitted) {
@@ -221,16 +221,16 @@ TEST(SchedulerTest, ReservesBlocksForJustTheStep) {
   Harness h({.max_batch_tokens = 5, .max_running = 5, .max_positions = 100}, 100, 4);
   h.Submit("a", 11, 3);
   h.Step();
-  EXPECT_EQ(h.pool_.held(), 2);  // 5 positions
+  EXPECT_EQ(h.pool_.allocated(), 2);  // 5 positions
   h.Step();
-  EXPECT_EQ(h.pool_.held(), 3);  // 10
+  EXPECT_EQ(h.pool_.allocated(), 3);  // 10
   h.Step();
-  EXPECT_EQ(h.pool_.held(), 3);  // 11
+  EXPECT_EQ(h.pool_.allocated(), 3);  // 11
   h.Step();
-  EXPECT_EQ(h.pool_.held(), 3);  // 12
+  EXPECT_EQ(h.pool_.allocated(), 3);  // 12
   h.Step();
-  EXPECT_EQ(h.pool_.peak_held(), 4);  // 13
-  EXPECT_EQ(h.pool_.held(), 0);
+  EXPECT_EQ(h.pool_.peak_allocated(), 4);  // 13
+  EXPECT_EQ(h.pool_.allocated(), 0);
 }
 
 TEST(SchedulerTest, BlocksOfAPromptUnderWayAreKeptForIt) {
@@ -240,7 +240,7 @@ TEST(SchedulerTest, BlocksOfAPromptUnderWayAreKeptForIt) {
   h.Submit("long", 16, 1);
   h.Submit("late", 6, 1);
   EXPECT_THAT(h.Step(), ElementsAre("a 2+1!", "long 0+3"));
-  EXPECT_EQ(h.pool_.available(), 8);  // of which 6 are promised to "long"
+  EXPECT_EQ(h.pool_.available(), 8);  // of which 6 are reserved to "long"
   EXPECT_THAT(h.Step(), ElementsAre("a 3+1!", "long 3+3"));
   EXPECT_EQ(h.scheduler_.running(), 2);
   h.Drain();
@@ -293,7 +293,7 @@ TEST(SchedulerTest, PreemptsTheYoungestAndRecomputesItFromTheStart) {
   const Sequence& c = h.Find("c");
   EXPECT_EQ(c.state(), SequenceState::kWaiting);
   EXPECT_EQ(c.preemptions, 1);
-  EXPECT_EQ(c.cached, 0);
+  EXPECT_EQ(c.computed, 0);
   EXPECT_EQ(c.generated(), 2);
   EXPECT_EQ(c.blocks.size(), 0);
   EXPECT_EQ(c.blocks.peak_size(), 1);
@@ -332,7 +332,7 @@ TEST(SchedulerTest, AWaitingSequenceWithoutRoomForAllItsTokensDoesNotStart) {
   h.Submit("a", 4, 5);
   h.Submit("long", 10, 2);
   h.StepUntil([&] {
-    EXPECT_EQ(h.Find("long").cached, 0);
+    EXPECT_EQ(h.Find("long").computed, 0);
     return !h.finished_.empty();
   });
   h.Drain();
@@ -345,10 +345,10 @@ TEST(SchedulerTest, RemovesRunningAndWaitingSequencesWithTheirBlocks) {
   Harness h({.max_running = 2, .max_positions = 100}, 100, 4);
   for (const char* id : {"a", "b", "c", "d"}) h.Submit(id, 5, 5);
   h.Step();
-  EXPECT_EQ(h.pool_.held(), 4);
+  EXPECT_EQ(h.pool_.allocated(), 4);
   h.Remove("c");  // the head of the queue
   h.Remove("a");
-  EXPECT_EQ(h.pool_.held(), 2);
+  EXPECT_EQ(h.pool_.allocated(), 2);
   EXPECT_THAT(h.scheduler_.Find("a"), IsEmpty());
   EXPECT_THAT(h.scheduler_.Find("unknown"), IsEmpty());
   EXPECT_EQ(h.Find("d").request->id, "d");
@@ -358,7 +358,7 @@ TEST(SchedulerTest, RemovesRunningAndWaitingSequencesWithTheirBlocks) {
   h.Remove("d");
   h.Remove("b");
   EXPECT_TRUE(h.scheduler_.empty());
-  EXPECT_EQ(h.pool_.held(), 0);
+  EXPECT_EQ(h.pool_.allocated(), 0);
   EXPECT_EQ(h.Submit("a", 5, 5), SubmitStatus::kAccepted);  // the id is free again
 }
 
@@ -408,7 +408,7 @@ class RandomRun {
       EXPECT_LT(i, 100000) << "livelock";
       CheckedStep();
     }
-    EXPECT_EQ(h_.pool_.held(), 0);
+    EXPECT_EQ(h_.pool_.allocated(), 0);
     EXPECT_EQ(h_.pool_.available(), scenario_.blocks);
     EXPECT_TRUE(live_.empty());
     return trace_.str();
@@ -426,7 +426,7 @@ class RandomRun {
     const int64_t max_new_tokens = Below(8) == 0 ? 0 : 1 + Below(scenario_.limits.max_positions);
     int64_t waiting = 0;  // that were never admitted
     for (const Sequence* s : h_.scheduler_.Sequences()) {
-      waiting += s->place == Sequence::Place::kQueue;
+      waiting += s->stage == Sequence::Stage::kQueued;
     }
     const SubmitStatus status = h_.Submit(id, prompt, max_new_tokens);
     trace_ << "submit " << id << ' ' << static_cast<int>(status) << '\n';
@@ -459,7 +459,7 @@ class RandomRun {
   void CheckedStep() {
     const std::set<std::string> running_before = Running();
     const int64_t preemptions_before = h_.scheduler_.preemptions();
-    const std::vector<Chunk> plan = h_.scheduler_.Schedule(h_.now_, Pace::kUnlimited);
+    const std::vector<Chunk> plan = h_.scheduler_.Schedule(h_.now_, PrefillThrottle::kUnlimited);
     CheckState();
     const std::set<std::string> running = Running();
     const bool preempted = h_.scheduler_.preemptions() > preemptions_before;
@@ -471,7 +471,7 @@ class RandomRun {
       trace_ << s.request->id << ' ' << chunk.start << '+' << chunk.count << ' ' << chunk.samples
              << ' ' << testing::PrintToString(s.blocks.blocks()) << '\n';
       ASSERT_TRUE(planned.insert(s.request->id).second) << "planned twice";
-      ASSERT_EQ(chunk.start, s.cached);
+      ASSERT_EQ(chunk.start, s.computed);
       ASSERT_GT(chunk.count, 0);
       const int64_t end = chunk.start + chunk.count;
       ASSERT_LE(end, std::ssize(s.tokens));
@@ -529,13 +529,13 @@ class RandomRun {
       const Sequence& s = *sequences[i];
       held.insert(held.end(), s.blocks.blocks().begin(), s.blocks.blocks().end());
       running += s.running;
-      ASSERT_LE(s.cached, s.blocks.size() * scenario_.block_positions);
+      ASSERT_LE(s.computed, s.blocks.size() * scenario_.block_positions);
       if (!s.running) {
         ASSERT_EQ(s.blocks.size(), 0);
-        ASSERT_EQ(s.cached, 0);
+        ASSERT_EQ(s.computed, 0);
       }
       // Tokens survive preemption.
-      for (int64_t t = s.prompt(); t < std::ssize(s.tokens); ++t) {
+      for (int64_t t = s.prompt_length(); t < std::ssize(s.tokens); ++t) {
         ASSERT_EQ(s.tokens[t], static_cast<int32_t>(t));
       }
       if (i == 0) continue;
@@ -544,7 +544,7 @@ class RandomRun {
     }
     std::sort(held.begin(), held.end());
     ASSERT_EQ(std::adjacent_find(held.begin(), held.end()), held.end()) << "held twice";
-    ASSERT_EQ(h_.pool_.held(), std::ssize(held));
+    ASSERT_EQ(h_.pool_.allocated(), std::ssize(held));
     ASSERT_EQ(h_.scheduler_.running(), running);
     ASSERT_EQ(h_.scheduler_.waiting(), std::ssize(sequences) - running);
   }
@@ -586,4 +586,4 @@ TEST(SchedulerRandomTest, KeepsItsPromises) {
 }
 
 }  // namespace
-}  // namespace triptych::scheduler_test
+}  // namespace triptych::serving::scheduler_test

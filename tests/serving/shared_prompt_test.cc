@@ -13,7 +13,7 @@
 #include "tests/support/fake_model.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych::shared_prompt_test {
+namespace triptych::serving::shared_prompt_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -42,17 +42,17 @@ struct ChoicesSink final : RequestSink {
 };
 
 // Leaves out of its info that rows of prompts are other rows: the trap.
-class DeceivingModel final : public ServingModel {
+class DeceivingModel final : public ModelBackend {
  public:
   explicit DeceivingModel(const FakeModel::Shape& shape) : model_(shape), info_(model_.info()) {
     info_.expand_from.reset();
   }
   std::span<const float> Step(const StepInput& step) override { return model_.Step(step); }
-  const ServingModelInfo& info() const override { return info_; }
+  const BackendInfo& info() const override { return info_; }
 
  private:
   FakeModel model_;
-  ServingModelInfo info_;
+  BackendInfo info_;
 };
 
 class SharedPromptTest : public testing::Test {
@@ -177,12 +177,12 @@ TEST_F(SharedPromptTest, SharedBytesAreCountedOnceInThePoolAndApartOfOwnBytes) {
   for (const SequenceStats& sequence : engine->Sequences()) {
     EXPECT_EQ(sequence.kv_cache.shared_bytes, 4 * block);
     EXPECT_EQ(sequence.kv_cache.own_bytes, 1 * block);
-    EXPECT_EQ(sequence.kv_cache.reserved_bytes, 5 * block);
+    EXPECT_EQ(sequence.kv_cache.allocated_bytes, 5 * block);
   }
-  EXPECT_EQ(stats.reserved_bytes, 6 * block);
+  EXPECT_EQ(stats.allocated_bytes, 6 * block);
   EXPECT_EQ(stats.shared_bytes, 4 * block);
   EXPECT_EQ(stats.positions, 22);
-  EXPECT_EQ(stats.pool_bytes, stats.reserved_bytes + stats.cached_bytes + stats.free_bytes);
+  EXPECT_EQ(stats.pool_bytes, stats.allocated_bytes + stats.evictable_bytes + stats.free_bytes);
 }
 
 TEST_F(SharedPromptTest, ATurnReusesTheOneBefore) {
@@ -232,9 +232,9 @@ TEST_F(SharedPromptTest, WhoBypassesTheCacheNeitherFindsNorLeavesAnything) {
   Request request = Make(Tokens(20), 4);
   request.share_prefix = false;
   Run(*engine, request);
-  EXPECT_EQ(engine->Stats().cached_blocks, 0);
+  EXPECT_EQ(engine->Stats().evictable_blocks, 0);
   Run(*engine, Make(Tokens(20), 4));
-  EXPECT_EQ(engine->Stats().cached_blocks, 4);
+  EXPECT_EQ(engine->Stats().evictable_blocks, 4);
   request.id = "again";
   EXPECT_EQ(Run(*engine, request)->completions.at(0).usage.cached_prompt_tokens, 0);
 
@@ -242,7 +242,7 @@ TEST_F(SharedPromptTest, WhoBypassesTheCacheNeitherFindsNorLeavesAnything) {
   off.prefix_cache = false;
   const auto without = MakeEngine(kShape, off);
   Run(*without, Make(Tokens(20), 4));
-  EXPECT_EQ(without->Stats().cached_blocks, 0);
+  EXPECT_EQ(without->Stats().evictable_blocks, 0);
 }
 
 TEST_F(SharedPromptTest, AScoredPromptIsComputedAsAWhole) {
@@ -298,8 +298,8 @@ TEST_F(SharedPromptTest, ChoicesShareThePromptAndAreWhatEachWouldBeAlone) {
     }
     EXPECT_NE(sink->tokens.at(0), sink->tokens.at(1));
     EXPECT_EQ(engine->Stats().requests.finished, 1);
-    EXPECT_EQ(engine->Stats().cached_blocks > 0, share);
-    EXPECT_EQ(engine->Stats().reserved_bytes, 0);
+    EXPECT_EQ(engine->Stats().evictable_blocks > 0, share);
+    EXPECT_EQ(engine->Stats().allocated_bytes, 0);
   }
 }
 
@@ -317,7 +317,7 @@ TEST_F(SharedPromptTest, ChoicesEndTogetherWhenTheRequestIsCancelled) {
     engine->Cancel(request.id);
     EXPECT_EQ(sink->completions.size(), 3u);
     EXPECT_TRUE(engine->idle());
-    EXPECT_EQ(engine->Stats().reserved_bytes, 0);
+    EXPECT_EQ(engine->Stats().allocated_bytes, 0);
     EXPECT_EQ(engine->Stats().requests.cancelled, 1);
   }
 }
@@ -408,4 +408,4 @@ TEST_F(SharedPromptTest, SequencesAreListedByNumberPageAndClient) {
 }
 
 }  // namespace
-}  // namespace triptych::shared_prompt_test
+}  // namespace triptych::serving::shared_prompt_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace triptych::turn_queue_test {
+namespace triptych::serving::turn_queue_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -150,4 +150,4 @@ TEST_F(TurnQueueTest, NobodyStarves) {
 }
 
 }  // namespace
-}  // namespace triptych::turn_queue_test
+}  // namespace triptych::serving::turn_queue_test

@@ -9,7 +9,7 @@ namespace {
 
 std::string Text(int64_t value) { return std::to_string(value); }
 
-std::string NameOf(const Sequence& sequence) {
+std::string NameOf(const serving::Sequence& sequence) {
   return "request " + sequence.request->id + " choice " + Text(sequence.choice);
 }
 
@@ -43,25 +43,25 @@ void EngineChecks::CheckTables(const Report& report) {
   rows_.assign(pool.total(), 0);
   running_ = 0;
   int64_t scratches = 0;
-  for (const Sequence* sequence : sequences_) {
+  for (const serving::Sequence* sequence : sequences_) {
     const std::vector<int32_t>& blocks = sequence->blocks.blocks();
     if (sequence->running) ++running_;
     if (sequence->scratch) {
       ++scratches;
-      if (!sequence->running || sequence->cached >= sequence->prompt()) {
+      if (!sequence->running || sequence->computed >= sequence->prompt_length()) {
         report("what is kept of a prompt goes with it", NameOf(*sequence));
       }
     }
-    if (!sequence->running && (!blocks.empty() || sequence->cached != 0)) {
+    if (!sequence->running && (!blocks.empty() || sequence->computed != 0)) {
       report("who waits holds no block", NameOf(*sequence));
     }
-    if (sequence->cached > std::ssize(blocks) * size) {
+    if (sequence->computed > std::ssize(blocks) * size) {
       report("every row has its block", NameOf(*sequence));
       continue;
     }
     for (int64_t i = 0; i < std::ssize(blocks); ++i) {
       ++holds_[blocks[i]];
-      const int64_t rows = std::clamp<int64_t>(sequence->cached - i * size, 0, size);
+      const int64_t rows = std::clamp<int64_t>(sequence->computed - i * size, 0, size);
       rows_[blocks[i]] = std::max(rows_[blocks[i]], rows);
       if (std::find(blocks.begin(), blocks.begin() + i, blocks[i]) != blocks.begin() + i) {
         report("a sequence has each block once", NameOf(*sequence));
@@ -73,12 +73,13 @@ void EngineChecks::CheckTables(const Report& report) {
                                                                model_.scratches, scratches);
 }
 
-void EngineChecks::CheckRows(const Sequence& sequence, const Report& report) const {
-  const ServingModelInfo& info = engine_.info();
+void EngineChecks::CheckRows(const serving::Sequence& sequence, const Report& report) const {
+  const BackendInfo& info = engine_.info();
   const int64_t size = info.geometry.block_positions;
-  for (int64_t p = 0; p < sequence.cached; ++p) {
+  for (int64_t p = 0; p < sequence.computed; ++p) {
     const int64_t row = model_.row(sequence.blocks.blocks()[p / size], p % size);
-    const int64_t own = FakeModel::Row(sequence.tokens[p], info.expand_from, p, sequence.prompt());
+    const int64_t own =
+        FakeModel::Row(sequence.tokens[p], info.expand_from, p, sequence.prompt_length());
     if (row == own) continue;
     report(
         "a block's rows belong to its sequence",
@@ -91,60 +92,61 @@ void EngineChecks::CheckBlocks(const Report& report) {
   const BlockPool& pool = engine_.pool();
   const PrefixCache& prefixes = engine_.scheduler().prefixes();
   const int64_t size = engine_.info().geometry.block_positions;
-  int64_t held = 0, shared = 0, extra = 0, cached = 0;
-  ids_.assign(prefixes.listings() + 1, false);
+  int64_t allocated = 0, shared = 0, extra = 0, evictable = 0;
+  ids_.assign(prefixes.version() + 1, false);
   ids_[PrefixCache::kShared] = true;
   for (int32_t block = 0; block < pool.total(); ++block) {
-    if (const auto listing = prefixes.ListingOf(block)) ids_[listing->id] = true;
+    if (const auto registered = prefixes.RegisteredAs(block)) ids_[registered->id] = true;
   }
   for (int32_t block = 0; block < pool.total(); ++block) {
     const int32_t holds = holds_[block];
-    if (pool.holds(block) != holds) {
+    if (pool.ref_count(block) != holds) {
       report("the pool's holds are the tables'", "block " + Text(block) + ": the pool counts " +
-                                                     Text(pool.holds(block)) + ", the tables " +
+                                                     Text(pool.ref_count(block)) + ", the tables " +
                                                      Text(holds));
     }
-    if (holds > 0) ++held;
+    if (holds > 0) ++allocated;
     if (holds > 1) {
       ++shared;
       extra += holds - 1;
     }
-    const auto listing = prefixes.ListingOf(block);
-    if (holds > 1 && !listing) {
-      report("only listed blocks are shared", "block " + Text(block));
+    const auto registered = prefixes.RegisteredAs(block);
+    if (holds > 1 && !registered) {
+      report("only registered blocks are shared", "block " + Text(block));
     }
-    if (!listing) continue;
+    if (!registered) continue;
     if (holds > 0 && rows_[block] < size) {
-      report("only full blocks are listed", "block " + Text(block));
+      report("only full blocks are registered", "block " + Text(block));
     }
     // Which path computed them shows in the sequences that hold the block.
     for (int64_t i = 0; i < size; ++i) {
-      if (model_.row(block, i) / 2 == listing->name.tokens[i]) continue;
-      report("a listed block has the rows of its name", "block " + Text(block));
+      if (model_.row(block, i) / 2 == registered->key.tokens[i]) continue;
+      report("a registered block has the rows of its key", "block " + Text(block));
       break;
     }
     if (holds > 0) continue;
-    ++cached;
-    if (!ids_[listing->name.before]) {
-      report("what is before a cached block is evicted after it", "block " + Text(block));
+    ++evictable;
+    if (!ids_[registered->key.before]) {
+      report("what is before an evictable block is evicted after it", "block " + Text(block));
     }
   }
-  const Equal equal("held + cached + free = total", report);
-  equal("held()", pool.held(), held);
+  const Equal equal("allocated + evictable + free = total", report);
+  equal("allocated()", pool.allocated(), allocated);
   equal("shared()", pool.shared(), shared);
-  equal("extra_holds()", pool.extra_holds(), extra);
-  equal("cached()", pool.cached(), cached);
-  equal("free()", pool.free(), pool.total() - held - cached);
-  peak_held_ = std::max(peak_held_, held);
-  if (pool.peak_held() < peak_held_) report("the peak is the most", Text(pool.peak_held()));
-  peak_held_ = pool.peak_held();
+  equal("extra_references()", pool.extra_references(), extra);
+  equal("evictable()", pool.evictable(), evictable);
+  equal("free()", pool.free(), pool.total() - allocated - evictable);
+  peak_allocated_ = std::max(peak_allocated_, allocated);
+  if (pool.peak_allocated() < peak_allocated_)
+    report("the peak is the most", Text(pool.peak_allocated()));
+  peak_allocated_ = pool.peak_allocated();
 }
 
 void EngineChecks::CheckReports(const Report& report) {
   const BlockPool& pool = engine_.pool();
-  const ServingModelInfo& info = engine_.info();
+  const BackendInfo& info = engine_.info();
   const int64_t size = info.geometry.block_positions;
-  const KvCacheStats stats = engine_.Stats();
+  const serving::KvCacheStats stats = engine_.Stats();
   int64_t positions = 0;
   for (const int64_t rows : rows_) positions += rows;
   int64_t row_bytes = 0;
@@ -153,10 +155,10 @@ void EngineChecks::CheckReports(const Report& report) {
   equal("pool_bytes", stats.pool_bytes, pool.total() * size * row_bytes);
   equal("bytes_per_position", stats.bytes_per_position, row_bytes);
   equal("block_bytes", stats.block_bytes, size * row_bytes);
-  equal("reserved + cached + free", stats.reserved_bytes + stats.cached_bytes + stats.free_bytes,
-        stats.pool_bytes);
-  equal("reserved_bytes", stats.reserved_bytes, pool.held() * stats.block_bytes);
-  equal("cached_bytes", stats.cached_bytes, stats.cached_blocks * stats.block_bytes);
+  equal("reserved + cached + free",
+        stats.allocated_bytes + stats.evictable_bytes + stats.free_bytes, stats.pool_bytes);
+  equal("allocated_bytes", stats.allocated_bytes, pool.allocated() * stats.block_bytes);
+  equal("evictable_bytes", stats.evictable_bytes, stats.evictable_blocks * stats.block_bytes);
   equal("free_bytes", stats.free_bytes, stats.free_blocks * stats.block_bytes);
   equal("shared_bytes", stats.shared_bytes, pool.shared() * stats.block_bytes);
   equal("positions", stats.positions, positions);
@@ -165,7 +167,7 @@ void EngineChecks::CheckReports(const Report& report) {
   equal("running", stats.running, running_);
   equal("waiting", stats.waiting, std::ssize(sequences_) - running_);
 
-  const std::vector<SequenceStats> listed = engine_.Sequences();
+  const std::vector<serving::SequenceStats> listed = engine_.Sequences();
   equal("the number of sequences", std::ssize(listed), std::ssize(sequences_));
   if (listed.size() > 2) {
     const auto page = engine_.Sequences({.after = listed[0].number, .limit = 1});
@@ -176,18 +178,18 @@ void EngineChecks::CheckReports(const Report& report) {
     }
   }
   for (size_t i = 0; i < std::min(listed.size(), sequences_.size()); ++i) {
-    const Sequence& sequence = *sequences_[i];
+    const serving::Sequence& sequence = *sequences_[i];
     const KvCacheUsage& usage = listed[i].kv_cache;
     const std::vector<int32_t>& blocks = sequence.blocks.blocks();
     const int64_t shared = std::count_if(blocks.begin(), blocks.end(),
                                          [&](int32_t block) { return holds_[block] > 1; });
-    equal("a sequence's positions", usage.positions, sequence.cached);
-    equal("a sequence's used_bytes", usage.used_bytes, sequence.cached * row_bytes);
-    equal("a sequence's reserved_bytes", usage.reserved_bytes,
+    equal("a sequence's positions", usage.positions, sequence.computed);
+    equal("a sequence's used_bytes", usage.used_bytes, sequence.computed * row_bytes);
+    equal("a sequence's allocated_bytes", usage.allocated_bytes,
           std::ssize(blocks) * stats.block_bytes);
     equal("a sequence's shared_bytes", usage.shared_bytes, shared * stats.block_bytes);
-    equal("a sequence's shared + own", usage.shared_bytes + usage.own_bytes, usage.reserved_bytes);
-    if (usage.peak_reserved_bytes < usage.reserved_bytes) {
+    equal("a sequence's shared + own", usage.shared_bytes + usage.own_bytes, usage.allocated_bytes);
+    if (usage.peak_allocated_bytes < usage.allocated_bytes) {
       report("the peak is the most", NameOf(sequence));
     }
     if (i > 0 && listed[i - 1].number >= listed[i].number) {
@@ -201,26 +203,27 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
   const BlockPool& pool = engine_.pool();
   const PrefixCache& prefixes = engine_.scheduler().prefixes();
   const int64_t size = engine_.info().geometry.block_positions;
-  const std::vector<const Sequence*> sequences = engine_.scheduler().Sequences();
+  const std::vector<const serving::Sequence*> sequences = engine_.scheduler().Sequences();
   if (std::ssize(step.ids) > max_batch_tokens || engine_.scheduler().running() > max_running) {
     report("a step is within its limits", Text(std::ssize(step.ids)) + " rows, " +
                                               Text(engine_.scheduler().running()) + " running");
   }
   size_t id = 0;
-  std::vector<const Sequence*> seen;
+  std::vector<const serving::Sequence*> seen;
   for (const StepInput::Sequence& part : step.sequences) {
-    const auto found = std::find_if(sequences.begin(), sequences.end(), [&](const Sequence* s) {
-      return s->running && s->blocks.blocks().data() == part.blocks;
-    });
+    const auto found =
+        std::find_if(sequences.begin(), sequences.end(), [&](const serving::Sequence* s) {
+          return s->running && s->blocks.blocks().data() == part.blocks;
+        });
     if (found == sequences.end() || std::find(seen.begin(), seen.end(), *found) != seen.end()) {
       report("a step has each running sequence once at most", "");
       return;
     }
-    const Sequence& sequence = **found;
+    const serving::Sequence& sequence = **found;
     seen.push_back(&sequence);
     const int64_t end = part.start + part.count;
-    if (part.start != sequence.cached || part.count < 1 || end > sequence.length() ||
-        part.prompt != sequence.prompt()) {
+    if (part.start != sequence.computed || part.count < 1 || end > sequence.length() ||
+        part.prompt != sequence.prompt_length()) {
       report("a step computes the positions that come next", NameOf(sequence));
       return;
     }
@@ -233,7 +236,7 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
         report("a step computes the positions that come next", NameOf(sequence));
       }
       const int32_t block = part.blocks[p / size];
-      if (pool.holds(block) != 1 || prefixes.ListingOf(block)) {
+      if (pool.ref_count(block) != 1 || prefixes.RegisteredAs(block)) {
         report("rows are written to a sequence's own blocks alone",
                NameOf(sequence) + ", block " + Text(block));
       }

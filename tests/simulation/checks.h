@@ -19,7 +19,8 @@ using Report = std::function<void(const char* invariant, const std::string& what
 class EngineChecks {
  public:
   // Both must outlive this.
-  EngineChecks(const Engine& engine, const FakeModel& model) : engine_(engine), model_(model) {}
+  EngineChecks(const serving::Engine& engine, const FakeModel& model)
+      : engine_(engine), model_(model) {}
 
   // The pool's books, the tables, the rows in the cache and what is reported agree.
   void Check(const Report& report);
@@ -31,13 +32,13 @@ class EngineChecks {
   void CheckTables(const Report& report);
   void CheckBlocks(const Report& report);
   void CheckReports(const Report& report);
-  void CheckRows(const Sequence& sequence, const Report& report) const;
+  void CheckRows(const serving::Sequence& sequence, const Report& report) const;
 
-  const Engine& engine_;
+  const serving::Engine& engine_;
   const FakeModel& model_;
-  int64_t peak_held_ = 0;
+  int64_t peak_allocated_ = 0;
   // Of the latest check.
-  std::vector<const Sequence*> sequences_;
+  std::vector<const serving::Sequence*> sequences_;
   std::vector<int32_t> holds_;  // of each block, counted in the tables
   std::vector<int64_t> rows_;   // of each block, written by those that hold it
   std::vector<bool> ids_;       // of the prefix cache: listed

@@ -18,25 +18,26 @@ std::vector<float> ColdLogits(std::span<const int32_t> tokens, const FakeModel::
   return logits;
 }
 
-ColdRun::ColdRun(const FakeModel::Shape& shape, const Request& request, int32_t choice)
+ColdRun::ColdRun(const FakeModel::Shape& shape, const serving::Request& request, int32_t choice)
     : shape_(shape),
       request_(request),
       choice_(choice),
       tokens_(request.prompt),
-      sampler_(request.sampling, ChoiceSeed(request.seed, choice), request.prompt),
+      sampler_(request.sampling, serving::ChoiceSeed(request.seed, choice), request.prompt),
       stops_(request.stop) {
-  if (request.max_new_tokens == 0) ended_ = FinishReason::kLength;
+  if (request.max_new_tokens == 0) ended_ = serving::FinishReason::kLength;
 }
 
-Delta ColdRun::Next() {
+serving::Delta ColdRun::Next() {
   std::vector<int32_t> ends = request_.stop_tokens;
   if (!request_.ignore_eos) ends.push_back(kEndToken);
   const std::vector<float> logits = ColdLogits(tokens_, shape_, std::ssize(request_.prompt));
   const bool may_end = generated() >= request_.min_new_tokens;
-  Delta delta;
+  serving::Delta delta;
   delta.choice = choice_;
   delta.token = sampler_.Sample(logits, may_end ? std::span<const int32_t>() : ends);
-  if (request_.logprobs) delta.logprobs = Logprobs(logits, delta.token, *request_.logprobs);
+  if (request_.logprobs)
+    delta.logprobs = serving::Logprobs(logits, delta.token, *request_.logprobs);
   tokens_.push_back(delta.token);
   delta.text = stops_.Push(utf8_.Push(TextOf(delta.token)));
 
@@ -49,9 +50,9 @@ Delta ColdRun::Next() {
   }
   if (stops_.matched() && request_.include_stop) delta.text += *stops_.matched();
   if (stops || stops_.matched()) {
-    ended_ = FinishReason::kStop;
+    ended_ = serving::FinishReason::kStop;
   } else if (full) {
-    ended_ = FinishReason::kLength;
+    ended_ = serving::FinishReason::kLength;
   }
   return delta;
 }

@@ -27,25 +27,25 @@ std::vector<float> ColdLogits(std::span<const int32_t> tokens, const FakeModel::
 // One choice. The request must outlive it.
 class ColdRun {
  public:
-  ColdRun(const FakeModel::Shape& shape, const Request& request, int32_t choice);
+  ColdRun(const FakeModel::Shape& shape, const serving::Request& request, int32_t choice);
 
   // The next delta. REQUIRES: the run has not ended.
-  Delta Next();
+  serving::Delta Next();
   // Why it has ended; absent while it goes on.
-  std::optional<FinishReason> ended() const { return ended_; }
+  std::optional<serving::FinishReason> ended() const { return ended_; }
   std::optional<std::string> stop() const { return stops_.matched(); }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // the prompt's, then its own
   int64_t generated() const { return std::ssize(tokens_) - std::ssize(request_.prompt); }
 
  private:
   const FakeModel::Shape shape_;
-  const Request& request_;
+  const serving::Request& request_;
   const int32_t choice_;
   std::vector<int32_t> tokens_;
-  Sampler sampler_;
+  serving::Sampler sampler_;
   Utf8Stream utf8_;
   StopStrings stops_;
-  std::optional<FinishReason> ended_;
+  std::optional<serving::FinishReason> ended_;
 };
 
 }  // namespace triptych::simulation

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/serving/engine_turns.h"
+#include "engine/serving/engine_round_robin.h"
 #include "engine/text/tokenizer.h"
 #include "tests/simulation/checks.h"
 #include "tests/simulation/cold_run.h"
@@ -20,7 +20,7 @@
 namespace triptych::simulation {
 namespace {
 
-using Time = EngineClock::time_point;
+using Time = serving::EngineClock::time_point;
 using std::chrono::nanoseconds;
 
 // More than any workload takes after its last event.
@@ -41,20 +41,22 @@ class SimulatedTokenizer final : public Tokenizer {
   }
 };
 
-bool Same(const TokenLogprob& a, const TokenLogprob& b) {
+bool Same(const serving::TokenLogprob& a, const serving::TokenLogprob& b) {
   return a.token == b.token && a.logprob == b.logprob;
 }
 
-bool Same(const TokenLogprobs& a, const TokenLogprobs& b) {
+bool Same(const serving::TokenLogprobs& a, const serving::TokenLogprobs& b) {
   return Same(a.chosen, b.chosen) &&
          std::equal(a.top.begin(), a.top.end(), b.top.begin(), b.top.end(),
-                    [](const TokenLogprob& x, const TokenLogprob& y) { return Same(x, y); });
+                    [](const serving::TokenLogprob& x, const serving::TokenLogprob& y) {
+                      return Same(x, y);
+                    });
 }
 
 class World;
 
 // A fake model whose steps take virtual time, fail when they are told to, and are looked at.
-class SimulatedModel final : public ServingModel {
+class SimulatedModel final : public ModelBackend {
  public:
   SimulatedModel(World& world, int engine, const FakeModel::Shape& shape)
       : world_(world), engine_(engine), model_(shape) {}
@@ -63,7 +65,7 @@ class SimulatedModel final : public ServingModel {
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override {
     return model_.MakePromptScratch(prompt);
   }
-  const ServingModelInfo& info() const override { return model_.info(); }
+  const BackendInfo& info() const override { return model_.info(); }
   const FakeModel& fake() const { return model_; }
 
  private:
@@ -74,37 +76,37 @@ class SimulatedModel final : public ServingModel {
 };
 
 // A request from its submission to its end, and what it must get meanwhile.
-class Asked final : public RequestSink {
+class Asked final : public serving::RequestSink {
  public:
-  Asked(World& world, int engine, const Request& request, const FakeModel::Shape& shape);
+  Asked(World& world, int engine, const serving::Request& request, const FakeModel::Shape& shape);
 
-  void OnRejected(SubmitStatus status) override;
+  void OnRejected(serving::SubmitStatus status) override;
   void OnScheduled() override;
-  void OnPromptLogprobs(std::vector<TokenLogprobs> logprobs) override;
-  void OnDelta(Delta delta) override;
-  void OnFinish(Completion completion) override;
+  void OnPromptLogprobs(std::vector<serving::TokenLogprobs> logprobs) override;
+  void OnDelta(serving::Delta delta) override;
+  void OnFinish(serving::Completion completion) override;
 
   // A step computes rows of one of its sequences.
-  void Computes(const Sequence& sequence, const StepInput::Sequence& rows);
+  void Computes(const serving::Sequence& sequence, const StepInput::Sequence& rows);
   // Posts a cancellation, if it is to be cancelled at so many tokens.
   void CancelAt(int64_t count);
   bool ended() const { return rejected || left == 0; }
 
   World& world;
   const int engine;
-  const Request request;
+  const serving::Request request;
   const FakeModel::Shape shape;
   struct Choice {
     std::unique_ptr<ColdRun> run;
-    std::optional<FinishReason> reason;
+    std::optional<serving::FinishReason> reason;
     bool computes = false;  // a step has computed rows of it
     int64_t computed = 0;   // rows of the prompt
   };
   std::vector<Choice> choices;
   int64_t left;  // choices
-  std::optional<FinishReason> last_reason;
-  std::optional<SubmitStatus> rejected;
-  std::optional<SubmitStatus> expected;  // what its submission must have come to
+  std::optional<serving::FinishReason> last_reason;
+  std::optional<serving::SubmitStatus> rejected;
+  std::optional<serving::SubmitStatus> expected;  // what its submission must have come to
   bool scheduled = false;
   bool cancelled = false;  // by one that was run
   int64_t prompt_scored = 0;
@@ -122,7 +124,7 @@ class Asked final : public RequestSink {
 struct Slot {
   EngineShape shape;
   SimulatedModel* model = nullptr;  // the engine's
-  std::optional<Engine> engine;
+  std::optional<serving::Engine> engine;
   std::optional<EngineChecks> checks;
   std::optional<EngineShape> next;  // takes its place once it is idle
   bool stopping = false;
@@ -143,7 +145,7 @@ class World {
  public:
   World(const Workload& workload, Effort& effort, std::ostream* trace)
       : workload_(workload), effort_(effort), trace_(trace), slots_(workload.engines.size()) {
-    std::vector<Engine*> engines;
+    std::vector<serving::Engine*> engines;
     for (size_t i = 0; i < slots_.size(); ++i) {
       Trace("engine " + std::to_string(i) + ": " + Describe(workload.engines[i]));
       Start(static_cast<int>(i), workload.engines[i]);
@@ -212,7 +214,7 @@ class World {
     if (traces()) {
       std::string line = "engine " + std::to_string(engine) + " computes";
       for (const auto& part : step.sequences) {
-        const Sequence* sequence = Find(slot, part);
+        const serving::Sequence* sequence = Find(slot, part);
         line += ' ' + (sequence == nullptr ? "?" : sequence->request->id) + '.' +
                 std::to_string(sequence == nullptr ? 0 : sequence->choice) + '[' +
                 std::to_string(part.start) + '+' + std::to_string(part.count) + ']';
@@ -223,7 +225,7 @@ class World {
                            slot.shape.options.max_running, Reporter(engine));
     if (failed()) throw std::logic_error("a check failed");
     for (const auto& part : step.sequences) {
-      const Sequence* sequence = Find(slot, part);
+      const serving::Sequence* sequence = Find(slot, part);
       static_cast<Asked&>(*sequence->sink).Computes(*sequence, part);
     }
     now_ += workload_.step_time + workload_.row_time * std::ssize(step.ids) +
@@ -250,7 +252,7 @@ class World {
       const int64_t position = part.start + step.logit_rows.back() - token;
       token += part.count;
       if (step.logit_rows.back() >= token) continue;
-      const Sequence& sequence = *Find(slot, part);
+      const serving::Sequence& sequence = *Find(slot, part);
       if (position + 1 < sequence.length()) {
         if (position >= sequence.prompt_scored) ToFail(slot, sequence);
       } else if (sequence.request->max_new_tokens > 0) {
@@ -274,17 +276,17 @@ class World {
     };
   }
 
-  static const Sequence* Find(const Slot& slot, const StepInput::Sequence& part) {
-    for (const Sequence* sequence : slot.engine->scheduler().Sequences()) {
+  static const serving::Sequence* Find(const Slot& slot, const StepInput::Sequence& part) {
+    for (const serving::Sequence* sequence : slot.engine->scheduler().Sequences()) {
       if (sequence->running && sequence->blocks.blocks().data() == part.blocks) return sequence;
     }
     return nullptr;
   }
 
   // With a sequence that fails, those fail that wait for the prompt that it computes.
-  static void ToFail(Slot& slot, const Sequence& sequence) {
-    for (const Sequence* other : slot.engine->scheduler().Find(sequence.request->id)) {
-      if (other == &sequence || other->place == Sequence::Place::kHeldBack) {
+  static void ToFail(Slot& slot, const serving::Sequence& sequence) {
+    for (const serving::Sequence* other : slot.engine->scheduler().Find(sequence.request->id)) {
+      if (other == &sequence || other->stage == serving::Sequence::Stage::kHeldBack) {
         slot.to_fail.emplace(other->request->id, other->choice);
       }
     }
@@ -373,7 +375,7 @@ class World {
 
   void Submit(const Event& event, Time arrived) {
     Slot& slot = slots_[event.engine];
-    Request request = event.request;
+    serving::Request request = event.request;
     request.arrived = arrived;
     ++effort_.requests;
     auto asked = std::make_shared<Asked>(*this, event.engine, request, slot.shape.model);
@@ -384,28 +386,29 @@ class World {
     asked_[event.about] = asked;
     slot.asked.push_back(asked.get());
     slot.engine->Submit(std::move(request), asked);
-    if (*asked->expected != asked->rejected.value_or(SubmitStatus::kAccepted)) {
+    if (*asked->expected != asked->rejected.value_or(serving::SubmitStatus::kAccepted)) {
       Fail("requests are refused where the limits say so",
            "request " + event.request.id + " got status " +
-               std::to_string(static_cast<int>(asked->rejected.value_or(SubmitStatus::kAccepted))) +
+               std::to_string(
+                   static_cast<int>(asked->rejected.value_or(serving::SubmitStatus::kAccepted))) +
                ", not " + std::to_string(static_cast<int>(*asked->expected)));
     }
     asked->queued = !asked->rejected;
     asked->counts_from = std::max(arrived, slot.served);
   }
 
-  static SubmitStatus Expected(const Slot& slot, const Request& request) {
+  static serving::SubmitStatus Expected(const Slot& slot, const serving::Request& request) {
     const FakeModel::Shape& model = slot.shape.model;
-    const EngineOptions& options = slot.shape.options;
+    const serving::EngineOptions& options = slot.shape.options;
     const auto prompt = std::ssize(request.prompt);
     const int64_t most =
         std::min(prompt + request.max_new_tokens, std::max(prompt, model.max_positions));
-    if (slot.stopping) return SubmitStatus::kStopping;
+    if (slot.stopping) return serving::SubmitStatus::kStopping;
     if (prompt > model.max_positions || (request.max_new_tokens > 0 && most == prompt)) {
-      return SubmitStatus::kPromptTooLong;
+      return serving::SubmitStatus::kPromptTooLong;
     }
     if (std::max(prompt, most - 1) > model.blocks * model.block_positions) {
-      return SubmitStatus::kNeverFits;
+      return serving::SubmitStatus::kNeverFits;
     }
     int64_t waiting = 0, tokens = 0;
     for (const Asked* asked : slot.asked) {
@@ -415,7 +418,7 @@ class World {
     }
     const bool full = waiting >= options.max_waiting ||
                       (waiting > 0 && tokens + prompt > options.max_waiting_tokens);
-    return full ? SubmitStatus::kQueueFull : SubmitStatus::kAccepted;
+    return full ? serving::SubmitStatus::kQueueFull : serving::SubmitStatus::kAccepted;
   }
 
   void Cancel(uint64_t number) {
@@ -458,10 +461,10 @@ class World {
 
   // Whether each request is where it must be, and the counters add up.
   void CheckRequests(const Slot& slot) {
-    RequestCounts expected;
+    serving::RequestCounts expected;
     int64_t live = 0;
     for (const Asked* asked : slot.asked) {
-      const bool accepted = *asked->expected == SubmitStatus::kAccepted;
+      const bool accepted = *asked->expected == serving::SubmitStatus::kAccepted;
       if (accepted) ++expected.accepted;
       if (asked->rejected) ++expected.refused;
       live += asked->rejected ? 0 : asked->left;
@@ -473,20 +476,20 @@ class World {
       }
       if (!asked->ended()) continue;
       switch (*asked->last_reason) {
-        case FinishReason::kStop:
-        case FinishReason::kLength:
+        case serving::FinishReason::kStop:
+        case serving::FinishReason::kLength:
           ++expected.finished;
           break;
-        case FinishReason::kCancelled:
+        case serving::FinishReason::kCancelled:
           ++expected.cancelled;
           break;
-        case FinishReason::kFailed:
+        case serving::FinishReason::kFailed:
           ++expected.failed;
           break;
       }
     }
-    const KvCacheStats stats = slot.engine->Stats();
-    const RequestCounts& counts = stats.requests;
+    const serving::KvCacheStats stats = slot.engine->Stats();
+    const serving::RequestCounts& counts = stats.requests;
     const auto equal = [this](const char* what, int64_t found, int64_t right) {
       if (found == right) return;
       Fail("counters add up",
@@ -506,7 +509,7 @@ class World {
     }
     for (const auto& [id, choice] : slot.to_fail) {
       const Asked& asked = *asked_.at(std::stoull(id));
-      if (asked.choices[choice].reason == FinishReason::kFailed) continue;
+      if (asked.choices[choice].reason == serving::FinishReason::kFailed) continue;
       Fail("a step that fails fails what it computes", "request " + id + " goes on");
     }
   }
@@ -521,8 +524,9 @@ class World {
       asked->queued = false;
       if (asked->ended() && !asked->scheduled) continue;
       if (!asked->scheduled) {
-        const std::vector<Sequence*> live = slot.engine->scheduler().Find(asked->request.id);
-        asked->queued = !live.empty() && live.front()->place == Sequence::Place::kQueue;
+        const std::vector<serving::Sequence*> live =
+            slot.engine->scheduler().Find(asked->request.id);
+        asked->queued = !live.empty() && live.front()->stage == serving::Sequence::Stage::kQueued;
       }
       if (!asked->queued) ++served[asked->request.client];
     }
@@ -531,7 +535,7 @@ class World {
     for (Asked* asked : slot.asked) {
       if (!asked->queued) continue;
       const auto key = [](const Asked& one) {
-        return one.counts_from + Patience(one.request.priority);
+        return one.counts_from + serving::Patience(one.request.priority);
       };
       Asked*& least = first[asked->request.client];
       if (least == nullptr || key(*asked) < key(*least)) least = asked;
@@ -549,7 +553,7 @@ class World {
       if (slot.stepped && timeout.count() > 0 && asked->request.arrived < start - timeout) {
         Fail("nobody waits longer than the queue's timeout", "request " + asked->request.id);
       }
-      if (!is_first || start <= asked->first_since + Patience(asked->request.priority)) {
+      if (!is_first || start <= asked->first_since + serving::Patience(asked->request.priority)) {
         continue;
       }
       for (const auto& [other, count] : served) {
@@ -589,10 +593,10 @@ class World {
     for (const Asked* asked : slot.asked) {
       if (!asked->ended()) Fail("every request ends", "request " + asked->request.id + " did not");
     }
-    if (slot.engine->pool().held() != 0) {
-      Fail("no block is held at the end", std::to_string(slot.engine->pool().held()) + " are");
+    if (slot.engine->pool().allocated() != 0) {
+      Fail("no block is held at the end", std::to_string(slot.engine->pool().allocated()) + " are");
     }
-    const KvCacheStats stats = slot.engine->Stats();
+    const serving::KvCacheStats stats = slot.engine->Stats();
     effort_.preemptions += stats.preemptions;
     effort_.evictions += stats.evicted_blocks;
     effort_.cached_prompt_tokens += stats.requests.cached_prompt_tokens;
@@ -613,7 +617,7 @@ class World {
   std::multimap<Time, const Event*> deadlines_;
   std::vector<const Event*> in_step_;  // happen while the next step is computed
   std::vector<Slot> slots_;
-  std::optional<EngineTurns> turns_;
+  std::optional<serving::EngineRoundRobin> turns_;
   bool awake_ = false;
   int64_t posted_ = 0, ran_ = 0;
   nanoseconds longest_step_{0};
@@ -621,7 +625,7 @@ class World {
   std::map<std::pair<size_t, size_t>, nanoseconds> ahead_;
 };
 
-Asked::Asked(World& world_in, int engine_in, const Request& request_in,
+Asked::Asked(World& world_in, int engine_in, const serving::Request& request_in,
              const FakeModel::Shape& shape_in)
     : world(world_in),
       engine(engine_in),
@@ -634,7 +638,7 @@ Asked::Asked(World& world_in, int engine_in, const Request& request_in,
   }
 }
 
-void Asked::Computes(const Sequence& sequence, const StepInput::Sequence& rows) {
+void Asked::Computes(const serving::Sequence& sequence, const StepInput::Sequence& rows) {
   Choice& choice = choices[sequence.choice];
   if (!scheduled) world.Fail("who is computed was told so before", "request " + request.id);
   if (!choice.computes && sequence.cached_prompt_tokens != rows.start) {
@@ -643,16 +647,16 @@ void Asked::Computes(const Sequence& sequence, const StepInput::Sequence& rows) 
                    std::to_string(sequence.cached_prompt_tokens));
   }
   choice.computes = true;
-  choice.computed += std::clamp<int64_t>(sequence.prompt() - rows.start, 0, rows.count);
+  choice.computed += std::clamp<int64_t>(sequence.prompt_length() - rows.start, 0, rows.count);
 }
 
-void Asked::OnRejected(SubmitStatus status) {
+void Asked::OnRejected(serving::SubmitStatus status) {
   if (world.traces()) world.Trace("request " + request.id + " is refused");
   if (ended() || scheduled) world.Fail("every request ends once", "request " + request.id);
   rejected = status;
   if (!queued) return;
   const nanoseconds timeout = world.slot(engine).shape.options.queue_timeout;
-  if (status != SubmitStatus::kQueueTimeout || timeout.count() == 0 ||
+  if (status != serving::SubmitStatus::kQueueTimeout || timeout.count() == 0 ||
       world.now() - request.arrived <= timeout) {
     world.Fail("requests are refused where the limits say so", "request " + request.id);
   }
@@ -671,14 +675,15 @@ void Asked::CancelAt(int64_t count) {
   }
 }
 
-void Asked::OnPromptLogprobs(std::vector<TokenLogprobs> logprobs) {
+void Asked::OnPromptLogprobs(std::vector<serving::TokenLogprobs> logprobs) {
   const char* const invariant = "prompts are scored as in a cold run";
   if (!request.prompt_logprobs || tokens > 0 || ended()) world.Fail(invariant, "unasked");
-  for (const TokenLogprobs& found : logprobs) {
+  for (const serving::TokenLogprobs& found : logprobs) {
     if (++prompt_scored >= std::ssize(request.prompt)) return world.Fail(invariant, "too many");
     const auto before = std::span(request.prompt).first(prompt_scored);
-    const TokenLogprobs right = Logprobs(ColdLogits(before, shape, std::ssize(request.prompt)),
-                                         request.prompt[prompt_scored], *request.prompt_logprobs);
+    const serving::TokenLogprobs right =
+        serving::Logprobs(ColdLogits(before, shape, std::ssize(request.prompt)),
+                          request.prompt[prompt_scored], *request.prompt_logprobs);
     if (!Same(found, right)) {
       world.Fail(invariant,
                  "request " + request.id + ", position " + std::to_string(prompt_scored));
@@ -686,7 +691,7 @@ void Asked::OnPromptLogprobs(std::vector<TokenLogprobs> logprobs) {
   }
 }
 
-void Asked::OnDelta(Delta delta) {
+void Asked::OnDelta(serving::Delta delta) {
   const std::string name = "request " + request.id + " choice " + std::to_string(delta.choice);
   if (world.traces()) world.Trace(name + " gets " + std::to_string(delta.token));
   if (delta.choice < 0 || delta.choice >= request.choices) {
@@ -696,7 +701,7 @@ void Asked::OnDelta(Delta delta) {
   if (rejected || choice.reason || choice.run->ended()) {
     return world.Fail("nothing comes after the end", name);
   }
-  const Delta right = choice.run->Next();
+  const serving::Delta right = choice.run->Next();
   if (delta.token != right.token || delta.text != right.text ||
       delta.logprobs.has_value() != right.logprobs.has_value() ||
       (delta.logprobs && !Same(*delta.logprobs, *right.logprobs))) {
@@ -708,7 +713,7 @@ void Asked::OnDelta(Delta delta) {
   CancelAt(++tokens);
 }
 
-void Asked::OnFinish(Completion completion) {
+void Asked::OnFinish(serving::Completion completion) {
   const std::string name = "request " + request.id + " choice " + std::to_string(completion.choice);
   if (world.traces()) {
     world.Trace(name + " ends: " + std::to_string(static_cast<int>(completion.reason)));
@@ -721,12 +726,12 @@ void Asked::OnFinish(Completion completion) {
   choice.reason = last_reason = completion.reason;
   --left;
 
-  const RequestUsage& usage = completion.usage;
+  const serving::RequestUsage& usage = completion.usage;
   const auto prompt = std::ssize(request.prompt);
   const Slot& slot = world.slot(engine);
   switch (completion.reason) {
-    case FinishReason::kStop:
-    case FinishReason::kLength:
+    case serving::FinishReason::kStop:
+    case serving::FinishReason::kLength:
       if (choice.run->ended() != completion.reason || completion.stop != choice.run->stop()) {
         world.Fail("requests end as in a cold run", name);
       }
@@ -737,10 +742,10 @@ void Asked::OnFinish(Completion completion) {
         world.Fail("found prompt tokens are those that are not computed", name);
       }
       break;
-    case FinishReason::kCancelled:
+    case serving::FinishReason::kCancelled:
       if (!cancelled) world.Fail("only what is cancelled ends so", name);
       break;
-    case FinishReason::kFailed:
+    case serving::FinishReason::kFailed:
       if (!slot.to_fail.contains({request.id, completion.choice}) ||
           completion.error.find(slot.error) == std::string::npos) {
         world.Fail("a step that fails fails only what it computes", name + ": " + completion.error);
@@ -752,11 +757,11 @@ void Asked::OnFinish(Completion completion) {
   const int64_t block_bytes = slot.shape.model.block_positions * row_bytes;
   if (usage.prompt_tokens != prompt || usage.generated_tokens != choice.run->generated() ||
       usage.cached_prompt_tokens < 0 || usage.cached_prompt_tokens >= prompt ||
-      completion.seed != ChoiceSeed(request.seed, completion.choice) ||
+      completion.seed != serving::ChoiceSeed(request.seed, completion.choice) ||
       cache.used_bytes != cache.positions * row_bytes ||
-      cache.reserved_bytes != cache.shared_bytes + cache.own_bytes ||
-      cache.reserved_bytes % block_bytes != 0 || cache.used_bytes > cache.reserved_bytes ||
-      cache.reserved_bytes > cache.peak_reserved_bytes || usage.queue_time.count() < 0 ||
+      cache.allocated_bytes != cache.shared_bytes + cache.own_bytes ||
+      cache.allocated_bytes % block_bytes != 0 || cache.used_bytes > cache.allocated_bytes ||
+      cache.allocated_bytes > cache.peak_allocated_bytes || usage.queue_time.count() < 0 ||
       usage.prefill_time.count() < 0 || usage.decode_time.count() < 0) {
     world.Fail("an end reports what was used", name);
   }

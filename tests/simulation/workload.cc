@@ -53,7 +53,7 @@ class Maker {
                                                : random_.Between(12, 90);
     model.blocks = std::max<int64_t>(1, positions / model.block_positions);
     if (random_.OneIn(2)) model.expand_from = random_.Between(0, 20);
-    EngineOptions& options = shape.options;
+    serving::EngineOptions& options = shape.options;
     options.max_batch_tokens =
         random_.OneIn(4) ? random_.Between(1, 8) : random_.Among<int64_t>({16, 32, 64, 512});
     options.max_running = random_.OneIn(3) ? random_.Between(1, 3) : random_.Between(4, 16);
@@ -61,8 +61,9 @@ class Maker {
     options.max_waiting_tokens = random_.OneIn(4) ? random_.Between(1, 100) : 1 << 20;
     if (random_.OneIn(4)) options.queue_timeout = milliseconds(random_.Between(1, 30'000));
     options.prefix_cache = !random_.OneIn(6);
-    options.max_slowdown = random_.Among<double>(
-        {Pace::kDefaultMaxSlowdown, 1.01, 10, std::numeric_limits<double>::infinity()});
+    options.max_slowdown =
+        random_.Among<double>({serving::PrefillThrottle::kDefaultMaxSlowdown, 1.01, 10,
+                               std::numeric_limits<double>::infinity()});
     return shape;
   }
 
@@ -103,12 +104,12 @@ class Maker {
     event.about = number_;
     // From the arrival to here a prompt may have to be tokenized.
     if (random_.OneIn(6)) event.time = workload_.step_time * random_.Between(1, 20);
-    Request& request = event.request;
+    serving::Request& request = event.request;
     request.id = std::to_string(number_);
     request.number = number_;
     request.client = std::string(1, static_cast<char>('A' + random_.Between(0, clients_ - 1)));
-    request.priority =
-        random_.Among<Priority>({Priority::kHigh, Priority::kNormal, Priority::kLow});
+    request.priority = random_.Among<serving::Priority>(
+        {serving::Priority::kHigh, serving::Priority::kNormal, serving::Priority::kLow});
     request.prompt = Prompt(workload_.engines[event.engine].model);
     request.max_new_tokens = random_.OneIn(12) ? 0 : random_.Between(1, 24);
     if (random_.OneIn(20)) request.max_new_tokens = 1 << 20;
@@ -203,13 +204,13 @@ class Maker {
   std::vector<size_t> asked_;  // events that submit
 };
 
-const char* Name(Priority priority) {
+const char* Name(serving::Priority priority) {
   switch (priority) {
-    case Priority::kHigh:
+    case serving::Priority::kHigh:
       return "high";
-    case Priority::kNormal:
+    case serving::Priority::kNormal:
       return "normal";
-    case Priority::kLow:
+    case serving::Priority::kLow:
       return "low";
   }
   return "";
@@ -231,7 +232,7 @@ const char* Name(Event::Failure failure) {
 
 double Seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-void Describe(const Request& request, std::ostream& out) {
+void Describe(const serving::Request& request, std::ostream& out) {
   out << "client " << request.client << ", " << Name(request.priority) << ", prompt";
   for (const int32_t token : request.prompt) out << ' ' << token;
   out << ", at most " << request.max_new_tokens << " new tokens";
@@ -261,7 +262,7 @@ Workload MakeWorkload(uint64_t seed) { return Maker(seed).Make(); }
 std::string Describe(const EngineShape& shape) {
   std::ostringstream out;
   const FakeModel::Shape& model = shape.model;
-  const EngineOptions& options = shape.options;
+  const serving::EngineOptions& options = shape.options;
   out << model.blocks << " blocks of " << model.block_positions << " positions, context "
       << model.max_positions << ", expands ";
   if (model.expand_from) {

@@ -34,7 +34,7 @@ class Random {
 
 struct EngineShape {
   FakeModel::Shape model;
-  EngineOptions options;
+  serving::EngineOptions options;
 };
 
 struct Event {
@@ -59,7 +59,7 @@ struct Event {
   int64_t count = 0;
   std::chrono::nanoseconds time{0};  // kSubmit: since the request arrived
   Failure failure = Failure::kBeforeRows;
-  Request request;  // its id is its number as text
+  serving::Request request;  // its id is its number as text
   EngineShape shape;
 };
 

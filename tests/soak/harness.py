@@ -285,12 +285,12 @@ def first_errors(results):
 def check_pools(stats):
     """Nothing is held, and the bytes and the counts of requests add up."""
     for model, s in stats.items():
-        check(s["reserved_bytes"] == 0 and s["positions"] == 0,
-              f"{model}: {s['reserved_bytes']} bytes are still held")
-        check(s["cached_bytes"] + s["free_bytes"] == s["pool_bytes"],
-              f"{model}: {s['cached_bytes']} + {s['free_bytes']} bytes are not {s['pool_bytes']}")
-        check(s["cached_blocks"] + s["free_blocks"] == s["total_blocks"],
-              f"{model}: {s['cached_blocks']} + {s['free_blocks']} blocks are not "
+        check(s["allocated_bytes"] == 0 and s["positions"] == 0,
+              f"{model}: {s['allocated_bytes']} bytes are still held")
+        check(s["evictable_bytes"] + s["free_bytes"] == s["pool_bytes"],
+              f"{model}: {s['evictable_bytes']} + {s['free_bytes']} bytes are not {s['pool_bytes']}")
+        check(s["evictable_blocks"] + s["free_blocks"] == s["total_blocks"],
+              f"{model}: {s['evictable_blocks']} + {s['free_blocks']} blocks are not "
               f"{s['total_blocks']}")
         ended = s["finished"] + s["cancelled"] + s["failed"]
         # Refused after they were accepted, that is: for the time that they waited.

@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "tests/support/likely_tokens.h"
 
 namespace triptych {
 
-class FakeModel final : public ServingModel {
+class FakeModel final : public ModelBackend {
  public:
   struct Shape {
     int64_t vocab_size = 258;
@@ -27,7 +27,7 @@ class FakeModel final : public ServingModel {
     int64_t blocks = 200;
     int64_t block_positions = 5;
     std::optional<int64_t> expand_from = {};
-    int64_t likely_tokens = 0;  // as ServingModelInfo has it
+    int64_t likely_tokens = 0;  // as BackendInfo has it
   };
 
   explicit FakeModel(const Shape& shape) {
@@ -113,9 +113,9 @@ class FakeModel final : public ServingModel {
     return std::make_unique<Scratch>(scratches);
   }
 
-  const ServingModelInfo& info() const override { return info_; }
+  const BackendInfo& info() const override { return info_; }
 
-  // A row is another one if its position attended by vanilla attention, as a prompt's may.
+  // A row is another one if its position attended by expanded attention, as a prompt's may.
   static int64_t Row(int64_t token, std::optional<int64_t> expand_from, int64_t position,
                      int64_t prompt) {
     const bool expanded = expand_from && position >= *expand_from && position < prompt;
@@ -164,7 +164,7 @@ class FakeModel final : public ServingModel {
     return cache_.at(sequence.blocks[position / size] * size + position % size);
   }
 
-  ServingModelInfo info_;
+  BackendInfo info_;
   std::vector<int64_t> cache_;  // the Row of each position
   std::vector<float> logits_;
   std::vector<LikelyRow> likely_rows_;

@@ -14,14 +14,14 @@
 namespace triptych {
 
 // A text for models that keep no record of what they were trained on.
-inline Corpus TestCorpus(const std::filesystem::path& text, double held_out) {
-  return Corpus(text, *TestTokenizer(), held_out, ModelConfig(), "the test's model");
+inline tools::Corpus TestCorpus(const std::filesystem::path& text, double held_out) {
+  return tools::Corpus(text, *TestTokenizer(), held_out, ModelConfig(), "the test's model");
 }
 
 // The loss that `triptych-model evaluate` prints: to four decimals.
-inline double PrintedLoss(const EvaluateOptions& options) {
+inline double PrintedLoss(const tools::EvaluateOptions& options) {
   testing::internal::CaptureStdout();
-  Evaluate(options);
+  tools::Evaluate(options);
   const std::string printed = testing::internal::GetCapturedStdout();
   return std::stod(printed.substr(printed.find(": ") + 2));
 }

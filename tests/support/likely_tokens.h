@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 
 namespace triptych {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensors/safetensors.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
@@ -155,14 +155,14 @@ const char* DtypeName(at::ScalarType dtype) {
 }
 
 void WriteTensors(const std::filesystem::path& path, const Tensors& tensors) {
-  std::vector<SafetensorsTensor> entries;
+  std::vector<checkpoint::SafetensorsTensor> entries;
   for (const auto& [name, tensor] : tensors) {
     entries.push_back({name,
                        DtypeName(tensor.scalar_type()),
                        tensor.sizes().vec(),
                        {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
   }
-  WriteSafetensors(path, entries, {{"format", "pt"}});
+  checkpoint::WriteSafetensors(path, entries, {{"format", "pt"}});
 }
 
 // A config with some fields set.

@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensors/safetensors.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -387,7 +387,7 @@ TEST(PublishedRotary, LongRopeChoosesItsTableByLength) {
 
 // The tensors of one file.
 Tensors ReadTensors(const std::filesystem::path& path, at::ScalarType dtype) {
-  const SafetensorsFile file(path);
+  const checkpoint::SafetensorsFile file(path);
   Tensors tensors;
   for (const auto& [name, entry] : file.entries()) {
     tensors[name] = at::empty(entry.shape, dtype);

@@ -16,24 +16,24 @@
 
 namespace triptych {
 
-std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, WeightFormat format,
                                                int threads) {
-  const auto context = std::make_shared<KernelContext>(threads);
-  return std::make_unique<CpuModel>(
+  const auto context = std::make_shared<kernels::KernelContext>(threads);
+  return std::make_unique<cpu::CpuModel>(
       config,
-      PackWeights(config, Cast(weights, ToScalarType(TensorsFor(format))), format,
-                  options.expand_from, context->pool),
+      cpu::PackWeights(config, Cast(weights, ToScalarType(TensorsFor(format))), format,
+                       options.expand_from, context->pool),
       options, context);
 }
 
-std::unique_ptr<ServingModel> MakeTensorModel(const ModelConfig& config, const Weights& weights,
+std::unique_ptr<ModelBackend> MakeTensorModel(const ModelConfig& config, const Weights& weights,
                                               const BackendOptions& options, ComputeType compute) {
   return std::make_unique<TensorModel>(config, Cast(weights, ToScalarType(compute)), compute,
                                        options);
 }
 
-std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, ComputeType compute,
                                                int threads) {
   if (compute != ComputeType::kFloat64 && weights.begin()->second.is_cpu()) {
@@ -44,18 +44,20 @@ std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const 
   return MakeTensorModel(config, weights, options, compute);
 }
 
-std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
-                                   const EngineSetup& setup, WeightFormat format, int threads) {
-  return std::make_unique<Engine>(MakeServingModel(config, weights, setup, format, threads),
-                                  TestTokenizer(), setup, EngineClock::now,
-                                  std::make_shared<KernelContext>(threads));
+std::unique_ptr<serving::Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                            const EngineSetup& setup, WeightFormat format,
+                                            int threads) {
+  return std::make_unique<serving::Engine>(
+      MakeServingModel(config, weights, setup, format, threads), TestTokenizer(), setup,
+      serving::EngineClock::now, std::make_shared<kernels::KernelContext>(threads));
 }
 
-std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
-                                   const EngineSetup& setup, ComputeType compute, int threads) {
-  return std::make_unique<Engine>(MakeServingModel(config, weights, setup, compute, threads),
-                                  TestTokenizer(), setup, EngineClock::now,
-                                  std::make_shared<KernelContext>(threads));
+std::unique_ptr<serving::Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                            const EngineSetup& setup, ComputeType compute,
+                                            int threads) {
+  return std::make_unique<serving::Engine>(
+      MakeServingModel(config, weights, setup, compute, threads), TestTokenizer(), setup,
+      serving::EngineClock::now, std::make_shared<kernels::KernelContext>(threads));
 }
 
 StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
@@ -92,7 +94,7 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
       tensors->cache(layer) = tensors->cache(layer).to(at::kDouble);
     }
     if (served.cache_format == CacheFormat::kInt8) {  // whose scales are NaN then
-      const PagedCache& cache = dynamic_cast<CpuModel&>(*model_).cache(layer);
+      const kernels::PagedCache& cache = dynamic_cast<cpu::CpuModel&>(*model_).cache(layer);
       std::memset(cache.elements, -1, count * cache.block_bytes());
     } else {
       Cache(layer).fill_(std::nan(""));
@@ -139,7 +141,7 @@ at::Tensor StepRunner::CacheRow(int64_t layer, int64_t sequence, int64_t positio
 
 at::Tensor StepRunner::Cache(int64_t layer) {
   if (auto* const tensors = dynamic_cast<TensorModel*>(model_.get())) return tensors->cache(layer);
-  const PagedCache& cache = dynamic_cast<CpuModel&>(*model_).cache(layer);
+  const kernels::PagedCache& cache = dynamic_cast<cpu::CpuModel&>(*model_).cache(layer);
   return at::from_blob(cache.elements,
                        {model_->info().blocks, cache.row_width, cache.block_positions},
                        ToScalarType(cache.format));

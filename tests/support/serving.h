@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/decoder/weights.h"
 #include "engine/model/config.h"
 #include "engine/serving/engine.h"
@@ -17,28 +17,30 @@
 namespace triptych {
 
 // What an engine and its model are made with.
-struct EngineSetup : BackendOptions, EngineOptions {};
+struct EngineSetup : BackendOptions, serving::EngineOptions {};
 
 // Serves on kernels, as a checkpoint is served in that format.
-std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, WeightFormat format,
                                                int threads = 2);
 // Serves on LibTorch's operations. Weights are cast to `compute`.
-std::unique_ptr<ServingModel> MakeTensorModel(const ModelConfig& config, const Weights& weights,
+std::unique_ptr<ModelBackend> MakeTensorModel(const ModelConfig& config, const Weights& weights,
                                               const BackendOptions& options, ComputeType compute);
 // Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on another
 // device, as MakeTensorModel does.
-std::unique_ptr<ServingModel> MakeServingModel(const ModelConfig& config, const Weights& weights,
+std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options,
                                                ComputeType compute = ComputeType::kFloat32,
                                                int threads = 2);
 
 // An engine with what MakeServingModel makes, and with TestTokenizer().
-std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
-                                   const EngineSetup& setup, WeightFormat format, int threads = 2);
-std::unique_ptr<Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
-                                   const EngineSetup& setup,
-                                   ComputeType compute = ComputeType::kFloat32, int threads = 2);
+std::unique_ptr<serving::Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                            const EngineSetup& setup, WeightFormat format,
+                                            int threads = 2);
+std::unique_ptr<serving::Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
+                                            const EngineSetup& setup,
+                                            ComputeType compute = ComputeType::kFloat32,
+                                            int threads = 2);
 
 // How a model is served by a StepRunner.
 struct Served {
@@ -77,7 +79,7 @@ class StepRunner {
   // What a layer's cache holds for a position, to look at and to change: [row_elements].
   at::Tensor CacheRow(int64_t layer, int64_t sequence, int64_t position);
 
-  ServingModel& model() { return *model_; }
+  ModelBackend& model() { return *model_; }
 
  private:
   // [blocks, row_elements, block_positions]
@@ -87,7 +89,7 @@ class StepRunner {
   const ComputeType compute_;
   const int64_t block_positions_;
   const int64_t prompt_;
-  std::unique_ptr<ServingModel> model_;
+  std::unique_ptr<ModelBackend> model_;
   std::vector<std::vector<int32_t>> blocks_;  // of each sequence
   std::vector<int64_t> lengths_;
 };

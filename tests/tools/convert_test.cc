@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/tools/digest.h"
 #include "engine/tools/evaluate.h"
-#include "engine/tools/moments.h"
+#include "engine/tools/input_moments.h"
 #include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/published_checkpoints.h"
@@ -25,7 +25,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
-namespace triptych::convert_test {
+namespace triptych::tools::convert_test {
 namespace {
 
 using testing::AllOf;
@@ -199,10 +199,12 @@ TEST_F(ConvertTest, AGgufFileIsASourceAsOthersAre) {
   const Checkpoint before = Loaded(options.from);
   const Checkpoint after = Converted(options);
   EXPECT_EQ(after.config.attention, AttentionKind::kMla);
-  const Corpus corpus(text_, *LoadTokenizer(options.to), 0.1, after.config, options.to.string());
+  const Corpus corpus(text_, *checkpoint::LoadTokenizer(options.to), 0.1, after.config,
+                      options.to.string());
   EXPECT_NEAR(HeldOutLoss(after, corpus), HeldOutLoss(before, corpus), kLossRounding);
   const std::string text = Words(100);
-  EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
+  EXPECT_EQ(checkpoint::LoadTokenizer(options.to)->Encode(text),
+            checkpoint::LoadTokenizer(options.from)->Encode(text));
 
   options.to = dir_.path() / "other";
   WriteFile(options.from, UnwritableGguf());
@@ -953,4 +955,4 @@ TEST_F(ConvertProgramTest, MistakesAreOneLineAndStatusTwo) {
 }
 
 }  // namespace
-}  // namespace triptych::convert_test
+}  // namespace triptych::tools::convert_test

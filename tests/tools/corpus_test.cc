@@ -14,7 +14,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer.h"
 
-namespace triptych::corpus_test {
+namespace triptych::tools::corpus_test {
 namespace {
 
 TEST(CorpusTest, WindowsCoverTheHeldOutPartOnce) {
@@ -118,4 +118,4 @@ TEST_F(SeenTextTest, RefusesToHoldOutWhatTheModelHasSeen) {
 }
 
 }  // namespace
-}  // namespace triptych::corpus_test
+}  // namespace triptych::tools::corpus_test

@@ -9,13 +9,13 @@
 #include <random>
 #include <string>
 
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/tools/digest.h"
 #include "tests/support/held_out.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::evaluate_test {
+namespace triptych::tools::evaluate_test {
 namespace {
 
 using testing::HasSubstr;
@@ -66,7 +66,7 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
     const auto loss = [&](WeightFormat dtype, CacheFormat cache) {
       return PrintedLoss({.model = model, .text = file_, .dtype = dtype, .cache = cache});
     };
-    const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(model);
+    const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(model);
     const Corpus corpus(file_, *tokenizer, {}, named.config, model.string());
     const double expected = HeldOutLoss(LoadCheckpoint(model, TensorFormat::kFloat32), corpus);
     EXPECT_NEAR(loss(WeightFormat::kFloat32, CacheFormat::kFloat32), expected, 1e-4);  // as printed
@@ -111,4 +111,4 @@ TEST(KlDivergenceTest, IsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace triptych::evaluate_test
+}  // namespace triptych::tools::evaluate_test

@@ -12,7 +12,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/tensors.h"
 
-namespace triptych::gradients_test {
+namespace triptych::tools::gradients_test {
 namespace {
 
 class BatchGradientsTest : public testing::TestWithParam<NamedConfig> {
@@ -158,4 +158,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BatchGradientsTest, testing::ValuesIn(EachKind()
                          [](const auto& config) { return config.param.name; });
 
 }  // namespace
-}  // namespace triptych::gradients_test
+}  // namespace triptych::tools::gradients_test

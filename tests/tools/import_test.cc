@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "engine/checkpoint/llama2c_model.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/weights.h"
-#include "engine/hosting/hosted_model.h"
+#include "engine/loading/loaded_model.h"
 #include "tests/support/llama2c_file.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::import_test {
+namespace triptych::tools::import_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,7 +61,8 @@ TEST_F(ImportTest, MakesACheckpoint) {
   EXPECT_THAT(Written(), UnorderedElementsAre("config.json", "model.safetensors", "tokenizer.bin",
                                               "README.md"));
   const Checkpoint imported = LoadCheckpoint(options_.output, TensorFormat::kFloat32);
-  const Checkpoint direct = ReadCheckpoint(OpenLlama2c(options_.model), TensorFormat::kFloat32);
+  const Checkpoint direct =
+      ReadCheckpoint(checkpoint::OpenLlama2c(options_.model), TensorFormat::kFloat32);
   EXPECT_EQ(imported.config.attention, AttentionKind::kGqa);
   EXPECT_EQ(imported.config.vocab_size, 261);
   ASSERT_EQ(imported.weights.size(), direct.weights.size());
@@ -74,7 +75,7 @@ TEST_F(ImportTest, MakesACheckpoint) {
   const float first = (261 * 8 + 2 * 8) / 64.0F;  // of the file's queries
   EXPECT_EQ(q[0][0].item<float>(), first);
   EXPECT_EQ(q[2][0].item<float>(), first + 4 * 8 / 64.0F);
-  EXPECT_EQ(LoadTokenizer(options_.output)->vocab_size(), 261);
+  EXPECT_EQ(checkpoint::LoadTokenizer(options_.output)->vocab_size(), 261);
   EXPECT_THAT(ReadFile(options_.output / "README.md"),
               HasSubstr("triptych-model import model.bin"));
 }
@@ -107,12 +108,12 @@ TEST_F(ImportTest, ARealModelWritesItsText) {
   options_.model = data / "stories260K.bin";
   options_.tokenizer = data / "tok512.bin";
   ImportModel(options_);
-  const HostedModel model = LoadHostedModel({.name = "stories",
-                                             .checkpoint = OpenCheckpoint(options_.output),
-                                             .cache_format = CacheFormat::kFloat32,
-                                             .backend = {.kv_cache_bytes = int64_t{1} << 24}},
-                                            std::make_shared<KernelContext>(2));
-  Request request;
+  const LoadedModel model = LoadModel({.name = "stories",
+                                       .checkpoint = checkpoint::OpenCheckpoint(options_.output),
+                                       .cache_format = CacheFormat::kFloat32,
+                                       .backend = {.kv_cache_bytes = int64_t{1} << 24}},
+                                      std::make_shared<kernels::KernelContext>(2));
+  serving::Request request;
   request.id = "1";
   request.prompt = {model.tokenizer->begin_token().value()};
   request.max_new_tokens = 256;
@@ -126,4 +127,4 @@ TEST_F(ImportTest, ARealModelWritesItsText) {
 }
 
 }  // namespace
-}  // namespace triptych::import_test
+}  // namespace triptych::tools::import_test

@@ -7,7 +7,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::inspect_test {
+namespace triptych::tools::inspect_test {
 namespace {
 
 // A latent of 40 elements in each of two layers; in eight bits they have two scales of two bytes.
@@ -26,4 +26,4 @@ TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
 }
 
 }  // namespace
-}  // namespace triptych::inspect_test
+}  // namespace triptych::tools::inspect_test

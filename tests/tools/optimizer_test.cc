@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace triptych::optimizer_test {
+namespace triptych::tools::optimizer_test {
 namespace {
 
 Parameter Make(const at::Tensor& value, const at::Tensor& gradient) {
@@ -94,4 +94,4 @@ TEST(AdamWTest, DecayPullsMatricesTowardsZero) {
 }
 
 }  // namespace
-}  // namespace triptych::optimizer_test
+}  // namespace triptych::tools::optimizer_test

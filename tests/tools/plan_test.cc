@@ -14,11 +14,11 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/server_bytes.h"
 #include "engine/base/quantities.h"
-#include "engine/checkpoint/config_file.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/decoder/layer_weights.h"
-#include "engine/hosting/hosted_model.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/block_table.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/tools/capacity.h"
 #include "engine/tools/machine.h"
 #include "tests/support/process.h"
@@ -26,7 +26,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::plan_test {
+namespace triptych::tools::plan_test {
 namespace {
 
 using testing::AllOf;
@@ -54,15 +54,15 @@ struct Packed {
 };
 Packed CountPacked(const ModelConfig& config, WeightFormat format) {
   const Weights weights = Cast(RandomWeights(config, 1), ToScalarType(TensorsFor(format)));
-  ThreadPool pool(1);
-  const CpuWeights packed = PackWeights(config, weights, format, {}, pool);
-  const auto floats = [](const CpuWeights::Norm& norm) {
+  kernels::ThreadPool pool(1);
+  const cpu::CpuWeights packed = cpu::PackWeights(config, weights, format, {}, pool);
+  const auto floats = [](const cpu::CpuWeights::Norm& norm) {
     return std::ssize(norm.weight) + std::ssize(norm.bias);
   };
   int64_t vectors = std::ssize(packed.positions) + floats(packed.final_norm);
   Packed bytes;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const CpuWeights::Layer& layer = packed.layers[i];
+    const cpu::CpuWeights::Layer& layer = packed.layers[i];
     bytes.held += layer.attention->weight_bytes();
     bytes.multiplied += layer.mlp_in.bytes() + layer.mlp_down.bytes();
     vectors += floats(layer.attention_norm) + floats(layer.mlp_norm);
@@ -92,7 +92,7 @@ TEST_P(EachConfigTest, WeightsTakeWhatPackingThemTakes) {
   const ModelConfig& config = GetParam().config;
   for (const auto& [name, format] : Names<WeightFormat>()) {
     SCOPED_TRACE(name);
-    const StepCost cost =
+    const cpu::StepCost cost =
         PlanKind(config, format, CacheFormat::kFloat32, Memory(config, format), 1).cost;
     const Packed packed = CountPacked(config, format);
     EXPECT_EQ(cost.weight_bytes, packed.held + packed.multiplied);
@@ -110,10 +110,10 @@ TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
     const KindPlan plan = PlanKind(config, WeightFormat::kFloat32, format, memory, 33);
     EXPECT_EQ(plan.cache_bytes, kCacheBytes);
     EXPECT_EQ(plan.cache_bytes + plan.cost.weight_bytes + plan.prompt_bytes + kServerBytes, memory);
-    const std::unique_ptr<ServingModel> model = MakeServingModel(
+    const std::unique_ptr<ModelBackend> model = MakeServingModel(
         config, weights, {.kv_cache_bytes = plan.cache_bytes, .cache_format = format},
         WeightFormat::kFloat32);
-    const ServingModelInfo& served = model->info();
+    const BackendInfo& served = model->info();
     EXPECT_EQ(plan.info.blocks, served.blocks);
     EXPECT_EQ(plan.info.cache_bytes, served.cache_bytes);  // really allocated
     EXPECT_EQ(plan.info.pool_positions(), served.pool_positions());
@@ -126,7 +126,7 @@ TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
     std::vector<std::unique_ptr<BlockTable>> tables;
     do {
       tables.push_back(std::make_unique<BlockTable>(pool, served.geometry.block_positions));
-    } while (tables.back()->Reserve(33));
+    } while (tables.back()->Grow(33));
     EXPECT_EQ(plan.sequences, std::ssize(tables) - 1);
   }
 }
@@ -135,9 +135,9 @@ TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
 // embedding of its own not at all. Premultiplied matrices by engine/definitions.md.
 TEST_P(EachConfigTest, ArithmeticIsThatOfTheDefinitions) {
   const ModelConfig& config = GetParam().config;
-  const StepCost cost = PlanKind(config, WeightFormat::kFloat32, CacheFormat::kFloat32,
-                                 Memory(config, WeightFormat::kFloat32), 1)
-                            .cost;
+  const cpu::StepCost cost = PlanKind(config, WeightFormat::kFloat32, CacheFormat::kFloat32,
+                                      Memory(config, WeightFormat::kFloat32), 1)
+                                 .cost;
   int64_t elements = 0, core = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
     const bool embedding = spec.name.starts_with("model.embed_");
@@ -167,15 +167,15 @@ INSTANTIATE_TEST_SUITE_P(EveryOption, EachConfigTest, testing::ValuesIn(Configs(
 // A checkpoint served as each kind, as the server converts it.
 class ServedKindsTest : public testing::Test {
  protected:
-  HostedModel Host(std::optional<Conversion> conversion, WeightFormat dtype, CacheFormat cache,
+  LoadedModel Host(std::optional<ConversionSpec> conversion, WeightFormat dtype, CacheFormat cache,
                    int64_t bytes) const {
-    return LoadHostedModel({.name = "model",
-                            .checkpoint = OpenCheckpoint(dir_.path() / "model"),
-                            .weight_format = dtype,
-                            .cache_format = cache,
-                            .backend = {.kv_cache_bytes = bytes},
-                            .conversion = conversion},
-                           std::make_shared<KernelContext>(1));
+    return LoadModel({.name = "model",
+                      .checkpoint = checkpoint::OpenCheckpoint(dir_.path() / "model"),
+                      .weight_format = dtype,
+                      .cache_format = cache,
+                      .backend = {.kv_cache_bytes = bytes},
+                      .conversion = conversion},
+                     std::make_shared<kernels::KernelContext>(1));
   }
 
   const TempDir dir_;
@@ -185,17 +185,17 @@ TEST_F(ServedKindsTest, PlansAreOfTheModelsThatAreServed) {
   const ModelConfig config = SmallModel(AttentionKind::kMha);
   SaveCheckpoint(dir_.path() / "model", config, RandomWeights(config, 1));
   const std::vector<ModelConfig> kinds = EachKindOf(config, 2, 9);
-  const std::vector<std::optional<Conversion>> conversions = {
-      std::nullopt, Conversion{.attention = AttentionKind::kGqa, .groups = 2},
-      Conversion{.attention = AttentionKind::kMla, .rank = 9}};
+  const std::vector<std::optional<ConversionSpec>> conversions = {
+      std::nullopt, ConversionSpec{.attention = AttentionKind::kGqa, .groups = 2},
+      ConversionSpec{.attention = AttentionKind::kMla, .rank = 9}};
   for (size_t i = 0; i < kinds.size(); ++i) {
     for (const auto& [dtype_name, dtype] : Names<WeightFormat>()) {
       for (const auto& [cache_name, cache] : Names<CacheFormat>()) {
         SCOPED_TRACE(std::string(Name(kinds[i].attention)) + ", " + dtype_name + ", " + cache_name);
         const KindPlan plan = PlanKind(kinds[i], dtype, cache, Memory(kinds[i], dtype), 64);
-        const HostedModel model = Host(conversions[i], dtype, cache, plan.cache_bytes);
-        EXPECT_EQ(ToJson(plan.config), ToJson(model.config));
-        const KvCacheStats stats = model.engine->Stats();
+        const LoadedModel model = Host(conversions[i], dtype, cache, plan.cache_bytes);
+        EXPECT_EQ(checkpoint::ToJson(plan.config), checkpoint::ToJson(model.config));
+        const serving::KvCacheStats stats = model.engine->Stats();
         EXPECT_EQ(plan.info.blocks, stats.total_blocks);
         EXPECT_EQ(plan.info.blocks, stats.free_blocks);
         EXPECT_EQ(plan.info.cache_bytes, stats.pool_bytes);
@@ -245,11 +245,11 @@ TEST(EachKindOfTest, TheModelsOwnOrLikeIt) {
 // ---- Speed -----------------------------------------------------------------------------------
 
 // 4 elements of weights and 8 FLOP are a second each.
-constexpr Limits kLimits = {.read_bytes = 16,
-                            .float32_flops = 8,
-                            .bfloat16_flops = 80,
-                            .int8_flops = 800,
-                            .int4_flops = 800};
+constexpr kernels::Limits kLimits = {.read_bytes = 16,
+                                     .float32_flops = 8,
+                                     .bfloat16_flops = 80,
+                                     .int8_flops = 800,
+                                     .int4_flops = 800};
 
 KindPlan Fictitious(int64_t read_bytes, int64_t product_flops, int64_t position_bytes,
                     int64_t core_flops) {
@@ -302,17 +302,17 @@ constexpr const char* kMachine = R"({
   "float32_flop_per_second": 1e9, "bfloat16_flop_per_second": 2e9, "int8_flop_per_second": 3e9,
   "int4_flop_per_second": 4e9
 })";
-constexpr Limits kMachineLimits = {.read_bytes = 2e9,
-                                   .float32_flops = 1e9,
-                                   .bfloat16_flops = 2e9,
-                                   .int8_flops = 3e9,
-                                   .int4_flops = 4e9};
+constexpr kernels::Limits kMachineLimits = {.read_bytes = 2e9,
+                                            .float32_flops = 1e9,
+                                            .bfloat16_flops = 2e9,
+                                            .int8_flops = 3e9,
+                                            .int4_flops = 4e9};
 
 class PlanTest : public testing::Test {
  protected:
   void SetUp() override {
     std::filesystem::create_directory(model_);
-    WriteFile(model_ / "config.json", ToJson(Wide(AttentionKind::kMha)));
+    WriteFile(model_ / "config.json", checkpoint::ToJson(Wide(AttentionKind::kMha)));
     WriteFile(machine_, kMachine);
   }
 
@@ -417,7 +417,7 @@ TEST_F(PlanTest, RefusesWhatTheModelIsNot) {
 TEST_F(PlanTest, WhatIsStoredAsIntegersIsServedSo) {
   ModelConfig config = Wide(AttentionKind::kMha);
   config.quantization = {.format = WeightFormat::kInt4, .embeddings = false};
-  WriteFile(model_ / "config.json", ToJson(config));
+  WriteFile(model_ / "config.json", checkpoint::ToJson(config));
   EXPECT_THAT(Printed(Options()),
               HasSubstr("weights in int4, embeddings in float32, cache in bfloat16\n"));
   PlanOptions options = Options();
@@ -443,12 +443,12 @@ TEST_F(PlanTest, NoSizeOverflows) {
     config.num_hidden_layers = 1024;
     config.max_position_embeddings = 1 << 24;
     if (kind == AttentionKind::kMla) config.kv_lora_rank.assign(1024, 1 << 20);
-    WriteFile(model_ / "config.json", ToJson(config));
+    WriteFile(model_ / "config.json", checkpoint::ToJson(config));
     EXPECT_THAT(Refusal(Options()), StartsWith("a matrix has "));
     config.num_attention_heads = config.num_key_value_heads = config.hidden_size = 256;
     config.vocab_size = 256;
     config.intermediate_size = 1;
-    WriteFile(model_ / "config.json", ToJson(config));
+    WriteFile(model_ / "config.json", checkpoint::ToJson(config));
     PlanOptions options = Options();
     options.memory = int64_t{20'000} << 40;
     const std::string text = Printed(options);
@@ -570,7 +570,7 @@ TEST_F(PlanTest, AGpuServesNothingButBFloat16) {
   expect_refused([](PlanOptions& o) { o.dtype = WeightFormat::kInt8; }, "--dtype: int8");
   expect_refused([](PlanOptions& o) { o.embeddings = WeightFormat::kFloat32; },
                  "--embedding-dtype: float32");
-  expect_refused([](PlanOptions& o) { o.cache = CacheFormat::kInt8; }, "--kv-dtype: int8");
+  expect_refused([](PlanOptions& o) { o.cache = CacheFormat::kInt8; }, "--kv-cache-dtype: int8");
 }
 
 TEST_F(PlanTest, RefusesGpusThatAreNotThere) {
@@ -712,7 +712,7 @@ TEST_F(GpuPlanTest, NoSizeOverflows) {
   config.kv_lora_rank.assign(1024, 1 << 20);
   config.num_hidden_layers = 1024;
   config.max_position_embeddings = 1 << 24;
-  WriteFile(model_ / "config.json", ToJson(config));
+  WriteFile(model_ / "config.json", checkpoint::ToJson(config));
   PlanOptions options = Options();
   options.memory = int64_t{20'000} << 40;
   const std::string text = Printed(options);
@@ -740,7 +740,7 @@ class PlanProgramTest : public PlanTest {
 TEST_F(PlanProgramTest, TakesItsFlags) {
   const Process::Result result =
       Run({"--model", model_, "--memory", "1GiB", "--context", "60", "--groups", "2", "--rank", "8",
-           "--dtype", "int8", "--kv-dtype", "int8", "--machine", machine_});
+           "--dtype", "int8", "--kv-cache-dtype", "int8", "--machine", machine_});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   PlanOptions options = Options();
@@ -774,4 +774,4 @@ TEST_F(PlanProgramTest, MistakesAreOneLineAndStatusTwo) {
 }
 
 }  // namespace
-}  // namespace triptych::plan_test
+}  // namespace triptych::tools::plan_test

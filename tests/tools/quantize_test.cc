@@ -8,10 +8,10 @@
 #include <string>
 
 #include "engine/base/file.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/tools/evaluate.h"
-#include "engine/tools/moments.h"
+#include "engine/tools/input_moments.h"
 #include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
@@ -19,7 +19,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
-namespace triptych::quantize_test {
+namespace triptych::tools::quantize_test {
 namespace {
 
 using testing::AllOf;
@@ -109,7 +109,7 @@ TEST_F(QuantizeTest, StoresIntegersOfEveryKind) {
       const QuantizeOptions options = Options(kind, format);
       std::filesystem::remove_all(options.to);
       QuantizeModel(options);
-      const ModelConfig stored = ReadModelConfig(options.to / "config.json");
+      const ModelConfig stored = checkpoint::ReadModelConfig(options.to / "config.json");
       ASSERT_TRUE(stored.quantization.has_value());
       EXPECT_EQ(stored.quantization->format, format);
       const Weights before = LoadCheckpoint(options.from, TensorFormat::kFloat32).weights;
@@ -131,7 +131,7 @@ TEST_F(QuantizeTest, CalibratesByTheInputsOfEachProduct) {
     std::filesystem::remove_all(options.to);
     options.calibrate = text_;
     QuantizeModel(options);
-    const ModelConfig stored = ReadModelConfig(options.to / "config.json");
+    const ModelConfig stored = checkpoint::ReadModelConfig(options.to / "config.json");
     const Checkpoint before = LoadCheckpoint(options.from, TensorFormat::kFloat32);
     const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
     const Corpus corpus = TestCorpus(text_, kDefaultHeldOut);
@@ -170,13 +170,14 @@ TEST_F(QuantizeTest, AGgufFileIsASourceAsOthersAre) {
   QuantizeModel(options);
   const Checkpoint after = LoadCheckpoint(options.to, TensorFormat::kFloat32);
   const Weights before = LoadCheckpoint(options.from, TensorFormat::kFloat32).weights;
-  const ModelConfig stored = ReadModelConfig(options.to / "config.json");
+  const ModelConfig stored = checkpoint::ReadModelConfig(options.to / "config.json");
   for (const auto& [name, tensor] : before) {
     EXPECT_EQ(at::equal(after.weights.at(name), tensor), !IntegerTensors(stored).contains(name))
         << name;
   }
   const std::string text = ReadText(text_, 1 << 16);
-  EXPECT_EQ(LoadTokenizer(options.to)->Encode(text), LoadTokenizer(options.from)->Encode(text));
+  EXPECT_EQ(checkpoint::LoadTokenizer(options.to)->Encode(text),
+            checkpoint::LoadTokenizer(options.from)->Encode(text));
   EXPECT_EQ(ReadText(options.to / "chat_template.jinja", 100), "{{ messages }}");
 
   options.to = dir_.path() / "other";
@@ -197,4 +198,4 @@ TEST_F(QuantizeTest, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace triptych::quantize_test
+}  // namespace triptych::tools::quantize_test

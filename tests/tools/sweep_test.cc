@@ -13,16 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/decoder/conversion.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
-#include "engine/tools/moments.h"
+#include "engine/tools/input_moments.h"
 #include "engine/tools/train.h"
 #include "tests/support/held_out.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::sweep_test {
+namespace triptych::tools::sweep_test {
 namespace {
 
 const size_t kFormats = Names<CacheFormat>().size();  // of the cache, each measured
@@ -392,4 +392,4 @@ TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
 }
 
 }  // namespace
-}  // namespace triptych::sweep_test
+}  // namespace triptych::tools::sweep_test

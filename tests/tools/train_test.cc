@@ -22,10 +22,10 @@
 #include "engine/attention/dropout.h"
 #include "engine/base/bfloat16.h"
 #include "engine/base/quantities.h"
-#include "engine/checkpoint/config_file.h"
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
-#include "engine/decoder/conversion.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/decoder/layer_weights.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
@@ -42,7 +42,7 @@
 #include "tests/support/tokenizer.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych::train_test {
+namespace triptych::tools::train_test {
 namespace {
 
 std::string Rhyme() {
@@ -58,7 +58,7 @@ class TrainTest : public testing::Test {
     WriteFile(text_, Rhyme());
     ModelConfig config = SmallModel(AttentionKind::kGqa);
     config.max_position_embeddings = 32;
-    WriteFile(config_, ToJson(config));
+    WriteFile(config_, checkpoint::ToJson(config));
   }
 
   TrainOptions Options(const std::string& output) const {
@@ -169,9 +169,9 @@ TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
 // A checkpoint's weights are rounded to its dtype, and so are those that the card's loss is of. The
 // steps are so large that rounding moves the loss by more than what is printed.
 TEST_F(TrainTest, TheLossIsThatOfTheStoredWeights) {
-  ModelConfig config = ReadModelConfig(config_);
+  ModelConfig config = checkpoint::ReadModelConfig(config_);
   config.torch_dtype = TensorFormat::kBFloat16;
-  WriteFile(config_, ToJson(config));
+  WriteFile(config_, checkpoint::ToJson(config));
   TrainOptions options = Options("out");
   options.learning_rate = 5e-2;
   Train(options);
@@ -234,7 +234,7 @@ TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
 // A run is no more than its parts: in each step windows of its own, their gradients, clipped, and
 // AdamW at that step's rate.
 TEST_F(TrainTest, IsMadeOfItsParts) {
-  const ModelConfig config = ReadModelConfig(config_);
+  const ModelConfig config = checkpoint::ReadModelConfig(config_);
   TrainOptions options = Options("out");
   options.config.clear();
   options.from = dir_.path() / "start";
@@ -279,12 +279,12 @@ TEST_F(TrainTest, IsMadeOfItsParts) {
 // Of a run that has hardly begun, at five standard errors of a deviation and one part in 10,000 for
 // the step that it made.
 TEST_F(TrainTest, BeginsWithWeightsOfTheirScale) {
-  ModelConfig config = ReadModelConfig(config_);
+  ModelConfig config = checkpoint::ReadModelConfig(config_);
   config.hidden_size = 64;
   config.head_dim = config.hidden_size / config.num_attention_heads;
   config.intermediate_size = 96;
   config.position_embedding = PositionEmbedding::kLearned;
-  WriteFile(config_, ToJson(config));
+  WriteFile(config_, checkpoint::ToJson(config));
   TrainOptions options = Options("out");
   options.steps = 1;
   options.learning_rate = 1e-9;
@@ -376,8 +376,8 @@ TEST_F(TrainTest, AGgufFileIsTrainedOnAsOthersAre) {
   Train(options);
   EXPECT_EQ(LoadCheckpoint(options.output, TensorFormat::kFloat32).config.vocab_size,
             kSmallGgufVocabulary);
-  EXPECT_EQ(LoadTokenizer(options.output)->Encode(Rhyme()),
-            LoadTokenizer(options.from)->Encode(Rhyme()));
+  EXPECT_EQ(checkpoint::LoadTokenizer(options.output)->Encode(Rhyme()),
+            checkpoint::LoadTokenizer(options.from)->Encode(Rhyme()));
 
   options.output = dir_.path() / "other";
   WriteFile(options.from, UnwritableGguf());
@@ -575,7 +575,7 @@ TEST_F(TrainTest, RotaryLatentsHeal) {
   config.max_position_embeddings = 32;
   config.position_embedding = PositionEmbedding::kRope;
   config.attention_bias = true;
-  WriteFile(config_, ToJson(config));
+  WriteFile(config_, checkpoint::ToJson(config));
   Train(Options("source"));
   constexpr int64_t kRank = 4, kWidth = 2;
   const Checkpoint cut =
@@ -733,9 +733,9 @@ TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
     weights.back() = static_cast<char>(weights.back() ^ 1);
     while_file_is(model / "model.safetensors", weights, std::string(flag) + " is ");
   }
-  ModelConfig another = ReadModelConfig(options.from / "config.json");
+  ModelConfig another = checkpoint::ReadModelConfig(options.from / "config.json");
   another.norm_eps *= 2;
-  while_file_is(options.from / "config.json", ToJson(another), "--from is ");
+  while_file_is(options.from / "config.json", checkpoint::ToJson(another), "--from is ");
 
   Train(options);
   TrainOptions whole = options;
@@ -748,9 +748,9 @@ TEST_F(TrainTest, OnlyTheSameConfigIsContinued) {
   TrainOptions options = Options("out");
   options.save_every = 10;
   Interrupt(options);
-  ModelConfig another = ReadModelConfig(config_);
+  ModelConfig another = checkpoint::ReadModelConfig(config_);
   another.norm_eps *= 2;
-  WriteFile(config_, ToJson(another));
+  WriteFile(config_, checkpoint::ToJson(another));
   EXPECT_THAT([&] { Train(options); },
               testing::ThrowsMessage<LoadError>(testing::HasSubstr("these options: config is ")));
 }
@@ -814,7 +814,7 @@ TEST_F(TrainTest, RefusesATeacherOfAnotherVocabularyOrAShorterContext) {
 TEST_F(TrainTest, RefusesAModelThatHasNotEveryByte) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.vocab_size = 257;
-  WriteFile(config_, ToJson(config));
+  WriteFile(config_, checkpoint::ToJson(config));
   SaveCheckpoint(dir_.path() / "model", config, RandomWeights(config, 1));
   EXPECT_THROW(Train(Options("out")), LoadError);
   EXPECT_THROW(Evaluate({.model = dir_.path() / "model", .text = text_}), LoadError);
@@ -957,4 +957,4 @@ TEST(DropoutTest, DropsTheShareAndKeepsTheMean) {
 }
 
 }  // namespace
-}  // namespace triptych::train_test
+}  // namespace triptych::tools::train_test

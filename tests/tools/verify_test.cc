@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "engine/base/file.h"
-#include "engine/decoder/conversion.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/tools/digest.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::verify_test {
+namespace triptych::tools::verify_test {
 namespace {
 
 using testing::HasSubstr;
@@ -196,4 +196,4 @@ TEST(VerifyNotGqa, HoldsAndSaysTheCounterExample) {
 }
 
 }  // namespace
-}  // namespace triptych::verify_test
+}  // namespace triptych::tools::verify_test

@@ -12,7 +12,7 @@
 #include "engine/kernels/large_pages.h"
 #include "engine/kernels/paged_attention.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 // Opaque rows for each layer, of any value until they are written, in memory that the process holds
 // from the start. Only the attention that wrote a
@@ -26,7 +26,7 @@ class CacheMemory {
       const int64_t bytes = blocks * block_positions * RowBytes(format, width);
       std::byte* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
       memory_.emplace_back(memory);
-      AdviseLargePages(memory, bytes);
+      kernels::AdviseLargePages(memory, bytes);
       // Taken now: a system that has promised more than it has ends the process that comes for it.
       constexpr int64_t kPage = 4096;
       for (int64_t i = 0; i < bytes; i += kPage) memory[i] = std::byte{0};
@@ -38,7 +38,7 @@ class CacheMemory {
     }
   }
 
-  const PagedCache& layer(int64_t index) const { return layers_.at(index); }
+  const kernels::PagedCache& layer(int64_t index) const { return layers_.at(index); }
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -48,10 +48,10 @@ class CacheMemory {
   };
 
   std::vector<std::unique_ptr<std::byte, Free>> memory_;
-  std::vector<PagedCache> layers_;
+  std::vector<kernels::PagedCache> layers_;
   int64_t bytes_ = 0;
 };
 
-}  // namespace triptych
+}  // namespace triptych::cpu
 
 #endif  // TRIPTYCH_ENGINE_BACKEND_CPU_CACHE_MEMORY_H_

@@ -5,17 +5,17 @@
 
 #include "engine/kernels/vector_bytes.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
-double ExpansionCost() { return VectorBytes() == 32 ? 125 : 80; }
+double ExpansionCost() { return kernels::VectorBytes() == 32 ? 125 : 80; }
 
-bool VanillaCanPay(const LatentShape& shape) { return 2 * shape.rank > shape.d_qk + shape.d_v; }
+bool ExpandingCanPay(const LatentShape& shape) { return 2 * shape.rank > shape.d_qk + shape.d_v; }
 
-int64_t VanillaCrossover(const std::vector<LatentShape>& layers, double expansion_cost) {
+int64_t ExpansionCrossover(const std::vector<LatentShape>& layers, double expansion_cost) {
   double expanded = 0;  // elements of a position
   double saved = 0;     // multiply-adds of a pair
   for (const LatentShape& s : layers) {
-    if (!VanillaCanPay(s)) continue;
+    if (!ExpandingCanPay(s)) continue;
     const auto heads = static_cast<double>(s.heads);
     expanded += heads * static_cast<double>(s.d_qk + s.d_rope + s.d_v);
     saved += heads * static_cast<double>(2 * s.rank - s.d_qk - s.d_v);
@@ -33,11 +33,11 @@ std::optional<int64_t> ExpandFrom(const ModelConfig& config, std::optional<int64
       factored.push_back(LatentShapeOf(config, static_cast<int64_t>(i)));
     }
   }
-  const int64_t crossover = VanillaCrossover(factored, ExpansionCost());
+  const int64_t crossover = ExpansionCrossover(factored, ExpansionCost());
   if (crossover == kNeverExpand) return std::nullopt;
   const int64_t from = asked.value_or(crossover);
   if (from >= config.max_position_embeddings) return std::nullopt;
   return from;
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

@@ -7,10 +7,10 @@
 #include "engine/kernels/norm.h"
 #include "engine/kernels/residual_stream.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendOptions& options,
-                   std::shared_ptr<KernelContext> context)
+                   std::shared_ptr<kernels::KernelContext> context)
     : config_(config),
       weights_(std::move(weights)),
       context_(std::move(context)),
@@ -35,8 +35,8 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
   const int64_t width = config_.hidden_size, vocab = config_.vocab_size;
   if (std::ssize(logits_) < rows * vocab) logits_.resize(rows * vocab);
 
-  KernelContext& context = *context_;
-  const Workspace::Scope scope(context.workspace);
+  kernels::KernelContext& context = *context_;
+  const kernels::Workspace::Scope scope(context.workspace);
   float* const x = context.workspace.Floats(tokens * width);
   float* const normal = context.workspace.Floats(std::max(tokens, rows) * width);
   float* const branch = context.workspace.Floats(std::max(tokens, rows) * width);
@@ -48,13 +48,14 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
     }
     Normalize(layer.attention_norm, x, tokens, normal);
     layer.attention->Attend(normal, step_, cache_.layer(i), context, branch);
-    Add(branch, tokens * width, x, context);
+    kernels::Add(branch, tokens * width, x, context);
     Normalize(layer.mlp_norm, x, tokens, normal);
     Mlp(layer, normal, tokens, branch);
-    Add(branch, tokens * width, x, context);
+    kernels::Add(branch, tokens * width, x, context);
   }
   float* const wanted = branch;  // [rows, D]
-  CopyRows(TensorFormat::kFloat32, x, step.logit_rows.data(), rows, width, wanted, context);
+  kernels::CopyRows(TensorFormat::kFloat32, x, step.logit_rows.data(), rows, width, wanted,
+                    context);
   Normalize(weights_.final_norm, wanted, rows, normal);
   weights_.output.Apply(normal, rows, logits_.data(), context);
   return {logits_.data(), static_cast<size_t>(rows * vocab)};
@@ -89,15 +90,16 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
 
 void CpuModel::Embed(const StepInput& step, float* y) {
   const int64_t tokens = step_.tokens(), width = config_.hidden_size;
-  const PackedLinear& embedding = weights_.embedding ? *weights_.embedding : weights_.output;
+  const kernels::PackedLinear& embedding =
+      weights_.embedding ? *weights_.embedding : weights_.output;
   embedding.CopyWeights(step.ids.data(), tokens, y, *context_);
   if (config_.embedding_multiplier != 1) {
     const auto multiplier = static_cast<float>(config_.embedding_multiplier);
     std::for_each(y, y + tokens * width, [=](float& element) { element *= multiplier; });
   }
   if (weights_.positions.empty()) return;
-  AddRows(TensorFormat::kFloat32, weights_.positions.data(), step_.positions.data(), tokens, width,
-          y, *context_);
+  kernels::AddRows(TensorFormat::kFloat32, weights_.positions.data(), step_.positions.data(),
+                   tokens, width, y, *context_);
 }
 
 void CpuModel::Normalize(const CpuWeights::Norm& norm, const float* x, int64_t rows, float* y) {
@@ -105,18 +107,19 @@ void CpuModel::Normalize(const CpuWeights::Norm& norm, const float* x, int64_t r
   const auto eps = static_cast<float>(config_.norm_eps);
   switch (config_.norm) {
     case NormKind::kRmsNorm:
-      RmsNormRows(x, width, rows, width, norm.weight.data(), eps, y, width, *context_);
+      kernels::RmsNormRows(x, width, rows, width, norm.weight.data(), eps, y, width, *context_);
       break;
     case NormKind::kLayerNorm: {
       const float* const bias = norm.bias.empty() ? nullptr : norm.bias.data();
-      LayerNormRows(x, width, rows, width, norm.weight.data(), bias, eps, y, width, *context_);
+      kernels::LayerNormRows(x, width, rows, width, norm.weight.data(), bias, eps, y, width,
+                             *context_);
       break;
     }
   }
 }
 
 void CpuModel::Mlp(const CpuWeights::Layer& layer, const float* x, int64_t rows, float* y) {
-  const Workspace::Scope scope(context_->workspace);
+  const kernels::Workspace::Scope scope(context_->workspace);
   const int64_t width = config_.intermediate_size;
   // [rows, gate, then up]
   float* h = context_->workspace.Floats(rows * layer.mlp_in.shape().outputs);
@@ -124,18 +127,18 @@ void CpuModel::Mlp(const CpuWeights::Layer& layer, const float* x, int64_t rows,
   switch (config_.hidden_act) {
     case HiddenAct::kSilu: {
       float* const gated = context_->workspace.Floats(rows * width);
-      GatedSilu(h, rows, width, gated, *context_);
+      kernels::GatedSilu(h, rows, width, gated, *context_);
       h = gated;
       break;
     }
     case HiddenAct::kGelu:
-      GeluTanh(h, rows, width, *context_);
+      kernels::GeluTanh(h, rows, width, *context_);
       break;
     case HiddenAct::kGeluExact:
-      Gelu(h, rows, width, *context_);
+      kernels::Gelu(h, rows, width, *context_);
       break;
   }
   layer.mlp_down.Apply(h, rows, y, *context_);
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

@@ -11,12 +11,12 @@
 #include "engine/backend/cpu/attention_layer.h"
 #include "engine/backend/cpu/cache_memory.h"
 #include "engine/backend/cpu/expanded_prompt.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/kernels/context.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/model/config.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 // A decoder's weights as kernels read them, each in one form.
 struct CpuWeights {
@@ -28,16 +28,16 @@ struct CpuWeights {
     Norm attention_norm;
     std::unique_ptr<const AttentionLayer> attention;
     Norm mlp_norm;
-    PackedLinear mlp_in;  // the gate, under SwiGLU, then up: [.., D]
-    PackedLinear mlp_down;
+    kernels::PackedLinear mlp_in;  // the gate, under SwiGLU, then up: [.., D]
+    kernels::PackedLinear mlp_down;
   };
 
   // [vocab, D]; absent if it is tied to the output matrix.
-  std::optional<PackedLinear> embedding;
+  std::optional<kernels::PackedLinear> embedding;
   std::vector<float> positions;  // [max_positions, D], or empty
   std::vector<Layer> layers;
   Norm final_norm;
-  PackedLinear output;  // [vocab, D]
+  kernels::PackedLinear output;  // [vocab, D]
   // The position of a prompt from which on the layers can expand keys and values.
   std::optional<int64_t> expand_from;
 };
@@ -47,22 +47,22 @@ struct CpuWeights {
 // steps, and on any number of threads, if all weights are finite. A step of a size that was seen
 // before takes nothing from the heap.
 //
-// MLA attends the prompt's tokens from `expand_from` on by vanilla attention, all others reduced: a
-// function of the position and of whether a token is the prompt's. The keys and values that it
+// MLA attends the prompt's tokens from `expand_from` on by expanded attention, all others reduced:
+// a function of the position and of whether a token is the prompt's. The keys and values that it
 // expands are kept until their prompt is computed, while those of all prompts under way take no
 // more than MostScratchBytes; those of other prompts are expanded anew in each step.
-class CpuModel final : public ServingModel {
+class CpuModel final : public ModelBackend {
  public:
   // Throws LoadError if the cache would hold no block.
   CpuModel(const ModelConfig& config, CpuWeights weights, const BackendOptions& options,
-           std::shared_ptr<KernelContext> context);
+           std::shared_ptr<kernels::KernelContext> context);
 
   std::span<const float> Step(const StepInput& step) override;
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override;
-  const ServingModelInfo& info() const override { return info_; }
+  const BackendInfo& info() const override { return info_; }
 
   // A layer's cache, for those who look into it or fill it.
-  const PagedCache& cache(int64_t layer) const { return cache_.layer(layer); }
+  const kernels::PagedCache& cache(int64_t layer) const { return cache_.layer(layer); }
 
  private:
   // Fills step_.
@@ -74,8 +74,8 @@ class CpuModel final : public ServingModel {
 
   const ModelConfig config_;
   const CpuWeights weights_;
-  const std::shared_ptr<KernelContext> context_;
-  ServingModelInfo info_;
+  const std::shared_ptr<kernels::KernelContext> context_;
+  BackendInfo info_;
   CacheMemory cache_;
   LayerStep step_;                        // of the step under way
   std::vector<ExpandedPrompt*> prompts_;  // [runs] of that step, null where nothing is kept
@@ -84,6 +84,6 @@ class CpuModel final : public ServingModel {
   std::vector<float> logits_;             // of the last step; never shrinks
 };
 
-}  // namespace triptych
+}  // namespace triptych::cpu
 
 #endif  // TRIPTYCH_ENGINE_BACKEND_CPU_CPU_MODEL_H_

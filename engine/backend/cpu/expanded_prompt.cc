@@ -5,12 +5,12 @@
 
 #include "engine/base/ceil_div.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 std::unique_ptr<ExpandedPrompt> ExpandedPrompt::Make(int64_t prompt,
                                                      const std::vector<int64_t>& widths,
                                                      int64_t most, int64_t& held) {
-  const int64_t positions = CeilDiv(prompt, kPanelPositions) * kPanelPositions;
+  const int64_t positions = CeilDiv(prompt, kernels::kPanelPositions) * kernels::kPanelPositions;
   const int64_t position_bytes = std::accumulate(widths.begin(), widths.end(), int64_t{0}) *
                                  static_cast<int64_t>(sizeof(float));
   if (position_bytes == 0 || positions > (most - held) / position_bytes) return nullptr;
@@ -30,10 +30,10 @@ ExpandedPrompt::ExpandedPrompt(int64_t positions, const std::vector<int64_t>& wi
     layers_.push_back({.cache = {.elements = elements,
                                  .format = CacheFormat::kFloat32,
                                  .row_width = width,
-                                 .block_positions = kPanelPositions}});
+                                 .block_positions = kernels::kPanelPositions}});
     elements += positions * width;
   }
   held_ += bytes;
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "engine/backend/cpu/attention_layer.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/kernels/large_pages.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 // The keys and values of a prompt that were expanded, of all layers.
 class ExpandedPrompt final : public PromptScratch {
@@ -34,12 +34,12 @@ class ExpandedPrompt final : public PromptScratch {
   ExpandedPrompt(int64_t positions, const std::vector<int64_t>& widths, int64_t bytes,
                  int64_t& held);
 
-  LargePages memory_;
+  kernels::LargePages memory_;
   std::vector<ExpandedRows> layers_;
   int64_t bytes_;
   int64_t& held_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::cpu
 
 #endif  // TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_

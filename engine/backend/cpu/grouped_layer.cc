@@ -5,36 +5,36 @@
 #include "engine/kernels/norm.h"
 #include "engine/kernels/rotation.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
-GroupedLayer::GroupedLayer(const PagedRowLayout& layout, float scale, Weights weights)
+GroupedLayer::GroupedLayer(const kernels::PagedRowLayout& layout, float scale, Weights weights)
     : layout_(layout), scale_(scale), weights_(std::move(weights)) {}
 
-void GroupedLayer::Attend(const float* x, const LayerStep& step, const PagedCache& cache,
-                          KernelContext& context, float* y) const {
-  const Workspace::Scope scope(context.workspace);
+void GroupedLayer::Attend(const float* x, const LayerStep& step, const kernels::PagedCache& cache,
+                          kernels::KernelContext& context, float* y) const {
+  const kernels::Workspace::Scope scope(context.workspace);
   const int64_t tokens = step.tokens(), width = weights_.qkv.shape().outputs;
   const int64_t head = layout_.key_width, heads = layout_.heads;
   // [tokens, H * d_qk + G * d_qk + G * d_v]
   float* const qkv = context.workspace.Floats(tokens * width);
   weights_.qkv.Apply(x, tokens, qkv, context);
   if (!weights_.q_norm.empty()) {
-    RmsNormHeads(qkv, width, tokens, heads, head, weights_.q_norm.data(), weights_.norm_eps,
-                 context);
-    RmsNormHeads(qkv + heads * head, width, tokens, layout_.groups, head, weights_.k_norm.data(),
-                 weights_.norm_eps, context);
+    kernels::RmsNormHeads(qkv, width, tokens, heads, head, weights_.q_norm.data(),
+                          weights_.norm_eps, context);
+    kernels::RmsNormHeads(qkv + heads * head, width, tokens, layout_.groups, head,
+                          weights_.k_norm.data(), weights_.norm_eps, context);
   }
   if (weights_.rotation != nullptr) {  // keys follow queries
-    RotateHeads(
+    kernels::RotateHeads(
         weights_.rotation->data(), step.positions.data(), tokens,
         {.heads = heads + layout_.groups, .dim = head, .head_stride = head, .row_stride = width},
         qkv, context);
   }
-  WritePagedRows(qkv + heads * head, width, step.runs, cache, context);
+  kernels::WritePagedRows(qkv + heads * head, width, step.runs, cache, context);
   float* const out = context.workspace.Floats(tokens * heads * layout_.value_width);
-  PagedAttention(qkv, width, cache, layout_, scale_, step.runs, out, heads * layout_.value_width,
-                 context);
+  kernels::PagedAttention(qkv, width, cache, layout_, scale_, step.runs, out,
+                          heads * layout_.value_width, context);
   weights_.o.Apply(out, tokens, y, context);
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

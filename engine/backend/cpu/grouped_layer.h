@@ -10,13 +10,13 @@
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 class GroupedLayer final : public AttentionLayer {
  public:
   struct Weights {
-    PackedLinear qkv;  // [H * d_qk + G * d_qk + G * d_v, D]
-    PackedLinear o;    // [D, H * d_v]
+    kernels::PackedLinear qkv;  // [H * d_qk + G * d_qk + G * d_v, D]
+    kernels::PackedLinear o;    // [D, H * d_v]
     // [max_positions, 2, d_qk / 2]: cosines, then sines; null unless queries and keys are rotated.
     std::shared_ptr<const std::vector<float>> rotation;
     // RMS norms of each head's query and key: [d_qk], or empty.
@@ -26,18 +26,18 @@ class GroupedLayer final : public AttentionLayer {
   };
 
   // Scores are multiplied by `scale`.
-  GroupedLayer(const PagedRowLayout& layout, float scale, Weights weights);
+  GroupedLayer(const kernels::PagedRowLayout& layout, float scale, Weights weights);
 
-  void Attend(const float* x, const LayerStep& step, const PagedCache& cache,
-              KernelContext& context, float* y) const override;
+  void Attend(const float* x, const LayerStep& step, const kernels::PagedCache& cache,
+              kernels::KernelContext& context, float* y) const override;
   int64_t weight_bytes() const override { return weights_.qkv.bytes() + weights_.o.bytes(); }
 
  private:
-  PagedRowLayout layout_;
+  kernels::PagedRowLayout layout_;
   float scale_;
   Weights weights_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::cpu
 
 #endif  // TRIPTYCH_ENGINE_BACKEND_CPU_GROUPED_LAYER_H_

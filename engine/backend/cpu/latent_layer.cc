@@ -10,7 +10,7 @@
 #include "engine/kernels/rotation.h"
 #include "engine/model/row_layout.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 LatentLayer::LatentLayer(const LatentShape& shape, Weights weights)
     : shape_(shape),
@@ -33,14 +33,14 @@ int64_t LatentLayer::expanded_width() const {
   return shape_.heads * (shape_.d_qk + shape_.d_rope + shape_.d_v);
 }
 
-void LatentLayer::Attend(const float* x, const LayerStep& step, const PagedCache& cache,
-                         KernelContext& context, float* y) const {
-  const Workspace::Scope scope(context.workspace);
+void LatentLayer::Attend(const float* x, const LayerStep& step, const kernels::PagedCache& cache,
+                         kernels::KernelContext& context, float* y) const {
+  const kernels::Workspace::Scope scope(context.workspace);
   const int64_t tokens = step.tokens(), stride = projected_width();
   float* const projected = context.workspace.Floats(tokens * stride);
   Project(x, tokens, projected, context);
   NormAndRotate(step, projected, context);
-  WritePagedRows(projected + query_width(), stride, step.runs, cache, context);
+  kernels::WritePagedRows(projected + query_width(), stride, step.runs, cache, context);
 
   // [tokens, H, d_v], or of premultiplied weights [tokens, H, r]
   const int64_t width = shape_.heads * (weights_.factors ? shape_.d_v : shape_.rank);
@@ -48,25 +48,26 @@ void LatentLayer::Attend(const float* x, const LayerStep& step, const PagedCache
   if (weights_.factors) {
     AttendFactored(step, projected, cache, context, attended);
   } else {
-    PagedAttention(projected, stride, cache, layout_, scale_, step.runs, attended, width, context);
+    kernels::PagedAttention(projected, stride, cache, layout_, scale_, step.runs, attended, width,
+                            context);
   }
   weights_.o.Apply(attended, tokens, y, context);
 }
 
 void LatentLayer::Project(const float* x, int64_t tokens, float* projected,
-                          KernelContext& context) const {
+                          kernels::KernelContext& context) const {
   if (!weights_.low_rank_queries) {
     weights_.in.Apply(x, tokens, projected, context);
     return;
   }
-  const Workspace::Scope scope(context.workspace);
+  const kernels::Workspace::Scope scope(context.workspace);
   const auto& [norm, up] = *weights_.low_rank_queries;
   const int64_t width = weights_.in.shape().outputs, rank = width - row_width();
   const int64_t stride = projected_width();
   float* const low = context.workspace.Floats(tokens * width);  // [tokens, query_rank + r + d_R]
   weights_.in.Apply(x, tokens, low, context);
-  RmsNormRows(low, width, tokens, rank, norm.data(), static_cast<float>(shape_.norm_eps), low,
-              width, context);
+  kernels::RmsNormRows(low, width, tokens, rank, norm.data(), static_cast<float>(shape_.norm_eps),
+                       low, width, context);
   up.Apply(low, {width, 0}, tokens, projected, {stride, 0}, context);
   for (int64_t t = 0; t < tokens; ++t) {
     std::copy_n(low + t * width + rank, row_width(), projected + t * stride + query_width());
@@ -74,28 +75,29 @@ void LatentLayer::Project(const float* x, int64_t tokens, float* projected,
 }
 
 void LatentLayer::NormAndRotate(const LayerStep& step, float* projected,
-                                KernelContext& context) const {
+                                kernels::KernelContext& context) const {
   const int64_t tokens = step.tokens(), stride = projected_width(), d_rope = shape_.d_rope;
   float* const rows = projected + query_width();
   if (!weights_.latent_norm.empty()) {
-    RmsNormRows(rows, stride, tokens, shape_.rank, weights_.latent_norm.data(),
-                static_cast<float>(shape_.norm_eps), rows, stride, context);
+    kernels::RmsNormRows(rows, stride, tokens, shape_.rank, weights_.latent_norm.data(),
+                         static_cast<float>(shape_.norm_eps), rows, stride, context);
   }
   if (d_rope == 0) return;
   const float* const table = weights_.rotation->data();
   const int64_t head = query_width() / shape_.heads;
-  RotateHeads(table, step.positions.data(), tokens,
-              {.heads = 1, .dim = d_rope, .head_stride = 0, .row_stride = stride},
-              rows + shape_.rank, context);
-  RotateHeads(table, step.positions.data(), tokens,
-              {.heads = shape_.heads, .dim = d_rope, .head_stride = head, .row_stride = stride},
-              projected + head - d_rope, context);
+  kernels::RotateHeads(table, step.positions.data(), tokens,
+                       {.heads = 1, .dim = d_rope, .head_stride = 0, .row_stride = stride},
+                       rows + shape_.rank, context);
+  kernels::RotateHeads(
+      table, step.positions.data(), tokens,
+      {.heads = shape_.heads, .dim = d_rope, .head_stride = head, .row_stride = stride},
+      projected + head - d_rope, context);
 }
 
 void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
-                                 const PagedCache& cache, KernelContext& context,
+                                 const kernels::PagedCache& cache, kernels::KernelContext& context,
                                  float* values) const {
-  const std::span<const TokenRun> runs = step.runs;
+  const std::span<const kernels::TokenRun> runs = step.runs;
   int64_t token = 0;
   for (size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // Runs that attend reduced go together; one that expands goes alone.
@@ -110,7 +112,7 @@ void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
                     .queries = projected + token * projected_width(),
                     .values = values + token * shape_.heads * shape_.d_v};
     if (expand) {
-      AttendVanilla(span, step.kept[begin], cache, context);
+      AttendExpanded(span, step.kept[begin], cache, context);
     } else {
       AttendReduced(span, cache, context);
     }
@@ -118,9 +120,9 @@ void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
   }
 }
 
-void LatentLayer::AttendReduced(const Span& span, const PagedCache& cache,
-                                KernelContext& context) const {
-  const Workspace::Scope scope(context.workspace);
+void LatentLayer::AttendReduced(const Span& span, const kernels::PagedCache& cache,
+                                kernels::KernelContext& context) const {
+  const kernels::Workspace::Scope scope(context.workspace);
   const int64_t heads = shape_.heads, rank = shape_.rank, d_rope = shape_.d_rope;
   const int64_t head = shape_.d_qk + d_rope, reduced_head = rank + d_rope;
   const int64_t width = heads * reduced_head;
@@ -134,46 +136,51 @@ void LatentLayer::AttendReduced(const Span& span, const PagedCache& cache,
     }
   }
   float* const latents = context.workspace.Floats(span.tokens * heads * rank);  // [tokens, H, r]
-  PagedAttention(queries, width, cache, layout_, scale_, span.runs, latents, heads * rank, context);
+  kernels::PagedAttention(queries, width, cache, layout_, scale_, span.runs, latents, heads * rank,
+                          context);
   weights_.factors->uv.Apply(latents, span.tokens, span.values, context);
 }
 
-void LatentLayer::AttendVanilla(const Span& span, ExpandedRows* kept, const PagedCache& cache,
-                                KernelContext& context) const {
-  const Workspace::Scope scope(context.workspace);
-  const TokenRun& run = span.runs.front();
+void LatentLayer::AttendExpanded(const Span& span, ExpandedRows* kept,
+                                 const kernels::PagedCache& cache,
+                                 kernels::KernelContext& context) const {
+  const kernels::Workspace::Scope scope(context.workspace);
+  const kernels::TokenRun& run = span.runs.front();
   const int64_t key_width = shape_.d_qk + shape_.d_rope, end = run.start + run.count;
-  const int64_t panels = CeilDiv(end, kPanelPositions);
+  const int64_t panels = CeilDiv(end, kernels::kPanelPositions);
   // Heads whose keys and values are at hand together.
   const int64_t heads = kept != nullptr ? shape_.heads : 1;
-  const PagedRowLayout layout = GroupedRowLayout(heads, heads, key_width, shape_.d_v);
+  const kernels::PagedRowLayout layout = GroupedRowLayout(heads, heads, key_width, shape_.d_v);
   const int64_t width = heads * (key_width + shape_.d_v);
-  const PagedCache keys_and_values =
+  const kernels::PagedCache keys_and_values =
       kept != nullptr
           ? kept->cache
-          : PagedCache{.elements = context.workspace.Floats(panels * kPanelPositions * width),
-                       .format = CacheFormat::kFloat32,
-                       .row_width = width,
-                       .block_positions = kPanelPositions};
+          : kernels::PagedCache{
+                .elements = context.workspace.Floats(panels * kernels::kPanelPositions * width),
+                .format = CacheFormat::kFloat32,
+                .row_width = width,
+                .block_positions = kernels::kPanelPositions};
   auto* const blocks = context.workspace.Take<int32_t>(panels);
   std::iota(blocks, blocks + panels, 0);
 
   const int64_t first = kept != nullptr ? kept->length : 0;
   float* const latents = context.workspace.Floats((end - first) * row_width());
-  ReadPagedRows(cache, {run.blocks, first, end - first}, latents);
-  const TokenRun queries{blocks, run.start, run.count};
+  kernels::ReadPagedRows(cache, {run.blocks, first, end - first}, latents);
+  const kernels::TokenRun queries{blocks, run.start, run.count};
   for (int64_t h = 0; h < shape_.heads; h += heads) {
     Expand(latents, h, heads, {blocks, first, end - first}, keys_and_values, context);
-    PagedAttention(span.queries + h * key_width, projected_width(), keys_and_values, layout, scale_,
-                   {&queries, 1}, span.values + h * shape_.d_v, shape_.heads * shape_.d_v, context);
+    kernels::PagedAttention(span.queries + h * key_width, projected_width(), keys_and_values,
+                            layout, scale_, {&queries, 1}, span.values + h * shape_.d_v,
+                            shape_.heads * shape_.d_v, context);
   }
   if (kept != nullptr) kept->length = end;
 }
 
-void LatentLayer::Expand(const float* latents, int64_t head, int64_t heads, const TokenRun& to,
-                         const PagedCache& keys_and_values, KernelContext& context) const {
+void LatentLayer::Expand(const float* latents, int64_t head, int64_t heads,
+                         const kernels::TokenRun& to, const kernels::PagedCache& keys_and_values,
+                         kernels::KernelContext& context) const {
   constexpr int64_t kRows = 256;  // at a time, which stay near
-  const Workspace::Scope scope(context.workspace);
+  const kernels::Workspace::Scope scope(context.workspace);
   const int64_t rank = shape_.rank, d_rope = shape_.d_rope, d_v = shape_.d_v;
   const int64_t key_width = shape_.d_qk + d_rope, width = heads * (key_width + d_v);
   // [rows, keys of these heads, then values]
@@ -191,9 +198,9 @@ void LatentLayer::Expand(const float* latents, int64_t head, int64_t heads, cons
       weights_.factors->uv.ApplyGroup(head + h, from, row_width(), count,
                                       rows + heads * key_width + h * d_v, width, context);
     }
-    const TokenRun piece{to.blocks, to.start + done, count};
-    WritePagedRows(rows, width, {&piece, 1}, keys_and_values, context);
+    const kernels::TokenRun piece{to.blocks, to.start + done, count};
+    kernels::WritePagedRows(rows, width, {&piece, 1}, keys_and_values, context);
   }
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

@@ -4,7 +4,7 @@
 
 #include "engine/decoder/weights.h"
 
-namespace triptych {
+namespace triptych::cpu {
 namespace {
 
 TensorFormat FormatOf(const at::Tensor& weight) {
@@ -16,10 +16,11 @@ TensorFormat FormatOf(const at::Tensor& weight) {
 
 }  // namespace
 
-PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format, ThreadPool& pool) {
+kernels::PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format,
+                           kernels::ThreadPool& pool) {
   std::vector<at::Tensor> kept;  // what `rows` points into
-  std::vector<PackedLinear::Rows> rows;
-  PackedLinear::Shape shape;
+  std::vector<kernels::PackedLinear::Rows> rows;
+  kernels::PackedLinear::Shape shape;
   for (const Linear& layer : layers) {
     if (!layer.defined()) continue;
     const at::Tensor weight = layer.weight.contiguous();
@@ -33,18 +34,19 @@ PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format, Thread
     shape.inputs = weight.size(1);
     kept.insert(kept.end(), {weight, bias});
   }
-  return PackedLinear(shape, format, rows, pool);
+  return kernels::PackedLinear(shape, format, rows, pool);
 }
 
-PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format, ThreadPool& pool) {
+kernels::PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format,
+                                kernels::ThreadPool& pool) {
   const at::Tensor heads = weight.contiguous();
-  const PackedLinear::Shape shape{heads.size(0), heads.size(1), heads.size(2)};
-  return PackedLinear(shape, format,
-                      {{.stored = FormatOf(heads),
-                        .weight = heads.data_ptr(),
-                        .bias = nullptr,
-                        .outputs = shape.groups * shape.outputs}},
-                      pool);
+  const kernels::PackedLinear::Shape shape{heads.size(0), heads.size(1), heads.size(2)};
+  return kernels::PackedLinear(shape, format,
+                               {{.stored = FormatOf(heads),
+                                 .weight = heads.data_ptr(),
+                                 .bias = nullptr,
+                                 .outputs = shape.groups * shape.outputs}},
+                               pool);
 }
 
 std::vector<float> ToFloats(const at::Tensor& tensor) {
@@ -53,4 +55,4 @@ std::vector<float> ToFloats(const at::Tensor& tensor) {
   return {floats.data_ptr<float>(), floats.data_ptr<float>() + floats.numel()};
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

@@ -17,7 +17,7 @@
 #include "engine/decoder/layer_weights.h"
 #include "engine/model/row_layout.h"
 
-namespace triptych {
+namespace triptych::cpu {
 namespace {
 
 using RotationTable = std::shared_ptr<const std::vector<float>>;
@@ -29,7 +29,8 @@ CpuWeights::Norm PackNorm(const NormWeights& norm) {
 std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config, int64_t layer,
                                                   const GroupedWeights& weights,
                                                   WeightFormat format,
-                                                  const RotationTable& rotation, ThreadPool& pool) {
+                                                  const RotationTable& rotation,
+                                                  kernels::ThreadPool& pool) {
   return std::make_unique<GroupedLayer>(
       GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads, config.head_dim,
                        config.head_dim),
@@ -48,7 +49,7 @@ std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config, int
 std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
                                                  const ReducedWeights& weights, WeightFormat format,
                                                  const RotationTable& rotation, bool expand,
-                                                 ThreadPool& pool) {
+                                                 kernels::ThreadPool& pool) {
   const bool low_rank = weights.q_a.defined();
   LatentLayer::Weights packed{
       .in = Pack({low_rank ? weights.q_a : weights.q, weights.kv_a}, format, pool),
@@ -65,7 +66,7 @@ std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
     packed.factors = {.uk = PackHeads(weights.uk.transpose(1, 2), format, pool),
                       .uv = PackHeads(weights.uv, format, pool),
                       .expand_keys = {}};
-    if (expand && VanillaCanPay(shape)) {
+    if (expand && ExpandingCanPay(shape)) {
       packed.factors->expand_keys = PackHeads(weights.uk, format, pool);
     }
   }
@@ -74,7 +75,8 @@ std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
 
 CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
                        const WeightFormats& formats, std::optional<int64_t> expand_from,
-                       ThreadPool& pool, const std::function<void(int64_t layers)>& on_layer) {
+                       kernels::ThreadPool& pool,
+                       const std::function<void(int64_t layers)>& on_layer) {
   const WeightFormat format = formats.layers;
   CpuWeights packed;
   if (config.attention == AttentionKind::kMla) packed.expand_from = ExpandFrom(config, expand_from);
@@ -123,7 +125,7 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
 }
 
 CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
-                       std::optional<int64_t> expand_from, ThreadPool& pool) {
+                       std::optional<int64_t> expand_from, kernels::ThreadPool& pool) {
   HeldWeights held(std::move(weights));
   return PackWeights(config, held, formats, expand_from, pool);
 }
@@ -152,4 +154,4 @@ int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats, T
   return most;
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

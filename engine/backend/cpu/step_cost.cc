@@ -10,18 +10,18 @@
 #include "engine/model/latent_shape.h"
 #include "engine/model/row_layout.h"
 
-namespace triptych {
+namespace triptych::cpu {
 namespace {
 
-class Counter {
+class StepCounter {
  public:
-  explicit Counter(const WeightFormats& formats) : formats_(formats) {}
+  explicit StepCounter(const WeightFormats& formats) : formats_(formats) {}
 
   // Embedding and output matrix are counted from now on.
   void BeginEmbeddings() { format_ = formats_.embeddings; }
 
   // A matrix that only some steps multiply with, or read rows of.
-  void Hold(const PackedLinear::Shape& matrix) {
+  void Hold(const kernels::PackedLinear::Shape& matrix) {
     constexpr int64_t kMost = int64_t{1} << 48;  // of which any model's sum is an int64
     if (static_cast<double>(matrix.groups) * static_cast<double>(matrix.outputs) *
             static_cast<double>(matrix.inputs) >
@@ -32,7 +32,7 @@ class Counter {
     }
     cost_.weight_bytes += Bytes(matrix);
   }
-  void Multiply(const PackedLinear::Shape& matrix) {
+  void Multiply(const kernels::PackedLinear::Shape& matrix) {
     Hold(matrix);
     cost_.read_bytes += Bytes(matrix);
     cost_.product_flops += 2 * matrix.groups * matrix.outputs * matrix.inputs;
@@ -40,15 +40,15 @@ class Counter {
   void HoldFloats(int64_t count) {
     cost_.weight_bytes += count * static_cast<int64_t>(sizeof(float));
   }
-  void Attend(const PagedRowLayout& layout) {
+  void Attend(const kernels::PagedRowLayout& layout) {
     cost_.core_flops += 2 * layout.heads * (layout.key_width + layout.value_width);
   }
 
   StepCost& cost() { return cost_; }
 
  private:
-  int64_t Bytes(const PackedLinear::Shape& matrix) const {
-    return PackedBytes(format_, matrix.groups, matrix.outputs, matrix.inputs);
+  int64_t Bytes(const kernels::PackedLinear::Shape& matrix) const {
+    return kernels::PackedBytes(format_, matrix.groups, matrix.outputs, matrix.inputs);
   }
 
   const WeightFormats formats_;
@@ -56,7 +56,7 @@ class Counter {
   StepCost cost_;
 };
 
-void CountGrouped(const ModelConfig& config, Counter& counter) {
+void CountGrouped(const ModelConfig& config, StepCounter& counter) {
   const int64_t width = config.hidden_size, d = config.head_dim;
   const int64_t heads = config.num_attention_heads, groups = config.num_key_value_heads;
   counter.Multiply({1, (heads + 2 * groups) * d, width});
@@ -66,7 +66,7 @@ void CountGrouped(const ModelConfig& config, Counter& counter) {
 }
 
 void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expand,
-                 Counter& counter) {
+                 StepCounter& counter) {
   const int64_t width = config.hidden_size, heads = shape.heads, rank = shape.rank;
   const int64_t row = rank + shape.d_rope;
   // What x is projected to beside the row, by way of the queries' rank where they have one.
@@ -83,7 +83,7 @@ void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expan
       counter.Multiply({heads, rank, shape.d_qk});
       counter.Multiply({heads, shape.d_v, rank});
       counter.Multiply({1, width, heads * shape.d_v});
-      if (expand && VanillaCanPay(shape)) counter.Hold({heads, shape.d_qk, rank});
+      if (expand && ExpandingCanPay(shape)) counter.Hold({heads, shape.d_qk, rank});
       break;
     case ReducedForm::kPremultiplied:
       project(heads * row);
@@ -94,7 +94,7 @@ void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expan
   counter.Attend(LatentRowLayout(heads, rank, shape.d_rope));
 }
 
-void CountPositions(const ModelConfig& config, Counter& counter) {
+void CountPositions(const ModelConfig& config, StepCounter& counter) {
   const int64_t positions = config.max_position_embeddings;
   switch (config.position_embedding) {
     case PositionEmbedding::kLearned:
@@ -113,7 +113,7 @@ void CountPositions(const ModelConfig& config, Counter& counter) {
 
 StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
                    std::optional<int64_t> expand_from) {
-  Counter counter(formats);
+  StepCounter counter(formats);
   const int64_t width = config.hidden_size;
   const int64_t norm = config.norm_bias ? 2 * width : width;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -137,4 +137,4 @@ StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
   return counter.cost();
 }
 
-}  // namespace triptych
+}  // namespace triptych::cpu

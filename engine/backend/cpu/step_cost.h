@@ -9,7 +9,7 @@
 #include "engine/base/formats.h"
 #include "engine/model/config.h"
 
-namespace triptych {
+namespace triptych::cpu {
 
 // Of all layers together. Tokens that are generated attend reduced.
 struct StepCost {
@@ -25,6 +25,6 @@ struct StepCost {
 StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
                    std::optional<int64_t> expand_from);
 
-}  // namespace triptych
+}  // namespace triptych::cpu
 
 #endif  // TRIPTYCH_ENGINE_BACKEND_CPU_STEP_COST_H_

@@ -139,10 +139,10 @@ CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptio
   return bytes;
 }
 
-std::unique_ptr<ServingModel> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
+std::unique_ptr<ModelBackend> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
                                             const BackendOptions& options, int device,
                                             const std::function<void(int64_t)>& on_layer) {
-  return OrLoadError(device, [&]() -> std::unique_ptr<ServingModel> {
+  return OrLoadError(device, [&]() -> std::unique_ptr<ModelBackend> {
     try {
       return std::make_unique<CudaModel>(config, weights, options, device, on_layer);
     } catch (const OutOfDeviceMemory&) {

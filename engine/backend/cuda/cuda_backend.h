@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/cuda_weights.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/model/config.h"
 
 namespace triptych {
@@ -41,7 +41,7 @@ CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptio
 // residual stream, norms, softmax, sums and logits are float32. See CudaModel for what it promises.
 // `on_layer` is told the number of layers loaded so far. Throws LoadError if the device lacks the
 // memory or the build has no CUDA, and what `weights` throws.
-std::unique_ptr<ServingModel> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
+std::unique_ptr<ModelBackend> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
                                             const BackendOptions& options, int device,
                                             const std::function<void(int64_t layers)>& on_layer);
 

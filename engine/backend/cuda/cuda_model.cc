@@ -63,7 +63,7 @@ class CudaModel::Impl {
   std::span<const float> Step(const StepInput& step);
   std::span<const LikelyTokens> likely() const { return host_results_.likely(); }
   std::span<const float> FetchLogits(std::span<const int64_t> likely_rows);
-  const ServingModelInfo& info() const { return info_; }
+  const BackendInfo& info() const { return info_; }
   float device_milliseconds() const { return milliseconds_; }
   int64_t weight_bytes_read() const;
 
@@ -94,7 +94,7 @@ class CudaModel::Impl {
 
   const ModelConfig config_;
   const int device_;
-  ServingModelInfo info_;
+  BackendInfo info_;
   const int64_t max_step_tokens_;
   Stream stream_;
   Event begin_, end_;
@@ -575,7 +575,7 @@ std::span<const float> CudaModel::FetchLogits(std::span<const int64_t> likely_ro
   return OrLost([&] { return impl_->FetchLogits(likely_rows); });
 }
 std::span<const LikelyTokens> CudaModel::likely() const { return impl_->likely(); }
-const ServingModelInfo& CudaModel::info() const { return impl_->info(); }
+const BackendInfo& CudaModel::info() const { return impl_->info(); }
 float CudaModel::device_milliseconds() const { return impl_->device_milliseconds(); }
 int64_t CudaModel::weight_bytes_read() const { return impl_->weight_bytes_read(); }
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "engine/backend/cuda/cuda_weights.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/model/config.h"
 
 namespace triptych {
@@ -22,7 +22,7 @@ namespace triptych {
 //
 // The constructor allocates all device memory, except that of block tables, which grow with the
 // longest step, and of CUDA graphs. Steps without prefill replay one graph per shape.
-class CudaModel final : public ServingModel {
+class CudaModel final : public ModelBackend {
  public:
   // On GPU `device`. Throws LoadError if the device lacks the memory, the cache would hold no block
   // or the cache's format is not bfloat16; std::runtime_error with one line for errors of CUDA.
@@ -33,7 +33,7 @@ class CudaModel final : public ServingModel {
   std::span<const float> Step(const StepInput& step) override;
   std::span<const LikelyTokens> likely() const override;
   std::span<const float> FetchLogits(std::span<const int64_t> likely_rows) override;
-  const ServingModelInfo& info() const override;
+  const BackendInfo& info() const override;
 
   // Time that the last step took on the device, without copies and the logits of more than 256
   // rows.

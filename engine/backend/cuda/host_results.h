@@ -8,7 +8,7 @@
 
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/workspace.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 
 namespace triptych::cuda {
 

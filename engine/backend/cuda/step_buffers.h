@@ -9,7 +9,7 @@
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/row_kernels.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 
 namespace triptych::cuda {
 

@@ -17,7 +17,7 @@ CudaModelBytes CountCudaModelBytes(const ModelConfig&, const BackendOptions&) {
   throw LoadError(kNoCuda);
 }
 
-std::unique_ptr<ServingModel> MakeCudaModel(const ModelConfig&, CudaWeightSource&,
+std::unique_ptr<ModelBackend> MakeCudaModel(const ModelConfig&, CudaWeightSource&,
                                             const BackendOptions&, int,
                                             const std::function<void(int64_t)>&) {
   throw LoadError(kNoCuda);

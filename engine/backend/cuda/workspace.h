@@ -7,7 +7,7 @@
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/matmul.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/model/config.h"
 
 namespace triptych::cuda {

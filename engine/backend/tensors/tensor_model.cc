@@ -205,7 +205,7 @@ void TensorModel::WriteRows(const at::Tensor& rows, const TensorStep& step, int6
 }
 
 at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int64_t layer) const {
-  const PagedRowLayout layout = attention_[layer]->layout();
+  const kernels::PagedRowLayout layout = attention_[layer]->layout();
   std::vector<at::Tensor> out;  // each [sequences * queries, H * value_width]
   for (const TensorStep::Batch& batch : step.batches) {
     // [sequences, positions, row_width]; rows that were never written may hold anything

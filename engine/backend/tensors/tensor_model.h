@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/attention/attention.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/decoder/frame.h"
 #include "engine/decoder/weights.h"
 #include "engine/model/config.h"
@@ -19,7 +19,7 @@ namespace triptych {
 
 // Sequences of like lengths are attended together; MLA reduced, always. Results may round
 // differently in another batch.
-class TensorModel final : public ServingModel {
+class TensorModel final : public ModelBackend {
  public:
   // Serves on the weights' device, where the cache is too, and shares their tensors. `cache_dtype`:
   // of the cache's elements. Throws LoadError if the cache would hold no block.
@@ -28,7 +28,7 @@ class TensorModel final : public ServingModel {
 
   // What LibTorch throws becomes a std::runtime_error of one line.
   std::span<const float> Step(const StepInput& step) override;
-  const ServingModelInfo& info() const override { return info_; }
+  const BackendInfo& info() const override { return info_; }
 
   // A step's logits [rows, vocab_size] in float32 or wider, on the device.
   at::Tensor Logits(const StepInput& step);
@@ -48,7 +48,7 @@ class TensorModel final : public ServingModel {
 
   DecoderFrame frame_;
   std::vector<std::unique_ptr<const CachedAttention>> attention_;  // of each layer
-  ServingModelInfo info_;
+  BackendInfo info_;
   std::vector<at::Tensor> cache_;  // of each layer
   at::Tensor logits_;              // of the last step, in the CPU's memory
 };

@@ -1,9 +1,9 @@
-# Writes a C++ source, OUTPUT, whose triptych::kPageHtml is the file PAGE, byte for byte.
+# Writes a C++ source, OUTPUT, whose triptych::server::kPageHtml is the file PAGE, byte for byte.
 file(READ ${PAGE} bytes HEX)
 string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes ${bytes})
 file(WRITE ${OUTPUT} "#include \"server/http/page.h\"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 constexpr char kBytes[] = {${bytes}};
@@ -12,5 +12,5 @@ constexpr char kBytes[] = {${bytes}};
 
 const std::string_view kPageHtml(kBytes, sizeof(kBytes));
 
-}  // namespace triptych
+}  // namespace triptych::server
 ")

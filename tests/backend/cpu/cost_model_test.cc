@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace triptych::cost_model_test {
+namespace triptych::cpu::cost_model_test {
 namespace {
 
 LatentShape Shape(int64_t heads, int64_t d, int64_t rank, int64_t d_rope = 0) {
@@ -22,13 +22,13 @@ double Cost(const std::vector<LatentShape>& layers, int64_t length, bool vanilla
   return cost;
 }
 
-TEST(CostModel, CrossoverIsWhereVanillaCostsNoMore) {
+TEST(CostModel, CrossoverIsWhereExpandingCostsNoMore) {
   for (const std::vector<LatentShape>& layers : {std::vector{Shape(8, 32, 64)},
                                                  {Shape(16, 128, 512, 64)},
                                                  {Shape(4, 7, 8, 3)},
                                                  {Shape(8, 32, 40), Shape(8, 32, 96)}}) {
     for (const double expansion : {1.0, 7.5, 40.0}) {
-      const int64_t crossover = VanillaCrossover(layers, expansion);
+      const int64_t crossover = ExpansionCrossover(layers, expansion);
       ASSERT_GE(crossover, 1);
       EXPECT_LE(Cost(layers, crossover, true, expansion),
                 Cost(layers, crossover, false, expansion));
@@ -41,14 +41,14 @@ TEST(CostModel, CrossoverIsWhereVanillaCostsNoMore) {
 }
 
 TEST(CostModel, NeverWhereTheReducedCoreIsNoLarger) {
-  EXPECT_EQ(VanillaCrossover({Shape(8, 32, 32)}, 1), kNeverExpand);
-  EXPECT_EQ(VanillaCrossover({}, 1), kNeverExpand);
-  EXPECT_FALSE(VanillaCanPay(Shape(8, 32, 32, 16)));
-  EXPECT_TRUE(VanillaCanPay(Shape(8, 32, 33)));
+  EXPECT_EQ(ExpansionCrossover({Shape(8, 32, 32)}, 1), kNeverExpand);
+  EXPECT_EQ(ExpansionCrossover({}, 1), kNeverExpand);
+  EXPECT_FALSE(ExpandingCanPay(Shape(8, 32, 32, 16)));
+  EXPECT_TRUE(ExpandingCanPay(Shape(8, 32, 33)));
   // A layer that stays reduced does not count.
-  EXPECT_EQ(VanillaCrossover({Shape(8, 32, 64), Shape(8, 32, 16)}, 5),
-            VanillaCrossover({Shape(8, 32, 64)}, 5));
+  EXPECT_EQ(ExpansionCrossover({Shape(8, 32, 64), Shape(8, 32, 16)}, 5),
+            ExpansionCrossover({Shape(8, 32, 64)}, 5));
 }
 
 }  // namespace
-}  // namespace triptych::cost_model_test
+}  // namespace triptych::cpu::cost_model_test

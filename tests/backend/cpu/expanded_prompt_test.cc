@@ -12,13 +12,13 @@
 #include "tests/support/serving.h"
 #include "tests/support/tensors.h"
 
-namespace triptych::expanded_prompt_test {
+namespace triptych::cpu::expanded_prompt_test {
 namespace {
 
 constexpr int64_t kPrompt = 90, kExpandFrom = 13;
 
-// Latents wide enough that vanilla attention can pay, with decoupled keys or without.
-ModelConfig VanillaModel(int64_t d_rope = 0) {
+// Latents wide enough that expanded attention can pay, with decoupled keys or without.
+ModelConfig ExpandingModel(int64_t d_rope = 0) {
   ModelConfig config = SmallModel(AttentionKind::kMla);
   config.kv_lora_rank.assign(config.num_hidden_layers, 40);
   config.max_position_embeddings = 128;
@@ -50,13 +50,13 @@ TEST(ExpandedPrompt, WhatIsKeptIsCountedAndBounded) {
 }
 
 TEST(ExpandedPrompt, AModelKeepsFourContextsAndNothingOfWhatItDoesNotExpand) {
-  ModelConfig config = VanillaModel();
+  ModelConfig config = ExpandingModel();
   EXPECT_EQ(MostScratchBytes(config), 4 * 128 * config.num_hidden_layers *
                                           config.num_attention_heads * 2 * config.head_dim * 4);
   config.max_position_embeddings = 1 << 30;
   EXPECT_EQ(MostScratchBytes(config), int64_t{256} << 20);
 
-  config = VanillaModel();
+  config = ExpandingModel();
   const Weights weights = RandomWeights(config, 1);
   StepRunner runner({.config = config, .weights = weights, .expand_from = kExpandFrom}, 1, kPrompt);
   EXPECT_EQ(runner.model().MakePromptScratch(kExpandFrom), nullptr);
@@ -87,7 +87,7 @@ TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
   for (int64_t i = 0; i < kPrompt; ++i) ids[i] = (i * 37) % 256;
   for (const auto& [d_rope, format] : std::vector<std::pair<int64_t, CacheFormat>>{
            {0, CacheFormat::kFloat32}, {6, CacheFormat::kBFloat16}, {6, CacheFormat::kInt8}}) {
-    const ModelConfig config = VanillaModel(d_rope);
+    const ModelConfig config = ExpandingModel(d_rope);
     const Weights weights = RandomWeights(config, 1);
     const Served served{
         .config = config, .weights = weights, .cache_format = format, .expand_from = kExpandFrom};
@@ -129,4 +129,4 @@ TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
 }
 
 }  // namespace
-}  // namespace triptych::expanded_prompt_test
+}  // namespace triptych::cpu::expanded_prompt_test

@@ -17,7 +17,7 @@
 #include "engine/tools/quantize.h"
 #include "tests/support/tensors.h"
 
-namespace triptych::latent_layer_test {
+namespace triptych::cpu::latent_layer_test {
 namespace {
 
 // float32 against float64, scaled weights.
@@ -63,7 +63,7 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
     const at::Tensor table = layer.rotary.Table().flatten().contiguous();
     const auto rotation = std::make_shared<const std::vector<float>>(
         table.data_ptr<float>(), table.data_ptr<float>() + table.numel());
-    KernelContext context(2);
+    kernels::KernelContext context(2);
     const auto packed =
         PackLatent(layer.shape, weights, format, rotation, /*expand=*/true, context.pool);
     const int64_t row_width = layer.shape.rank + kRope;
@@ -99,7 +99,7 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
 
 // Both forms serve, and factored weights expand as well: what is read out of the cache against the
 // vanilla definition.
-TEST_P(LatentLayerTest, IsVanillaForEitherFormAndForExpandedRuns) {
+TEST_P(LatentLayerTest, IsTheDefinitionForEitherFormAndForExpandedRuns) {
   for (const int64_t rank : {3, 40}) {
     const Layer layer(rank);
     const at::Tensor expected =
@@ -124,7 +124,8 @@ TEST_P(LatentLayerTest, IntegersServeTheirRoundedReducedMatrices) {
     const ReducedWeights reduced =
         Reduce(layer.shape, layer.weights, SmallerForm(layer.shape, kWidth));
     const auto round = [&](const at::Tensor& matrices) {
-      return RoundToNearest(matrices.reshape({-1, matrices.size(-1)}), format).view_as(matrices);
+      return tools::RoundToNearest(matrices.reshape({-1, matrices.size(-1)}), format)
+          .view_as(matrices);
     };
     ReducedWeights rounded = reduced;
     for (at::Tensor* matrix : {&rounded.q.weight, &rounded.kv_a.weight, &rounded.o.weight}) {
@@ -151,4 +152,4 @@ INSTANTIATE_TEST_SUITE_P(Formats, LatentLayerTest, testing::ValuesIn(Names<Weigh
                          [](const auto& instance) { return instance.param.first; });
 
 }  // namespace
-}  // namespace triptych::latent_layer_test
+}  // namespace triptych::cpu::latent_layer_test

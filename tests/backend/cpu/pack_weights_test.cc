@@ -13,7 +13,7 @@
 #include "engine/model/tensor_names.h"
 #include "tests/support/random_model.h"
 
-namespace triptych::pack_weights_test {
+namespace triptych::cpu::pack_weights_test {
 namespace {
 
 // Expects that what was taken before is let go of by the next time.
@@ -53,7 +53,7 @@ TEST(PackWeightsTest, HoldsOnePartAtATime) {
     SCOPED_TRACE(named.name);
     const ModelConfig& config = named.config;
     WatchedSource source(Cast(RandomWeights(config, 5), at::kFloat));
-    ThreadPool pool(2);
+    kernels::ThreadPool pool(2);
     std::vector<int64_t> told;
     const CpuWeights packed = PackWeights(config, source, WeightFormat::kInt8, {}, pool,
                                           [&](int64_t layers) { told.push_back(layers); });
@@ -85,4 +85,4 @@ TEST(UnpackedBytesTest, TokenMatricesCountBeyondTheLayers) {
 }
 
 }  // namespace
-}  // namespace triptych::pack_weights_test
+}  // namespace triptych::cpu::pack_weights_test

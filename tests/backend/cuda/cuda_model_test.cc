@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(AllModels, CudaModelTest, testing::ValuesIn(kReferenceN
 
 class CudaModelLoadTest : public CudaTest {
  protected:
-  static std::unique_ptr<ServingModel> Load(const Reference& reference,
+  static std::unique_ptr<ModelBackend> Load(const Reference& reference,
                                             const BackendOptions& options, int device = 0) {
     HeldCudaWeights weights = reference.weights;
     return MakeCudaModel(reference.config, weights, options, device, {});
@@ -76,8 +76,8 @@ TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
     SCOPED_TRACE(name);
     const Reference& reference = FindReference(name);
     const BackendOptions options = CudaOptions(reference.config, 7, 96);
-    const std::unique_ptr<ServingModel> model = Load(reference, options);
-    const ServingModelInfo& info = model->info();
+    const std::unique_ptr<ModelBackend> model = Load(reference, options);
+    const BackendInfo& info = model->info();
     EXPECT_EQ(info.vocab_size, reference.config.vocab_size);
     EXPECT_EQ(info.max_positions, reference.config.max_position_embeddings);
     EXPECT_EQ(info.blocks, 7);

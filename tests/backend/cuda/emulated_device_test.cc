@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/cuda_backend.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "engine/base/error.h"
 #include "tests/backend/cuda/cuda_test.h"
 #include "tests/backend/cuda/emulation/emulation.h"
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(LatentModels, SmallSharedMemoryTest,
 
 class EmulatedDeviceTest : public CudaTest {
  protected:
-  static std::unique_ptr<ServingModel> Load(const Reference& reference) {
+  static std::unique_ptr<ModelBackend> Load(const Reference& reference) {
     HeldCudaWeights weights = reference.weights;
     return MakeCudaModel(reference.config, weights, CudaOptions(reference.config, 20, 128), 0, {});
   }
@@ -48,8 +48,8 @@ class EmulatedDeviceTest : public CudaTest {
 TEST_F(EmulatedDeviceTest, AModelHoldsTheMemoryThatItReports) {
   for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries"}) {
     const int64_t before = emulation::MemoryInUse();
-    const std::unique_ptr<ServingModel> model = Load(FindReference(name));
-    const ServingModelInfo& info = model->info();
+    const std::unique_ptr<ModelBackend> model = Load(FindReference(name));
+    const BackendInfo& info = model->info();
     EXPECT_EQ(
         emulation::MemoryInUse() - before,
         info.cache_bytes + info.device_memory->weight_bytes + info.device_memory->workspace_bytes)
@@ -62,7 +62,7 @@ TEST_F(EmulatedDeviceTest, AModelThatDoesNotFitIsRefusedAndLeavesNothing) {
   const int64_t before = emulation::MemoryInUse();
   int64_t needed = 0;
   {
-    const std::unique_ptr<ServingModel> model = Load(reference);
+    const std::unique_ptr<ModelBackend> model = Load(reference);
     needed = emulation::MemoryInUse() - before;
   }
   constexpr int kLimits = 8;

@@ -189,7 +189,7 @@ Reference MakeReference(const Case& from, uint64_t seed) {
 }
 
 // Logits of the last of the new tokens, of a sequence that has all blocks of the cache.
-std::span<const float> StepAlone(ServingModel& model, const std::vector<int64_t>& ids,
+std::span<const float> StepAlone(ModelBackend& model, const std::vector<int64_t>& ids,
                                  int64_t start, int64_t prompt) {
   std::vector<int32_t> table(model.info().blocks);
   std::iota(table.begin(), table.end(), 0);
@@ -203,7 +203,7 @@ std::span<const float> StepAlone(ServingModel& model, const std::vector<int64_t>
 
 Reference MakeShippedReference(const std::string& name) {
   const std::filesystem::path directory = std::filesystem::path(TRIPTYCH_MODELS_DIR) / name;
-  CheckpointReader reader(OpenCheckpoint(directory), TensorFormat::kBFloat16);
+  CheckpointReader reader(checkpoint::OpenCheckpoint(directory), TensorFormat::kBFloat16);
   const ModelConfig config = reader.config();
   Weights weights;
   for (const std::string& prefix : PartPrefixes(config)) weights.merge(reader.Take(prefix));
@@ -215,10 +215,11 @@ Reference MakeShippedReference(const std::string& name) {
   BackendOptions options{.cache_format = CacheFormat::kBFloat16};
   options.kv_cache_bytes =
       10 * MakeCacheGeometry(config, options.cache_format, options.block_positions).BlockBytes();
-  const auto context = std::make_shared<KernelContext>(1);
-  CpuModel cpu(config,
-               PackWeights(config, weights, WeightFormat::kBFloat16, kNeverExpand, context->pool),
-               options, context);
+  const auto context = std::make_shared<kernels::KernelContext>(1);
+  cpu::CpuModel cpu(
+      config,
+      cpu::PackWeights(config, weights, WeightFormat::kBFloat16, kNeverExpand, context->pool),
+      options, context);
   ReferenceSequence& sequence = reference.sequences.emplace_back();
   sequence.ids = {ByteTokenizer::kBegin};
   for (const char byte : std::string("ROMEO:\nWhat light is this?\n\nJULIET:\n")) {

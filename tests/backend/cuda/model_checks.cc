@@ -97,13 +97,13 @@ std::vector<ReferenceSequence> ShortSequencesOf(const Reference& reference) {
   return sequences;
 }
 
-SequenceLogits LogitsAlone(ServingModel& model, const std::vector<ReferenceSequence>& sequences) {
+SequenceLogits LogitsAlone(ModelBackend& model, const std::vector<ReferenceSequence>& sequences) {
   SequenceRunner runner(model, sequences);
   runner.RunAlone({std::numeric_limits<int64_t>::max()}, 1);
   return runner.logits();
 }
 
-void ExpectLogitsCloseToFloat64(ServingModel& model,
+void ExpectLogitsCloseToFloat64(ModelBackend& model,
                                 const std::vector<ReferenceSequence>& sequences) {
   const SequenceLogits logits = LogitsAlone(model, sequences);
   SquaredError prompts, generated;
@@ -117,7 +117,7 @@ void ExpectLogitsCloseToFloat64(ServingModel& model,
   EXPECT_LT(generated.relative(), kTolerance);
 }
 
-void ExpectSameBitsInEveryBatchAndChunking(ServingModel& model, const Reference& reference) {
+void ExpectSameBitsInEveryBatchAndChunking(ModelBackend& model, const Reference& reference) {
   const std::vector<ReferenceSequence> sequences = ShortSequencesOf(reference);
   const SequenceLogits alone = LogitsAlone(model, sequences);
   const auto expect_same = [&](const char* how, const auto& run) {

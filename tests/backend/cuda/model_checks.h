@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/cuda_model.h"
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "tests/backend/cuda/references.h"
 #include "tests/backend/cuda/sequence_runner.h"
 
@@ -27,12 +27,12 @@ std::vector<ReferenceSequence> SequencesOf(const Reference& reference);
 std::vector<ReferenceSequence> ShortSequencesOf(const Reference& reference);
 
 // The logits of these sequences, each computed alone: its prompt in one step, then each token.
-SequenceLogits LogitsAlone(ServingModel& model, const std::vector<ReferenceSequence>& sequences);
+SequenceLogits LogitsAlone(ModelBackend& model, const std::vector<ReferenceSequence>& sequences);
 
-void ExpectLogitsCloseToFloat64(ServingModel& model,
+void ExpectLogitsCloseToFloat64(ModelBackend& model,
                                 const std::vector<ReferenceSequence>& sequences);
 // Whatever else is in the steps and however the sequences are cut.
-void ExpectSameBitsInEveryBatchAndChunking(ServingModel& model, const Reference& reference);
+void ExpectSameBitsInEveryBatchAndChunking(ModelBackend& model, const Reference& reference);
 
 // Whether all bits are the same, those of NaN too.
 bool SameBits(std::span<const float> a, std::span<const float> b);

@@ -12,7 +12,7 @@
 
 namespace triptych {
 
-SequenceRunner::SequenceRunner(ServingModel& model, std::vector<ReferenceSequence> sequences)
+SequenceRunner::SequenceRunner(ModelBackend& model, std::vector<ReferenceSequence> sequences)
     : model_(model), sequences_(std::move(sequences)) {
   const int64_t block_positions = model.info().geometry.block_positions;
   std::vector<int32_t> unused(model.info().blocks);

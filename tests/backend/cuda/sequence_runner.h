@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/backend/serving_model.h"
+#include "engine/backend/model_backend.h"
 #include "tests/backend/cuda/references.h"
 
 namespace triptych {
@@ -25,7 +25,7 @@ class SequenceRunner {
 
   // Gives each sequence blocks that are scattered over the cache. The model outlives it. Throws
   // std::runtime_error if the cache is too small.
-  SequenceRunner(ServingModel& model, std::vector<ReferenceSequence> sequences);
+  SequenceRunner(ModelBackend& model, std::vector<ReferenceSequence> sequences);
 
   // A step of these pieces of which no logits are wanted.
   StepInput Input(const std::vector<Piece>& pieces) const;
@@ -45,7 +45,7 @@ class SequenceRunner {
   const SequenceLogits& logits() const { return logits_; }  // NaN where nothing was computed
 
  private:
-  ServingModel& model_;
+  ModelBackend& model_;
   const std::vector<ReferenceSequence> sequences_;
   std::vector<std::vector<int32_t>> tables_;
   SequenceLogits logits_;

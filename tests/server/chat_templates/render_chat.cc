@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "server/core/chat_template.h"
-#include "server/core/chat_template_file.h"
+#include "server/core/chat/chat_template.h"
+#include "server/core/chat/chat_template_file.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 using nlohmann::json;
@@ -39,13 +39,13 @@ json RenderLine(const json& line) {
 }
 
 }  // namespace
-}  // namespace triptych
+}  // namespace triptych::server
 
 int main() {
   for (std::string line; std::getline(std::cin, line);) {
     const auto asked = nlohmann::json::parse(line);
-    const auto answer =
-        asked.contains("jinja") ? triptych::Known(asked.at("jinja")) : triptych::RenderLine(asked);
+    const auto answer = asked.contains("jinja") ? triptych::server::Known(asked.at("jinja"))
+                                                : triptych::server::RenderLine(asked);
     std::cout << answer.dump() << "\n";
   }
 }

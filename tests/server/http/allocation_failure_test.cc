@@ -9,10 +9,10 @@
 #include <new>
 #include <string>
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/fake_host.h"
+#include "tests/server/fake_registry.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
@@ -37,23 +37,23 @@ std::atomic<int64_t> allocations_left = -1;
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace triptych::allocation_failure_test {
+namespace triptych::server::allocation_failure_test {
 namespace {
 
 // Not while requests are handled: nlohmann's values allocate where they end, and must not fail
 // there.
 TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
   const CapturedLog log;
-  FakeHost host;
-  host.LetGo();
+  FakeRegistry registry;
+  registry.LetGo();
   TransportOptions options;
   options.limits.max_connections = 4;
   options.is_memory_short = [] {  // asked on the thread that is to fail
     may_fail = true;
     return false;
   };
-  Gate gate(options);
-  gate.Open(host.host());
+  AuthGate gate(options);
+  gate.Open(registry.registry());
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   ASSERT_TRUE(HttpClient(server.address()).TryAsk(PostText(Stream(2))).has_value());
@@ -78,4 +78,4 @@ TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
 }
 
 }  // namespace
-}  // namespace triptych::allocation_failure_test
+}  // namespace triptych::server::allocation_failure_test

@@ -4,7 +4,7 @@
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
-namespace triptych::bad_bodies_test {
+namespace triptych::server::bad_bodies_test {
 namespace {
 
 using nlohmann::json;
@@ -115,4 +115,4 @@ TEST(BadBodiesTest, AGigabyte) {
 }
 
 }  // namespace
-}  // namespace triptych::bad_bodies_test
+}  // namespace triptych::server::bad_bodies_test

@@ -9,7 +9,7 @@
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
-namespace triptych::chat_completions_test {
+namespace triptych::server::chat_completions_test {
 namespace {
 
 using nlohmann::json;
@@ -449,7 +449,7 @@ class OneTextTokenizer final : public Tokenizer {
 
 TEST(ChatCompletionsTest, MessagesThatAreSurelyTooLongAreNotTokenized) {
   const auto tokenizer = std::make_shared<OneTextTokenizer>();
-  ServedModel model;
+  ModelInfo model;
   model.tokenizer = tokenizer;
   model.config.max_position_embeddings = 100;
   model.chat_template = ChatTemplate::kPlain;
@@ -472,7 +472,7 @@ TEST(ChatCompletionsTest, MessagesThatAreSurelyTooLongAreNotTokenized) {
 }
 
 TEST(ChatCompletionsTest, BytesOfTokens) {
-  ServedModel model;
+  ModelInfo model;
   model.tokenizer = std::make_shared<OneTextTokenizer>();
   CompletionRequest request;
   request.params.logprobs = 1;
@@ -490,4 +490,4 @@ TEST(ChatCompletionsTest, BytesOfTokens) {
 }
 
 }  // namespace
-}  // namespace triptych::chat_completions_test
+}  // namespace triptych::server::chat_completions_test

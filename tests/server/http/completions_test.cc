@@ -8,7 +8,7 @@
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
-namespace triptych::completions_test {
+namespace triptych::server::completions_test {
 namespace {
 
 using nlohmann::json;
@@ -35,8 +35,8 @@ void ExpectSame(const json& usage, const v1::Usage& expected) {
   EXPECT_EQ(cache.at("positions"), expected.kv_cache().positions());
   EXPECT_EQ(cache.at("bytes_per_position"), expected.kv_cache().bytes_per_position());
   EXPECT_EQ(cache.at("used_bytes"), expected.kv_cache().used_bytes());
-  EXPECT_EQ(cache.at("reserved_bytes"), expected.kv_cache().reserved_bytes());
-  EXPECT_EQ(cache.at("peak_reserved_bytes"), expected.kv_cache().peak_reserved_bytes());
+  EXPECT_EQ(cache.at("allocated_bytes"), expected.kv_cache().allocated_bytes());
+  EXPECT_EQ(cache.at("peak_allocated_bytes"), expected.kv_cache().peak_allocated_bytes());
   EXPECT_EQ(cache.at("mha_used_bytes"), expected.kv_cache().mha_used_bytes());
   EXPECT_EQ(cache.at("shared_bytes"), expected.kv_cache().shared_bytes());
   EXPECT_EQ(cache.at("own_bytes"), expected.kv_cache().own_bytes());
@@ -235,7 +235,7 @@ class OneTextTokenizer final : public Tokenizer {
 };
 
 TEST(CompletionsTest, OfTokensWithOneTextTheLikeliestIsShown) {
-  ServedModel model;
+  ModelInfo model;
   model.tokenizer = std::make_shared<OneTextTokenizer>();
   CompletionRequest request;
   request.params.logprobs = 2;
@@ -446,4 +446,4 @@ TEST(CompletionsTest, AClientsShareIsBounded) {
 }
 
 }  // namespace
-}  // namespace triptych::completions_test
+}  // namespace triptych::server::completions_test

@@ -28,15 +28,15 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/gate.h"
-#include "server/core/long_texts.h"
+#include "server/core/access/auth_gate.h"
+#include "server/core/requests/tokenization_queue.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/fake_host.h"
+#include "tests/server/fake_registry.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
-namespace triptych::connection_test {
+namespace triptych::server::connection_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -59,7 +59,7 @@ json Endless(bool stream) {
 }
 
 bool IsIdle(const v1::KvCacheStats& stats) {
-  return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.reserved_bytes() == 0;
+  return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.allocated_bytes() == 0;
 }
 
 bool Runs(const v1::KvCacheStats& stats) { return stats.running_sequences() == 1; }
@@ -438,34 +438,34 @@ TEST(HttpConnectionTest, WhatADrainCutsOffSaysSo) {
 class HttpHostTest : public testing::Test {
  protected:
   HttpHostTest() {
-    gate_.Open(host_.host());
+    gate_.Open(registry_.registry());
     server_.Serve();
   }
 
-  FakeHost host_;
+  FakeRegistry registry_;
   const TransportOptions options_;
-  Gate gate_{options_};
+  AuthGate gate_{options_};
   HttpServer server_{"127.0.0.1:0", options_, gate_};
 };
 
 TEST(HttpConnectionTest, WhatStatisticsKeepWhileTheyWaitIsBounded) {
-  FakeHost host;
+  FakeRegistry registry;
   TransportOptions options;
   options.limits.max_memory_bytes = 2 << 20;  // and half of it of one client
-  Gate gate(options);
-  gate.Open(host.host());
+  AuthGate gate(options);
+  gate.Open(registry.registry());
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   HttpClient generates(server.address()), other(server.address());
   generates.Send("POST", "/v1/completions", Stream(10).dump());
-  ASSERT_TRUE(WaitFor([&] { return host.begun_steps() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return registry.begun_steps() == 1; }));
   std::list<HttpClient> clients;
   for (int i = 0; i < 20; ++i)
     EXPECT_EQ(clients.emplace_back(server.address()).Get("/health").status, 200);
   const std::string path = "/v1/kv-cache?block_map=true";
   for (HttpClient& client : clients) client.Send("GET", path, "");
   EXPECT_EQ(other.Get("/health").status, 200);  // what came before has been seen
-  host.LetGo();
+  registry.LetGo();
   int refused = 0;
   for (HttpClient& client : clients) {
     const HttpAnswer answer = client.Read();
@@ -482,13 +482,13 @@ TEST_F(HttpHostTest, ADrainLetsAnswersEnd) {
   HttpClient client(server_.address()), other(server_.address());
   EXPECT_EQ(other.Get("/health").status, 200);
   client.Send("POST", "/v1/completions", Stream(20).dump());
-  host_.LetCompute(2);
+  registry_.LetCompute(2);
   HttpClient::Events events(client);
   ASSERT_TRUE(events.Next().has_value());
   server_.StartDrain();
   EXPECT_EQ(other.Get("/health").status, 503);
-  host_.LetGo();
-  EXPECT_TRUE(host_.host().Drain(kForever));
+  registry_.LetGo();
+  EXPECT_TRUE(registry_.registry().Drain(kForever));
   std::thread closes([&] { server_.Close(kForever); });
   std::optional<std::string> last, next;
   while ((next = events.Next())) last = next;
@@ -506,82 +506,82 @@ TEST_F(HttpHostTest, AClientThatClosesFreesItsBlocksByTheNextStep) {
   for (const auto& [path, request] : {std::pair<std::string, json>("/v1/completions", Stream(1000)),
                                       std::pair<std::string, json>("/v1/chat/completions", chat)}) {
     SCOPED_TRACE(path);
-    const int begun = host_.begun_steps();
+    const int begun = registry_.begun_steps();
     HttpClient client(server_.address());
     client.Send("POST", path, request.dump());
-    host_.LetCompute(2);
+    registry_.LetCompute(2);
     HttpClient::Events events(client);
     ASSERT_TRUE(events.Next().has_value());
-    ASSERT_TRUE(WaitFor([&] { return host_.begun_steps() == begun + 3; }));
+    ASSERT_TRUE(WaitFor([&] { return registry_.begun_steps() == begun + 3; }));
     client.Close();
     EXPECT_EQ(other.Get("/health").status, 200);  // what came before has been seen
-    EXPECT_EQ(host_.host().live_requests(), 1);
-    host_.LetCompute(1);  // the step that has begun
-    EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 0; }));
+    EXPECT_EQ(registry_.registry().live_requests(), 1);
+    registry_.LetCompute(1);  // the step that has begun
+    EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 0; }));
   }
 }
 
 TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
   HttpClient client(server_.address());
-  json request = Stream(FakeHost::kPositions - 10);
+  json request = Stream(FakeRegistry::kPositions - 10);
   request["stream"] = false;
   client.Send("POST", "/v1/completions", request.dump());
-  EXPECT_TRUE(WaitFor([&] { return host_.begun_steps() == 1; }));
-  host_.host().Drain(0ms);
-  host_.LetGo();
+  EXPECT_TRUE(WaitFor([&] { return registry_.begun_steps() == 1; }));
+  registry_.registry().Drain(0ms);
+  registry_.LetGo();
   const HttpAnswer answer = client.Read();
   EXPECT_EQ(answer.error("code"), "draining");
   EXPECT_FALSE(answer.headers.at("x-request-id").empty());
 }
 
 TEST_F(HttpHostTest, ALargeBodyHoldsUpNobody) {
-  host_.HoldTexts();
+  registry_.HoldTexts();
   HttpClient large(server_.address()), other(server_.address());
-  const std::string text(LongTexts::kMaxQuickBytes, 'a');
+  const std::string text(TokenizationQueue::kMaxQuickBytes, 'a');
   large.Send("POST", "/tokenize", json({{"text", text}}).dump());
-  ASSERT_TRUE(WaitFor([&] { return host_.held_texts() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return registry_.held_texts() == 1; }));
   EXPECT_EQ(other.Get("/health").status, 200);
-  host_.LetGo();
+  registry_.LetGo();
   EXPECT_THAT(large.Read().json().at("token_ids"), testing::SizeIs(text.size()));
   EXPECT_EQ(large.Post("/tokenize", {{"text", text}, {"model", "x"}}).status, 404);
 }
 
 TEST_F(HttpHostTest, LargeBodiesThatWaitAreBounded) {
-  constexpr size_t kHalf = LongTexts::kMaxHeldBytes / 2;  // of one client
-  constexpr size_t kQuick = LongTexts::kMaxQuickBytes;
+  constexpr size_t kHalf = TokenizationQueue::kMaxHeldBytes / 2;  // of one client
+  constexpr size_t kQuick = TokenizationQueue::kMaxQuickBytes;
   TransportOptions options;
   options.limits.max_message_bytes = kHalf;
   HttpServer server("127.0.0.1:0", options, gate_);
   server.Serve();
-  host_.HoldTexts();
+  registry_.HoldTexts();
   HttpClient held(server.address()), waits(server.address()), refused(server.address());
   const auto text = [](size_t bytes) { return json({{"text", std::string(bytes, 'a')}}); };
   held.Send("POST", "/tokenize", text(kHalf - 2 * kQuick).dump());
-  ASSERT_TRUE(WaitFor([&] { return host_.held_texts() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return registry_.held_texts() == 1; }));
   waits.Send("POST", "/tokenize", text(kQuick).dump());
   const HttpAnswer answer = refused.Post("/tokenize", text(2 * kQuick));
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.error("code"), "texts_waiting");
   server.StartDrain();
-  host_.LetGo();
+  registry_.LetGo();
   EXPECT_EQ(waits.Read().error("code"), "draining");
   EXPECT_EQ(held.Read().status, 200);
 }
 
 TEST_F(HttpHostTest, WaitingForItsTurnIsTimeInTheQueue) {
-  host_.HoldTexts();
+  registry_.HoldTexts();
   HttpClient client(server_.address());
   json request = Stream(1);
   request["stream"] = false;
-  request["prompt"] = std::string(LongTexts::kMaxQuickBytes, 'a');
+  request["prompt"] = std::string(TokenizationQueue::kMaxQuickBytes, 'a');
   client.Send("POST", "/v1/completions", request.dump());
-  ASSERT_TRUE(WaitFor([&] { return host_.held_texts() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return registry_.held_texts() == 1; }));
   const auto held = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(20ms);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - held;
-  host_.LetGo();
+  registry_.LetGo();
   EXPECT_EQ(client.Read().status, 200);
-  const std::string metrics = host_.host().Metrics();
+  const std::string metrics = registry_.registry().Metrics();
   const std::regex line("triptych_request_queue_time_seconds_sum\\{[^}]*\\} (\\S+)");
   std::smatch sum;
   ASSERT_TRUE(std::regex_search(metrics, sum, line)) << metrics;
@@ -590,19 +590,20 @@ TEST_F(HttpHostTest, WaitingForItsTurnIsTimeInTheQueue) {
 
 TEST_F(HttpHostTest, ALargePromptIsAnsweredAsOthersAre) {
   json request = Stream(3);
-  request["prompt"] = std::string(LongTexts::kMaxQuickBytes, 'a');
+  request["prompt"] = std::string(TokenizationQueue::kMaxQuickBytes, 'a');
   json endless = request;
-  endless["max_tokens"] = FakeHost::kPositions / 2;
+  endless["max_tokens"] = FakeRegistry::kPositions / 2;
   HttpClient client(server_.address());
   client.Send("POST", "/v1/completions", endless.dump());
-  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
   client.Close();
   EXPECT_TRUE(WaitFor([&] {
-    host_.LetCompute(1);  // or the engine waits in a step, and learns nothing
-    return host_.host().live_requests() == 0;
+    registry_.LetCompute(1);  // or the engine waits in a step, and learns nothing
+    return registry_.registry().live_requests() == 0;
   }));
-  EXPECT_LT(host_.begun_steps(), FakeHost::kPositions / 4);  // it ended as its client was gone
-  host_.LetGo();
+  EXPECT_LT(registry_.begun_steps(),
+            FakeRegistry::kPositions / 4);  // it ended as its client was gone
+  registry_.LetGo();
   HttpClient next(server_.address());
   next.Send("POST", "/v1/completions", request.dump());
   EXPECT_FALSE(HttpClient::Events(next).All().empty());
@@ -613,13 +614,13 @@ TEST_F(HttpHostTest, ALargePromptIsAnsweredAsOthersAre) {
 TEST_F(HttpHostTest, SoMuchMayBeSentAhead) {
   HttpClient client(server_.address()), other(server_.address());
   client.Send("POST", "/v1/completions", Stream(3).dump());
-  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
   std::string get = "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ";
   get += std::string(Connection::kMaxPipelinedBytes / 2 - get.size() - 4, 'a') + "\r\n\r\n";
   client.SendText(get + get);
   // One thread reads of each in turn.
   for (int i = 0; i < 10; ++i) EXPECT_EQ(other.Get("/health").status, 200);
-  host_.LetGo();
+  registry_.LetGo();
   EXPECT_EQ(client.Read().status, 200);
   EXPECT_EQ(client.Read().json()["status"], "ok");
   EXPECT_EQ(client.Read().json()["status"], "ok");
@@ -630,7 +631,7 @@ TEST_F(HttpHostTest, WhoSendsTooMuchAheadIsCutOff) {
   json request = Stream(3);
   request["stream"] = false;  // so that nothing is answered yet
   client.Send("POST", "/v1/completions", request.dump());
-  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
   client.SendText(std::string(Connection::kMaxPipelinedBytes + 1, 'a'));
   EXPECT_TRUE(client.IsClosed());
 }
@@ -683,7 +684,7 @@ class HttpFailureTest : public testing::Test {
  protected:
   using Tcp = boost::asio::ip::tcp;
 
-  HttpFailureTest() { gate_.Open(host_.host()); }
+  HttpFailureTest() { gate_.Open(registry_.registry()); }
 
   // Serves one connection, which fails whenever fails_ says so.
   void Accept() {
@@ -708,9 +709,9 @@ class HttpFailureTest : public testing::Test {
     return "127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
   }
 
-  FakeHost host_;
+  FakeRegistry registry_;
   TransportOptions options_;
-  Gate gate_{options_};
+  AuthGate gate_{options_};
   FailingStream::Fails fails_;
   std::atomic<bool> closed_ = false;
   ByteBudget budget_{16 << 20};
@@ -731,28 +732,28 @@ TEST_F(HttpFailureTest, WhatTheEngineBringsMayFail) {
   Accept();
   HttpClient client(address());
   client.Send("POST", "/v1/completions", Stream(1000).dump());
-  host_.LetCompute(2);
+  registry_.LetCompute(2);
   HttpClient::Events events(client);
   ASSERT_TRUE(events.Next().has_value());
   fails_.writes = true;
-  host_.LetGo();
-  EXPECT_TRUE(WaitFor([&] { return closed_ && host_.host().live_requests() == 0; }));
+  registry_.LetGo();
+  EXPECT_TRUE(WaitFor([&] { return closed_ && registry_.registry().live_requests() == 0; }));
 }
 
 TEST_F(HttpFailureTest, WhatTheEngineCannotTellIsToldWithWhatIsNext) {
   Accept();
   HttpClient client(address());
-  client.Send("POST", "/v1/completions", Stream(FakeHost::kPositions - 10).dump());
-  host_.LetCompute(2);
+  client.Send("POST", "/v1/completions", Stream(FakeRegistry::kPositions - 10).dump());
+  registry_.LetCompute(2);
   HttpClient::Events events(client);
   ASSERT_TRUE(events.Next().has_value());
   fails_.next_post = true;
   EXPECT_TRUE(WaitFor([&] {
-    host_.LetCompute(1);
+    registry_.LetCompute(1);
     return !fails_.next_post;
   }));
   for (int i = 0; i < 10; ++i) {
-    host_.LetCompute(1);
+    registry_.LetCompute(1);
     ASSERT_TRUE(events.Next().has_value());
   }
 }
@@ -765,11 +766,11 @@ TEST_F(HttpFailureTest, ADrainWaitsUntilAnAnswerIsTaken) {
   request["stream"] = false;
   request["logprobs"] = 20;
   client.Send("POST", "/v1/completions", request.dump());
-  ASSERT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
   HttpAnswer answer;
   std::thread reader([&] { answer = client.Read(); });
-  host_.LetGo();
-  EXPECT_TRUE(host_.host().Drain(kForever));
+  registry_.LetGo();
+  EXPECT_TRUE(registry_.registry().Drain(kForever));
   fails_.writes = true;  // nothing more is sent from now on
   reader.join();
   EXPECT_GT(answer.body.size(), 5 * FailingStream::kSlowBytes);
@@ -815,4 +816,4 @@ TEST_F(HttpFailureTest, AnAnswerIsTakenAtALeastRate) {
 }
 
 }  // namespace
-}  // namespace triptych::connection_test
+}  // namespace triptych::server::connection_test

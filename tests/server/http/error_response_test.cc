@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace triptych::error_response_test {
+namespace triptych::server::error_response_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -58,4 +58,4 @@ TEST(ErrorResponseTest, SaysWhenToTryAgain) {
 }
 
 }  // namespace
-}  // namespace triptych::error_response_test
+}  // namespace triptych::server::error_response_test

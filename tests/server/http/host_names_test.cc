@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace triptych::host_names_test {
+namespace triptych::server::host_names_test {
 namespace {
 
 TransportOptions Listening(const std::string& http) {
@@ -53,4 +53,4 @@ TEST(HostNamesTest, AnyWhereItIsKnownWhoCalls) {
 }
 
 }  // namespace
-}  // namespace triptych::host_names_test
+}  // namespace triptych::server::host_names_test

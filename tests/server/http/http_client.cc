@@ -18,7 +18,7 @@
 
 #include "tests/server/test_server.h"
 
-namespace triptych {
+namespace triptych::server {
 namespace {
 
 namespace http = boost::beast::http;
@@ -197,4 +197,4 @@ std::vector<nlohmann::json> HttpClient::Events::All() {
   return events;
 }
 
-}  // namespace triptych
+}  // namespace triptych::server

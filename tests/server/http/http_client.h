@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace triptych {
+namespace triptych::server {
 
 struct HttpAnswer {
   int status = 0;
@@ -101,6 +101,6 @@ class HttpClient {
   boost::beast::flat_buffer buffer_;
 };
 
-}  // namespace triptych
+}  // namespace triptych::server
 
 #endif  // TRIPTYCH_TESTS_SERVER_HTTP_HTTP_CLIENT_H_

@@ -10,7 +10,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/process.h"
 
-namespace triptych::metrics_test {
+namespace triptych::server::metrics_test {
 namespace {
 
 using nlohmann::json;
@@ -139,7 +139,7 @@ TEST(HttpMetricsTest, SaysWhatIsUnderWay) {
   EXPECT_GT(utilization, 0);
   EXPECT_LE(utilization, 1);
   EXPECT_EQ(series.at("triptych_kv_cache_pool_bytes" + labels),
-            series.at("triptych_kv_cache_reserved_bytes" + labels) +
+            series.at("triptych_kv_cache_allocated_bytes" + labels) +
                 series.at("triptych_kv_cache_available_bytes" + labels));
   EXPECT_GT(series.at("triptych_step_seconds_count" + labels), 0);
 }
@@ -238,4 +238,4 @@ TEST(MonitoringTest, NamesWhatTheServerExposes) {
 }
 
 }  // namespace
-}  // namespace triptych::metrics_test
+}  // namespace triptych::server::metrics_test

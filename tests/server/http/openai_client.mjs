@@ -44,7 +44,7 @@ async function idle() {
   const end = Date.now() + 60_000;
   while (Date.now() < end) {
     const { models } = await (await fetch(`${url}/v1/kv-cache`)).json();
-    if (models.every((one) => Number(one.reserved_bytes) === 0)) return;
+    if (models.every((one) => Number(one.allocated_bytes) === 0)) return;
   }
   assert.fail('the caches still hold something');
 }

@@ -212,8 +212,8 @@ def seconds(duration):
     return float(duration.removesuffix("s"))
 
 
-BYTES = ["pool_bytes", "used_bytes", "reserved_bytes", "shared_bytes", "cached_bytes", "free_bytes",
-         "peak_reserved_bytes"]
+BYTES = ["pool_bytes", "used_bytes", "allocated_bytes", "shared_bytes", "evictable_bytes", "free_bytes",
+         "peak_allocated_bytes"]
 COUNTS = ["positions", "running_sequences", "waiting_sequences", "preemptions"]
 
 # Of every element with text of its own, by the definitions of WCAG 2: its contrast with what is
@@ -313,23 +313,23 @@ class PageTest(unittest.TestCase):
         cards = self.browser.until(
             lambda: (c := self.browser.cards())[MODELS[0]]["uptime"] > after and c)
         self.expect_same_figures(stats, cards)
-        self.assertNotEqual(cards[MODELS[2]]["figures"]["cached_bytes"]["value"], "0")
+        self.assertNotEqual(cards[MODELS[2]]["figures"]["evictable_bytes"]["value"], "0")
         self.assertEqual(self.browser.text("#version"), stats["serverVersion"])
-        for name in ["pool", "used", "reserved", "cached", "free"]:
+        for name in ["pool", "used", "allocated", "evictable", "free"]:
             shown = self.browser.js("return document.querySelector(arguments[0]).value",
                                     f"#totals [data-f=total_{name}_bytes]")
             self.assertEqual(shown, stats[f"total{name.capitalize()}Bytes"])
         # In the same words, too.
         table = {line.split("  ")[0]: re.split(r"\s{2,}", line.strip())[1:]
                  for line in self.server.client("kv").splitlines()}
-        for row, name in [("pool", "pool_bytes"), ("cached", "cached_bytes"),
-                          ("free", "free_bytes"), ("peak reserved", "peak_reserved_bytes")]:
+        for row, name in [("pool", "pool_bytes"), ("evictable", "evictable_bytes"),
+                          ("free", "free_bytes"), ("peak allocated", "peak_allocated_bytes")]:
             self.assertEqual([cards[m]["figures"][name]["text"] for m in MODELS], table[row][:3])
         for model in stats["models"]:
             card = cards[model["model"]]
             self.assertEqual(card["kind"], model["model"].split("-")[1].upper())
-            self.assertEqual(card["map"], {"held": "0", "shared": "0",
-                                           "cached": model["cachedBlocks"]})
+            self.assertEqual(card["map"], {"allocated": "0", "shared": "0",
+                                           "evictable": model["evictableBlocks"]})
             self.assertEqual(card["rows"], [])
 
     def test_under_load_all_figures_are_of_one_moment_and_add_up(self):
@@ -362,7 +362,7 @@ class PageTest(unittest.TestCase):
             # Between the two that gRPC saw.
             self.assertLess(seconds(old["uptime"]), card["uptime"])
             self.assertLess(card["uptime"], seconds(new["uptime"]))
-            for name in ["preemptions", "peak_reserved_bytes"]:
+            for name in ["preemptions", "peak_allocated_bytes"]:
                 self.assertLessEqual(int(old[camel(name)]), figures[name])
                 self.assertLessEqual(figures[name], int(new[camel(name)]))
             self.assertGreater(figures["rate"], 0)
@@ -370,17 +370,17 @@ class PageTest(unittest.TestCase):
             # Of one moment.
             block = int(new["blockBytes"])
             self.assertEqual(figures["pool_bytes"], int(new["poolBytes"]))
-            self.assertEqual(figures["reserved_bytes"] + figures["cached_bytes"] +
+            self.assertEqual(figures["allocated_bytes"] + figures["evictable_bytes"] +
                              figures["free_bytes"], figures["pool_bytes"])
-            self.assertEqual(int(card["map"]["held"]) * block, figures["reserved_bytes"])
+            self.assertEqual(int(card["map"]["allocated"]) * block, figures["allocated_bytes"])
             self.assertEqual(int(card["map"]["shared"]) * block, figures["shared_bytes"])
-            self.assertEqual(int(card["map"]["cached"]) * block, figures["cached_bytes"])
+            self.assertEqual(int(card["map"]["evictable"]) * block, figures["evictable_bytes"])
             self.assertEqual(figures["used_bytes"],
                              figures["positions"] * per_position[old["model"]])
-            held = [float(row["reserved"]["value"]) for row in card["rows"]]
+            held = [float(row["allocated"]["value"]) for row in card["rows"]]
             shared = [float(row["shared"]["value"]) for row in card["rows"]]
             own = sum(held) - sum(shared)  # beside which each shared block is there once
-            self.assertEqual(own + figures["shared_bytes"], figures["reserved_bytes"])
+            self.assertEqual(own + figures["shared_bytes"], figures["allocated_bytes"])
             # The same positions in every model.
             self.assertEqual(card["load"], {name: figures["positions"] * size
                                             for name, size in per_position.items()})
@@ -402,7 +402,7 @@ class PageTest(unittest.TestCase):
             usage = messages[-1]["completion"]["usage"]
             figures = answer["figures"]
             self.assertEqual(figures["tokens"], str(usage["generatedTokens"]))
-            for figure in ["positions", "used_bytes", "reserved_bytes", "mha_used_bytes"]:
+            for figure in ["positions", "used_bytes", "allocated_bytes", "mha_used_bytes"]:
                 self.assertEqual(figures[figure], usage["kvCache"][camel(figure)])
             self.assertGreater(float(figures["rate"]), 0)
             self.assertGreater(float(figures["first"]), 0)
@@ -500,18 +500,18 @@ class PageTest(unittest.TestCase):
             key = Keys.HOME if block == 0 else Keys.ARROW_RIGHT
             self.browser.find(canvas).send_keys(key)
             text = self.browser.text(readout)
-            found = re.fullmatch(r"block (\d+): (held by #\d+(, shared)?|cached|free)", text)
+            found = re.fullmatch(r"block (\d+): (allocated to #\d+(, shared)?|evictable|free)", text)
             self.assertTrue(found, text)
             self.assertEqual(int(found[1]), block)
             kinds.add(found[2].split()[0])
-            if found[2].startswith("held"):
+            if found[2].startswith("allocated"):
                 marked = self.browser.js("return [...document.querySelectorAll('.marked th')]"
                                          ".map((cell) => cell.textContent)")
                 self.assertEqual(len(marked), 1)
                 self.assertIn(re.search(r"#\d+", text)[0], marked[0])
                 if block > 1:
                     break
-        self.assertIn("held", kinds)
+        self.assertIn("allocated", kinds)
         self.assertIn("Map of the 1,024 blocks of shakespeare-mla",
                       self.browser.find(canvas).get_attribute("aria-label"))
 
@@ -612,7 +612,7 @@ class TokenTest(unittest.TestCase):
                                   c[MODELS[2]]["rows"] and c[MODELS[2]])
         for row in card["rows"]:
             self.assertRegex(row["head"], r"^#\d+$")
-            self.assertNotEqual(row["reserved"]["value"], "0")
+            self.assertNotEqual(row["allocated"]["value"], "0")
         self.use("token-of-root")
         self.browser.until(lambda: any(re.match(r"#\d+[0-9a-f]{8}-\d+$", row["head"])
                                        for row in self.browser.cards()[MODELS[2]]["rows"]))

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace triptych::request_reader_test {
+namespace triptych::server::request_reader_test {
 namespace {
 
 using Event = RequestReader::Event;
@@ -203,4 +203,4 @@ TEST(RequestReaderTest, KnowsWhetherARequestHasBegun) {
 }
 
 }  // namespace
-}  // namespace triptych::request_reader_test
+}  // namespace triptych::server::request_reader_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace triptych::request_target_test {
+namespace triptych::server::request_target_test {
 namespace {
 
 using Query = std::map<std::string, std::string>;
@@ -38,4 +38,4 @@ TEST(RequestTargetTest, DecodesEscapes) {
 }
 
 }  // namespace
-}  // namespace triptych::request_target_test
+}  // namespace triptych::server::request_target_test

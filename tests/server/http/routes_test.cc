@@ -7,7 +7,7 @@
 #include <fstream>
 #include <set>
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "server/http/http_server.h"
 #include "server/http/page.h"
 #include "tests/server/http/http_client.h"
@@ -15,7 +15,7 @@
 #include "tests/server/token_lines.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::routes_test {
+namespace triptych::server::routes_test {
 namespace {
 
 using nlohmann::json;
@@ -35,7 +35,7 @@ TEST(RoutesTest, Models) {
   EXPECT_EQ(list.at("data")[2].at("attention"), "mla");
   const v1::KvCacheStats stats = server.Stats("mla");
   EXPECT_EQ(list.at("data")[2].at("bytes_per_position"), stats.bytes_per_position());
-  EXPECT_EQ(list.at("data")[2].at("kv_dtype"), "float32");
+  EXPECT_EQ(list.at("data")[2].at("kv_cache_dtype"), "float32");
   EXPECT_EQ(list.at("data")[2].at("tokenizer"), json({{"kind", "bytes"},
                                                       {"vocab_size", 258},
                                                       {"begin_token_id", 256},
@@ -118,9 +118,9 @@ void ExpectSame(const json& stats, const v1::KvCacheStats& expected) {
   EXPECT_EQ(stats.at("model"), expected.model());
   EXPECT_EQ(stats.at("pool_bytes"), expected.pool_bytes());
   EXPECT_EQ(stats.at("used_bytes"), expected.used_bytes());
-  EXPECT_EQ(stats.at("reserved_bytes"), expected.reserved_bytes());
+  EXPECT_EQ(stats.at("allocated_bytes"), expected.allocated_bytes());
   EXPECT_EQ(stats.at("free_bytes"), expected.free_bytes());
-  EXPECT_EQ(stats.at("peak_reserved_bytes"), expected.peak_reserved_bytes());
+  EXPECT_EQ(stats.at("peak_allocated_bytes"), expected.peak_allocated_bytes());
   EXPECT_EQ(stats.at("bytes_per_position"), expected.bytes_per_position());
   EXPECT_EQ(stats.at("block_positions"), expected.block_positions());
   EXPECT_EQ(stats.at("block_bytes"), expected.block_bytes());
@@ -132,8 +132,8 @@ void ExpectSame(const json& stats, const v1::KvCacheStats& expected) {
   EXPECT_EQ(stats.at("waiting_sequences"), expected.waiting_sequences());
   EXPECT_EQ(stats.at("preemptions"), expected.preemptions());
   EXPECT_EQ(stats.at("shared_bytes"), expected.shared_bytes());
-  EXPECT_EQ(stats.at("cached_bytes"), expected.cached_bytes());
-  EXPECT_EQ(stats.at("cached_blocks"), expected.cached_blocks());
+  EXPECT_EQ(stats.at("evictable_bytes"), expected.evictable_bytes());
+  EXPECT_EQ(stats.at("evictable_blocks"), expected.evictable_blocks());
   EXPECT_EQ(stats.at("evicted_blocks"), expected.evicted_blocks());
   const json& requests = stats.at("requests");
   EXPECT_EQ(requests.at("accepted"), expected.requests().accepted());
@@ -164,11 +164,11 @@ TEST(RoutesTest, KvCacheIsWhatGrpcSays) {
   const json stats = client.Get("/v1/kv-cache").json();
   ASSERT_THAT(stats.at("models"), SizeIs(3));
   for (int i = 0; i < 3; ++i) ExpectSame(stats.at("models")[i], expected.models(i));
-  EXPECT_GT(stats.at("models")[2].at("cached_bytes"), 0);
+  EXPECT_GT(stats.at("models")[2].at("evictable_bytes"), 0);
   EXPECT_EQ(stats.at("total_pool_bytes"), expected.total_pool_bytes());
   EXPECT_EQ(stats.at("total_used_bytes"), expected.total_used_bytes());
-  EXPECT_EQ(stats.at("total_reserved_bytes"), expected.total_reserved_bytes());
-  EXPECT_EQ(stats.at("total_cached_bytes"), expected.total_cached_bytes());
+  EXPECT_EQ(stats.at("total_allocated_bytes"), expected.total_allocated_bytes());
+  EXPECT_EQ(stats.at("total_evictable_bytes"), expected.total_evictable_bytes());
   EXPECT_EQ(stats.at("total_free_bytes"), expected.total_free_bytes());
   EXPECT_EQ(stats.at("server_version"), expected.server_version());
   EXPECT_THAT(stats.at("sequences"), SizeIs(0));
@@ -209,14 +209,14 @@ TEST(RoutesTest, KvCacheMapsThePoolsForThoseWhoAsk) {
   const json map = model.at("block_map");
   ASSERT_THAT(map.at("holders"), SizeIs(1));
   EXPECT_EQ(map.at("holders")[0].at("request_id"), running.RequestId());
-  EXPECT_EQ(map.at("holders")[0].at("kv_cache").at("reserved_bytes"), model.at("reserved_bytes"));
+  EXPECT_EQ(map.at("holders")[0].at("kv_cache").at("allocated_bytes"), model.at("allocated_bytes"));
   int64_t held = 0;
   for (size_t i = 0; i < map.at("cells").size(); ++i) {
-    held += map.at("cells")[i].get<int64_t>() * map.at("held")[i].get<int64_t>();
-    EXPECT_EQ(map.at("holder")[i], map.at("held")[i] > 0 ? 1 : 0);
+    held += map.at("cells")[i].get<int64_t>() * map.at("allocated")[i].get<int64_t>();
+    EXPECT_EQ(map.at("holder")[i], map.at("allocated")[i] > 0 ? 1 : 0);
   }
-  EXPECT_EQ(held * model.at("block_bytes").get<int64_t>(), model.at("reserved_bytes"));
-  for (const char* list : {"shared", "cached"}) {
+  EXPECT_EQ(held * model.at("block_bytes").get<int64_t>(), model.at("allocated_bytes"));
+  for (const char* list : {"shared", "evictable"}) {
     EXPECT_EQ(map.at(list).size(), map.at("cells").size());
   }
 }
@@ -402,7 +402,7 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
 
 TEST(HttpServerTest, SaysHowItStartsAndDrains) {
   TransportOptions options;
-  Gate gate(options);
+  AuthGate gate(options);
   HttpServer server("127.0.0.1:0", options, gate);
   HttpClient client(server.address());
   EXPECT_EQ(client.Get("/health").status, 503);
@@ -410,8 +410,8 @@ TEST(HttpServerTest, SaysHowItStartsAndDrains) {
   EXPECT_EQ(starting.status, 503);
   EXPECT_EQ(starting.error("code"), "starting");
   EXPECT_EQ(starting.headers.at("retry-after"), "1");
-  ModelHost host({}, {});
-  gate.Open(host);
+  ModelRegistry registry({}, {});
+  gate.Open(registry);
   server.Serve();
   EXPECT_EQ(client.Get("/health").json(), json({{"status", "ok"}}));
   EXPECT_EQ(client.Get("/v1/models").status, 200);
@@ -443,7 +443,7 @@ bool HasIpv6() {
 
 TEST(HttpServerTest, ListensOnAllAddressesOfAName) {
   TransportOptions options;
-  const Gate gate(options);
+  const AuthGate gate(options);
   const HttpServer server("localhost:0", options, gate);
   const std::string port = server.address().substr(server.address().rfind(':') + 1);
   boost::asio::io_context context;
@@ -474,7 +474,7 @@ TEST(HttpServerTest, OneClientIsTheSameOverBothTransports) {
 
 TEST(HttpServerTest, APortInUseIsOneClearLine) {
   TransportOptions options;
-  const Gate gate(options);
+  const AuthGate gate(options);
   const HttpServer server("127.0.0.1:0", options, gate);
   try {
     const HttpServer second(server.address(), options, gate);
@@ -488,9 +488,9 @@ TEST(HttpServerTest, APortInUseIsOneClearLine) {
 TEST(HttpServerTest, WithoutMemoryWhatComputesIsRefused) {
   TransportOptions options;
   options.is_memory_short = [] { return true; };
-  Gate gate(options);
-  ModelHost host({}, {});
-  gate.Open(host);
+  AuthGate gate(options);
+  ModelRegistry registry({}, {});
+  gate.Open(registry);
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   HttpClient client(server.address());
@@ -501,4 +501,4 @@ TEST(HttpServerTest, WithoutMemoryWhatComputesIsRefused) {
 }
 
 }  // namespace
-}  // namespace triptych::routes_test
+}  // namespace triptych::server::routes_test

@@ -11,16 +11,16 @@
 #include <string>
 #include <utility>
 
-#include "server/core/gate.h"
+#include "server/core/access/auth_gate.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/fake_host.h"
+#include "tests/server/fake_registry.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 #include "tests/support/certificates.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::tls_test {
+namespace triptych::server::tls_test {
 namespace {
 
 namespace asio = boost::asio;
@@ -82,8 +82,8 @@ class HttpTlsTest : public testing::Test {
     Replace(key_, identity.key);
   }
   void Serve() {
-    gate_ = std::make_unique<Gate>(options_);
-    gate_->Open(host_.host());
+    gate_ = std::make_unique<AuthGate>(options_);
+    gate_->Open(registry_.registry());
     server_ = std::make_unique<HttpServer>("127.0.0.1:0", options_, *gate_);
     server_->Serve();
   }
@@ -102,9 +102,9 @@ class HttpTlsTest : public testing::Test {
   const std::filesystem::path certificate_ = directory_.path() / "server.crt";
   const std::filesystem::path key_ = directory_.path() / "server.key";
   const CertificateAuthority authority_;
-  FakeHost host_;
+  FakeRegistry registry_;
   TransportOptions options_;
-  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<AuthGate> gate_;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -138,7 +138,7 @@ TEST_F(HttpTlsTest, AsksClientsForTheirCertificates) {
 
 TEST_F(HttpTlsTest, StreamsAndEnds) {
   Serve();
-  host_.LetGo();
+  registry_.LetGo();
   TlsClient client(server_->address(), authority_);
   client.SendText(PostText(Stream(300), "Connection: close\r\n"));
   EXPECT_THAT(client.ReadToEnd(),
@@ -160,14 +160,14 @@ TEST_F(HttpTlsTest, AReaderThatStoppedIsCutOff) {
   Serve();
   const CapturedLog log;
   TlsClient client(server_->address(), authority_, {}, /*receive_buffer=*/4096);
-  nlohmann::json request = Stream(FakeHost::kPositions - 10);
+  nlohmann::json request = Stream(FakeRegistry::kPositions - 10);
   request["logprobs"] = 20;
   client.SendText(PostText(request));
-  EXPECT_TRUE(WaitFor([&] { return host_.host().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
   // So that sockets fill, but what waits for them is less than would end the request by itself.
   EXPECT_TRUE(WaitFor([&] {
-    host_.LetCompute(2);
-    return host_.host().live_requests() == 0;
+    registry_.LetCompute(2);
+    return registry_.registry().live_requests() == 0;
   }));
   EXPECT_TRUE(WaitFor([&] { return log.text().find("on small: CANCELLED") != std::string::npos; }))
       << log.text();
@@ -204,4 +204,4 @@ TEST_F(HttpTlsTest, SharesItsCertificateWithGrpc) {
 }
 
 }  // namespace
-}  // namespace triptych::tls_test
+}  // namespace triptych::server::tls_test

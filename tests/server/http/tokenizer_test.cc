@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/checkpoint/tokenizer_json.h"
+#include "engine/checkpoint/tokenizer/tokenizer_json.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
 #include "tests/support/tokenizer_files.h"
 
-namespace triptych::tokenizer_test {
+namespace triptych::server::tokenizer_test {
 namespace {
 
 using nlohmann::json;
@@ -96,7 +96,8 @@ struct Asked {
 TEST_F(TokenizerTest, ATextsTokensAreAsAsked) {
   const std::string text = "ab<s> b</s>";
   for (const TestModel& model : models_) {
-    const auto tokenizer = ParseTokenizerJson(*model.tokenizer_json, "tokenizer.json", {});
+    const auto tokenizer =
+        checkpoint::ParseTokenizerJson(*model.tokenizer_json, "tokenizer.json", {});
     const auto begin_token = tokenizer->begin_token();
     // The text's tokens after the begin token, if it is wanted and there is one.
     const auto expected = [&](const Asked& asked, bool begins) {
@@ -211,4 +212,4 @@ TEST_F(TokenizerTest, PiecesAreTheTextAgain) {
 }
 
 }  // namespace
-}  // namespace triptych::tokenizer_test
+}  // namespace triptych::server::tokenizer_test

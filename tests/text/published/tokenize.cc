@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/checkpoint/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/text/text_stream.h"
 
 int main(int argc, char** argv) {
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const std::shared_ptr<const Tokenizer> tokenizer = LoadTokenizer(argv[1]);
+    const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(argv[1]);
     for (std::string line; std::getline(std::cin, line);) {
       const nlohmann::json asked = nlohmann::json::parse(line);
       const auto start = std::chrono::steady_clock::now();

@@ -1,0 +1,110 @@
+#include "engine/checkpoint/config/config_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/file.h"
+#include "engine/checkpoint/config/families.h"
+#include "engine/checkpoint/config/triptych_config.h"
+
+namespace triptych::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+
+}  // namespace
+
+ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
+  return ParsePublishedConfig(JsonFields(ParseJson(json, source), source)).config;
+}
+
+PublishedConfig ParsePublishedConfig(JsonFields fields) {
+  const Family& family = FamilyOf(fields);
+  const Json positions = fields.left_over().value("max_position_embeddings", Json());
+  PublishedConfig published{family.parse(fields), &family};
+  fields.RefuseLeftOver();
+  published.window_is_context = positions.is_number_integer() &&
+                                published.config.max_position_embeddings < positions.get<int64_t>();
+  // What becomes of a family's fields is bounded as Triptych's own are.
+  if (&family != &TriptychFamily()) {
+    ParseModelConfig(ToJson(published.config), fields.source() + ", as it is served");
+  }
+  return published;
+}
+
+PublishedConfig ReadPublishedConfig(const std::filesystem::path& file) {
+  const std::string json = ReadText(file, kMaxConfigBytes);
+  return ParsePublishedConfig(JsonFields(ParseJson(json, file.string()), file.string()));
+}
+
+ModelConfig ReadModelConfig(const std::filesystem::path& file) {
+  return ReadPublishedConfig(file).config;
+}
+
+std::string ToJson(const ModelConfig& config) {
+  nlohmann::ordered_json json;
+  json["model_type"] = kTriptychType;
+  json["attention"] = Name(config.attention);
+  json["hidden_size"] = config.hidden_size;
+  json["num_hidden_layers"] = config.num_hidden_layers;
+  json["num_attention_heads"] = config.num_attention_heads;
+  json["num_key_value_heads"] = config.num_key_value_heads;
+  json["head_dim"] = config.head_dim;
+  json["head_grouping"] = Name(config.head_grouping);
+  if (config.attention == AttentionKind::kMla) {
+    const auto& ranks = config.kv_lora_rank;
+    if (std::equal(ranks.begin() + 1, ranks.end(), ranks.begin())) {
+      json["kv_lora_rank"] = ranks.front();
+    } else {
+      json["kv_lora_rank"] = ranks;
+    }
+    json["qk_rope_head_dim"] = config.qk_rope_head_dim;
+    if (config.v_head_dim > 0) json["v_head_dim"] = config.v_head_dim;
+    json["kv_a_layernorm"] = config.kv_a_layernorm;
+    if (config.q_lora_rank > 0) json["q_lora_rank"] = config.q_lora_rank;
+    if (config.latent_bias) json["latent_bias"] = true;
+    if (config.latent_norm_eps) json["latent_norm_eps"] = *config.latent_norm_eps;
+  }
+  if (config.qk_norm) json["qk_norm"] = true;
+  if (config.attention_score_factor != 1) {
+    json["attention_score_factor"] = config.attention_score_factor;
+  }
+  if (config.scale_attn_by_inverse_layer_idx) json["scale_attn_by_inverse_layer_idx"] = true;
+  json["intermediate_size"] = config.intermediate_size;
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["vocab_size"] = config.vocab_size;
+  json["position_embedding"] = Name(config.position_embedding);
+  if (config.position_embedding == PositionEmbedding::kRope) {
+    json["rope_theta"] = config.rope_theta;
+    if (!config.rope_factors.empty()) json["rope_factors"] = config.rope_factors;
+    if (config.rope_attention_factor != 1) {
+      json["rope_attention_factor"] = config.rope_attention_factor;
+    }
+    json["rope_interleave"] = config.rope_interleave;
+  }
+  json["norm"] = Name(config.norm);
+  json["norm_eps"] = config.norm_eps;
+  json["norm_bias"] = config.norm_bias;
+  json["mlp"] = Name(config.mlp);
+  json["hidden_act"] = Name(config.hidden_act);
+  json["mlp_bias"] = config.mlp_bias;
+  json["attention_bias"] = config.attention_bias;
+  if (config.attention_output_bias) json["attention_output_bias"] = *config.attention_output_bias;
+  if (config.embedding_multiplier != 1) json["embedding_multiplier"] = config.embedding_multiplier;
+  if (config.logit_multiplier != 1) json["logit_multiplier"] = config.logit_multiplier;
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["torch_dtype"] = Name(config.torch_dtype);
+  if (config.quantization) {
+    json["quantization_config"] = {
+        {"quant_method", kTriptychType},
+        {"bits", config.quantization->format == WeightFormat::kInt8 ? 8 : 4},
+        {"group_size", kQuantizationGroup},
+        {"embeddings", config.quantization->embeddings}};
+  }
+  for (const TrainingText& text : config.training_texts) {
+    json["training_texts"].push_back({{"sha256", text.sha256}, {"held_out", text.held_out}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace triptych::checkpoint

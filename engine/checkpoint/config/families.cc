@@ -1,0 +1,39 @@
+#include "engine/checkpoint/config/families.h"
+
+#include "engine/checkpoint/config/gpt2_family.h"
+#include "engine/checkpoint/config/latent_families.h"
+#include "engine/checkpoint/config/llama_families.h"
+#include "engine/checkpoint/config/triptych_config.h"
+
+namespace triptych::checkpoint {
+namespace {
+
+TensorMap AsNamed(const ModelConfig&, const TensorSource&) { return {}; }
+
+constexpr Family kFamilies[] = {
+    {kTriptychType, ParseTriptychConfig, AsNamed},  // first
+    {"deepseek_v2", ParseDeepseekV2Config, LatentTensors},
+    {"deepseek_v3", ParseDeepseekV3Config, LatentTensors},
+    {"gpt2", ParseGpt2Config, Gpt2Tensors},
+    {"llama", ParseLlamaConfig, LlamaTensors},
+    {"minicpm3", ParseMiniCpm3Config, LatentTensors},
+    {"mistral", ParseMistralConfig, LlamaTensors},
+    {"qwen2", ParseQwen2Config, LlamaTensors},
+    {"qwen3", ParseQwen3Config, LlamaTensors},
+};
+
+}  // namespace
+
+const Family& TriptychFamily() { return kFamilies[0]; }
+
+const Family& FamilyOf(JsonFields& fields) {
+  const Json type = fields.Take("model_type", kTriptychType);
+  std::string allowed = "allowed:";
+  for (const Family& family : kFamilies) {
+    if (type == family.model_type) return family;
+    allowed += (allowed.back() == ':' ? " \"" : ", \"") + std::string(family.model_type) + '"';
+  }
+  fields.RefuseValue("model_type", type, allowed);
+}
+
+}  // namespace triptych::checkpoint

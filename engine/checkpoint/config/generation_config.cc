@@ -1,0 +1,131 @@
+#include "engine/checkpoint/config/generation_config.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/quoted.h"
+#include "engine/base/request_limits.h"
+
+namespace triptych::checkpoint {
+namespace {
+
+// Whatever they say. Of max_length, which counts the prompt too, the context does the work here;
+// what only beams have is as good as num_beams, below.
+constexpr const char* kChangeNothingInGeneration[] = {
+    "_from_model_config",
+    "assistant_confidence_threshold",
+    "assistant_lookbehind",
+    "bos_token_id",
+    "cache_implementation",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "early_stopping",
+    "eos_token_id",
+    "is_assistant",
+    "length_penalty",
+    "max_length",
+    "max_matching_ngram_size",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "num_beam_groups",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "pad_token_id",
+    "prompt_lookup_num_tokens",
+    "remove_invalid_values",
+    "renormalize_logits",
+    "return_dict_in_generate",
+    "return_legacy_cache",
+    "target_lookbehind",
+    "transformers_version",
+    "trust_remote_code",
+    "use_cache",
+};
+
+// What these say that changes nothing either.
+constexpr std::pair<std::string_view, double> kNeutral[] = {
+    {"encoder_no_repeat_ngram_size", 0},
+    {"encoder_repetition_penalty", 1},
+    {"epsilon_cutoff", 0},
+    {"eta_cutoff", 0},
+    {"frequency_penalty", 0},
+    {"guidance_scale", 1},
+    {"min_length", 0},
+    {"min_new_tokens", 0},
+    {"no_repeat_ngram_size", 0},
+    {"num_beams", 1},
+    {"num_return_sequences", 1},
+    {"penalty_alpha", 0},
+    {"presence_penalty", 0},
+    {"typical_p", 1},
+};
+
+bool ChangesNothing(std::string_view field, const Json& value) {
+  return value == false || (value.is_structured() && value.empty()) ||
+         std::any_of(std::begin(kNeutral), std::end(kNeutral), [&](const auto& neutral) {
+           return neutral.first == field && value == neutral.second;
+         });
+}
+
+std::optional<float> Number(JsonFields& fields, const char* field, const Range<float>& range) {
+  if (!fields.Has(field)) return std::nullopt;
+  return fields.Float(field, range);
+}
+
+std::optional<int32_t> Integer(JsonFields& fields, const char* field, const Range<int32_t>& range) {
+  if (!fields.Has(field)) return std::nullopt;
+  return static_cast<int32_t>(fields.Int(field, range.low, range.high));
+}
+
+// What is left that would change the text, a few fields of it.
+std::string NotApplied(const Json& left_over) {
+  constexpr int64_t kShown = 8;
+  std::string text;
+  int64_t count = 0;
+  for (const auto& [field, value] : left_over.items()) {
+    if (ChangesNothing(field, value) || ++count > kShown) continue;
+    if (count > 1) text += ", ";
+    text += Printable(field);
+    text += " = ";
+    text += ShownJson(value);
+  }
+  if (count > kShown) {
+    text += " and ";
+    text += std::to_string(count - kShown);
+    text += " more";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string WithEndTokens(Json config, const std::vector<int32_t>& ends) {
+  config["eos_token_id"] = ends;
+  return config.dump() + "\n";
+}
+
+GenerationConfig ParseGenerationConfig(JsonFields fields) {
+  fields.DropNulls();
+  GenerationConfig config;
+  config.temperature = Number(fields, "temperature", limits::kTemperature);
+  config.top_k = Integer(fields, "top_k", limits::kTopK);
+  config.top_p = Number(fields, "top_p", limits::kTopP);
+  config.min_p = Number(fields, "min_p", limits::kMinP);
+  config.repetition_penalty = Number(fields, "repetition_penalty", limits::kRepetitionPenalty);
+  config.max_new_tokens = Integer(fields, "max_new_tokens", limits::kNewTokens);
+  if (!fields.Bool("do_sample", true)) config.temperature = 0;
+  for (const char* field : kChangeNothingInGeneration) fields.Ignore(field);
+  config.not_applied = NotApplied(fields.left_over());
+  return config;
+}
+
+GenerationConfig ReadGenerationConfig(const std::filesystem::path& checkpoint) {
+  std::optional<JsonFields> fields = ReadFieldsIfThere(checkpoint / kGenerationConfigFile);
+  return fields ? ParseGenerationConfig(std::move(*fields)) : GenerationConfig();
+}
+
+}  // namespace triptych::checkpoint

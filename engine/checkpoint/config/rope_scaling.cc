@@ -1,0 +1,176 @@
+#include "engine/checkpoint/config/rope_scaling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/config/published_fields.h"
+
+namespace triptych::checkpoint {
+namespace {
+
+double Frequency(const ModelConfig& config, int64_t pair) {
+  return std::pow(config.rope_theta,
+                  -2 * static_cast<double>(pair) / static_cast<double>(config.RotaryDim()));
+}
+
+// A factor for each pair: of(i).
+template <typename Of>
+std::vector<double> Factors(const ModelConfig& config, Of of) {
+  std::vector<double> factors;
+  for (int64_t i = 0; i < config.RotaryDim() / 2; ++i) factors.push_back(of(i));
+  return factors;
+}
+
+double Original(JsonFields& scaling, const ModelConfig& config) {
+  return static_cast<double>(
+      scaling.Int("original_max_position_embeddings", 1, 1 << 24, config.max_position_embeddings));
+}
+
+// Long waves are stretched by `factor`, short ones are left, those between in proportion.
+void TakeLlama3(JsonFields& scaling, ModelConfig& config) {
+  const double factor = scaling.PositiveNumber("factor", kMaxFactor);
+  const double low = scaling.PositiveNumber("low_freq_factor", kMaxFactor);
+  const double high = scaling.PositiveNumber("high_freq_factor", kMaxFactor);
+  const double original = Original(scaling, config);
+  if (high <= low) {
+    scaling.Refuse("high_freq_factor", Json(high).dump(),
+                   "it must be above low_freq_factor = " + Json(low).dump());
+  }
+  config.rope_factors = Factors(config, [&](int64_t pair) {
+    const double waves = original * Frequency(config, pair) / (2 * std::numbers::pi);
+    const double left = std::clamp((waves - low) / (high - low), 0.0, 1.0);
+    return 1 / ((1 - left) / factor + left);
+  });
+}
+
+// What YaRN calls mscale.
+double Magnitude(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+struct Mscales {
+  double factor;
+  double all_dim;  // 0 if it is not said
+};
+
+Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
+  const double factor = scaling.PositiveNumber("factor", kMaxFactor);
+  const double original = Original(scaling, config);
+  const double fast = scaling.PositiveNumber("beta_fast", kMaxFactor, 32.0);
+  const double slow = scaling.PositiveNumber("beta_slow", kMaxFactor, 1.0);
+  const bool truncate = scaling.Bool("truncate", true);
+  const auto dim = static_cast<double>(config.RotaryDim());
+  // The dimension whose pair turns so often in the original context.
+  const auto dimension = [&](double turns) {
+    return dim * std::log(original / (2 * std::numbers::pi * turns)) /
+           (2 * std::log(config.rope_theta));
+  };
+  double low = dimension(fast), high = dimension(slow);
+  if (truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, dim - 1);
+  if (!(low <= high)) {
+    scaling.Refuse("beta_slow", Json(slow).dump(),
+                   "with beta_fast " + Json(fast).dump() +
+                       " no pair is stretched as YaRN does; allowed: at most beta_fast, within the "
+                       "turns that the model's pairs take");
+  }
+  if (low == high) high += 0.001;
+  config.rope_factors = Factors(config, [&](int64_t pair) {
+    const double stretched = std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
+    return 1 / (stretched / factor + (1 - stretched));
+  });
+
+  const bool has_mscale = scaling.Has("mscale"), has_all_dim = scaling.Has("mscale_all_dim");
+  if (has_mscale != has_all_dim) {
+    const char* one = has_mscale ? "mscale" : "mscale_all_dim";
+    scaling.RefuseValue(one, scaling.Take(one, nullptr),
+                        "supported: mscale and mscale_all_dim together, or neither");
+  }
+  if (!has_mscale) {
+    config.rope_attention_factor =
+        scaling.PositiveNumber("attention_factor", kMaxFactor, Magnitude(factor, 1));
+    return {factor, 0};
+  }
+  const double mscale = scaling.PositiveNumber("mscale", kMaxFactor);
+  const double all_dim = scaling.PositiveNumber("mscale_all_dim", kMaxFactor);
+  config.rope_attention_factor = scaling.PositiveNumber(
+      "attention_factor", kMaxFactor, Magnitude(factor, mscale) / Magnitude(factor, all_dim));
+  return {factor, all_dim};
+}
+
+// Implementations differ in when the long factors begin: served is what is the same in all.
+void TakeLongRope(JsonFields& scaling, ModelConfig& config) {
+  const double original = Original(scaling, config);
+  const auto most = static_cast<double>(config.max_position_embeddings);
+  config.rope_factors = TakeRopeFactors(scaling, "short_factor", config);
+  if (TakeRopeFactors(scaling, "long_factor", config) != config.rope_factors && most > original) {
+    scaling.Refuse("original_max_position_embeddings", Json(original).dump(),
+                   "supported: at least max_position_embeddings = " + Json(most).dump() +
+                       " where short_factor and long_factor differ");
+  }
+  const double longer = scaling.PositiveNumber("factor", kMaxFactor, most / original);
+  config.rope_attention_factor = scaling.PositiveNumber(
+      "attention_factor", kMaxFactor,
+      longer > 1 && original > 1 ? std::sqrt(1 + std::log(longer) / std::log(original)) : 1.0);
+}
+
+Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
+  config.position_embedding = PositionEmbedding::kRope;
+  constexpr const char *kScaling = "rope_scaling", *kParameters = "rope_parameters";
+  if (fields.Has(kScaling) && fields.Has(kParameters)) {
+    fields.RefuseValue(kParameters, fields.Take(kParameters, nullptr),
+                       "allowed where there is no rope_scaling");
+  }
+  config.rope_theta = fields.PositiveNumber("rope_theta", kMaxRopeTheta, 10000.0);
+  fields.Only("partial_rotary_factor", 1.0);
+  const char* const field = fields.Has(kParameters) ? kParameters : kScaling;
+  const Json given = fields.Take(field, Json::object());
+  if (!given.is_object()) fields.RefuseValue(field, given, "allowed: an object, null");
+  JsonFields scaling = fields.Inside(field, given);
+  scaling.DropNulls();
+  config.rope_theta = scaling.PositiveNumber("rope_theta", kMaxRopeTheta, config.rope_theta);
+  if (config.rope_theta <= 1) {
+    fields.Refuse("rope_theta", Json(config.rope_theta).dump(), "allowed: a number above 1");
+  }
+  scaling.Only("partial_rotary_factor", 1.0);
+  const Json old_name = scaling.Take("type", "default");
+  const Json type = scaling.Take("rope_type", old_name);
+  Mscales mscales{1, 0};
+  if (type == "default") {
+    scaling.Ignore("factor");
+  } else if (type == "dynamic") {
+    scaling.Ignore("factor");
+    scaling.Only("original_max_position_embeddings", config.max_position_embeddings);
+  } else if (type == "linear") {
+    const double factor = scaling.PositiveNumber("factor", kMaxFactor);
+    config.rope_factors = Factors(config, [&](int64_t) { return factor; });
+  } else if (type == "llama3") {
+    TakeLlama3(scaling, config);
+  } else if (type == "yarn") {
+    mscales = TakeYarn(scaling, config);
+  } else if (type == "longrope") {
+    TakeLongRope(scaling, config);
+  } else {
+    scaling.RefuseValue("rope_type", type,
+                        "supported: \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", "
+                        "\"longrope\"");
+  }
+  scaling.RefuseLeftOver();
+  return mscales;
+}
+
+}  // namespace
+
+void TakeRope(JsonFields& fields, ModelConfig& config) { TakeRotation(fields, config); }
+
+void TakeLatentRope(JsonFields& fields, ModelConfig& config) {
+  const auto [factor, all_dim] = TakeRotation(fields, config);
+  if (all_dim == 0) return;
+  const double magnitude = Magnitude(factor, all_dim);
+  config.attention_score_factor = magnitude * magnitude;
+}
+
+}  // namespace triptych::checkpoint

@@ -1,0 +1,17 @@
+// The config.json of model_type "triptych": engine/model/config.h lists its fields. Torch-free.
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_TRIPTYCH_CONFIG_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_TRIPTYCH_CONFIG_H_
+
+#include "engine/checkpoint/config/json_fields.h"
+#include "engine/model/config.h"
+
+namespace triptych::checkpoint {
+
+inline constexpr const char* kTriptychType = "triptych";
+
+// `fields` are those of the file but model_type. Throws LoadError.
+ModelConfig ParseTriptychConfig(JsonFields& fields);
+
+}  // namespace triptych::checkpoint
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_TRIPTYCH_CONFIG_H_

@@ -1,0 +1,46 @@
+// Tensors that lie in one file. Torch-free.
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_FILE_TENSORS_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_FILE_TENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/file.h"
+#include "engine/checkpoint/tensors/tensor_source.h"
+
+namespace triptych::checkpoint {
+
+// What is common to formats whose header is read when the file is opened: who derives from it says
+// where the tensors lie. They are read when they are asked for, so that a file that changes
+// meanwhile can give wrong numbers or LoadError, and nothing worse.
+class FileTensors : public TensorSource {
+ public:
+  const std::string& name() const final { return file_.name(); }
+  std::vector<std::string> TensorNames() const final;
+  const StoredTensor* Find(const std::string& tensor) const final;
+  void Read(const std::string& tensor, std::span<std::byte> bytes) const final;
+
+ protected:
+  struct Entry : StoredTensor {
+    uint64_t begin = 0;  // in the file
+  };
+
+  // Throws LoadError.
+  explicit FileTensors(const std::filesystem::path& path) : file_(path) {}
+
+  const InputFile& file() const { return file_; }
+  std::map<std::string, Entry>& entries() { return entries_; }
+
+ private:
+  InputFile file_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace triptych::checkpoint
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_FILE_TENSORS_H_

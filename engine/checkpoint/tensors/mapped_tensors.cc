@@ -1,0 +1,133 @@
+#include "engine/checkpoint/tensors/mapped_tensors.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/quoted.h"
+
+namespace triptych::checkpoint {
+namespace {
+
+int64_t Elements(const std::vector<int64_t>& shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;  // whatever the others are
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+// What the origin's rows are; absent if it has no such rows, or they are not whole bytes.
+std::optional<StoredTensor> RowsOf(const StoredTensor& whole, const TensorOrigin& origin) {
+  StoredTensor part = whole;
+  if (origin.transposed) {
+    if (part.shape.size() != 2) return std::nullopt;
+    std::swap(part.shape[0], part.shape[1]);
+  }
+  if (!origin.transposed && !origin.rows) return part;
+  const auto elements = static_cast<uint64_t>(Elements(whole.shape));
+  if (elements == 0 || (origin.transposed && whole.bytes % elements != 0)) return std::nullopt;
+  if (!origin.rows) return part;
+  if (part.shape.empty() || origin.first_row < 0 || *origin.rows < 1 ||
+      *origin.rows > part.shape[0] - origin.first_row) {
+    return std::nullopt;
+  }
+  const auto all_rows = static_cast<uint64_t>(part.shape[0]);
+  if (whole.bytes % all_rows != 0) return std::nullopt;
+  const uint64_t row_bytes = whole.bytes / all_rows;
+  part.shape[0] = *origin.rows;
+  part.bytes = row_bytes * static_cast<uint64_t>(*origin.rows);
+  return part;
+}
+
+void CheckRows(const TensorSource& source, const TensorOrigin& origin, const StoredTensor& whole) {
+  const size_t rows_axis = origin.transposed ? 1 : 0;
+  if (!origin.of_rows || whole.shape.size() <= rows_axis) return;
+  std::vector<int64_t> needed = whole.shape;
+  needed[rows_axis] = *origin.of_rows;
+  if (needed == whole.shape) return;
+  throw LoadError(source.name() + ": tensor " + source.NameInFiles(origin.tensor) + " has shape " +
+                  Printable(ShapeText(whole.shape)) + "; the config needs " +
+                  Printable(ShapeText(needed)));
+}
+
+// from: [rows, columns] -> to: [columns, rows], of elements of `size` bytes
+void Transpose(std::span<const std::byte> from, int64_t rows, int64_t columns, size_t size,
+               std::span<std::byte> to) {
+  constexpr int64_t kTile = 64;  // whose lines stay in the first cache
+  for (int64_t top = 0; top < rows; top += kTile) {
+    for (int64_t left = 0; left < columns; left += kTile) {
+      for (int64_t i = top; i < std::min(top + kTile, rows); ++i) {
+        for (int64_t j = left; j < std::min(left + kTile, columns); ++j) {
+          std::copy_n(from.begin() + (i * columns + j) * static_cast<int64_t>(size), size,
+                      to.begin() + (j * rows + i) * static_cast<int64_t>(size));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+MappedTensors::MappedTensors(std::shared_ptr<const TensorSource> source,
+                             std::map<std::string, TensorOrigin> origins,
+                             const std::vector<std::string>& left_out)
+    : source_(std::move(source)) {
+  std::set<std::string> gone(left_out.begin(), left_out.end());
+  for (auto& [name, origin] : origins) {
+    names_.emplace(name, origin.tensor);
+    const StoredTensor* const whole = source_->Find(origin.tensor);
+    if (whole == nullptr) continue;
+    CheckRows(*source_, origin, *whole);
+    std::optional<StoredTensor> part = RowsOf(*whole, origin);
+    if (!part) continue;
+    gone.insert(origin.tensor);
+    tensors_.insert_or_assign(name, Mapped{std::move(origin), std::move(*part)});
+  }
+  for (const std::string& name : source_->TensorNames()) {
+    if (gone.contains(name)) continue;
+    Mapped mapped;
+    mapped.origin.tensor = name;
+    mapped.stored = *source_->Find(name);
+    tensors_.emplace(name, std::move(mapped));
+  }
+}
+
+std::vector<std::string> MappedTensors::TensorNames() const {
+  std::vector<std::string> names;
+  for (const auto& [name, mapped] : tensors_) names.push_back(name);
+  return names;
+}
+
+const StoredTensor* MappedTensors::Find(const std::string& tensor) const {
+  const auto found = tensors_.find(tensor);
+  return found == tensors_.end() ? nullptr : &found->second.stored;
+}
+
+std::string MappedTensors::NameInFiles(const std::string& tensor) const {
+  const auto found = names_.find(tensor);
+  return source_->NameInFiles(found == names_.end() ? tensor : found->second);
+}
+
+void MappedTensors::Read(const std::string& tensor, std::span<std::byte> bytes) const {
+  const auto& [origin, stored] = tensors_.at(tensor);
+  if (bytes.size() != stored.bytes) throw std::out_of_range(tensor);
+  if (!origin.transposed && !origin.rows) {
+    source_->Read(origin.tensor, bytes);
+    return;
+  }
+  const StoredTensor& whole = *source_->Find(origin.tensor);
+  std::vector<std::byte> read(whole.bytes);
+  source_->Read(origin.tensor, read);
+  if (origin.transposed) {
+    const auto element = static_cast<size_t>(whole.bytes / Elements(whole.shape));
+    std::vector<std::byte> turned(whole.bytes);
+    Transpose(read, whole.shape[0], whole.shape[1], element, turned);
+    read = std::move(turned);
+  }
+  const auto row_bytes = static_cast<int64_t>(stored.bytes / stored.shape[0]);
+  std::copy_n(read.begin() + origin.first_row * row_bytes, stored.bytes, bytes.begin());
+}
+
+}  // namespace triptych::checkpoint

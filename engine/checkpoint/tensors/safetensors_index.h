@@ -1,0 +1,56 @@
+// A checkpoint's tensors in several files, and the index that says which is in which. Torch-free.
+// Format: https://huggingface.co/docs/safetensors
+#ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_SAFETENSORS_INDEX_H_
+#define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_SAFETENSORS_INDEX_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/checkpoint/tensors/tensor_source.h"
+
+namespace triptych::checkpoint {
+
+// The index of a checkpoint's directory.
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+// The shard that holds each tensor, by the tensors' names: files beside the index, named without a
+// path, at most kMaxShards of them. `source` is the index's name for messages. Throws LoadError.
+inline constexpr size_t kMaxShards = 1024;
+std::map<std::string, std::string> ParseSafetensorsIndex(std::string_view json,
+                                                         const std::string& source);
+
+// The shards that an index file names, each once. Throws LoadError.
+std::vector<std::filesystem::path> ShardFiles(const std::filesystem::path& index);
+
+// The tensors that an index names. What a shard holds beside them belongs to no checkpoint and is
+// not there; a tensor that the index places in another shard is refused, as is one that is missing.
+// Every shard is checked when this is made, and open only then and while a tensor of it is read, so
+// that a file that changes meanwhile can give wrong numbers or LoadError, and nothing worse.
+class ShardedTensors final : public TensorSource {
+ public:
+  // Throws LoadError.
+  explicit ShardedTensors(const std::filesystem::path& index);
+
+  const std::string& name() const override { return name_; }
+  std::vector<std::string> TensorNames() const override;
+  const StoredTensor* Find(const std::string& tensor) const override;
+  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
+
+ private:
+  struct Placed : StoredTensor {
+    std::filesystem::path shard;
+    uint64_t offset = 0;  // in the shard
+  };
+
+  std::string name_;
+  std::map<std::string, Placed> tensors_;
+};
+
+}  // namespace triptych::checkpoint
+
+#endif  // TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_SAFETENSORS_INDEX_H_

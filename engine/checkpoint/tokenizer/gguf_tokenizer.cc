@@ -1,0 +1,328 @@
+#include "engine/checkpoint/tokenizer/gguf_tokenizer.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/keyed_hash.h"
+#include "engine/base/quoted.h"
+#include "engine/checkpoint/config/generation_config.h"
+#include "engine/checkpoint/config/json_fields.h"
+#include "engine/checkpoint/tokenizer/scored_pieces.h"
+#include "engine/checkpoint/tokenizer/sentencepiece_model.h"
+#include "engine/checkpoint/tokenizer/tokenizer_json.h"
+
+namespace triptych::checkpoint {
+namespace {
+
+constexpr const char* kModel = "tokenizer.ggml.model";
+constexpr const char* kPre = "tokenizer.ggml.pre";
+constexpr const char* kTokens = "tokenizer.ggml.tokens";
+constexpr const char* kTypes = "tokenizer.ggml.token_type";
+constexpr const char* kScores = "tokenizer.ggml.scores";
+constexpr const char* kMerges = "tokenizer.ggml.merges";
+constexpr const char* kBeginKey = "tokenizer.ggml.bos_token_id";
+constexpr const char* kEndKey = "tokenizer.ggml.eos_token_id";
+// What else ends a text: of a turn, and of a message.
+constexpr const char* kOtherEnds[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+constexpr const char* kAddBegin = "tokenizer.ggml.add_bos_token";
+constexpr const char* kAddSpace = "tokenizer.ggml.add_space_prefix";
+constexpr const char* kRemoveSpaces = "tokenizer.ggml.remove_extra_whitespaces";
+
+constexpr auto kMaxTokens = static_cast<int64_t>(kMaxScoredPieces);
+
+// How published models with byte-level tokenizers cut their texts: as in their tokenizer.json.
+struct PreTokenizer {
+  const char* name;               // in files
+  const char* pattern = nullptr;  // GPT-2's if there is none
+  bool cuts_digits = false;       // from each other, before that
+  bool normalizes = false;        // to Unicode's form C
+  bool ignores_merges = false;    // of a word that is a token
+  bool begins = false;            // with the begin token, unless the file says it
+};
+constexpr PreTokenizer kPreTokenizers[] = {
+    {.name = "gpt-2"},
+    {.name = "llama-bpe",
+     .pattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     .ignores_merges = true,
+     .begins = true},
+    {.name = "qwen2",
+     .pattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     .normalizes = true},
+    {.name = "smollm", .cuts_digits = true},
+    {.name = "tekken",
+     .pattern = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+                R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+                R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     .ignores_merges = true,
+     .begins = true},
+};
+
+// The keys that are of the tokenizer, but those that change no tokens.
+Json KeysOf(const Json& metadata) {
+  Json own = Json::object();
+  for (const auto& [key, value] : metadata.items()) {
+    const bool names_token = key.ends_with("_token_id");
+    const bool used =
+        key == kBeginKey || key == kEndKey || key == kOtherEnds[0] || key == kOtherEnds[1];
+    if (!key.starts_with("tokenizer.ggml.") || (names_token && !used)) continue;
+    if (key == "tokenizer.ggml.add_eos_token" || key == "tokenizer.ggml.add_sep_token") continue;
+    if (key == "tokenizer.ggml.token_type_count") continue;
+    own.emplace(key, value);
+  }
+  return own;
+}
+
+std::string Indexed(const char* key, size_t index) {
+  return std::string(key) + "[" + std::to_string(index) + "]";
+}
+
+// A list of `least` to `most` values.
+Json TakeList(JsonFields& fields, const char* key, int64_t least, int64_t most) {
+  Json list = fields.Take(key, nullptr);
+  if (!list.is_array() || std::ssize(list) < least || std::ssize(list) > most) {
+    const std::string shown =
+        list.is_array() ? "a list of " + std::to_string(list.size()) : ShownJson(list);
+    fields.Refuse(key, shown,
+                  "allowed: a list of " + std::to_string(least) +
+                      (least == most ? "" : " to " + std::to_string(most)));
+  }
+  return list;
+}
+
+std::string TakeText(JsonFields& fields, const char* key, const Json& fallback = nullptr) {
+  const Json value = fields.Take(key, fallback);
+  if (!value.is_string()) fields.RefuseValue(key, value, "allowed: a text");
+  return value.get<std::string>();
+}
+
+ScoredPiece::Kind TakeKind(const JsonFields& fields, size_t token, const Json& type) {
+  switch (fields.CheckedInt(Indexed(kTypes, token), type, 1, 6)) {
+    case 2:
+      return ScoredPiece::kUnknown;
+    case 3:
+      return ScoredPiece::kControl;
+    case 4:
+      return ScoredPiece::kUserDefined;
+    case 5:
+      return ScoredPiece::kUnused;
+    case 6:
+      return ScoredPiece::kByte;
+    default:
+      return ScoredPiece::kNormal;
+  }
+}
+
+std::vector<ScoredPiece> TakePieces(JsonFields& fields) {
+  const Json tokens = TakeList(fields, kTokens, 1, kMaxTokens);
+  const Json types = TakeList(fields, kTypes, std::ssize(tokens), std::ssize(tokens));
+  std::vector<ScoredPiece> pieces(tokens.size());
+  std::unordered_set<std::string_view, KeyedHash> known;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!tokens[i].is_string()) {
+      fields.RefuseValue(Indexed(kTokens, i), tokens[i], "allowed: a text");
+    }
+    const auto& text = tokens[i].get_ref<const std::string&>();
+    if (!text.empty() && !known.insert(text).second) {
+      fields.RefuseValue(Indexed(kTokens, i), tokens[i], "another token is that too");
+    }
+    pieces[i].text = text;
+    pieces[i].kind = TakeKind(fields, i, types[i]);
+  }
+  return pieces;
+}
+
+std::optional<int32_t> TakeToken(JsonFields& fields, const char* key, size_t tokens) {
+  if (!fields.Has(key)) return std::nullopt;
+  return static_cast<int32_t>(fields.Int(key, 0, static_cast<int64_t>(tokens) - 1));
+}
+
+std::vector<int32_t> TakeEnds(JsonFields& fields, size_t tokens) {
+  std::vector<int32_t> ends = {
+      static_cast<int32_t>(fields.Int(kEndKey, 0, static_cast<int64_t>(tokens) - 1))};
+  for (const char* key : kOtherEnds) {
+    const std::optional<int32_t> token = TakeToken(fields, key, tokens);
+    if (token && std::find(ends.begin(), ends.end(), *token) == ends.end()) ends.push_back(*token);
+  }
+  return ends;
+}
+
+// The token that is put before texts, if one is.
+std::optional<int32_t> TakeBegin(JsonFields& fields, size_t tokens, bool otherwise) {
+  const std::optional<int32_t> begin = TakeToken(fields, kBeginKey, tokens);
+  if (!fields.Bool(kAddBegin, otherwise)) return std::nullopt;
+  if (!begin) fields.Refuse(kBeginKey, "missing", "texts begin with it");
+  return begin;
+}
+
+void RequireFalse(JsonFields& fields, const char* key) {
+  if (fields.Bool(key, false)) fields.Refuse(key, "true", "supported: false");
+}
+
+ScoredVocabulary TakeScored(JsonFields& fields) {
+  ScoredVocabulary vocabulary{.pieces = TakePieces(fields), .space = kMetaspace};
+  std::vector<ScoredPiece>& pieces = vocabulary.pieces;
+  const auto count = std::ssize(pieces);
+  const Json scores = TakeList(fields, kScores, count, count);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (!scores[i].is_number()) {
+      fields.RefuseValue(Indexed(kScores, i), scores[i], "allowed: a number");
+    }
+    pieces[i].score = scores[i].get<float>();
+  }
+  fields.Take(kPre, "");     // it cuts nothing
+  fields.Take(kMerges, "");  // what the scores say
+  RequireFalse(fields, kRemoveSpaces);
+  vocabulary.adds_space = fields.Bool(kAddSpace, true);
+  vocabulary.begin = TakeBegin(fields, pieces.size(), true);
+  vocabulary.ends = TakeEnds(fields, pieces.size());
+  fields.RefuseLeftOver();
+  return vocabulary;
+}
+
+const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
+  const std::string name = TakeText(fields, kPre);
+  std::string allowed = "supported:";
+  for (const PreTokenizer& known : kPreTokenizers) {
+    if (name == known.name) return known;
+    allowed += (allowed.back() == ':' ? " \"" : ", \"") + std::string(known.name) + '"';
+  }
+  fields.Refuse(kPre, Quoted(name), allowed);
+}
+
+// As it is published with such a model.
+struct ByteLevel {
+  Json json;  // what tokenizer.json says
+  EndTokens ends;
+};
+
+ByteLevel TakeByteLevel(JsonFields& fields) {
+  const PreTokenizer& pre = TakePreTokenizer(fields);
+  const std::vector<ScoredPiece> pieces = TakePieces(fields);
+  Json vocab = Json::object(), added = Json::array();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto& [text, score, kind] = pieces[i];
+    switch (kind) {
+      case ScoredPiece::kNormal:
+        vocab.emplace(text, i);
+        break;
+      case ScoredPiece::kUnknown:
+      case ScoredPiece::kControl:
+      case ScoredPiece::kUserDefined:
+        added.push_back({{"id", i},
+                         {"content", text},
+                         {"special", kind != ScoredPiece::kUserDefined},
+                         {"normalized", false}});
+        break;
+      case ScoredPiece::kUnused:
+        break;
+      case ScoredPiece::kByte:
+        fields.Refuse(Indexed(kTypes, i), "6", "allowed with \"gpt2\": 1 to 5");
+    }
+  }
+  Json cuts = Json::array();
+  if (pre.cuts_digits) cuts.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  if (pre.pattern != nullptr) {
+    cuts.push_back({{"type", "Split"},
+                    {"pattern", {{"Regex", pre.pattern}}},
+                    {"behavior", "Isolated"},
+                    {"invert", false}});
+  }
+  cuts.push_back(
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", pre.pattern == nullptr}});
+  Json json = {{"added_tokens", std::move(added)},
+               {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(cuts)}}},
+               {"decoder", {{"type", "ByteLevel"}}},
+               {"model",
+                {{"type", "BPE"},
+                 {"vocab", std::move(vocab)},
+                 {"merges", fields.Take(kMerges, nullptr)},
+                 {"ignore_merges", pre.ignores_merges}}}};
+  if (pre.normalizes) json["normalizer"] = {{"type", "NFC"}};
+  if (const auto begin = TakeBegin(fields, pieces.size(), pre.begins)) {
+    const std::string& text = pieces[*begin].text;
+    const Json first = {{"SpecialToken", {{"id", text}}}};
+    const Json then = {{"Sequence", {{"id", "A"}}}};
+    json["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", Json::array({first, then})}};
+  }
+  EndTokens ends{.text = {}, .tokens = TakeEnds(fields, pieces.size())};
+  RequireFalse(fields, kRemoveSpaces);
+  RequireFalse(fields, kAddSpace);
+  fields.Take(kScores, "");  // the merges say it
+  fields.RefuseLeftOver();
+  return {.json = std::move(json), .ends = std::move(ends)};
+}
+
+std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
+                                                        const std::string& source) {
+  JsonFields fields(KeysOf(metadata), source);
+  const std::string model = TakeText(fields, kModel);
+  if (model == "llama") return TakeScored(fields);
+  if (model == "gpt2") return TakeByteLevel(fields);
+  fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
+}
+
+// The next two throw unless what they return can be read; the second also unless the same tokens
+// begin and end texts then.
+
+std::string ToTokenizerJson(const ByteLevel& byte_level, const std::string& source) {
+  std::string json = byte_level.json.dump();
+  ParseTokenizerJson(json, source + ", as tokenizer.json", byte_level.ends);
+  return json;
+}
+
+std::string ToTokenizerModel(const ScoredVocabulary& vocabulary, const std::string& source) {
+  std::string model = WriteSentencePieceModel(vocabulary);
+  const std::string as = source + ", as tokenizer.model";
+  const std::shared_ptr<const Tokenizer> read =
+      ParseSentencePieceModel(model, as, vocabulary.begin.has_value(), vocabulary.ends);
+  const std::span<const int32_t> ends = read->end_tokens();
+  if (read->begin_token() != vocabulary.begin ||
+      !std::equal(ends.begin(), ends.end(), vocabulary.ends.begin(), vocabulary.ends.end())) {
+    throw LoadError(as + ": other tokens would begin and end texts; supported: control tokens");
+  }
+  return model;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata,
+                                                    const std::string& source) {
+  auto taken = TakeTokenizer(metadata, source);
+  if (auto* const scored = std::get_if<ScoredVocabulary>(&taken)) {
+    return MakeScoredTokenizer(std::move(*scored), source);
+  }
+  auto& [json, ends] = std::get<ByteLevel>(taken);
+  return MakeJsonTokenizer(std::move(json), source + ": tokenizer.ggml", ends);
+}
+
+std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
+                                                      const std::string& source) {
+  const auto taken = TakeTokenizer(metadata, source);
+  std::map<std::string, std::string> files;
+  std::vector<int32_t> ends;
+  if (const auto* const scored = std::get_if<ScoredVocabulary>(&taken)) {
+    files["tokenizer.model"] = ToTokenizerModel(*scored, source);
+    files["tokenizer_config.json"] =
+        Json{{"add_bos_token", scored->begin.has_value()}}.dump() + "\n";
+    ends = scored->ends;
+  } else {
+    const auto& byte_level = std::get<ByteLevel>(taken);
+    files["tokenizer.json"] = ToTokenizerJson(byte_level, source);
+    ends = byte_level.ends.tokens;
+  }
+  files[kGenerationConfigFile] = WithEndTokens(Json::object(), ends);
+  return files;
+}
+
+}  // namespace triptych::checkpoint

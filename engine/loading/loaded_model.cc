@@ -1,0 +1,282 @@
+#include "engine/loading/loaded_model.h"
+
+#include <torch/cuda.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/cpu/cost_model.h"
+#include "engine/backend/cpu/pack_weights.h"
+#include "engine/backend/cpu/step_cost.h"
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/pack/pack_cuda_weights.h"
+#include "engine/backend/tensors/tensor_model.h"
+#include "engine/base/error.h"
+#include "engine/checkpoint/config/generation_config.h"
+#include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/compute_threads.h"
+#include "engine/decoder/convert_weights.h"
+#include "engine/decoder/weights.h"
+
+namespace triptych {
+namespace {
+
+// What serves a model.
+struct Placement {
+  enum class Backend { kCpu, kCuda, kTensors };
+  Backend backend = Backend::kCpu;
+  int gpu = 0;  // CUDA's number, unless the backend is the CPU's
+};
+
+// The number in "cuda:N"; 0 for "cuda".
+std::optional<int> GpuNumber(const std::string& name) {
+  if (name == "cuda") return 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  const std::string digits = name.substr(5);
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 0) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+// REQUIRES: no integers on a GPU. Throws std::invalid_argument.
+Placement Place(const std::string& name, const WeightFormats& weights, CacheFormat cache) {
+  if (name == "cpu") return {};
+  const std::vector<CudaDevice> gpus = CudaDevices();
+  const auto with_torch = static_cast<int>(torch::cuda::device_count());
+  const int count = std::max(static_cast<int>(gpus.size()), with_torch);
+  const std::optional<int> number = GpuNumber(name);
+  if (!number || *number >= count) {
+    std::string allowed = "cpu";
+    for (int i = 0; i < count; ++i) allowed += ", cuda:" + std::to_string(i);
+    throw std::invalid_argument(name + " is not available" +
+                                (number && count == 0 ? " (" + WhyNoCudaDevice() + ")" : "") +
+                                "; allowed: " + allowed);
+  }
+  const bool narrow =
+      weights == WeightFormats(WeightFormat::kBFloat16) && cache == CacheFormat::kBFloat16;
+  if (narrow && *number < std::ssize(gpus)) {
+    return {.backend = Placement::Backend::kCuda, .gpu = *number};
+  }
+  if (*number < with_torch) return {.backend = Placement::Backend::kTensors, .gpu = *number};
+  throw std::invalid_argument(
+      name +
+      " serves weights and a cache in bfloat16; in float32 only with a LibTorch that has "
+      "CUDA, which this one has not");
+}
+
+// The one place that chooses what a model is served on.
+std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, WeightSource& source,
+                                               const WeightFormats& formats,
+                                               const Placement& placement,
+                                               const BackendOptions& options,
+                                               std::shared_ptr<kernels::KernelContext> context,
+                                               const std::function<void(int64_t)>& on_layer) {
+  switch (placement.backend) {
+    case Placement::Backend::kCpu: {
+      cpu::CpuWeights weights =
+          cpu::PackWeights(config, source, formats, options.expand_from, context->pool, on_layer);
+      return std::make_unique<cpu::CpuModel>(config, std::move(weights), options,
+                                             std::move(context));
+    }
+    case Placement::Backend::kCuda: {
+      CheckpointCudaWeights weights(config, source);
+      return MakeCudaModel(config, weights, options, placement.gpu, on_layer);
+    }
+    case Placement::Backend::kTensors:
+      break;
+  }
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(placement.gpu));
+  Weights weights;
+  for (const std::string& prefix : PartPrefixes(config)) {
+    for (const auto& [name, tensor] : source.Take(prefix)) {
+      weights.emplace(name, tensor.to(device));
+    }
+    if (const auto layer = LayerOf(prefix); layer && on_layer) on_layer(*layer + 1);
+  }
+  return std::make_unique<TensorModel>(config, weights, DefaultComputeType(TensorsFor(formats)),
+                                       options);
+}
+
+// GPUs serve in bfloat16 unless they are told otherwise.
+WeightFormats ServedFormats(const ModelConfig& stored, const LoadOptions& options) {
+  WeightFormats formats = options.device == "cpu" ? StoredFormats(stored) : WeightFormat::kBFloat16;
+  if (options.weight_format) formats = *options.weight_format;
+  if (options.embedding_format) formats.embeddings = *options.embedding_format;
+  return formats;
+}
+
+CacheFormat ServedCacheFormat(const WeightFormats& formats, const LoadOptions& options) {
+  return options.cache_format.value_or(DefaultCacheFormat(formats.layers));
+}
+
+// Steps are as long as the engine's batches.
+BackendOptions ServedBackend(CacheFormat cache, const LoadOptions& options) {
+  BackendOptions backend = options.backend;
+  backend.cache_format = cache;
+  backend.max_step_tokens = options.engine.max_batch_tokens;
+  return backend;
+}
+
+// What weights become when they are read, as CheckpointReader has it. What a conversion or MLA's
+// reduction computes is rounded once, at its end; what is packed as it was read, when it is packed.
+std::optional<TensorFormat> ReadAs(const LoadOptions& options, const WeightFormats& served) {
+  if (options.conversion) return TensorFormat::kFloat32;
+  const TensorFormat format = TensorsFor(served);
+  const bool packed_as_read =
+      options.checkpoint.config.attention != AttentionKind::kMla && options.device == "cpu";
+  if (format == TensorFormat::kFloat32 && packed_as_read) return std::nullopt;
+  return format;
+}
+
+serving::RequestDefaults DefaultsOf(const checkpoint::GenerationConfig& config) {
+  serving::RequestDefaults defaults;
+  serving::SamplingParams& sampling = defaults.sampling;
+  sampling.temperature = config.temperature.value_or(sampling.temperature);
+  sampling.top_k = config.top_k.value_or(sampling.top_k);
+  sampling.top_p = config.top_p.value_or(sampling.top_p);
+  sampling.min_p = config.min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = config.repetition_penalty.value_or(sampling.repetition_penalty);
+  defaults.max_new_tokens = config.max_new_tokens;
+  return defaults;
+}
+
+LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context) {
+  const ModelConfig& stored = options.checkpoint.config;
+  const std::string path = options.checkpoint.path.string();
+  std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.checkpoint);
+  checkpoint::CheckVocabulary(*tokenizer, stored, path);
+  checkpoint::GenerationConfig generation =
+      checkpoint::ReadGenerationConfig(options.checkpoint.path);
+
+  LoadedModel model;
+  model.name = options.name;
+  model.weight_formats = ServedFormats(stored, options);
+  model.cache_format = ServedCacheFormat(model.weight_formats, options);
+  CheckDevice(options.device, model.weight_formats.layers, model.weight_formats.embeddings,
+              model.cache_format);
+  const Placement placement = Place(options.device, model.weight_formats, model.cache_format);
+  const TensorFormat tensors = TensorsFor(model.weight_formats);
+  auto reader =
+      std::make_unique<CheckpointReader>(options.checkpoint, ReadAs(options, model.weight_formats));
+  std::unique_ptr<WeightSource> source;
+  if (options.conversion) {
+    SetComputeThreads(context->pool.threads());  // of this thread: conversions compute
+    auto converted =
+        std::make_unique<ConvertedSource>(std::move(reader), *options.conversion, tensors, path);
+    model.converted_from = stored.attention;
+    model.config = converted->config();
+    source = std::move(converted);
+  } else {
+    model.config = reader->config();
+    source = std::move(reader);
+  }
+  model.parameters = ParameterCount(model.config);
+  model.parameter_bytes = ParameterBytes(model.config, model.weight_formats);
+  model.latent_forms = ReducedForms(model.config);
+  model.tokenizer = std::move(tokenizer);
+  model.defaults = DefaultsOf(generation);
+  model.not_applied = std::move(generation.not_applied);
+
+  const BackendOptions backend = ServedBackend(model.cache_format, options);
+  const auto on_layer = [&](int64_t loaded) {
+    if (options.on_layer) options.on_layer(loaded, model.config.num_hidden_layers);
+  };
+  std::unique_ptr<ModelBackend> serving = MakeServingModel(
+      model.config, *source, model.weight_formats, placement, backend, context, on_layer);
+  model.info = serving->info();
+  model.engine =
+      std::make_unique<serving::Engine>(std::move(serving), model.tokenizer, options.engine,
+                                        serving::EngineClock::now, std::move(context));
+  return model;
+}
+
+}  // namespace
+
+void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
+                 std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache) {
+  const auto refuse = [&](std::string_view what) {
+    throw std::invalid_argument(name + " does not serve " + std::string(what) + "; allowed: cpu");
+  };
+  for (const std::optional<WeightFormat>& format : {weights, embeddings}) {
+    if (name != "cpu" && format && IsInteger(*format)) {
+      refuse(std::string(Name(*format)) + " weights");
+    }
+  }
+  if (name != "cpu" && cache == CacheFormat::kInt8) refuse("a cache in int8");
+  WeightFormats formats = weights.value_or(WeightFormat::kBFloat16);
+  if (embeddings) formats.embeddings = *embeddings;
+  Place(name, formats, cache.value_or(DefaultCacheFormat(formats.layers)));
+}
+
+std::string ChooseDevice(std::optional<WeightFormat> weights,
+                         std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache) {
+  try {
+    CheckDevice("cuda:0", weights, embeddings, cache);
+    return "cuda:0";
+  } catch (const std::exception&) {  // also a GPU that fails
+    return "cpu";
+  }
+}
+
+std::optional<int64_t> FreeDeviceBytes(const std::string& name) {
+  const std::optional<int> number = GpuNumber(name);
+  if (!number || *number >= std::ssize(CudaDevices())) return std::nullopt;
+  return FreeCudaBytes(*number);
+}
+
+LoadedBytes CountLoadedBytes(const LoadOptions& options) {
+  const ModelConfig& stored = options.checkpoint.config;
+  ModelConfig config = stored;
+  if (options.conversion) {
+    CheckConversion({.config = stored, .weights = {}}, *options.conversion,
+                    options.checkpoint.path.string());
+    config = ConvertedShape(stored, *options.conversion);
+  }
+  const WeightFormats formats = ServedFormats(stored, options);
+  const CacheFormat cache = ServedCacheFormat(formats, options);
+  switch (Place(options.device, formats, cache).backend) {
+    case Placement::Backend::kCpu:
+      break;
+    case Placement::Backend::kCuda: {
+      const CudaModelBytes bytes = CountCudaModelBytes(config, ServedBackend(cache, options));
+      return {.weights = bytes.weights, .workspace = bytes.workspace};
+    }
+    case Placement::Backend::kTensors:
+      return {.weights = ParameterBytes(config, formats)};
+  }
+  int64_t loading = cpu::UnpackedBytes(config, formats,
+                                       ReadAs(options, formats).value_or(TensorFormat::kFloat32));
+  if (options.conversion) loading = std::max(loading, ConversionBytes(stored));
+  std::optional<int64_t> expand_from;
+  if (config.attention == AttentionKind::kMla) {
+    expand_from = cpu::ExpandFrom(config, options.backend.expand_from);
+  }
+  return {.weights = cpu::CountStep(config, formats, expand_from).weight_bytes,
+          .prompts = expand_from ? MostScratchBytes(config) : 0,
+          .workspace = 0,
+          .loading = loading};
+}
+
+LoadedModel LoadModel(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context) {
+  try {
+    return Load(options, std::move(context));
+  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+    throw LoadError(options.checkpoint.path.string() + ": " + e.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    throw LoadError(options.checkpoint.path.string() +
+                    ": not enough memory for the weights and a KV cache of " +
+                    std::to_string(options.backend.kv_cache_bytes) + " bytes");
+  }
+}
+
+}  // namespace triptych

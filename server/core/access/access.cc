@@ -1,0 +1,116 @@
+#include "server/core/access/access.h"
+
+#include <spdlog/spdlog.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/base/mutex.h"
+#include "engine/base/quoted.h"
+#include "server/core/access/tokens.h"
+#include "server/core/access/watched_file.h"
+
+namespace triptych::server {
+namespace {
+
+constexpr uint64_t kMaxTokenFileBytes = 1 << 20;
+
+std::string_view ScopeName(Scope scope) {
+  switch (scope) {
+    case Scope::kInference:
+      return "inference";
+    case Scope::kStatistics:
+      return "statistics";
+    case Scope::kAdmin:
+      return "admin";
+  }
+  return "";
+}
+
+// The token that a call brings. More than one is as none: who reads the other one than we do?
+std::optional<std::string_view> TokenOf(const Credentials& call) {
+  if (call.authorization.size() != 1) return std::nullopt;
+  return BearerToken(call.authorization.front());
+}
+
+}  // namespace
+
+// The tokens of a file, as it is now.
+class TokenFile {
+ public:
+  explicit TokenFile(const std::filesystem::path& path)
+      : file_({path}), tokens_(Read(file_.paths().front())) {}
+
+  // The tokens as the file has them now, or as it last had them well.
+  std::shared_ptr<const TokenList> Current() TRIPTYCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (file_.HasChanged()) {
+      const std::filesystem::path& path = file_.paths().front();
+      try {
+        tokens_ = Read(path);
+        spdlog::info("tokens were read anew from {}", path.string());
+      } catch (const LoadError& e) {
+        spdlog::error("tokens stay as they were: {}", e.what());
+      }
+    }
+    return tokens_;
+  }
+
+ private:
+  static std::shared_ptr<const TokenList> Read(const std::filesystem::path& path) {
+    return std::make_shared<const TokenList>(ReadText(path, kMaxTokenFileBytes), path.string());
+  }
+
+  Mutex mutex_;
+  WatchedFiles file_ TRIPTYCH_GUARDED_BY(mutex_);
+  std::shared_ptr<const TokenList> tokens_ TRIPTYCH_GUARDED_BY(mutex_);
+};
+
+Access::Access(const AccessOptions& options)
+    : insecure_(options.insecure),
+      tokens_(options.tokens ? std::make_unique<TokenFile>(*options.tokens) : nullptr) {}
+
+Access::~Access() = default;
+
+Result<Caller> Access::Authenticate(const Credentials& call) const {
+  if (tokens_ != nullptr) {
+    const std::optional<std::string_view> token = TokenOf(call);
+    if (!token) {
+      return Unauthenticated(
+          "the call brings no token; allowed: one \"authorization: Bearer TOKEN\"");
+    }
+    std::optional<Caller> caller = tokens_->Current()->Find(*token);
+    if (!caller) return Unauthenticated("the call's token is not known");
+    return *std::move(caller);
+  }
+  Caller caller{
+      .client = std::string(Unmapped(call.address)), .inference = true, .statistics = true};
+  caller.admin = insecure_ || IsLoopback(call.address);
+  if (call.common_name) caller.client = Printable(*call.common_name);
+  return caller;
+}
+
+Result<Caller> Access::Authorize(const Credentials& call, Scope scope) const {
+  Result<Caller> caller = Authenticate(call);
+  if (caller.ok() && !caller.value().May(scope)) {
+    return PermissionDenied(caller.value().client, ScopeName(scope));
+  }
+  return caller;
+}
+
+std::string_view Unmapped(std::string_view address) {
+  constexpr std::string_view kMapped = "::ffff:";
+  const bool is_mapped = address.starts_with(kMapped) && address.find('.') != address.npos;
+  return is_mapped ? address.substr(kMapped.size()) : address;
+}
+
+bool IsLoopback(std::string_view address) {
+  address = Unmapped(address);
+  return address.starts_with("127.") || address == "::1" || address == "unix";
+}
+
+}  // namespace triptych::server

@@ -1,0 +1,75 @@
+// What every call passes before its handler does anything, over any transport.
+#ifndef TRIPTYCH_SERVER_CORE_ACCESS_AUTH_GATE_H_
+#define TRIPTYCH_SERVER_CORE_ACCESS_AUTH_GATE_H_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "server/core/access/access.h"
+#include "server/core/access/caller.h"
+#include "server/core/access/certificate_files.h"
+#include "server/core/error.h"
+#include "server/core/model_registry.h"
+#include "server/core/requests/trace_parent.h"
+#include "server/core/transport_options.h"
+
+namespace triptych::server {
+
+// A call that was let in.
+struct AuthorizedCall {
+  Caller caller;
+  ModelRegistry& registry;
+  std::chrono::milliseconds stall_timeout;  // of its writes: TransportLimits
+};
+
+// Refuses who may not, and everybody until there is a registry. All transports share one.
+// Thread-safe.
+class AuthGate {
+ public:
+  // Throws LoadError.
+  explicit AuthGate(const TransportOptions& options)
+      : access_(options.access),
+        certificates_(options.tls ? std::make_shared<CertificateFiles>(*options.tls) : nullptr),
+        stall_timeout_(options.limits.stall_timeout),
+        is_memory_short_(options.is_memory_short) {}
+
+  // Of the server, which all transports show; null if they are unencrypted.
+  std::shared_ptr<CertificateFiles> certificates() const { return certificates_; }
+
+  // Whether anybody knows who calls.
+  Result<Caller> Authenticate(const Credentials& call) const { return access_.Authenticate(call); }
+
+  Result<AuthorizedCall> Enter(const Credentials& call, Scope scope) const {
+    Result<Caller> caller = access_.Authorize(call, scope);
+    if (!caller.ok()) return caller.error();
+    caller.value().traceparent = TraceParent(call.traceparent);
+    caller.value().arrived = serving::EngineClock::now();
+    ModelRegistry* const registry = registry_;
+    if (registry == nullptr) return Starting();
+    return AuthorizedCall{std::move(caller).value(), *registry, stall_timeout_};
+  }
+
+  // The same for a request that is computed, for which there must be memory too.
+  Result<AuthorizedCall> EnterToCompute(const Credentials& call) const {
+    Result<AuthorizedCall> entry = Enter(call, Scope::kInference);
+    if (entry.ok() && is_memory_short_()) return MemoryPressure();
+    return entry;
+  }
+
+  // Lets calls in from now on. The host must outlive them.
+  void Open(ModelRegistry& registry) { registry_ = &registry; }
+
+ private:
+  const Access access_;
+  const std::shared_ptr<CertificateFiles> certificates_;
+  const std::chrono::milliseconds stall_timeout_;
+  const std::function<bool()> is_memory_short_;
+  std::atomic<ModelRegistry*> registry_ = nullptr;
+};
+
+}  // namespace triptych::server
+
+#endif  // TRIPTYCH_SERVER_CORE_ACCESS_AUTH_GATE_H_

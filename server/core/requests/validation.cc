@@ -1,0 +1,438 @@
+#include "server/core/requests/validation.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/request_limits.h"
+#include "engine/text/text_stream.h"
+
+namespace triptych::server {
+namespace {
+
+constexpr size_t kDefaultPageSize = 100;
+constexpr std::chrono::milliseconds kDefaultInterval{1000};
+
+template <typename T>
+std::optional<Error> CheckRange(const std::string& field, T value, const Range<T>& range) {
+  if (range.Contains(value)) return std::nullopt;
+  return InvalidArgument(
+      field, fmt::format("is {}; allowed: {}{} to {}", value, range.above_low ? "above " : "",
+                         range.low, range.high));
+}
+
+std::optional<Error> CheckCount(const std::string& field, size_t count, const Range<size_t>& range,
+                                std::string_view what) {
+  if (range.Contains(count)) return std::nullopt;
+  if (count < range.low) {
+    return InvalidArgument(
+        field, fmt::format("has {} {}; allowed: {} to {}", count, what, range.low, range.high));
+  }
+  return InvalidArgument(
+      field, fmt::format("has more than {0} {1}; allowed: at most {0}", range.high, what));
+}
+
+// The most tokens of a prompt that the model's context holds.
+int64_t MostPromptTokens(const ModelInfo& model, bool generates) {
+  return model.config.max_position_embeddings - (generates ? 1 : 0);
+}
+
+Error PromptTooLong(const std::string& field, const std::string& length, bool begin_token,
+                    const ModelInfo& model, bool generates) {
+  return InvalidArgument(
+      field, fmt::format("is {} tokens{}; allowed: at most {}, {}the model's {}{}", length,
+                         begin_token ? " with the begin token" : "",
+                         MostPromptTokens(model, generates), generates ? "so that " : "",
+                         model.window_is_context ? "sliding window" : "context",
+                         generates ? " holds a new token too" : ""));
+}
+
+// The begin token that is put before a text, if one is. `path` is where the options are,
+// "inputs[1]." or nothing.
+Result<std::optional<int32_t>> BeginToken(const TextOptions& options, const std::string& path,
+                                          const Tokenizer& tokenizer) {
+  if (!options.begin_token.value_or(true)) return std::optional<int32_t>();
+  const std::optional<int32_t> begin = tokenizer.begin_token();
+  if (options.begin_token && !begin) {
+    return InvalidArgument(path + "begin_token",
+                           "is true, but the model's tokenizer puts no token before texts; "
+                           "allowed: false");
+  }
+  return begin;
+}
+
+// `field` is where the text is.
+Result<std::vector<int32_t>> EncodeText(std::string_view text, const TextOptions& options,
+                                        std::optional<int32_t> begin, const std::string& field,
+                                        const Tokenizer& tokenizer) {
+  const SpecialTokens special =
+      options.parse_special_tokens ? SpecialTokens::kParsed : SpecialTokens::kAsText;
+  std::vector<int32_t> tokens;
+  try {
+    tokens = tokenizer.Encode(text, special);
+  } catch (const EncodeError& e) {
+    return InvalidArgument(field, e.what());
+  }
+  if (begin) tokens.insert(tokens.begin(), *begin);
+  return tokens;
+}
+
+// Token ids are taken as they are.
+std::optional<Error> CheckNoTextOptions(const TextOptions& options, const std::string& path) {
+  const auto of_text_alone = [&](const std::string& name) {
+    return InvalidArgument(path + name, "is true; allowed: with text alone");
+  };
+  if (options.parse_special_tokens) return of_text_alone("parse_special_tokens");
+  if (options.begin_token.value_or(false)) return of_text_alone("begin_token");
+  return std::nullopt;
+}
+
+// A request of the prompt. `path` is where its fields are, "inputs[1]." or nothing; `missing` names
+// what is missing if there is no prompt.
+Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
+                                const std::string& missing, const ModelInfo& model,
+                                bool generates) {
+  ValidRequest valid;
+  std::vector<int32_t>& tokens = valid.request.prompt;
+  const int64_t most = MostPromptTokens(model, generates);
+  const auto too_long = [&](int64_t length) {
+    return PromptTooLong(valid.prompt_field, std::to_string(length), valid.begin_token, model,
+                         generates);
+  };
+  if (const auto* text = std::get_if<std::string_view>(&prompt.input)) {
+    valid.prompt_field = path + "text";
+    const auto begin = BeginToken(prompt.options, path, *model.tokenizer);
+    if (!begin.ok()) return begin.error();
+    valid.begin_token = begin.value().has_value();
+    if (const auto error = CheckSurelyFits(std::ssize(*text), valid.begin_token, valid.prompt_field,
+                                           model, generates)) {
+      return *error;
+    }
+    auto encoded =
+        EncodeText(*text, prompt.options, begin.value(), valid.prompt_field, *model.tokenizer);
+    if (!encoded.ok()) return encoded.error();
+    tokens = std::move(encoded).value();
+    if (std::ssize(tokens) > most) return too_long(std::ssize(tokens));
+    if (tokens.empty()) {
+      return InvalidArgument(
+          valid.prompt_field,
+          "is no token, and no begin token is put before it; allowed: some text");
+    }
+  } else if (const auto* ids = std::get_if<std::span<const int32_t>>(&prompt.input)) {
+    valid.prompt_field = path + "tokens";
+    if (const auto error = CheckNoTextOptions(prompt.options, path)) return *error;
+    if (ids->empty()) {
+      return InvalidArgument(path + "tokens.ids", "is empty; allowed: at least one token");
+    }
+    if (std::ssize(*ids) > most) return too_long(std::ssize(*ids));
+    if (const auto error = CheckTokenIds(*ids, model, path + "tokens.ids")) return *error;
+    tokens.assign(ids->begin(), ids->end());
+  } else {
+    return InvalidArgument(missing, "is missing; allowed: text or tokens");
+  }
+  return valid;
+}
+
+// What the text of every choice begins with. `tokens` is what the prompt became. Special tokens are
+// no text there, as they are none in what is generated.
+std::string EchoOf(const Prompt& prompt, std::span<const int32_t> tokens,
+                   const Tokenizer& tokenizer) {
+  const auto* text = std::get_if<std::string_view>(&prompt.input);
+  if (text != nullptr && !prompt.options.parse_special_tokens) return std::string(*text);
+  return ToValidUtf8(tokenizer.Decode(tokens));
+}
+
+serving::Priority ToPriority(int32_t number) {
+  return number == 1   ? serving::Priority::kHigh
+         : number == 3 ? serving::Priority::kLow
+                       : serving::Priority::kNormal;
+}
+
+// How many there are of everything that is a list.
+std::optional<Error> CheckCounts(const GenerateParams& params) {
+  const auto most = [](size_t count) { return Range<size_t>{0, count}; };
+  std::optional<Error> error;
+  if ((error = CheckCount("stop", params.stop.size(), most(limits::kMaxStops), "strings")) ||
+      (error = CheckCount("stop_token_ids", params.stop_token_ids.size(),
+                          most(limits::kMaxStopTokens), "tokens")) ||
+      (error = CheckCount("sampling.logit_bias", params.sampling.logit_bias.size(),
+                          most(limits::kMaxLogitBiases), "entries")) ||
+      (error = CheckCount("sampling.allowed_token_ids", params.sampling.allowed_token_ids.size(),
+                          most(limits::kMaxAllowedTokens), "tokens"))) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+Result<serving::SamplingParams> ValidateSampling(const SamplingFields& fields,
+                                                 const ModelInfo& model) {
+  serving::SamplingParams params = model.defaults.sampling;
+  std::optional<Error> error;
+  const auto take = [&]<typename T>(const std::string& name, const std::optional<T>& field,
+                                    const Range<T>& range, T& value) {
+    if (error || !field) return;
+    error = CheckRange("sampling." + name, *field, range);
+    value = *field;
+  };
+  take("temperature", fields.temperature, limits::kTemperature, params.temperature);
+  take("top_k", fields.top_k, limits::kTopK, params.top_k);
+  take("top_p", fields.top_p, limits::kTopP, params.top_p);
+  take("min_p", fields.min_p, limits::kMinP, params.min_p);
+  take("repetition_penalty", fields.repetition_penalty, limits::kRepetitionPenalty,
+       params.repetition_penalty);
+  take("presence_penalty", fields.presence_penalty, limits::kPresencePenalty,
+       params.presence_penalty);
+  take("frequency_penalty", fields.frequency_penalty, limits::kFrequencyPenalty,
+       params.frequency_penalty);
+  if (error) return *error;
+
+  for (const auto& [token, bias] : fields.logit_bias) {
+    const std::string field = fmt::format("sampling.logit_bias[{}]", token);
+    if (token < 0 || token >= model.config.vocab_size) {
+      return InvalidArgument(
+          field, fmt::format("names no token; allowed: 0 to {}", model.config.vocab_size - 1));
+    }
+    if ((error = CheckRange(field, bias, limits::kLogitBias))) return *error;
+    params.logit_bias.emplace(token, bias);
+  }
+  const std::span<const int32_t> allowed = fields.allowed_token_ids;
+  if ((error = CheckTokenIds(allowed, model, "sampling.allowed_token_ids"))) return *error;
+  params.allowed.assign(allowed.begin(), allowed.end());
+  return params;
+}
+
+// Whether there is a token that can be chosen while the output may not end.
+bool SomeTokenGoesOn(const serving::Request& request, const ModelInfo& model) {
+  std::set<int32_t> ends(request.stop_tokens.begin(), request.stop_tokens.end());
+  const std::span<const int32_t> of_model = model.tokenizer->end_tokens();
+  ends.insert(of_model.begin(), of_model.end());
+  const std::vector<int32_t>& allowed = request.sampling.allowed;
+  if (allowed.empty()) return std::ssize(ends) < model.config.vocab_size;
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](int32_t token) { return !ends.contains(token); });
+}
+
+std::optional<Error> CheckStops(const std::vector<std::string>& stops) {
+  const Range<size_t>& bytes = limits::kStopBytes;
+  for (size_t i = 0; i < stops.size(); ++i) {
+    if (bytes.Contains(stops[i].size())) continue;
+    return InvalidArgument(
+        fmt::format("stop[{}]", i),
+        fmt::format("is {} bytes long; allowed: {} to {}", stops[i].size(), bytes.low, bytes.high));
+  }
+  return std::nullopt;
+}
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+std::optional<Error> CheckSurelyFits(int64_t text_bytes, bool begin_token, const std::string& field,
+                                     const ModelInfo& model, bool generates) {
+  const int64_t token_bytes = model.tokenizer->max_token_bytes();
+  const int64_t at_least = (begin_token ? 1 : 0) + (text_bytes + token_bytes - 1) / token_bytes;
+  if (at_least <= MostPromptTokens(model, generates)) return std::nullopt;
+  return PromptTooLong(field, fmt::format("at least {}", at_least), begin_token, model, generates);
+}
+
+std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ModelInfo& model,
+                                   const std::string& field) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < model.config.vocab_size) continue;
+    return InvalidArgument(
+        fmt::format("{}[{}]", field, i),
+        fmt::format("is {}; allowed: 0 to {}", ids[i], model.config.vocab_size - 1));
+  }
+  return std::nullopt;
+}
+
+Result<ValidRequest> Validate(const GenerateParams& params, const ModelInfo& model) {
+  std::optional<Error> error = CheckCounts(params);
+  if (error) return *error;
+  Result<ValidRequest> valid = WithPrompt(params.prompt, "", "prompt", model, /*generates=*/true);
+  if (!valid.ok()) return valid;
+  serving::Request& request = valid.value().request;
+
+  if (params.max_new_tokens) {
+    const Range<int64_t> range = {limits::kNewTokens.low, limits::kNewTokens.high};
+    if ((error = CheckRange("max_new_tokens", *params.max_new_tokens, range))) return *error;
+    request.max_new_tokens = *params.max_new_tokens;
+  } else {
+    // As many as the context holds, and the pool: the last token needs no row.
+    const int64_t fits = std::min(model.config.max_position_embeddings, model.pool_positions + 1);
+    const int64_t most = std::max(model.defaults.max_new_tokens.value_or(limits::kNewTokens.high),
+                                  params.min_new_tokens);
+    request.max_new_tokens = std::clamp<int64_t>(fits - std::ssize(request.prompt), 1, most);
+  }
+  const Range<int64_t> min_range = {0, request.max_new_tokens};
+  if ((error = CheckRange("min_new_tokens", params.min_new_tokens, min_range))) return *error;
+  request.min_new_tokens = params.min_new_tokens;
+  request.choices = params.n.value_or(1);
+  if ((error = CheckRange("n", request.choices, limits::kChoices))) return *error;
+  if ((error = CheckRange("priority", params.priority, limits::kPriority))) return *error;
+  request.priority = ToPriority(params.priority);
+
+  Result<serving::SamplingParams> sampling = ValidateSampling(params.sampling, model);
+  if (!sampling.ok()) return sampling.error();
+  request.sampling = std::move(sampling).value();
+  request.seed = params.sampling.seed ? *params.sampling.seed : DrawSeed();
+
+  if ((error = CheckStops(params.stop))) return *error;
+  request.stop = params.stop;
+  if ((error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids"))) return *error;
+  request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
+  if (!params.end_of_turn.empty()) {
+    request.stop.push_back(params.end_of_turn);
+    for (const SpecialToken& special : model.tokenizer->special_tokens()) {
+      if (special.text == params.end_of_turn) request.stop_tokens.push_back(special.token);
+    }
+  }
+  if (request.min_new_tokens > 0 && !SomeTokenGoesOn(request, model)) {
+    return InvalidArgument("min_new_tokens",
+                           fmt::format("is {}, but every token that can be chosen ends the output; "
+                                       "allowed: 0",
+                                       request.min_new_tokens));
+  }
+  const auto check_logprobs = [&](const std::string& field, const std::optional<int32_t>& count) {
+    return count ? CheckRange(field, *count, limits::kLogprobs) : std::nullopt;
+  };
+  if ((error = check_logprobs("logprobs", params.logprobs))) return *error;
+  if ((error = check_logprobs("prompt_logprobs", params.prompt_logprobs))) return *error;
+  request.logprobs = params.logprobs;
+  request.prompt_logprobs = params.prompt_logprobs;
+  request.ignore_eos = params.ignore_eos;
+  request.include_stop = params.include_stop;
+  request.share_prefix = !params.bypass_prefix_cache;
+  if (params.echo) valid.value().echo = EchoOf(params.prompt, request.prompt, *model.tokenizer);
+  return valid;
+}
+
+Result<std::vector<ValidRequest>> Validate(const ScoreParams& params, const ModelInfo& model) {
+  std::optional<Error> error =
+      CheckCount("inputs", params.inputs.size(), limits::kScoreInputs, "entries");
+  if (!error) error = CheckRange("priority", params.priority, limits::kPriority);
+  if (error) return *error;
+  std::vector<ValidRequest> requests;
+  for (size_t i = 0; i < params.inputs.size(); ++i) {
+    const std::string input = fmt::format("inputs[{}]", i);
+    Result<ValidRequest> valid =
+        WithPrompt(params.inputs[i], input + ".", input, model, /*generates=*/false);
+    if (!valid.ok()) return valid.error();
+    valid.value().request.prompt_logprobs = 0;
+    valid.value().request.priority = ToPriority(params.priority);
+    requests.push_back(std::move(valid).value());
+  }
+  return requests;
+}
+
+Result<TokenizedText> Tokenize(const TokenizeParams& params, const ModelInfo& model) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  if (params.pieces && params.text.size() > limits::kMaxTextOfPieces) {
+    return InvalidArgument("text", fmt::format("is {} bytes long; allowed with pieces: at most {}",
+                                               params.text.size(), limits::kMaxTextOfPieces));
+  }
+  const auto begin = BeginToken(params.options, "", tokenizer);
+  if (!begin.ok()) return begin.error();
+  auto tokens = EncodeText(params.text, params.options, begin.value(), "text", tokenizer);
+  if (!tokens.ok()) return tokens.error();
+  TokenizedText tokenized{.tokens = std::move(tokens).value(), .pieces = {}, .offsets = {}};
+  if (!params.pieces) return tokenized;
+  TokenStream stream;
+  for (const int32_t token : tokenized.tokens) {
+    tokenized.offsets.push_back(std::ssize(tokenized.pieces));
+    tokenized.pieces += stream.Push(tokenizer, token);
+  }
+  return tokenized;
+}
+
+Result<std::string> Detokenize(std::span<const int32_t> ids, const ModelInfo& model) {
+  if (const auto error = CheckTokenIds(ids, model, "token_ids")) return *error;
+  std::string text;
+  TokenStream stream;
+  Utf8Stream utf8;
+  for (const int32_t id : ids) {
+    text += utf8.Push(stream.Push(*model.tokenizer, id));
+    if (text.size() > limits::kMaxDetokenizedBytes) break;
+  }
+  text += utf8.Flush();
+  if (text.size() > limits::kMaxDetokenizedBytes) {
+    return InvalidArgument("token_ids",
+                           fmt::format("stand for more than {0} bytes; allowed: at most {0}",
+                                       limits::kMaxDetokenizedBytes));
+  }
+  return text;
+}
+
+RequestSize RequestSize::Of(const ValidRequest& valid) {
+  return {.prompt_field = valid.prompt_field,
+          .begin_token = valid.begin_token,
+          .prompt_tokens = std::ssize(valid.request.prompt),
+          .max_new_tokens = valid.request.max_new_tokens};
+}
+
+Error Rejection(serving::SubmitStatus status, const RequestSize& size, const ModelInfo& model) {
+  const int64_t pool = model.pool_positions;
+  const std::string with_begin = size.begin_token ? " with the begin token" : "";
+  switch (status) {
+    case serving::SubmitStatus::kQueueFull:
+      return QueueFull();
+    case serving::SubmitStatus::kQueueTimeout:
+      return QueueTimeout();
+    case serving::SubmitStatus::kPromptTooLong:
+      return PromptTooLong(size.prompt_field, std::to_string(size.prompt_tokens), size.begin_token,
+                           model, size.max_new_tokens > 0);
+    case serving::SubmitStatus::kNeverFits:
+      if (size.prompt_tokens > pool) {
+        return InvalidArgument(
+            size.prompt_field,
+            fmt::format("is {} tokens{}; allowed: at most {}, the model's key/value cache",
+                        size.prompt_tokens, with_begin, pool));
+      }
+      return InvalidArgument(  // the last new token takes no position
+          "max_new_tokens",
+          fmt::format("is {}; allowed: at most {}, as the model's key/value cache has {} positions "
+                      "and the prompt is {} tokens{}",
+                      size.max_new_tokens, pool - size.prompt_tokens + 1, pool, size.prompt_tokens,
+                      with_begin));
+    case serving::SubmitStatus::kStopping:
+      return Draining();
+    case serving::SubmitStatus::kAccepted:
+      break;
+  }
+  return Internal("the request was refused without a reason");
+}
+
+Result<size_t> ValidatePageSize(int32_t page_size) {
+  if (page_size < 0) {
+    return InvalidArgument("page_size", fmt::format("is {}; allowed: 0 to {}; more counts as that",
+                                                    page_size, limits::kMaxPageSize));
+  }
+  if (page_size == 0) return kDefaultPageSize;
+  return static_cast<size_t>(std::min(page_size, limits::kMaxPageSize));
+}
+
+Result<std::chrono::milliseconds> ValidateInterval(const std::optional<IntervalFields>& interval) {
+  using std::chrono::milliseconds;
+  if (!interval) return kDefaultInterval;
+  constexpr int64_t kNanosPerMilli = 1'000'000;
+  const auto [low, high, above_low] = limits::kWatchInterval;
+  // Seconds by themselves first: an absurd number of them would overflow.
+  const bool sensible = interval->seconds >= 0 && interval->seconds <= high / 1000 &&
+                        interval->nanos >= 0 && interval->nanos < 1000 * kNanosPerMilli;
+  const int64_t nanos =
+      sensible ? interval->seconds * 1000 * kNanosPerMilli + interval->nanos : int64_t{-1};
+  if (nanos < low * kNanosPerMilli || nanos > high * kNanosPerMilli) {
+    return InvalidArgument("interval", fmt::format("is {} s and {} ns; allowed: {} to {} ms",
+                                                   interval->seconds, interval->nanos, low, high));
+  }
+  return milliseconds(nanos / kNanosPerMilli);
+}
+
+}  // namespace triptych::server

@@ -1,0 +1,199 @@
+#include "server/core/stats/metrics.h"
+
+#include <prometheus/client_metric.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <limits>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace triptych::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct Number {
+  const char* name;
+  const char* help;
+  double (*value)(const ModelMetrics&);
+};
+
+constexpr double Double(int64_t value) { return static_cast<double>(value); }
+
+constexpr Number kGauges[] = {
+    {"triptych_requests_running", "Sequences under way; a request has one for each choice.",
+     [](const ModelMetrics& model) { return Double(model.stats.running); }},
+    {"triptych_requests_waiting", "Sequences that wait to be computed.",
+     [](const ModelMetrics& model) { return Double(model.stats.waiting); }},
+    {"triptych_kv_cache_utilization_ratio",
+     "Share of the cache's blocks that sequences hold, from 0 to 1.",
+     [](const ModelMetrics& model) {
+       const serving::KvCacheStats& stats = model.stats;
+       const int64_t held = stats.total_blocks - stats.free_blocks - stats.evictable_blocks;
+       return Double(held) / Double(stats.total_blocks);
+     }},
+    {"triptych_kv_cache_pool_bytes", "Bytes of the cache.",
+     [](const ModelMetrics& model) { return Double(model.stats.pool_bytes); }},
+    {"triptych_device_weight_bytes", "Bytes of the weights on a GPU; 0 on the CPU.",
+     [](const ModelMetrics& model) {
+       const auto& memory = model.model->device_memory;
+       return memory ? Double(memory->weight_bytes) : 0;
+     }},
+    {"triptych_device_workspace_bytes", "Bytes that steps compute in on a GPU; 0 on the CPU.",
+     [](const ModelMetrics& model) {
+       const auto& memory = model.model->device_memory;
+       return memory ? Double(memory->workspace_bytes) : 0;
+     }},
+    {"triptych_kv_cache_used_bytes", "Bytes of positions that sequences have written, shared once.",
+     [](const ModelMetrics& model) { return Double(model.stats.used_bytes); }},
+    {"triptych_kv_cache_allocated_bytes", "Bytes of blocks that sequences hold.",
+     [](const ModelMetrics& model) { return Double(model.stats.allocated_bytes); }},
+    {"triptych_kv_cache_shared_bytes", "Bytes of blocks that several sequences hold.",
+     [](const ModelMetrics& model) { return Double(model.stats.shared_bytes); }},
+    {"triptych_kv_cache_evictable_bytes",
+     "Bytes of blocks that nobody holds, kept for equal prompts.",
+     [](const ModelMetrics& model) { return Double(model.stats.evictable_bytes); }},
+    {"triptych_kv_cache_free_bytes", "Bytes of blocks that hold nothing.",
+     [](const ModelMetrics& model) { return Double(model.stats.free_bytes); }},
+    {"triptych_kv_cache_available_bytes", "Bytes that sequences can still take: cached and free.",
+     [](const ModelMetrics& model) {
+       return Double(model.stats.evictable_bytes + model.stats.free_bytes);
+     }},
+    {"triptych_kv_cache_peak_allocated_bytes", "The most bytes ever reserved.",
+     [](const ModelMetrics& model) { return Double(model.stats.peak_allocated_bytes); }},
+    {"triptych_kv_cache_saved_bytes",
+     "Bytes that the written positions would take beyond those used, were every layer MHA.",
+     [](const ModelMetrics& model) {
+       return Double(model.stats.mha_used_bytes - model.stats.used_bytes);
+     }},
+    {"triptych_kv_cache_position_bytes", "Bytes of one position.",
+     [](const ModelMetrics& model) { return Double(model.stats.bytes_per_position); }},
+};
+
+constexpr Number kCounters[] = {
+    {"triptych_prompt_tokens_total", "Tokens of the prompts of sequences that have ended.",
+     [](const ModelMetrics& model) { return Double(model.stats.requests.prompt_tokens); }},
+    {"triptych_cached_prompt_tokens_total", "Of these, tokens found in the cache.",
+     [](const ModelMetrics& model) { return Double(model.stats.requests.cached_prompt_tokens); }},
+    {"triptych_generation_tokens_total", "Tokens generated, of sequences under way too.",
+     [](const ModelMetrics& model) { return Double(model.stats.requests.sampled_tokens); }},
+    {"triptych_prefix_cache_queries_total",
+     "Tokens of prompts looked up in the prefix cache when they were first scheduled.",
+     [](const ModelMetrics& model) { return Double(model.metrics->prefix_queries.value()); }},
+    {"triptych_prefix_cache_hits_total", "Of these, tokens found.",
+     [](const ModelMetrics& model) { return Double(model.metrics->prefix_hits.value()); }},
+    {"triptych_prefix_cache_evicted_blocks_total", "Cached blocks given up for room.",
+     [](const ModelMetrics& model) { return Double(model.stats.evicted_blocks); }},
+    {"triptych_preemptions_total", "Sequences that gave up their blocks to others.",
+     [](const ModelMetrics& model) { return Double(model.stats.preemptions); }},
+};
+
+constexpr struct {
+  const char* name;
+  const char* help;
+  serving::Histogram serving::EngineMetrics::*histogram;
+} kHistograms[] = {
+    {"triptych_request_queue_time_seconds",
+     "From a sequence's arrival until it is first scheduled.", &serving::EngineMetrics::queue_time},
+    {"triptych_time_to_first_token_seconds", "From a sequence's arrival to its first token.",
+     &serving::EngineMetrics::time_to_first_token},
+    {"triptych_inter_token_latency_seconds", "Between two tokens of a sequence.",
+     &serving::EngineMetrics::inter_token_time},
+    {"triptych_e2e_request_latency_seconds", "From a sequence's arrival to its end.",
+     &serving::EngineMetrics::end_to_end_time},
+    {"triptych_request_kv_cache_bytes", "Bytes of the positions that a sequence has at its end.",
+     &serving::EngineMetrics::cache_bytes},
+    {"triptych_step_seconds", "What a step takes.", &serving::EngineMetrics::step_time},
+    {"triptych_step_batch_size", "Sequences computed in a step.",
+     &serving::EngineMetrics::step_sequences},
+    {"triptych_step_tokens", "Tokens computed in a step, of prompts and of those who generate.",
+     &serving::EngineMetrics::step_tokens},
+};
+
+ClientMetric SeriesOf(const ModelMetrics& model) {
+  ClientMetric series;
+  series.label = {{"model", model.model->name},
+                  {"attention", std::string(Name(model.model->config.attention))}};
+  return series;
+}
+
+// A series of every model, to which `fill` gives its value.
+template <typename Fill>
+MetricFamily FamilyOf(const char* name, const char* help, MetricType type,
+                      std::span<const ModelMetrics> models, Fill fill) {
+  MetricFamily family{.name = name, .help = help, .type = type, .metric = {}};
+  for (const ModelMetrics& model : models) {
+    fill(model, family.metric.emplace_back(SeriesOf(model)));
+  }
+  return family;
+}
+
+ClientMetric::Histogram ToProto(const serving::Histogram& histogram) {
+  ClientMetric::Histogram out;
+  out.sample_sum = histogram.sum();
+  for (size_t i = 0; i <= histogram.bounds().size(); ++i) {
+    out.sample_count += static_cast<uint64_t>(histogram.count(i));
+    const bool last = i == histogram.bounds().size();
+    out.bucket.push_back(
+        {.cumulative_count = out.sample_count,
+         .upper_bound = last ? std::numeric_limits<double>::infinity() : histogram.bounds()[i]});
+  }
+  return out;
+}
+
+MetricFamily RequestsFamily(std::span<const ModelMetrics> models) {
+  MetricFamily family{.name = "triptych_requests_total",
+                      .help = "Requests that reached a model, by what became of them.",
+                      .type = MetricType::Counter,
+                      .metric = {}};
+  for (const ModelMetrics& model : models) {
+    for (size_t i = 0; i < kOutcomes.size(); ++i) {
+      ClientMetric& series = family.metric.emplace_back(SeriesOf(model));
+      series.label.push_back({"outcome", std::string(Name(kOutcomes[i]))});
+      series.counter.value = Double(model.requests[i]);
+    }
+  }
+  return family;
+}
+
+}  // namespace
+
+std::string MetricsText(std::span<const ModelMetrics> models) {
+  std::vector<MetricFamily> families = {RequestsFamily(models)};
+  for (const Number& counter : kCounters) {
+    families.push_back(FamilyOf(counter.name, counter.help, MetricType::Counter, models,
+                                [&](const ModelMetrics& model, ClientMetric& series) {
+                                  series.counter.value = counter.value(model);
+                                }));
+  }
+  for (const Number& gauge : kGauges) {
+    families.push_back(FamilyOf(gauge.name, gauge.help, MetricType::Gauge, models,
+                                [&](const ModelMetrics& model, ClientMetric& series) {
+                                  series.gauge.value = gauge.value(model);
+                                }));
+  }
+  // What inference gateways ask for, with labels of the names that they know.
+  families.push_back(
+      FamilyOf("triptych_kv_cache_info", "The positions of a block, and the blocks.",
+               MetricType::Gauge, models, [](const ModelMetrics& model, ClientMetric& series) {
+                 const serving::KvCacheStats& stats = model.stats;
+                 series.label.push_back({"block_size", std::to_string(stats.block_positions)});
+                 series.label.push_back({"num_gpu_blocks", std::to_string(stats.total_blocks)});
+                 series.gauge.value = 1;
+               }));
+  for (const auto& one : kHistograms) {
+    families.push_back(FamilyOf(one.name, one.help, MetricType::Histogram, models,
+                                [&](const ModelMetrics& model, ClientMetric& series) {
+                                  series.histogram = ToProto(model.metrics->*one.histogram);
+                                }));
+  }
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return std::move(text).str();
+}
+
+}  // namespace triptych::server

@@ -1,0 +1,33 @@
+// What the server measures, as Prometheus reads it.
+#ifndef TRIPTYCH_SERVER_CORE_STATS_METRICS_H_
+#define TRIPTYCH_SERVER_CORE_STATS_METRICS_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/serving/engine_metrics.h"
+#include "engine/serving/stats.h"
+#include "server/core/model_info.h"
+#include "server/core/stats/outcome.h"
+
+namespace triptych::server {
+
+// Of one model. What it points to must outlive it.
+struct ModelMetrics {
+  const ModelInfo* model = nullptr;
+  serving::KvCacheStats stats;
+  const serving::EngineMetrics* metrics = nullptr;
+  std::array<int64_t, kOutcomes.size()> requests{};  // by outcome
+};
+
+inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+// Prometheus's text format. There are series for the models and the outcomes, and for nothing that
+// clients name.
+std::string MetricsText(std::span<const ModelMetrics> models);
+
+}  // namespace triptych::server
+
+#endif  // TRIPTYCH_SERVER_CORE_STATS_METRICS_H_

@@ -1,0 +1,22 @@
+// What a call over gRPC brings by which it may be known who calls.
+#ifndef TRIPTYCH_SERVER_GRPC_CREDENTIALS_H_
+#define TRIPTYCH_SERVER_GRPC_CREDENTIALS_H_
+
+#include <grpcpp/server_context.h>
+
+#include <string>
+#include <string_view>
+
+#include "server/core/access/access.h"
+
+namespace triptych::server {
+
+Credentials CredentialsOf(const grpc::ServerContextBase& context);
+
+// The address in what gRPC calls a peer, without the port: "127.0.0.1" of "ipv4:127.0.0.1:5",
+// "::1" of "ipv6:%5B::1%5D:5" or "ipv6:[::1]:5", "unix" of any Unix socket.
+std::string PeerAddress(std::string_view peer);
+
+}  // namespace triptych::server
+
+#endif  // TRIPTYCH_SERVER_GRPC_CREDENTIALS_H_

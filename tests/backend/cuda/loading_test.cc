@@ -1,0 +1,145 @@
+// Models hosted on a GPU that is emulated, and what the server's options make of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/checkpoint/open_checkpoint.h"
+#include "engine/loading/loaded_model.h"
+#include "server/options.h"
+#include "tests/backend/cuda/emulation/emulation.h"
+#include "tests/support/recording_sink.h"
+
+namespace triptych::loading_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+std::filesystem::path ShippedModel(const std::string& kind) {
+  return std::filesystem::path(TRIPTYCH_MODELS_DIR) / ("shakespeare-" + kind);
+}
+
+LoadOptions OnGpu(const std::string& kind) {
+  return {.name = kind,
+          .checkpoint = checkpoint::OpenCheckpoint(ShippedModel(kind)),
+          .backend = {.kv_cache_bytes = int64_t{1} << 22},
+          .device = "cuda"};
+}
+
+// A greedy request and the two likeliest tokens at each of its choices.
+std::shared_ptr<RecordingSink> Generate(const LoadOptions& options, const std::string& prompt) {
+  const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(1));
+  serving::Request request;
+  request.id = "1";
+  request.prompt = {model.tokenizer->begin_token().value()};
+  for (const int32_t token : model.tokenizer->Encode(prompt)) request.prompt.push_back(token);
+  request.max_new_tokens = 64;
+  request.sampling.temperature = 0;
+  request.ignore_eos = true;
+  request.logprobs = 2;
+  const auto sink = std::make_shared<RecordingSink>();
+  model.engine->Submit(std::move(request), sink);
+  while (model.engine->Step()) {
+  }
+  return sink;
+}
+
+TEST(HostedOnGpu, ShippedModelsWriteWhatTheyWriteOnTheCpu) {
+  for (const std::string kind : {"mha", "gqa", "mla"}) {
+    LoadOptions on_cpu = OnGpu(kind);
+    on_cpu.device = "cpu";
+    on_cpu.weight_format = WeightFormat::kBFloat16;
+    const auto cpu = Generate(on_cpu, "ROMEO:\n"), gpu = Generate(OnGpu(kind), "ROMEO:\n");
+    ASSERT_EQ(gpu->tokens.size(), 64) << kind;
+    const auto differs = std::mismatch(gpu->tokens.begin(), gpu->tokens.end(), cpu->tokens.begin());
+    const auto first = differs.first - gpu->tokens.begin();
+    if (first == 64) continue;
+    // Both round activations to bfloat16, each in its own places.
+    const std::vector<serving::TokenLogprob>& top = cpu->logprobs[first].top;
+    EXPECT_LT(top[0].logprob - top[1].logprob, 0.1) << kind << ", token " << first;
+  }
+}
+
+TEST(HostedOnGpu, SaysWhatItHolds) {
+  const LoadOptions options = OnGpu("mla");
+  const LoadedBytes counted = CountLoadedBytes(options);
+  const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(1));
+  EXPECT_EQ(model.weight_formats, WeightFormats(WeightFormat::kBFloat16));
+  EXPECT_EQ(model.cache_format, CacheFormat::kBFloat16);
+  ASSERT_TRUE(model.info.device_memory.has_value());
+  EXPECT_THAT(model.info.device_memory->device, HasSubstr("cuda:0, "));
+  EXPECT_EQ(model.info.device_memory->weight_bytes, counted.weights);
+  EXPECT_EQ(model.info.device_memory->workspace_bytes, counted.workspace);
+  EXPECT_EQ(model.info.cache_bytes, model.info.blocks * model.info.geometry.BlockBytes());
+}
+
+TEST(HostedOnGpu, IsRefusedInOneLineWhereMemoryIsShort) {
+  const emulation::LimitsScope limits({.memory_bytes = int64_t{40} << 20});
+  EXPECT_THAT([] { LoadModel(OnGpu("mha"), std::make_shared<kernels::KernelContext>(1)); },
+              ThrowsMessage<LoadError>(HasSubstr("not enough memory on cuda:0 for weights of ")));
+}
+
+TEST(HostedOnGpu, OtherFormatsAndDevicesAreRefused) {
+  const auto refuse = [](const std::string& device, std::optional<WeightFormat> weights,
+                         const std::string& message) {
+    EXPECT_THAT([&] { CheckDevice(device, weights, {}, {}); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr(message)));
+  };
+  EXPECT_NO_THROW(CheckDevice("cuda:0", {}, {}, {}));
+  EXPECT_NO_THROW(CheckDevice("cuda", WeightFormat::kBFloat16, {}, CacheFormat::kBFloat16));
+  refuse("cuda:1", {}, "cuda:1 is not available; allowed: cpu, cuda:0");
+  refuse("cuda:", {}, "cuda: is not available; allowed: cpu, cuda:0");
+  refuse("cuda:-1", {}, "cuda:-1 is not available; allowed: cpu, cuda:0");
+  refuse("cuda", WeightFormat::kInt8, "cuda does not serve int8 weights; allowed: cpu");
+  // In this emulation LibTorch has no GPU.
+  refuse("cuda", WeightFormat::kFloat32, "cuda serves weights and a cache in bfloat16");
+}
+
+// --- The server's options
+
+class GpuOptionsTest : public testing::Test {
+ protected:
+  server::ServerOptions Parse(std::vector<const char*> flags) {
+    const std::string model = "mla=" + ShippedModel("mla").string();
+    flags.insert(flags.begin(), {"triptych-server", "--model", model.c_str()});
+    server::ServerOptions options;
+    const std::optional<int> status =
+        server::ParseServerOptions(static_cast<int>(flags.size()), flags.data(), &options,
+                                   {.cpus = 1, .memory_bytes = 1 << 30});
+    EXPECT_EQ(status, std::nullopt);
+    return options;
+  }
+
+  const emulation::LimitsScope limits_{{.memory_bytes = int64_t{10} << 30}};
+};
+
+TEST_F(GpuOptionsTest, AutoIsTheGpuIfItServesTheFormats) {
+  EXPECT_EQ(Parse({"--device", "auto"}).device, "cuda:0");
+  EXPECT_EQ(Parse({"--device", "auto", "--dtype", "int8"}).device, "cpu");
+  EXPECT_EQ(Parse({"--device", "auto", "--kv-cache-dtype", "int8"}).device, "cpu");
+}
+
+TEST_F(GpuOptionsTest, CachesAreSharesOfTheGpusMemory) {
+  const server::ServerOptions options = Parse({"--device", "cuda"});
+  ASSERT_TRUE(options.kv_cache_share.has_value());
+  EXPECT_NEAR(*options.kv_cache_share, 0.9, 1e-6);
+  EXPECT_EQ(options.engine.max_batch_tokens, 2048);
+  const server::ServerOptions half = Parse({"--device", "cuda", "--kv-cache-bytes", "50%"});
+  EXPECT_NEAR(half.kv_cache_share.value_or(0), 0.5, 1e-6);
+  const server::ServerOptions given =
+      Parse({"--device", "cuda", "--kv-cache-bytes", "3GiB", "--max-batch-tokens", "512"});
+  EXPECT_EQ(given.kv_cache_share, std::nullopt);
+  EXPECT_EQ(given.kv_cache_bytes, int64_t{3} << 30);  // more than the host has
+  EXPECT_EQ(given.engine.max_batch_tokens, 512);
+}
+
+}  // namespace
+}  // namespace triptych::loading_test

@@ -1,0 +1,339 @@
+// Configs as they are published: what they become, and what is refused.
+#include "engine/checkpoint/config/families.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+#include "engine/checkpoint/config/config_file.h"
+#include "tests/support/published_configs.h"
+
+namespace triptych::checkpoint::families_test {
+namespace {
+
+using published::DeepSeekDense;
+using published::DeepSeekV2Lite;
+using published::Gpt2;
+using published::Llama32;
+using published::MiniCpm3;
+using published::Mistral;
+using published::Qwen25;
+using published::Qwen3;
+using published::SmolLm2;
+using published::With;
+using published::Without;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+ModelConfig Parse(const Json& config) { return ParseModelConfig(config.dump(), "config.json"); }
+
+std::string Refusal(const Json& config) {
+  try {
+    Parse(config);
+  } catch (const LoadError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(FamiliesTest, Llama) {
+  const ModelConfig config = Parse(SmolLm2());
+  EXPECT_EQ(config.attention, AttentionKind::kGqa);
+  EXPECT_EQ(config.num_key_value_heads, 3);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.head_grouping, HeadGrouping::kContiguous);
+  EXPECT_FALSE(config.rope_interleave);
+  EXPECT_EQ(config.rope_theta, 100000);
+  EXPECT_THAT(config.rope_factors, IsEmpty());
+  EXPECT_EQ(config.norm_eps, 1e-5);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.torch_dtype, TensorFormat::kBFloat16);
+  EXPECT_EQ(Parse(With(SmolLm2(), {{"num_key_value_heads", 9}})).attention, AttentionKind::kMha);
+  // Twice the first and last of the stretched frequencies; by the paper's definition high ones
+  // stay.
+  const ModelConfig stretched = Parse(Llama32());
+  ASSERT_THAT(stretched.rope_factors, SizeIs(32));
+  EXPECT_EQ(stretched.rope_factors.front(), 1);
+  EXPECT_DOUBLE_EQ(stretched.rope_factors.back(), 32);
+  EXPECT_EQ(stretched.max_position_embeddings, 131072);
+}
+
+TEST(FamiliesTest, MistralIsServedUpToItsWindow) {
+  EXPECT_EQ(Parse(Mistral()).max_position_embeddings, 4096);
+  EXPECT_EQ(Parse(With(Mistral(), {{"sliding_window", nullptr}})).max_position_embeddings, 32768);
+  EXPECT_EQ(Parse(Without(Mistral(), {"sliding_window"})).max_position_embeddings, 4096);
+  // transformers' Llama has none, whatever its config says.
+  EXPECT_EQ(Parse(With(SmolLm2(), {{"sliding_window", 16}})).max_position_embeddings, 8192);
+  const auto is_context = [](const Json& config) {
+    return ParsePublishedConfig(JsonFields(config, "config.json")).window_is_context;
+  };
+  EXPECT_TRUE(is_context(Mistral()));
+  EXPECT_FALSE(is_context(With(Mistral(), {{"sliding_window", 32768}})));
+  EXPECT_FALSE(is_context(With(SmolLm2(), {{"sliding_window", 16}})));
+}
+
+TEST(FamiliesTest, Qwen) {
+  const ModelConfig two = Parse(Qwen25());
+  EXPECT_TRUE(two.attention_bias);
+  EXPECT_FALSE(two.OutputBias());
+  EXPECT_FALSE(two.qk_norm);
+  EXPECT_EQ(two.max_position_embeddings, 32768);
+  const ModelConfig three = Parse(Qwen3());
+  EXPECT_FALSE(three.attention_bias);
+  EXPECT_TRUE(three.qk_norm);
+  EXPECT_EQ(three.head_dim, 128);
+  // Windows of the layers from max_window_layers on, or of those that layer_types names.
+  const Json windows = {{"use_sliding_window", true}, {"sliding_window", 1024}};
+  EXPECT_EQ(Parse(With(Qwen25(), windows)).max_position_embeddings, 32768);
+  Json some = With(With(Qwen25(), windows), {{"max_window_layers", 12}});
+  EXPECT_EQ(Parse(some).max_position_embeddings, 1024);
+  some["layer_types"] = std::vector<std::string>(24, "full_attention");
+  EXPECT_EQ(Parse(some).max_position_embeddings, 32768);
+  some["layer_types"][3] = "sliding_attention";
+  EXPECT_EQ(Parse(some).max_position_embeddings, 1024);
+  some.erase("sliding_window");
+  EXPECT_EQ(Parse(some).max_position_embeddings, 4096);
+  some["sliding_window"] = nullptr;
+  EXPECT_EQ(Parse(some).max_position_embeddings, 32768);
+}
+
+TEST(FamiliesTest, Gpt2) {
+  const ModelConfig config = Parse(Gpt2());
+  EXPECT_EQ(config.attention, AttentionKind::kMha);
+  EXPECT_EQ(config.position_embedding, PositionEmbedding::kLearned);
+  EXPECT_EQ(config.norm, NormKind::kLayerNorm);
+  EXPECT_EQ(config.hidden_act, HiddenAct::kGelu);
+  EXPECT_EQ(config.intermediate_size, 3072);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.torch_dtype, TensorFormat::kFloat32);
+}
+
+TEST(FamiliesTest, LatentOnes) {
+  const ModelConfig config = Parse(DeepSeekDense());
+  EXPECT_EQ(config.attention, AttentionKind::kMla);
+  EXPECT_EQ(CacheRowElements(config), std::vector<int64_t>(27, 576));
+  EXPECT_EQ(config.q_lora_rank, 0);
+  EXPECT_TRUE(config.rope_interleave);
+  EXPECT_EQ(config.rope_attention_factor, 1);
+  // DeepSeek-V2, section 3.1.4: 0.0707 ln s + 1 of both sides of a score.
+  EXPECT_DOUBLE_EQ(config.attention_score_factor, std::pow(0.0707 * std::log(40.0) + 1, 2));
+  const ModelConfig small = Parse(MiniCpm3());
+  EXPECT_EQ(small.q_lora_rank, 768);
+  EXPECT_EQ(small.ValueDim(), 64);
+  EXPECT_FALSE(small.rope_interleave);
+  EXPECT_TRUE(small.tie_word_embeddings);
+  ASSERT_THAT(small.rope_factors, SizeIs(16));
+  EXPECT_EQ(small.rope_factors.front(), 1.0591234137867171);
+  EXPECT_EQ(small.rope_factors.back(), 16.940876586213285);
+  EXPECT_EQ(small.rope_attention_factor, 1);
+  EXPECT_DOUBLE_EQ(small.logit_multiplier, 0.1);
+  EXPECT_DOUBLE_EQ(small.embedding_multiplier, 12 / (1.4 / std::sqrt(62.0)));
+}
+
+TEST(FamiliesTest, Float16IsServedInBfloat16) {
+  EXPECT_EQ(Parse(With(SmolLm2(), {{"torch_dtype", "float16"}})).torch_dtype,
+            TensorFormat::kBFloat16);
+  EXPECT_THAT(Refusal(With(SmolLm2(), {{"torch_dtype", "float8"}})), HasSubstr("\"float16\""));
+}
+
+TEST(FamiliesTest, RotationsByTheirNewName) {
+  Json renamed = Llama32();
+  Json rope = renamed["rope_scaling"];
+  rope["rope_theta"] = renamed["rope_theta"];
+  renamed.erase("rope_scaling");
+  renamed.erase("rope_theta");
+  renamed["rope_parameters"] = rope;
+  EXPECT_EQ(ToJson(Parse(renamed)), ToJson(Parse(Llama32())));
+
+  // As transformers 5 writes DeepSeek's, with fields of its own.
+  Json latent = With(Without(DeepSeekDense(), {"rope_scaling", "rope_theta", "torch_dtype"}),
+                     {{"dtype", "bfloat16"}, {"head_dim", 64}, {"mlp_bias", false}});
+  latent["rope_parameters"] =
+      With(DeepSeekDense()["rope_scaling"], {{"rope_theta", 10000}, {"rope_type", "yarn"}});
+  EXPECT_EQ(ToJson(Parse(latent)), ToJson(Parse(DeepSeekDense())));
+}
+
+// Up to the context that a model was trained for it turns as if nothing were scaled, and beyond it
+// nothing is served.
+TEST(FamiliesTest, DynamicScalingChangesNothing) {
+  const auto scaled = [](const Json& scaling) {
+    return With(SmolLm2(), {{"rope_scaling", scaling}});
+  };
+  const std::string plain = ToJson(Parse(SmolLm2()));
+  EXPECT_EQ(ToJson(Parse(scaled({{"type", "dynamic"}, {"factor", 4.0}}))), plain);
+  EXPECT_EQ(ToJson(Parse(scaled({{"rope_type", "dynamic"},
+                                 {"factor", 4.0},
+                                 {"original_max_position_embeddings", 8192}}))),
+            plain);
+  EXPECT_EQ(
+      Refusal(scaled(
+          {{"rope_type", "dynamic"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}})),
+      "config.json: rope_scaling: original_max_position_embeddings is 2048; supported: 8192");
+}
+
+// Of everything but the computation, whatever it says.
+TEST(FamiliesTest, WhatChangesNothingIsIgnored) {
+  const std::vector<const char*> of_all = {"_name_or_path",
+                                           "architectures",
+                                           "attention_dropout",
+                                           "auto_map",
+                                           "bos_token_id",
+                                           "do_sample",
+                                           "eos_token_id",
+                                           "gradient_checkpointing",
+                                           "id2label",
+                                           "initializer_range",
+                                           "max_length",
+                                           "num_labels",
+                                           "output_past",
+                                           "pad_token_id",
+                                           "pretraining_tp",
+                                           "task_specific_params",
+                                           "temperature",
+                                           "tokenizer_class",
+                                           "top_p",
+                                           "transformers.js_config",
+                                           "transformers_version",
+                                           "use_cache"};
+  const std::vector<std::pair<Json, std::vector<const char*>>> own = {
+      {SmolLm2(), {"max_sequence_length", "rope_interleaved", "sliding_window"}},
+      {Mistral(), {"attention_bias", "mlp_bias"}},
+      {Qwen25(), {"attention_bias", "mlp_bias"}},
+      {Qwen3(), {"mlp_bias"}},
+      {Gpt2(), {"attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "summary_type"}},
+      {DeepSeekDense(), {"head_dim", "n_shared_experts", "qk_head_dim", "rope_interleave"}},
+      {MiniCpm3(), {"head_dim", "qk_head_dim"}}};
+  for (const auto& [config, fields] : own) {
+    const std::string plain = ToJson(Parse(config));
+    const auto expect_ignored = [&, &from = config](const char* field) {
+      for (const Json& value : {Json(7), Json("x"), Json{{"a", 1}}}) {
+        EXPECT_EQ(ToJson(Parse(With(from, {{field, value}}))), plain) << field << " " << value;
+      }
+    };
+    for (const char* field : of_all) expect_ignored(field);
+    for (const char* field : fields) expect_ignored(field);
+    EXPECT_EQ(ToJson(Parse(With(config, {{"pruned_heads", Json::object()}}))), plain);
+  }
+}
+
+struct Sizes {
+  const char* name;
+  Json config;
+  AttentionKind kind;
+  int64_t layers, heads, groups, head_dim, positions, vocab;
+};
+
+TEST(FamiliesTest, EveryPublishedOne) {
+  constexpr AttentionKind kMha = AttentionKind::kMha, kGqa = AttentionKind::kGqa,
+                          kMla = AttentionKind::kMla;
+  const std::vector<Sizes> all = {
+      {"llama-7b", published::Llama1(), kMha, 32, 32, 32, 128, 2048, 32000},
+      {"Llama-2-7b", published::Llama2(), kMha, 32, 32, 32, 128, 4096, 32000},
+      {"Llama-3-8B", published::Llama3(), kGqa, 32, 32, 8, 128, 8192, 128256},
+      {"Llama-3.1-8B", published::Llama31(), kGqa, 32, 32, 8, 128, 131072, 128256},
+      {"Llama-3.2-1B", Llama32(), kGqa, 16, 32, 8, 64, 131072, 128256},
+      {"TinyLlama-1.1B", published::TinyLlama(), kGqa, 22, 32, 4, 64, 2048, 32000},
+      {"SmolLM-135M", published::SmolLm(), kGqa, 30, 9, 3, 64, 2048, 49152},
+      {"SmolLM2-135M", SmolLm2(), kGqa, 30, 9, 3, 64, 8192, 49152},
+      {"Mistral-7B-v0.1", Mistral(), kGqa, 32, 32, 8, 128, 4096, 32000},  // its window
+      {"Mistral-7B-v0.3", published::Mistral03(), kGqa, 32, 32, 8, 128, 32768, 32768},
+      {"Qwen2-0.5B", published::Qwen2(), kGqa, 24, 14, 2, 64, 131072, 151936},
+      {"Qwen2.5-0.5B", Qwen25(), kGqa, 24, 14, 2, 64, 32768, 151936},
+      {"Qwen3-0.6B", Qwen3(), kGqa, 28, 16, 8, 128, 40960, 151936},
+      {"gpt2", Gpt2(), kMha, 12, 12, 12, 64, 1024, 50257},
+      {"gpt2-xl", published::Gpt2Xl(), kMha, 48, 25, 25, 64, 1024, 50257},
+      {"DeepSeek-V2-Lite", DeepSeekDense(), kMla, 27, 16, 16, 128, 163840, 102400},
+      {"MiniCPM3-4B", MiniCpm3(), kMla, 62, 40, 40, 64, 32768, 73448}};
+  ASSERT_EQ(all.size(), published::Every().size());
+  for (const Sizes& it : all) {
+    SCOPED_TRACE(it.name);
+    const ModelConfig config = Parse(it.config);
+    EXPECT_EQ(config.attention, it.kind);
+    EXPECT_EQ(config.num_hidden_layers, it.layers);
+    EXPECT_EQ(config.num_attention_heads, it.heads);
+    EXPECT_EQ(config.num_key_value_heads, it.groups);
+    EXPECT_EQ(config.head_dim, it.head_dim);
+    EXPECT_EQ(config.max_position_embeddings, it.positions);
+    EXPECT_EQ(config.vocab_size, it.vocab);
+    const std::string text = ToJson(config);
+    EXPECT_EQ(ToJson(ParseModelConfig(text, "config.json")), text);
+  }
+}
+
+struct Case {
+  Json config;
+  std::string field, allowed;
+};
+
+TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
+  const auto scaled = [](const Json& scaling) {
+    return With(SmolLm2(), {{"rope_scaling", scaling}});
+  };
+  const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  const std::vector<Case> cases = {
+      {With(SmolLm2(), {{"model_type", "mixtral"}}), "model_type", "\"qwen3\""},
+      {With(SmolLm2(), {{"hidden_act", "gelu"}}), "hidden_act is \"gelu\"", "\"silu\""},
+      {With(SmolLm2(), {{"quantization_config", Json::object()}}), "quantization_config",
+       "not a field that is known (value {}); supported: without it"},
+      {With(SmolLm2(), {{"num_local_experts", 8}}), "num_local_experts", "not a field"},
+      {With(SmolLm2(), {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is 0.5", "1.0"},
+      {With(SmolLm2(), {{"is_encoder_decoder", true}}), "is_encoder_decoder is true", "false"},
+      {With(SmolLm2(), {{"num_key_value_heads", 4}}), "num_key_value_heads is 4", "must divide"},
+      {With(SmolLm2(), {{"head_dim", 63}}), "head_dim is 63", "even"},
+      {With(SmolLm2(), {{"max_position_embeddings", 1 << 22}}), "max_position_embeddings",
+       "allowed: an integer from 2 to"},
+      {With(SmolLm2(), {{"rope_theta", 0.5}}), "rope_theta", "above 1"},
+      {scaled({{"rope_type", "su"}}), "rope_type is \"su\"", "\"longrope\""},
+      {scaled({{"type", "linear"}}), "rope_scaling: factor is missing", ""},
+      {scaled({{"type", "linear"}, {"factor", 1e-300}}), "rope_factors", "1e-18"},
+      {scaled({{"type", "linear"}, {"factor", 2}, {"new", 1}}), "rope_scaling: new", "not a field"},
+      {scaled(With(yarn, {{"mscale", 1.0}})), "mscale is 1.0", "together, or neither"},
+      {scaled({{"rope_type", "llama3"},
+               {"factor", 8},
+               {"low_freq_factor", 4},
+               {"high_freq_factor", 4}}),
+       "high_freq_factor is 4", "above low_freq_factor"},
+      {scaled(7), "rope_scaling is 7", "an object"},
+      {With(Llama32(), {{"rope_parameters", Json::object()}}), "rope_parameters",
+       "no rope_scaling"},
+      {With(Qwen25(), {{"use_mrope", true}}), "use_mrope is true", "false"},
+      {With(Gpt2(), {{"activation_function", "relu"}}), "activation_function is \"relu\"",
+       "\"gelu_new\""},
+      {With(Gpt2(), {{"n_head", 7}}), "n_head is 7", "must divide n_embd"},
+      {With(Gpt2(), {{"add_cross_attention", true}}), "add_cross_attention", "false"},
+      {With(Gpt2(), {{"pruned_heads", {{"0", {1}}}}}), "pruned_heads is {\"0\":[1]}", "{}"},
+      {DeepSeekV2Lite(), "n_routed_experts is 64", "first_k_dense_replace"},
+      {With(DeepSeekDense(), {{"num_key_value_heads", 4}}), "num_key_value_heads is 4", "16"},
+      {With(MiniCpm3(), {{"v_head_dim", 32}}), "v_head_dim is 32", "64"},
+      {With(MiniCpm3(), {{"scale_depth", 1e-300}}), "scale_depth is 1e-300", "0.001"},
+  };
+  for (const auto& [config, field, allowed] : cases) {
+    EXPECT_THAT(Refusal(config),
+                AllOf(HasSubstr("config.json"), HasSubstr(field), HasSubstr(allowed)));
+  }
+  for (const auto& [config, field] :
+       std::vector<std::pair<Json, std::string>>{{Mistral(), "num_key_value_heads"},
+                                                 {Qwen3(), "head_dim"},
+                                                 {DeepSeekDense(), "q_lora_rank"},
+                                                 {MiniCpm3(), "scale_emb"},
+                                                 {SmolLm2(), "hidden_size"}}) {
+    EXPECT_EQ(Refusal(Without(config, {field.c_str()})), "config.json: " + field + " is missing");
+  }
+}
+
+// Experts are no matter where no layer has them.
+TEST(FamiliesTest, DenseLayersAlone) {
+  const Json config = With(DeepSeekV2Lite(), {{"first_k_dense_replace", 27}});
+  EXPECT_EQ(ToJson(Parse(config)), ToJson(Parse(DeepSeekDense())));
+}
+
+}  // namespace
+}  // namespace triptych::checkpoint::families_test

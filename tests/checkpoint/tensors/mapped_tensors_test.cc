@@ -1,0 +1,184 @@
+#include "engine/checkpoint/tensors/mapped_tensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace triptych::checkpoint::mapped_tensors_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+// Tensors in memory: each byte is its place in its tensor.
+class CountingTensors final : public TensorSource {
+ public:
+  explicit CountingTensors(std::map<std::string, StoredTensor> tensors)
+      : tensors_(std::move(tensors)) {}
+
+  const std::string& name() const override { return name_; }
+  std::vector<std::string> TensorNames() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, stored] : tensors_) names.push_back(name);
+    return names;
+  }
+  const StoredTensor* Find(const std::string& tensor) const override {
+    const auto found = tensors_.find(tensor);
+    return found == tensors_.end() ? nullptr : &found->second;
+  }
+  void Read(const std::string& tensor, std::span<std::byte> bytes) const override {
+    if (bytes.size() != tensors_.at(tensor).bytes) throw std::out_of_range(tensor);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  }
+
+ private:
+  std::string name_ = "file";
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+MappedTensors Map(std::map<std::string, StoredTensor> tensors,
+                  std::map<std::string, TensorOrigin> origins,
+                  const std::vector<std::string>& left_out = {}) {
+  return MappedTensors(std::make_unique<CountingTensors>(std::move(tensors)), std::move(origins),
+                       left_out);
+}
+
+std::vector<int> Numbers(const TensorSource& source, const std::string& tensor) {
+  std::vector<std::byte> bytes(source.Find(tensor)->bytes);
+  source.Read(tensor, bytes);
+  std::vector<int> numbers;
+  for (const std::byte byte : bytes) numbers.push_back(std::to_integer<int>(byte));
+  return numbers;
+}
+
+TEST(MappedTensorsTest, NamesThatAreNotMappedStay) {
+  const MappedTensors tensors =
+      Map({{"a", {"U8", {2}, 2}}, {"b", {"U8", {3}, 3}}, {"mask", {"U8", {9}, 9}}},
+          {{"new", {.tensor = "a"}}}, {"mask", "none"});
+  EXPECT_EQ(tensors.name(), "file");
+  EXPECT_THAT(tensors.TensorNames(), UnorderedElementsAre("new", "b"));
+  EXPECT_EQ(tensors.Find("a"), nullptr);
+  EXPECT_EQ(tensors.Find("mask"), nullptr);
+  EXPECT_THAT(Numbers(tensors, "new"), ElementsAre(0, 1));
+  EXPECT_THAT(Numbers(tensors, "b"), ElementsAre(0, 1, 2));
+  std::vector<std::byte> other(5);
+  EXPECT_THROW(tensors.Read("new", other), std::out_of_range);
+  EXPECT_THROW(tensors.Read("a", other), std::out_of_range);
+}
+
+TEST(MappedTensorsTest, RowsAreCutOut) {
+  // Two bytes to an element.
+  const MappedTensors tensors = Map({{"w", {"F16", {3, 2}, 12}}, {"v", {"F16", {3}, 6}}},
+                                    {{"first", {.tensor = "w", .first_row = 0, .rows = 1}},
+                                     {"rest", {.tensor = "w", .first_row = 1, .rows = 2}},
+                                     {"last", {.tensor = "v", .first_row = 2, .rows = 1}}});
+  EXPECT_THAT(tensors.TensorNames(), UnorderedElementsAre("first", "rest", "last"));
+  EXPECT_EQ(tensors.Find("rest")->dtype, "F16");
+  EXPECT_THAT(tensors.Find("rest")->shape, ElementsAre(2, 2));
+  EXPECT_THAT(Numbers(tensors, "first"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Numbers(tensors, "rest"), ElementsAre(4, 5, 6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(tensors.Find("last")->shape, ElementsAre(1));
+  EXPECT_THAT(Numbers(tensors, "last"), ElementsAre(4, 5));
+}
+
+TEST(MappedTensorsTest, MatricesAreTransposed) {
+  const MappedTensors tensors =
+      Map({{"w", {"F16", {2, 3}, 12}}},
+          {{"all", {.tensor = "w", .transposed = true}},
+           {"middle", {.tensor = "w", .transposed = true, .first_row = 1, .rows = 1}}});
+  EXPECT_THAT(tensors.Find("all")->shape, ElementsAre(3, 2));
+  EXPECT_THAT(Numbers(tensors, "all"), ElementsAre(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11));
+  EXPECT_THAT(tensors.Find("middle")->shape, ElementsAre(1, 2));
+  EXPECT_THAT(Numbers(tensors, "middle"), ElementsAre(2, 3, 8, 9));
+}
+
+// Wider and higher than what is turned at a time.
+TEST(MappedTensorsTest, LargeMatricesAreTransposed) {
+  const int64_t rows = 130, columns = 65;
+  const MappedTensors tensors =
+      Map({{"w", {"U8", {rows, columns}, 130 * 65}}}, {{"t", {.tensor = "w", .transposed = true}}});
+  const std::vector<int> turned = Numbers(tensors, "t");
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      ASSERT_EQ(turned[j * rows + i], (i * columns + j) % 256) << i << " " << j;
+    }
+  }
+}
+
+TEST(MappedTensorsTest, WhatTheOriginLacksIsNotThere) {
+  const std::map<std::string, StoredTensor> stored = {{"w", {"U8", {3, 2}, 6}},
+                                                      {"scalar", {"U8", {}, 1}},
+                                                      {"none", {"U8", {0, 4}, 0}},
+                                                      {"flat", {"U8", {3, 0}, 0}}};
+  for (const TensorOrigin& origin :
+       std::vector<TensorOrigin>{{.tensor = "absent"},
+                                 {.tensor = "w", .first_row = 0, .rows = 4},
+                                 {.tensor = "w", .first_row = 3, .rows = 1},
+                                 {.tensor = "w", .first_row = -1, .rows = 1},
+                                 {.tensor = "w", .first_row = 0, .rows = 0},
+                                 {.tensor = "w", .first_row = 0, .rows = -1},
+                                 {.tensor = "w", .first_row = 1, .rows = INT64_MAX},
+                                 {.tensor = "w", .transposed = true, .first_row = 0, .rows = 3},
+                                 {.tensor = "scalar", .first_row = 0, .rows = 1},
+                                 {.tensor = "scalar", .transposed = true},
+                                 {.tensor = "none", .first_row = 0, .rows = 1},
+                                 {.tensor = "none", .transposed = true},
+                                 {.tensor = "flat", .first_row = 0, .rows = 1}}) {
+    const MappedTensors tensors = Map(stored, {{"new", origin}});
+    EXPECT_EQ(tensors.Find("new"), nullptr) << origin.tensor << origin.rows.value_or(-2);
+    // Nothing else is hidden by it.
+    EXPECT_THAT(tensors.TensorNames(), UnorderedElementsAre("w", "scalar", "none", "flat"));
+  }
+  const MappedTensors tensors = Map(stored, {{"empty", {.tensor = "none"}}});
+  EXPECT_THAT(tensors.Find("empty")->shape, ElementsAre(0, 4));
+  EXPECT_THAT(Numbers(tensors, "empty"), IsEmpty());
+}
+
+// A sparse file may say that there are a billion rows: they are not read to find three.
+TEST(MappedTensorsTest, AnOriginOfOtherRowsIsRefused) {
+  const auto refusal = [](std::vector<int64_t> shape, bool transposed) -> std::string {
+    const auto bytes = static_cast<uint64_t>(shape.front() * shape.back());
+    try {
+      Map({{"qkv", {"U8", std::move(shape), bytes}}},
+          {{"q", {"qkv", transposed, /*first_row=*/0, /*rows=*/1, /*of_rows=*/3}}});
+    } catch (const LoadError& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal({3, 2}, false), "accepted");
+  EXPECT_EQ(refusal({2, 3}, true), "accepted");
+  EXPECT_EQ(refusal({1'000'000'000, 2}, false),
+            "file: tensor qkv has shape [1000000000, 2]; the config needs [3, 2]");
+  EXPECT_EQ(refusal({2, 1'000'000'000}, true),
+            "file: tensor qkv has shape [2, 1000000000]; the config needs [2, 3]");
+  EXPECT_EQ(refusal({2, 2}, false), "file: tensor qkv has shape [2, 2]; the config needs [3, 2]");
+}
+
+// Rows of blocks are whole ones or not there.
+TEST(MappedTensorsTest, RowsOfBlocks) {
+  const MappedTensors tensors = Map({{"w", {"Q8_0", {4, 32}, 4 * 34}}, {"v", {"Q8_0", {32}, 34}}},
+                                    {{"half", {.tensor = "w", .first_row = 2, .rows = 2}},
+                                     {"part", {.tensor = "v", .first_row = 0, .rows = 16}},
+                                     {"turned", {.tensor = "w", .transposed = true}}});
+  EXPECT_THAT(tensors.TensorNames(), UnorderedElementsAre("half", "v"));
+  std::vector<int> expected(2 * 34);
+  std::iota(expected.begin(), expected.end(), 2 * 34);
+  EXPECT_EQ(Numbers(tensors, "half"), expected);
+}
+
+TEST(MappedTensorsTest, ANameMayBeMappedToWhatAnotherHad) {
+  const MappedTensors tensors = Map({{"a", {"U8", {1}, 1}}, {"b", {"U8", {2}, 2}}},
+                                    {{"a", {.tensor = "b"}}, {"b", {.tensor = "a"}}});
+  EXPECT_EQ(tensors.Find("a")->bytes, 2u);
+  EXPECT_EQ(tensors.Find("b")->bytes, 1u);
+}
+
+}  // namespace
+}  // namespace triptych::checkpoint::mapped_tensors_test

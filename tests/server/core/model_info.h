@@ -1,0 +1,25 @@
+// A model as the server's core sees it, without an engine behind it.
+#ifndef TRIPTYCH_TESTS_SERVER_CORE_MODEL_INFO_H_
+#define TRIPTYCH_TESTS_SERVER_CORE_MODEL_INFO_H_
+
+#include <memory>
+
+#include "server/core/model_info.h"
+#include "tests/support/tokenizer.h"
+
+namespace triptych::server {
+
+// Bytes as tokens, a context of 64 positions and a cache of 32.
+inline ModelInfo SmallModelInfo() {
+  ModelInfo model;
+  model.name = "small";
+  model.config.vocab_size = TestTokenizer()->vocab_size();
+  model.config.max_position_embeddings = 64;
+  model.pool_positions = 32;
+  model.tokenizer = TestTokenizer();
+  return model;
+}
+
+}  // namespace triptych::server
+
+#endif  // TRIPTYCH_TESTS_SERVER_CORE_MODEL_INFO_H_

@@ -1,0 +1,128 @@
+#include "server/core/stats/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/server/core/model_info.h"
+
+namespace triptych::server::metrics_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class MetricsTest : public testing::Test {
+ protected:
+  ModelMetrics Metrics() {
+    model_.config.attention = AttentionKind::kMla;
+    ModelMetrics metrics{.model = &model_, .stats = {}, .metrics = &metrics_};
+    metrics.stats.total_blocks = 10;
+    return metrics;
+  }
+
+  ModelInfo model_ = SmallModelInfo();
+  serving::EngineMetrics metrics_;
+};
+
+TEST_F(MetricsTest, SaysWhatEachModelHolds) {
+  ModelMetrics metrics = Metrics();
+  metrics.stats.free_blocks = 5;
+  metrics.stats.evictable_blocks = 3;
+  metrics.stats.evictable_bytes = 300;
+  metrics.stats.free_bytes = int64_t{1} << 50;
+  metrics.stats.block_positions = 16;
+  metrics.stats.used_bytes = 100;
+  metrics.stats.mha_used_bytes = 800;
+  metrics.stats.requests.sampled_tokens = 7;
+  metrics.requests[static_cast<size_t>(Outcome::kLength)] = 4;
+  ModelInfo other = SmallModelInfo();
+  other.name = "a \"name\"\\\n";
+  ModelMetrics others = Metrics();
+  others.model = &other;
+  const std::string text = MetricsText(std::vector{metrics, others});
+  const std::string labels = R"({model="small",attention="mla")";
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("\ntriptych_kv_cache_utilization_ratio" + labels + "} 0.2\n"),
+            HasSubstr("\ntriptych_kv_cache_available_bytes" + labels + "} 1125899906842924\n"),
+            HasSubstr("\ntriptych_kv_cache_saved_bytes" + labels + "} 700\n"),
+            HasSubstr("\ntriptych_generation_tokens_total" + labels + "} 7\n"),
+            HasSubstr("\ntriptych_requests_total" + labels +
+                      R"(,outcome="length"} 4)"
+                      "\n"),
+            HasSubstr("\ntriptych_requests_total" + labels +
+                      R"(,outcome="failed"} 0)"
+                      "\n"),
+            HasSubstr("\ntriptych_kv_cache_info" + labels +
+                      R"(,block_size="16",num_gpu_blocks="10"} 1)"
+                      "\n"),
+            HasSubstr("\n"
+                      R"(triptych_requests_running{model="a \"name\"\\\n",attention="mha"} 0)")));
+}
+
+TEST_F(MetricsTest, HistogramsAddUp) {
+  for (const double seconds : {0.00005, 0.003, 0.004, 1000.0}) {
+    metrics_.inter_token_time.Add(seconds);
+  }
+  const std::string text = MetricsText(std::vector{Metrics()});
+  const std::string name = "\ntriptych_inter_token_latency_seconds";
+  const std::string labels = R"({model="small",attention="mla")";
+  EXPECT_THAT(text, AllOf(HasSubstr(name + "_bucket" + labels +
+                                    R"(,le="0.0001"} 1)"
+                                    "\n"),
+                          HasSubstr(name + "_bucket" + labels +
+                                    R"(,le="0.0025"} 1)"
+                                    "\n"),
+                          HasSubstr(name + "_bucket" + labels +
+                                    R"(,le="0.005"} 3)"
+                                    "\n"),
+                          HasSubstr(name + "_bucket" + labels +
+                                    R"(,le="300"} 3)"
+                                    "\n"),
+                          HasSubstr(name + "_bucket" + labels +
+                                    R"(,le="+Inf"} 4)"
+                                    "\n"),
+                          HasSubstr(name + "_count" + labels + "} 4\n"),
+                          HasSubstr(name + "_sum" + labels + "} 1000.00705\n")));
+}
+
+// What the server exposes and what server/README.md lists: names, types and labels.
+TEST_F(MetricsTest, AreThoseOfTheTable) {
+  std::set<std::string> exposed;
+  std::istringstream text(MetricsText(std::vector{Metrics()}));
+  std::string name;
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    std::string hash, about, metric, type;
+    words >> hash >> about >> metric >> type;
+    if (about == "HELP" && line.ends_with('.')) name = metric;
+    if (about == "TYPE") {
+      EXPECT_EQ(metric, name) << "there is help of each, a sentence";
+      exposed.insert(metric + " " + type);
+    }
+  }
+  std::set<std::string> listed;
+  std::ifstream readme(TRIPTYCH_SERVER_README);
+  for (std::string line; std::getline(readme, line);) {
+    if (!line.starts_with("| `triptych_")) continue;
+    std::istringstream words(line);  // | `NAME` | TYPE |
+    std::string bar, metric, type;
+    words >> bar >> metric >> bar >> type;
+    listed.insert(metric.substr(1, metric.size() - 2) + " " + type);
+  }
+  EXPECT_EQ(exposed, listed);
+}
+
+TEST_F(MetricsTest, WithoutModelsThereAreNoSeries) {
+  EXPECT_THAT(MetricsText({}), Not(HasSubstr("{")));
+}
+
+}  // namespace
+}  // namespace triptych::server::metrics_test

@@ -1,0 +1,102 @@
+// A host of a model without weights, which computes no more steps than a test lets it.
+#ifndef TRIPTYCH_TESTS_SERVER_FAKE_REGISTRY_H_
+#define TRIPTYCH_TESTS_SERVER_FAKE_REGISTRY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <semaphore>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/serving/engine.h"
+#include "engine/text/tokenizer.h"
+#include "server/core/model_registry.h"
+#include "tests/server/core/model_info.h"
+#include "tests/support/fake_model.h"
+
+namespace triptych::server {
+
+// For a completion of so many tokens, event by event.
+inline nlohmann::json Stream(int tokens) {
+  return {
+      {"prompt", "a"}, {"max_tokens", tokens}, {"stream", true}, {"logit_bias", {{"257", -1000}}}};
+}
+
+class FakeRegistry {
+ public:
+  static constexpr int64_t kPositions = 100'000;
+
+  FakeRegistry() {
+    ModelInfo model = SmallModelInfo();
+    model.tokenizer = std::make_shared<HeldTokenizer>(*this, model.tokenizer);
+    model.config.max_position_embeddings = kPositions;
+    model.pool_positions = kPositions;
+    model.chat_template = ChatTemplate::kPlain;
+    auto fake = std::make_unique<FakeModel>(
+        FakeModel::Shape{.max_positions = kPositions, .blocks = 100, .block_positions = 1000});
+    fake->before_step = [this](const StepInput&) {
+      ++begun_steps_;
+      steps_.acquire();
+    };
+    std::vector<ModelEntry> served;
+    auto engine = std::make_unique<serving::Engine>(std::move(fake), model.tokenizer,
+                                                    serving::EngineOptions{});
+    served.push_back({std::move(model), std::move(engine)});
+    registry_ = std::make_unique<ModelRegistry>(std::move(served), AdmissionLimits{});
+  }
+  ~FakeRegistry() {
+    LetGo();
+    registry_.reset();
+  }
+
+  ModelRegistry& registry() { return *registry_; }
+  void LetCompute(int steps) { steps_.release(steps); }
+  int begun_steps() const { return begun_steps_; }
+  // Texts wait to be let go before they become tokens.
+  void HoldTexts() { holds_texts_ = true; }
+  int held_texts() const { return held_texts_; }
+  void LetEncode(int texts) { texts_.release(texts); }
+  // From now on as many steps and texts as it likes.
+  void LetGo() {
+    steps_.release(std::numeric_limits<int>::max() / 4);
+    texts_.release(std::numeric_limits<int>::max() / 4);
+  }
+
+ private:
+  class HeldTokenizer final : public Tokenizer {
+   public:
+    HeldTokenizer(FakeRegistry& registry, std::shared_ptr<const Tokenizer> tokenizer)
+        : registry_(registry), tokenizer_(std::move(tokenizer)) {}
+    std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+      if (registry_.holds_texts_) {
+        ++registry_.held_texts_;
+        registry_.texts_.acquire();
+      }
+      return tokenizer_->Encode(parts);
+    }
+    std::string Decode(int32_t token) const override { return tokenizer_->Decode(token); }
+    std::string_view kind() const override { return tokenizer_->kind(); }
+    int32_t vocab_size() const override { return tokenizer_->vocab_size(); }
+    std::optional<int32_t> begin_token() const override { return tokenizer_->begin_token(); }
+    std::span<const int32_t> end_tokens() const override { return tokenizer_->end_tokens(); }
+
+   private:
+    FakeRegistry& registry_;
+    const std::shared_ptr<const Tokenizer> tokenizer_;
+  };
+
+  std::counting_semaphore<> steps_{0}, texts_{0};
+  std::atomic<int> begun_steps_ = 0;
+  std::atomic<bool> holds_texts_ = false;
+  std::atomic<int> held_texts_ = 0;
+  std::unique_ptr<ModelRegistry> registry_;
+};
+
+}  // namespace triptych::server
+
+#endif  // TRIPTYCH_TESTS_SERVER_FAKE_REGISTRY_H_
