@@ -25,10 +25,10 @@ namespace triptych::client {
 namespace {
 
 constexpr int64_t kDefaultRequests = 1000;
-// What servers commonly allow on one connection; gRPC makes the rest wait.
+// Common server limit per connection; gRPC makes further streams wait.
 constexpr int32_t kStreamsPerConnection = 100;
 constexpr int32_t kOpenLoopConnections = 10;
-// Less than any reply, so that the server feels it when a client takes nothing.
+// Less than any reply, so that the server notices when a client stops reading.
 constexpr int32_t kStallingWindowBytes = 64;
 constexpr char kStandardOutput[] = "-";
 
@@ -36,12 +36,12 @@ struct BenchFlags {
   WorkloadOptions workload;
   LoadPace pace;
   std::optional<int32_t> connections;
-  bool retry = false;               // An error is a result.
+  bool retry = false;               // off: errors are results
   std::optional<std::string> json;  // a file, or kStandardOutput
   std::optional<std::string> outputs;
 };
 
-// The connections, and what they are spoken to with. All connect before the load begins.
+// Connections with their clients. GetModel connects all of them before the load begins.
 class Connections {
  public:
   Connections(Connection connection, int32_t count, bool retry, bool stall)
@@ -84,10 +84,11 @@ int32_t VocabularyOf(const v1::Model& model) {
     if (size != config.end() && size->is_number_integer() && *size >= 1) return *size;
   } catch (const LoadError&) {
   }
-  throw Failure("the server does not say how many token ids " + model.name() + " has");
+  throw Failure("the server reports no vocab_size of " + model.name());
 }
 
-// Adds what the server says of the model. Throws CLI::ValidationError if the load does not fit it.
+// Adds the model's properties to the options. Throws CLI::ValidationError if the load does not fit
+// it.
 void FitToModel(const v1::Model& model, WorkloadOptions& options) {
   options.model = model.name();
   options.vocabulary = VocabularyOf(model);
@@ -95,13 +96,13 @@ void FitToModel(const v1::Model& model, WorkloadOptions& options) {
   const int64_t least = int64_t{options.shared_prefix_tokens} + options.prompt_tokens.low() + 1;
   if (least > options.context) {
     throw CLI::ValidationError(
-        "--prompt-tokens", "prefix, prompt and one token of output take " + FormatCount(least) +
-                               " tokens at least, and the context of " + model.name() + " has " +
-                               FormatCount(options.context));
+        "--prompt-tokens", "prefix, prompt and one output token need at least " +
+                               FormatCount(least) + " tokens; allowed: at most " +
+                               FormatCount(options.context) + ", the context of " + model.name());
   }
 }
 
-// A line on standard error that is written over, if that is a terminal.
+// A line on standard error that is updated in place, if that is a terminal.
 class ProgressLine {
  public:
   ~ProgressLine() {
@@ -122,8 +123,8 @@ class ProgressLine {
 
 void PrintBenchHeading(const BenchFlags& flags, const Connections& connections, size_t count) {
   const LoadPace& pace = flags.pace;
-  std::string what = pace.rate ? FormatDecimal(*pace.rate, 1) + " a second (Poisson)"
-                               : FormatCount(pace.concurrency) + " at a time";
+  std::string what = pace.rate ? FormatDecimal(*pace.rate, 1) + " requests per second (Poisson)"
+                               : "concurrency " + FormatCount(pace.concurrency);
   Print(flags.workload.model + " at " + connections.address() + ": " + what + " over " +
         FormatCount(static_cast<int64_t>(count)) + (count == 1 ? " connection" : " connections") +
         ", seed " + std::to_string(flags.workload.seed) + "\n");
@@ -206,66 +207,64 @@ CLI::Option* AddLengths(CLI::App* app, const std::string& name, const std::strin
 }  // namespace
 
 void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command = app.add_subcommand(
-      "bench", "Load a server, and measure its throughput, latencies and cache bytes");
+  CLI::App* command =
+      app.add_subcommand("bench", "Load test of a server: throughput, latencies and cache bytes");
   const auto flags = std::make_shared<BenchFlags>();
   WorkloadOptions& workload = flags->workload;
   LoadPace& pace = flags->pace;
   AddModelFlag(command, kWhichModel, workload.model);
-  CLI::Option* concurrency = AddNumber<int32_t>(
-      command, "--concurrency", "Closed loop: so many requests at a time (default: 1)",
-      {1, 1'000'000}, [&pace](int32_t n) { pace.concurrency = n; });
-  AddNumber<double>(command, "--rate", "Open loop: so many arrive in a second (Poisson)",
+  CLI::Option* concurrency =
+      AddNumber<int32_t>(command, "--concurrency", "Closed loop: number of concurrent requests [1]",
+                         {1, 1'000'000}, [&pace](int32_t n) { pace.concurrency = n; });
+  AddNumber<double>(command, "--rate", "Open loop: mean arrivals per second (Poisson)",
                     {0, 1e6, /*above_low=*/true}, [&pace](double rate) { pace.rate = rate; })
       ->excludes(concurrency);
-  AddNumber<int64_t>(command, "--requests", "End after so many (default: 1,000)",
+  AddNumber<int64_t>(command, "--requests", "Number of requests [1000 without --duration]",
                      {1, 1'000'000'000'000}, [&pace](int64_t n) { pace.requests = n; });
-  AddNumber<double>(command, "--duration", "End after so long, or --requests",
+  AddNumber<double>(command, "--duration", "Time after which no request starts",
                     {0, 1e7, /*above_low=*/true}, [&pace](double s) { pace.duration = s; })
       ->type_name("SECONDS");
-  AddLengths(command, "--prompt-tokens", "Of each prompt (default: 128)",
+  AddLengths(command, "--prompt-tokens", "Tokens of each prompt [128]",
              [&workload](const LengthDistribution& n) { workload.prompt_tokens = n; });
-  AddLengths(command, "--output-tokens", "Of each output (default: 128)",
+  AddLengths(command, "--output-tokens", "Tokens of each output [128]",
              [&workload](const LengthDistribution& n) { workload.output_tokens = n; });
   CLI::Option* prefix = AddNumber<int32_t>(
-      command, "--shared-prefix-tokens", "Put a prefix of so many before each prompt",
+      command, "--shared-prefix-tokens", "Tokens of a shared prefix before each prompt [0]",
       {1, limits::kInt32Max}, [&workload](int32_t n) { workload.shared_prefix_tokens = n; });
-  AddNumber<int32_t>(command, "--prefixes", "Draw it from so many (default: 1)", {1, 1'000'000},
-                     [&workload](int32_t n) { workload.prefixes = n; })
+  AddNumber<int32_t>(command, "--prefixes", "Number of different shared prefixes [1]",
+                     {1, 1'000'000}, [&workload](int32_t n) { workload.prefixes = n; })
       ->needs(prefix);
   command->add_flag("--no-prefix-cache", workload.bypass_prefix_cache,
-                    "Neither use what is cached of equal prompts nor leave it");
+                    "Neither use the prefix cache nor add to it");
   AddPriorityFlag(command, [&workload](v1::Priority p) { workload.priority = p; });
   AddNumber<double>(command, "--cancel-ratio",
-                    "Give up this share: half before the first token, half after some", {0, 1},
+                    "Share of requests to cancel; half before the first token [0]", {0, 1},
                     [&workload](double ratio) { workload.cancel_ratio = ratio; });
-  AddLengths(command, "--deadline", "Give each request so many milliseconds",
+  AddLengths(command, "--deadline", "Deadline of each request in milliseconds [none]",
              [&workload](const LengthDistribution& ms) { workload.deadline_ms = ms; });
   AddNumber<double>(command, "--stall-ratio",
-                    "Stop reading the replies of this share after the first message", {0, 1},
+                    "Share of requests whose reader stalls after the first message [0]", {0, 1},
                     [&workload](double ratio) { workload.stall_ratio = ratio; });
-  AddNumber<double>(command, "--stall", "For so long (default: 60)", {0, 1e6},
+  AddNumber<double>(command, "--stall", "Duration of a stall [60]", {0, 1e6},
                     [&pace](double seconds) { pace.stall = seconds; })
       ->type_name("SECONDS");
-  AddNumber<int32_t>(command, "--connections",
-                     "Spread the requests over so many (default: as below)", {1, 10'000},
+  AddNumber<int32_t>(command, "--connections", "Number of connections [see below]", {1, 10'000},
                      [flags](int32_t n) { flags->connections = n; });
-  command->add_flag("--retry", flags->retry,
-                    "Make calls again that are refused, as other commands do");
-  AddNumber<uint64_t>(command, "--seed", "Draw another load (default: 0)",
+  command->add_flag("--retry", flags->retry, "Retry refused calls, as the other commands do");
+  AddNumber<uint64_t>(command, "--seed", "Seed of the load [0]",
                       {0, std::numeric_limits<uint64_t>::max()},
                       [&workload](uint64_t seed) { workload.seed = seed; });
   command
       ->add_option_function<std::string>(
           "--json", [flags](const std::string& file) { flags->json = file; },
-          "Write the figures as JSON to a file, or instead of the tables")
+          "Write the results as JSON to a file, or instead of the tables")
       ->expected(0, 1)
       ->default_str(kStandardOutput)
       ->type_name("[FILE]");
   command
       ->add_option_function<std::string>(
           "--outputs", [flags](const std::string& file) { flags->outputs = file; },
-          "Write a line for each completed request: which one, and its token ids")
+          "Write one line per completed request: its index and token ids")
       ->type_name("FILE");
   SetFooter(
       command,
@@ -273,18 +272,12 @@ void AddBenchCommand(CLI::App& app, const ServerFlags& server) {
       "  triptych bench --model shakespeare-mla --rate 50 --duration 60 \\\n"
       "    --prompt-tokens 32:256 --output-tokens lognormal:60:0.8 --json result.json\n"
       "  triptych bench --model shakespeare-mla --shared-prefix-tokens 200 --prefixes 4\n\n"
-      "Lengths are N, LOW:HIGH (uniform) or lognormal:MEDIAN:SIGMA. Prompts are random "
-      "tokens.\n"
-      "With --rate latencies count from when a request was to arrive. There is one connection "
-      "for\n"
-      "each 100 requests at a time, and 10 with --rate.\n"
-      "Inter-token is the time between two messages, divided by the tokens of the second, "
-      "once\n"
-      "for each of these; stalls are in \"between messages\". Percentiles are by nearest "
-      "rank, of\n"
-      "completed requests. Failed calls are made again only with --retry. Ctrl-C ends it with "
-      "the\n"
-      "figures so far.");
+      "LENGTHS are N, LOW:HIGH (uniform) or lognormal:MEDIAN:SIGMA. Prompts are random tokens.\n"
+      "With --rate, latencies count from the scheduled arrival. There is one connection per 100\n"
+      "concurrent requests, and 10 with --rate.\n"
+      "Inter-token latency is the time between two messages, divided by the number of tokens in\n"
+      "the second, once for each of them; \"between messages\" shows stalls. Percentiles are by\n"
+      "nearest rank, of completed requests. Ctrl-C ends the load and prints the results so far.");
   command->callback([&server, flags] { Bench(server, *flags); });
 }
 

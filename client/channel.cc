@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::string_view kUnix = "unix:";
 constexpr std::string_view kDns = "dns:///";
-constexpr size_t kMaxUnixPath = 107;  // of a socket's name
+constexpr size_t kMaxUnixPath = 107;  // bytes of a socket's path
 constexpr int kMaxMessageBytes = 4 << 20;
 
-// The server welcomes pings that come 10 s apart (server/README.md); the rest is for what the
-// network delays.
+// The server accepts pings at least 10 s apart (server/README.md); the rest allows for delays of
+// the network.
 constexpr int kKeepaliveMs = 15'000;
 constexpr int kKeepaliveTimeoutMs = 15'000;
-// How long a server that comes back may go without calls.
+// Longest time until a server that comes back gets calls.
 constexpr int kMaxReconnectBackoffMs = 10'000;
 
 std::vector<std::string> Split(const std::string& list) {
@@ -47,7 +47,7 @@ int IpFamily(const std::string& text) {
   return 0;
 }
 
-// `text` as it stands in a URI's path.
+// `text` for the path of a URI.
 std::string PercentEncoded(std::string_view text) {
   std::string encoded;
   for (const char c : text) {
@@ -71,10 +71,10 @@ std::string Target(const std::string& address) {
   return (IpFamily(first) == AF_INET ? "ipv4:" : "ipv6:") + PercentEncoded(address);
 }
 
-// gRPC's service config. By its retryThrottling each failure costs one of 1000 tokens and each
-// success gives a tenth back; at half of them no call is made again. So many, since one of several
-// servers, which may be behind one address, may end with many calls that it has not begun: by
-// gRPC 1.51 with CANCELLED, if they were on their way when it began to drain.
+// gRPC's service config. By retryThrottling, each failure costs one of 1000 tokens and each success
+// returns a tenth; at 500 tokens or fewer, no call is retried. The number is large since a server,
+// which may share one address with others, may stop with many calls that it has not begun. When a
+// drain begins, gRPC 1.51 ends those in transit with CANCELLED.
 std::string ServiceConfig(bool retry, bool several_servers) {
   std::string config = R"({"loadBalancingConfig": [{"round_robin": {}}])";
   if (several_servers) {
@@ -119,8 +119,7 @@ std::optional<std::string> FindBadAddress(const std::string& address) {
     bool same = family != 0;
     for (const std::string& part : parts) same = same && IpFamily(part) == family;
     if (same) return std::nullopt;
-    return "IP:PORT,IP:PORT..., all IPv4 or all [IPv6] (a host name stands alone, for all its "
-           "addresses)";
+    return "IP:PORT,IP:PORT..., all IPv4 or all [IPv6] (a host name cannot be in a list)";
   }
   const size_t scheme = address.starts_with(kDns) ? kDns.size() : 0;
   const std::optional<Address> parsed = ParseAddress(address.substr(scheme));
@@ -143,7 +142,7 @@ std::shared_ptr<grpc::Channel> Connect(const ChannelOptions& options) {
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
-  // A request that is larger than what is kept of it is never made again.
+  // A request larger than this buffer is never retried.
   arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, kMaxMessageBytes + (1 << 10));
   arguments.SetServiceConfigJSON(ServiceConfig(options.retry, NamesSeveralServers(address)));
   if (options.tls && !options.tls->name.empty()) {

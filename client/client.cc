@@ -15,7 +15,7 @@ grpc::Status ReadAll(grpc::ClientContext* context, grpc::ClientReader<Response>&
   try {
     while (reader.Read(&response)) on_message(response);
   } catch (...) {
-    context->TryCancel();  // Finish waits for unread messages otherwise.
+    context->TryCancel();  // else Finish waits for the unread messages
     reader.Finish();
     throw;
   }
@@ -28,7 +28,7 @@ void AddPrefixKey(const v1::GenerateRequest& request, grpc::ClientContext* conte
 
 }  // namespace
 
-// One RPC's context, known to Cancel() for as long as it lives.
+// One RPC's context, known to Cancel() during its lifetime.
 class Client::Call {
  public:
   explicit Call(Client& client) : client_(client) {

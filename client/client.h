@@ -1,3 +1,4 @@
+// Client of a Triptych server's gRPC services.
 #ifndef TRIPTYCH_CLIENT_CLIENT_H_
 #define TRIPTYCH_CLIENT_CLIENT_H_
 
@@ -20,40 +21,40 @@
 
 namespace triptych::client {
 
-// What every call is made with.
+// Options of every call.
 struct CallOptions {
-  // Bounds each call, with all its attempts: one that outlives it ends with DEADLINE_EXCEEDED.
+  // Deadline of each call, retries included; a call that passes it ends with DEADLINE_EXCEEDED.
   std::optional<std::chrono::milliseconds> timeout;
-  // Sent as `authorization: Bearer TOKEN`, over plaintext as well; empty: not sent.
-  // REQUIRES: visible ASCII characters.
+  // Sent as `authorization: Bearer TOKEN`, also over plaintext; empty: not sent. REQUIRES: visible
+  // ASCII characters.
   std::string token;
 };
 
-// The calls of a Triptych server, blocking, in the messages of the wire contract.
+// Blocking calls of a Triptych server, in the messages of the wire contract.
 //
-// A client is cheap, and is what Cancel() ends: for calls that are to be cancelled apart, make
-// several over one channel.
+// A client is cheap. Cancel() ends all calls of one client; make several over one channel to cancel
+// calls separately.
 //
-// Errors: every call returns the status it ended with; DescribeStatus (status_text.h) puts it in
-// words. An exception from a callback cancels its call and passes on to the caller.
+// Errors: every call returns its final status; DescribeStatus (status_text.h) describes it. An
+// exception from a callback cancels its call and is rethrown to the caller.
 //
-// Thread safety: every method may be called from any thread, several at once.
+// Thread-safe.
 class Client {
  public:
   explicit Client(const std::shared_ptr<grpc::ChannelInterface>& channel, CallOptions options = {});
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Ends the calls in flight, and every later one, with CANCELLED. Messages that have already
-  // arrived may still be delivered. Not to be called from a signal handler.
+  // Ends the calls in flight, and all later ones, with CANCELLED. Messages that have already
+  // arrived may still be delivered. Must not be called from a signal handler.
   void Cancel();
 
   // Calls `on_message` with each message as it arrives, on the calling thread.
   grpc::Status Generate(const v1::GenerateRequest& request,
                         const std::function<void(const v1::GenerateResponse&)>& on_message);
-  // The same without a thread: `reactor` gets the messages on gRPC's threads. The call is made in
-  // `context`, a fresh one (which may have a deadline), whose TryCancel ends it; Cancel() does not.
-  // All three outlive the call.
+  // The same without blocking: `reactor` gets the messages on gRPC's threads. `context` is a fresh
+  // one and may have a deadline. Its TryCancel ends the call; Cancel() does not. All three must
+  // outlive the call.
   void Generate(grpc::ClientContext* context, const v1::GenerateRequest* request,
                 grpc::ClientReadReactor<v1::GenerateResponse>* reactor);
   grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);
@@ -72,7 +73,7 @@ class Client {
       const v1::WatchKvCacheStatsRequest& request,
       const std::function<void(const v1::GetKvCacheStatsResponse&)>& on_stats);
 
-  // Begins the server's end; answers at once.
+  // Starts the server's drain; returns at once.
   grpc::Status Drain(const v1::DrainRequest& request, v1::DrainResponse* response);
 
   // `service` is a full name such as triptych.v1.InferenceService, or empty for the server as a

@@ -15,7 +15,7 @@
 namespace triptych::client {
 namespace {
 
-// One line, after whatever has been printed on the terminal.
+// Prints one line, below the output that is already on the terminal.
 void PrintError(const std::string& message) {
   if (StdoutIsTerminal()) EndLine();
   std::cerr << "triptych: " << OneLine(message) << "\n";
@@ -24,19 +24,19 @@ void PrintError(const std::string& message) {
 }  // namespace
 
 int RunCommand(std::vector<std::string> arguments) {
-  CLI::App app("Generates and scores text on a Triptych server, and shows what the cache costs.",
+  CLI::App app("Generates and scores text on a Triptych server, and shows its cache costs.",
                "triptych");
   app.set_version_flag("--version", "triptych " + std::string(Version()),
                        "Print the version and exit");
   app.fallthrough();
-  app.require_subcommand(0, 1);  // None is refused below, after unknown ones.
+  app.require_subcommand(0, 1);  // zero are refused below, after unknown ones
   app.get_formatter()->column_width(34);
   app.footer(
       "Examples:\n"
       "  triptych generate -n 200 \"To be, or not to be\"\n"
       "  triptych compare -n 100 --temperature 0 \"To be, or not to be\"\n"
       "  triptych kv --watch\n\n"
-      "triptych COMMAND --help says more.");
+      "triptych COMMAND --help lists the options of a command.");
 
   ServerFlags server;
   AddServerFlags(app, server);
@@ -51,7 +51,7 @@ int RunCommand(std::vector<std::string> arguments) {
   AddDrainCommand(app, server);
 
   AddServerFlagsFromEnvironment(arguments);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  std::reverse(arguments.begin(), arguments.end());  // the order that CLI11 expects
 
   try {
     app.parse(std::move(arguments));

@@ -1,3 +1,4 @@
+// Commands of the command-line client.
 #ifndef TRIPTYCH_CLIENT_COMMANDS_H_
 #define TRIPTYCH_CLIENT_COMMANDS_H_
 
@@ -12,13 +13,13 @@ namespace triptych::client {
 
 struct ServerFlags;
 
-// Runs the command that the arguments of the program name. Prints what went wrong in one line;
-// returns the exit status (exit_status.h).
+// Runs the command in the program's arguments. Prints an error in one line. Returns the exit status
+// (exit_status.h).
 int RunCommand(std::vector<std::string> arguments);
 
-// Each adds one command to `app`, which runs when parsing is done. Bad usage throws
-// CLI::ParseError, and what goes wrong afterwards Failure or Interrupted. `server` is read when
-// the command runs, and must outlive it.
+// Each adds one command to `app`, which runs after parsing. It throws CLI::ParseError for bad
+// usage, and Failure or Interrupted afterwards. `server` is read when the command runs, and must
+// outlive it.
 void AddBenchCommand(CLI::App& app, const ServerFlags& server);
 void AddCompareCommand(CLI::App& app, const ServerFlags& server);
 void AddDrainCommand(CLI::App& app, const ServerFlags& server);

@@ -16,7 +16,7 @@ namespace triptych::client {
 namespace {
 
 struct CompareFlags {
-  v1::GenerateRequest request;  // Without model and prompt.
+  v1::GenerateRequest request;  // without model and prompt
   InputFlags input;
   std::vector<std::string> models;
 };
@@ -26,7 +26,7 @@ struct Result {
   v1::Usage usage;
 };
 
-// The models called `names`, in that order; all of them if there are no names.
+// The models named `names`, in that order; all models if `names` is empty.
 std::vector<v1::Model> SelectModels(Session& session, const std::vector<std::string>& names) {
   v1::ListModelsResponse response;
   session.Check(session.client().ListModels(&response));
@@ -39,7 +39,7 @@ std::vector<v1::Model> SelectModels(Session& session, const std::vector<std::str
     if (model == response.models().end()) {
       std::string known;
       for (const v1::Model& m : response.models()) known += (known.empty() ? "" : ", ") + m.name();
-      throw Failure("no model '" + name + "' at the server, which has " + known);
+      throw Failure("no model '" + name + "' at the server; allowed: " + known);
     }
     selected.push_back(*model);
   }
@@ -72,7 +72,7 @@ void PrintTable(const std::vector<Result>& results) {
   Print(table.Sideways(LineWidth()));
 }
 
-// A position's bytes as bars: independent of how many positions each model came to.
+// Prints bars of the bytes per position, which do not depend on the positions of each output.
 void PrintBars(const std::vector<Result>& results) {
   constexpr int kBarWidth = 56;
   int64_t most = 1;
@@ -113,10 +113,10 @@ void Compare(const ServerFlags& server, const CompareFlags& flags) {
 
 void AddCompareCommand(CLI::App& app, const ServerFlags& server) {
   CLI::App* command = app.add_subcommand(
-      "compare", "Continue a prompt with several models, and compare what their caches cost");
+      "compare", "Continue a prompt with several models, and compare their cache costs");
   const auto flags = std::make_shared<CompareFlags>();
   AddInputFlags(command, "PROMPT", flags->input);
-  AddTexts(command, "--model", "A model to compare; may be repeated (otherwise all)",
+  AddTexts(command, "--model", "Model to compare; repeatable [all]",
            [flags](const std::vector<std::string>& names) { flags->models = names; })
       ->type_name("NAME");
   AddGenerationFlags(command, flags->request);

@@ -23,20 +23,21 @@ void Drain(const ServerFlags& server, const v1::DrainRequest& request) {
 }  // namespace
 
 void AddDrainCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command =
-      app.add_subcommand("drain", "Let a server end its live requests, and stop; for operators");
+  CLI::App* command = app.add_subcommand(
+      "drain", "Finish the live requests of a server and stop it; for operators");
   const auto request = std::make_shared<v1::DrainRequest>();
-  AddNumber<double>(command, "--within", "Cancel those that take longer", {0, 86400},
-                    [request](double seconds) {
-                      using google::protobuf::util::TimeUtil;
-                      *request->mutable_timeout() =
-                          TimeUtil::MillisecondsToDuration(std::llround(seconds * 1e3));
-                    })
+  AddNumber<double>(
+      command, "--within", "Time until live requests are cancelled [the server's]", {0, 86400},
+      [request](double seconds) {
+        using google::protobuf::util::TimeUtil;
+        *request->mutable_timeout() = TimeUtil::MillisecondsToDuration(std::llround(seconds * 1e3));
+      })
       ->type_name("SECONDS");
   SetFooter(
       command,
       "  triptych drain --within 60\n\n"
-      "As SIGTERM does, whose --drain-timeout holds without --within. Needs the scope admin.");
+      "Drains like SIGTERM. The default of --within is the server's --drain-timeout. Requires the\n"
+      "scope admin.");
   command->callback([&server, request] { Drain(server, *request); });
 }
 

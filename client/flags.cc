@@ -13,7 +13,7 @@ std::string CheckText(const std::string& text) {
 
 CLI::Option* AddTexts(CLI::App* app, const std::string& name, const std::string& help,
                       const std::function<void(const std::vector<std::string>&)>& set) {
-  // One value for each time the flag is given: the next word may be the prompt.
+  // One value per flag: the next word may be the prompt.
   return app->add_option_function(name, set, help)->allow_extra_args(false)->check(CheckText);
 }
 
@@ -26,7 +26,7 @@ void AddPriorityFlag(CLI::App* app, const std::function<void(v1::Priority)>& set
       {"high", v1::PRIORITY_HIGH}, {"normal", v1::PRIORITY_NORMAL}, {"low", v1::PRIORITY_LOW}};
   app->add_option_function<std::string>(
          "--priority", [set](const std::string& name) { set(kPriorities.at(name)); },
-         "Who goes first when requests wait: high, normal or low")
+         "Priority in the queue: high, normal or low [normal]")
       ->check([](const std::string& name) {
         return kPriorities.contains(name) ? "" : "must be high, normal or low, not '" + name + "'";
       })
@@ -34,8 +34,9 @@ void AddPriorityFlag(CLI::App* app, const std::function<void(v1::Priority)>& set
 }
 
 void SetFooter(CLI::App* app, const std::string& examples) {
-  app->footer("Examples:\n" + examples +
-              "\n\nBefore or after the command: the flags of triptych --help, such as --server.");
+  app->footer(
+      "Examples:\n" + examples +
+      "\n\nThe options of triptych --help, such as --server, go before or after the command.");
 }
 
 }  // namespace triptych::client

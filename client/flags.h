@@ -1,3 +1,4 @@
+// Flags that several commands share.
 #ifndef TRIPTYCH_CLIENT_FLAGS_H_
 #define TRIPTYCH_CLIENT_FLAGS_H_
 
@@ -13,10 +14,10 @@
 
 namespace triptych::client {
 
-// The flags below refuse a value that is not allowed with CLI::ValidationError, in one line that
-// names flag, value and what is allowed.
+// The flags below refuse a bad value with CLI::ValidationError, in one line that names the flag,
+// the value and what is allowed.
 
-// A flag that takes a number, with which `set` is called.
+// Adds a flag that takes a number in `range`, and calls `set` with it.
 template <typename T>
 CLI::Option* AddNumber(CLI::App* app, const std::string& name, const std::string& help,
                        const Range<T>& range, const std::function<void(T)>& set) {
@@ -34,22 +35,22 @@ CLI::Option* AddNumber(CLI::App* app, const std::string& name, const std::string
       ->type_name(kIsWhole ? "INT" : "FLOAT");
 }
 
-// Nothing if `text` is UTF-8 text and not empty; else, for CLI::Option::check, what it must be.
+// Empty if `text` is UTF-8 and not empty; else what it must be, for CLI::Option::check.
 std::string CheckText(const std::string& text);
 
-// A flag that takes UTF-8 text, not empty, and may be repeated. `set` is called once, with all.
+// Adds a repeatable flag that takes non-empty UTF-8 text. Calls `set` once, with all values.
 CLI::Option* AddTexts(CLI::App* app, const std::string& name, const std::string& help,
                       const std::function<void(const std::vector<std::string>&)>& set);
 
-// The --model of commands that take one.
+// Adds --model.
 void AddModelFlag(CLI::App* app, const std::string& help, std::string& model);
-// Its help where the server needs to know which model.
-inline constexpr char kWhichModel[] = "A model's name; not needed when only one is loaded";
+// Help of --model for commands that need one model.
+inline constexpr char kWhichModel[] = "Name of a loaded model [the only one]";
 
-// --priority high, normal or low, with which `set` is called.
+// Adds --priority high, normal or low, and calls `set` with it.
 void AddPriorityFlag(CLI::App* app, const std::function<void(v1::Priority)>& set);
 
-// Ends a command's help: `examples`, one a line, and the flags that every command takes.
+// Sets the end of a command's help: `examples`, one per line, and the flags of every command.
 void SetFooter(CLI::App* app, const std::string& examples);
 
 }  // namespace triptych::client

@@ -18,7 +18,7 @@ double Seconds(const google::protobuf::Duration& duration) {
   return static_cast<double>(TimeUtil::DurationToNanoseconds(duration)) * 1e-9;
 }
 
-// The enumerator's name without its enum's; its number, if it is newer than this program.
+// The enumerator's name without its prefix; its number if this program does not know it.
 std::string WithoutPrefix(std::string_view name, std::string_view prefix, int number) {
   if (name.empty()) return std::to_string(number);
   return std::string(name.substr(prefix.size()));

@@ -1,3 +1,4 @@
+// Formatting of times, rates and enumerators.
 #ifndef TRIPTYCH_CLIENT_FORMAT_H_
 #define TRIPTYCH_CLIENT_FORMAT_H_
 
@@ -12,14 +13,14 @@ namespace triptych::client {
 
 // "0.25 ms", "12.3 ms", "1.23 s".
 std::string FormatSeconds(double seconds);
-// "8.0x": how many times smaller `bytes` are than `mha_bytes`. "-" if there are none.
+// "8.0x": mha_bytes / bytes. "-" if `bytes` is not positive.
 std::string FormatSaving(int64_t mha_bytes, int64_t bytes);
 
-// `text` with spaces for its newlines and other control characters.
+// Replaces newlines and other control characters by spaces.
 std::string OneLine(std::string text);
 
-// `fraction` of `width` characters, in eighths of a character, never empty for more than nothing.
-// REQUIRES: 0 <= fraction <= 1
+// A bar of `fraction` of `width` characters, in eighths of a character; empty only for 0. REQUIRES:
+// 0 <= fraction <= 1.
 std::string FormatBar(double fraction, int width);
 
 // "MHA".
@@ -29,9 +30,9 @@ std::string Label(v1::SequenceState state);
 // "length".
 std::string Label(v1::FinishReason reason);
 
-// Seconds from the arrival of the request to its first token, as the server measured them.
+// Seconds from the request's arrival to its first token, as measured by the server.
 double TimeToFirstToken(const v1::Usage& usage);
-// Tokens per second after the first token; "-" where there are too few tokens to tell.
+// Tokens per second after the first token; "-" for fewer than two tokens.
 std::string FormatDecodeRate(const v1::Usage& usage);
 
 }  // namespace triptych::client

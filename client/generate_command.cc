@@ -28,7 +28,7 @@ void PrintSummary(const v1::Completion& completion) {
   const v1::KvCacheUsage& cache = usage.kv_cache();
   std::cerr << "\n" << FormatCount(usage.prompt_tokens()) << " prompt ";
   if (usage.cached_prompt_tokens() > 0) {
-    std::cerr << "(" << FormatCount(usage.cached_prompt_tokens()) << " cached) ";
+    std::cerr << "(" << FormatCount(usage.cached_prompt_tokens()) << " prefix hits) ";
   }
   std::cerr << "+ " << FormatCount(usage.generated_tokens()) << " new tokens ("
             << Label(completion.finish_reason()) << "), " << FormatDecodeRate(usage)
@@ -36,7 +36,7 @@ void PrintSummary(const v1::Completion& completion) {
             << ", seed " << completion.seed() << "\n"
             << "cache: " << FormatCount(cache.positions()) << " positions x "
             << FormatBytes(cache.bytes_per_position()) << " = " << FormatBytes(cache.used_bytes())
-            << " used, " << FormatBytes(cache.allocated_bytes()) << " reserved (";
+            << " used, " << FormatBytes(cache.allocated_bytes()) << " allocated (";
   if (cache.shared_bytes() > 0) {
     std::cerr << FormatBytes(cache.shared_bytes()) << " of them shared, ";
   }
@@ -45,8 +45,8 @@ void PrintSummary(const v1::Completion& completion) {
             << FormatSaving(cache.mha_used_bytes(), cache.used_bytes()) << ")\n";
 }
 
-// Prints several choices one after the other, each under a heading: the first that has not ended as
-// it comes, and of the others, meanwhile, nothing.
+// Prints several choices in order, each under a heading. Streams the first choice that has not
+// ended, and holds back the others.
 class ChoicePrinter {
  public:
   void Print(const v1::GenerateResponse& response) {
@@ -100,26 +100,27 @@ void RunGenerate(const ServerFlags& server, const GenerateFlags& flags) {
 }  // namespace
 
 void AddGenerateCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a prompt; the text is streamed");
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt, streaming the text");
   const auto flags = std::make_shared<GenerateFlags>();
   AddInputFlags(command, "PROMPT", flags->input);
   AddModelFlag(command, kWhichModel, *flags->request.mutable_model());
   AddGenerationFlags(command, flags->request);
-  AddNumber<int32_t>(command, "--choices", "Continue the prompt so many times", {1, 16},
+  AddNumber<int32_t>(command, "--choices", "Number of continuations [1]", {1, 16},
                      [flags](int32_t n) { flags->request.set_n(n); });
   command->add_flag_function(
       "--echo", [flags](int64_t) { flags->request.set_echo(true); },
-      "The output begins with the prompt");
+      "Begin the output with the prompt");
   CLI::Option* json =
       command->add_flag("--json", flags->json, "Print each message of the stream as a JSON line");
-  AddNumber<int32_t>(command, "--logprobs", "Log-probabilities, and of the N likeliest tokens too",
+  AddNumber<int32_t>(command, "--logprobs",
+                     "Log-probabilities of the chosen and the N likeliest tokens",
                      limits::kLogprobs, [flags](int32_t n) { flags->request.set_logprobs(n); })
       ->needs(json);
-  AddNumber<int32_t>(command, "--prompt-logprobs", "The same, of the prompt's tokens",
+  AddNumber<int32_t>(command, "--prompt-logprobs", "The same for the tokens of the prompt",
                      limits::kLogprobs,
                      [flags](int32_t n) { flags->request.set_prompt_logprobs(n); })
       ->needs(json);
-  command->add_flag("--quiet", flags->quiet, "Leave out the summary on standard error");
+  command->add_flag("--quiet", flags->quiet, "No summary on standard error");
   SetFooter(command,
             "  triptych generate --model shakespeare-mla -n 200 \"To be, or not to be\"\n"
             "  triptych generate --temperature 0.8 --top-p 0.95 --seed 7 < prompt.txt\n"

@@ -37,27 +37,28 @@ std::string CheckLogitBias(const std::string& text) {
 void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
   v1::SamplingParams& sampling = *request.mutable_sampling();
   AddNumber<int32_t>(app, "-n,--max-new-tokens",
-                     "Stop after so many tokens; default: the model's, or the context's end",
+                     "Maximum number of new tokens [the model's, or the rest of the context]",
                      limits::kNewTokens, [&](int32_t n) { request.set_max_new_tokens(n); });
   AddNumber<float>(app, "--temperature",
-                   "0 takes the most likely token; by default as the model says",
+                   "Sampling temperature; 0: the most likely token [the model's]",
                    limits::kTemperature, [&](float value) { sampling.set_temperature(value); });
-  AddNumber<int32_t>(app, "--top-k", "Sample from the k most likely tokens (0: from all)",
+  AddNumber<int32_t>(app, "--top-k",
+                     "Sample from the k most likely tokens; 0: from all [the model's]",
                      limits::kTopK, [&](int32_t k) { sampling.set_top_k(k); });
-  AddNumber<float>(app, "--top-p", "Sample from the likeliest tokens that reach p", limits::kTopP,
-                   [&](float value) { sampling.set_top_p(value); });
-  AddNumber<float>(app, "--min-p", "Sample from tokens p times as likely as the likeliest",
+  AddNumber<float>(app, "--top-p", "Sample from the likeliest tokens of total probability p",
+                   limits::kTopP, [&](float value) { sampling.set_top_p(value); });
+  AddNumber<float>(app, "--min-p", "Sample from tokens at least p times as likely as the likeliest",
                    limits::kMinP, [&](float value) { sampling.set_min_p(value); });
-  AddNumber<float>(app, "--repetition-penalty", "Above 1: repeat prompt and output less",
+  AddNumber<float>(app, "--repetition-penalty", "Above 1: repeat less of the prompt and output",
                    limits::kRepetitionPenalty,
                    [&](float value) { sampling.set_repetition_penalty(value); });
-  AddNumber<float>(app, "--presence-penalty", "Subtracted from the logits of tokens in the output",
-                   limits::kPresencePenalty,
-                   [&](float value) { sampling.set_presence_penalty(value); });
   AddNumber<float>(
-      app, "--frequency-penalty", "Subtracted once for each time that the output holds a token",
+      app, "--presence-penalty", "Subtracted from the logits of tokens in the output [0]",
+      limits::kPresencePenalty, [&](float value) { sampling.set_presence_penalty(value); });
+  AddNumber<float>(
+      app, "--frequency-penalty", "Subtracted for each occurrence of a token in the output [0]",
       limits::kFrequencyPenalty, [&](float value) { sampling.set_frequency_penalty(value); });
-  AddTexts(app, "--logit-bias", "Add VALUE to the logit of a token id; may be repeated",
+  AddTexts(app, "--logit-bias", "Value added to the logit of a token id; repeatable",
            [&](const std::vector<std::string>& biases) {
              for (const std::string& bias : biases) {
                const auto [id, value] = *ParseLogitBias(bias);
@@ -66,29 +67,30 @@ void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
            })
       ->check(CheckLogitBias)
       ->type_name("ID=VALUE");
-  AddNumber<uint64_t>(app, "--seed", "Start the sampling here; otherwise the server draws a seed",
+  AddNumber<uint64_t>(app, "--seed", "Seed of the sampling [drawn by the server]",
                       {0, std::numeric_limits<uint64_t>::max()},
                       [&](uint64_t seed) { sampling.set_seed(seed); });
-  AddTexts(app, "--stop", "End the output before this text; may be repeated",
+  AddTexts(app, "--stop", "Text before which the output ends; repeatable",
            [&](const std::vector<std::string>& stop) {
              request.mutable_stop()->Assign(stop.begin(), stop.end());
            });
-  AddTokenIds(app, "--stop-tokens",
-              "End the output with any of these tokens, as with the end token",
+  AddTokenIds(app, "--stop-tokens", "Tokens that end the output, in addition to the end tokens",
               [&](const v1::TokenIds& ids) { *request.mutable_stop_token_ids() = ids.ids(); });
   app->add_flag_function(
       "--include-stop", [&](int64_t) { request.set_include_stop(true); },
-      "The text of --stop is part of the output");
-  AddNumber<int32_t>(app, "--min-new-tokens", "Do not end before so many tokens",
+      "Include the matched text of --stop in the output");
+  AddNumber<int32_t>(app, "--min-new-tokens",
+                     "Minimum number of new tokens before the output ends [0]",
                      {0, limits::kInt32Max}, [&](int32_t n) { request.set_min_new_tokens(n); });
-  AddTokenIds(app, "--allowed-tokens", "Choose from these tokens alone",
+  AddTokenIds(app, "--allowed-tokens", "Choose only from these tokens",
               [&](const v1::TokenIds& ids) { *sampling.mutable_allowed_token_ids() = ids.ids(); });
   AddPriorityFlag(app, [&](v1::Priority priority) { request.set_priority(priority); });
   app->add_flag_function(
       "--no-prefix-cache", [&](int64_t) { request.set_bypass_prefix_cache(true); },
-      "Neither use what is cached of an equal prompt nor leave it");
+      "Neither use the prefix cache nor add to it");
   app->add_flag_function(
-      "--ignore-eos", [&](int64_t) { request.set_ignore_eos(true); }, "Go on past the end token");
+      "--ignore-eos", [&](int64_t) { request.set_ignore_eos(true); },
+      "Continue past the end token");
 }
 
 std::vector<v1::Completion> Generate(

@@ -1,3 +1,4 @@
+// Flags and calls that `generate` and `compare` share.
 #ifndef TRIPTYCH_CLIENT_GENERATION_H_
 #define TRIPTYCH_CLIENT_GENERATION_H_
 
@@ -13,17 +14,15 @@ class App;
 
 namespace triptych::client {
 
-// What `generate` and `compare` share.
-
-// Adds the flags that say how to continue a prompt, written straight to `request`.
+// Adds the flags of a generation, which set fields of `request`.
 void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request);
 
-// Continues the prompt, calls `print` with each message as it comes, and returns how each choice
-// went, in their order. Throws as Session::Check does, and Failure if the stream ends early.
+// Continues the prompt, and calls `print` with each message as it arrives. Returns the completions
+// in order of choice. Throws as Session::Check does, and Failure if the stream ends early.
 std::vector<v1::Completion> Generate(Session& session, const v1::GenerateRequest& request,
                                      const std::function<void(const v1::GenerateResponse&)>& print);
 
-// Prints the message's text as it is, but harmless to a terminal.
+// Prints the message's text, made harmless to a terminal.
 void PrintText(const v1::GenerateResponse& response);
 
 }  // namespace triptych::client

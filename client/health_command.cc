@@ -11,7 +11,7 @@ namespace {
 
 using grpc::health::v1::HealthCheckResponse;
 
-// A probe that takes longer has failed: whoever asks is to act on it.
+// A probe that takes longer has failed.
 constexpr std::chrono::seconds kDefaultTimeout{3};
 
 std::string StatusName(HealthCheckResponse::ServingStatus status) {
@@ -23,7 +23,7 @@ void CheckHealth(ServerFlags server, const std::string& service) {
   RequireOneServer(server);
   if (!server.timeout) server.timeout = kDefaultTimeout;
   Connection connection = ReadConnection(server);
-  connection.channel.retry = false;  // A probe says how it is now.
+  connection.channel.retry = false;  // a probe reports the current state
   Session session(connection);
   HealthCheckResponse response;
   const grpc::Status status = session.client().CheckHealth(service, &response);
@@ -35,7 +35,7 @@ void CheckHealth(ServerFlags server, const std::string& service) {
     throw Failure((service.empty() ? "the server" : service) + " at " + server.address + " is " +
                   StatusName(response.status()));
   }
-  // A server that cannot say what it is serves all the same.
+  // The server is serving even if this call fails.
   v1::ListModelsResponse models;
   const bool says = session.client().ListModels(&models).ok() && !models.server_version().empty();
   Print("SERVING" + (says ? ", version " + models.server_version() : "") + "\n");
@@ -44,14 +44,15 @@ void CheckHealth(ServerFlags server, const std::string& service) {
 }  // namespace
 
 void AddHealthCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command =
-      app.add_subcommand("health", "Whether the server, or one service of it, answers; for probes");
+  CLI::App* command = app.add_subcommand(
+      "health", "Check that the server, or one of its services, is serving; for probes");
   const auto service = std::make_shared<std::string>();
-  command->add_option("SERVICE", *service, "Full name of a service; the whole server without");
-  SetFooter(command,
-            "  triptych health\n"
-            "  triptych health triptych.v1.InferenceService\n\n"
-            "The exit status is 0 only if it is SERVING. Without --timeout it waits 3 seconds.");
+  command->add_option("SERVICE", *service, "Full name of a service [the whole server]");
+  SetFooter(
+      command,
+      "  triptych health\n"
+      "  triptych health triptych.v1.InferenceService\n\n"
+      "The exit status is 0 only if the answer is SERVING. The default of --timeout is 3 seconds.");
   command->callback([&server, service] { CheckHealth(server, *service); });
 }
 

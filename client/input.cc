@@ -15,7 +15,7 @@
 namespace triptych::client {
 namespace {
 
-// What gRPC takes in one message by default; also keeps an endless file from filling the memory.
+// gRPC's default limit of a message; also stops an endless file from filling the memory.
 constexpr size_t kMaxInputBytes = size_t{4} << 20;
 
 std::optional<v1::TokenIds> ParseTokens(const std::string& text) {
@@ -69,16 +69,15 @@ CLI::Option* AddTokenIds(CLI::App* app, const std::string& name, const std::stri
 }
 
 void AddTextFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
-  app->add_option(name, flags.text, "The text; without it --file or standard input");
-  app->add_option("--file", flags.file, "Read the text from a file (-: standard input)")
-      ->type_name("FILE");
+  app->add_option(name, flags.text, "Text [that of --file, or standard input]");
+  app->add_option("--file", flags.file, "File with the text; -: standard input")->type_name("FILE");
   app->add_flag("--parse-special-tokens", flags.parse_special_tokens,
-                "Special tokens that the text names are those tokens");
+                "Encode names of special tokens in the text as those tokens");
 }
 
 void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags) {
   AddTextFlags(app, name, flags);
-  app->add_flag("--no-begin-token", flags.no_begin_token, "Put no begin token before the text");
+  app->add_flag("--no-begin-token", flags.no_begin_token, "Omit the begin token before the text");
   AddTokenIds(app, "--tokens", "Token ids instead of text, such as 1,2,3",
               [&flags](const v1::TokenIds& ids) { flags.tokens = ids; })
       ->excludes("--parse-special-tokens")

@@ -1,3 +1,4 @@
+// Input of prompts: arguments, files, standard input and token ids.
 #ifndef TRIPTYCH_CLIENT_INPUT_H_
 #define TRIPTYCH_CLIENT_INPUT_H_
 
@@ -15,19 +16,19 @@ class Option;
 
 namespace triptych::client {
 
-// All of the file that `flag` names. Throws CLI::ValidationError, which names flag and file, if it
-// cannot be read or is longer than 4 MiB, which is what a message holds.
+// Reads the file of `flag`. Throws CLI::ValidationError, which names flag and file, if it cannot be
+// read or is longer than 4 MiB, the limit of a message.
 std::string ReadFile(const std::string& flag, const std::string& path);
 
-// A flag that takes token ids such as 1,2,3, with which `set` is called. A value that is none is
-// refused with CLI::ValidationError.
+// Adds a flag that takes token ids such as 1,2,3, and calls `set` with them. Refuses other values
+// with CLI::ValidationError.
 CLI::Option* AddTokenIds(CLI::App* app, const std::string& name, const std::string& help,
                          const std::function<void(const v1::TokenIds&)>& set);
 
-// Where a prompt comes from: at most one of the first three; none is standard input.
+// Source of a prompt: at most one of the first three; if none is set, standard input.
 struct InputFlags {
   std::optional<std::string> text;
-  std::optional<std::string> file;  // "-": standard input.
+  std::optional<std::string> file;  // "-": standard input
   std::optional<v1::TokenIds> tokens;
   bool parse_special_tokens = false;
   bool no_begin_token = false;
@@ -35,17 +36,17 @@ struct InputFlags {
 
 // Adds the positional argument `name`, --file and --parse-special-tokens.
 void AddTextFlags(CLI::App* app, const std::string& name, InputFlags& flags);
-// Adds these, --tokens and --no-begin-token.
+// Adds the same, --tokens and --no-begin-token.
 void AddInputFlags(CLI::App* app, const std::string& name, InputFlags& flags);
 
 using Input = std::variant<std::string, v1::TokenIds>;
 
-// Both throw CLI::ValidationError if there is no input, or more than one, or it cannot be read, is
-// empty, too long, or not UTF-8.
+// Both throw CLI::ValidationError if there is no input or more than one, and if it cannot be read,
+// is empty, too long or not UTF-8.
 std::string ReadText(const InputFlags& flags);
 Input ReadInput(const InputFlags& flags);
 
-// Request: GenerateRequest or ScoreInput. `input` is what was read by the flags.
+// Request: GenerateRequest or ScoreInput. `input`: the result of ReadInput(flags).
 template <typename Request>
 void SetInput(const InputFlags& flags, const Input& input, Request& request) {
   if (const auto* text = std::get_if<std::string>(&input)) {

@@ -1,3 +1,4 @@
+// Handling of Ctrl-C.
 #ifndef TRIPTYCH_CLIENT_INTERRUPTS_H_
 #define TRIPTYCH_CLIENT_INTERRUPTS_H_
 
@@ -9,8 +10,8 @@
 
 namespace triptych::client {
 
-// Blocks Ctrl-C (SIGINT) in this thread, and so in the threads that it starts, gRPC's among them:
-// it then waits for an Interrupts to take it. Unblocked again at the end.
+// Blocks Ctrl-C (SIGINT) in this thread and in the threads that it starts, such as gRPC's, so that
+// only an Interrupts receives it. The destructor restores the previous mask.
 class InterruptMask {
  public:
   InterruptMask();
@@ -22,19 +23,19 @@ class InterruptMask {
   sigset_t previous_;
 };
 
-// Takes Ctrl-C for as long as it lives: the first calls `on_interrupt` on a thread of its own,
-// since a signal handler may not call gRPC; a second ends the program at once. Read input before,
-// so that Ctrl-C still ends the reading. At most one at a time.
+// Receives Ctrl-C during its lifetime. The first one calls `on_interrupt` on a separate thread,
+// since a signal handler may not call gRPC; a second one ends the program at once. Read input
+// before constructing this, so that Ctrl-C can end the reading. At most one exists at a time.
 class Interrupts {
  public:
-  // REQUIRES: an InterruptMask that was made before any other thread, and outlives this.
+  // REQUIRES: an InterruptMask that was constructed before any other thread and outlives this.
   explicit Interrupts(std::function<void()> on_interrupt);
-  // `on_interrupt` is not called after it.
+  // `on_interrupt` is not called afterwards.
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Whether there has been one. Any thread may ask.
+  // True after a Ctrl-C. Callable from any thread.
   bool interrupted() const { return interrupted_; }
 
  private:

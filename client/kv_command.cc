@@ -30,14 +30,14 @@ std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
                {"used"},
                {"allocated"},
                {"shared"},
-               {"cached"},
+               {"evictable"},
                {"free"},
                {"peak allocated"},
-               {"positions held"},
+               {"positions computed"},
                {"bytes per position"},
                {"MHA would use"},
                {"blocks free"},
-               {"blocks cached"},
+               {"blocks evictable"},
                {"blocks evicted"},
                {"blocks"},
                {"positions per block"},
@@ -49,7 +49,7 @@ std::string StatsText(const v1::GetKvCacheStatsResponse& stats) {
                {"requests failed"},
                {"requests refused"},
                {"prompt tokens"},
-               {"of these cached"},
+               {"prefix hit tokens"},
                {"generated tokens"}});
   for (const v1::KvCacheStats& model : stats.models()) {
     const v1::RequestCounts& requests = model.requests();
@@ -98,7 +98,7 @@ std::string SequencesText(const v1::ListSequencesResponse& response) {
                {"model", Table::Align::kLeft},
                {"state", Table::Align::kLeft},
                {"prompt\ntokens"},
-               {"of these\ncached"},
+               {"prefix\nhits"},
                {"new\ntokens"},
                {"used"},
                {"allocated"},
@@ -117,13 +117,13 @@ std::string SequencesText(const v1::ListSequencesResponse& response) {
   return table.ToString();
 }
 
-// Prints updates, on a terminal each over the one before.
+// Prints updates; on a terminal, each replaces the previous one.
 class StatsDisplay {
  public:
   void Show(const v1::GetKvCacheStatsResponse& stats) {
     const std::string text = StatsText(stats);
     if (lines_ > 0) {
-      // Up to the first line, and clear from there to the end of the screen.
+      // Move up to the first line, and clear to the end of the screen.
       Print(StdoutIsTerminal() ? "\x1b[" + std::to_string(lines_) + "A\x1b[J" : "\n");
     }
     Print(text);
@@ -131,7 +131,7 @@ class StatsDisplay {
   }
 
  private:
-  int64_t lines_ = 0;  // Of the last update.
+  int64_t lines_ = 0;  // of the last update
 };
 
 void ShowKvCache(const ServerFlags& server, const KvFlags& flags) {
@@ -166,12 +166,12 @@ void ShowKvCache(const ServerFlags& server, const KvFlags& flags) {
 }  // namespace
 
 void AddKvCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command = app.add_subcommand("kv", "What the key/value caches hold and cost");
+  CLI::App* command = app.add_subcommand("kv", "Contents and costs of the KV caches");
   const auto flags = std::make_shared<KvFlags>();
-  AddModelFlag(command, "Only this model", *flags->request.mutable_model());
+  AddModelFlag(command, "Only this model [all]", *flags->request.mutable_model());
   CLI::Option* watch =
-      command->add_flag("--watch", flags->watch, "Keep showing them, until Ctrl-C");
-  AddNumber<double>(command, "--interval", "Between two updates (server's default: 1)",
+      command->add_flag("--watch", flags->watch, "Refresh the statistics until Ctrl-C");
+  AddNumber<double>(command, "--interval", "Time between two updates [the server's default: 1]",
                     {limits::kWatchInterval.low / 1e3, limits::kWatchInterval.high / 1e3},
                     [flags](double seconds) {
                       using google::protobuf::util::TimeUtil;
@@ -180,7 +180,7 @@ void AddKvCommand(CLI::App& app, const ServerFlags& server) {
                     })
       ->needs(watch)
       ->type_name("SECONDS");
-  command->add_flag("--sequences", flags->sequences, "List the live sequences instead")
+  command->add_flag("--sequences", flags->sequences, "Live sequences instead of statistics")
       ->excludes(watch);
   command->add_flag("--json", flags->json, "Print each answer as a JSON line");
   SetFooter(command,

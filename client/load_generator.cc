@@ -32,7 +32,7 @@ void StreamTimes::AddTo(double end, SampleSet& time_to_first_token, SampleSet& i
   end_to_end.Add(end - scheduled_);
 }
 
-// One request under way. gRPC calls its reactions one after the other.
+// One request in flight. gRPC calls its reactions one at a time.
 class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
   Stream(LoadGenerator& generator, int64_t index, double scheduled, PlannedRequest planned)
@@ -46,13 +46,13 @@ class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateRespons
     StartRead(&response_);
     StartCall();
   }
-  // From any thread, once it is started. `as_planned`: by the load's own plan.
+  // Callable from any thread after Start. `as_planned`: by the load's plan.
   void Cancel(bool as_planned) {
     if (as_planned) cancelled_as_planned_ = true;
     context_.TryCancel();
     ReadOn();
   }
-  // Takes what a client that stalls has not taken. From any thread.
+  // Ends a stall: reads again. Callable from any thread.
   void ReadOn() {
     if (!stalled_.exchange(false)) return;
     StartRead(&response_);
@@ -62,7 +62,7 @@ class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateRespons
 
   int64_t index() const { return index_; }
   const PlannedRequest& planned() const { return planned_; }
-  // Not while messages arrive.
+  // Only when no more messages arrive.
   const StreamTimes& times() const { return times_; }
   const std::optional<v1::Completion>& completion() const { return completion_; }
   std::vector<int32_t>& output() { return output_; }
@@ -82,7 +82,7 @@ class LoadGenerator::Stream : public grpc::ClientReadReactor<v1::GenerateRespons
       Cancel(/*as_planned=*/true);
     }
     if (planned_.stalls && !std::exchange(has_stalled_, true)) {
-      AddHold();  // What is not read keeps no reaction from being the last.
+      AddHold();  // without a read in progress, only a hold delays OnDone
       stalled_ = true;
       if (!generator_.PlanReadOn(index_)) ReadOn();
     } else {
@@ -134,7 +134,7 @@ LoadResults LoadGenerator::Run(const std::function<void(const LoadProgress&)>& o
         Start(event.time);
       } else if (const auto stream = Find(event.index)) {
         if (event.action == Action::kCancel) {
-          stream->Cancel(/*as_planned=*/true);  // May react on this thread.
+          stream->Cancel(/*as_planned=*/true);  // may call OnDone on this thread
         } else {
           stream->ReadOn();
         }
@@ -248,7 +248,7 @@ void LoadGenerator::CancelAll() {
 }
 
 void LoadGenerator::Finish(Stream& stream, const grpc::Status& status) {
-  std::shared_ptr<Stream> last;  // Deletes the stream outside of the lock.
+  std::shared_ptr<Stream> last;  // deletes the stream outside of the lock
   const MutexLock lock(mutex_);
   const double now = Now();
   const bool complete = status.ok() && stream.completion();

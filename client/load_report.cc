@@ -29,7 +29,7 @@ std::vector<Table::Column> QuantileColumns(const std::string& first) {
   return columns;
 }
 
-// Format: double to text.
+// `format`: double to text.
 template <typename Format>
 void AddQuantileRow(Table& table, const std::string& name, const SampleSet& samples,
                     Format&& format) {
@@ -48,7 +48,7 @@ double Rate(double count, double seconds) { return seconds > 0 ? count / seconds
 std::string CountsText(const LoadResults& results) {
   std::string text = FormatCount(results.started) + " requests in " +
                      FormatSeconds(results.seconds) + ": " + FormatCount(results.completed) +
-                     " completed, " + FormatCount(results.cancelled) + " cancelled as asked, " +
+                     " completed, " + FormatCount(results.cancelled) + " cancelled as planned, " +
                      FormatCount(results.failed) + " failed";
   if (results.truncated > 0) {
     text += " (" + FormatCount(results.truncated) + " after some of the output)";
@@ -94,22 +94,23 @@ std::string LoadText(const LoadResults& results, const LoadPace& pace, const std
   AddQuantileRow(cache, "own at its end", results.own_bytes, bytes);
   AddQuantileRow(cache, "shared at its end", results.shared_bytes, bytes);
   text += "\n" + cache.ToString();
-  text += FormatCount(results.cached_prompt_tokens) + " prompt tokens found in the cache, " +
+  text += FormatCount(results.cached_prompt_tokens) + " prefix hit tokens, " +
           FormatCount(results.preemptions) + " preemptions\n";
 
   if (!results.errors.empty()) {
-    Table errors({{"errors"}, {"the first", Table::Align::kLeft}});
+    Table errors({{"errors"}, {"first error", Table::Align::kLeft}});
     for (const auto& [code, error] : results.errors) {
       errors.AddRow({FormatCount(error.count), DescribeStatus(error.first, address)});
     }
     text += "\n" + errors.ToString();
   }
   if (results.shortened > 0) {
-    text += "\n" + FormatCount(results.shortened) + " requests were shortened to the context.\n";
+    text +=
+        "\n" + FormatCount(results.shortened) + " requests were shortened to fit the context.\n";
   }
   if (!results.inter_token.exact()) {
-    text += "\nOf more than " + FormatCount(SampleSet::kKept) +
-            " samples the percentiles are those of so many, drawn at random.\n";
+    text += "\nPercentiles are those of " + FormatCount(SampleSet::kKept) +
+            " samples, drawn at random from all.\n";
   }
   return text;
 }
@@ -170,7 +171,7 @@ std::string LoadProgressLine(const LoadProgress& before, const LoadProgress& now
       FormatCount(std::llround(now.seconds)) + " s: " + FormatCount(now.completed) + " completed";
   if (now.cancelled > 0) line += ", " + FormatCount(now.cancelled) + " cancelled";
   if (now.failed > 0) line += ", " + FormatCount(now.failed) + " failed";
-  return line + ", " + FormatCount(now.live) + " under way, " +
+  return line + ", " + FormatCount(now.live) + " in flight, " +
          FormatDecimal(Rate(tokens, now.seconds - before.seconds), 0) + " tokens/s";
 }
 

@@ -1,3 +1,4 @@
+// Reports of a load's results.
 #ifndef TRIPTYCH_CLIENT_LOAD_REPORT_H_
 #define TRIPTYCH_CLIENT_LOAD_REPORT_H_
 
@@ -8,15 +9,15 @@
 
 namespace triptych::client {
 
-// What came of a load, for people: tables of at most 100 columns. `address` is for the errors.
+// The results as tables of at most 100 columns. `address` appears in the errors.
 std::string LoadText(const LoadResults& results, const LoadPace& pace, const std::string& address);
 
-// The same for programs, with the load's options: seconds, bytes, tokens.
+// The results and the load's options as JSON, in seconds, bytes and tokens.
 nlohmann::ordered_json LoadJson(const LoadResults& results, const WorkloadOptions& options,
                                 const LoadPace& pace, const std::string& address);
 
-// One line, without a newline: "12 s: 345 completed, 3 failed, 64 under way, 2,345 tokens/s".
-// `before` are the figures before, for the rate.
+// One line, without a newline: "12 s: 345 completed, 3 failed, 64 in flight, 2,345 tokens/s".
+// `before`: the previous progress, for the rate.
 std::string LoadProgressLine(const LoadProgress& before, const LoadProgress& now);
 
 }  // namespace triptych::client

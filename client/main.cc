@@ -1,4 +1,4 @@
-// triptych: the command line of a Triptych server.
+// triptych: the command-line client of a Triptych server.
 
 #include <signal.h>
 
@@ -7,9 +7,9 @@
 #include "client/commands.h"
 
 int main(int argc, char** argv) {
-  // gRPC's log would break the one line that an error gets.
+  // gRPC's log would break an error's single line.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  // A reader that has seen enough ends the program quietly, whatever the parent process ignores.
+  // A closed pipe ends the program quietly, even if the parent process ignores SIGPIPE.
   signal(SIGPIPE, SIG_DFL);
   return triptych::client::RunCommand({argv + 1, argv + argc});
 }

@@ -25,7 +25,7 @@ std::string ShortDtype(const std::string& dtype) {
   return dtype;
 }
 
-// The dtype of the weights and, where it is another, that of the cache.
+// The dtype of the weights and, if it differs, that of the cache.
 std::string Dtypes(const v1::Model& model) {
   const std::string dtype = ShortDtype(model.weight_dtype());
   if (model.kv_cache_dtype() == model.weight_dtype()) return dtype;
@@ -56,12 +56,12 @@ void PrintModels(const Models& models) {
   Print(table.ToString());
 }
 
-// What flags of `generate` are that are not given. Nothing of a server that does not say.
+// Prints the defaults of the flags of `generate`, if the server reports them.
 void PrintDefaults(const v1::Model& model) {
   if (!model.has_generation_defaults()) return;
   const v1::GenerationDefaults& defaults = model.generation_defaults();
   const v1::SamplingParams& sampling = defaults.sampling();
-  Table table({{"by default", Table::Align::kLeft}, {""}});
+  Table table({{"default", Table::Align::kLeft}, {""}});
   const auto add = [&](const std::string& flag, float value) {
     std::ostringstream text;
     text << value;
@@ -96,7 +96,7 @@ void PrintTokenizer(const v1::Tokenizer& tokenizer) {
   Print("\n" + special.ToString());
 }
 
-// Nothing of a model that is served on the CPU.
+// Prints nothing for a model on the CPU.
 void PrintDeviceMemory(const v1::Model& model) {
   if (!model.has_device_memory()) return;
   const v1::DeviceMemory& memory = model.device_memory();
@@ -136,11 +136,10 @@ void ShowModel(const ServerFlags& server, const std::string& name, bool json) {
 }  // namespace
 
 void AddModelsCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command = app.add_subcommand("models",
-                                         "The server's models, and what a position of "
-                                         "their caches costs");
+  CLI::App* command =
+      app.add_subcommand("models", "The server's models and their cache bytes per position");
   const auto flags = std::make_shared<ModelsFlags>();
-  AddModelFlag(command, "This one alone, with its defaults, tokenizer and special tokens",
+  AddModelFlag(command, "Only this model, with its defaults, tokenizer and special tokens [all]",
                flags->model);
   command->add_flag("--json", flags->json, "Print the answer as JSON");
   SetFooter(command,

@@ -26,7 +26,7 @@ std::string Styled(std::string_view text, std::string_view code) {
 void Print(std::string_view text) {
   if (text.empty()) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    at_line_start = true;  // Nothing more can be said there.
+    at_line_start = true;  // nothing more can be printed
     throw Failure("cannot write to standard output: " + std::string(std::strerror(errno)));
   }
   at_line_start = text.back() == '\n';
@@ -77,7 +77,7 @@ std::string Harmless(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
-    // U+0080 to U+009F, which terminals obey as well.
+    // U+0080 to U+009F, which terminals also obey.
     const bool is_c1 =
         byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (is_c1) ++i;

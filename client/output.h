@@ -1,3 +1,4 @@
+// Standard output of the commands.
 #ifndef TRIPTYCH_CLIENT_OUTPUT_H_
 #define TRIPTYCH_CLIENT_OUTPUT_H_
 
@@ -9,22 +10,22 @@
 
 namespace triptych::client {
 
-// What the commands write to standard output. Not thread-safe: from one thread only.
+// Not thread-safe: for one thread only.
 
 // Writes and flushes `text`. Throws Failure (session.h) if that fails.
 void Print(std::string_view text);
-// Ends the line that Print has left open, if it has.
+// Ends the line if Print has left one open.
 void EndLine();
-// A line across the whole width, with `heading` in it.
+// Prints a line across the whole width, with `heading` in it.
 void PrintHeading(const std::string& heading);
-// `message` in protobuf's JSON mapping, zeros included, on a line of its own.
+// Prints `message` as one line in protobuf's JSON mapping, zeros included.
 void PrintJson(const google::protobuf::Message& message);
 
 bool StdoutIsTerminal();
-// Characters that a line may have: as many as the terminal has columns now, 100 elsewhere.
+// Maximum characters of a line: the terminal's current columns, or 100 without a terminal.
 size_t LineWidth();
 
-// The following change nothing unless standard output is a terminal.
+// The following return `text` unchanged unless standard output is a terminal.
 std::string Bold(std::string_view text);
 std::string Dim(std::string_view text);
 // Control characters other than newline and tab become U+FFFD: a model's bytes must not drive the

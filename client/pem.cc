@@ -17,12 +17,12 @@ Bio Open(const std::string& text) {
   return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free};
 }
 
-// The next one; empty at the end and where it cannot be read.
+// The next certificate; null at the end and if it cannot be read.
 Certificate ReadCertificate(const Bio& bio) {
   return {PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), X509_free};
 }
 
-// What OpenSSL has to say about the failure before; forgets it.
+// True if the last read failed since there was no further PEM block. Clears OpenSSL's errors.
 bool FailedAtTheEnd() {
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
@@ -42,7 +42,7 @@ std::optional<std::string> FindBadCertificates(const std::string& pem) {
 }
 
 std::optional<std::string> FindBadKey(const std::string& pem, const std::string& certificates) {
-  // An empty pass phrase: OpenSSL asks at the terminal otherwise.
+  // With an empty pass phrase, OpenSSL does not ask for one at the terminal.
   char pass_phrase[] = "";
   const Key key(PEM_read_bio_PrivateKey(Open(pem).get(), nullptr, nullptr, pass_phrase),
                 EVP_PKEY_free);

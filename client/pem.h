@@ -1,3 +1,4 @@
+// Checks of certificates and keys in PEM.
 #ifndef TRIPTYCH_CLIENT_PEM_H_
 #define TRIPTYCH_CLIENT_PEM_H_
 
@@ -6,13 +7,13 @@
 
 namespace triptych::client {
 
-// gRPC takes any text for a certificate and then connects to nothing, without a reason. These give
-// the reason, or nothing if the text can be used.
+// gRPC accepts any text as a certificate, and then fails to connect without a reason. These
+// functions return the reason, or nullopt if the text can be used.
 
-// `pem` holds at least one certificate, and all it holds can be read.
+// Checks that `pem` holds at least one certificate, and that all of them can be read.
 std::optional<std::string> FindBadCertificates(const std::string& pem);
-// `pem` is a private key without a pass phrase, and that of the first of `certificates`.
-// REQUIRES: certificates in which FindBadCertificates finds nothing.
+// Checks that `pem` is a private key without a pass phrase, and belongs to the first of
+// `certificates`. REQUIRES: FindBadCertificates accepts `certificates`.
 std::optional<std::string> FindBadKey(const std::string& pem, const std::string& certificates);
 
 }  // namespace triptych::client

@@ -1,3 +1,4 @@
+// Key by which proxies route requests with equal prompt prefixes.
 #ifndef TRIPTYCH_CLIENT_PREFIX_KEY_H_
 #define TRIPTYCH_CLIENT_PREFIX_KEY_H_
 
@@ -7,13 +8,13 @@
 
 namespace triptych::client {
 
-// The metadata by which a proxy brings requests that begin alike to one server, whose prefix cache
-// then holds what they share (docker/README.md#affinity). Servers take no notice of it.
+// Metadata by which a proxy routes requests with equal beginnings to one server, for prefix hits
+// there (docker/README.md#affinity). Servers ignore it.
 inline constexpr char kPrefixKeyField[] = "triptych-prefix";
 
-// The same for requests to one model whose prompts begin with the same 64 bytes of text or 64 token
-// ids, or are shorter and the same: 16 hexadecimal digits, the first of the SHA-256 of the model's
-// name, a zero byte and that beginning, a token id as four bytes, the lowest first.
+// Equal for requests to one model whose prompts have the same first 64 bytes of text or 64 token
+// ids, or are shorter and equal. The key is the first 16 hexadecimal digits of the SHA-256 of
+// the model's name, a zero byte and that beginning; a token id is four bytes, little-endian.
 std::string PrefixKey(const v1::GenerateRequest& request);
 
 }  // namespace triptych::client

@@ -1,4 +1,4 @@
-// Numbers within limits, as users write them.
+// Parsing and description of numbers in a range.
 #ifndef TRIPTYCH_CLIENT_RANGES_H_
 #define TRIPTYCH_CLIENT_RANGES_H_
 
@@ -12,7 +12,7 @@
 
 namespace triptych::client {
 
-// All of `text` as a number in `range`.
+// Parses all of `text` as a number in `range`.
 template <typename T>
 std::optional<T> ParseInRange(std::string_view text, const Range<T>& range) {
   const std::optional<T> value = ParseNumber<T>(text);

@@ -1,3 +1,4 @@
+// Statistics of measurements in bounded memory.
 #ifndef TRIPTYCH_CLIENT_SAMPLE_SET_H_
 #define TRIPTYCH_CLIENT_SAMPLE_SET_H_
 
@@ -9,14 +10,14 @@
 
 namespace triptych::client {
 
-// Measurements, in bounded memory. Exact up to kKept of them; of more, percentiles are those of
-// kKept that were drawn at random, each with the same chance. Count, mean and maximum are always
-// those of all. Not thread-safe.
+// Measurements in bounded memory. Up to kKept samples, percentiles are exact. Beyond, they are
+// those of kKept samples drawn at random with equal probability. Count, mean and maximum are always
+// exact. Not thread-safe.
 class SampleSet {
  public:
   static constexpr size_t kKept = size_t{1} << 20;
 
-  // `count` times the same.
+  // Adds `sample` `count` times.
   void Add(double sample, int64_t count = 1);
 
   int64_t count() const { return count_; }
@@ -24,8 +25,8 @@ class SampleSet {
   double max() const { return max_; }
   bool exact() const { return count_ <= static_cast<int64_t>(kKept); }
 
-  // The least sample that is not less than a share `p` of them (nearest rank); 0 if there are none.
-  // REQUIRES: 0 < p <= 1
+  // The least sample that is not less than a share `p` of the samples (nearest rank); 0 without
+  // samples. REQUIRES: 0 < p <= 1.
   double Percentile(double p) const;
 
  private:

@@ -15,7 +15,7 @@
 namespace triptych::client {
 namespace {
 
-constexpr int kMaxInputs = 64;  // of one call
+constexpr int kMaxInputs = 64;  // per call
 
 struct ScoreFlags {
   std::string model;
@@ -25,7 +25,7 @@ struct ScoreFlags {
   bool json = false;
 };
 
-// What a line has room for of the text, or of the ids.
+// The beginning of the text or the ids, for one line of the table.
 std::string Beginning(const v1::ScoreInput& input) {
   constexpr size_t kMaxBytes = 44;
   std::string text = OneLine(input.text());
@@ -41,7 +41,7 @@ std::string Beginning(const v1::ScoreInput& input) {
   return text + "...";
 }
 
-// One input, or one for each line of it that is not empty.
+// Adds one input, or one for each non-empty line of it.
 void AddInputs(const InputFlags& flags, bool lines, v1::ScoreRequest& request) {
   const Input input = ReadInput(flags);
   if (!lines) {
@@ -91,11 +91,11 @@ void Score(const ServerFlags& server, const ScoreFlags& flags) {
 }  // namespace
 
 void AddScoreCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command =
-      app.add_subcommand("score", "How likely a model finds a text, or each of its lines");
+  CLI::App* command = app.add_subcommand(
+      "score", "Log-likelihood and perplexity of a text, or of each of its lines");
   const auto flags = std::make_shared<ScoreFlags>();
   AddInputFlags(command, "TEXT", flags->input);
-  command->add_flag("--lines", flags->lines, "Score each line by itself, up to 64")
+  command->add_flag("--lines", flags->lines, "Score each line separately, up to 64")
       ->excludes("--tokens");
   AddModelFlag(command, kWhichModel, flags->model);
   AddPriorityFlag(command, [flags](v1::Priority priority) { flags->priority = priority; });

@@ -42,12 +42,13 @@ TlsOptions ReadTls(const ServerFlags& flags) {
     tls.name = *flags.tls_name;
   } else if (IsAddressList(flags.address)) {
     throw CLI::ValidationError(
-        "--tls-name", "needed for TLS with several addresses: the name on all their certificates");
+        "--tls-name",
+        "required for TLS with several addresses: the name in all their certificates");
   }
   return tls;
 }
 
-// `source` for the error, which does not show the token.
+// `source` is for the error, which does not show the token.
 std::string CheckedToken(std::string token, const std::string& source) {
   const bool visible =
       std::all_of(token.begin(), token.end(), [](char c) { return c > 0x20 && c < 0x7f; });
@@ -73,31 +74,34 @@ std::string ReadToken(const ServerFlags& flags) {
 
 void AddServerFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--server", flags.address,
-                 "HOST:PORT; dns:///HOST:PORT or IP:PORT,IP:PORT..., to take turns; or unix:PATH")
+                 "HOST:PORT or unix:PATH; to balance: dns:///HOST:PORT or IP:PORT,...")
       ->type_name("ADDRESS")
       ->check(CheckAddress)
       ->envname(kServerVariable)
       ->capture_default_str();
-  AddNumber<double>(&app, "--timeout", "Give a call up after so long", {0.001, 1e6},
+  AddNumber<double>(&app, "--timeout", "Deadline of each call [none]", {0.001, 1e6},
                     [&](double seconds) {
                       flags.timeout = std::chrono::milliseconds(std::llround(seconds * 1e3));
                     })
       ->type_name("SECONDS");
-  app.add_flag("--tls", flags.tls, "Encrypt; the server's certificate is checked");
-  app.add_option("--ca", flags.ca_file, "TLS: its signer's certificate, not the system's (PEM)")
+  app.add_flag("--tls", flags.tls, "Use TLS and check the server's certificate");
+  app.add_option("--ca", flags.ca_file,
+                 "PEM file of the server's certificate authorities [the system's]")
       ->type_name("FILE");
   CLI::Option* certificate =
-      app.add_option("--cert", flags.certificate_file, "TLS: the client's own certificate (PEM)")
+      app.add_option("--cert", flags.certificate_file, "PEM file of the client's certificate")
           ->type_name("FILE");
-  CLI::Option* key = app.add_option("--key", flags.key_file, "TLS: the private key of --cert (PEM)")
-                         ->type_name("FILE")
-                         ->needs(certificate);
+  CLI::Option* key =
+      app.add_option("--key", flags.key_file, "PEM file of the private key of --cert")
+          ->type_name("FILE")
+          ->needs(certificate);
   certificate->needs(key);
-  app.add_option("--tls-name", flags.tls_name, "TLS: the name it carries, if not the host's")
+  app.add_option("--tls-name", flags.tls_name,
+                 "Name in the server's certificate [the host of --server]")
       ->type_name("NAME")
       ->check(CheckText);
   app.add_option("--token-file", flags.token_file,
-                 "Bearer token to send; otherwise that in " + std::string(kTokenVariable))
+                 "File with the bearer token [the variable " + std::string(kTokenVariable) + "]")
       ->type_name("FILE");
 }
 

@@ -1,3 +1,4 @@
+// Flags for the server, TLS and credentials.
 #ifndef TRIPTYCH_CLIENT_SERVER_FLAGS_H_
 #define TRIPTYCH_CLIENT_SERVER_FLAGS_H_
 
@@ -15,11 +16,11 @@ class App;
 
 namespace triptych::client {
 
-// Which server, and how to speak to it: what every command takes.
+// Address of the server, TLS and credentials: flags of every command.
 struct ServerFlags {
   std::string address = "127.0.0.1:50051";
   std::optional<std::chrono::milliseconds> timeout;
-  bool tls = false;  // also given by each of the next four
+  bool tls = false;  // implied by the next four
   std::optional<std::string> ca_file;
   std::optional<std::string> certificate_file;
   std::optional<std::string> key_file;
@@ -28,20 +29,20 @@ struct ServerFlags {
 };
 
 void AddServerFlags(CLI::App& app, ServerFlags& flags);
-// Puts the flags that variables set before the arguments.
+// Prepends the flags that environment variables set to the arguments.
 void AddServerFlagsFromEnvironment(std::vector<std::string>& arguments);
 
-// What the flags say, with the files read.
+// Options from the flags and their files.
 struct Connection {
   ChannelOptions channel;
   CallOptions call;
 };
 
 // Throws CLI::ValidationError for a file that cannot be read or used, in one line that names flag
-// and file; the token is in no message.
+// and file. No message contains the token.
 Connection ReadConnection(const ServerFlags& flags);
 
-// For a command that shows or changes one server. Throws CLI::ValidationError for several.
+// Throws CLI::ValidationError for several servers. For commands that show or change one server.
 void RequireOneServer(const ServerFlags& flags);
 
 }  // namespace triptych::client

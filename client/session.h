@@ -1,3 +1,4 @@
+// Client with cancellation by Ctrl-C.
 #ifndef TRIPTYCH_CLIENT_SESSION_H_
 #define TRIPTYCH_CLIENT_SESSION_H_
 
@@ -10,17 +11,17 @@
 
 namespace triptych::client {
 
-// Ends the program with exit status 1, and what() in one line.
+// Ends the program with exit status 1 and prints what() in one line.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Ends the program quietly, as Ctrl-C does.
+// Ends the program without a message, after Ctrl-C.
 struct Interrupted {};
 
-// A client whose calls Ctrl-C cancels; a second Ctrl-C ends the program at once. As Interrupts, at
-// most one at a time, and input is read before it is made.
+// A client whose calls Ctrl-C cancels; a second Ctrl-C ends the program at once. As with
+// Interrupts, at most one exists at a time, and input is read before it is constructed.
 class Session {
  public:
   explicit Session(const ServerFlags& server) : Session(ReadConnection(server)) {}

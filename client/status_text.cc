@@ -58,7 +58,7 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Appends what `details` adds to `text`, which says the status's message already.
+// Appends the facts of `details` that `text`, the status's message, lacks.
 void AppendDetails(const google::rpc::Status& details, std::string& text) {
   for (const google::protobuf::Any& any : details.details()) {
     google::rpc::BadRequest bad_request;
@@ -85,8 +85,8 @@ void AppendDetails(const google::rpc::Status& details, std::string& text) {
   }
 }
 
-// Why no connection came about, if these are gRPC's words for it: a server may answer UNAVAILABLE
-// too. The last layer's part of `text`, which says why, and what may help.
+// If `text` is gRPC's message of a failed connection, the part of the last layer, which has the
+// reason, and a hint. Absent otherwise: a server may answer UNAVAILABLE itself.
 std::optional<std::string> WhyNotConnected(const std::string& text, const std::string& address) {
   if (text.starts_with("DNS resolution failed")) return text + " (is the name in --server right?)";
   if (!text.starts_with("failed to connect to all addresses") &&
@@ -108,7 +108,7 @@ std::optional<std::string> WhyNotConnected(const std::string& text, const std::s
   }
   if (Contains(text, "Socket closed") || Contains(text, "Connection reset")) {
     return address +
-           " closed the connection (does it want TLS: --tls or --ca, or a certificate: "
+           " closed the connection (does it require TLS: --tls or --ca, or a certificate: "
            "--cert and --key?)";
   }
   return why + " (is triptych-server running at " + address + "?)";
@@ -124,7 +124,7 @@ std::string DescribeStatus(const grpc::Status& status, const std::string& addres
   google::rpc::Status details;
   if (details.ParseFromString(status.error_details())) AppendDetails(details, text);
 
-  // gRPC words a passed deadline by its code's name alone.
+  // gRPC's message of a passed deadline is only the name of the code.
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && text == "Deadline Exceeded") {
     text = "no complete answer in time";
   }

@@ -1,3 +1,4 @@
+// Text of a failed call's status.
 #ifndef TRIPTYCH_CLIENT_STATUS_TEXT_H_
 #define TRIPTYCH_CLIENT_STATUS_TEXT_H_
 
@@ -7,11 +8,9 @@
 
 namespace triptych::client {
 
-// One line of text, without a newline, that says why a call to the server at `address` failed:
-// the code, the message, and what the google.rpc.Status in its details adds (field violations,
-// reason, retry delay). Control characters become spaces.
-//
-// REQUIRES: !status.ok()
+// Describes in one line, without a newline, why a call to the server at `address` failed: the code,
+// the message, and the details of its google.rpc.Status (field violations, reason, retry delay).
+// Control characters become spaces. REQUIRES: !status.ok().
 std::string DescribeStatus(const grpc::Status& status, const std::string& address);
 
 }  // namespace triptych::client

@@ -19,7 +19,7 @@ struct TokenizeFlags {
   bool json = false;
 };
 
-// What each token stands for. Throws Failure if the answer does not say it of all.
+// The piece of each token. Throws Failure if the answer's offsets are inconsistent.
 std::vector<std::string> PiecesOf(const v1::TokenizeResponse& response) {
   const std::string& all = response.pieces();
   std::vector<std::string> pieces(response.token_ids_size());
@@ -31,7 +31,7 @@ std::vector<std::string> PiecesOf(const v1::TokenizeResponse& response) {
     if (whole) pieces[i] = all.substr(begin, end - begin);
     end = begin;
   }
-  if (!whole) throw Failure("the server does not say what each token stands for");
+  if (!whole) throw Failure("the server's answer has no consistent offset for each token");
   return pieces;
 }
 
@@ -60,14 +60,14 @@ void Tokenize(const ServerFlags& server, const TokenizeFlags& flags) {
 }  // namespace
 
 void AddTokenizeCommand(CLI::App& app, const ServerFlags& server) {
-  CLI::App* command = app.add_subcommand(
-      "tokenize", "The tokens of a text: what each stands for, and where that begins");
+  CLI::App* command =
+      app.add_subcommand("tokenize", "Tokens of a text, each with its offset and piece");
   const auto flags = std::make_shared<TokenizeFlags>();
   AddTextFlags(command, "TEXT", flags->input);
   AddModelFlag(command, kWhichModel, *flags->request.mutable_model());
   command->add_flag_function(
       "--begin-token", [flags](int64_t) { flags->request.set_begin_token(true); },
-      "Put the begin token before the text's");
+      "Put the begin token before the text");
   command->add_flag("--json", flags->json, "Print the answer as JSON");
   SetFooter(command,
             "  triptych tokenize --model shakespeare-mla \"To be, or not to be\"\n"

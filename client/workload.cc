@@ -5,8 +5,8 @@
 namespace triptych::client {
 namespace {
 
-// What is drawn for the arrivals, the prefixes and each request depends on the seed and on which it
-// is, and on nothing drawn before.
+// Streams of random numbers. Those of the arrivals, each prefix and each request depend only on the
+// seed and the stream.
 constexpr uint64_t kArrivals = uint64_t{1} << 62;
 constexpr uint64_t kPrefixes = uint64_t{1} << 63;
 

@@ -1,3 +1,4 @@
+// Requests and arrival times of a load test.
 #ifndef TRIPTYCH_CLIENT_WORKLOAD_H_
 #define TRIPTYCH_CLIENT_WORKLOAD_H_
 
@@ -14,11 +15,11 @@ namespace triptych::client {
 
 struct WorkloadOptions {
   std::string model;
-  int32_t vocabulary = 0;  // Ids of prompts are below it.
-  int32_t context = 0;     // The most that prompt and output may have together.
+  int32_t vocabulary = 0;  // token ids of prompts are below it
+  int32_t context = 0;     // maximum tokens of prompt and output together
   LengthDistribution prompt_tokens{128};
   LengthDistribution output_tokens{128};
-  // Every prompt begins with one of `prefixes` sequences of so many tokens, before those of
+  // Each prompt begins with one of `prefixes` shared prefixes of this many tokens, in addition to
   // prompt_tokens.
   int32_t shared_prefix_tokens = 0;
   int32_t prefixes = 1;
@@ -30,23 +31,23 @@ struct WorkloadOptions {
   uint64_t seed = 0;
 };
 
-// When a request is given up: once so many tokens have come, or, where it is 0, after
-// `before_first_token` of the time that a first token takes.
+// Time at which a request is cancelled: after this many tokens or, if 0, after the share
+// `before_first_token` of the mean time to first token.
 struct CancelPoint {
   int32_t tokens = 0;
-  double before_first_token = 0;  // In [0, 1).
+  double before_first_token = 0;  // in [0, 1)
 };
 
 struct PlannedRequest {
   v1::GenerateRequest request;
   std::optional<CancelPoint> cancel;
-  bool shortened = false;  // To the context.
-  bool stalls = false;     // After the first message its client takes nothing for a while.
+  bool shortened = false;  // to fit the context
+  bool stalls = false;     // its client stops reading after the first message
   std::optional<std::chrono::milliseconds> deadline;
 };
 
-// What a load consists of: requests of random tokens that are generated to their full length. The
-// same options give the same requests, in whatever order they are made. Thread-safe.
+// Requests of a load: random tokens, with outputs generated to their full length. The same options
+// give the same requests, whatever the order of Make. Thread-safe.
 class Workload {
  public:
   // REQUIRES: vocabulary >= 1, context >= 2, 0 <= shared_prefix_tokens <= context - 2,
@@ -65,7 +66,7 @@ class Workload {
 // The times at which requests arrive, in seconds from the start: a Poisson process.
 class Arrivals {
  public:
-  // `rate` requests in a second. REQUIRES: rate > 0
+  // `rate`: mean arrivals per second. REQUIRES: rate > 0.
   Arrivals(double rate, uint64_t seed);
 
   double Next() { return time_ += DrawExponential(rate_, random_); }

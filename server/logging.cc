@@ -13,7 +13,7 @@
 namespace triptych::server {
 namespace {
 
-// The message as a JSON string, escaped.
+// Formats the message as an escaped JSON string.
 class JsonMessageFlag final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,

@@ -1,4 +1,4 @@
-// triptych-server: hosts the models named on its command line until SIGTERM or Ctrl-C.
+// triptych-server: serves the models named by its options until SIGTERM or Ctrl-C.
 #include <semaphore.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -21,16 +21,16 @@
 
 namespace {
 
-// Signals are handled and not waited for by sigwait: a BLAS starts threads before main that block
-// none, and one that came while nobody waits would end the process through those.
+// Signals have a handler instead of a sigwait: a BLAS starts threads before main that block no
+// signal, and the default action in one of them would end the process.
 sem_t first_signal, second_signals;
 std::atomic<int> signals = 0;
-std::atomic<int> last_signal = 0;  // 0: a client asked
+std::atomic<int> last_signal = 0;  // 0: none yet
 std::atomic<bool> listens = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void TakeSignal(int signal) {
-  // Nothing to drain yet. The default action would do, but a container's first process has none.
+  // Nothing to drain yet. As PID 1 of a container the process has no default action, so it exits.
   if (!listens) _exit(128 + signal);
   const int saved_errno = errno;
   last_signal = signal;
@@ -38,13 +38,13 @@ void TakeSignal(int signal) {
   errno = saved_errno;
 }
 
-std::atomic<int64_t> asked_drain_ms = -1;  // the server's own time if negative
+std::atomic<int64_t> asked_drain_ms = -1;  // negative: --drain-timeout
 
-// As the first signal does; a drain that has begun goes on.
+// Starts a drain, as the first signal does. Has no effect on a drain that has begun.
 void Drain(std::optional<std::chrono::milliseconds> timeout, const std::string& client) {
   int none = 0;
   if (!signals.compare_exchange_strong(none, 1)) return;
-  spdlog::info("{} asked for a drain", client);
+  spdlog::info("client {} requested a drain", client);
   if (timeout) asked_drain_ms = timeout->count();
   sem_post(&first_signal);
 }
@@ -60,11 +60,11 @@ void EndAfterDeviceLoss(const std::string& error) {
 }
 
 void AwaitSignal(sem_t& taken) {
-  while (sem_wait(&taken) != 0) {  // interrupted by the handler itself
+  while (sem_wait(&taken) != 0) {  // EINTR by the handler itself
   }
 }
 
-// Each connection takes a descriptor, and gRPC 1.51 does not listen any more once it was refused
+// Each connection takes a descriptor, and gRPC 1.51 stops listening for good once it is refused
 // one.
 void RaiseDescriptorLimit() {
   struct rlimit limit {};
@@ -73,12 +73,13 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Whether all requests ended within the drain timeout. All that the server had to log is logged.
+// Serves until the first signal, then drains. True if all requests ended within the drain timeout.
+// The server's last line is logged when this returns.
 bool ServeUntilSignalled(const triptych::server::ServerOptions& options) {
   triptych::server::Server server(options);
   listens = true;
   if (!server.http_address().empty()) spdlog::info("HTTP on {}", server.http_address());
-  spdlog::info("listening on {}", server.address());  // whoever has read it can have it drained
+  spdlog::info("listening on {}", server.address());  // a signal after this line drains
   AwaitSignal(first_signal);
   const int64_t asked = asked_drain_ms;
   const auto timeout = asked >= 0 ? std::chrono::milliseconds(asked) : options.drain_timeout;
@@ -105,7 +106,7 @@ int main(int argc, char** argv) {
   action.sa_handler = TakeSignal;
   action.sa_flags = SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-  // Whoever reads the log may end first: `triptych-server | tee log` at Ctrl-C.
+  // The log's reader may end first: `triptych-server | tee log` at Ctrl-C.
   signal(SIGPIPE, SIG_IGN);
 
   triptych::server::ServerOptions options;
@@ -115,7 +116,7 @@ int main(int argc, char** argv) {
   RaiseDescriptorLimit();
 
   try {
-    // Before clients can connect: a system at its limit may have no thread left when it is needed.
+    // Started before clients can connect: later the system may be at its limit of threads.
     std::thread second_signal([] {
       AwaitSignal(second_signals);
       spdlog::warn("a second signal: stopping at once");

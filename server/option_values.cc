@@ -19,7 +19,7 @@ namespace triptych::server {
 namespace {
 
 constexpr size_t kMaxModelNameBytes = 64;
-constexpr size_t kMaxHostNameBytes = 253;  // of the Internet's names
+constexpr size_t kMaxHostNameBytes = 253;  // DNS names as text
 
 using Settings = std::map<std::string, std::string>;
 
@@ -35,7 +35,7 @@ bool IsName(const std::string& name, size_t most_bytes) {
          });
 }
 
-// SETTING=VALUE[,SETTING=VALUE...] of a model.
+// Parses SETTING=VALUE[,SETTING=VALUE...] of a model.
 Settings SplitSettings(const std::string& text, const std::string& model) {
   const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank",
                                       "rope-head-dim",  "groups",    "chat-template"};
@@ -53,13 +53,13 @@ Settings SplitSettings(const std::string& text, const std::string& model) {
     }
     const std::string value = setting.substr(equals + 1);
     if (!settings.emplace(key, value).second) {
-      Refuse("{} of model {}: \"{}\" is a second value; allowed: one", key, model, value);
+      Refuse("{} of model {}: \"{}\" is a second value; allowed: one value", key, model, value);
     }
   }
   return settings;
 }
 
-// The value of a setting that only one kind of attention has; 0 if it is not given.
+// The value of a setting that is valid only with attention=`kind`; 0 if it is absent.
 int64_t ParseCount(const Settings& settings, const std::string& key, const std::string& kind,
                    const std::string& model) {
   const auto found = settings.find(key);
@@ -77,7 +77,7 @@ int64_t ParseCount(const Settings& settings, const std::string& key, const std::
   return *count;
 }
 
-// What a model is to be converted to, if to anything.
+// The conversion at load that the settings ask for; absent if none.
 std::optional<ConversionSpec> ParseConversion(const Settings& settings, const std::string& model) {
   ConversionSpec conversion;
   const auto attention = settings.find("attention");
@@ -183,13 +183,14 @@ void CheckAddress(const std::string& text) {
 void CheckHostName(const std::string& text) {
   if (IsName(text, kMaxHostNameBytes)) return;
   Refuse(
-      "\"{}\" is not a host's name; allowed: letters, digits, -, _ and ., at most {}, and no port",
+      "\"{}\" is not a host name; allowed: 1 to {} letters, digits, '-', '_' and '.', without a "
+      "port",
       text, kMaxHostNameBytes);
 }
 
 bool IsLoopbackHost(const std::string& host) {
   if (host == "localhost" || host == "[::1]") return true;
-  // A name may begin with 127. as well: only an address is made of digits and dots.
+  // A host name may also begin with "127."; only an address consists of digits and dots.
   return host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos;
 }
 

@@ -21,14 +21,14 @@
 namespace triptych::server {
 namespace {
 
-// The default is the lesser of the two.
+// The default is the smaller of the two.
 constexpr const char* kDefaultKvCacheBytes = "1GiB";
 constexpr const char* kDefaultKvCacheShare = "25%";
 constexpr const char* kDefaultGpuCacheShare = "90%";
 
 constexpr const char* kNoHttp = "none";
 
-// Options whose texts are converted once all of them are known.
+// Values that are converted once all options are known.
 struct Texts {
   std::vector<std::string> models;
   std::string kv_cache_bytes;
@@ -37,7 +37,7 @@ struct Texts {
   std::string tls_cert, tls_key, tls_client_ca, tokens;
 };
 
-// A flag's check in CLI11's form: empty if `parse` accepts the text.
+// A CLI11 validator from `parse`, which throws std::invalid_argument on a bad value.
 template <typename Parse>
 CLI::Validator Parses(const std::string& description, Parse parse) {
   return CLI::Validator(
@@ -52,7 +52,7 @@ CLI::Validator Parses(const std::string& description, Parse parse) {
       description);
 }
 
-// An option of that many seconds, from `low` to a day; its default is `value`.
+// Adds an option in seconds, from `low` to a day, with the default `value`.
 void AddSeconds(CLI::App& app, const std::string& flag, std::chrono::milliseconds& value,
                 double low, const std::string& help) {
   constexpr double kDay = 86400;
@@ -73,15 +73,15 @@ void AddSeconds(CLI::App& app, const std::string& flag, std::chrono::millisecond
       ->default_str(fmt::format("{}", static_cast<double>(value.count()) / 1000));
 }
 
-// An option that is on or off; its default is `value`.
+// Adds an option that is on or off, with the default `value`.
 void AddSwitch(CLI::App& app, const std::string& flag, bool& value, const std::string& help) {
   app.add_option_function<std::string>(
-         flag, [&value](const std::string& text) { value = text == "on"; }, "on or off: " + help)
+         flag, [&value](const std::string& text) { value = text == "on"; }, "On or off: " + help)
       ->check(CLI::IsMember({"on", "off"}))
       ->default_str(value ? "on" : "off");
 }
 
-// An option that takes the name of an enumeration's value.
+// Adds an option that takes the name of an enumerator.
 template <typename Enum>
 void AddNamed(CLI::App& app, const std::string& flag, std::optional<Enum>& value,
               const std::string& help) {
@@ -99,10 +99,10 @@ std::string VariableName(const std::string& option) {
   return name;
 }
 
-// The functions below declare options whose values go to `options` and `texts`, which must outlive
-// the parsing.
+// The functions below declare options that write to `options` and `texts`, which must outlive
+// parsing.
 
-// What is hosted, and where it is served.
+// Models and addresses.
 void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& options,
                     Texts& texts) {
   const int64_t memory_bytes = available.memory_bytes;
@@ -111,20 +111,20 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
   };
   app.add_option(
          "--model", texts.models,
-         "NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf file; may be "
-         "given several "
-         "times, or several with ';' between. "
-         "Settings: kv-cache-bytes=SIZE, chat-template=NAME, and to convert it when it is loaded "
-         "attention=mha, attention=gqa,groups=G or attention=mla[,rank=R][,rope-head-dim=N]")
+         "Model to serve, NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf "
+         "file. Repeatable; or several models separated by ';'. Settings: kv-cache-bytes=SIZE, "
+         "chat-template=NAME, and to convert it at load attention=mha, attention=gqa,groups=G or "
+         "attention=mla[,rank=R][,rope-head-dim=N]")
       ->required()
       ->allow_extra_args(false)
       ->delimiter(';')
       ->check(Parses("NAME=PATH",
                      [=](const std::string& text) { ParseModelOptions(text, memory_bytes); }));
-  app.add_option("--listen", options.transport.listen, "HOST:PORT; port 0 lets the system choose")
+  app.add_option("--listen", options.transport.listen,
+                 "gRPC address; port 0 lets the system choose")
       ->check(Parses("HOST:PORT", CheckAddress))
       ->capture_default_str();
-  app.add_option("--http", texts.http, "HOST:PORT where OpenAI's HTTP is spoken too, or none")
+  app.add_option("--http", texts.http, "Address of OpenAI-compatible HTTP, or none")
       ->check(Parses("HOST:PORT",
                      [](const std::string& text) {
                        if (text != kNoHttp) CheckAddress(text);
@@ -132,45 +132,47 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
       ->capture_default_str();
   app.add_option(
          "--http-hosts", options.transport.http_hosts,
-         "NAME[,NAME...] by which HTTP may be asked for without tokens or certificates, beside "
-         "addresses, localhost and the host of --http [none]")
+         "Host header values, separated by commas, that HTTP accepts where no token or certificate "
+         "is required, in addition to IP addresses, localhost and the host of --http [none]")
       ->delimiter(',')
       ->check(Parses("NAME", CheckHostName));
   texts.kv_cache_bytes = parse_size(kDefaultKvCacheShare) < parse_size(kDefaultKvCacheBytes)
                              ? kDefaultKvCacheShare
                              : kDefaultKvCacheBytes;
-  app.add_option("--kv-cache-bytes", texts.kv_cache_bytes,
-                 "of all models together: bytes, 512MiB, 25% of memory, or on a GPU of the memory "
-                 "that weights and workspaces leave [there 90%]; split equally among models that "
-                 "name none of their own")
+  app.add_option(
+         "--kv-cache-bytes", texts.kv_cache_bytes,
+         "KV cache of all models together: bytes, 512MiB, or 25% of memory (on a GPU, of the "
+         "memory left by weights and workspaces [there 90%]). Models without a size of their "
+         "own share it equally")
       ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
   AddNamed(app, "--chat-template", options.chat_template,
-           "of models that name none and whose directory has none that is known [none]");
+           "Chat template of models that set none and ship none that is recognized [none]");
 }
 
-// What every model is computed with.
+// Formats and device of every model.
 void DeclareCompute(CLI::App& app, ServerOptions& options) {
   AddNamed(app, "--dtype", options.weight_format,
-           "of the weights [the checkpoint's; on a GPU bfloat16]");
+           "Format of the weights [the checkpoint's; on a GPU bfloat16]");
   AddNamed(app, "--embedding-dtype", options.embedding_format,
-           "of the embedding and the output matrix [as --dtype, or else the checkpoint's]");
-  AddNamed(app, "--kv-cache-dtype,--kv-dtype", options.cache_format, "of the cache [the weights']");
+           "Format of the embedding and output matrix [--dtype, or else the checkpoint's]");
+  AddNamed(app, "--kv-cache-dtype,--kv-dtype", options.cache_format,
+           "Format of the KV cache [float32 for float32 weights, else bfloat16]");
   app.add_option("--device", options.device,
-                 "of weights, cache and compute: cpu, cuda, cuda:N, or auto: a GPU if there is one "
-                 "that serves the formats")
+                 "Device of weights, cache and compute: cpu, cuda (the first GPU), cuda:N, or auto "
+                 "(the first GPU if it serves the formats, else cpu)")
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--expand-from",
          [&options](const std::string& text) {
            options.backend.expand_from = ParseExpandFrom(text);
          },
-         "MLA on the CPU: position of a prompt from which on it is attended by expanded attention; "
-         "auto, where that pays, or never [auto]")
+         "MLA on the CPU: prompt position from which keys and values are expanded; auto picks the "
+         "crossover, never always uses reduced attention [auto]")
       ->check(Parses("POSITION", ParseExpandFrom));
 }
 
-// What steps and queues of every model hold.
+// Bounds of every model's steps and queue.
 void DeclareScheduling(CLI::App& app, ServerOptions& options) {
   serving::EngineOptions& engine = options.engine;
   const auto add_count = [&](const std::string& flag, int64_t& value, int64_t max,
@@ -178,21 +180,20 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
     app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, max))->capture_default_str();
   };
   add_count("--block-positions", options.backend.block_positions, 4096,
-            "positions in one cache block; a GPU's fast kernels take 16");
+            "Positions per cache block; the fast GPU kernels need 16");
   add_count("--max-batch-tokens", engine.max_batch_tokens, 1 << 20,
-            "token rows computed in one step [2048 on a GPU]");
-  add_count("--max-running", engine.max_running, 1 << 16,
-            "sequences of one model that run at once");
-  add_count("--max-waiting", engine.max_waiting, 1 << 20, "requests of one model that may queue");
+            "Token rows per step [on a GPU 2048]");
+  add_count("--max-running", engine.max_running, 1 << 16, "Running sequences per model");
+  add_count("--max-waiting", engine.max_waiting, 1 << 20, "Queued requests per model");
   add_count("--max-waiting-tokens", engine.max_waiting_tokens, int64_t{1} << 40,
-            "tokens that their prompts may have together");
+            "Prompt tokens of the queued requests per model");
   AddSeconds(app, "--queue-timeout", engine.queue_timeout, 0,
-             "seconds after which a request that still queues is refused; 0: never");
+             "Longest time of a request in the queue, seconds; 0: unlimited");
   AddSwitch(app, "--prefix-cache", engine.prefix_cache,
-            "requests share what is cached of prompts that begin alike");
+            "requests with the same prompt prefix share cached blocks");
   app.add_option("--max-slowdown", engine.max_slowdown,
-                 "how many times longer a step may take for the prompts that are computed beside "
-                 "those who generate; up to 3.5 ms it may always take")
+                 "Largest slowdown of a decode step by concurrent prefill, a factor; steps under "
+                 "3.5 ms are never limited")
       ->check(Parses(
           "TIMES",
           [](const std::string& text) {
@@ -204,14 +205,14 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
       ->capture_default_str();
 }
 
-// What one client may take.
+// Limits of one client.
 void DeclareShares(CLI::App& app, ServerOptions& options) {
   app.add_option("--max-client-requests", options.admission.max_client_requests,
-                 "live requests of one client; 0: as many as it likes")
+                 "Live requests of one client; 0: unlimited")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
   app.add_option("--client-rate", options.admission.client_rate,
-                 "requests that one client may send in a second, or at once; 0: any")
+                 "Requests per second of one client, and its largest burst; 0: unlimited")
       ->check(Parses("RATE",
                      [](const std::string& text) {
                        double rate = 0;
@@ -223,50 +224,58 @@ void DeclareShares(CLI::App& app, ServerOptions& options) {
                      }))
       ->capture_default_str();
   AddSeconds(app, "--stall-timeout", options.transport.limits.stall_timeout, 0.1,
-             "seconds after which a client that takes nothing of its stream loses it");
+             "Time without progress after which a slow reader's stream is cancelled, seconds");
 }
 
-// Who is let in.
+// TLS, authentication and gRPC connections.
 void DeclareAccess(CLI::App& app, ServerOptions& options, Texts& texts) {
   app.add_option("--tls-cert", texts.tls_cert,
-                 "PEM file of the server's certificate and those that lead to its authority; read "
-                 "anew when it changes, as are the three below");
-  app.add_option("--tls-key", texts.tls_key, "PEM file of its private key");
-  app.add_option("--tls-client-ca", texts.tls_client_ca,
-                 "PEM file of the authorities that clients' certificates must lead to (mutual TLS) "
-                 "[clients need none]");
+                 "PEM file of the server's certificate chain; reloaded when it changes, as are the "
+                 "three files below");
+  app.add_option("--tls-key", texts.tls_key,
+                 "PEM file of the certificate's private key, without a passphrase");
+  app.add_option(
+      "--tls-client-ca", texts.tls_client_ca,
+      "PEM file of the authorities that issue clients' certificates (mutual TLS) [clients "
+      "need no certificate]");
   app.add_option("--tokens", texts.tokens,
-                 "file with lines of NAME SCOPE[,SCOPE...] SHA256HEX: the bearer tokens that are "
-                 "let in, and to what: inference, statistics, admin [no token is asked for]");
+                 "File of bearer tokens, one per line: NAME SCOPE[,SCOPE...] SHA256HEX; scopes: "
+                 "inference, statistics, admin [no token is required]");
   app.add_flag("--insecure", options.transport.access.insecure,
-               "listen beyond this machine without TLS and without knowing who calls");
-  AddSwitch(app, "--reflection", options.transport.reflection,
-            "tells clients the services' messages");
+               "Permission to listen beyond this machine without TLS or authentication");
+  AddSwitch(app, "--reflection", options.transport.reflection, "gRPC reflection");
   app.add_option("--max-streams", options.transport.limits.max_streams,
-                 "calls at once on one connection")
+                 "Concurrent calls per connection")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
 }
 
-// How the process runs, ends and logs.
+// Threads, drain and log.
 void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& options,
                     Texts& texts) {
   options.threads = std::clamp(available.cpus, 1, 1024);
-  app.add_option("--threads", options.threads, "compute threads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Compute threads [available processors]")
+      ->check(CLI::Range(1, 1024));
   AddSeconds(app, "--drain-timeout", options.drain_timeout, 0,
-             "seconds that live requests get to end after SIGTERM or Ctrl-C");
-  app.add_option("--log-level", options.log_level, "least severe level to log")
+             "Time for live requests after SIGTERM or Ctrl-C, seconds");
+  app.add_option("--log-level", options.log_level, "Least severe level that is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  app.add_option("--log-format", texts.log_format, "text or json")
+  app.add_option("--log-format", texts.log_format, "Format of the log")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
 }
 
-// Gives every option its variable, and parses the command line with a flag for each option that
-// only its variable sets. The config file is CLI11's to read.
+// Options that few deployments need, in a group of their own in --help.
+void GroupAdvanced(CLI::App& app) {
+  for (const char* name : {"--block-positions", "--expand-from", "--max-slowdown",
+                           "--max-waiting-tokens", "--client-rate", "--http-hosts"}) {
+    app.get_option(name)->group("Advanced");
+  }
+}
+
+// Names each option's environment variable, and parses the command line with a flag added for each
+// option that only its variable sets. CLI11 reads the config file.
 void ParseSources(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (CLI::Option* option : app.get_options()) {
@@ -275,12 +284,12 @@ void ParseSources(CLI::App& app, int argc, const char* const* argv) {
     if (option->get_envname().empty()) continue;
     AddFlagFromEnvironment("--" + name, option->get_envname(), arguments);
   }
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   app.parse(std::move(arguments));
 }
 
-// Chooses the device, and what follows from it. Returns the bytes of memory of which a model's own
-// percentage is. Throws CLI::ValidationError.
+// Sets the device and the options that depend on it. Returns the bytes of memory that a model's own
+// percentage refers to. Throws CLI::ValidationError.
 int64_t ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& available,
                       ServerOptions& options) {
   if (options.device == "auto") {
@@ -317,7 +326,7 @@ int64_t ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& 
   return memory;
 }
 
-// The options that `texts` are. Throws CLI::ValidationError.
+// Converts `texts`. Throws CLI::ValidationError.
 void Convert(const CLI::App& app, const Texts& texts, const Resources& available,
              ServerOptions& options) {
   const int64_t memory = ConvertDevice(app, texts, available, options);
@@ -340,24 +349,24 @@ void Convert(const CLI::App& app, const Texts& texts, const Resources& available
   if (texts.http != kNoHttp) transport.http = texts.http;
 }
 
-// Throws CLI::ValidationError unless TLS is whole, and strangers are kept out or called in.
+// Throws CLI::ValidationError unless TLS has a certificate and a key, and addresses beyond this
+// machine have TLS and authentication, or --insecure.
 void CheckWhoIsLetIn(const TransportOptions& transport) {
   const std::optional<TlsOptions>& tls = transport.tls;
   if (tls && tls->certificate.empty()) {
     throw CLI::ValidationError("--tls-cert",
-                               "is missing; allowed: with --tls-key and its "
-                               "certificate");
+                               "is missing; required with --tls-key and --tls-client-ca");
   }
   if (tls && tls->key.empty()) {
-    throw CLI::ValidationError("--tls-key", "is missing; allowed: with --tls-cert and its key");
+    throw CLI::ValidationError("--tls-key", "is missing; required with --tls-cert");
   }
   const bool knows_callers = transport.access.tokens || (tls && tls->client_authority);
   if (transport.access.insecure || (tls && knows_callers)) return;
   const auto check = [](const char* flag, const std::string& address) {
     if (IsLoopbackHost(ParseAddress(address)->host)) return;
     throw CLI::ValidationError(
-        flag, fmt::format("{} can be reached from other machines; allowed: 127.0.0.1, [::1] and "
-                          "localhost, others with --tls-cert, --tls-key and --tokens (or "
+        flag, fmt::format("{} is reachable from other machines; allowed: 127.0.0.1, [::1] and "
+                          "localhost; others with --tls-cert, --tls-key and --tokens (or "
                           "--tls-client-ca), or with --insecure",
                           address));
   };
@@ -365,7 +374,7 @@ void CheckWhoIsLetIn(const TransportOptions& transport) {
   if (transport.http) check("--http", *transport.http);
 }
 
-// Throws CLI::ValidationError unless the options fit each other.
+// Throws CLI::ValidationError if two options contradict each other.
 void CheckTogether(const ServerOptions& options) {
   try {
     CheckDevice(options.device, options.weight_format, options.embedding_format,
@@ -381,11 +390,11 @@ void CheckTogether(const ServerOptions& options) {
   if (options.engine.max_running > options.engine.max_batch_tokens) {
     throw CLI::ValidationError(
         "--max-running",
-        fmt::format("{} exceeds --max-batch-tokens {}, in which every running sequence needs a row",
+        fmt::format("is {}; allowed: at most --max-batch-tokens ({}), a row per running sequence",
                     options.engine.max_running, options.engine.max_batch_tokens));
   }
   if (!options.transport.http && !options.transport.http_hosts.empty()) {
-    throw CLI::ValidationError("--http-hosts", "is set; allowed: with --http HOST:PORT");
+    throw CLI::ValidationError("--http-hosts", "is set; allowed: only with --http HOST:PORT");
   }
   CheckWhoIsLetIn(options.transport);
 }
@@ -396,14 +405,14 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
   int64_t rest = options.kv_cache_bytes;
   int64_t sharing = 0;
   for (const ModelOptions& model : options.models) {
-    // Bounded, so that several huge ones do not overflow.
+    // Bounded, so that several huge sizes do not overflow.
     rest = std::max<int64_t>(rest - model.kv_cache_bytes.value_or(0), -1);
     if (!model.kv_cache_bytes) ++sharing;
   }
   if (rest < sharing) {
     throw std::invalid_argument(
-        fmt::format("--kv-cache-bytes {} is less than the models' own kv-cache-bytes and a share "
-                    "for {} others",
+        fmt::format("--kv-cache-bytes {} is less than the models' own kv-cache-bytes plus a share "
+                    "for {} other models",
                     options.kv_cache_bytes, sharing));
   }
   std::vector<int64_t> bytes;
@@ -416,13 +425,13 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
 std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options,
                                       const Resources& available) {
   CLI::App app(
-      "Serves decoders with MHA, GQA or reduced MLA over gRPC, and reports what each request's "
-      "cache costs.",
+      "Inference server for decoders with MHA, GQA or reduced MLA, over gRPC and HTTP. Reports the "
+      "KV-cache bytes of each request.",
       "triptych-server");
   app.footer(
       "Example:\n  triptych-server --model mla=models/shakespeare-mla --kv-cache-bytes 512MiB");
   CLI::Option* config =
-      app.set_config("--config", "", "TOML file with options, named as here without the dashes")
+      app.set_config("--config", "", "TOML file of options, named as here without the dashes")
           ->envname(VariableName("config"));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.get_formatter()->column_width(36);
@@ -435,6 +444,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   DeclareShares(app, *options);
   DeclareAccess(app, *options, texts);
   DeclareProcess(app, available, *options, texts);
+  GroupAdvanced(app);
 
   const auto refuse = [](const std::string& error) {
     std::fprintf(stderr, "triptych-server: %s\n", error.c_str());
@@ -447,7 +457,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
     CheckTogether(*options);
   } catch (const CLI::Success& e) {
     return app.exit(e);
-  } catch (const CLI::FileError&) {  // the only file that it reads
+  } catch (const CLI::FileError&) {  // the config file
     return refuse(in_config() + "cannot be read");
   } catch (const CLI::ConfigError& e) {
     return refuse(in_config() + e.what() + "; allowed: options as in --help, without the dashes");

@@ -1,4 +1,4 @@
-// What triptych-server is told on its command line or in its config file.
+// Options of triptych-server: command line, environment and config file.
 #ifndef TRIPTYCH_SERVER_OPTIONS_H_
 #define TRIPTYCH_SERVER_OPTIONS_H_
 
@@ -22,17 +22,17 @@ namespace triptych::server {
 struct ServerOptions {
   TransportOptions transport;
   std::vector<ModelOptions> models;
-  int64_t kv_cache_bytes = 0;  // of all models together
-  // On a GPU: the share of the memory left by weights and workspaces; kv_cache_bytes is then the
-  // most that it can come to. Absent if the bytes are given.
+  int64_t kv_cache_bytes = 0;  // all models together
+  // On a GPU: share of the memory left by weights and workspaces; kv_cache_bytes is then its upper
+  // bound. Absent if the size was given in bytes.
   std::optional<double> kv_cache_share;
-  // Of models that name none, and whose own is none that is known.
+  // For models that set none and ship none that is recognized.
   std::optional<ChatTemplate> chat_template;
   std::optional<WeightFormat> weight_format;
   std::optional<WeightFormat> embedding_format;
   std::optional<CacheFormat> cache_format;
-  std::string device = "cpu";  // of all models: cpu, cuda or cuda:N
-  BackendOptions backend;      // kv_cache_bytes and cache_format there are set for each model
+  std::string device = "cpu";  // all models: cpu, cuda or cuda:N
+  BackendOptions backend;      // except kv_cache_bytes and cache_format: set per model
   serving::EngineOptions engine;
   AdmissionLimits admission;
   int threads = 1;
@@ -41,15 +41,15 @@ struct ServerOptions {
   LogFormat log_format = LogFormat::kText;
 };
 
-// The bytes of each model's pool: its own, or an equal share of what the others leave of the
-// total. Throws std::invalid_argument if they do not fit.
+// The bytes of each model's pool: its own size, or an equal share of what those sizes leave of
+// options.kv_cache_bytes. Throws std::invalid_argument if they do not fit.
 std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options);
 
 // Parses the command line, the environment and the config file. An option is taken from its flag
 // (--drain-timeout), or else from its environment variable (TRIPTYCH_DRAIN_TIMEOUT) unless that is
 // empty, or else from the file that --config or TRIPTYCH_CONFIG names (drain-timeout). Defaults and
-// percentages refer to `available`. On --help, --version or a bad value prints what is to be said
-// and returns the exit status; otherwise fills `options`.
+// percentages refer to `available`. On --help, --version or a bad value prints the text and returns
+// the exit status; otherwise fills `options`.
 std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options,
                                       const Resources& available = AvailableResources());
 

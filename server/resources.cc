@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The words of a file's first line; none if there is no such file.
+// The words of a file's first line; empty if there is no such file.
 std::vector<std::string> ReadWords(const fs::path& file) {
   std::ifstream in(file);
   std::string line;
@@ -33,7 +33,7 @@ std::vector<std::string> ReadWords(const fs::path& file) {
   return result;
 }
 
-// A number above zero: "max" and -1, which stand for no limit, are none.
+// A number above zero; absent for "max" and -1, which stand for no limit.
 std::optional<int64_t> ParsePositive(std::string_view text) {
   return ParseNumber<int64_t>(text, 1, INT64_MAX);
 }
@@ -43,7 +43,7 @@ std::optional<int64_t> ReadPositive(const fs::path& file) {
   return words.size() == 1 ? ParsePositive(words[0]) : std::nullopt;
 }
 
-// How many CPUs a list such as "0-3,8" names; none if it is not such a list.
+// Number of CPUs in a list such as "0-3,8"; absent if `list` is malformed.
 std::optional<int64_t> CountCpus(const std::string& list) {
   std::istringstream ranges(list);
   int64_t count = 0;
@@ -58,8 +58,8 @@ std::optional<int64_t> CountCpus(const std::string& list) {
   return count > 0 ? std::optional(count) : std::nullopt;
 }
 
-// Lowers `resources` to the limits of the one group whose files are in `directory`. A file of the
-// other cgroup version, or of another controller, is not there.
+// Lowers `resources` to the limits of the group whose files are in `directory`. Files of the other
+// cgroup version, or of another controller, are absent there.
 void LowerToGroup(const fs::path& directory, Resources& resources) {
   const auto limit_cpus = [&](int64_t cpus) {
     resources.cpus = static_cast<int>(std::min<int64_t>(resources.cpus, cpus));
@@ -82,7 +82,7 @@ void LowerToGroup(const fs::path& directory, Resources& resources) {
   }
 }
 
-// The value after a field's name in a file of lines of NAME VALUE.
+// The value of a field in a file of lines NAME VALUE.
 std::optional<int64_t> ReadField(const fs::path& file, const std::string& name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -93,12 +93,12 @@ std::optional<int64_t> ReadField(const fs::path& file, const std::string& name) 
   return std::nullopt;
 }
 
-// Where the files are of the groups that this process is in and of those above them.
+// Directories of this process's control groups and of their ancestors.
 std::vector<fs::path> GroupDirectories(const fs::path& root) {
   std::vector<fs::path> directories;
   std::ifstream groups(root / "proc/self/cgroup");
-  // Lines of HIERARCHY:CONTROLLERS:PATH; version 2 names no controllers, version 1 several with
-  // commas between.
+  // Lines of HIERARCHY:CONTROLLERS:PATH; version 2 names no controllers, version 1 a list separated
+  // by commas.
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
@@ -115,14 +115,14 @@ std::vector<fs::path> GroupDirectories(const fs::path& root) {
         mounts.push_back(root / "sys/fs/cgroup" / name);
       }
     }
-    // A limit holds for all groups below, so every group on the path counts. In a container the
-    // mount is often the container's own group and the path, which is the host's, leads nowhere
-    // from there: then the mount alone counts.
+    // A limit holds for all descendants, so every group on the path counts. In a container the
+    // mount is often the container's own group, and the path, which is the host's, does not exist
+    // below it: then only the mount counts.
     for (const fs::path& mount : mounts) {
       fs::path directory = mount;
       directories.push_back(directory);
       for (const fs::path& part : fs::path(line.substr(second + 1)).relative_path()) {
-        if (part == "..") break;  // a group outside of what is mounted
+        if (part == "..") break;  // a group outside the mount
         directory /= part;
         directories.push_back(directory);
       }
@@ -138,7 +138,7 @@ Resources MachineResources() {
   machine.cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 #ifdef __linux__
   cpu_set_t cpus;
-  // Fails where the machine has more CPUs than cpu_set_t holds.
+  // Fails if the machine has more CPUs than cpu_set_t holds.
   if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) machine.cpus = CPU_COUNT(&cpus);
 #endif
   machine.cpus = std::max(machine.cpus, 1);
@@ -185,7 +185,7 @@ bool MemoryGauge::UnderPressure() {
     const std::optional<int64_t> left = MemoryLeft(root_);
     const bool was_under_pressure = std::exchange(under_pressure_, left && *left < kHeadRoom);
     if (under_pressure_ && !was_under_pressure) {
-      spdlog::warn("memory is short: {} bytes are left; requests are refused below {}", *left,
+      spdlog::warn("memory is short: {} bytes left; refusing requests until there are {}", *left,
                    kHeadRoom);
     } else if (!under_pressure_ && was_under_pressure) {
       spdlog::info("memory is no longer short");

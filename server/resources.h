@@ -1,4 +1,4 @@
-// How much of the machine this process may use.
+// CPUs and memory that this process may use.
 #ifndef TRIPTYCH_SERVER_RESOURCES_H_
 #define TRIPTYCH_SERVER_RESOURCES_H_
 
@@ -13,36 +13,35 @@
 namespace triptych::server {
 
 struct Resources {
-  int cpus = 1;              // that threads can run on at once; at least 1
-  int64_t memory_bytes = 0;  // that the process may hold
+  int cpus = 1;              // that its threads can use concurrently; at least 1
+  int64_t memory_bytes = 0;  // that it may hold
 };
 
-// The CPUs that this process may be scheduled on, and the machine's physical memory.
+// The CPUs of this process's affinity mask, and the machine's physical memory.
 Resources MachineResources();
 
-// `machine` lowered to the limits of the control groups (cgroups, v1 and v2) that this process is
-// in and of the groups above them: processor time, rounded up to whole CPUs, CPU sets and memory.
-// `root` is where proc/ and sys/ are. What is absent or unreadable sets no limit.
+// `machine` lowered to the limits of this process's control groups (cgroups, v1 and v2) and of
+// their ancestors: CPU time, rounded up to whole CPUs, CPU sets and memory. `root` holds proc/ and
+// sys/. A file that is absent or unreadable sets no limit.
 Resources WithinCgroups(Resources machine, const std::filesystem::path& root);
 
-// What this process may use.
+// MachineResources() within the control groups of this machine.
 Resources AvailableResources();
 
-// How much more this process may take before the system ends it: the least of what the machine has
-// available and what each control group has left of its limit. Memory that only holds files does
-// not count as taken, since it is given back when it is needed. `root` as above; nothing if nothing
-// says.
+// Bytes that this process may still allocate before the system kills it: the least of the machine's
+// available memory and what each control group has left of its limit. The page cache does not count
+// as used, since the system reclaims it. `root` as above. Absent if no file tells.
 std::optional<int64_t> MemoryLeft(const std::filesystem::path& root = "/");
 
-// Whether memory is short, asked by every request. Thread-safe.
+// Tells whether memory is short; every request asks it. Thread-safe.
 class MemoryGauge {
  public:
-  // What must be left for requests that run already, and for what the transport buffers.
+  // Bytes that must be left, for running requests and the transports' buffers.
   static constexpr int64_t kHeadRoom = int64_t{64} << 20;
 
   explicit MemoryGauge(std::filesystem::path root = "/") : root_(std::move(root)) {}
 
-  // Looks at most once in kInterval.
+  // True if less than kHeadRoom is left. Reads MemoryLeft at most once per kInterval; logs changes.
   bool UnderPressure() TRIPTYCH_EXCLUDES(mutex_);
 
   static constexpr std::chrono::milliseconds kInterval{100};

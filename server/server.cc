@@ -29,19 +29,20 @@
 namespace triptych::server {
 namespace {
 
-// What is left to connections after their requests have ended: enough for clients to close them.
+// Time for clients to close their connections after all requests have ended.
 constexpr std::chrono::seconds kCloseTimeout{1};
 
-// Four prompts of the whole context, as a request to score several may bring: a position is a token
-// id, of at most 5 bytes, or text, seldom of more than 8. What is beside prompts fits in the rest.
+// Room for four prompts of the whole context, since a Score may bring several. A position is a
+// token id, at most 5 bytes, or text, seldom more than 8 bytes. kBytesBesidePrompt is for the other
+// fields.
 constexpr int64_t kBytesPerPosition = int64_t{4} * 8;
 constexpr int64_t kBytesBesidePrompt = int64_t{64} << 10;
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
-// Memory of a GPU that models leave free: for kernels' code, CUDA graphs and fragmentation.
+// GPU memory that models leave free, for kernel code, CUDA graphs and fragmentation.
 constexpr int64_t kDeviceHeadRoom = int64_t{512} << 20;
 
-// What `run` returns; what is wrong names the model.
+// Returns run(); a LoadError that it throws is prefixed with the model's name.
 template <typename Run>
 auto ForModel(const std::string& name, const Run& run) {
   try {
@@ -51,7 +52,7 @@ auto ForModel(const std::string& name, const Run& run) {
   }
 }
 
-// LoadModel, which logs how far it is while that takes long.
+// LoadModel that logs its progress every kBetweenLines.
 LoadedModel Load(LoadOptions options, const std::shared_ptr<kernels::KernelContext>& context) {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kBetweenLines{2};
@@ -64,7 +65,7 @@ LoadedModel Load(LoadOptions options, const std::shared_ptr<kernels::KernelConte
   return ForModel(options.name, [&] { return LoadModel(options, context); });
 }
 
-// What a model is, before a load runs its engine.
+// The ModelInfo of a loaded model, except chat_template and window_is_context.
 ModelInfo Describe(const LoadedModel& loaded) {
   ModelInfo model{.name = loaded.name,
                   .config = loaded.config,
@@ -86,14 +87,14 @@ ModelInfo Describe(const LoadedModel& loaded) {
   return model;
 }
 
-// How MLA attends, for the end of a model's log line; empty for other kinds.
+// MLA's forms and prompt path, for the end of a model's log line; empty for other kinds.
 std::string HowLatentAttends(const ModelInfo& model) {
   const std::vector<std::string>& forms = model.latent_forms;
   if (forms.empty()) return "";
   const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
   const std::string prompts =
       model.expand_from ? fmt::format("expanded attention from position {} on", *model.expand_from)
-                        : "reduced attention alone";
+                        : "reduced attention only";
   return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
                      std::ssize(forms) - factored, prompts);
 }
@@ -110,7 +111,8 @@ void LogModel(const ModelInfo& model) {
   }
   std::string window;
   if (model.window_is_context) {
-    window = fmt::format("; its window of {} is its context", model.config.max_position_embeddings);
+    window = fmt::format("; context limited to its sliding window of {}",
+                         model.config.max_position_embeddings);
   }
   spdlog::info(
       "model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}{}",
@@ -124,8 +126,8 @@ void LogModel(const ModelInfo& model) {
   }
 }
 
-// Sets the caches of models on a GPU, whose weights and workspaces are known now. Throws LoadError
-// unless all of it fits in the memory that is free there.
+// Sets the cache sizes of models on a GPU, from the bytes of their weights and workspaces. Throws
+// LoadError unless everything fits in the GPU's free memory.
 void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<LoadOptions>& loads) {
   int64_t weights = 0, workspace = 0;
   for (const LoadOptions& load : loads) {
@@ -135,12 +137,13 @@ void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<LoadOptio
   }
   const int64_t left = free - weights - workspace - kDeviceHeadRoom;
   const auto refuse = [&](int64_t cache) {
-    throw LoadError(fmt::format(
-        "--device {}: weights of {}, a workspace of {} and a KV cache of {} do not fit in the {} "
-        "that are free, of which {} stay unused; --kv-cache-bytes can be {}",
-        options.device, FormatBytes(weights), FormatBytes(workspace), FormatBytes(cache),
-        FormatBytes(free), FormatBytes(kDeviceHeadRoom),
-        left > 0 ? "at most " + std::to_string(left) : "of no size"));
+    throw LoadError(
+        fmt::format("--device {}: weights of {}, a workspace of {} and a KV cache of {} do not fit "
+                    "in {} of free memory, of which {} stay unused; allowed: --kv-cache-bytes of "
+                    "{}",
+                    options.device, FormatBytes(weights), FormatBytes(workspace),
+                    FormatBytes(cache), FormatBytes(free), FormatBytes(kDeviceHeadRoom),
+                    left > 0 ? "at most " + std::to_string(left) : "no size"));
   };
   if (options.kv_cache_share) {
     if (left <= 0) refuse(0);
@@ -158,7 +161,7 @@ void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<LoadOptio
   for (size_t i = 0; i < loads.size(); ++i) loads[i].backend.kv_cache_bytes = caches[i];
 }
 
-// How each model is to be loaded, its checkpoint opened.
+// Load options of each model, with its checkpoint open.
 std::vector<LoadOptions> OpenModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   std::vector<LoadOptions> loads;
@@ -181,7 +184,7 @@ std::vector<LoadOptions> OpenModels(const ServerOptions& options) {
   return loads;
 }
 
-// `options`, with room for the messages of the longest context there is.
+// `options` with a message limit that fits prompts of the longest context of the models.
 TransportOptions WithMessageSize(const ServerOptions& options,
                                  const std::vector<LoadOptions>& models) {
   TransportOptions transport = options.transport;
@@ -194,13 +197,13 @@ TransportOptions WithMessageSize(const ServerOptions& options,
   return transport;
 }
 
-// Throws LoadError unless there is memory for all models that are yet to be loaded, and for what
-// these and those before keep of prompts, the latter `prompt_bytes`. A system that promises more
-// memory than it has would end the process later, in the middle of requests.
+// Throws LoadError unless there is memory for `models`, which are still to be loaded, and for the
+// prompt scratch of these and of the models loaded before (`prompt_bytes`). A system that
+// overcommits memory would otherwise kill the process later, during requests.
 void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
   const std::optional<int64_t> left = MemoryLeft();
   if (!left) return;
-  int64_t before = 0;  // of those that are loaded first
+  int64_t before = 0;  // bytes of the models that are loaded first
   for (const LoadOptions& model : models) {
     const LoadedBytes bytes = ForModel(model.name, [&] { return CountLoadedBytes(model); });
     prompt_bytes += bytes.prompts;
@@ -208,17 +211,17 @@ void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
     const int64_t free = MemoryGauge::kHeadRoom + prompt_bytes;
     if (before + bytes.weights + std::max(cache, bytes.loading) + free > *left) {
       throw LoadError(fmt::format(
-          "model {}: does not fit: its cache takes {} bytes, its weights {} and about {} more "
-          "while loaded, models before it {}, and {} are to stay free, {} of them for prompts; "
-          "{} bytes of memory are left",
+          "model {}: not enough memory: its cache takes {} bytes, its weights {} and about {} more "
+          "during loading, models before it {}, and {} must stay free, {} of them for prompts; {} "
+          "bytes are left",
           model.name, cache, bytes.weights, bytes.loading, before, free, prompt_bytes, *left));
     }
     before += bytes.weights + cache;
   }
 }
 
-// What conversations are rendered by: what the model's options say, or else its own template, or
-// else what the server's say. Throws LoadError.
+// The model's chat template: the one of its options, or else its checkpoint's if that is
+// recognized, or else `otherwise`. Throws LoadError.
 std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
                                              const checkpoint::OpenedCheckpoint& checkpoint,
                                              const std::optional<ChatTemplate>& otherwise) {
@@ -227,15 +230,13 @@ std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
   if (!own) return otherwise;
   if (const auto known = KnownChatTemplate(*own)) return known;
   if (!otherwise) {
-    spdlog::info(
-        "model {}: its chat template is none that is known here; allowed: {}, chosen by "
-        "chat-template=NAME",
-        model.name, ChatTemplateNames());
+    spdlog::info("model {}: unrecognized chat template; choose one of {} with chat-template=NAME",
+                 model.name, ChatTemplateNames());
   }
   return otherwise;
 }
 
-// Logs each model when it is loaded. `models`: of OpenModels; each is closed then.
+// Loads `models`, which OpenModels returned, and logs each. A checkpoint is closed once loaded.
 std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<LoadOptions> models,
                                    const std::shared_ptr<kernels::KernelContext>& context) {
   std::vector<ModelEntry> entries;
@@ -252,7 +253,7 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     entries.back().model.window_is_context = window_is_context;
     LogModel(entries.back().model);
     if (!loaded.not_applied.empty()) {
-      spdlog::warn("model {}: its {} asks for more, which is not applied: {}", loaded.name,
+      spdlog::warn("model {}: settings of its {} that are not applied: {}", loaded.name,
                    checkpoint::kGenerationConfigFile, loaded.not_applied);
     }
   }
@@ -262,9 +263,9 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
 }  // namespace
 
 Server::Server(const ServerOptions& options) {
-  // Compute threads first: once clients can connect, a system at its limit may have none left. Then
-  // checkpoints and the address, so that what is no model, or taken, is found before minutes of
-  // loading.
+  // Compute threads first: once clients can connect, the system may be at its limit of threads.
+  // Then checkpoints and addresses, so that a bad checkpoint or a port in use fails before minutes
+  // of loading.
   const auto context = std::make_shared<kernels::KernelContext>(options.threads);
   std::vector<LoadOptions> models = OpenModels(options);
   TransportOptions transport = WithMessageSize(options, models);

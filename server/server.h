@@ -1,4 +1,4 @@
-// The whole server in one object.
+// The server in one object: options in, running transports out.
 #ifndef TRIPTYCH_SERVER_SERVER_H_
 #define TRIPTYCH_SERVER_SERVER_H_
 
@@ -16,32 +16,32 @@ class GrpcServer;
 class HttpServer;
 class ModelRegistry;
 
-// Serves until Shutdown.
+// Serves from construction until Shutdown.
 class Server {
  public:
   // Listens, loads the models, logs a line for each, and serves them. Throws LoadError,
-  // std::invalid_argument or std::runtime_error with one clear line.
+  // std::invalid_argument or std::runtime_error with a message of one line.
   explicit Server(const ServerOptions& options);
-  // Shuts down without grace if Shutdown was not called.
+  // Calls Shutdown(0) unless Shutdown was called.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // HOST:PORT as listened on; the other where HTTP is spoken, empty if nowhere.
+  // HOST:PORT of gRPC and of HTTP, with the port in use; http_address() is empty if HTTP is off.
   const std::string& address() const { return address_; }
   const std::string& http_address() const { return http_address_; }
 
-  // Says NOT_SERVING, refuses new requests, lets the live ones end within `drain_timeout`, cancels
-  // the rest, and stops listening. True if all ended by themselves.
+  // Drains: reports NOT_SERVING, refuses new requests, gives live ones `drain_timeout` to end,
+  // cancels the rest, and stops listening. True if none had to be cancelled.
   bool Shutdown(std::chrono::milliseconds drain_timeout);
 
  private:
   MemoryGauge memory_gauge_;
   std::unique_ptr<ModelRegistry> registry_;
   std::unique_ptr<AuthGate> gate_;
-  // Null after Shutdown; they die before the host that they serve.
+  // Null after Shutdown. Declared after the registry, so destroyed before it.
   std::unique_ptr<GrpcServer> grpc_server_;
-  std::unique_ptr<HttpServer> http_server_;  // null if HTTP is off, too
+  std::unique_ptr<HttpServer> http_server_;  // also null if HTTP is off
   std::string address_;
   std::string http_address_;
 };

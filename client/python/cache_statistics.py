@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what the cache of each model holds, in bytes.
+"""Prints the KV cache statistics of each model, in bytes.
 
     cache_statistics.py
 """
@@ -14,5 +14,5 @@ with grpc.insecure_channel(os.environ.get("TRIPTYCH_SERVER", "127.0.0.1:50051"))
     stats = kv_cache_pb2_grpc.KvCacheServiceStub(channel).GetKvCacheStats(
         kv_cache_pb2.GetKvCacheStatsRequest())
 for model in stats.models:
-    print(f"{model.model}: {model.pool_bytes} of which {model.allocated_bytes} allocated, "
-          f"{model.evictable_bytes} cached, {model.bytes_per_position} a position")
+    print(f"{model.model}: pool {model.pool_bytes}, allocated {model.allocated_bytes}, "
+          f"evictable {model.evictable_bytes}, {model.bytes_per_position} per position")

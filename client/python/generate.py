@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Continues a prompt; the text is printed as it comes, and what it cost after it.
+"""Continues a prompt: prints the text as it arrives, then its cache positions and bytes.
 
     generate.py PROMPT [MODEL]
 """
@@ -13,7 +13,7 @@ from triptych.v1 import inference_pb2, inference_pb2_grpc
 
 request = inference_pb2.GenerateRequest(
     text=sys.argv[1],
-    model=sys.argv[2] if len(sys.argv) > 2 else "",  # may be empty where there is one
+    model=sys.argv[2] if len(sys.argv) > 2 else "",  # may be empty if one model is loaded
     max_new_tokens=60,
     sampling=inference_pb2.SamplingParams(temperature=0),
 )

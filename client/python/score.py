@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the log-likelihood that a model gives to each text.
+"""Prints the log-likelihood of each text under a model, and its number of scored tokens.
 
     score.py MODEL TEXT...
 """

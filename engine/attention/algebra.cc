@@ -11,14 +11,15 @@
 namespace triptych {
 namespace {
 
-// What to divide by: the Frobenius norm, or 1 for a matrix of zeros.
+// The Frobenius norm, or 1 for a zero matrix: always a valid divisor.
 double NormOrOne(const at::Tensor& matrix) {
   const auto norm = matrix.norm().item<double>();
   return norm > 0 ? norm : 1;
 }
 
-// With C = Q L Q^T, Q L^(1/2): A times it has the U and S of A C^(1/2). Directions that the inputs
-// never take get a hair's weight: they come last, but full rank stays exact.
+// Q L^(1/2), where C = Q L Q^T: A times it has the U and S of A C^(1/2). Eigenvalues are clamped to
+// 1e-10 of the largest: directions that never occur in the inputs come last, and full rank stays
+// exact.
 //   covariance: C, [D, D] -> float64 [D, D]
 at::Tensor InputRoot(const at::Tensor& covariance) {
   const auto [values, q] = at::linalg_eigh(covariance.to(at::kDouble));
@@ -31,7 +32,7 @@ at::Tensor InputRoot(const at::Tensor& covariance) {
 
 at::Tensor RepeatHeads(const at::Tensor& rows, int64_t heads, int64_t d) {
   const int64_t groups = rows.size(0) / d;
-  // Head j * G + g: the whole list of groups, heads / G times.
+  // Head j * G + g is group g: the list of groups, heads / G times.
   std::vector<int64_t> repeats(rows.dim(), 1);
   repeats[0] = heads / groups;
   return rows.repeat(repeats);
@@ -49,7 +50,7 @@ CommonBasis::CommonBasis(const at::Tensor& rows, int64_t groups, int64_t d,
     basis_ = at::eye(d, at::kDouble).expand({groups, d, d});
     return;
   }
-  // Head h = j * G + g becomes rows j * d, ... of group g's stack.
+  // Head h = j * G + g becomes rows j * d to (j + 1) * d - 1 of group g's stack.
   const at::Tensor stacks = rows.to(at::kDouble)
                                 .view({shared, groups, d, width})
                                 .transpose(0, 1)
@@ -98,7 +99,8 @@ std::vector<int64_t> LikeHeads(const at::Tensor& likeness, int64_t groups) {
   const auto like = dense.accessor<double, 2>();
   std::vector<int64_t> order(heads);
   std::iota(order.begin(), order.end(), 0);
-  // What the head at place `from` has in common with the others of a place's group.
+  // Likeness of the head in slot `from` to the heads in the group of slot `place`, except those in
+  // slots `place` and `without`.
   const auto shared = [&](int64_t from, int64_t place, int64_t without) {
     double sum = 0;
     for (int64_t i = place % groups; i < heads; i += groups) {
@@ -106,7 +108,7 @@ std::vector<int64_t> LikeHeads(const at::Tensor& likeness, int64_t groups) {
     }
     return sum;
   };
-  const double least = 1e-9 * dense.abs().sum().item<double>();  // less is rounding
+  const double least = 1e-9 * dense.abs().sum().item<double>();  // smaller gains are rounding
   for (bool better = true; better;) {
     better = false;
     for (int64_t i = 0; i < heads; ++i) {
@@ -146,8 +148,9 @@ KeyValueSvd::KeyValueSvd(const at::Tensor& w_k, const at::Tensor& w_v, const at:
 LatentFactors KeyValueSvd::Factors(int64_t rank) const {
   const at::Tensor basis = basis_.narrow(1, 0, rank);  // [rows, r]
   const int64_t value_rows = basis.size(0) - key_rows_;
-  // Any number may move from one factor to the other. Like this the first is of the size of the
-  // weights, with or without a covariance, and training finds both at the scale that it expects.
+  // The scale may be split between the two factors in any way. This split keeps W_DKV at the
+  // magnitude of the weights, with or without a covariance, which is the scale that training
+  // expects.
   const double size = std::sqrt(key_scale_ * value_scale_);
   return {.down = at::mm(basis.t(), stacked_) * size,
           .up_k = basis.narrow(0, 0, key_rows_) * (key_scale_ / size),

@@ -5,7 +5,7 @@
 namespace triptych {
 namespace {
 
-// Integers with a scale for each group, as WritePagedRows rounds them.
+// Rounds to int8 with one scale per group, as WritePagedRows does.
 at::Tensor AsIntegers(const at::Tensor& rows) {
   const int64_t width = rows.size(-1);
   const int64_t padding = -width & (kQuantizationGroup - 1);

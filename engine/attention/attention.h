@@ -1,4 +1,4 @@
-// An attention layer, as a decoder trains and as it serves it, on LibTorch's operations.
+// Interfaces of an attention layer on LibTorch operators, for training and for serving.
 #ifndef TRIPTYCH_ENGINE_ATTENTION_ATTENTION_H_
 #define TRIPTYCH_ENGINE_ATTENTION_ATTENTION_H_
 
@@ -11,22 +11,22 @@
 
 namespace triptych {
 
-// Const methods are safe to call from several threads.
+// Attention over whole sequences. Thread safety: const methods may be called concurrently.
 class Attention {
  public:
   virtual ~Attention() = default;
 
-  // Whole sequences: x attends y, with the kind's defining operations (vanilla for MLA).
-  // Differentiable. `causal` for self-attention, where x = y. What a cache would keep of y is
-  // rounded to `cache`. `dropout`, if given, acts on the attention weights.
+  // x attends to y by the kind's defining formula (expanded for MLA). Differentiable. `causal` is
+  // for self-attention, where x = y. Rounds the rows that a cache would hold to the format `cache`.
+  // `dropout`, unless null, acts on the attention weights.
   //   x: [batch, L1, D1]   y: [batch, L2, D2]   returns [batch, L1, D1]
   virtual at::Tensor Dense(const at::Tensor& x, const at::Tensor& y, bool causal, CacheFormat cache,
                            Dropout* dropout) const = 0;
 };
 
-// Self-attention whose keys and values lie in a cache of rows: what is computed before and after
-// the core, softmax(scale() * q . k) v, which reads the rows by layout(). Const methods are safe to
-// call from several threads.
+// Self-attention over a cache of rows: the projections before and after the core, softmax(scale() *
+// q . k) v. The core reads the rows as layout() describes. Thread safety: const methods may be
+// called concurrently.
 class CachedAttention {
  public:
   virtual ~CachedAttention() = default;
@@ -42,7 +42,7 @@ class CachedAttention {
   virtual double scale() const = 0;
 };
 
-// Rows [..., row_width] as a cache of this format gives them back, in their own dtype.
+// Rounds rows [..., row_width] as a cache of this format does; keeps their dtype.
 at::Tensor AsCached(const at::Tensor& rows, CacheFormat format);
 
 // The positions 0, 1, 2, ... of a whole sequence x: [..., length, D] -> [length] int64.

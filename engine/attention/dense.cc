@@ -9,23 +9,24 @@
 namespace triptych {
 namespace {
 
-// Queries computed at once under a mask; under a causal one, keys beyond them are never touched.
+// Queries per masked block. Under a causal mask a block reads no keys beyond its last query.
 constexpr int64_t kMaskedQueries = 128;
 
-// What is added to scores: -infinity where `hidden`.
+// Additive mask of scores: -infinity where `hidden`, else 0.
 at::Tensor MaskOf(const at::Tensor& hidden, const at::TensorOptions& scores) {
   return at::zeros(hidden.sizes(), scores)
       .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
-// `hidden`: [L1, L2] or [batch, 1, 1, L1, L2], true where a query does not see a key; or undefined.
+// `hidden`: [L1, L2] or [batch, 1, 1, L1, L2], true where a query must not attend to a
+// key; or undefined.
 at::Tensor AttendBlock(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const at::Tensor& hidden, Dropout* dropout = nullptr) {
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), d_qk = q.size(3);
   const int64_t keys = k.size(1), groups = k.size(2), d_v = v.size(3);
   const int64_t shared = heads / groups;  // query heads that read one group
 
-  // Head h = j * G + g. The heads of a group become rows of one product with its keys.
+  // Head h = j * G + g. The heads of a group form the rows of one product with the group's keys.
   const at::Tensor grouped_q = q.unflatten(2, {shared, groups})
                                    .permute({0, 3, 2, 1, 4})
                                    .reshape({batch * groups, shared * queries, d_qk});
@@ -58,7 +59,7 @@ at::Tensor AttendDense(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   int64_t first = k.size(1) - q.size(1);
   for (const at::Tensor& block : scaled_q.split(kMaskedQueries, 1)) {
     const int64_t seen = first + block.size(1);
-    at::Tensor hidden;  // query i of the block sees keys 0 to first + i
+    at::Tensor hidden;  // query i of the block attends to keys 0 to first + i
     if (first + 1 < seen) {
       hidden = at::ones({block.size(1), seen}, q.options().dtype(at::kBool)).triu(first + 1);
     }

@@ -18,8 +18,8 @@ uint64_t Mix(uint64_t counter) {
 
 }  // namespace
 
-// LibTorch's Bernoulli generator draws one element at a time on one thread, which takes longer
-// than the layer it drops from; here a draw gives four 16-bit numbers.
+// LibTorch's Bernoulli generator draws one element at a time on one thread, which takes longer than
+// the layer itself. Here one draw yields four 16-bit numbers.
 at::Tensor Dropout::Apply(const at::Tensor& x) {
   const auto threshold = static_cast<uint16_t>(std::lround(probability_ * 65536.0));
   if (threshold == 0) return x;

@@ -8,13 +8,13 @@
 
 namespace triptych {
 
-// Not thread-safe: each draw moves the generator on.
+// Not thread-safe: each draw advances the generator.
 class Dropout {
  public:
-  // `probability` is in [0, 1).
+  // REQUIRES: 0 <= probability < 1.
   Dropout(double probability, uint64_t seed) : probability_(probability), seed_(seed) {}
 
-  // x with each element zeroed with the given probability and the rest scaled to keep the mean.
+  // Zeroes each element of x with the given probability and scales the rest to keep the mean.
   // Differentiable.
   at::Tensor Apply(const at::Tensor& x);
 

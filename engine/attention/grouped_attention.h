@@ -11,7 +11,7 @@
 
 namespace triptych {
 
-// Biases are optional. Widths follow from the shapes; G divides H.
+// Biases are optional. Widths follow from the shapes. REQUIRES: G divides H.
 struct GroupedWeights {
   Linear q;  // [H * d_qk, D1]
   Linear k;  // [G * d_qk, D2]
@@ -23,9 +23,9 @@ struct GroupedWeights {
 };
 
 struct GroupedOptions {
-  Rotary rotary = {};       // of queries and keys, if defined; its width is d_qk
-  double norm_eps = 0;      // of the norms of queries and keys
-  double score_factor = 1;  // beside 1 / sqrt(d_qk)
+  Rotary rotary = {};       // of queries and keys, if defined; of width d_qk
+  double norm_eps = 0;      // of q_norm and k_norm
+  double score_factor = 1;  // multiplies 1 / sqrt(d_qk)
 };
 
 // Modular grouping: query head h reads key/value head h mod G.
@@ -45,7 +45,7 @@ class GroupedAttention final : public Attention, public CachedAttention {
   double scale() const override { return scale_; }
 
  private:
-  // heads: [..., tokens, heads, d_qk] -> the same shape, normed by `norm` and rotated
+  // heads: [..., tokens, heads, d_qk] -> the same shape; normed if `norm` is defined, and rotated
   at::Tensor NormAndRotate(const at::Tensor& heads, const at::Tensor& norm,
                            const at::Tensor& positions) const;
   // [..., tokens, G, d_qk]

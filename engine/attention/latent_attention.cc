@@ -13,7 +13,8 @@
 namespace triptych {
 namespace {
 
-// The latents c and the rotated shared keys k_R of what kv_a projects to: [..., r + d_R].
+// Cache rows from the output of kv_a: the latent c (normed if latent_norm is defined), then the
+// rotated shared key k_R: [..., r + d_R].
 at::Tensor LatentRows(const LatentShape& shape, const at::Tensor& projected,
                       const at::Tensor& latent_norm, const Rotary& rotary,
                       const at::Tensor& positions) {
@@ -25,7 +26,7 @@ at::Tensor LatentRows(const LatentShape& shape, const at::Tensor& projected,
   return at::cat({latent, rotary.Apply(key, positions).squeeze(-2)}, -1);
 }
 
-// What queries are projected from: [..., query_rank or D1].
+// Input of the query projection: [..., query_rank or D1].
 at::Tensor QuerySource(const LatentShape& shape, const Linear& q_a, const at::Tensor& q_norm,
                        const at::Tensor& x) {
   return q_a.defined() ? RmsNorm(q_a(x), q_norm, shape.norm_eps) : x;
@@ -56,7 +57,6 @@ ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, Re
   const double factor = shape.score_factor * std::sqrt(static_cast<double>(rank + shape.d_rope) /
                                                        static_cast<double>(d_qk + shape.d_rope));
 
-  // Products of weights are made in float64 and rounded once.
   const at::Tensor kv_b = weights.kv_b.to(at::kDouble).view({heads, d_qk + d_v, rank});
   const at::Tensor uk = kv_b.narrow(1, 0, d_qk);    // [H, d_qk, r]
   const at::Tensor uv = kv_b.narrow(1, d_qk, d_v);  // [H, d_v, r]
@@ -83,7 +83,7 @@ ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, Re
     reduced.uv = uv.to(dtype).contiguous();
     return reduced;
   }
-  // Per head: W_UK[h]^T over the content rows, the rotary rows as they are.
+  // Per head: W_UK[h]^T times the content rows; the rotary rows do not change.
   const auto absorb = [&](const at::Tensor& rows) {
     return at::cat(
         {at::bmm(uk.transpose(1, 2), rows.narrow(1, 0, d_qk)), rows.narrow(1, d_qk, shape.d_rope)},

@@ -1,4 +1,4 @@
-// Multi-head latent attention, vanilla and reduced:
+// Multi-head latent attention, expanded and reduced:
 // engine/definitions.md#multi-head-latent-attention; DeepSeek-V2, arXiv:2405.04434.
 #ifndef TRIPTYCH_ENGINE_ATTENTION_LATENT_ATTENTION_H_
 #define TRIPTYCH_ENGINE_ATTENTION_LATENT_ATTENTION_H_
@@ -12,9 +12,9 @@
 
 namespace triptych {
 
-// The factored weights of a checkpoint. d_R is 0 where there are no decoupled rotary keys.
+// Factored weights as a checkpoint stores them. d_R is 0 without decoupled rotary keys.
 struct LatentWeights {
-  // Undefined unless queries have a rank: what they are projected from, and its RMS norm.
+  // Down-projection of low-rank queries and its RMS norm; undefined unless queries have a rank.
   Linear q_a = {};         // [query_rank, D1]
   at::Tensor q_norm = {};  // [query_rank]
   // Per head the content rows, then the rotary rows: [H * (d_qk + d_R), query_rank or D1].
@@ -25,8 +25,9 @@ struct LatentWeights {
   Linear o;                // [D1, H * d_v]
 };
 
-// Premultiplied: q has content rows [H * r, D1] and d_R rotary rows per head. Factored: W_Q as
-// stored. Either carries the factor sqrt((r + d_R) / (d_qk + d_R)) and the score factor.
+// Weights of the reduced path. Premultiplied: q has r content rows and d_R rotary rows per head.
+// Factored: q has the rows of W_Q as stored. Both forms of q include the factor sqrt((r + d_R) /
+// (d_qk + d_R)) and the score factor.
 struct ReducedWeights {
   ReducedForm form;
   Linear q_a;              // [query_rank, D1], or undefined
@@ -39,9 +40,12 @@ struct ReducedWeights {
   Linear o;                // [D1, H * r] or [D1, H * d_v]
 };
 
+// Computes products of weights in float64 and rounds them once, to the dtype of weights.q. Shares
+// the tensors that do not change.
 ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, ReducedForm form);
 
-// Weight-absorbed latent attention: MHA of width r whose key and value heads are all one latent.
+// Reduced latent attention (absorbed weights): all H query heads read the latent itself as their
+// key and value.
 class ReducedLatentAttention final : public CachedAttention {
  public:
   ReducedLatentAttention(const LatentShape& shape, ReducedWeights weights, Rotary rotary);
@@ -63,7 +67,7 @@ class ReducedLatentAttention final : public CachedAttention {
   Rotary rotary_;
 };
 
-// Vanilla latent attention: keys and values are expanded.
+// Expanded latent attention: keys and values are expanded from the latents.
 class LatentAttention final : public Attention {
  public:
   LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary = {});
@@ -72,7 +76,7 @@ class LatentAttention final : public Attention {
                    CacheFormat cache = CacheFormat::kFloat32,
                    Dropout* dropout = nullptr) const override;
 
-  // This attention with W_UK and W_UV absorbed; it shares the tensors that stay as they are.
+  // The same attention with W_UK and W_UV absorbed. Shares the tensors that do not change.
   ReducedLatentAttention Reduced(ReducedForm form) const {
     return ReducedLatentAttention(shape_, Reduce(shape_, weights_, form), rotary_);
   }

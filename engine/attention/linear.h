@@ -1,4 +1,4 @@
-// A linear layer as stored: y = W x + b.
+// Linear layer as a checkpoint stores it: y = W x + b.
 #ifndef TRIPTYCH_ENGINE_ATTENTION_LINEAR_H_
 #define TRIPTYCH_ENGINE_ATTENTION_LINEAR_H_
 

@@ -13,8 +13,9 @@ namespace triptych {
 class Rotary {
  public:
   Rotary() = default;
-  // `dim` is even; the angle of pair i is p * theta^(-2i/dim) / factors[i], all factors 1 if there
-  // are none. What is rotated is multiplied by `magnitude`. Acts on tensors of `device`.
+  // At position p, pair i turns by the angle p * theta^(-2i/dim) / factors[i]; without factors, all
+  // are 1. The rotated elements are multiplied by `magnitude`. Acts on tensors of `device`.
+  // REQUIRES: `dim` is even.
   Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device = at::kCPU,
          const std::vector<double>& factors = {}, double magnitude = 1);
 
@@ -24,8 +25,8 @@ class Rotary {
   // this is undefined. Differentiable; computed in float32 or wider.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& positions) const;
 
-  // What kernels read: the cosines of each position's angles, then their sines, times magnitude.
-  //   returns [max_positions, 2, dim / 2] float32 in the CPU's memory; undefined if this is
+  // Table for kernels: the cosines of each position's angles, then their sines, times magnitude.
+  //   returns [max_positions, 2, dim / 2] float32 in host memory; undefined if this is undefined
   at::Tensor Table() const;
 
  private:

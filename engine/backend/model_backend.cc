@@ -27,7 +27,7 @@ int64_t MostScratchBytes(const ModelConfig& config) {
   constexpr int64_t kMost = int64_t{256} << 20, kContexts = 4;
   const int64_t position_bytes =
       config.num_hidden_layers * MhaRowElements(config) * static_cast<int64_t>(sizeof(float));
-  if (position_bytes >= kMost) return kMost;  // and the product might not be a number
+  if (position_bytes >= kMost) return kMost;  // the product below could overflow
   return std::min(kMost, kContexts * config.max_position_embeddings * position_bytes);
 }
 

@@ -1,4 +1,4 @@
-// What a server's process takes beside its models. Torch-free.
+// Memory of a server process besides its models.
 #ifndef TRIPTYCH_ENGINE_BACKEND_SERVER_BYTES_H_
 #define TRIPTYCH_ENGINE_BACKEND_SERVER_BYTES_H_
 
@@ -6,7 +6,7 @@
 
 namespace triptych {
 
-// What it holds beside the cache, at the least: measured with the three shipped models.
+// Lower bound in bytes, measured with the three shipped models.
 inline constexpr int64_t kServerBytes = int64_t{96} << 20;
 
 }  // namespace triptych

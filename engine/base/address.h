@@ -1,4 +1,4 @@
-// Network addresses as flags name them. Torch-free.
+// Network addresses in flags.
 #ifndef TRIPTYCH_ENGINE_BASE_ADDRESS_H_
 #define TRIPTYCH_ENGINE_BASE_ADDRESS_H_
 
@@ -13,8 +13,8 @@ struct Address {
   int port = 0;      // 0 to 65535
 };
 
-// HOST:PORT or [IPV6]:PORT; nothing for any other text. gRPC takes more than these: an address
-// without a port, whose port nobody named, and its own schemes.
+// Parses HOST:PORT or [IPV6]:PORT; nullopt for any other text. gRPC accepts more than these: an
+// address without a port, and its own schemes.
 std::optional<Address> ParseAddress(std::string_view text);
 
 }  // namespace triptych

@@ -1,4 +1,4 @@
-// Flags that environment variables set. Torch-free.
+// Command-line flags from environment variables.
 #ifndef TRIPTYCH_ENGINE_BASE_ENVIRONMENT_H_
 #define TRIPTYCH_ENGINE_BASE_ENVIRONMENT_H_
 
@@ -9,9 +9,9 @@
 
 namespace triptych {
 
-// Puts --FLAG=VALUE before the arguments if `variable` is set, not empty, and no argument gives
-// the flag; `flag` is with its dashes. CLI11's own reading of variables ignores bad values from
-// version 2.4 on, and lets a config file go before them.
+// Prepends FLAG=VALUE to `arguments` if `variable` is set and not empty, and no argument gives the
+// flag. `flag` includes its dashes. CLI11's own support for variables ignores bad values since
+// version 2.4, and gives a config file precedence over them.
 inline void AddFlagFromEnvironment(const std::string& flag, const std::string& variable,
                                    std::vector<std::string>& arguments) {
   const char* value = std::getenv(variable.c_str());

@@ -36,11 +36,12 @@ std::string UniqueSuffix() {
   return suffix;
 }
 
-// Calls `make` with names beside `path` until it makes one that is new; it returns a negative
-// number and sets errno if it fails. Returns the name and what `make` returned.
+// Calls `make` with sibling names of `path` until one is new. `make` returns a negative number and
+// sets errno on failure. Returns the name and the result of `make`. Throws std::runtime_error if
+// `make` fails for another reason than EEXIST, or kAttempts times.
 template <typename Make>
 std::pair<fs::path, int> MakeUnique(const fs::path& path, const Make& make) {
-  constexpr int kAttempts = 100;  // there is hardly ever a second one
+  constexpr int kAttempts = 100;  // the first one nearly always succeeds
   for (int attempt = 1;; ++attempt) {
     fs::path beside = path;
     beside += UniqueSuffix();
@@ -55,7 +56,7 @@ fs::path ParentOf(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
-// What a path leads to, in words, where that is no regular file.
+// The kind of a file that is not regular, for messages.
 const char* KindOfFile(mode_t mode) {
   if (S_ISDIR(mode)) return "Is a directory";
   if (S_ISFIFO(mode)) return "Is a FIFO";
@@ -63,10 +64,10 @@ const char* KindOfFile(mode_t mode) {
   return "Is a device";
 }
 
-// Has the disk keep what was renamed in a directory. Some file systems cannot sync directories.
+// Makes the renames in a directory durable. Some file systems cannot sync directories.
 void SyncDirectory(const fs::path& directory, const fs::path& path) {
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // it may be written to and not read
+  if (fd < 0) return;  // it may be writable but not readable
   const int error = fsync(fd) == 0 ? 0 : errno;
   close(fd);
   if (error != 0 && error != EINVAL && error != ENOTSUP) FailToWrite(path, error);
@@ -78,7 +79,8 @@ InputFile::InputFile(const fs::path& path) : name_(path.string()) {
   const auto refuse = [&](const std::string& why) {
     return LoadError(name_ + ": cannot be read: " + why);
   };
-  // Opening a FIFO would wait for a writer, and a terminal could become this process's own.
+  // Without these flags, a FIFO would wait for a writer, and a terminal could become the
+  // controlling terminal of this process.
   fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd_ < 0) throw refuse(errno == ENXIO ? "Is not a regular file" : std::strerror(errno));
   struct stat status;
@@ -129,7 +131,7 @@ std::string ReadText(const fs::path& file, uint64_t max_bytes) {
 }
 
 StagedFile::StagedFile(fs::path path) : path_(std::move(path)) {
-  constexpr mode_t kMode = 0644;  // less what the umask takes
+  constexpr mode_t kMode = 0644;  // before the umask
   std::tie(beside_, fd_) = MakeUnique(path_, [](const char* name) {
     return open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kMode);
   });
@@ -193,7 +195,7 @@ bool IsEmptyDirectory(const fs::path& directory) {
 void CheckOutputDirectory(const fs::path& directory) {
   fs::path there = directory;
   while (!fs::exists(there)) {
-    if (fs::is_symlink(there)) FailToWrite(directory, ENOENT);  // leads nowhere
+    if (fs::is_symlink(there)) FailToWrite(directory, ENOENT);  // a dangling link
     const fs::path parent = ParentOf(there);
     if (parent == there) break;
     there = parent;

@@ -1,4 +1,4 @@
-// Files and directories, read and made with care for what else may be there. Torch-free.
+// Reading, atomic replacement and checks of files and directories.
 #ifndef TRIPTYCH_ENGINE_BASE_FILE_H_
 #define TRIPTYCH_ENGINE_BASE_FILE_H_
 
@@ -11,8 +11,8 @@
 
 namespace triptych {
 
-// A regular file that is open for reading; what is none (a FIFO, a device, a directory) is refused
-// without waiting for it. Thread-safe.
+// A regular file opened for reading. Refuses FIFOs, devices and directories without blocking on
+// them. Thread-safe.
 class InputFile {
  public:
   // Throws LoadError.
@@ -24,7 +24,7 @@ class InputFile {
   const std::string& name() const { return name_; }
   uint64_t size() const { return size_; }  // when it was opened
 
-  // Fills `bytes` with what stands at `offset`. Throws LoadError if the file ends before.
+  // Fills `bytes` from `offset`. Throws LoadError if the file cannot be read or ends first.
   void ReadAt(uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
@@ -33,30 +33,29 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// Whether there is something of that name, or what a link of that name leads to. Throws LoadError
-// if that cannot be found out.
+// True if `path` exists; follows symbolic links. Throws LoadError if that cannot be determined.
 bool Exists(const std::filesystem::path& path);
 
-// The bytes of a regular file of at most `max_bytes`. Throws LoadError.
+// Reads a regular file of at most `max_bytes`. Throws LoadError.
 std::string ReadText(const std::filesystem::path& file, uint64_t max_bytes);
 
-// A file that is written beside `path` and takes its place when it is whole. Until Commit, and if
-// anything fails, `path` is as it was. A symbolic link at `path` is itself replaced: what it leads
-// to stays as it is. All functions throw std::runtime_error.
+// Writes a file next to `path` that replaces `path` once it is complete. Until Commit, and if
+// anything fails, `path` is unchanged. A symbolic link at `path` is itself replaced; its target is
+// unchanged. All methods throw std::runtime_error.
 class StagedFile {
  public:
-  // Makes the file `path`.partial-XXXXXXXX, of a name that nothing had.
+  // Creates `path`.partial-XXXXXXXX under a name that did not exist.
   explicit StagedFile(std::filesystem::path path);
-  // Deletes that file unless it was committed.
+  // Deletes the file unless it was committed.
   ~StagedFile();
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;
 
   void Write(std::span<const std::byte> bytes);
   void Write(std::string_view text);
-  // Waits until the disk has all of it.
+  // Flushes the file to disk and closes it. No Write may follow.
   void Sync();
-  // Syncs, puts the file in its place and waits until the disk has that too.
+  // Syncs the file, renames it to `path` and syncs the directory.
   void Commit();
 
  private:
@@ -68,19 +67,19 @@ class StagedFile {
   bool committed_ = false;
 };
 
-// Writes `path` as a StagedFile. Throws std::runtime_error.
+// Writes `text` to `path` through a StagedFile. Throws std::runtime_error.
 void ReplaceFile(const std::filesystem::path& path, std::string_view text);
 
-// Makes the directory `beside`.partial-XXXXXXXX, of a name that nothing had. Throws
+// Creates the directory `beside`.partial-XXXXXXXX under a name that did not exist. Throws
 // std::runtime_error.
 std::filesystem::path MakeUniqueDirectory(const std::filesystem::path& beside);
 
-// Whether `directory` is one and holds nothing but what StagedFile and MakeUniqueDirectory made in
-// a run that was killed.
+// True if `directory` is a directory and holds nothing except leftovers of StagedFile and
+// MakeUniqueDirectory from killed runs.
 bool IsEmptyDirectory(const std::filesystem::path& directory);
 
-// Throws std::runtime_error unless files can be made in `directory` or, if there is nothing of that
-// name, it can be made. For what works long before it writes.
+// Throws std::runtime_error unless files can be created in `directory` or, if it does not exist, it
+// can be created. For programs that work for a long time before they write.
 void CheckOutputDirectory(const std::filesystem::path& directory);
 
 }  // namespace triptych

@@ -1,4 +1,4 @@
-// IEEE's half precision as its bits. Torch-free.
+// Conversion of IEEE 754 half precision, held as its bits.
 #ifndef TRIPTYCH_ENGINE_BASE_FLOAT16_H_
 #define TRIPTYCH_ENGINE_BASE_FLOAT16_H_
 
@@ -7,7 +7,7 @@
 
 namespace triptych {
 
-// A float16 as a float32 of the same value.
+// Widens a float16 exactly.
 constexpr float FromFloat16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
   const uint32_t exponent = bits >> 10 & 0x1f;

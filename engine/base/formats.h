@@ -1,7 +1,7 @@
-// How numbers are kept: choices that are independent of each other. Torch-free.
+// Number formats of tensors, weights, caches and products. The choices are independent.
 //
-// Every function over one of these types is a switch without a default: a value that is added is a
-// compile error wherever it was forgotten.
+// Every function over one of these types is a switch without a default, so that a value added later
+// is a compile error in each function that misses it.
 #ifndef TRIPTYCH_ENGINE_BASE_FORMATS_H_
 #define TRIPTYCH_ENGINE_BASE_FORMATS_H_
 
@@ -13,17 +13,17 @@
 
 namespace triptych {
 
-// What the tensors of a checkpoint are, in files and in memory.
+// Format of a checkpoint's tensors, in files and in memory.
 enum class TensorFormat { kFloat32, kBFloat16 };
 
-// Integers go in groups of so many, the last of them maybe with fewer, each of which has a scale in
-// bfloat16: a number is its integer times that.
+// Integers per group; the last group may have fewer. Each group has a scale in bfloat16, and a
+// number is its integer times the scale.
 inline constexpr int64_t kQuantizationGroup = 32;
 
-// What the weights of a serving model are. Groups of integers lie along a product's inputs.
+// Weight format of a serving model. Groups of integers run along a product's inputs.
 enum class WeightFormat { kFloat32, kBFloat16, kInt8, kInt4 };
 
-// Those of one model. Implicit from one format, which is then of all.
+// Weight formats of one model. Converts implicitly from one format for all weights.
 struct WeightFormats {
   constexpr WeightFormats() = default;
   constexpr WeightFormats(WeightFormat all) : layers(all), embeddings(all) {}  // NOLINT: implicit
@@ -36,10 +36,10 @@ struct WeightFormats {
   bool operator==(const WeightFormats&) const = default;
 };
 
-// What the rows of a key/value cache are stored in. Groups of integers lie along a row.
+// Format of a KV cache's rows. Groups of integers run along a row.
 enum class CacheFormat { kFloat32, kBFloat16, kInt8 };
 
-// What is computed in: the inputs of matrix products. Sums are float32, or float64 under kFloat64.
+// Type of the inputs of matrix products. Accumulators are float32, or float64 under kFloat64.
 enum class ComputeType { kFloat32, kBFloat16, kFloat64 };
 
 constexpr std::string_view Name(TensorFormat format) {
@@ -90,7 +90,7 @@ constexpr std::string_view Name(ComputeType type) {
   return {};
 }
 
-// Whether weights are integers with a scale for each group.
+// True if weights are integers with a scale for each group.
 constexpr bool IsInteger(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat32:
@@ -103,7 +103,7 @@ constexpr bool IsInteger(WeightFormat format) {
   return false;
 }
 
-// Bytes of a matrix of weights.
+// Bytes of a weight matrix, scales included.
 constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outputs) {
   const int64_t groups = outputs * CeilDiv(inputs, kQuantizationGroup);
   switch (format) {
@@ -119,7 +119,7 @@ constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outpu
   return 0;
 }
 
-// Bytes of one cache row of `elements`, of which integers are rounded up to an even number.
+// Bytes of one cache row, scales included. Integers are padded to an even number of elements.
 constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   switch (format) {
     case CacheFormat::kFloat32:
@@ -132,7 +132,7 @@ constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   return 0;
 }
 
-// The weights that tensors become without being rounded.
+// The weight format that holds such tensors without rounding.
 constexpr WeightFormat ToWeightFormat(TensorFormat format) {
   switch (format) {
     case TensorFormat::kFloat32:
@@ -143,7 +143,7 @@ constexpr WeightFormat ToWeightFormat(TensorFormat format) {
   return {};
 }
 
-// The cache that goes with weights, or with tensors of a checkpoint, unless another is asked for.
+// Default cache format for weights, or for a checkpoint's tensors.
 constexpr CacheFormat DefaultCacheFormat(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat32:
@@ -159,14 +159,14 @@ constexpr CacheFormat DefaultCacheFormat(TensorFormat format) {
   return DefaultCacheFormat(ToWeightFormat(format));
 }
 
-// What a checkpoint's tensors are read as, for weights that are rounded to their formats once.
+// The format in which to read a checkpoint's tensors, so that weights are rounded only once.
 constexpr TensorFormat TensorsFor(const WeightFormats& formats) {
   return formats.layers == WeightFormat::kBFloat16 && formats.embeddings == WeightFormat::kBFloat16
              ? TensorFormat::kBFloat16
              : TensorFormat::kFloat32;
 }
 
-// What serving computes in with such tensors.
+// Default compute type of serving for such tensors.
 constexpr ComputeType DefaultComputeType(TensorFormat format) {
   switch (format) {
     case TensorFormat::kFloat32:

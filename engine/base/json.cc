@@ -12,7 +12,7 @@ namespace triptych {
 namespace {
 
 constexpr size_t kMaxDepth = 16;
-constexpr size_t kShownErrorBytes = 240;  // of what the parser says, which may quote the document
+constexpr size_t kShownErrorBytes = 240;  // of the parser's message, which may quote the document
 
 // Builds the document from the parser's events.
 class Builder final : public nlohmann::json_sax<Json> {
@@ -44,7 +44,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // Puts a value where the next one belongs.
+  // Stores the next value.
   bool Add(Json value) {
     Place(std::move(value));
     return true;
@@ -66,7 +66,10 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   bool Open(Json container) {
-    if (open_.size() == kMaxDepth) throw LoadError(source_ + ": is nested too deeply");
+    if (open_.size() == kMaxDepth) {
+      throw LoadError(source_ + ": is nested too deeply; allowed: at most " +
+                      std::to_string(kMaxDepth) + " levels");
+    }
     open_.push_back(Place(std::move(container)));
     return true;
   }
@@ -79,10 +82,10 @@ class Builder final : public nlohmann::json_sax<Json> {
   const std::string& source_;
   const size_t max_values_;
   Json root_;
-  // The objects and arrays that the next value is inside of; none moves while it is open, for
-  // nothing is added around it.
+  // The open objects and arrays, outermost first. None moves while it is open, since nothing is
+  // added to those around it.
   std::vector<Json*> open_;
-  Json* member_ = nullptr;  // the member that was named last
+  Json* member_ = nullptr;  // the member named last
   size_t values_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// JSON out of files that anybody may have written. Torch-free.
+// JSON parser for untrusted documents.
 #ifndef TRIPTYCH_ENGINE_BASE_JSON_H_
 #define TRIPTYCH_ENGINE_BASE_JSON_H_
 
@@ -11,15 +11,16 @@ namespace triptych {
 
 using Json = nlohmann::json;
 
-// Parses one document in time and memory that grow as its length. Refused, beside what is no JSON:
-// an object that names a member twice, of which a library would silently keep one; more than 16
-// values inside each other, since printing a value recurses; more than `max_values`. `source` names
-// the document in messages. Throws LoadError.
+// Parses one document in time and memory linear in its length. `source` names the document in
+// messages. Throws LoadError if the text is not JSON, and if
+//   - an object names a member twice: a library would silently keep one of them;
+//   - values are nested more than 16 levels deep: printing a value recurses;
+//   - there are more than `max_values` values.
 inline constexpr size_t kMaxJsonValues = size_t{1} << 20;
 Json ParseJson(std::string_view text, const std::string& source,
                size_t max_values = kMaxJsonValues);
 
-// A value in a message: its text, as Printable shows it.
+// The text of a value for a message, as Printable shows it.
 std::string ShownJson(const Json& value);
 
 }  // namespace triptych

@@ -1,4 +1,4 @@
-// Hash tables whose keys strangers choose. Torch-free.
+// Hash function for tables with untrusted keys.
 #ifndef TRIPTYCH_ENGINE_BASE_KEYED_HASH_H_
 #define TRIPTYCH_ENGINE_BASE_KEYED_HASH_H_
 
@@ -7,8 +7,8 @@
 
 namespace triptych {
 
-// Hashes under a key that each process draws for itself: nobody can write a file whose names
-// collide, of which a table would look at all for every one. Immutable.
+// Hashes under a key that each process draws at random. Nobody can then write a file with colliding
+// names, which would make every look-up linear. Immutable.
 class KeyedHash {
  public:
   struct Key {
@@ -22,8 +22,8 @@ class KeyedHash {
   // SipHash-2-4 (Aumasson and Bernstein: SipHash, a fast short-input PRF, 2012).
   uint64_t operator()(std::string_view bytes) const;
 
-  // The finaliser of SplitMix64 with half of the key before each multiplication: where a number is
-  // looked up for every byte of a text.
+  // The finaliser of SplitMix64 with half of the key before each multiplication. For numbers that
+  // are looked up for every byte of a text.
   uint64_t operator()(uint64_t number) const {
     number += key_.first;
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 + key_.second;

@@ -1,5 +1,5 @@
-// Locks whose use clang checks (-Wthread-safety): which data a mutex guards and which functions
-// want it held is part of their declarations. Other compilers see plain mutexes. Torch-free.
+// Mutexes and condition variables whose use clang checks (-Wthread-safety). Declarations state
+// which data a mutex guards and which functions require it. Other compilers see plain mutexes.
 //
 // https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
 #ifndef TRIPTYCH_ENGINE_BASE_MUTEX_H_
@@ -38,7 +38,7 @@ class TRIPTYCH_THREAD_SAFETY(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex for as long as it lives.
+// Holds a mutex during its own lifetime.
 class TRIPTYCH_THREAD_SAFETY(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) TRIPTYCH_THREAD_SAFETY(acquire_capability(mutex))
@@ -53,8 +53,8 @@ class TRIPTYCH_THREAD_SAFETY(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
-// A condition variable. There are no waits with a predicate, for clang cannot see that a lambda
-// runs under the lock: wait in a loop.
+// A condition variable. Wait in a loop: there are no waits with a predicate, since clang cannot see
+// that a lambda runs under the lock.
 class CondVar {
  public:
   CondVar() = default;
@@ -65,9 +65,9 @@ class CondVar {
   void Wait(Mutex& mutex) TRIPTYCH_REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     changed_.wait(lock);
-    lock.release();  // the caller goes on holding it
+    lock.release();  // the caller still holds the mutex
   }
-  // Like Wait, but for no longer than to `deadline`: false if that has come.
+  // Like Wait, but returns false once `deadline` has passed.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline)
       TRIPTYCH_REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);

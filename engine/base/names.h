@@ -1,4 +1,4 @@
-// Enumerations whose values have names in files, flags and messages. Torch-free.
+// Names of enumerators in files, flags and messages.
 #ifndef TRIPTYCH_ENGINE_BASE_NAMES_H_
 #define TRIPTYCH_ENGINE_BASE_NAMES_H_
 
@@ -8,9 +8,9 @@
 
 namespace triptych {
 
-// The values of an enumeration by their names. Its values are 0, 1, 2, ..., and a function
-// std::string_view Name(Enum) names each of them in a switch without a default, and nothing else:
-// the switch is the only list, and the compiler refuses one that forgets a value.
+// The values of an enumeration by name. REQUIRES: the values are 0, 1, 2, ..., and std::string_view
+// Name(Enum) names them in a switch without a default and returns "" otherwise. That switch is the
+// only list, and the compiler rejects one that misses a value.
 template <typename Enum>
 const std::map<std::string, Enum>& Names() {
   static const std::map<std::string, Enum> names = [] {

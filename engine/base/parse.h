@@ -1,4 +1,4 @@
-// Numbers that are written in text. Torch-free.
+// Number parser.
 #ifndef TRIPTYCH_ENGINE_BASE_PARSE_H_
 #define TRIPTYCH_ENGINE_BASE_PARSE_H_
 
@@ -11,8 +11,8 @@
 
 namespace triptych {
 
-// All of `text` as a number: decimal, without blanks or a plus sign. Neither NaN nor an infinity is
-// a number.
+// Parses all of `text` as a decimal number, without blanks or a plus sign. Rejects NaN and
+// infinities.
 template <typename Number>
 std::optional<Number> ParseNumber(std::string_view text) {
   Number value = 0;
@@ -25,7 +25,7 @@ std::optional<Number> ParseNumber(std::string_view text) {
   return value;
 }
 
-// All of `text` as a number from `low` to `high`.
+// Like the above, and rejects numbers outside [low, high].
 template <typename Number>
 std::optional<Number> ParseNumber(std::string_view text, Number low, Number high) {
   const std::optional<Number> value = ParseNumber<Number>(text);

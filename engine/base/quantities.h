@@ -1,4 +1,4 @@
-// Counts, sizes and other numbers as people read and write them. Torch-free.
+// Human-readable counts, sizes and decimal numbers.
 #ifndef TRIPTYCH_ENGINE_BASE_QUANTITIES_H_
 #define TRIPTYCH_ENGINE_BASE_QUANTITIES_H_
 
@@ -16,9 +16,10 @@ std::string FormatBytes(int64_t bytes);
 // "12.3", with thousands separated and `decimals` digits after the point.
 std::string FormatDecimal(double value, int decimals);
 
-// "1073741824", "512MiB", "1.5GiB", "1GB": from 1 byte to 2^62, rounded down to whole ones.
+// Parses "1073741824", "512MiB", "1.5GiB" or "1GB". Allowed: 1 to 2^62 bytes, rounded down to whole
+// bytes.
 std::optional<int64_t> ParseBytes(std::string_view text);
-// What such a text may be, for messages.
+// The texts that ParseBytes accepts, for messages.
 inline constexpr const char* kBytesAllowed =
     "bytes, a number with KiB, MiB, GiB, TiB, KB, MB, GB or TB";
 

@@ -5,8 +5,8 @@
 namespace triptych {
 namespace {
 
-// Whether a well-formed character moves more than the cursor by its own width: C0, DEL, C1, line
-// and paragraph separators, marks, embeddings and isolates of direction.
+// True if a well-formed character does more than advance the cursor by its width: C0, DEL, C1, line
+// and paragraph separators, and direction marks, embeddings and isolates.
 bool IsControl(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7F;

@@ -1,4 +1,4 @@
-// Text of files in messages. Torch-free.
+// Untrusted text in messages.
 #ifndef TRIPTYCH_ENGINE_BASE_QUOTED_H_
 #define TRIPTYCH_ENGINE_BASE_QUOTED_H_
 
@@ -8,15 +8,15 @@
 
 namespace triptych {
 
-// How much of a name or a value is shown.
+// Maximum bytes of a name or value in a message.
 inline constexpr size_t kShownBytes = 80;
 
-// The beginning of `text`, at most `limit` bytes of it and then "...", as one line that a terminal
-// shows and does not obey: bytes that are no UTF-8, control characters and those that turn the
-// direction of writing come as \xNN.
+// `text` as one line that is harmless to a terminal. Invalid UTF-8, control characters and controls
+// of the writing direction appear as \xNN. A text of more than `limit` bytes is cut at a character
+// and ends with "...".
 std::string Printable(std::string_view text, size_t limit = kShownBytes);
 
-// Printable(text, limit) between quotation marks, with those inside and backslashes escaped.
+// Printable(text, limit) in quotation marks; inner quotation marks and backslashes are escaped.
 std::string Quoted(std::string_view text, size_t limit = kShownBytes);
 
 }  // namespace triptych

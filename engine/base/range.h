@@ -1,10 +1,10 @@
-// What numbers may be. Torch-free.
+// Range of allowed numbers.
 #ifndef TRIPTYCH_ENGINE_BASE_RANGE_H_
 #define TRIPTYCH_ENGINE_BASE_RANGE_H_
 
 namespace triptych {
 
-// The values from `low` (or only above it) to `high`.
+// The values from `low` to `high`; `above_low` excludes `low`.
 template <typename T>
 struct Range {
   T low;

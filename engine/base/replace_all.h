@@ -1,4 +1,4 @@
-// Texts with other texts in them. Torch-free.
+// Substring replacement.
 #ifndef TRIPTYCH_ENGINE_BASE_REPLACE_ALL_H_
 #define TRIPTYCH_ENGINE_BASE_REPLACE_ALL_H_
 
@@ -7,7 +7,7 @@
 
 namespace triptych {
 
-// `text` with `by` wherever `what` stands, from left to right. REQUIRES: `what` is not empty.
+// Replaces each `what` in `text` by `by`, from left to right. REQUIRES: `what` is not empty.
 inline std::string ReplaceAll(std::string_view text, std::string_view what, std::string_view by) {
   std::string replaced;
   for (size_t at = 0; at < text.size();) {

@@ -1,5 +1,5 @@
-// The ranges of a request's fields, as the wire contract (proto/triptych/v1/inference.proto) states
-// them: the server validates by them, and the client's flags name them. Torch-free.
+// Ranges of a request's fields, as stated in the wire contract (proto/triptych/v1/inference.proto).
+// The server validates with them, and the client's flags show them.
 #ifndef TRIPTYCH_ENGINE_BASE_REQUEST_LIMITS_H_
 #define TRIPTYCH_ENGINE_BASE_REQUEST_LIMITS_H_
 
@@ -33,7 +33,7 @@ inline constexpr size_t kMaxStops = 16;
 inline constexpr Range<size_t> kStopBytes = {1, 256};
 inline constexpr size_t kMaxTextOfPieces = size_t{1} << 19;        // bytes
 inline constexpr size_t kMaxDetokenizedBytes = size_t{4} << 20;    // of text
-inline constexpr int32_t kMaxPageSize = 1000;                      // more counts as this
+inline constexpr int32_t kMaxPageSize = 1000;                      // larger values count as this
 inline constexpr Range<int64_t> kWatchInterval = {50, 3'600'000};  // milliseconds
 
 }  // namespace triptych::limits

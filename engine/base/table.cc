@@ -64,7 +64,7 @@ std::string Table::ToString() const {
   };
   for (size_t i = 0; i < title_lines; ++i) {
     add_line([&](size_t c) {
-      const size_t first = title_lines - titles[c].size();  // Titles stand on the rule.
+      const size_t first = title_lines - titles[c].size();  // titles are aligned to the rule below
       return i < first ? std::string() : titles[c][i - first];
     });
   }

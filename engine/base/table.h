@@ -1,4 +1,4 @@
-// Text in columns, for reports. Torch-free.
+// Text tables for reports.
 #ifndef TRIPTYCH_ENGINE_BASE_TABLE_H_
 #define TRIPTYCH_ENGINE_BASE_TABLE_H_
 
@@ -8,12 +8,12 @@
 
 namespace triptych {
 
-// Text in aligned columns under titles and a rule. Widths count UTF-8 characters.
+// Aligned text columns under titles and a rule. Widths count UTF-8 characters.
 class Table {
  public:
   enum class Align { kLeft, kRight };
   struct Column {
-    std::string title;  // May have several lines.
+    std::string title;  // may have several lines
     Align align = Align::kRight;
   };
 
@@ -21,15 +21,15 @@ class Table {
 
   size_t columns() const { return columns_.size(); }
 
-  // REQUIRES: as many cells as columns, each without a newline.
+  // REQUIRES: one cell for each column, without newlines.
   void AddRow(std::vector<std::string> cells);
 
   // Every line ends with a newline and has no trailing spaces.
   std::string ToString() const;
 
-  // The table on its side: the first cells are the titles, and each row reads downwards. Rows that
-  // do not fit side by side in `max_width` characters follow in further tables below.
-  // REQUIRES: titles of one line.
+  // The transposed table: first cells become titles, and each row a column. Rows that do not fit
+  // side by side in `max_width` characters follow in further tables below. REQUIRES: one-line
+  // titles.
   std::string Sideways(size_t max_width) const;
 
  private:

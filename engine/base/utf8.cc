@@ -8,7 +8,7 @@ Utf8Piece FirstUtf8Piece(std::string_view bytes) {
   if (lead < 0x80) return {Utf8Piece::kCharacter, 1};
   if (lead < 0xC2 || lead > 0xF4) return {Utf8Piece::kIllFormed, 1};
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and values above U+10FFFF.
   unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < length; ++i) {

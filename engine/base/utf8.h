@@ -1,4 +1,4 @@
-// UTF-8, as Unicode defines what is well formed. Torch-free.
+// Validation of UTF-8, by Unicode's definition of well-formed.
 #ifndef TRIPTYCH_ENGINE_BASE_UTF8_H_
 #define TRIPTYCH_ENGINE_BASE_UTF8_H_
 
@@ -8,7 +8,7 @@
 
 namespace triptych {
 
-// What stands for bytes that are no text: U+FFFD.
+// U+FFFD, the substitute for invalid bytes.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 struct Utf8Piece {
@@ -16,12 +16,13 @@ struct Utf8Piece {
   size_t length;
 };
 
-// The first character of `bytes`, or the maximal subpart that cannot become one, or all of `bytes`
-// if more of them may finish it (Unicode 15, table 3-7). REQUIRES: not empty.
+// The first character of `bytes` (kCharacter), the maximal subpart that cannot become one
+// (kIllFormed), or all of `bytes` if more bytes may complete it (kUnfinished). See Unicode 15,
+// table 3-7. REQUIRES: `bytes` is not empty.
 Utf8Piece FirstUtf8Piece(std::string_view bytes);
 
-// The offset of the first byte that is not part of a well-formed character; none if `text` is
-// valid, which protobuf requires of every string.
+// The offset of the first byte that is not part of a well-formed character; nullopt if `text` is
+// valid, as protobuf requires of every string.
 std::optional<size_t> FindInvalidUtf8(std::string_view text);
 
 }  // namespace triptych

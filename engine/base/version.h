@@ -1,4 +1,4 @@
-// Which build this is. Torch-free.
+// Version of this build.
 #ifndef TRIPTYCH_ENGINE_BASE_VERSION_H_
 #define TRIPTYCH_ENGINE_BASE_VERSION_H_
 
@@ -6,8 +6,8 @@
 
 namespace triptych {
 
-// The version of the project and the commit that it was built from, if that is known:
-// "0.1.0+1a2b3c4", or "0.1.0+1a2b3c4-dirty" with changes on top.
+// The project's version and, if known, the commit of the build: "0.1.0+1a2b3c4", or
+// "0.1.0+1a2b3c4-dirty" with uncommitted changes.
 std::string_view Version();
 
 }  // namespace triptych

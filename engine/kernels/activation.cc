@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
 
-// g / (1 + exp(-s)); zero where exp(-s) has no float32.
+// g / (1 + exp(-s)); zero where -s > 88, near the overflow of exp in float32.
 HWY_INLINE FloatVec TimesSigmoid(FloatVec g, FloatVec s) {
   const FloatTag d;
   const FloatVec limit = hn::Set(d, 88.0f);
@@ -33,7 +33,6 @@ HWY_INLINE FloatVec TimesSigmoid(FloatVec g, FloatVec s) {
   return hn::IfThenElse(hn::Gt(power, limit), hn::Zero(d), product);
 }
 
-// The next two functions compute one vector of elements.
 HWY_INLINE FloatVec GatedSiluOf(FloatVec gate, FloatVec up) {
   return hn::Mul(TimesSigmoid(gate, gate), up);
 }
@@ -46,7 +45,8 @@ HWY_INLINE FloatVec GeluTanhOf(FloatVec x) {
   return TimesSigmoid(x, hn::Mul(twice, cubic));
 }
 
-// The last vector of a row goes through here, so that its elements are computed like all others.
+// Zero-padded copy of a row's last, partial vector: its elements are computed by the same
+// instructions as all others.
 struct Padded {
   explicit Padded(const float* from, int64_t count) { std::copy_n(from, count, values); }
   float values[16] = {};
@@ -89,7 +89,7 @@ namespace {
 HWY_EXPORT(GatedSiluRow);
 HWY_EXPORT(GeluTanhRow);
 
-// One element costs about as much as this many multiply-adds.
+// Approximate cost of one element, in multiply-adds.
 constexpr int64_t kElementWork = 32;
 
 }  // namespace

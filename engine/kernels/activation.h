@@ -1,4 +1,4 @@
-// The nonlinearities of an MLP, for serving.
+// Activation kernels of the MLP.
 #ifndef TRIPTYCH_ENGINE_KERNELS_ACTIVATION_H_
 #define TRIPTYCH_ENGINE_KERNELS_ACTIVATION_H_
 
@@ -8,15 +8,15 @@
 
 namespace triptych::kernels {
 
-// All three functions: an element's result depends on nothing but the element, not on its place,
-// nor on the batch.
+// In all functions, an element's result depends on that element only, not on its index or the
+// batch.
 
 // silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
 //   gate_up: [rows, 2 * width], gate first   y: [rows, width]
 void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, KernelContext& context);
 
-// Replaces each element g of x [rows, width] by g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715
-// g^3))).
+// Replaces each element g of x [rows, width] by
+//   g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))).
 void GeluTanh(float* x, int64_t rows, int64_t width, KernelContext& context);
 
 // Replaces each element g of x [rows, width] by g / 2 * (1 + erf(g / sqrt(2))).

@@ -31,27 +31,28 @@ using FloatVec = hn::Vec<FloatTag>;
 
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr int kVectors = static_cast<int>(kPanelPositions / kLanes);  // of a panel
-// Vectors that fit into registers next to what is multiplied: of sums, and of weights whose sums
+// Vectors that fit in registers besides the operands: accumulators, and weights whose accumulators
 // are in memory.
 constexpr bool kFewRegisters = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;
 constexpr int kSums = !kFewRegisters ? 16 : HWY_NATIVE_FMA ? 12 : 8;
 constexpr int kWeights = kFewRegisters ? 8 : 16;
-// Where no more queries read a group, reading takes as long as computing: values too are read panel
-// after panel then, and the sums of their elements wait in memory.
+// With at most this many queries per group, reading takes as long as computing. Values are then
+// read panel by panel too, with their accumulators in memory.
 constexpr int64_t kFewQueries = 8;
-// The most queries of a tile: of those few, which leaves room for more panels; of many that are
-// scored; of many that weigh kElements elements of the values.
+// Most queries of a tile: kFewRows if there are few queries, which leaves registers for more
+// panels; otherwise kScoreRows for scores, and kElementRows for weighting kElements elements of the
+// values.
 constexpr int kFewRows = kFewRegisters ? 2 : 4;
 constexpr int kScoreRows = std::clamp(kSums / kVectors, 1, 8);
 constexpr int kElementRows = !kFewRegisters ? 4 : HWY_NATIVE_FMA ? 3 : 2;
 constexpr int kElements = 4;
 
-// Whether an element of a panel's positions is read as pairs of bfloat16: the even ones of some
-// positions make one vector, the odd ones the next. Scores lie in that order.
+// Whether elements are read as pairs of bfloat16: the even ones of 2 * kLanes positions form one
+// vector, the odd ones the next. Scores are stored in that order.
 template <typename Element>
 constexpr bool kPairs = kVectors > 1 && std::is_same_v<Element, uint16_t>;
 
-// Vector v of the kVectors that hold one element of a panel's positions.
+// Loads vector v of the kVectors that hold one element of a panel's positions.
 template <typename Element>
 HWY_INLINE FloatVec LoadPanel(const Element* x, int v) {
   const FloatTag d;
@@ -65,7 +66,7 @@ HWY_INLINE FloatVec LoadPanel(const Element* x, int v) {
   }
 }
 
-// The scales of vector v of the panels from `panel` on, for an element of whole rows.
+// Loads the scales of vector v of the panels from `panel` on. `element` is an index in whole rows.
 HWY_INLINE FloatVec LoadScale(const AttentionSplit<int8_t>& s, int64_t panel, int v,
                               int64_t element) {
   return LoadFloats(FloatTag(), s.scales[panel + v / kVectors] +
@@ -73,16 +74,16 @@ HWY_INLINE FloatVec LoadScale(const AttentionSplit<int8_t>& s, int64_t panel, in
                                     v % kVectors * kLanes);
 }
 
-// Where the elements end that share a scale with element `begin` of the `width` that are read:
-// `before` others of the row come before these. Without scales, all do.
+// End of the elements that share a scale with element `begin` of a part of `width` elements, which
+// starts at element `before` of a row. Without scales, all share one.
 template <typename Element>
 HWY_INLINE int64_t EndOfScale(int64_t before, int64_t begin, int64_t width) {
   if constexpr (!kHasScale<Element>) return width;
   return std::min(width, begin + kQuantizationGroup - (before + begin) % kQuantizationGroup);
 }
 
-// Calls compute<kSome>(query) for tiles of kRows queries, then for those of one fewer. There must
-// be enough queries for as few tiles as kRows allow.
+// Calls compute<kSome>(query) for tiles of kRows queries, then for tiles of kRows - 1. REQUIRES:
+// queries >= CeilDiv(queries, kRows) * (kRows - 1).
 template <int kRows, class Compute>
 HWY_INLINE void ForEachTile(int64_t queries, const Compute& compute) {
   const int64_t wide = queries - CeilDiv(queries, int64_t{kRows}) * (kRows - 1);
@@ -93,23 +94,23 @@ HWY_INLINE void ForEachTile(int64_t queries, const Compute& compute) {
   }
 }
 
-// What is read of a split: its keys or its values.
+// The keys or the values of a split.
 template <typename Element>
 struct Part {
   const Element* const* panels;  // as AttentionSplit has them
-  int64_t before;                // elements of a row that come before those
+  int64_t before;                // elements of a row before these
   int64_t width;                 // elements of a group
 };
 
-// What a tile of queries reads: kPanels panels of one group, from `panel` on.
+// The input of a tile of queries: kPanels panels of one group, from `panel` on.
 template <typename Element, int kPanels>
 struct Tile {
   int64_t panel;
-  int64_t row;     // the first query's: index in [groups, queries]
-  int64_t before;  // elements of whole rows that come before those
+  int64_t row;     // of the first query: index in [groups, queries]
+  int64_t before;  // elements of whole rows before these
   int64_t width;
   const Element* elements[kPanels];  // [width, stride]
-  // What is fetched meanwhile: in each panel `step` bytes for each element that is read.
+  // To prefetch while the tile is computed: in each panel `step` bytes per element that is read.
   const std::byte* ahead[kPanels];
   int64_t step;
 
@@ -119,27 +120,27 @@ struct Tile {
   }
 };
 
-// Has Work compute tiles of the panels from `panel` on, kPanels at a time and then fewer: for all
-// queries of a group, kRows of them at a time or one fewer, then for those of the next group, so
-// that panels are read from end to end. What is read a little later is fetched meanwhile: scales,
-// which lie apart, and elements where several queries read a group. One reads them so fast that
-// processors fetch better by themselves.
+// Calls Work::Compute for tiles of the panels from `panel` on, kPanels at a time and then fewer.
+// Goes group by group, through all queries of a group in tiles of kRows or kRows - 1, so that
+// panels are read from end to end. Prefetches scales, which are stored apart, and, if tiles have
+// several queries, elements. A single query reads elements so fast that the hardware prefetcher
+// does better.
 template <class Work, int kRows, int kPanels, typename Element>
 HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>& part,
                            int64_t panel) {
-  constexpr int64_t kAhead = 2048;  // bytes of a panel
+  constexpr int64_t kAhead = 2048;  // prefetch distance in a panel, in bytes
   constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
   constexpr bool kFetch = kRows > 1;
   const int64_t width = part.width, size = width * s.stride;  // elements of a panel's group
   const int64_t groups_ahead = std::min(CeilDiv(kAhead, size * kElementBytes), s.groups);
-  // What a query fetches with each element that it reads.
+  // Bytes that a query prefetches per element that it reads.
   const float fetched =
       static_cast<float>(s.stride * kElementBytes) / static_cast<float>(s.queries);
   for (; panel + kPanels <= s.panels; panel += kPanels) {
     const Element* const* const panels = part.panels + panel;
     for (int64_t group = 0; group < s.groups; ++group) {
-      // The group that is fetched: of these panels or of the next ones. After the last ones
-      // pointers go on: those of the keys with the values, the others with the next split.
+      // The group to prefetch, of these panels or of the next ones. After the last panel the keys'
+      // pointers continue with the values, and the values' and scales' with the next split.
       const bool wraps = group + groups_ahead >= s.groups;
       const int64_t next = group + groups_ahead - (wraps ? s.groups : 0);
       const int64_t skip = wraps ? kPanels : 0;
@@ -170,8 +171,8 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
   if constexpr (kPanels > 1) ReadPanels<Work, kRows, kPanels / 2>(s, part, panel);
 }
 
-// The same of all panels: in as few tiles as have at most kMost queries, which are no less than
-// kLeast, and of as many panels as there is room for.
+// The same for all panels, in the fewest tiles of at most kMost and at least kLeast queries. A tile
+// has as many panels as fit in registers.
 template <class Work, int kLeast, int kMost, int kRows = kMost, typename Element>
 HWY_INLINE void ComputeTiles(const AttentionSplit<Element>& s, const Part<Element>& part) {
   if constexpr (kRows > kLeast) {
@@ -183,7 +184,7 @@ HWY_INLINE void ComputeTiles(const AttentionSplit<Element>& s, const Part<Elemen
   ReadPanels<Work, kRows, static_cast<int>(std::bit_floor(unsigned{kPanels}))>(s, part, 0);
 }
 
-// The scores of a tile.
+// Computes the scores of a tile.
 struct Score {
   static constexpr int kVectorsHeld = kSums;
 
@@ -232,7 +233,7 @@ struct Score {
   }
 };
 
-// How many positions of the vector at scores + i are among the first `visible`.
+// Number of positions of the vector at scores + i that are among the first `visible`.
 template <typename Element>
 HWY_INLINE int64_t VisibleLanes(int64_t i, int64_t visible) {
   if constexpr (kPairs<Element>) {
@@ -300,8 +301,8 @@ HWY_INLINE void StoreSums(FloatVec a, FloatVec b, FloatVec c, FloatVec e, float*
 }
 #endif
 
-// Adds a tile's values, weighted, to the sums of all their elements: those are in memory, the
-// weights in registers.
+// Adds a tile's weighted values to the accumulators of all their elements. The accumulators are in
+// memory, the weights in registers.
 struct Weigh {
   static constexpr int kVectorsHeld = kWeights;
 
@@ -344,7 +345,7 @@ struct Weigh {
   }
 };
 
-// Adds up all elements of the values for all queries, a few panels at a time.
+// Sums the weighted values for all queries, a few panels at a time.
 template <typename Element>
 void WeighPanels(const AttentionSplit<Element>& s) {
   const FloatTag d;
@@ -380,7 +381,7 @@ void ScaleWeights(const AttentionSplit<int8_t>& s, int64_t group, int64_t elemen
   }
 }
 
-// Adds up kElements elements of the values for all queries of a group.
+// Sums kElements elements of the weighted values for all queries of a group.
 //   weights: [queries, kSplitPositions]   values: [vectors of the panels, kElements, kLanes]
 //   out: [queries, kElements]
 void SumElements(const float* weights, const float* values, int64_t queries, int64_t positions,
@@ -409,9 +410,8 @@ void SumElements(const float* weights, const float* values, int64_t queries, int
   });
 }
 
-// Adds up all elements of the values for all queries, kElements at a time: these are copied to
-// where all queries of a group read them side by side, as float32, and their sums stay in
-// registers.
+// Sums the weighted values for all queries, kElements elements at a time. These are first copied,
+// as float32, to a buffer that all queries of a group read; their accumulators stay in registers.
 template <typename Element>
 void WeighElements(const AttentionSplit<Element>& s) {
   const FloatTag d;

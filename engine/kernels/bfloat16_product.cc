@@ -14,10 +14,10 @@ namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Multiplies all rows by bfloat16 weights that become float32 first, in the core's first cache.
+// Multiplies all rows by bfloat16 weights that are first widened to float32, in L1.
 void WidenAndMultiply(const Product& p, const Units& units, int64_t end) {
   constexpr int64_t kPairsBytes = Packed(WeightFormat::kBFloat16).panel_bytes();
-  constexpr int64_t kWidth = 2 * kPanel;                   // floats of a pair of all outputs
+  constexpr int64_t kWidth = 2 * kPanel;                   // floats of a pair, for all outputs
   HWY_ALIGN float widened[kBytesWidened / sizeof(float)];  // [panels][units][kWidth]
   const FloatTag d;
   const int64_t count = units.end - units.begin;

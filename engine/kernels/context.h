@@ -1,4 +1,4 @@
-// What kernels compute with.
+// Threads and scratch memory of kernels.
 #ifndef TRIPTYCH_ENGINE_KERNELS_CONTEXT_H_
 #define TRIPTYCH_ENGINE_KERNELS_CONTEXT_H_
 
@@ -7,8 +7,8 @@
 
 namespace triptych::kernels {
 
-// Handed down by whoever runs a model. For one thread at a time. A kernel gives back the scratch
-// memory that it takes.
+// Passed to each kernel by the caller that runs a model. For one thread at a time. A kernel
+// releases the scratch memory that it takes.
 struct KernelContext {
   // `threads` >= 1 counts the thread that calls the kernels.
   explicit KernelContext(int threads) : pool(threads) {}

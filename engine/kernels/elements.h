@@ -1,5 +1,5 @@
-// Elements as kernels hold weights and cache rows: float32, bfloat16 as its bits, or, of a cache,
-// integers that a scale goes with. This is the one place where a format becomes a type.
+// Element types of weights and cache rows: float32, bfloat16 as its bits, and, in caches, int8 with
+// a scale. Only this file maps a format to a type.
 #ifndef TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
 #define TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
 
@@ -12,7 +12,7 @@
 
 namespace triptych::kernels {
 
-// The element nearest to a number.
+// The element nearest to a value.
 template <std::same_as<float> Element>
 constexpr Element FromFloat(float value) {
   return value;
@@ -22,11 +22,11 @@ constexpr Element FromFloat(float value) {
   return ToBFloat16(value);
 }
 
-// The number that an element is.
+// The value of an element.
 constexpr float ToFloat(float element) { return element; }
 constexpr float ToFloat(uint16_t element) { return FromBFloat16(element); }
 
-// Whether a scale goes with an element.
+// Whether elements of this type have a scale.
 template <typename Element>
 inline constexpr bool kHasScale = std::same_as<std::remove_const_t<Element>, int8_t>;
 

@@ -1,12 +1,12 @@
-// Highway's instruction sets, but for those that kernels are not compiled for: included before all
-// else of it.
+// The instruction sets that kernels are compiled for. Include before any other header of Highway.
 #ifndef TRIPTYCH_ENGINE_KERNELS_INSTRUCTION_SETS_H_
 #define TRIPTYCH_ENGINE_KERNELS_INSTRUCTION_SETS_H_
 
-// Sums live in arrays of vectors, which vectors of unknown length do not allow: machines with those
-// run the set of fixed length. Processors that stop at SSE4 run SSSE3, which is as fast there.
+// Accumulators are arrays of vectors, which vectors of unknown length do not allow: machines that
+// have those run the set of fixed length. Processors whose best set is SSE4 run SSSE3, which is as
+// fast there.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSE4)
-#define HWY_WANT_AVX3_DL  // the first set that may have bfloat16 products
+#define HWY_WANT_AVX3_DL  // the first set whose processors may have bfloat16 products
 
 #include <hwy/targets.h>
 

@@ -1,5 +1,5 @@
-// Memory that is read from end to end: in large pages, where the system has them, for whoever reads
-// it once would otherwise wait for the page table.
+// Memory in large pages, if the system has them. Reading small pages from end to end would wait for
+// the page table.
 #ifndef TRIPTYCH_ENGINE_KERNELS_LARGE_PAGES_H_
 #define TRIPTYCH_ENGINE_KERNELS_LARGE_PAGES_H_
 
@@ -15,7 +15,7 @@
 
 namespace triptych::kernels {
 
-// Asks for large pages, where they fit, before the memory is first written.
+// Asks for large pages where they fit. Has an effect only before the memory is first written.
 inline void AdviseLargePages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
 #if defined(__linux__)
   constexpr size_t kPage = size_t{1} << 12;
@@ -26,8 +26,8 @@ inline void AdviseLargePages([[maybe_unused]] void* memory, [[maybe_unused]] siz
 #endif
 }
 
-// Zeros, 64-byte aligned, in pages that nothing used before: an allocator may hand out memory whose
-// small pages stay.
+// Owns zeroed, 64-byte aligned memory in new pages: memory from an allocator may already be in
+// small pages, which would stay.
 class LargePages {
  public:
   LargePages() = default;
@@ -35,7 +35,7 @@ class LargePages {
   explicit LargePages(size_t bytes) {
 #if defined(__linux__)
     constexpr size_t kLargePage = size_t{1} << 21;
-    // The last page is filled up if that is little, and the first one aligned if there is one.
+    // Round up to whole large pages if that adds little; align the first one if there is one.
     const size_t tail = -bytes % kLargePage;
     if (tail <= bytes / 8) bytes += tail;
     mapped_bytes_ = bytes + (bytes >= kLargePage ? kLargePage : 0);

@@ -29,7 +29,7 @@ using FloatVec = hn::Vec<FloatTag>;
 
 constexpr int64_t kStepsAtOnce = 128;
 
-// The sum of `sums` as a number that the compiler must have computed.
+// The sum of all lanes of `sums`, so that the compiler cannot drop their computation.
 template <class D, int kCount>
 HWY_INLINE float Reduce(D d, const hn::Vec<D> (&sums)[kCount]) {
   hn::Vec<D> total = sums[0];
@@ -37,8 +37,8 @@ HWY_INLINE float Reduce(D d, const hn::Vec<D> (&sums)[kCount]) {
   return static_cast<float>(hn::GetLane(hn::SumOfLanes(d, total)));
 }
 
-// The sum of `count` numbers, but for a few of the last: in a few streams, each fetched ahead, as
-// the kernels read weights.
+// Sums `count` numbers, except a few of the last, in several prefetched streams, as the kernels
+// read weights.
 float Read(const float* data, int64_t count) {
   constexpr int kStreams = 4;
   constexpr int64_t kLine = kLineBytes / sizeof(float);
@@ -61,8 +61,8 @@ float Read(const float* data, int64_t count) {
   return Reduce(d, sums);
 }
 
-// The next types say how products are added to a sum, with so many operations in each lane; so many
-// sums hide the latency, and fit in 16 registers.
+// The types below define how products are added to an accumulator. kFlops: operations per lane.
+// kSums: accumulators that hide the latency and fit in 16 registers.
 struct Float32 {
   using Tag = FloatTag;
   static constexpr int64_t kFlops = 2;
@@ -82,7 +82,7 @@ struct BFloat16 : Float32 {
 };
 #endif
 
-// As the kernels multiply integer weights by bytes.
+// Products of integer weights and bytes, as in the kernels.
 #if TRIPTYCH_INT4_AS_BYTES
 struct Bytes {
 #if TRIPTYCH_AVX3_DL
@@ -111,14 +111,14 @@ struct Pairs {
   }
   static HWY_INLINE hn::Vec<Tag> Add(hn::Vec<Tag> sum, hn::Vec<ShortTag> a, hn::Vec<ShortTag> b) {
 #if HWY_TARGET != HWY_AVX2
-    // Unlike the kernels' products, these would otherwise be all the same one.
+    // Unlike in the kernels, all products are equal: without this the compiler would compute one.
     asm volatile("" : "+x"(a.raw));
 #endif
     return AddPairProducts(sum, a, b);
   }
 };
 #else
-using Pairs = Float32;  // as many products at a time
+using Pairs = Float32;  // the same number of products at a time
 #endif
 
 #if TRIPTYCH_INT8_AS_BYTES
@@ -140,13 +140,13 @@ float Multiply(int64_t steps, const float* factors, int64_t& flops) {
   using Lane = hn::TFromD<typename Products::Tag>;
   const auto a = Products::Factor(factors[0]), b = Products::Factor(factors[1]);
   hn::Vec<typename Products::Tag> sums[kSums];
-  // All different: sums of the same numbers would be computed once.
+  // All different: the compiler would compute equal accumulators once.
   HWY_UNROLL(12)
   for (int i = 0; i < kSums; ++i) {
     sums[i] = hn::Set(d, static_cast<Lane>(4 * factors[0]) * static_cast<Lane>(i));
   }
   for (int64_t step = 0; step < steps; step += kStepsAtOnce) {
-    // Of its own: compilers may store what outlives the loop in each of its steps.
+    // Local: compilers may store accumulators that outlive the loop in each of its steps.
     hn::Vec<typename Products::Tag> some[kSums];
     HWY_UNROLL(12)
     for (int i = 0; i < kSums; ++i) some[i] = sums[i];
@@ -201,8 +201,8 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The most of what runs within `duration` seconds reach: on a busy machine, one that had every CPU
-// to itself if runs are shorter than what a thread gets at a time.
+// The best result of the runs within `duration` seconds. If runs are shorter than a time slice,
+// some run has every CPU to itself even on a busy machine.
 template <typename Run>
 double Best(double duration, const Run& run) {
   const auto start = std::chrono::steady_clock::now();
@@ -228,7 +228,7 @@ double PeakFlops(const Limits& limits, WeightFormat format) {
 }
 
 double FlopsPerSecond(ThreadPool& pool, WeightFormat format) {
-  // As pairs of bfloat16, zero and the number.
+  // Read as a pair of bfloat16, each is zero and the number itself.
   const volatile float factors[] = {0.5f, 0.25f};
   const float values[] = {factors[0], factors[1]};
   constexpr int64_t kSteps = 1 << 15;
@@ -245,11 +245,11 @@ double FlopsPerSecond(ThreadPool& pool, WeightFormat format) {
 }
 
 ReadProbe::ReadProbe(ThreadPool& pool) : pool_(pool), memory_(kReadBytes) {
-  std::memset(memory_.data(), 0, kReadBytes);  // pages of its own
+  std::memset(memory_.data(), 0, kReadBytes);  // so that each page is backed by its own memory
 }
 
 double ReadProbe::BytesPerSecond() {
-  constexpr int64_t kTasks = 8;  // a thread reads on, not every other page
+  constexpr int64_t kTasks = 8;  // large parts, so that each thread reads contiguous pages
   constexpr int64_t kCount = kPartBytes / sizeof(float) / kTasks;
   const auto* part = reinterpret_cast<const float*>(memory_.data() + part_ * kPartBytes);
   part_ = (part_ + 1) % (kReadBytes / kPartBytes);

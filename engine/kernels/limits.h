@@ -1,5 +1,4 @@
-// What this machine can do at most, measured: what kernels are held against, and speed is
-// planned with.
+// Measured limits of this machine, for benchmarks of kernels and for planning.
 #ifndef TRIPTYCH_ENGINE_KERNELS_LIMITS_H_
 #define TRIPTYCH_ENGINE_KERNELS_LIMITS_H_
 
@@ -12,30 +11,30 @@
 namespace triptych::kernels {
 
 struct Limits {
-  double read_bytes = 0;      // a second, from memory beyond the caches
-  double float32_flops = 0;   // a second, multiply-adds counted as two
-  double bfloat16_flops = 0;  // the same of bfloat16 products, summed in float32
-  // The same of such weights and inputs of 8 bits, by the instructions that the kernels have.
+  double read_bytes = 0;      // per second, from memory beyond the caches
+  double float32_flops = 0;   // per second; a multiply-add counts as two
+  double bfloat16_flops = 0;  // the same for bfloat16 products summed in float32
+  // The same for weights of these formats and 8-bit inputs, by the kernels' instructions.
   double int8_flops = 0;
   double int4_flops = 0;
 };
 
-// Of products with such weights, a second.
+// The limit of products with weights of this format, in FLOP per second.
 double PeakFlops(const Limits& limits, WeightFormat format);
 
-// On a machine that is shared, limits change from one moment to the next: what is held against them
-// is timed beside FlopsPerSecond and ReadProbe, which take a few milliseconds. All of a pool's
-// threads compute and read together.
+// On a shared machine the limits vary over time. To compare code with them, time it in turn with
+// FlopsPerSecond and ReadProbe, which take a few milliseconds. Both use all of a pool's threads at
+// once.
 
-// Of products with such weights, at this moment.
+// The current rate of products with weights of this format.
 double FlopsPerSecond(ThreadPool& pool, WeightFormat format);
 
-// Reads memory beyond the caches.
+// Measures reads from memory beyond the caches.
 class ReadProbe {
  public:
   explicit ReadProbe(ThreadPool& pool);
 
-  // Of one part of the memory, 64 MiB, then of the next.
+  // Reads one part of the memory, 64 MiB; the next call reads the next part.
   double BytesPerSecond();
 
  private:
@@ -44,16 +43,16 @@ class ReadProbe {
   size_t part_ = 0;
 };
 
-// How long a word takes from one thread to another and back: longer where their processors are far
-// apart, which on a virtual machine may change while it runs.
+// Time in which a word passes from one thread to another and back. It is longer if their processors
+// are far apart, which may change during a run on a virtual machine.
 double RoundTripSeconds();
 
-// Of all of the pool's threads together, by the best instructions of this machine: the best of
-// many short runs. Takes about four seconds.
+// Measures the limits of all of the pool's threads together, with the best instructions of this
+// machine: the best of many short runs. Takes about four seconds.
 Limits MeasureLimits(ThreadPool& pool);
 
-// The least seconds for so much work: the roofline is flops / that, min(peak, read_bytes *
-// flops / bytes). `peak` is one of the limits above.
+// Least seconds to read `bytes` and compute `flops`. The roofline is flops divided by this:
+// min(peak, read_bytes * flops / bytes). `peak` is one of the limits above.
 double LeastSeconds(const Limits& limits, double peak, double bytes, double flops);
 
 }  // namespace triptych::kernels

@@ -1,4 +1,4 @@
-// Loads of float32, of bfloat16 as its bits, and of int8, for kernels that compute in float32.
+// Vector loads of float32, bfloat16 (as its bits) and int8, for kernels that compute in float32.
 // Every kernel includes this file once for each instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_LOAD_INL_H_
@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
-// Loads a vector; `d` is its float32 tag.
+// Loads a vector as float32; `d` is its tag.
 template <class D>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> LoadFloats(D d, const float* x) {
   return hwy::HWY_NAMESPACE::LoadU(d, x);

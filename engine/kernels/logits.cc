@@ -31,12 +31,11 @@ using DoubleVec = hn::Vec<DoubleTag>;
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr int64_t kDoubleLanes = hn::MaxLanes(DoubleTag());
-// A block's sum is that of so many sums, of every 16th weight each, on every instruction set.
+// A block's sum has this many partial sums, each of every 16th weight, on every instruction set.
 constexpr int64_t kSums = 16;
 static_assert(kLogitBlock % kSums == 0 && kSums % kLanes == 0);
 
-// The logits of a block as they are passed over: those that are no less than `least` count, and
-// none if that is NaN.
+// The logits of a block. Those of at least `least` count; none if that is NaN.
 struct Block {
   const float* logits;  // [size]
   int64_t size;         // a multiple of kSums
@@ -48,8 +47,8 @@ HWY_INLINE float Next(float x) {
   return x == kLargest ? std::numeric_limits<float>::quiet_NaN() : std::nextafter(x, kLargest);
 }
 
-// The block that begins with the token `first`, of which the likeliest tokens count. Blocks that
-// are not passed over as they lie are copied to `room` [kLogitBlock].
+// The block that begins at token `first`, in which only the likeliest tokens count. Copies the
+// block to `room` [kLogitBlock] if it is partial or likeliest.last is within it.
 HWY_INLINE Block LikeliestOfBlock(const float* logits, int64_t count, int64_t first,
                                   const LikeliestTokens& likeliest, float* room) {
   const int64_t size = std::min(count - first, kLogitBlock);
@@ -64,7 +63,7 @@ HWY_INLINE Block LikeliestOfBlock(const float* logits, int64_t count, int64_t fi
   return {room, padded, least};
 }
 
-//   weights: [block.size], zero of logits that do not count
+//   weights: [block.size], zero for logits that do not count
 HWY_INLINE void WeighBlock(const Block& block, const LogitWeight& weight, float* weights) {
   const FloatTag d;
   const FloatVec least = hn::Set(d, block.least), most = hn::Set(d, kLargest);
@@ -108,7 +107,7 @@ void Maxima(const float* logits, int64_t count, float* maxima) {
       const FloatVec x = hn::LoadU(d, block.logits + i);
       largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);  // a NaN is not greater
     }
-    // Highway's emulation of vectors has no MaxOfLanes of -inf alone.
+    // Highway's emulated vectors do not support MaxOfLanes if all lanes are -inf.
     HWY_ALIGN float lanes[kLanes];
     hn::Store(largest, d, lanes);
     *maxima = std::min(*std::max_element(lanes, lanes + kLanes), kLargest);
@@ -162,7 +161,7 @@ void Find(const float* logits, int64_t count, const float* maxima, const Likelie
   found.count = size;
 }
 
-// Integers in the order of logits, in which the two zeros are one.
+// Maps logits to integers in the same order; both zeros map to one integer.
 HWY_INLINE hn::Vec<IntTag> Order(const float* logits) {
   const FloatTag d;
   const IntTag ints;
@@ -170,7 +169,7 @@ HWY_INLINE hn::Vec<IntTag> Order(const float* logits) {
   return hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), hn::Set(ints, 0x7fffffff)));
 }
 
-// Of a vector's floats, in float64, as a tree.
+// Sums a vector's floats in float64, as a tree.
 HWY_INLINE double SumOfLanes(const float* lanes) {
   double sums[kLanes];
   std::copy_n(lanes, kLanes, sums);
@@ -180,12 +179,12 @@ HWY_INLINE double SumOfLanes(const float* lanes) {
   return sums[0];
 }
 
-// Candidates are split into parts by their logits, of equal width in the order above, and those of
-// the part where enough is reached once more, until they are equals.
+// Splits the candidates by their logits into parts of equal width under Order, keeps the part in
+// which `enough` is reached, and repeats until all remaining logits are equal.
 int32_t Last(double enough, Candidates& candidates) {
   constexpr int kMostBits = 11;
   double sums[1 << kMostBits];  // of the weights of each part, the likeliest first
-  double reached = 0;           // by those that are likelier than all that are left
+  double reached = 0;           // by tokens likelier than all that remain
   const FloatTag d;
   const IntTag ints;
   const WordTag words;
@@ -204,7 +203,7 @@ int32_t Last(double enough, Candidates& candidates) {
     const auto top = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(ints, most)));
     const uint32_t range = top - static_cast<uint32_t>(hn::GetLane(hn::MinOfLanes(ints, least)));
     if (range == 0) break;
-    // About as many parts as there are candidates.
+    // About one part per candidate.
     const int bits =
         std::min(static_cast<int>(std::bit_width(static_cast<uint64_t>(count))), kMostBits);
     const int shift = std::max(static_cast<int>(std::bit_width(range)) - bits, 0);
@@ -219,7 +218,7 @@ int32_t Last(double enough, Candidates& candidates) {
       hn::Store(vector, words, parts);
       const int64_t end = std::min(kLanes, count - i);
       if (end == kLanes && hn::AllTrue(words, hn::Eq(vector, hn::Set(words, parts[0])))) {
-        // One addition: in rows of equals each would wait for the one before.
+        // One addition: with equal logits, each addition would wait for the one before it.
         sums[parts[0]] += SumOfLanes(weights + i);
         continue;
       }

@@ -88,7 +88,7 @@ namespace {
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(LayerNormRow);
 
-// One element costs about as much as this many multiply-adds.
+// Approximate cost of one element, in multiply-adds.
 constexpr int64_t kElementWork = 2;
 
 }  // namespace

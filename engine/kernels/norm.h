@@ -1,4 +1,4 @@
-// Normalisation of rows, for serving.
+// Row normalisation kernels.
 #ifndef TRIPTYCH_ENGINE_KERNELS_NORM_H_
 #define TRIPTYCH_ENGINE_KERNELS_NORM_H_
 
@@ -8,7 +8,7 @@
 
 namespace triptych::kernels {
 
-// All functions: on one instruction set a row's result depends on nothing but the row. Sums are
+// In all functions, on one instruction set a row's result depends on that row only. Sums are
 // float32.
 //   x: [rows, width], x_stride elements from one row to the next
 //   y: [rows, width], y_stride elements from one row to the next; may be x itself
@@ -18,7 +18,7 @@ namespace triptych::kernels {
 void RmsNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width, const float* weight,
                  float eps, float* y, int64_t y_stride, KernelContext& context);
 
-// The same of each head of each row, in place.
+// The same for each head of each row, in place.
 //   x: [rows, heads, width], x_stride elements from one row to the next
 void RmsNormHeads(float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
                   const float* weight, float eps, KernelContext& context);

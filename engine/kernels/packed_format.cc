@@ -25,12 +25,12 @@ void Store(T value, std::byte* to) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-// Where one output's part of a step begins.
+// Offset of one output's part of a step.
 int64_t StepOffset(const PackedFormat& format, int64_t step, int64_t column) {
   return (step * kPanel + column) * format.step_bytes;
 }
 
-// Where the byte is that holds an input's bits, and from which of its bits on.
+// The byte that holds an input's bits, and the lowest of these bits.
 struct Place {
   int64_t offset;
   int shift;

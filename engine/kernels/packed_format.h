@@ -1,17 +1,16 @@
-// How weights lie in memory for the kernels: the one description that packing, unpacking, the
-// kernels of every instruction set and the accounting of bytes follow.
+// Memory layout of packed weights, for packing, unpacking, the kernels of every instruction set and
+// the accounting of bytes.
 //
-// A panel is 32 outputs. Its weights go in units along the inputs; in each unit, the numbers of
-// one output:
+// A panel has 32 outputs. Its weights are stored in units along the inputs. Per output, a unit has:
 //   float32   one input
 //   bfloat16  a pair of inputs
 //   int8      32 inputs, four (one step) to a 32-bit word, the first in its lowest byte; then the
 //             outputs' scales
 //   int4      32 inputs, eight (one step) to a 32-bit word: byte i has input i in its lower half
 //             and input 4 + i in its upper one; then the outputs' scales
-// Integers have no sign: what is stored is PackedZero more.
-// What is beyond the last input or output is zero bits: of integers, the least number, which meets
-// inputs that are zero, or has a scale that is.
+// Integers are stored unsigned: their value plus PackedZero.
+// Padding beyond the last input or output is zero bits. As an integer that is the least value, but
+// it meets inputs that are zero or has a scale of zero.
 #ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
 #define TRIPTYCH_ENGINE_KERNELS_PACKED_FORMAT_H_
 
@@ -29,7 +28,7 @@ inline constexpr int64_t kWordBytes = 4;  // of a word of prepared inputs
 
 struct PackedFormat {
   int64_t inputs;       // of a unit
-  int64_t steps;        // of a unit, in all of which each output has as many bytes
+  int64_t steps;        // of a unit; each has step_bytes per output
   int64_t step_bytes;   // of one output
   int64_t scale_bytes;  // of one output, after the steps
 
@@ -50,14 +49,14 @@ constexpr PackedFormat Packed(WeightFormat format) {
   return {};
 }
 
-// Of an integer format.
+// Bits of a stored integer, and the value added to it. REQUIRES: an integer format.
 constexpr int PackedBits(WeightFormat format) {
   const PackedFormat packed = Packed(format);
   return static_cast<int>(8 * packed.steps * packed.step_bytes / packed.inputs);
 }
 constexpr int PackedZero(WeightFormat format) { return 1 << (PackedBits(format) - 1); }
 
-// What `groups` matrices take, the bias of each output included.
+// Bytes of `groups` packed matrices, including the bias of each output.
 constexpr int64_t PackedBytes(WeightFormat format, int64_t groups, int64_t outputs,
                               int64_t inputs) {
   const PackedFormat packed = Packed(format);
@@ -66,11 +65,12 @@ constexpr int64_t PackedBytes(WeightFormat format, int64_t groups, int64_t outpu
          (units * packed.panel_bytes() + kPanel * static_cast<int64_t>(sizeof(float)));
 }
 
-// Puts at most a unit's weights of one output into its panel's unit, rounded to the format.
-//   column: 0 to kPanel - 1   unit: [panel_bytes], zeros where nothing was put yet
+// Writes at most a unit's weights of one output into a unit of its panel, rounded to the format.
+//   column: the output in the panel, 0 to kPanel - 1
+//   unit: [panel_bytes()], zero where nothing was written yet
 void PackUnit(WeightFormat format, std::span<const float> weights, int64_t column, std::byte* unit);
 
-// The weights that PackUnit has put there, exactly.
+// Reads back the rounded weights that PackUnit wrote, exactly.
 //   weights: at most a unit's
 void UnpackUnit(WeightFormat format, const std::byte* unit, int64_t column,
                 std::span<float> weights);

@@ -1,6 +1,5 @@
-// What linear layers multiply: weights of each format as packed_format.h has them, and inputs as
-// they are prepared for these, by the instructions of each set. packed_product-inl.h includes this
-// file once for each instruction set.
+// Products of packed weights (packed_format.h) and prepared inputs, for each weight format and
+// instruction set. packed_product-inl.h includes this file once for each instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_PACKED_KINDS_INL_H_
@@ -34,7 +33,7 @@ using IntVec = hn::Vec<IntTag>;
 constexpr int kVectors = static_cast<int>(kPanel / hn::MaxLanes(FloatTag()));  // of a panel
 constexpr int64_t kLanes = kPanel / kVectors;
 
-// A word of x.
+// Loads a word of x.
 template <typename T>
 HWY_INLINE T LoadWord(const std::byte* x) {
   static_assert(sizeof(T) == kWordBytes);
@@ -43,9 +42,9 @@ HWY_INLINE T LoadWord(const std::byte* x) {
   return word;
 }
 
-// The next types say what one step of weights and its words of x contribute to a sum, in kParts
-// parts, each of which takes one word of x. Weights of one vector, and an input, hold kHeld
-// registers, and a sum that is added to kScratch more.
+// The types below define how one step of weights and its words of x are added to an accumulator, in
+// kParts parts of one word of x each. kHeld: registers of a vector of weights, or of an input.
+// kScratch: further registers of an addition.
 struct Float32 {
   static constexpr WeightFormat kFormat = WeightFormat::kFloat32;
   static constexpr int kParts = 1;
@@ -64,7 +63,8 @@ struct Float32 {
   }
 };
 
-// Of a pair of weights, the first is in the lower half. Inputs are float32 that bfloat16 can hold.
+// The lower half of a word is the first weight of a pair. Inputs are float32 values that are exact
+// in bfloat16.
 struct BFloat16 : Float32 {
   static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 2;
@@ -79,7 +79,7 @@ struct BFloat16 : Float32 {
 };
 
 #if TRIPTYCH_AVX3_DL
-// Pairs of both.
+// Weights and inputs are both pairs of bfloat16.
 struct BFloat16Dot {
   static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
   static constexpr int kParts = 1;
@@ -98,13 +98,14 @@ struct BFloat16Dot {
 };
 #endif
 
-// Integer weights times inputs that were rounded to 8 bits, with a scale for each row and unit:
-// sums within a unit are exact. What PackedZero adds to weights is taken off: the words of a unit's
-// inputs, each of kInputs of them, are followed by their sum times -PackedZero, the correction, and
-// by the scale. A unit's sums begin as Start, and are 32-bit integers after Finish.
+// Integer weights times inputs rounded to 8 bits, with one scale per row and unit. Sums within a
+// unit are exact. A unit's inputs are in words of kInputs each. Two words follow them: the
+// correction, which is the sum of the inputs times -PackedZero and removes the offset of the
+// weights, and the scale. A unit's accumulators begin as Start and are 32-bit integers after
+// Finish.
 
 #if TRIPTYCH_INT4_AS_BYTES
-// Four inputs to a word, in their order.
+// Four inputs per word, in order.
 template <WeightFormat kIntegers>
 struct Quads {
   static constexpr WeightFormat kFormat = kIntegers;
@@ -117,9 +118,9 @@ struct Quads {
   static HWY_INLINE Sum Start(IntVec correction) { return correction; }
   static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
 #else
-  // A lane of 16 bits adds half of a group's products, of bytes down to -128.
+  // A 16-bit lane adds half of a group's products, with inputs down to -128.
   static_assert(kQuantizationGroup / 2 * (2 * PackedZero(kFormat) - 1) * 128 <= INT16_MAX);
-  static constexpr int kScratch = 2;  // a product, and what the lower bits are masked with
+  static constexpr int kScratch = 2;  // a product, and the mask of the lower bits
   using ShortTag = hn::RepartitionToNarrow<IntTag>;
   using Sum = hn::Vec<ShortTag>;
   static HWY_INLINE Sum Start(IntVec) { return hn::Zero(ShortTag()); }
@@ -143,7 +144,7 @@ struct Quads {
 };
 #endif
 
-// kBits bits of each lane, from kBit on.
+// Bits kBit to kBit + kBits - 1 of each lane.
 template <int kBit, int kBits, class D>
 HWY_INLINE hn::Vec<D> BitsOf(D, hn::Vec<D> words) {
   constexpr int kWidth = 8 * sizeof(hn::TFromD<D>);
@@ -167,7 +168,7 @@ HWY_INLINE Pair WeightPair(const std::byte* w) {
 }
 #else
 struct Pair {
-  HWY_INLINE Pair() {}  // what the compiler writes is of no instruction set, and calls one's
+  HWY_INLINE Pair() {}  // an implicit one would lack the target attribute
   HWY_INLINE Pair(IntVec first_in, IntVec second_in) : first(first_in), second(second_in) {}
 
   IntVec first, second;
@@ -189,14 +190,14 @@ HWY_INLINE IntVec AddPairProducts(IntVec sum, const Pair& w, const Pair& x) {
 }
 #endif
 
-// Two inputs to a word, as 16 bits: of each four the first and the third, then the others.
+// Two 16-bit inputs per word: of each four, the first and the third, then the other two.
 template <WeightFormat kIntegers>
 struct Pairs {
   static constexpr WeightFormat kFormat = kIntegers;
   static constexpr int kInputs = 2;  // of a word
   static constexpr int kParts = 16 / PackedBits(kFormat);
   static constexpr int kHeld = TRIPTYCH_ADDS_PAIRS ? 1 : 2;
-  static constexpr int kScratch = 1;  // a product; what bits are masked with is read from memory
+  static constexpr int kScratch = 1;  // a product; masks are read from memory
   using Sum = IntVec;
   static HWY_INLINE Sum Start(IntVec correction) { return correction; }
   static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
@@ -229,7 +230,7 @@ constexpr int64_t UnitWords() {
 }
 
 #if TRIPTYCH_AVX3_DL
-// Rounds to bfloat16, in pairs; a zero follows an odd last one.
+// Rounds to bfloat16, in pairs; an odd last input is followed by zero.
 inline void RoundToPairs(const float* x, int64_t inputs, std::byte* words) {
   for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
     const uint16_t rounded = i < inputs ? ToBFloat16(x[i]) : uint16_t{0};
@@ -238,7 +239,7 @@ inline void RoundToPairs(const float* x, int64_t inputs, std::byte* words) {
 }
 #endif
 
-// Rounds to bfloat16 as float32; a zero follows an odd last one.
+// Rounds to bfloat16, stored as float32; an odd last input is followed by zero.
 inline void RoundToFloats(const float* x, int64_t inputs, std::byte* words) {
   for (int64_t i = 0; i < inputs + inputs % 2; ++i) {
     const float rounded = i < inputs ? FromBFloat16(ToBFloat16(x[i])) : 0.0f;
@@ -246,12 +247,12 @@ inline void RoundToFloats(const float* x, int64_t inputs, std::byte* words) {
   }
 }
 
-// Rounds groups to 8 bits: the largest of each becomes 127 times the scale. What is not finite
-// makes the scale NaN.
+// Rounds groups to 8 bits: the largest magnitude of each becomes 127 times the scale. A non-finite
+// input makes the scale NaN.
 template <class Kind>
 void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
   constexpr float kMost = 127;
-  // Of less, the scale or the steps in one could leave float32's normal numbers.
+  // Smaller maxima could put the scale or its reciprocal outside of float32's normal range.
   constexpr float kLeast = 0x1p-110f;
   const hn::CappedTag<float, kQuantizationGroup> d;
   const hn::RebindToSigned<decltype(d)> di;
@@ -278,7 +279,7 @@ void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
       const auto integers =
           hn::DemoteTo(db, hn::NearestInt(hn::Mul(hn::LoadU(d, group + i), step)));
       hn::StoreU(integers, db, bytes + i);
-      sum = hn::Add(sum, hn::PromoteTo(di, integers));  // what is not finite is within a byte, too
+      sum = hn::Add(sum, hn::PromoteTo(di, integers));  // fits even if an input is not finite
     }
     if constexpr (Kind::kInputs == 4) {
       std::memcpy(words, bytes, sizeof(bytes));
@@ -289,7 +290,7 @@ void RoundToIntegers(const float* x, int64_t inputs, std::byte* words) {
       }
     }
     words += kQuantizationGroup / Kind::kInputs * kWordBytes;
-    // Of what is not finite, any number.
+    // Any number, if an input is not finite.
     const auto total = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(di, sum)));
     const uint32_t correction = 0u - static_cast<uint32_t>(PackedZero(Kind::kFormat)) * total;
     const float scale = (most > kLeast ? most / kMost : 0.0f) + hn::GetLane(hn::SumOfLanes(d, nan));

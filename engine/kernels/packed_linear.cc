@@ -13,14 +13,14 @@
 namespace triptych::kernels {
 namespace {
 
-// Rows that keep the cost of reading weights small.
+// Rows per task at which the cost of reading weights is small.
 constexpr int64_t kTaskRows = 48;
-// Bytes of a layer from which on fetching its weights ahead pays where several rows read them: a
-// model's layers have left a core's own caches when the next step comes. Where one row does, which
-// reads them faster, those of small layers come as soon without.
+// Smallest layers, in bytes, whose weights are prefetched. A model's layers have left a core's
+// private caches by the next step, so prefetching pays if several rows read them. A single row
+// reads weights faster, and those of small layers arrive as soon without it.
 constexpr int64_t kPrefetchBytes = int64_t{1} << 16;
 constexpr int64_t kPrefetchBytesForOneRow = int64_t{1} << 20;
-// Copying one weight costs about as much as this many multiply-adds; packing it, that or more.
+// Approximate cost of copying one weight, in multiply-adds; packing costs at least as much.
 constexpr int64_t kCopyWork = 16;
 
 ProductKernel KernelFor(WeightFormat format) {
@@ -37,7 +37,7 @@ ProductKernel KernelFor(WeightFormat format) {
   __builtin_unreachable();
 }
 
-// How a product is cut into tasks: each is a part of a group's panels, for a part of the rows.
+// Division of a product into tasks: each has a part of a group's panels and a part of the rows.
 struct Cut {
   Cut(int64_t wanted, int64_t groups, int64_t panels_in, int64_t rows_in)
       : panels(panels_in), rows(rows_in) {
@@ -51,7 +51,7 @@ struct Cut {
   int64_t first_row(int64_t task) const { return rows * (task % row_parts) / row_parts; }
   int64_t row_end(int64_t task) const { return rows * (task % row_parts + 1) / row_parts; }
 
-  // One row reads four panels at a time: no part ends amid them if there are enough.
+  // One row reads four panels at a time: parts have multiples of four, if there are enough panels.
   int64_t PartBegin(int64_t part) const {
     const int64_t unit = panels >= 4 * panel_parts ? 4 : 1;
     return std::min(CeilDiv(panels, unit) * part / panel_parts * unit, panels);
@@ -79,7 +79,7 @@ PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, const std::v
     std::vector<float> row(inputs);
     for (int64_t n = begin; n < end; ++n) {
       const Rows* together = rows.data();
-      int64_t output = group * shape.outputs + n;  // of those
+      int64_t output = group * shape.outputs + n;  // index in `together`
       for (; output >= together->outputs; ++together) output -= together->outputs;
       VisitElements(together->stored, together->weight, [&](const auto* elements) {
         std::transform(elements + output * inputs, elements + (output + 1) * inputs, row.begin(),
@@ -129,7 +129,7 @@ void PackedLinear::ApplyGroups(const Groups& groups, const float* x, const Strid
   const ProductKernel kernel = KernelFor(format_);
   const int64_t inputs = shape_.inputs, words = units() * kernel.unit_words;  // of a group's row
   const int64_t width = groups.count * words;
-  // Rows a multiple of 4 KiB apart would all fall into the same few lines of a cache.
+  // Rows a multiple of 4 KiB apart would all map to the same few cache sets.
   const bool apart = rows > 2 && (kernel.prepare ? width : x_strides.row) % 1024 == 0;
   if (!kernel.prepare && !apart) {
     return Multiply(groups, reinterpret_cast<const std::byte*>(x), x_strides, rows, y, y_strides,

@@ -1,4 +1,4 @@
-// The matrix products of serving: linear layers whose weights are rearranged once.
+// Linear layers with packed weights: the matrix products of serving.
 #ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
 #define TRIPTYCH_ENGINE_KERNELS_PACKED_LINEAR_H_
 
@@ -13,16 +13,16 @@
 namespace triptych::kernels {
 
 // y = W x + b in `groups` independent blocks: outputs of group g read inputs of group g only. One
-// group is a linear layer; one group for each head is a product per head.
+// group is a linear layer; one group per head is a product per head.
 //
 // Every output is one sum over its inputs in a fixed order, whatever the number of rows and of
-// threads: on one machine a row's result is the same bits in every batch. Sums are float32.
-// Under bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are
-// exact. Under int8 and int4 weights, each group of 32 inputs of a row is rounded to 8 bits, the
-// largest of which is 127 steps (2^-110 and less count as zero); sums within such a group are
-// exact.
+// threads: on one machine a row's result has the same bits in every batch. Sums are float32.
+// With bfloat16 weights, inputs are rounded to bfloat16 too (ties to even), and products are exact.
+// With int8 and int4 weights, each group of 32 inputs of a row is rounded to 8 bits: its largest
+// magnitude is 127 steps (a largest magnitude of 2^-110 or less counts as zero). Sums within such a
+// group are exact.
 //
-// Holds a copy of the weights. Immutable: safe to use from several threads.
+// Owns a copy of the weights. Immutable, and therefore thread-safe.
 class PackedLinear {
  public:
   // `outputs` and `inputs` are those of one group.
@@ -40,10 +40,10 @@ class PackedLinear {
     int64_t outputs;
   };
 
-  // A layer without outputs; not to be applied.
+  // A layer without outputs, which must not be applied.
   PackedLinear() = default;
-  // Rounds to the format what is stored, on the threads of `pool`.
-  //   rows: of groups * outputs in all, one after the other
+  // Packs the stored weights, rounded to the format, on the threads of `pool`.
+  //   rows: in order, groups * outputs outputs in all
   PackedLinear(const Shape& shape, WeightFormat format, const std::vector<Rows>& rows,
                ThreadPool& pool);
 
@@ -59,18 +59,18 @@ class PackedLinear {
     int64_t row;
     int64_t group;
   };
-  // Applies the layer to an x and a y that are parts of something wider.
+  // Applies the layer to an x and a y that are parts of wider arrays.
   void Apply(const float* x, const Strides& x_strides, int64_t rows, float* y,
              const Strides& y_strides, KernelContext& context) const;
 
-  // The product of one group alone, the same bits as Apply gives that group.
+  // Applies one group only, with the same bits as Apply.
   //   x: [rows, inputs], x_stride elements from one row to the next
   //   y: [rows, outputs], y_stride elements from one row to the next, not overlapping x
   void ApplyGroup(int64_t group, const float* x, int64_t x_stride, int64_t rows, float* y,
                   int64_t y_stride, KernelContext& context) const;
 
-  // Row i of y becomes the weights of output outputs[i], in float32: reads an embedding out of an
-  // output matrix that is tied to it. REQUIRES: one group.
+  // Copies the weights of output outputs[i] to row i of y, in float32: the embedding lookup in a
+  // tied output matrix. REQUIRES: one group.
   //   y: [rows, inputs]
   void CopyWeights(const int64_t* outputs, int64_t rows, float* y, KernelContext& context) const;
 
@@ -81,10 +81,10 @@ class PackedLinear {
     int64_t count;
   };
 
-  // Applies these groups; x and y are those of the first one.
+  // Applies these groups; x and y point at the first one.
   void ApplyGroups(const Groups& groups, const float* x, const Strides& x_strides, int64_t rows,
                    float* y, const Strides& y_strides, KernelContext& context) const;
-  // Multiplies inputs as the kernels read them, in 32-bit words.
+  // Multiplies prepared inputs, in 32-bit words.
   //   x: [rows, groups, units of words]
   void Multiply(const Groups& groups, const std::byte* x, const Strides& x_strides, int64_t rows,
                 float* y, const Strides& y_strides, KernelContext& context) const;

@@ -1,5 +1,5 @@
-// How the kinds of packed_kinds-inl.h are multiplied: in tiles of rows and outputs that the
-// registers hold. The source of each format includes this file once for each instruction set.
+// Products of the kinds of packed_kinds-inl.h, in tiles of rows and outputs that fit in registers.
+// The source of each format includes this file once for each instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_INL_H_
@@ -26,18 +26,18 @@ HWY_BEFORE_NAMESPACE();
 namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
-// Vectors that there are registers for; the most sums of a tile; the fewest that a row of one has.
+// Vector registers; most accumulators of a tile; fewest accumulators of a row of one.
 #if !HWY_ARCH_X86
 constexpr int kRegisters = 32, kSums = 24, kLeastColumns = 4;
 #elif HWY_TARGET <= HWY_AVX3
-// More rows need more pointers than there are.
+// More rows would need more pointers than there are registers for.
 constexpr int kRegisters = 32, kSums = 16, kLeastColumns = 2;
 #else
 constexpr int kRegisters = 16, kSums = 12, kLeastColumns = 2;
 #endif
 
-// Whether so many rows and vectors of outputs are computed in registers: their sums, of weights and
-// inputs those that are fewer, one of the others, and what the instructions need besides.
+// Whether a tile of rows x columns (vectors of outputs) fits in registers: its accumulators, the
+// smaller operand, one vector of the larger, and scratch.
 template <class Kind>
 constexpr bool Fits(int rows, int columns) {
   return rows * columns <= kSums &&
@@ -45,11 +45,11 @@ constexpr bool Fits(int rows, int columns) {
              kRegisters;
 }
 
-// Weights that several tiles of rows read stay in a core's cache while they do: of so many panels.
+// Panels whose weights stay in a core's L2 cache while several tiles of rows read them.
 constexpr int64_t kPanelsForTiles = kVectors > 2 ? 3 : 2;
 
-// How many vectors of so many rows are computed together: up to four panels, whose weights are on
-// their way at once, or a part of those above.
+// Columns of a tile of `rows` rows: up to four panels, whose weights are loaded concurrently, or a
+// divisor of kPanelsForTiles panels.
 template <class Kind>
 constexpr int ColumnsFor(int rows) {
   int columns = 4 * kVectors;
@@ -66,27 +66,26 @@ constexpr int MaxRows() {
   return rows;
 }
 
-// What a tile fetches.
+// The weights that a tile prefetches.
 enum class Fetch {
   kNothing,
-  kAhead,  // of its own weights, a little before they are read
+  kAhead,  // its own weights, shortly before they are read
   kNext,   // a part of Product::next
 };
 
-// Weights that come from memory are fetched so many bytes ahead, a part of them in each panel that
-// is read: near enough for a processor to see what is read in turn, and to go on by itself.
+// Prefetch distance of weights from memory, in bytes, divided among the panels that are read. It is
+// short enough for the hardware prefetcher to detect the stream and continue it.
 constexpr int64_t kAhead = 8192;
 template <int kColumns>
 constexpr int64_t AheadInPanel() {
   return kAhead / std::max<int64_t>(CeilDiv(kColumns, kVectors), 2);
 }
 
-// Of what is next, a tile fetches no more than so many bytes for each of its sums with each step,
-// nor than a line in all: a core waits for few lines at a time, and more would hold up its own
-// weights.
+// Most bytes of Product::next that a tile prefetches per accumulator and step; per step, at most
+// one cache line. A core has few outstanding lines, and more would delay the tile's own weights.
 constexpr float kFetchedOfSum = 32.0f / kLanes;
 
-// A tile's part of what is next: `bytes` with each step.
+// A tile's part of Product::next: `bytes` per step.
 struct NextPart {
   const std::byte* weights;
   int64_t offset;
@@ -111,7 +110,7 @@ HWY_INLINE void AddPart(const std::byte* const (&x)[kRows], int64_t word,
       });
 }
 
-// Adds one step: its first word of x, and the offset of its weights.
+// Adds one step, given its first word of x and the offset of its weights.
 template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
                         const std::byte* const (&weights)[kColumns], int64_t offset, NextPart& next,
@@ -126,7 +125,7 @@ HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
     }
   }
   if constexpr (kRows == 1 && Kind::kParts == 2) {
-    // Both parts of a vector of weights before the next one, so that it is loaded but once.
+    // Both parts of a vector of weights before the next one, so that it is loaded only once.
     const auto first = Kind::Input(x[0] + word * kWordBytes);
     const auto second = Kind::Input(x[0] + (word + 1) * kWordBytes);
     HWY_UNROLL(24)
@@ -143,7 +142,7 @@ HWY_INLINE void AddStep(const std::byte* const (&x)[kRows], int64_t word,
   if constexpr (Kind::kParts > 3) AddPart<Kind, 3>(x, word, weights, offset, sums);
 }
 
-// Adds the sums of one unit of integers, times its scales, to those of all.
+// Adds one unit of integers, times its scales, to the sums.
 template <class Kind, Fetch kFetch, int kRows, int kColumns>
 HWY_INLINE void AddScaledUnit(const std::byte* const (&x)[kRows], int64_t word,
                               const std::byte* const (&weights)[kColumns],
@@ -187,7 +186,7 @@ struct Units {
 };
 
 // Multiplies kRows rows, from `row` on, by these units of kColumns vectors of outputs, from
-// `column` on. What follows the first units goes on with the sums in y.
+// `column` on. Starts from the bias at unit 0, otherwise from the sums in y.
 template <class Kind, Fetch kFetch, int kRows, int kColumns>
 void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
   constexpr PackedFormat kPacked = Packed(Kind::kFormat);
@@ -196,7 +195,7 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
   const FloatTag d;
   const int64_t output = column * kLanes;
   const int64_t outputs = std::min(kOutputs, p.outputs - output);
-  if (outputs <= 0) return;  // a part of the last panel
+  if (outputs <= 0) return;  // beyond the last output
   const std::byte* x[kRows];
   const std::byte* weights[kColumns];
   const std::byte* scales[kColumns];
@@ -230,11 +229,12 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
   if constexpr (kFetch == Fetch::kNext) {
     const Next& all = p.next;
     const int64_t steps = (units.end - units.begin) * kPacked.steps;
-    const float each =  // bytes for a sum with each step
+    const float each =  // bytes per accumulator and step
         std::min({static_cast<float>(all.bytes) / static_cast<float>(steps * all.rows * kVectors),
                   kFetchedOfSum, kLineBytes / (1.0f * kRows * kColumns)});
     const int64_t before = (row - (p.rows - all.rows)) * all.panels * kVectors + column * kRows;
-    // Through one panel after another; at the end of one, a tile goes on to what comes later in it.
+    // Goes through one panel after another. At the end of `bytes`, a tile continues in the same
+    // panel.
     const auto offset = static_cast<int64_t>(each * static_cast<float>(before * steps));
     next = {.weights = all.weights,
             .offset = offset / all.bytes * all.stride + offset % all.bytes,
@@ -259,8 +259,8 @@ void Tile(const Product& p, const Units& units, int64_t row, int64_t column) {
   }
 }
 
-// Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels: by
-// kColumns at once, and what is left, a multiple of kStep, in one tile.
+// Multiplies kRows rows by vectors `column` to `end` - 1 of outputs, which are whole panels:
+// kColumns at a time, and the rest, a multiple of kStep, in one tile.
 template <class Kind, Fetch kFetch, int kRows, int kColumns,
           int kStep = std::gcd(kColumns, kVectors)>
 HWY_INLINE void TileColumns(const Product& p, const Units& units, int64_t row, int64_t column,
@@ -283,7 +283,7 @@ HWY_INLINE void TileRows(const Product& p, const Units& units, int64_t row, int6
   TileColumns<Kind, kFetch, kRows, ColumnsFor<Kind>(kRows)>(p, units, row, 0, end);
 }
 
-// The most rows that read whole panels, or one.
+// Most rows of a tile that reads whole panels; at least 1.
 template <class Kind>
 constexpr int WholePanelRows() {
   int rows = MaxRows<Kind>();
@@ -291,16 +291,17 @@ constexpr int WholePanelRows() {
   return rows;
 }
 
-// What several tiles of rows read of them at a time.
+// Bytes of kPanelsForTiles panels that several tiles of rows read at a time.
 constexpr int64_t kBytesForTiles = int64_t{1} << 17;
-// Of many tiles, bfloat16 weights are widened once for all, into a core's first cache.
+// With at least kTilesToWiden tiles, bfloat16 weights are widened to float32 once for all of them,
+// in a buffer that fits in L1.
 constexpr int64_t kTilesToWiden = 4;
 constexpr int64_t kBytesWidened = int64_t{1} << 14;
 constexpr int64_t kPanelsWidened = 1;
-// So many rows fetch what is next, at most: more would do so in steps of a few bytes.
+// Most rows that prefetch Product::next: with more, a step would prefetch only a few bytes.
 constexpr int64_t kFetchingRows = 30;
 
-// Multiplies rows `first` to `last` - 1, as many at a time as there is room for.
+// Multiplies rows `first` to `last` - 1, in the fewest tiles.
 template <class Kind, Fetch kFetch>
 HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t last,
                              int64_t end) {
@@ -312,7 +313,8 @@ HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first
   }
 }
 
-// Multiplies rows from `first` on by these units of the first `end` vectors; the last ones fetch.
+// Multiplies rows from `first` on by these units of the first `end` vectors. The last rows prefetch
+// p.next.
 template <class Kind>
 HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first, int64_t end) {
   const int64_t fetching = p.rows - p.next.rows;
@@ -320,8 +322,8 @@ HWY_INLINE void MultiplyRows(const Product& p, const Units& units, int64_t first
   MultiplyRows<Kind, Fetch::kNext>(p, units, fetching, p.rows, end);
 }
 
-// The same of all rows. Weights that come from memory are read by as many rows as read whole
-// panels, which it is fastest in; the others find them in a core's second cache.
+// The same for all rows. Weights from memory are first read by the most rows that read whole
+// panels, which is fastest; the other rows find them in L2.
 template <class Kind>
 HWY_INLINE void MultiplyPart(const Product& p, const Units& units, int64_t end) {
   int64_t first = 0;

@@ -1,4 +1,4 @@
-// The products inside of a linear layer: some rows times some panels of one group, by one thread.
+// Products within a linear layer: rows times panels of one group, on one thread.
 #ifndef TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_H_
 #define TRIPTYCH_ENGINE_KERNELS_PACKED_PRODUCT_H_
 
@@ -7,13 +7,13 @@
 
 namespace triptych::kernels {
 
-// What the last rows of a product fetch meanwhile, each an equal part of it.
+// Prefetch plan of the next product, divided evenly among the last rows of this one.
 struct Next {
-  int64_t rows = 0;  // that fetch
+  int64_t rows = 0;  // that prefetch
   const std::byte* weights = nullptr;
   int64_t panels = 0;
   int64_t bytes = 0;   // of each panel
-  int64_t stride = 0;  // between panels
+  int64_t stride = 0;  // bytes between panels
 };
 
 // Rows of x against consecutive panels of one group.
@@ -27,22 +27,22 @@ struct Product {
   int64_t rows;
   int64_t units;    // of a panel
   int64_t outputs;  // of all the panels; the last one may be partial
-  bool prefetch;    // whether weights come from memory, and are fetched ahead
-  // The first of the panels' units that is there: `weights` may be a part of each.
+  bool prefetch;    // whether weights come from memory and are prefetched
+  // The first unit of the panels that `weights` holds; it may hold a part of each.
   int64_t first_unit = 0;
   Next next = {};
 };
 
-// How weights of a format are multiplied.
+// The kernel of a weight format.
 struct ProductKernel {
   void (*multiply)(const Product& product);
-  // Puts a row's inputs as `multiply` reads them; null if it reads them as they are.
+  // Prepares a row's inputs for `multiply`; null if it reads them unchanged.
   //   x: [inputs]   words: [units][unit_words]
   void (*prepare)(const float* x, int64_t inputs, std::byte* words);
   int64_t unit_words;  // 32-bit words of x for a unit of weights
 };
 
-// Each by the best instructions of this machine. Safe to call from several threads.
+// The kernel of each format, with this machine's best instructions. Thread-safe.
 ProductKernel Float32Product();
 ProductKernel BFloat16Product();
 ProductKernel Int8Product();

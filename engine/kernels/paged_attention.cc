@@ -12,8 +12,8 @@
 namespace triptych::kernels {
 namespace {
 
-// Up to kSplitQueries queries that are attended together: of a run's queries that read one group,
-// counted token by token, those from `first` on, for each of the groups.
+// Up to kSplitQueries queries that are attended together. Of a run's queries that read one group,
+// counted token by token, these are the ones from `first` on, for each of `groups` groups.
 struct QueryBundle {
   const TokenRun* run;
   int64_t token;   // index in q and out of the run's first token
@@ -22,25 +22,25 @@ struct QueryBundle {
   int64_t groups;
   int64_t first;
   int64_t queries;      // of each group
-  int64_t splits;       // as many as the last query needs
+  int64_t splits;       // that the last query needs
   int64_t first_split;  // the sum of `splits` over all bundles before
   int64_t first_row;    // the sum of rows() * splits over all bundles before
 
   // Rows are the queries of the first group, then those of the next one.
   int64_t rows() const { return groups * queries; }
-  // How many positions a row attends.
+  // Number of positions that a row attends.
   int64_t Length(int64_t row) const { return run->start + (first + row % queries) / shared + 1; }
 };
 
-// How one call is cut.
+// Division of one call into bundles, splits and tasks.
 struct Plan {
   std::span<const QueryBundle> bundles;
   int64_t splits = 0;  // of all bundles
-  int64_t rows = 0;    // of all bundles, each as often as it has splits
-  int64_t tasks = 1;   // as many as the work is worth
+  int64_t rows = 0;    // of all bundles, counted once per split
+  int64_t tasks = 1;   // KernelContext::pool.TaskCount of the work
 
   int64_t count() const { return std::ssize(bundles); }
-  // Index of the bundle that split i of all belongs to.
+  // Index of the bundle of split i, counted over all bundles.
   int64_t Find(int64_t i) const {
     return std::partition_point(
                bundles.begin(), bundles.end(),
@@ -49,7 +49,7 @@ struct Plan {
   }
 };
 
-// The bundles lie in the workspace.
+// The bundles are in the workspace.
 Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
               KernelContext& context) {
   const int64_t shared = layout.heads / layout.groups;
@@ -62,7 +62,7 @@ Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
   }
   Plan plan;
   plan.tasks = context.pool.TaskCount(work);
-  // Groups that are read together: as many as leave enough to share.
+  // Most groups per bundle that leave enough bundles for all tasks.
   const int64_t most_groups = std::max<int64_t>(layout.groups * group_splits / plan.tasks, 1);
   const auto groups_together = [&](const TokenRun& run) {
     return std::clamp<int64_t>(kSplitQueries / (run.count * shared), 1, most_groups);
@@ -101,14 +101,14 @@ Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
   return plan;
 }
 
-// What a split gave the rows of a bundle.
+// Results of one split for the rows of a bundle.
 struct SplitResults {
   float* max;  // [rows]
   float* sum;  // [rows]
-  float* out;  // [rows, value_width]; the first split's are where the call's results go instead
+  float* out;  // [rows, value_width]; the first split uses the call's `out` instead
 };
 
-// Results of `rows` rows, in the workspace.
+// Takes memory for the results of `rows` rows.
 SplitResults TakeResults(int64_t rows, int64_t value_width, Workspace& workspace) {
   float* const floats = workspace.Floats(rows * (value_width + 2));
   return {floats, floats + rows, floats + rows * 2};
@@ -119,11 +119,11 @@ SplitResults From(const SplitResults& all, int64_t row, int64_t value_width) {
   return {all.max + row, all.sum + row, all.out + row * value_width};
 }
 
-// What copies of panels hold.
+// Element type of copied panels.
 template <typename Element>
 using Gathered = std::conditional_t<kHasScale<Element>, float, Element>;
 
-// What one thread attends splits in.
+// Scratch memory of one thread.
 template <typename Element>
 struct Scratch {
   float* q;                     // [kSplitQueries, key_width]
@@ -157,7 +157,7 @@ const Scratch<Element>* TakeScratch(const Plan& plan, const PagedRowLayout& layo
   return all;
 }
 
-// The arguments of one call, and what is computed of a bundle.
+// The arguments of one call, and the computations of a bundle.
 template <typename Element>
 class BundleAttention {
  public:
@@ -179,7 +179,7 @@ class BundleAttention {
   // Attends one split.
   void AttendOne(const QueryBundle& bundle, int64_t split, const SplitResults& results,
                  const Scratch<Element>& scratch) const {
-    // Earlier queries may see nothing of a later split.
+    // Earlier queries may attend no position of a later split.
     const int64_t begin = split * kSplitPositions;
     int64_t skipped = 0;
     while (bundle.Length(skipped) <= begin) ++skipped;
@@ -188,7 +188,7 @@ class BundleAttention {
     for (int64_t i = 0; i < queries; ++i) {
       visible[i] = std::min(bundle.Length(skipped + i) - begin, kSplitPositions);
     }
-    // The bundle's row of row i of those that see something.
+    // The bundle's row of the i-th row that attends this split.
     const auto row_of = [&](int64_t i) {
       return i / queries * bundle.queries + skipped + i % queries;
     };
@@ -201,7 +201,7 @@ class BundleAttention {
     }
     float max[kSplitQueries], sum[kSplitQueries];
     const auto attend = [&]<typename Read>(const auto& point) {
-      const Read* panels[2 * kSplitPanels + kStreams];  // of keys, of values, and the next
+      const Read* panels[2 * kSplitPanels + kStreams];  // of keys, of values, to prefetch
       const uint16_t* scales[kSplitPanels + kStreams];
       AttentionSplit<Read> s{.groups = bundle.groups,
                              .queries = queries,
@@ -241,8 +241,7 @@ class BundleAttention {
     }
   }
 
-  // Adds to a row what a later split gave it. It is not inlined, so that the compiler rounds alike
-  // wherever splits are merged.
+  // Merges the result of a later split into a row. Not inlined, so that every caller rounds alike.
   [[gnu::noinline]] void Merge(const QueryBundle& bundle, int64_t row, const SplitResults& later,
                                const SplitResults& sofar) const {
     const float max = std::max(sofar.max[row], later.max[row]);
@@ -254,7 +253,7 @@ class BundleAttention {
     sofar.max[row] = max;
   }
 
-  // Ends a row whose splits are merged.
+  // Divides a merged row by its sum of weights.
   void Normalize(const QueryBundle& bundle, int64_t row, const SplitResults& sofar) const {
     const float inverse = 1 / sofar.sum[row];
     float* out = Out(bundle, row);
@@ -288,7 +287,7 @@ class BundleAttention {
         elements_ + block * block_elements_ + cache_.scales_offset());
     return scales + position % cache_.block_positions;
   }
-  // Elements of a row that lie before the bundle's keys, and before its values.
+  // Elements of a row before the bundle's keys, and before its values.
   int64_t KeyOffset(const QueryBundle& bundle) const { return bundle.group * layout_.key_width; }
   int64_t ValueOffset(const QueryBundle& bundle) const {
     return layout_.value_offset + bundle.group * layout_.value_width;
@@ -301,7 +300,7 @@ class BundleAttention {
     for (int64_t k = 0; k < layout_.key_width; ++k) to[k] = scale_ * from[k];
   }
 
-  // Has a split read panels where they lie.
+  // Points a split at panels in the cache.
   void PointAtPanels(const QueryBundle& bundle, int64_t begin, const Element** panels,
                      const uint16_t** scales, AttentionSplit<Element>& s) const {
     s.stride = cache_.block_positions;
@@ -324,7 +323,7 @@ class BundleAttention {
     }
   }
 
-  // Has a split read copies of panels that straddle blocks.
+  // Copies panels that straddle blocks, and points a split at the copies.
   void GatherPanels(const QueryBundle& bundle, int64_t begin, Gathered<Element>* gathered,
                     const Gathered<Element>** panels, AttentionSplit<Gathered<Element>>& s) const {
     const int64_t key = KeyOffset(bundle), value = ValueOffset(bundle);
@@ -336,7 +335,7 @@ class BundleAttention {
       panels[s.panels + i] = panels[i] + key_elements * kPanelPositions;
     }
     std::fill_n(panels + 2 * s.panels, kStreams, gathered);
-    // The last panel may have an end that nothing is copied to.
+    // Nothing may be copied to the end of the last panel.
     std::fill_n(gathered + (s.panels - 1) * panel_elements, panel_elements, Gathered<Element>{0});
     for (int64_t p = 0; p < s.visible[s.queries - 1]; ++p) {
       const Element* column = At(bundle, begin + p);
@@ -359,12 +358,12 @@ class BundleAttention {
   const Element* elements_;  // of the cache
   int64_t block_elements_;   // from one block to the next
   const PagedRowLayout& layout_;
-  float scale_;  // of scores, whose base is 2
+  float scale_;  // of scores, including log2(e)
   float* out_;
   int64_t out_stride_;
 };
 
-// Attends the splits of a bundle in order, each merged at once.
+// Attends the splits of a bundle in order and merges each at once.
 template <typename Element>
 void AttendWhole(const BundleAttention<Element>& attention, const QueryBundle& bundle,
                  const Scratch<Element>& scratch) {
@@ -386,7 +385,7 @@ void RunWhole(const BundleAttention<Element>& attention, const Plan& plan,
               const Scratch<Element>* scratch, KernelContext& context) {
   const int64_t tasks = std::min(plan.tasks, plan.count());
   context.pool.Run(tasks, [&](int64_t task, int thread) {
-    // The bundles that begin in this part of all splits.
+    // The bundles that begin in this task's part of all splits.
     const int64_t begin = plan.splits * task / tasks, end = plan.splits * (task + 1) / tasks;
     int64_t i = plan.Find(begin);
     if (plan.bundles[i].first_split < begin) ++i;
@@ -396,7 +395,7 @@ void RunWhole(const BundleAttention<Element>& attention, const Plan& plan,
   });
 }
 
-// Bundles are so few that threads share them: their splits are attended apart and merged then.
+// For few bundles, which threads share: attends all splits separately, then merges them.
 template <typename Element>
 void RunShared(const BundleAttention<Element>& attention, const Plan& plan,
                const Scratch<Element>* scratch, KernelContext& context) {

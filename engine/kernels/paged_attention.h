@@ -1,4 +1,4 @@
-// The hot loop of serving: attention straight from the blocks of a paged cache.
+// Attention over the blocks of a paged cache: the hot loop of serving.
 #ifndef TRIPTYCH_ENGINE_KERNELS_PAGED_ATTENTION_H_
 #define TRIPTYCH_ENGINE_KERNELS_PAGED_ATTENTION_H_
 
@@ -10,7 +10,7 @@
 
 namespace triptych::kernels {
 
-// How a cache row is read: query head h reads group g = h mod groups, whose key is
+// Layout of a cache row: query head h reads group g = h mod groups, whose key is
 // row[g * key_width ...] and whose value is row[value_offset + g * value_width ...]. Key and value
 // may overlap: a latent serves as both.
 struct PagedRowLayout {
@@ -25,9 +25,9 @@ struct PagedRowLayout {
 // tokens: query i attends positions 0 to start + i.
 //   q: [tokens, heads, key_width], q_stride elements from one token to the next
 //   out: [tokens, heads, value_width], out_stride elements from one token to the next
-// A context is cut into splits of a fixed size, whose results are merged in order: each output is
-// summed in an order that depends on its own position only, so the result is independent of what
-// else is in the batch and of the number of threads, while the rows of its sequence's later tokens
+// A context is cut into splits of a fixed size, whose results are merged in order. The order of
+// summation depends on a token's position only, so its result depends neither on the rest of the
+// batch nor on the number of threads. REQUIRES, for that: the rows of its sequence's later tokens
 // in the same call are finite.
 void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
                     const PagedRowLayout& layout, float scale, std::span<const TokenRun> runs,

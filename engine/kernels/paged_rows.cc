@@ -9,7 +9,7 @@
 namespace triptych::kernels {
 namespace {
 
-// Writing one element costs about as much as this many multiply-adds.
+// Approximate cost of writing one element, in multiply-adds.
 constexpr int64_t kElementWork = 32;
 
 // Elements begin to end - 1 of every row.
@@ -26,10 +26,10 @@ constexpr int64_t kUnit = kHasScale<Element> ? kQuantizationGroup : 1;
 struct Columns {
   int64_t first;
   int64_t count;
-  int64_t written;  // those beyond `count` become zero: they are read, with weight zero
+  int64_t written;  // those beyond `count` become zero, as they are read with weight zero
 };
 
-// Calls visit with the block and the columns of each panel that the run is in, in order.
+// Calls visit(block, columns) for each panel that the run is in, in order.
 template <typename Visit>
 void VisitPanels(const TokenRun& run, int64_t block_positions, const Visit& visit) {
   const int64_t end = run.start + run.count;
@@ -68,7 +68,7 @@ void WriteColumns(const float* rows, int64_t rows_stride, const Columns& columns
   }
 }
 
-// The scale of a group of numbers, as bfloat16.
+// The scale of a group of numbers, rounded to bfloat16.
 float ScaleOf(const float* numbers, int64_t count) {
   float largest = 0;
   bool finite = true;

@@ -1,4 +1,4 @@
-// A layer's part of a paged cache: rows are written into its blocks and read back.
+// Row storage of one layer in a paged cache.
 #ifndef TRIPTYCH_ENGINE_KERNELS_PAGED_ROWS_H_
 #define TRIPTYCH_ENGINE_KERNELS_PAGED_ROWS_H_
 
@@ -11,15 +11,15 @@
 
 namespace triptych::kernels {
 
-// Positions that attention reads together, side by side in a block: its panels. Attention is
-// fastest where block_positions is a multiple of them.
+// Positions of a panel: adjacent positions of a block, which attention reads together. Attention is
+// fastest if block_positions is a multiple of it.
 inline constexpr int64_t kPanelPositions = 16;
 
-// One layer's cache: [blocks, row_width, block_positions]. Within a block, element c of all its
-// positions' rows lie side by side, so that one vector holds one element of many positions, as a
-// key and as a value. Under int8 a block's elements, which are as many as for an even row_width,
-// are followed by the positions' scales: [groups of a row, block_positions]. Arithmetic is float32
-// in every format.
+// One layer's cache: [blocks, row_width, block_positions]. Within a block, element c of all
+// positions is contiguous, so that one vector holds one element of many positions, as a key and as
+// a value. With int8, a block's elements (for row_width rounded up to an even number) are followed
+// by the positions' scales [groups of a row, block_positions]. Arithmetic is float32 in every
+// format.
 struct PagedCache {
   void* elements;
   CacheFormat format;
@@ -34,16 +34,17 @@ struct PagedCache {
 // Consecutive new tokens of one sequence, one or more: those at positions start to
 // start + count - 1. A sequence may have several runs in one step.
 struct TokenRun {
-  // Position p of the sequence lives in column p % block_positions of block
+  // Position p of the sequence is in column p % block_positions of block
   // blocks[p / block_positions].
   const int32_t* blocks;
   int64_t start;
   int64_t count;
 };
 
-// Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127,
-// and their scale is a 127th of the largest of their group, rounded; zero below 2^-100. A group
-// with a number that is not finite is NaN. A sequence's positions are written in order, from 0 on.
+// Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127.
+// Their scale is the largest magnitude of their group divided by 127, rounded to bfloat16; zero if
+// that magnitude is below 2^-100. A group with a non-finite number is NaN. REQUIRES: a sequence's
+// positions are written in order, from 0 on.
 //   rows: [tokens, row_width], rows_stride elements from one to the next
 void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
                     const PagedCache& cache, KernelContext& context);

@@ -1,5 +1,5 @@
-// Powers of two. Kernels that turn scores into weights include this file once for each instruction
-// set.
+// Vectorised powers of two. Kernels that turn scores into weights include this file once for each
+// instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_
@@ -13,14 +13,13 @@ HWY_BEFORE_NAMESPACE();
 namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
-// Returns 2^x for x <= 0: zero where that is no normal number, NaN where x is NaN. `d` is the
-// vector's float32 tag.
+// Returns 2^x; zero for x < -125, NaN for NaN. `d` is the vector's float32 tag. REQUIRES: no x > 0.
 template <class D>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> PowerOfTwo(D d, hwy::HWY_NAMESPACE::Vec<D> x) {
   namespace hn = hwy::HWY_NAMESPACE;
   using FloatVec = hn::Vec<D>;
-  // Beside a number this large a sum has no fraction: its last bits are the nearest whole number
-  // plus 127, the bias of an exponent.
+  // Adding a number this large leaves no fraction: the lowest bits of the sum are the integer
+  // nearest to x, plus 127, the bias of an exponent.
   const FloatVec shift = hn::Set(d, 0x1.8p23f + 127);
   const FloatVec shifted = hn::Add(x, shift);
   const FloatVec f = hn::Sub(x, hn::Sub(shifted, shift));  // -1/2 to 1/2

@@ -1,4 +1,4 @@
-// Sums of products, by the instructions of each set. Every kernel includes this file once for each
+// Multiply-add primitives of each instruction set. Every kernel includes this file once for each
 // instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_PRODUCTS_INL_H_
@@ -9,16 +9,16 @@
 
 #include <hwy/highway.h>
 
-// Whether the set adds products of four bytes at once (VNNI), and may have those of bfloat16 pairs
-// (engine/base/bfloat16.h: HasBFloat16Products).
+// Whether the set adds products of four bytes at once (VNNI), and its processors may multiply pairs
+// of bfloat16 (engine/base/bfloat16.h: HasBFloat16Products).
 #undef TRIPTYCH_AVX3_DL
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
 #define TRIPTYCH_AVX3_DL 1
 #else
 #define TRIPTYCH_AVX3_DL 0
 #endif
-// Whether kernels multiply integer weights as bytes: those of 4 bits where sums of 16 bits hold the
-// products of a group, too.
+// Whether kernels multiply int8 and int4 weights as bytes. For int4, AVX2 suffices: its products of
+// a group fit in 16-bit sums.
 #undef TRIPTYCH_INT8_AS_BYTES
 #undef TRIPTYCH_INT4_AS_BYTES
 #define TRIPTYCH_INT8_AS_BYTES TRIPTYCH_AVX3_DL
@@ -39,8 +39,8 @@ HWY_BEFORE_NAMESPACE();
 namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 
-// Calls add(r, c, row(r), column(c)) for all of kRows rows and kColumns columns. What there is less
-// of is held in registers, next to what is added to.
+// Calls add(r, c, row(r), column(c)) for all of kRows rows and kColumns columns. The smaller
+// operand is held in registers, besides the accumulators.
 template <int kRows, int kColumns, class Row, class Column, class Add>
 HWY_INLINE void ForEachProduct(const Row& row, const Column& column, const Add& add) {
   if constexpr (kRows < kColumns) {
@@ -67,8 +67,8 @@ HWY_INLINE void ForEachProduct(const Row& row, const Column& column, const Add& 
 }
 
 #if TRIPTYCH_AVX3_DL
-// Adds the products of pairs of bfloat16. Not every processor of these sets has the instruction, so
-// the compiler must not know it.
+// Adds the products of pairs of bfloat16. Inline assembly, because not every processor of these
+// sets has the instruction and the compiler must not emit it.
 template <class Sum, class Pairs>
 HWY_INLINE Sum AddBFloat16Products(Sum sum, Pairs a, Pairs b) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
@@ -77,16 +77,16 @@ HWY_INLINE Sum AddBFloat16Products(Sum sum, Pairs a, Pairs b) {
 #endif
 
 #if TRIPTYCH_AVX3_DL
-// Adds the products of four bytes, those of a without sign, to 32-bit integers.
+// Adds the products of four bytes, of which those of a are unsigned, to 32-bit integers.
 template <class Sum, class Bytes>
 HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   return sum;
 }
 #elif TRIPTYCH_INT4_AS_BYTES
-// Adds the products of pairs of bytes, those of a without sign, to 16-bit integers, which wrap:
-// eight times at most where a is of 4 bits. Written out: compilers add in the product's register,
-// and have to move the sum.
+// Adds the products of pairs of bytes, of which those of a are unsigned, to 16-bit integers, which
+// wrap: at most eight times if a has 4 bits. Inline assembly, because compilers add in the
+// product's register and then move the sum.
 template <class Sum, class Bytes>
 HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
   Sum products;
@@ -102,7 +102,7 @@ HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
 template <class Sum, class Pairs>
 HWY_INLINE Sum AddPairProducts(Sum sum, Pairs a, Pairs b) {
 #if HWY_TARGET == HWY_AVX2
-  Sum products;  // written out for the same reason
+  Sum products;  // inline assembly for the same reason
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
       : "+v"(sum.raw), "=&v"(products.raw)
       : "v"(a.raw), "v"(b.raw));

@@ -20,9 +20,9 @@ struct Range {
   int tries;  // scales
 };
 
-// The largest weight becomes the least integer, of which there may be one more than of the others,
-// or a little more than that: what clipping it costs, finer steps may gain for the rest. Eight bits
-// gain nothing by that.
+// The weight of the largest magnitude becomes the least integer, as negative integers may reach one
+// further, or is clipped to it: finer steps for the rest may gain more than the clipping costs.
+// int8 gains nothing from clipping.
 Range RangeOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8:
@@ -33,18 +33,19 @@ Range RangeOf(WeightFormat format) {
     case WeightFormat::kBFloat16:
       break;
   }
-  throw std::invalid_argument(std::string(Name(format)) + " has no integers");
+  throw std::invalid_argument(std::string(Name(format)) +
+                              " is not an integer format; allowed: int8, int4");
 }
 
-// The integer nearest to a weight under 1 / scale, ties to even: adding this number leaves no room
-// for a fraction.
+// The integer in the range nearest to weight * inverse, ties to even. Adding kNoFraction leaves no
+// room for a fraction.
 float Nearest(float weight, float inverse, const Range& range) {
   constexpr float kNoFraction = 0x1.8p23f;
   const float steps = std::min(std::max(weight * inverse, range.least), range.most);
   return (steps + kNoFraction) - kNoFraction;
 }
 
-// The sum of the squared errors, in lanes that compilers make vectors of.
+// The sum of the squared errors, in lanes that compilers vectorise.
 float SquaredError(const Group& weights, float scale, const Range& range) {
   constexpr int kLanes = 8;
   const float inverse = 1 / scale;
@@ -61,7 +62,7 @@ float SquaredError(const Group& weights, float scale, const Range& range) {
   return error;
 }
 
-// Whether every weight is an integer times the scale, but for this share of it.
+// Whether every weight is an integer times the scale, up to a relative error of `share`.
 bool Holds(const Group& weights, float scale, const Range& range, float share) {
   const float inverse = 1 / scale;
   return std::all_of(weights.begin(), weights.end(), [&](float weight) {
@@ -69,7 +70,7 @@ bool Holds(const Group& weights, float scale, const Range& range, float share) {
   });
 }
 
-// The bits of the scale that makes `steps` of a weight, or 0 if it is none to compute with.
+// The bits of the scale weight / steps, or 0 if it is not usable.
 uint16_t ScaleBits(float weight, float steps, const Range& range) {
   const uint16_t bits = ToBFloat16(weight / steps);
   const float scale = FromBFloat16(bits);
@@ -78,8 +79,9 @@ uint16_t ScaleBits(float weight, float steps, const Range& range) {
   return usable ? bits : 0;
 }
 
-// The scale that the weights have if they were rounded to four bits before, or 0. If they were
-// multiplied by something since, their integers stay, and the scale is rounded to bfloat16 anew.
+// The scale of weights that were rounded to four bits before, or 0 if they were not. If they were
+// multiplied by a factor since, they keep their integers, and the scale is rounded to bfloat16
+// again.
 uint16_t KnownScale(const Group& weights, float largest, const Range& range) {
   const auto least = static_cast<int>(range.least), most = static_cast<int>(range.most);
   for (const float share : {0.0f, 0x1p-8f}) {
@@ -91,7 +93,7 @@ uint16_t KnownScale(const Group& weights, float largest, const Range& range) {
   return 0;
 }
 
-// Of the scales that are tried, the one with the least error, or 0 if none can be used.
+// The scale with the least error of those tried, or 0 if none is usable.
 uint16_t BestScale(const Group& weights, float largest, const Range& range) {
   uint16_t best = 0;
   float least_error = std::numeric_limits<float>::infinity();

@@ -1,4 +1,4 @@
-// The residual stream of a decoder: what it starts as, and what its branches add.
+// Kernels of a decoder's residual stream: embeddings and additions.
 #ifndef TRIPTYCH_ENGINE_KERNELS_RESIDUAL_STREAM_H_
 #define TRIPTYCH_ENGINE_KERNELS_RESIDUAL_STREAM_H_
 
@@ -9,7 +9,7 @@
 
 namespace triptych::kernels {
 
-// Row i of y becomes row indices[i] of the table.
+// Copies row indices[i] of the table to row i of y.
 //   table: [..., width] of this format   indices: [rows]   y: [rows, width]
 void CopyRows(TensorFormat format, const void* table, const int64_t* indices, int64_t rows,
               int64_t width, float* y, KernelContext& context);

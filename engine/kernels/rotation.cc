@@ -18,7 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::CappedTag<float, 8>;
 using FloatVec = hn::Vec<FloatTag>;
 
-// Turns one vector of pairs.
+// Rotates one vector of pairs.
 HWY_INLINE void RotatePairs(const float* cosines, const float* sines, float* x) {
   const FloatTag d;
   const FloatVec cosine = hn::LoadU(d, cosines), sine = hn::LoadU(d, sines);
@@ -28,13 +28,14 @@ HWY_INLINE void RotatePairs(const float* cosines, const float* sines, float* x) 
                         hn::MulAdd(odd, cosine, hn::Mul(even, sine)), d, x);
 }
 
-// Turns one row.
+// Rotates one row.
 //   x: [heads, 2 * pairs], head_stride elements from one head to the next
 void RotateRow(const float* cosines, const float* sines, int64_t heads, int64_t pairs,
                int64_t head_stride, float* x) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   const int64_t whole = pairs / lanes * lanes, rest = pairs - whole;
-  // The last pairs go through here, so that they are computed like all others.
+  // Zero-padded copies of the last pairs, which are computed by the same instructions as all
+  // others.
   float last_cosines[8] = {}, last_sines[8] = {}, last[16] = {};
   std::copy_n(cosines + whole, rest, last_cosines);
   std::copy_n(sines + whole, rest, last_sines);

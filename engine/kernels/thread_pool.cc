@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kStop = -1;
 
-// Longer than what lies between two products of a decoding step, shorter than a time slice.
+// Longer than the gap between two products of a decode step, shorter than a time slice.
 constexpr std::chrono::microseconds kSpin{50};
 
 void Pause() {
@@ -19,7 +19,8 @@ void Pause() {
 #endif
 }
 
-// Waits until value != `old`, awake at first. Whoever changes the value notifies.
+// Waits until value != `old`; spins at first if `spin`. RunShared and Stop notify of new values of
+// unclaimed_, the last task of that of unfinished_.
 void Await(const std::atomic<int>& value, int old, bool spin) {
   if (spin) {
     const auto end = std::chrono::steady_clock::now() + kSpin;
@@ -28,7 +29,7 @@ void Await(const std::atomic<int>& value, int old, bool spin) {
         if (value.load(std::memory_order_acquire) != old) return;
         Pause();
       }
-      std::this_thread::yield();  // to another process that wants the CPU
+      std::this_thread::yield();  // to another process that needs the CPU
     } while (std::chrono::steady_clock::now() < end);
   }
   value.wait(old, std::memory_order_acquire);
@@ -55,11 +56,11 @@ void ThreadPool::Stop() {
 }
 
 void ThreadPool::RunShared(int64_t tasks, Call call, const void* task) {
-  // Nobody reads these before a task is there to claim, nor after the last one has finished.
+  // No thread reads these before a task can be claimed, nor after the last one has finished.
   call_ = call;
   task_ = task;
   unfinished_.store(static_cast<int>(tasks), std::memory_order_relaxed);
-  unclaimed_.store(static_cast<int>(tasks));  // sequential, so that the notice is not missed
+  unclaimed_.store(static_cast<int>(tasks));  // seq_cst, so that no notification is missed
   unclaimed_.notify_all();
   while (RunOne(/*thread=*/0)) {
   }

@@ -1,4 +1,4 @@
-// Threads that share one piece of work at a time.
+// Fork-join thread pool.
 #ifndef TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_
 #define TRIPTYCH_ENGINE_KERNELS_THREAD_POOL_H_
 
@@ -12,9 +12,9 @@
 
 namespace triptych::kernels {
 
-// Fork and join. Tasks are claimed one by one by whichever thread is running, so a thread that
-// the system has descheduled delays at most the task it holds. A pool belongs to the one thread
-// that calls it.
+// Runs one piece of work at a time, as tasks. Running threads claim tasks one by one, so a
+// descheduled thread delays at most the task it holds. Not thread-safe: one thread calls Run and
+// ForEach.
 class ThreadPool {
  public:
   // `threads` >= 1 counts the thread that calls Run.
@@ -25,7 +25,7 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // How many tasks `multiply_adds` of work are best cut into: one if it is too little to share.
+  // Best number of tasks for `multiply_adds` of work; 1 if that is too little to share.
   int64_t TaskCount(int64_t multiply_adds) const {
     return std::clamp<int64_t>(multiply_adds / kTaskWork, 1,
                                workers_.empty() ? 1 : int64_t{4} * threads());
@@ -33,9 +33,9 @@ class ThreadPool {
 
   // Calls task(i), or task(i, thread) if it takes two arguments, once for each i from 0 to
   // tasks - 1, in no particular order, and returns when all have ended. `thread` is the index of
-  // the thread that runs the task, 0 to threads() - 1: 0 is the calling one. If a task throws, that
-  // is thrown from here, once no task is running; whether tasks that had not begun by then were run
-  // is not said. Tasks must not call Run.
+  // the thread that runs the task, 0 to threads() - 1: 0 is the calling one. Throws the first
+  // exception of a task, once no task is running; tasks that had not begun when it was thrown may
+  // or may not run. REQUIRES: tasks do not call Run.
   template <typename Task>
   void Run(int64_t tasks, const Task& task) {
     if (tasks <= 1 || workers_.empty()) {
@@ -45,8 +45,7 @@ class ThreadPool {
     RunShared(tasks, Invoke<Task>, &task);
   }
 
-  // Calls visit(i) once for each i from 0 to count - 1, in as many tasks as the whole work is
-  // worth.
+  // Calls visit(i) once for each i from 0 to count - 1, in at most TaskCount(multiply_adds) tasks.
   template <typename Visit>
   void ForEach(int64_t count, int64_t multiply_adds, const Visit& visit) {
     const int64_t tasks = std::min(count, TaskCount(multiply_adds));
@@ -57,7 +56,7 @@ class ThreadPool {
   }
 
  private:
-  // So many multiply-adds take about as long as handing a task to another thread.
+  // Multiply-adds that take about as long as handing a task to another thread.
   static constexpr int64_t kTaskWork = 1 << 15;
 
   using Call = void (*)(const void* task, int64_t i, int thread);
@@ -75,12 +74,12 @@ class ThreadPool {
   void Stop();
   void RunShared(int64_t tasks, Call call, const void* task);
   void Work(int thread);
-  // Runs one task, if any is unclaimed.
+  // Runs one task. Returns false if none is unclaimed.
   bool RunOne(int thread);
 
   Call call_ = nullptr;         // runs the tasks that unclaimed_ counts
-  const void* task_ = nullptr;  // what call_ is called with
-  std::exception_ptr failure_;  // written by the one that sets failed_
+  const void* task_ = nullptr;  // argument of call_
+  std::exception_ptr failure_;  // written by the thread that sets failed_
   std::atomic<bool> failed_ = false;
   bool spin_;                                    // whether there is a CPU for every thread
   alignas(64) std::atomic<int> unclaimed_ = 0;   // tasks; kStop to end the workers

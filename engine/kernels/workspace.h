@@ -1,4 +1,4 @@
-// Scratch memory for the steps of a model, kept from one step to the next.
+// Scratch memory of kernels, reused from step to step.
 #ifndef TRIPTYCH_ENGINE_KERNELS_WORKSPACE_H_
 #define TRIPTYCH_ENGINE_KERNELS_WORKSPACE_H_
 
@@ -25,12 +25,11 @@
 
 namespace triptych::kernels {
 
-// Buffers are taken in stack order: what is taken within a Scope is given back when it ends.
-// Memory only grows, and takes of sizes that were taken before in the same order never allocate.
-// For one thread at a time. AddressSanitizer sees what lies beyond a buffer, and a buffer that was
-// given back.
+// Buffers are taken in stack order: those taken within a Scope are released when it ends. Memory
+// only grows; taking the same sizes in the same order again never allocates. For one thread at a
+// time. AddressSanitizer detects accesses beyond a buffer and to released buffers.
 class Workspace {
-  // Where the next buffer starts, if it fits there.
+  // Start of the next buffer, if it fits there.
   struct Top {
     size_t block = 0;
     int64_t offset = 0;
@@ -49,8 +48,8 @@ class Workspace {
     Top top_;
   };
 
-  // `count` elements of any value, 64-byte aligned. REQUIRES: a scope is open; they are the
-  // caller's until the innermost one ends.
+  // Returns `count` elements of any value, 64-byte aligned, valid until the innermost scope ends.
+  // Throws std::bad_alloc. REQUIRES: a scope is open.
   template <typename T>
   T* Take(int64_t count) {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -106,7 +105,7 @@ class Workspace {
     top_ = top;
   }
 
-  // Adds a block as large as all before it, so that there are few.
+  // Adds a block at least as large as all before it together, so that there are few.
   void Grow(int64_t least) {
     int64_t held = 0;
     for (const Block& block : blocks_) held += block.size;

@@ -1,6 +1,6 @@
 // The blocks of a paged cache and their reference counts.
 //
-// Torch-free, not thread-safe.
+// Not thread-safe.
 #ifndef TRIPTYCH_ENGINE_KV_CACHE_BLOCK_POOL_H_
 #define TRIPTYCH_ENGINE_KV_CACHE_BLOCK_POOL_H_
 

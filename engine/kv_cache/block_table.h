@@ -1,6 +1,6 @@
 // The blocks of one sequence, in order of position.
 //
-// Torch-free, not thread-safe.
+// Not thread-safe.
 #ifndef TRIPTYCH_ENGINE_KV_CACHE_BLOCK_TABLE_H_
 #define TRIPTYCH_ENGINE_KV_CACHE_BLOCK_TABLE_H_
 

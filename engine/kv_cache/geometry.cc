@@ -26,7 +26,7 @@ KvCacheUsage CacheGeometry::Usage(int64_t positions, int64_t blocks, int64_t sha
 int64_t BlocksIn(const CacheGeometry& geometry, int64_t cache_bytes) {
   const int64_t blocks = cache_bytes / geometry.BlockBytes();
   if (blocks < 1 || blocks > INT32_MAX) {
-    throw LoadError("a key/value cache of " + std::to_string(cache_bytes) + " bytes holds " +
+    throw LoadError("a KV cache of " + std::to_string(cache_bytes) + " bytes holds " +
                     std::to_string(blocks) + " blocks of " + std::to_string(geometry.BlockBytes()) +
                     " bytes; allowed: 1 to " + std::to_string(INT32_MAX));
   }

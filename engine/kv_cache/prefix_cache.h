@@ -1,6 +1,6 @@
 // Finds full cache blocks by everything that their rows depend on.
 //
-// Torch-free, not thread-safe.
+// Not thread-safe.
 #ifndef TRIPTYCH_ENGINE_KV_CACHE_PREFIX_CACHE_H_
 #define TRIPTYCH_ENGINE_KV_CACHE_PREFIX_CACHE_H_
 

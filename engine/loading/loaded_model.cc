@@ -28,11 +28,11 @@
 namespace triptych {
 namespace {
 
-// What serves a model.
+// The backend and the device that serve a model.
 struct Placement {
   enum class Backend { kCpu, kCuda, kTensors };
   Backend backend = Backend::kCpu;
-  int gpu = 0;  // CUDA's number, unless the backend is the CPU's
+  int gpu = 0;  // CUDA's device number; unused by kCpu
 };
 
 // The number in "cuda:N"; 0 for "cuda".
@@ -48,7 +48,7 @@ std::optional<int> GpuNumber(const std::string& name) {
   return number;
 }
 
-// REQUIRES: no integers on a GPU. Throws std::invalid_argument.
+// Throws std::invalid_argument as CheckDevice does. REQUIRES: no integer formats on a GPU.
 Placement Place(const std::string& name, const WeightFormats& weights, CacheFormat cache) {
   if (name == "cpu") return {};
   const std::vector<CudaDevice> gpus = CudaDevices();
@@ -69,12 +69,10 @@ Placement Place(const std::string& name, const WeightFormats& weights, CacheForm
   }
   if (*number < with_torch) return {.backend = Placement::Backend::kTensors, .gpu = *number};
   throw std::invalid_argument(
-      name +
-      " serves weights and a cache in bfloat16; in float32 only with a LibTorch that has "
-      "CUDA, which this one has not");
+      name + " serves weights and a cache in bfloat16; float32 needs a LibTorch that has CUDA");
 }
 
-// The one place that chooses what a model is served on.
+// Constructs the backend of a placement.
 std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, WeightSource& source,
                                                const WeightFormats& formats,
                                                const Placement& placement,
@@ -107,7 +105,7 @@ std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, Weight
                                        options);
 }
 
-// GPUs serve in bfloat16 unless they are told otherwise.
+// On a GPU the default is bfloat16.
 WeightFormats ServedFormats(const ModelConfig& stored, const LoadOptions& options) {
   WeightFormats formats = options.device == "cpu" ? StoredFormats(stored) : WeightFormat::kBFloat16;
   if (options.weight_format) formats = *options.weight_format;
@@ -119,7 +117,7 @@ CacheFormat ServedCacheFormat(const WeightFormats& formats, const LoadOptions& o
   return options.cache_format.value_or(DefaultCacheFormat(formats.layers));
 }
 
-// Steps are as long as the engine's batches.
+// The backend's largest step is the engine's largest batch.
 BackendOptions ServedBackend(CacheFormat cache, const LoadOptions& options) {
   BackendOptions backend = options.backend;
   backend.cache_format = cache;
@@ -127,8 +125,9 @@ BackendOptions ServedBackend(CacheFormat cache, const LoadOptions& options) {
   return backend;
 }
 
-// What weights become when they are read, as CheckpointReader has it. What a conversion or MLA's
-// reduction computes is rounded once, at its end; what is packed as it was read, when it is packed.
+// The format that CheckpointReader converts tensors to; absent: the stored one. Results of a
+// conversion or of MLA's reduction are rounded once, at their end; tensors packed as they were read
+// are rounded by packing.
 std::optional<TensorFormat> ReadAs(const LoadOptions& options, const WeightFormats& served) {
   if (options.conversion) return TensorFormat::kFloat32;
   const TensorFormat format = TensorsFor(served);
@@ -170,7 +169,7 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
       std::make_unique<CheckpointReader>(options.checkpoint, ReadAs(options, model.weight_formats));
   std::unique_ptr<WeightSource> source;
   if (options.conversion) {
-    SetComputeThreads(context->pool.threads());  // of this thread: conversions compute
+    SetComputeThreads(context->pool.threads());  // conversions compute on this thread
     auto converted =
         std::make_unique<ConvertedSource>(std::move(reader), *options.conversion, tensors, path);
     model.converted_from = stored.attention;
@@ -223,7 +222,7 @@ std::string ChooseDevice(std::optional<WeightFormat> weights,
   try {
     CheckDevice("cuda:0", weights, embeddings, cache);
     return "cuda:0";
-  } catch (const std::exception&) {  // also a GPU that fails
+  } catch (const std::exception&) {  // including errors of the GPU
     return "cpu";
   }
 }
@@ -270,7 +269,7 @@ LoadedBytes CountLoadedBytes(const LoadOptions& options) {
 LoadedModel LoadModel(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context) {
   try {
     return Load(options, std::move(context));
-  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+  } catch (const c10::Error& e) {  // its what() ends in a long backtrace
     throw LoadError(options.checkpoint.path.string() + ": " + e.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     throw LoadError(options.checkpoint.path.string() +

@@ -1,4 +1,4 @@
-// A checkpoint loaded and ready to serve. Torch-free.
+// A checkpoint loaded and ready to serve.
 #ifndef TRIPTYCH_ENGINE_LOADING_LOADED_MODEL_H_
 #define TRIPTYCH_ENGINE_LOADING_LOADED_MODEL_H_
 
@@ -24,17 +24,17 @@ namespace triptych {
 
 struct LoadedModel {
   std::string name;
-  ModelConfig config;                           // as it is served
-  std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
+  ModelConfig config;                           // as served: after a conversion
+  std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted
   WeightFormats weight_formats;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
-  int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_formats
-  std::vector<ReducedForm> latent_forms;  // of each layer; empty unless MLA
-  BackendInfo info;                       // the engine's: for any thread to read
+  int64_t parameter_bytes = 0;            // of all tensors, in weight_formats
+  std::vector<ReducedForm> latent_forms;  // [layers]; empty unless MLA
+  BackendInfo info;                       // the engine's; any thread may read it
   std::shared_ptr<const Tokenizer> tokenizer;
-  serving::RequestDefaults defaults;  // the checkpoint's, which the engine does not apply by itself
-  // What else the checkpoint says of how its text is generated (GenerationConfig::not_applied).
+  serving::RequestDefaults defaults;  // the checkpoint's; the engine does not apply them itself
+  // The checkpoint's generation settings that are not applied (GenerationConfig::not_applied).
   std::string not_applied;
   std::unique_ptr<serving::Engine> engine;
 };
@@ -42,36 +42,37 @@ struct LoadedModel {
 struct LoadOptions {
   std::string name;
   checkpoint::OpenedCheckpoint checkpoint;
-  // The checkpoint's own if absent; on a GPU bfloat16.
+  // Absent: the checkpoint's own; on a GPU, bfloat16.
   std::optional<WeightFormat> weight_format = {};
-  // Of the embedding and the output matrix: the other weights' if absent, or the checkpoint's own
-  // where those are.
+  // Format of the embedding and the output matrix. Absent: weight_format if that is set, else the
+  // checkpoint's own; on a GPU, bfloat16.
   std::optional<WeightFormat> embedding_format = {};
-  std::optional<CacheFormat> cache_format = {};  // the weights' if absent
-  BackendOptions backend = {};                   // cache_format there is ignored
+  std::optional<CacheFormat> cache_format = {};  // absent: DefaultCacheFormat(layers)
+  BackendOptions backend = {};                   // its cache_format and max_step_tokens are ignored
   serving::EngineOptions engine = {};
-  std::optional<ConversionSpec> conversion = {};  // as the checkpoint is, if absent
+  std::optional<ConversionSpec> conversion = {};  // absent: none
   std::string device = "cpu";                     // "cpu", "cuda" or "cuda:N"
-  // Told how many layers are loaded, after each, and how many there are.
+  // Called after each layer, with the number of layers loaded so far and of all.
   std::function<void(int64_t loaded, int64_t layers)> on_layer = {};
 };
 
-// The memory that a model takes on its device, known before any tensor is read.
+// Memory that a model takes on its device, in bytes. Known before any tensor is read.
 struct LoadedBytes {
-  int64_t weights = 0;    // as they are packed
-  int64_t prompts = 0;    // on the CPU: of expanded keys and values of prompts under way, at most
-  int64_t workspace = 0;  // on a GPU: what steps compute in
-  // On the CPU: about what loading takes besides the weights, free again before the cache is taken.
+  int64_t weights = 0;    // packed
+  int64_t prompts = 0;    // on the CPU: most for expanded keys and values during prefill
+  int64_t workspace = 0;  // on a GPU: scratch memory of steps
+  // On the CPU: approximate peak of loading besides the weights. Freed before the cache is
+  // allocated.
   int64_t loading = 0;
 };
 
-// Throws LoadError if the checkpoint cannot be converted as the options say, and
+// Throws LoadError if the checkpoint cannot be converted as the options ask, and
 // std::invalid_argument as CheckDevice does.
 LoadedBytes CountLoadedBytes(const LoadOptions& options);
 
-// Throws std::invalid_argument with one clear line unless `name` is "cpu", "cuda" or "cuda:N", that
-// device is there, and it serves the given formats of weights, embeddings and cache. A format that
-// is absent is the device's default.
+// Throws std::invalid_argument with a one-line message unless `name` is "cpu", "cuda" or "cuda:N",
+// the device exists, and it serves the given formats of weights, embeddings and cache. An absent
+// format is the device's default.
 void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
                  std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
 
@@ -79,15 +80,15 @@ void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
 std::string ChooseDevice(std::optional<WeightFormat> weights,
                          std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
 
-// Bytes of memory that are free on a GPU by the name of CheckDevice. Absent for the CPU. Throws
-// LoadError if the GPU fails.
+// Free memory in bytes of a GPU, named as for CheckDevice. Absent for the CPU, and for a GPU that
+// CudaDevices does not list. Throws LoadError if CUDA reports an error.
 std::optional<int64_t> FreeDeviceBytes(const std::string& name);
 
-// Loads a checkpoint, converts it if asked to, and chooses the backend that serves it: backend/cpu
-// on the CPU; on a GPU backend/cuda for weights and a cache in bfloat16, otherwise LibTorch's
-// operations if LibTorch has CUDA. `context` is what kernels on the CPU compute with; the models of
-// one engine loop share it. Throws LoadError, also for what LibTorch throws and where there is too
-// little memory; std::invalid_argument as CheckDevice does.
+// Loads a checkpoint, converts it if options.conversion is set, and chooses the backend: on the CPU
+// backend/cpu; on a GPU backend/cuda for weights and a cache in bfloat16, otherwise backend/tensors
+// if LibTorch has CUDA. `context`: threads and scratch memory of the CPU's kernels; the models of
+// one engine loop share it. Throws LoadError, also for errors of LibTorch and for lack of memory,
+// and std::invalid_argument as CheckDevice does.
 LoadedModel LoadModel(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context);
 
 }  // namespace triptych

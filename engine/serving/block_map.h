@@ -1,4 +1,4 @@
-// Where in a pool the blocks of live sequences lie. Torch-free.
+// Map of a pool's blocks and of the sequences that hold them.
 #ifndef TRIPTYCH_ENGINE_SERVING_BLOCK_MAP_H_
 #define TRIPTYCH_ENGINE_SERVING_BLOCK_MAP_H_
 
@@ -13,35 +13,35 @@
 
 namespace triptych::serving {
 
-// Of a pool at one moment, in the order of its blocks: cells of so many consecutive blocks, a power
-// of two, that there are at most kMaxCells.
+// A pool at one moment, in the order of its blocks, in cells of `cell_blocks` consecutive blocks.
+// cell_blocks is the least power of two that gives at most kMaxCells cells.
 struct BlockMap {
   static constexpr int64_t kMaxCells = 2048;
   static constexpr size_t kMaxHolders = 256;
 
-  // What a cell holds; what it does not is free.
+  // Numbers of a cell's blocks by state; the rest are free.
   struct Cell {
-    // Who holds most of its blocks, of equals the first: an index of `holders`, from 1; 0 if none
-    // of them holds any.
+    // The holder with the most blocks in the cell, the first of equals: an index into `holders`,
+    // counted from 1. 0 if no holder has a block here.
     int32_t holder = 0;
-    int32_t allocated = 0;  // blocks, by anybody
-    int32_t shared = 0;     // of these, by several
+    int32_t allocated = 0;  // by any sequence
+    int32_t shared = 0;     // of these, with several references
     int32_t evictable = 0;
 
     bool operator==(const Cell&) const = default;
   };
-  // Cells that are alike, one after another.
+  // Consecutive equal cells.
   struct Run {
     int32_t cells = 0;
     Cell cell;
   };
 
   int64_t cell_blocks = 0;  // the last cell may have fewer
-  // Of the live sequences that hold blocks the first kMaxHolders, in the order of arrival.
+  // The first kMaxHolders live sequences with allocated blocks, in order of arrival.
   std::vector<SequenceStats> holders;
   std::vector<Run> runs;
 
-  // Fills in the cells. `tables`: the holders'.
+  // Fills in `cell_blocks` and `runs`. `tables`: the block tables of `holders`, in that order.
   void Draw(const BlockPool& pool, std::span<const BlockTable* const> tables);
 };
 

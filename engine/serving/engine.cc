@@ -9,7 +9,7 @@
 namespace triptych::serving {
 namespace {
 
-// Choosing among logits costs about as much as this many multiply-adds for each.
+// Approximate cost of choosing among logits, in multiply-adds per logit.
 constexpr int64_t kLogitWork = 32;
 
 SchedulerLimits Limits(const EngineOptions& options, const BackendInfo& info) {
@@ -28,7 +28,7 @@ SchedulerLimits Limits(const EngineOptions& options, const BackendInfo& info) {
 
 uint64_t ChoiceSeed(uint64_t seed, int32_t choice) {
   if (choice == 0) return seed;
-  // SplitMix64 (Steele, Lea and Flood 2014): equal seeds of different choices are 1 in 2^64.
+  // SplitMix64 (Steele, Lea and Flood 2014): seeds of two choices are equal with probability 2^-64.
   uint64_t x = seed + static_cast<uint64_t>(choice) * 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -223,7 +223,7 @@ void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
   logits = logits.subspan(static_cast<size_t>(row.index) * vocab, vocab);
   const int64_t next = row.position + 1;
   if (next < sequence.prompt_length()) {
-    if (row.position < sequence.prompt_scored) return;  // preemption computes some again
+    if (row.position < sequence.prompt_scored) return;  // recomputed after a preemption
     row.logprobs = Logprobs(logits, request.prompt[next], *request.prompt_logprobs);
   } else if (request.max_new_tokens > 0) {
     row.token = sequence.sampler.Sample(logits, Forbidden(sequence));
@@ -274,7 +274,7 @@ void Engine::Commit(const Chunk& chunk, std::span<LogitRow> rows) {
 bool Engine::ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows) {
   std::vector<TokenLogprobs> logprobs;
   for (LogitRow& row : rows) {
-    if (row.position + 1 >= sequence.prompt_length()) break;  // the chosen token's
+    if (row.position + 1 >= sequence.prompt_length()) break;  // the row that samples
     if (!row.logprobs) continue;
     if (!std::isfinite(row.logprobs->chosen.logprob)) return false;
     logprobs.push_back(*std::move(row.logprobs));
@@ -316,7 +316,7 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
                     std::ssize(sequence.tokens) == info().max_positions;
   if (ended || full) {
     delta.text += sequence.stops.Push(sequence.utf8.Flush());
-    delta.text += sequence.stops.Flush();  // may decide for a match
+    delta.text += sequence.stops.Flush();  // may decide on a match
   }
   const std::optional<std::string>& matched = sequence.stops.matched();
   if (matched && request.include_stop) delta.text += *matched;
@@ -362,7 +362,7 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   usage.kv_cache = Usage(sequence);
 
   const std::shared_ptr<RequestSink> sink = sequence.sink;
-  // Blocks are free before the client can know.
+  // Blocks are released before the client learns of the end.
   const std::unique_ptr<Sequence> removed = scheduler_.Remove(sequence);
   removed->blocks.Release();
   completion.load = {.running = scheduler_.running(),

@@ -1,4 +1,4 @@
-// Serves one model: requests in, tokens out, one step at a time. Torch-free.
+// Engine that serves one model: requests in, tokens out, one step at a time.
 #ifndef TRIPTYCH_ENGINE_SERVING_ENGINE_H_
 #define TRIPTYCH_ENGINE_SERVING_ENGINE_H_
 
@@ -29,94 +29,94 @@ namespace triptych::serving {
 struct EngineOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
-  int64_t max_waiting = 1024;                  // requests
-  int64_t max_waiting_tokens = 1 << 20;        // of their prompts
-  std::chrono::milliseconds queue_timeout{0};  // waiting longer than that is refused; 0: never
+  int64_t max_waiting = 1024;                  // requests in the queue
+  int64_t max_waiting_tokens = 1 << 20;        // tokens of their prompts
+  std::chrono::milliseconds queue_timeout{0};  // a longer wait is refused; 0: never
   bool prefix_cache = true;
   double max_slowdown =
-      PrefillThrottle::kDefaultMaxSlowdown;  // by prompts, of those who generate: PrefillThrottle
+      PrefillThrottle::kDefaultMaxSlowdown;  // of decoding by prefill; see PrefillThrottle
 };
 
-// Not thread-safe: one thread calls everything (EngineLoop's, in a server) but what says otherwise.
-// Sinks are called from within Submit, Cancel and Step.
+// Not thread-safe: one thread (EngineLoop's, in a server) calls every method, except those that
+// allow any thread. Calls sinks only from within Submit, Cancel, CancelAll, FailAll and Step.
 class Engine {
  public:
   using Clock = std::function<EngineClock::time_point()>;
 
-  // Tokens are chosen on the threads of `context`, which may be the model's.
+  // Samples tokens on the threads of `context`, which the model may share.
   Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokenizer> tokenizer,
          const EngineOptions& options, Clock clock = EngineClock::now,
          std::shared_ptr<kernels::KernelContext> context =
              std::make_shared<kernels::KernelContext>(1));
 
-  // Takes a request in, or calls OnRejected.
+  // Queues a request, or calls OnRejected.
   void Submit(Request request, const std::shared_ptr<RequestSink>& sink);
-  // Ends what is left of a request with kCancelled; its blocks are free on return. Unknown ids are
-  // ignored.
+  // Ends the live choices of a request with kCancelled; their blocks are released on return.
+  // Ignores unknown ids.
   void Cancel(const std::string& id);
   // Cancels every live request.
   void CancelAll();
-  // Ends every live request with kFailed, and refuses new ones with kStopping.
+  // Ends every live request with kFailed, and rejects new ones with kStopping.
   void FailAll(const std::string& error);
-  // Computes one batch; false if there was nothing to do. A batch that cannot be computed fails
-  // its own requests and no others, except that DeviceLost is thrown on. `others`: how long others
-  // that wait for this step can be kept waiting by the prompts in it; zero if nobody does.
+  // Computes one step; false if there was nothing to compute. A step that cannot be computed fails
+  // its own requests and no others; DeviceLost is rethrown. `others`: decode latency budget of
+  // other models that share the thread; zero if none is waiting.
   bool Step(PrefillThrottle::Duration others = {});
-  // From now on Submit rejects with kStopping; live requests go on.
+  // Makes Submit reject requests with kStopping; live requests continue.
   void StopAccepting() { accepting_ = false; }
 
   bool idle() const { return scheduler_.empty(); }
-  // How long a step takes that generates for those who now do; zero if nobody does.
+  // Median time of a decode-only step; zero if no sequence is decoding.
   PrefillThrottle::Duration decode_step() const;
   KvCacheStats Stats() const;
-  // Shows other threads the statistics of now, if anything has changed since the last time.
+  // Publishes the current statistics to other threads, if anything changed since the last call.
   void Publish() TRIPTYCH_EXCLUDES(published_mutex_);
-  // On any thread: the statistics that were published last, however long a step takes.
+  // The statistics published last. Callable from any thread; does not wait for a step.
   KvCacheStats Published() const TRIPTYCH_EXCLUDES(published_mutex_);
-  // To be read on any thread.
+  // Readable from any thread.
   const EngineMetrics& metrics() const { return metrics_; }
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
-  // Looks at every block.
+  // Scans every block.
   BlockMap MapBlocks() const;
   const BackendInfo& info() const { return model_->info(); }
-  // For checks of what the statistics are made of.
+  // For tests that check the statistics.
   const BlockPool& pool() const { return pool_; }
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
-  // A row of logits that a step computes, and what is told of it.
+  // A row of logits that a step computes, and the token chosen from it.
   struct LogitRow {
     Sequence* sequence;
-    int64_t position;                       // of the token that the row is of
-    bool likely = false;                    // its likely tokens are computed, not its logits
-    bool needs_rest = false;                // and do not suffice
-    int64_t index = 0;                      // among the step's likely_rows or logit_rows
-    int32_t token = -1;                     // that is chosen to follow it, if one can be
-    std::optional<TokenLogprobs> logprobs;  // of that, or of the prompt's next, if asked for
+    int64_t position;                       // of the row's token
+    bool likely = false;                    // the model computes its likely tokens, not its logits
+    bool needs_rest = false;                // the likely tokens do not suffice
+    int64_t index = 0;                      // into the step's likely_rows or logit_rows
+    int32_t token = -1;                     // the next token; -1 if none can be chosen
+    std::optional<TokenLogprobs> logprobs;  // of the next token, if requested
   };
 
-  // Refuses what has waited longer than the queue timeout.
+  // Rejects requests that have waited longer than the queue timeout.
   void RefuseLate();
-  // A step that computes the sequence has been planned for the first time.
+  // Called when the first step that computes the sequence is planned.
   void Begin(Sequence& sequence, EngineClock::time_point now);
-  // The logits that the chunks want [rows, vocab], the model's.
+  // Computes the chunks. Returns their logits [rows, vocab], valid until the model's next step.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
-  // Whether the sequence's next token is chosen from the model's likely tokens.
+  // True if the sequence's next token is chosen from the model's likely tokens.
   bool UsesLikely(const Sequence& sequence) const;
   // The tokens that may not be chosen next.
   static std::span<const int32_t> Forbidden(const Sequence& sequence);
-  // Fills in the row. `logits`: of the step. Threads share rows: of the sequence, it changes only
-  // the sampler.
+  // Fills in the row. `logits`: the step's. Several threads work on rows concurrently: of the
+  // sequence, it changes only the sampler.
   void Choose(std::span<const float> logits, LogitRow& row) const;
-  // Fills in the rows whose choice depends on more than their likely tokens.
+  // Fills in the rows for which the likely tokens do not suffice.
   void ChooseRest();
-  // `rows`: those of the chunk.
+  // Delivers the results of a computed chunk. `rows`: the chunk's.
   void Commit(const Chunk& chunk, std::span<LogitRow> rows);
-  // False if one is not finite.
+  // False if a log-probability is not finite.
   bool ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows);
-  // Delivers the token that was chosen; ends the sequence where it should.
+  // Delivers the chosen token, and finishes the sequence if it ends there.
   void Generate(Sequence& sequence, LogitRow& row);
-  // Ends the sequence with kFailed, and the choices that wait for its prompt.
+  // Ends the sequence with kFailed, and the choices held back for its prompt.
   void Fail(Sequence& sequence, const std::string& error);
   void Finish(Sequence& sequence, FinishReason reason, const std::string& error = "");
   void Count(const Completion& completion, bool last_choice);
@@ -126,24 +126,24 @@ class Engine {
   std::unique_ptr<ModelBackend> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   BlockPool pool_;
-  Scheduler scheduler_;  // dies before the pool that its sequences give their blocks back to
+  Scheduler scheduler_;  // destroyed before pool_, to which its sequences release blocks
   const std::chrono::milliseconds queue_timeout_;
   const Clock clock_;
   const std::shared_ptr<kernels::KernelContext> context_;
   const EngineClock::time_point made_;
   PrefillThrottle throttle_;
-  RequestCounts counts_;  // but for what Stats takes from the metrics
+  RequestCounts counts_;  // except those that Stats takes from the metrics
   EngineMetrics metrics_;
   bool accepting_ = true;
-  bool changed_ = true;  // since the statistics were published
+  bool changed_ = true;  // since the last Publish
   mutable Mutex published_mutex_;
   KvCacheStats published_ TRIPTYCH_GUARDED_BY(published_mutex_);
-  // What one step computes; kept, so that computing steps of a size allocates nothing.
+  // Buffers of one step, kept so that further steps of a size allocate nothing.
   StepInput step_;
-  std::vector<LogitRow> rows_;       // of the step's logit_rows
-  std::vector<int64_t> chunk_rows_;  // of each chunk, how many of these are its own
-  std::vector<LogitRow*> rest_;      // the rows of ChooseRest
-  std::vector<int64_t> rest_rows_;   // and their indices
+  std::vector<LogitRow> rows_;       // of the step's logit_rows and likely_rows
+  std::vector<int64_t> chunk_rows_;  // number of rows_ of each chunk
+  std::vector<LogitRow*> rest_;      // rows for ChooseRest
+  std::vector<int64_t> rest_rows_;   // their indices
 };
 
 }  // namespace triptych::serving

@@ -1,4 +1,4 @@
-// The thread that runs the engines. Torch-free.
+// Thread that runs the engines.
 #ifndef TRIPTYCH_ENGINE_SERVING_ENGINE_LOOP_H_
 #define TRIPTYCH_ENGINE_SERVING_ENGINE_LOOP_H_
 
@@ -13,33 +13,34 @@
 
 namespace triptych::serving {
 
-// EngineRoundRobin on a thread of its own: posted tasks are how requests, cancellations and
-// questions reach an engine. Thread-safe.
+// Runs an EngineRoundRobin on its own thread. Requests, cancellations and queries reach the engines
+// as posted tasks. Thread-safe.
 class EngineLoop {
  public:
-  // The engines must outlive the loop. When the device of one is lost, all of them fail their
-  // requests and refuse new ones, since they share the process; `on_device_lost` is then called
-  // once on the loop's thread with the error.
+  // The engines must outlive the loop. When the device of one engine is lost, all engines fail
+  // their requests and reject new ones, since they share the process. `on_device_lost` is then
+  // called once with the error, on the loop's thread.
   explicit EngineLoop(std::vector<Engine*> engines,
                       std::function<void(const std::string&)> on_device_lost = {});
-  // Runs the tasks posted so far, then cancels what is live and ends the thread.
+  // Runs the tasks posted so far, cancels the live requests and joins the thread.
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
-  // Runs `task` on the loop's thread before the next step. Tasks run in the order they were posted
-  // and must not block.
+  // Runs `task` on the loop's thread before the next step. Tasks run in the order of posting and
+  // must not block.
   void Post(std::function<void()> task) { turns_.Post(std::move(task)); }
 
-  // Makes every engine refuse new requests, and waits until the live ones have ended. After
-  // `timeout` those left are cancelled, and the result is false.
+  // Makes every engine reject new requests, and waits until the live ones have ended. After
+  // `timeout`, posts the cancellation of the rest and returns false.
   bool Drain(std::chrono::nanoseconds timeout) TRIPTYCH_EXCLUDES(mutex_);
 
  private:
   void Run() TRIPTYCH_EXCLUDES(mutex_);
-  // A turn of the engines. True if anything was done.
+  // One turn of the engines. True if there was a task or a step.
   bool Turn();
-  // Waits until there is something to do. False once the loop is to end.
+  // Completes drains; unless the last turn `worked`, waits for a task. False once the loop must
+  // end.
   bool Wait(bool worked) TRIPTYCH_EXCLUDES(mutex_);
 
   const std::vector<Engine*> engines_;
@@ -48,8 +49,8 @@ class EngineLoop {
   CondVar changed_;
   bool awake_ TRIPTYCH_GUARDED_BY(mutex_) = false;  // a task was posted
   bool stopping_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  // How many drains were asked for, how many of these have made the engines refuse, and how many
-  // have then seen them without a live request.
+  // Number of drains requested; of these, those after which the engines reject requests; of these,
+  // those after which no request was live.
   int drains_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
   int refusing_ TRIPTYCH_GUARDED_BY(mutex_) = 0;
   int drained_ TRIPTYCH_GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,4 @@
-// What an engine has measured since it was made, for other threads to read. Torch-free.
+// Metrics of an engine since its creation, readable from other threads.
 #ifndef TRIPTYCH_ENGINE_SERVING_ENGINE_METRICS_H_
 #define TRIPTYCH_ENGINE_SERVING_ENGINE_METRICS_H_
 
@@ -12,7 +12,7 @@
 
 namespace triptych::serving {
 
-// A count that one thread makes and any may read.
+// A counter that one thread writes and any thread may read.
 template <typename Number>
 class Counter {
  public:
@@ -23,13 +23,13 @@ class Counter {
   std::atomic<Number> value_ = 0;
 };
 
-// Counts values by size. One thread adds, any may read meanwhile, and may then see a value in the
-// counts and not yet in the sum.
+// Counts values by size. One thread adds. Any thread may read concurrently, and may see a value in
+// the counts before it is in the sum.
 class Histogram {
  public:
   static constexpr size_t kMostBounds = 20;
 
-  // `bounds` ascend, are no more than the most, and outlive this.
+  // `bounds`: ascending, at most kMostBounds, must outlive this.
   explicit Histogram(std::span<const double> bounds) : bounds_(bounds) {}
 
   void Add(double value) {
@@ -39,9 +39,10 @@ class Histogram {
   void Add(std::chrono::nanoseconds time) { Add(std::chrono::duration<double>(time).count()); }
 
   std::span<const double> bounds() const { return bounds_; }
-  // Of the values up to bounds()[i] and above the bound before; the last, above all bounds.
+  // Number of values in (bounds()[i - 1], bounds()[i]]; the last count is of values above all
+  // bounds.
   int64_t count(size_t i) const { return counts_[i].value(); }
-  // Of all values.
+  // Number of all values.
   int64_t total() const {
     int64_t total = 0;
     for (const Counter<int64_t>& count : counts_) total += count.value();
@@ -60,7 +61,7 @@ inline constexpr std::array kSecondsBounds = {0.0001, 0.00025, 0.0005, 0.001, 0.
                                               5.0,    10.0,    25.0,   60.0,  150.0,  300.0};
 inline constexpr std::array kCountBounds = {1.0,   2.0,   4.0,   8.0,    16.0,   32.0,  64.0,
                                             128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0};
-// From a KiB to 16 GiB.
+// 1 KiB to 16 GiB.
 inline constexpr std::array kBytesBounds = {0x1p10, 0x1p12, 0x1p14, 0x1p16, 0x1p18, 0x1p20, 0x1p22,
                                             0x1p24, 0x1p26, 0x1p28, 0x1p30, 0x1p32, 0x1p34};
 static_assert(kSecondsBounds.size() <= Histogram::kMostBounds);
@@ -68,18 +69,17 @@ static_assert(kCountBounds.size() <= Histogram::kMostBounds);
 static_assert(kBytesBounds.size() <= Histogram::kMostBounds);
 
 struct EngineMetrics {
-  // Of each choice: arrival to first scheduled, to first token, to the end.
+  // Per choice, from arrival: to first scheduled, to first token, to the end.
   Histogram queue_time{kSecondsBounds};
   Histogram time_to_first_token{kSecondsBounds};
   Histogram end_to_end_time{kSecondsBounds};
-  Histogram inter_token_time{kSecondsBounds};  // of each token but a choice's first
-  Histogram cache_bytes{kBytesBounds};         // of each choice, used at its end
-  // Of each step: what it took, the sequences in it, and their tokens.
+  Histogram inter_token_time{kSecondsBounds};  // per token, except a choice's first
+  Histogram cache_bytes{kBytesBounds};         // per choice, used at its end
+  // Per step: duration, number of sequences, number of tokens.
   Histogram step_time{kSecondsBounds};
   Histogram step_sequences{kCountBounds};
   Histogram step_tokens{kCountBounds};
-  // Tokens of prompts that were looked up in the prefix cache when first scheduled; of these,
-  // found.
+  // Prompt tokens looked up in the prefix cache when first scheduled, and those of them that hit.
   Counter<int64_t> prefix_queries;
   Counter<int64_t> prefix_hits;
 };

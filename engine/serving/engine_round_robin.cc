@@ -33,7 +33,7 @@ bool EngineRoundRobin::RunTasks() {
 
 bool EngineRoundRobin::Turn() {
   const bool ran = RunTasks();
-  Publish();  // the step may take long
+  Publish();  // the step may take a long time
   const bool stepped = Step();
   Publish();
   return ran || stepped;
@@ -46,7 +46,7 @@ void EngineRoundRobin::Publish() {
 bool EngineRoundRobin::Step() {
   Share* const share = Next();
   if (share == nullptr) return false;
-  // Prompts must not keep those waiting who generate on other engines.
+  // Prefill must not delay sequences that decode on other engines.
   PrefillThrottle::Duration others{0};
   for (const Share& other : shares_) {
     if (&other == share) continue;
@@ -64,7 +64,7 @@ EngineRoundRobin::Share* EngineRoundRobin::Next() {
   Share* next = nullptr;
   for (Share& share : shares_) {
     const bool active = !share.engine->idle();
-    // One that had no work has no claim to the time that others used meanwhile.
+    // An engine gets no credit for the time that others used while it was idle.
     if (active && !share.active) share.used = std::max(share.used, now_);
     share.active = active;
     if (active && (next == nullptr || share.used < next->used)) next = &share;

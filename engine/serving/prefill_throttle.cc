@@ -46,7 +46,7 @@ void PrefillThrottle::Record(int64_t decode_rows, int64_t prompt_rows, Duration 
   row_.Add(added / rows);
   if (decode_rows > 0) {
     ++mixed_steps_;
-    // Nothing is owed for a step during which the machine did something else.
+    // A step delayed by other work of the machine adds no more than its expected time.
     const Duration owed = std::min(took, decode_.value() + rows * row_.value());
     debt_ = std::max(debt_ + owed - Longest(), Duration(0));
   } else {

@@ -1,4 +1,4 @@
-// Keeps generating sequences at their pace while prompts are computed. Torch-free.
+// Limit on prefill that protects decode latency.
 #ifndef TRIPTYCH_ENGINE_SERVING_PREFILL_THROTTLE_H_
 #define TRIPTYCH_ENGINE_SERVING_PREFILL_THROTTLE_H_
 
@@ -10,46 +10,47 @@
 
 namespace triptych::serving {
 
-// Learns from the steps' times what a step takes that only generates, and what each row of a prompt
-// adds, and says how many such rows a step may have so that it takes at most `max_slowdown` times
-// as long as it would without them, or kUnfelt. Where the least number of rows takes longer than
-// that, steps without prompts follow until the steps together have taken no longer: whoever
-// generates always does so at 1 / max_slowdown of the rate or more, or at 1 / kUnfelt. Not
-// thread-safe; without a clock of its own.
+// Limits prefill so that a mixed step takes at most `max_slowdown` times a decode-only step, or
+// kUnfelt if that is longer. Fits the decode time and the cost of a prefill row from measured
+// steps.
+//
+// If even the least number of rows takes longer, decode-only steps follow until all these steps
+// together are within the limit. Decoding thus keeps at least 1 / max_slowdown of its rate, or one
+// step per kUnfelt. Not thread-safe; has no clock of its own.
 class PrefillThrottle {
  public:
   using Duration = std::chrono::duration<double>;
 
-  // Twice as long is the goal for the slowest in a hundred.
+  // Chosen so that the p99 step takes at most twice a decode-only step.
   static constexpr double kDefaultMaxSlowdown = 1.7;
-  // Steps up to so long are not held back, so that the slowest in a hundred take 5 ms: 200 tokens a
-  // second are faster than anybody reads, and prompts in crumbs take several times as long.
+  // Steps up to this long are never limited, so that the p99 step takes 5 ms. 200 tokens per second
+  // are faster than anybody reads, and prefill in tiny chunks takes several times as long.
   static constexpr Duration kUnfelt = std::chrono::microseconds(3500);
-  // Of so many steps with prompts one goes without, to learn anew what that takes.
+  // After this many mixed steps, one step runs decode-only, to measure the decode time again.
   static constexpr int64_t kStepsBetweenMeasurements = 32;
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-  // `max_slowdown`: above 1; infinity never holds prompts back.
+  // `max_slowdown`: above 1; infinity never limits prefill.
   explicit PrefillThrottle(double max_slowdown = kDefaultMaxSlowdown)
       : max_slowdown_(max_slowdown) {}
 
-  // How many rows of prompts the next step may have. `decode_rows`: how many sequences generate in
-  // it. `others`: how long others that wait for this step can be kept waiting; zero if nobody does.
-  // `least`: fewer make no sense; the result is none or at least as many.
+  // Maximum number of prefill rows in the next step. `decode_rows`: sequences that decode in it.
+  // `others`: decode latency budget of other engines that wait for the step; zero if none does.
+  // `least`: the fewest rows worth computing; the result is 0 or at least `least`.
   int64_t PromptRows(int64_t decode_rows, Duration others, int64_t least = 1) const;
 
-  // What a step of so many rows took.
+  // Records the duration of a step with these rows.
   void Record(int64_t decode_rows, int64_t prompt_rows, Duration took);
 
-  // A step that only generates; zero before the first.
+  // Median time of a decode-only step; zero before the first.
   Duration decode_step() const { return decode_.value(); }
 
  private:
-  // How long a step may take beside those who generate.
+  // Time limit of a mixed step.
   Duration Longest() const;
 
-  // The median of the last few, so that a step during which the machine did something else counts
-  // for nothing; zero before the first.
+  // Median of the last 9 values, so that a step delayed by other work of the machine has no effect;
+  // zero before the first.
   class MovingMedian {
    public:
     void Add(Duration newest);
@@ -63,10 +64,10 @@ class PrefillThrottle {
 
   double max_slowdown_;
   MovingMedian decode_;
-  MovingMedian row_;         // what a row of a prompt adds
-  Duration debt_{0};         // what steps with prompts have taken too long
-  int64_t rows_ = 8;         // of the last step with prompts; the next has at most twice as many
-  int64_t mixed_steps_ = 0;  // since one without prompts
+  MovingMedian row_;         // cost of a prefill row
+  Duration debt_{0};         // excess time of mixed steps
+  int64_t rows_ = 8;         // in recent steps with prefill; the next has at most twice that
+  int64_t mixed_steps_ = 0;  // since the last decode-only step
 };
 
 }  // namespace triptych::serving

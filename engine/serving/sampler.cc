@@ -24,13 +24,13 @@ float Usable(float logit) {
   return std::min(logit, kLargest);
 }
 
-// The usable float that is nearest to what a logit was changed to.
+// The usable float nearest to a changed logit.
 float ToLogit(double changed) {
   if (changed == kImpossible) return kImpossible;
   return static_cast<float>(std::clamp<double>(changed, -kLargest, kLargest));
 }
 
-// The calling thread's.
+// The calling thread's workspace.
 kernels::Workspace& OwnWorkspace() {
   thread_local kernels::Workspace workspace;
   return workspace;
@@ -41,14 +41,14 @@ kernels::LikeliestTokens Fewer(const kernels::LikeliestTokens& a,
   return a.least > b.least || (a.least == b.least && a.last < b.last) ? a : b;
 }
 
-// Those with a logit that is no less.
+// The tokens whose logit is at least `logit`.
 kernels::LikeliestTokens NoLessThan(double logit) {
   auto least = static_cast<float>(std::clamp<double>(logit, -kLargest, kLargest));
   if (least < logit) least = std::nextafter(least, kLargest);
   return {.least = least};
 }
 
-// Logits to choose from. Computes in the workspace, of which a scope is open.
+// A row of logits to choose from. Computes in the workspace. REQUIRES: a scope of it is open.
 class Row {
  public:
   Row(std::span<const float> logits, kernels::Workspace& workspace)
@@ -61,7 +61,7 @@ class Row {
     for (int64_t b = 0; b < blocks_; ++b) largest_ = std::max(largest_, maxima_[b]);
   }
 
-  // -inf if no token is possible; what follows is for rows in which one is.
+  // -inf if no token is possible. The methods below require that one is.
   float largest() const { return largest_; }
 
   int32_t MostLikely() const {
@@ -71,7 +71,7 @@ class Row {
     return static_cast<int32_t>(token);
   }
 
-  // The tokens and their logits, with room for weights, in the workspace.
+  // The tokens and their logits, with room for weights; allocated in the workspace.
   kernels::Candidates Find(const kernels::LikeliestTokens& likeliest) const {
     const int64_t most = count_ + kernels::kLogitBlock;
     kernels::Candidates found{.count = 0,
@@ -86,10 +86,10 @@ class Row {
   kernels::LikeliestTokens TopK(int64_t k) const {
     if (k >= count_) return {};
     const kernels::Workspace::Scope scope(workspace_);
-    kernels::LikeliestTokens some;  // k, or all, and maybe more
+    kernels::LikeliestTokens some;  // at least k, or all
     if (k <= blocks_) {
-      // k blocks have a logit that is no less than the k-th largest maximum. Beyond the first k of
-      // these, a token with just that logit is not among the k likeliest.
+      // k blocks have a logit of at least the k-th largest maximum. Beyond the first k of these, a
+      // token with exactly that logit is not among the k likeliest.
       float* const order = workspace_.Floats(blocks_);
       std::copy_n(maxima_, blocks_, order);
       std::nth_element(order, order + (k - 1), order + blocks_, std::greater<>());
@@ -105,13 +105,13 @@ class Row {
     return UpTo(kernels::LastToSum(static_cast<double>(k), candidates));
   }
 
-  // The fewest of the likeliest tokens that have the probability p, of all that are kept.
+  // The fewest likeliest tokens that have the share p of the probability of `kept`.
   kernels::LikeliestTokens TopP(double p, const kernels::LogitWeight& weight,
                                 const kernels::LikeliestTokens& kept) const {
     const kernels::Workspace::Scope scope(workspace_);
     double* const sums = workspace_.Take<double>(blocks_);
     const double total = Sum(weight, kept, sums);
-    // All tokens of a lesser weight together have a probability below 1 - p.
+    // All tokens of smaller weight together have a probability below 1 - p.
     const double least = 0.99 * (1 - p) * total / static_cast<double>(count_);
     kernels::Candidates candidates =
         Find(Fewer(kept, NoLessThan(weight.largest + std::log2(least) / weight.scale)));
@@ -119,7 +119,7 @@ class Row {
     return UpTo(kernels::LastToSum(p * total, candidates));
   }
 
-  // A token by its probability, of those that are kept. uniform: from 0 to 1, without 1.
+  // Draws a token of `kept` by its probability. `uniform`: in [0, 1).
   int32_t Draw(double uniform, const kernels::LogitWeight& weight,
                const kernels::LikeliestTokens& kept) const {
     const kernels::Workspace::Scope scope(workspace_);
@@ -129,7 +129,7 @@ class Row {
       if (rest < sums[block]) return DrawOfBlock(block, rest, weight, kept);
       rest -= sums[block];
     }
-    return MostLikely();  // only if rounding has left a rest
+    return MostLikely();  // reached only through rounding
   }
 
   // log(sum(exp(logits)))
@@ -142,7 +142,7 @@ class Row {
  private:
   kernels::LikeliestTokens UpTo(int32_t token) const { return {Usable(logits_[token]), token}; }
 
-  // The sum of weights, and in `sums` that of each block.
+  // Returns the sum of the weights; writes the sum of each block to `sums`.
   double Sum(const kernels::LogitWeight& weight, const kernels::LikeliestTokens& kept,
              double* sums) const {
     kernels::SumLogitWeights(logits_, count_, maxima_, weight, kept, sums);
@@ -155,7 +155,7 @@ class Row {
                   size = std::min(kernels::kLogitBlock, count_ - first);
     float weights[kernels::kLogitBlock];
     kernels::WeighLogits(logits_ + first, size, weight, weights);
-    int32_t drawn = -1;  // so far: where rounding leaves a rest, it is the last one
+    int32_t drawn = -1;  // so far; the last one if rounding leaves a rest
     for (int64_t i = 0; i < size && rest >= 0; ++i) {
       const auto token = static_cast<int32_t>(first + i);
       if (weights[i] == 0 || !kept.Hold(token, Usable(logits_[token]))) continue;
@@ -184,7 +184,7 @@ int32_t Choose(const Row& row, const SamplingParams& params, std::mt19937_64& ge
   const double scale = std::numbers::log2e / static_cast<double>(params.temperature);
   const kernels::LogitWeight weight{row.largest(),
                                     static_cast<float>(std::min<double>(scale, kLargest))};
-  // Each filter sees the distribution that the one before it left.
+  // Each filter sees the distribution that the previous one left.
   kernels::LikeliestTokens kept;
   if (params.top_k > 0) kept = row.TopK(params.top_k);
   if (params.top_p < 1) kept = row.TopP(params.top_p, weight, kept);
@@ -327,10 +327,10 @@ std::optional<int32_t> Sampler::DrawLikely(const LikelyTokens& likely, const flo
   for (; possible < count && logits[order[possible]] != kImpossible; ++possible) {
     weights[possible] = Weight(logits[order[possible]], largest);
   }
-  // Weights of forbidden tokens behind the likely ones are not known; nor is what is left if all
+  // The weights of forbidden tokens beyond the likely ones are unknown, and so is the rest if all
   // likely tokens are forbidden.
   if (!all_forbidden_known || possible == 0) return std::nullopt;
-  // The rest beside a dominant forbidden token would be lost in the rounding of the sum.
+  // Next to a dominant forbidden token, the rest would be lost in the rounding of the sum.
   if (forbidden_weight > 0.5 * likely.weight_sum) return std::nullopt;
 
   const double all = std::max(likely.weight_sum - forbidden_weight, weights[0]);
@@ -353,7 +353,7 @@ std::optional<int32_t> Sampler::DrawLikely(const LikelyTokens& likely, const flo
     if (rest < weights[i]) return likely.tokens[order[i]];
     rest -= weights[i];
   }
-  if (filters) return likely.tokens[order[kept - 1]];  // rounding has left a rest
+  if (filters) return likely.tokens[order[kept - 1]];  // reached only through rounding
   rest_ = rest;
   return std::nullopt;
 }
@@ -374,7 +374,7 @@ int32_t Sampler::SampleRest(std::span<const float> logits, const LikelyTokens& l
     rest -= Weight(logit, largest);
     if (rest < 0) return token;
   }
-  // Rounding has left a rest: the likeliest token that is allowed.
+  // Reached only through rounding: the likeliest token that is allowed.
   kernels::Workspace& workspace = OwnWorkspace();
   const kernels::Workspace::Scope scope(workspace);
   float* const changed = workspace.Floats(std::ssize(logits));
@@ -384,7 +384,7 @@ int32_t Sampler::SampleRest(std::span<const float> logits, const LikelyTokens& l
 
 void Sampler::Change(std::span<const float> logits, std::span<const int32_t> forbidden,
                      float* changed) const {
-  // Ids come from clients: those without a logit have no effect.
+  // Ids come from clients; ids without a logit have no effect.
   const auto known = [&](int32_t token) { return token >= 0 && token < std::ssize(logits); };
   if (params_.allowed.empty()) {
     std::copy(logits.begin(), logits.end(), changed);

@@ -1,10 +1,10 @@
-// Chooses the next token from logits. Torch-free, not thread-safe: one sampler per sequence.
-// Throughout, a NaN counts as -inf, which has no probability, and +inf as the largest float.
-// Probabilities are float32 and their sums float64 (engine/kernels/logits.h); on one instruction
-// set the token depends on nothing but the row, the parameters and the generator. So it does of
-// likely tokens, on one device. The time is linear in the number of logits, whatever they are; each
-// thread keeps what it computes in, so that
-// choosing takes nothing from the heap.
+// Sampler: the choice of the next token from logits.
+//
+// Throughout, NaN counts as -inf, which has no probability, and +inf as the largest float.
+// Probabilities are float32 and their sums float64 (engine/kernels/logits.h). The token depends
+// only on the row, the parameters and the generator, on one instruction set or, for likely tokens,
+// on one device. The time is linear in the number of logits, whatever they are. Each thread keeps a
+// workspace, so that sampling allocates nothing on the heap.
 #ifndef TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 #define TRIPTYCH_ENGINE_SERVING_SAMPLER_H_
 
@@ -20,10 +20,10 @@
 namespace triptych::serving {
 
 // Applied in this order: allowed tokens, logit bias, repetition penalty, presence and frequency
-// penalty, temperature, top_k, top_p (of what top_k kept), min_p; equals are kept by lower id.
-// Ranges are those of triptych.v1.SamplingParams; the caller checks them.
+// penalty, temperature, top_k, top_p (of the tokens that top_k kept), min_p. Among equals, lower
+// ids are kept. Ranges are those of triptych.v1.SamplingParams; the caller checks them.
 struct SamplingParams {
-  float temperature = 1;  // 0: the most likely token, the lowest id among equals
+  float temperature = 1;  // 0: the most likely token, the lowest id of equals
   int32_t top_k = 0;      // 0: all
   float top_p = 1;
   float min_p = 0;
@@ -31,7 +31,7 @@ struct SamplingParams {
   float presence_penalty = 0;    // of tokens in the output, once
   float frequency_penalty = 0;   // of tokens in the output, each time
   std::unordered_map<int32_t, float> logit_bias = {};
-  std::vector<int32_t> allowed = {};  // only these, unless empty
+  std::vector<int32_t> allowed = {};  // if not empty, only these can be chosen
 };
 
 struct TokenLogprob {
@@ -50,53 +50,54 @@ double LogSumExp(std::span<const float> logits);
 // The log-probability of `chosen` and of the `top` most likely tokens (equals by lower id; all of
 // them if there are fewer). REQUIRES: `chosen` has a logit.
 TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t top);
-// The same of a row's likely tokens. REQUIRES: `chosen` and `top` of them are there, or all tokens.
+// The same from a row's likely tokens. REQUIRES: they include `chosen`, and are at least `top`
+// tokens or all tokens.
 TokenLogprobs Logprobs(const LikelyTokens& likely, int32_t chosen, int32_t top);
 
+// Not thread-safe: one sampler per sequence.
 class Sampler {
  public:
   // The generator is std::mt19937_64 from `seed`; draws are the same on every platform.
   Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> prompt);
 
-  // Chooses a token and remembers it for the penalties. `logits` has one value per token id.
-  // A token without probability or among `forbidden` is never chosen; if nothing can be, the result
-  // is -1.
+  // Chooses a token and records it for the penalties. `logits` has one value per token id. Never
+  // chooses a token without probability or one of `forbidden`; returns -1 if no other is left.
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> forbidden = {});
 
-  // Whether that many likely tokens of a row mostly suffice to choose a token, and `top` of the
-  // likeliest, when up to `forbidden` of them are forbidden: nothing changes logits, and top_k is
-  // not too large. Depends on the parameters only, so that a request is always served one way.
+  // True if `tokens` likely tokens of a row mostly suffice to choose a token and to report the
+  // `top` likeliest, with up to `forbidden` forbidden tokens: nothing changes logits, and top_k is
+  // small enough. Depends only on the parameters, so that a request is always served the same way.
   bool UsesLikely(int64_t tokens, int64_t forbidden, int64_t top) const;
-  // The scale at which Sample wants LikelyTokens::weight_sum.
+  // The scale that Sample requires of LikelyTokens::weight_sum.
   float likely_scale() const;
-  // Chooses from a row's likely tokens. Absent if the choice depends on others: SampleRest is then
-  // to be called with the whole row. Draws of all tokens go through the likeliest first, so that a
-  // token differs from that of Sample(logits). REQUIRES: UsesLikely.
+  // Chooses from a row's likely tokens. Absent if the choice depends on other tokens; the caller
+  // must then call SampleRest with the whole row. Draws go through the likeliest tokens first, so
+  // the token may differ from that of Sample(logits). REQUIRES: UsesLikely.
   std::optional<int32_t> Sample(const LikelyTokens& likely,
                                 std::span<const int32_t> forbidden = {});
   int32_t SampleRest(std::span<const float> logits, const LikelyTokens& likely,
                      std::span<const int32_t> forbidden = {});
 
  private:
-  // What bias and penalties make of the logits, in `changed`.
+  // Applies allowed and forbidden tokens, biases and penalties to the logits; writes `changed`.
   void Change(std::span<const float> logits, std::span<const int32_t> forbidden,
               float* changed) const;
 
-  // The weight of a logit when tokens are drawn.
+  // Sampling weight of a logit, relative to that of `largest`.
   double Weight(float logit, float largest) const;
-  // A draw from all tokens that top_p and min_p keep. Absent if the whole row is needed: rest_ is
-  // then set if a token behind the likely ones was drawn, and must be used up by SampleRest.
+  // Draws from the tokens that top_p and min_p keep. Absent if the whole row is needed. If the draw
+  // is beyond the likely tokens, rest_ is then set, and SampleRest must consume it.
   std::optional<int32_t> DrawLikely(const LikelyTokens& likely, const float* logits,
                                     bool all_forbidden_known, double forbidden_weight);
 
   SamplingParams params_;
   std::mt19937_64 generator_;
-  // Set between Sample and SampleRest if a token behind the likely ones was drawn: the weight that
-  // is left to go through.
+  // Set between Sample and SampleRest if the draw is beyond the likely tokens: the weight left to
+  // pass over.
   std::optional<double> rest_;
   bool penalizes_;  // a penalty is not neutral
   std::unordered_map<int32_t, int32_t>
-      output_counts_;  // empty unless penalizes_; 0: only in prompt
+      output_counts_;  // empty unless penalizes_; 0: only in the prompt
 };
 
 }  // namespace triptych::serving

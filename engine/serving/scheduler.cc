@@ -68,9 +68,10 @@ const std::vector<Chunk>& Scheduler::Schedule(TurnQueue::Time now, int64_t promp
   prefills_.clear();
   const int64_t preemptions = preemptions_;
   prompt_rows = std::min(prompt_rows, PlanDecoding(limits_.max_batch_tokens));
-  // All who were to generate were preempted: nobody is to be kept at a pace.
+  // Every decoding sequence was preempted; there is no decode latency to protect.
   if (chunks_.empty()) prompt_rows = std::max<int64_t>(prompt_rows, 1);
-  // A step that preempts admits nobody: fewer blocks are free than the last one preempted gave up.
+  // A step that preempts admits no sequence: fewer blocks are available than the last preempted
+  // sequence released.
   if (preemptions == preemptions_ && prompt_rows > 0) Admit(now, prompt_rows);
   PlanPrompts(prompt_rows);
   return chunks_;
@@ -89,7 +90,7 @@ int64_t Scheduler::PlanDecoding(int64_t budget) {
       --budget;
       ++it;
     } else {
-      PreemptLast();  // which may be this one
+      PreemptLast();  // possibly this one
     }
   }
   return budget;
@@ -246,7 +247,7 @@ void Scheduler::RegisterBlocks(Sequence& sequence) {
     const int32_t own = sequence.blocks.blocks()[sequence.registered_blocks];
     const bool keep = *sequence.root == PrefixCache::kShared;
     const PrefixCache::Entry entry = prefixes_.Register(KeyOf(sequence), own, keep);
-    // Computed by another meanwhile: the same bits.
+    // Another sequence has registered this block already; share it (bit-identical).
     if (entry.block != own) sequence.blocks.Replace(sequence.registered_blocks, entry.block);
     sequence.last_registered = entry.id;
     ++sequence.registered_blocks;

@@ -1,5 +1,6 @@
-// Decides what each step computes. Torch-free, single-threaded, without clocks or randomness: the
-// same calls give the same plans.
+// Scheduler: the plan of each step's rows, and admission and preemption of sequences.
+//
+// Single-threaded, without clocks or randomness: the same calls give the same plans.
 #ifndef TRIPTYCH_ENGINE_SERVING_SCHEDULER_H_
 #define TRIPTYCH_ENGINE_SERVING_SCHEDULER_H_
 
@@ -21,20 +22,21 @@
 namespace triptych::serving {
 
 struct SchedulerLimits {
-  int64_t max_batch_tokens = 512;  // token rows in one step
-  int64_t max_running = 64;        // sequences in one step
-  // Of requests that were never admitted, beyond which a submit is refused with kQueueFull.
+  int64_t max_batch_tokens = 512;  // rows of one step
+  int64_t max_running = 64;        // sequences of one step
+  // Maxima of the requests that were never admitted; beyond them Submit returns kQueueFull. An
+  // empty queue accepts any prompt.
   int64_t max_waiting = 1024;
-  int64_t max_waiting_tokens = std::numeric_limits<int64_t>::max();  // of their prompts
+  int64_t max_waiting_tokens = std::numeric_limits<int64_t>::max();  // tokens of their prompts
   int64_t max_positions = 0;                                         // the model's context
-  std::optional<int64_t> expand_from = {};                           // BackendInfo's
-  // The position from which on a prompt's cache rows differ from those of generated tokens.
+  std::optional<int64_t> expand_from = {};                           // BackendInfo::expand_from
+  // Position from which a prompt's cache rows differ from those of generated tokens; absent: never.
   std::optional<int64_t> prompt_rows_from = {};
-  bool prefix_cache = true;  // prompts of different requests share blocks
+  bool prefix_cache = true;  // requests share the blocks of equal prefixes
 };
 
-// Rows tokens[start, start + count) of a sequence, to be computed in one step. `samples` is true
-// when they reach the sequence's last token, so that the next one can be chosen.
+// Rows tokens[start, start + count) of a sequence, computed in one step. `samples`: they include
+// the sequence's last token, so that the next one can be chosen.
 struct Chunk {
   Sequence* sequence;
   int64_t start;
@@ -42,64 +44,69 @@ struct Chunk {
   bool samples;
 };
 
-// Continuous batching. Every sequence that generates has its row in every step. What is left of the
-// step's rows goes to prompts: half to the one admitted first, the rest to those that have least
-// left, so that a short one is not held up by a long one, and a long one at most by half. Waiting
-// sequences are admitted in the order of TurnQueue while there are blocks for all their tokens,
-// which are reserved to them and taken as they are computed; they find those of an equal prefix in
-// the prefix cache. When a running sequence finds no block, the one admitted last is preempted: it
-// gives up its blocks and waits, before all that were never admitted, to be computed anew. No
-// sequence is admitted in a step that preempts. A step costs O(running), however many wait.
+// Continuous batching. Every decoding sequence has a row in every step. Prompts get the remaining
+// rows: half go to the prompt admitted first, the rest to the prompts with the fewest rows left. A
+// long prompt therefore does not hold up short ones, and they cost it at most half of its rows.
 //
-// Choices of a request share its prompt: the first computes it, the others are held back meanwhile,
-// and then find its blocks.
+// Waiting sequences are admitted in the order of TurnQueue while there are blocks for all their
+// tokens. The blocks are reserved at admission and allocated as rows are computed; blocks of an
+// equal prefix come from the prefix cache.
+//
+// When a running sequence finds no block, the sequence admitted last is preempted. It releases its
+// blocks and waits to be computed again, ahead of all that were never admitted. A step that
+// preempts admits no sequence. A step costs O(running), however many sequences wait.
+//
+// The choices of a request share its prompt: the first computes it while the others are held back.
+// They then find its blocks in the prefix cache.
 class Scheduler {
  public:
-  // Prompts that are computed at the same time, at most.
+  // With this many prompts in prefill, another is admitted only if they leave rows of the step
+  // unused.
   static constexpr int64_t kMaxPrefills = 4;
-  // Expanding keys and values of all that came before, where they are not kept, costs more than it
-  // saves for fewer rows.
+  // Fewest prefill rows per step in expanded attention without scratch. For fewer, expanding all
+  // earlier keys and values again costs more than it saves.
   static constexpr int64_t kLeastExpandingRows = 64;
 
   // The pool must outlive the scheduler.
   Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t block_positions);
 
-  // Takes the request in, unless the status says otherwise. A sequence's positions are checked
-  // against the context and against the whole pool, so that an accepted request always finishes.
+  // Queues the request if the result is kAccepted. Checks its length against the context and the
+  // whole pool, so that an accepted request always finishes.
   SubmitStatus Submit(Request request, const std::shared_ptr<RequestSink>& sink);
 
-  // How many sequences the next step generates tokens of, if none is preempted.
+  // Number of sequences that decode in the next step, if none is preempted.
   int64_t decoding() const;
 
-  // A prompt under way attends by expanded attention where it is, and keeps nothing.
+  // True if a prompt in prefill has reached expanded attention and has no scratch.
   bool expanding() const;
 
-  // The next step, with blocks reserved for it, and at most `prompt_rows` rows of prompts; empty
-  // when there is nothing to do. The caller computes the chunks and calls Advance for each one that
-  // it did not remove. Valid until the next call.
+  // Plans the next step and allocates its blocks; empty if there is nothing to do. It has at most
+  // `prompt_rows` prefill rows, or one if no sequence decodes in it. The caller computes the chunks
+  // and calls Advance for each whose sequence it does not remove. Valid until the next call.
   const std::vector<Chunk>& Schedule(TurnQueue::Time now, int64_t prompt_rows);
-  // The chunk's rows are written. The caller appends to `tokens` what it samples.
+  // Marks the chunk's rows as written. The caller appends sampled tokens to `tokens`.
   void Advance(const Chunk& chunk);
 
-  // The live sequences of a request, by choice; empty if it is not here.
+  // The live sequences of a request, by choice; empty if the id is unknown.
   std::vector<Sequence*> Find(const std::string& id) const;
-  // The request that has waited longest of those never admitted; null if there is none.
+  // The longest waiting request of those never admitted; null if there is none.
   Sequence* OldestWaiting() const { return queue_.Oldest(); }
 
-  // Takes a sequence out, finished or cancelled. Its blocks go with it.
+  // Removes a sequence and returns it with its blocks. Cancels its reservation.
   std::unique_ptr<Sequence> Remove(const Sequence& sequence);
 
-  // Whether the sequence's prompt is looked up in the prefix cache. One that is scored is computed.
+  // True if the sequence's prompt is looked up in the prefix cache. A prompt with logprobs is
+  // computed instead.
   static bool LooksUp(const Sequence& sequence) {
     return sequence.root && !(sequence.request->prompt_logprobs && sequence.choice == 0);
   }
 
-  // Up to `limit` live sequences of those after `after`, in the order of request.number + choice.
+  // The live sequences that `query` selects, in order of request.number + choice.
   std::vector<const Sequence*> Sequences(const SequenceQuery& query = {}) const;
   int64_t running() const { return running_; }
   int64_t waiting() const { return std::ssize(sequences_) - running_; }
   int64_t preemptions() const { return preemptions_; }
-  int64_t computed_positions() const;  // of all sequences, each shared position once
+  int64_t computed_positions() const;  // of running sequences; shared ones count once
   bool empty() const { return sequences_.empty(); }
   const PrefixCache& prefixes() const { return prefixes_; }
 
@@ -109,31 +116,31 @@ class Scheduler {
   static Number NumberOf(const Sequence& sequence) {
     return {sequence.request->number + sequence.choice, sequence.order};
   }
-  // Returns the rows left of `budget`.
+  // Plans one row for each decoding sequence. Returns the rows left of `budget`.
   int64_t PlanDecoding(int64_t budget);
   void Admit(TurnQueue::Time now, int64_t prompt_rows);
-  // Blocks that can be had, and are not reserved to anybody.
+  // Blocks that the pool can allocate and that are not reserved.
   int64_t available() const { return pool_.available() - reserved_; }
-  // Promises blocks for all tokens but those of an equal prefix, which it takes from the prefix
-  // cache. False, with nothing held or reserved, if there are too few.
+  // Shares the blocks of an equal prefix from the prefix cache, and reserves blocks for all other
+  // tokens. False, with nothing shared or reserved, if too few are available.
   bool Reserve(Sequence& sequence);
-  // Takes blocks up to `positions`, the reserved ones first. False if there are too few.
+  // Allocates blocks up to `positions`, the reserved ones first. False if too few are available.
   bool AllocateBlocks(Sequence& sequence, int64_t positions);
   void CancelReservation(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
   void PlanPrompts(int64_t rows);
-  // So many more positions have their rows.
+  // Marks this many more positions as computed.
   void MoveOn(Sequence& sequence, int64_t positions);
   void StartOtherChoices(const Sequence& first);
-  // REQUIRES: one is running.
+  // REQUIRES: a sequence is running.
   void PreemptLast();
 
-  // What the rows of the block after the listed ones depend on. REQUIRES: the sequence lists
-  // blocks.
+  // The prefix key of the block after the registered ones. REQUIRES: the sequence has a root, and
+  // the tokens of that block.
   PrefixCache::Key KeyOf(const Sequence& sequence) const;
-  // Takes blocks after the listed ones out of the prefix cache, as long as they are found.
+  // Shares the blocks after the registered ones while the prefix cache has them.
   void FindPrefix(Sequence& sequence);
-  // Lists the full blocks whose rows are written.
+  // Registers the full blocks whose rows are written.
   void RegisterBlocks(Sequence& sequence);
 
   SchedulerLimits limits_;
@@ -149,23 +156,23 @@ class Scheduler {
   std::unordered_map<std::string, Live> requests_;
   std::map<Number, Sequence*> sequences_;
   TurnQueue queue_;  // never admitted
-  // In order of admission: first those that run, then those that were preempted and the choices
-  // that are not held back any more.
+  // In order of admission: first the running sequences, then the preempted ones and the choices
+  // that are no longer held back.
   std::list<Sequence*> admitted_;
   std::list<Sequence*>::iterator first_waiting_ = admitted_.end();
   int64_t running_ = 0;
-  int64_t reserved_ = 0;  // blocks, to all sequences
+  int64_t reserved_ = 0;  // blocks, for all sequences
   int64_t preemptions_ = 0;
-  // The last one for whom there were too few blocks, and when: nothing has changed for it until one
-  // of these has.
+  // The last sequence for which there were too few blocks, and the state at that time. Reserve
+  // fails again until that state changes.
   struct Blocked {
     const Sequence* sequence = nullptr;
     int64_t available = 0;
     uint64_t version = 0;
   } blocked_;
   std::vector<Chunk> chunks_;  // of the last step
-  // Those that compute their prompts (or, after a preemption, all their tokens) in the last step,
-  // in order of admission, and how many rows.
+  // The sequences in prefill in the last step (after a preemption, of all their tokens), in order
+  // of admission, with their rows.
   struct Prefill {
     Sequence* sequence;
     int64_t rows;

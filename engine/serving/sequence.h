@@ -1,4 +1,4 @@
-// One choice of a live request: its tokens, its cache, and how far it has come. Torch-free.
+// One choice of a live request: its tokens, cache blocks and progress.
 #ifndef TRIPTYCH_ENGINE_SERVING_SEQUENCE_H_
 #define TRIPTYCH_ENGINE_SERVING_SEQUENCE_H_
 
@@ -34,7 +34,7 @@ struct Sequence {
   int64_t prompt_length() const { return std::ssize(request->prompt); }
   int64_t length() const { return tokens.empty() ? prompt_length() : std::ssize(tokens); }
   int64_t generated() const { return length() - prompt_length(); }
-  // Every token but the last one has its row: the next step samples.
+  // True if every token except the last has its row: the next step samples.
   bool decodes() const { return generated() > 0 && computed + 1 >= length(); }
   SequenceState state() const {
     if (!running) return SequenceState::kWaiting;
@@ -47,28 +47,29 @@ struct Sequence {
   const uint64_t seed;
   const std::shared_ptr<RequestSink> sink;
 
-  // The scheduler's, except that the engine appends tokens.
+  // Owned by the scheduler, except that the engine appends to `tokens`.
   std::vector<int32_t> tokens;  // prompt, then generated; empty until first admitted
   BlockTable blocks;
-  int64_t reserved = 0;  // blocks set aside for it, in addition to those in its table
+  int64_t reserved = 0;  // blocks, in addition to those in its table
   int64_t computed = 0;  // positions whose rows are written
-  // Present while its prompt is computed, if the model keeps anything of it. Made by the engine.
+  // Set while the prompt is computed, if the model keeps anything of it. Made by the engine.
   std::unique_ptr<PromptScratch> scratch;
   bool running = false;
   int64_t preemptions = 0;
-  // Its first blocks that are registered in the prefix cache, and the id of the last of them.
+  // Number of its first blocks that are registered in the prefix cache, and the id of the last one.
   int64_t registered_blocks = 0;
   PrefixCache::Prefix last_registered = PrefixCache::kShared;
   // The prefix before its first block; absent if its blocks are not registered.
   std::optional<PrefixCache::Prefix> root;
-  int64_t cached_prompt_tokens = 0;  // found in the prefix cache and not computed
-  bool recomputes = false;  // its rows were released before: cache hits are its own former rows
+  int64_t cached_prompt_tokens = 0;  // prefix hits
+  bool recomputes =
+      false;  // its rows were released before; prefix hits may be its own, and do not count
   // kQueued: never admitted. kHeldBack: waits until choice 0 has computed the prompt.
   enum class Stage { kQueued, kHeldBack, kAdmitted } stage = Stage::kQueued;
-  EngineClock::time_point turn;  // in the queue, if its client has not had one since it arrived
+  EngineClock::time_point turn;  // in the queue, unless its client's last turn was too recent
   std::list<Sequence*>::iterator admission;  // valid if admitted
 
-  // The engine's.
+  // Owned by the engine.
   Sampler sampler;
   TokenStream stream;
   Utf8Stream utf8;

@@ -1,4 +1,4 @@
-// What an engine holds at one moment. Torch-free.
+// Statistics of an engine at one moment.
 #ifndef TRIPTYCH_ENGINE_SERVING_STATS_H_
 #define TRIPTYCH_ENGINE_SERVING_STATS_H_
 
@@ -15,26 +15,27 @@ namespace triptych::serving {
 
 enum class SequenceState { kWaiting, kPrefill, kDecode };
 
-// Since the engine was made. A request's end is its last choice's; tokens are sums over choices.
+// Counts since the engine was created. A request ends with its last choice; tokens are sums over
+// choices.
 struct RequestCounts {
-  int64_t accepted = 0;  // into the queue
-  int64_t refused = 0;   // by the queue, or after too long in it
+  int64_t accepted = 0;  // by the queue
+  int64_t refused = 0;   // on arrival, or after too long in the queue
   int64_t finished = 0;
   int64_t cancelled = 0;
   int64_t failed = 0;
   int64_t prompt_tokens = 0;         // of choices that have ended
-  int64_t cached_prompt_tokens = 0;  // of these, found in the cache
+  int64_t cached_prompt_tokens = 0;  // of these, prefix hits
   int64_t generated_tokens = 0;
-  int64_t sampled_tokens = 0;  // those of live choices too
-  // Of choices that have a token, live ones too: how many, and from arrival to it, added up.
+  int64_t sampled_tokens = 0;  // including those of live choices
+  // Choices that have a token, including live ones, and the sum of their times from arrival to it.
   int64_t first_tokens = 0;
   std::chrono::nanoseconds first_token_time{0};
 };
 
-// A model's pool, at one moment: pool_bytes = reserved + cached + free.
+// A model's pool at one moment. pool_bytes = allocated_bytes + evictable_bytes + free_bytes.
 struct KvCacheStats {
-  std::chrono::nanoseconds uptime{0};  // since the engine was made
-  int64_t pool_bytes = 0;              // really allocated
+  std::chrono::nanoseconds uptime{0};  // since the engine was created
+  int64_t pool_bytes = 0;              // memory of the pool
   int64_t used_bytes = 0;
   int64_t allocated_bytes = 0;
   int64_t free_bytes = 0;
@@ -44,19 +45,19 @@ struct KvCacheStats {
   int64_t block_bytes = 0;
   int64_t total_blocks = 0;
   int64_t free_blocks = 0;
-  int64_t positions = 0;  // shared ones once
+  int64_t positions = 0;  // computed; shared ones count once
   int64_t mha_used_bytes = 0;
   int64_t running = 0;
   int64_t waiting = 0;
-  int64_t preemptions = 0;   // since the engine was made
-  int64_t shared_bytes = 0;  // of allocated_bytes: blocks that several sequences hold
+  int64_t preemptions = 0;   // since the engine was created
+  int64_t shared_bytes = 0;  // part of allocated_bytes: blocks with several references
   int64_t evictable_blocks = 0;
-  int64_t evictable_bytes = 0;  // held by no sequence, given up when room is needed
-  int64_t evicted_blocks = 0;   // cached ones given up, since the engine was made
+  int64_t evictable_bytes = 0;  // without references; evicted when room is needed
+  int64_t evicted_blocks = 0;   // since the engine was created
   RequestCounts requests;
 };
 
-// A live sequence, at one moment.
+// A live sequence at one moment.
 struct SequenceStats {
   std::string id;       // the request's
   uint64_t number = 0;  // in the order of arrival
@@ -71,11 +72,11 @@ struct SequenceStats {
   KvCacheUsage kv_cache;
 };
 
-// Which live sequences are listed, in the order of their numbers.
+// Selection of live sequences, listed in order of their numbers.
 struct SequenceQuery {
   uint64_t after = 0;  // only higher numbers
   size_t limit = std::numeric_limits<size_t>::max();
-  std::optional<std::string> client = {};  // only this one's
+  std::optional<std::string> client = {};  // only this client's
 };
 
 }  // namespace triptych::serving

@@ -1,4 +1,6 @@
-// Who of those that wait goes first. Torch-free, single-threaded, without a clock of its own.
+// Fair queue of requests that were never admitted.
+//
+// Single-threaded; has no clock of its own.
 #ifndef TRIPTYCH_ENGINE_SERVING_TURN_QUEUE_H_
 #define TRIPTYCH_ENGINE_SERVING_TURN_QUEUE_H_
 
@@ -12,7 +14,7 @@
 
 namespace triptych::serving {
 
-// How long a request lets pass those that arrive after it and have less patience.
+// How long a request yields to later requests with less patience.
 constexpr std::chrono::seconds Patience(Priority priority) {
   switch (priority) {
     case Priority::kHigh:
@@ -25,34 +27,34 @@ constexpr std::chrono::seconds Patience(Priority priority) {
   return {};
 }
 
-// Clients take turns. A client's first request is the one that has the least of arrival plus
-// patience; a client's turn comes at the later of that request's arrival and the client's last
-// turn, plus the patience. The client whose turn comes first is served first. What was on its way
-// here when somebody was served counts as having arrived then, so that it overtakes nobody who was
-// passed over for that one.
+// Clients take turns. A client's first request is the one with the least arrival time plus
+// patience. The client's turn is the later of that request's arrival and the client's last turn,
+// plus the request's patience. The client with the earliest turn is served first. A request pushed
+// after its arrival counts as having arrived no earlier than the last PopFront, so that it does not
+// overtake requests that were passed over then.
 //
-// So nobody starves: once a request is its client's first, it is overtaken by others' requests for
-// as long as its patience at most (what arrives later, or is of a client served later, has a later
-// turn), and after that by one request of each other client at most.
+// No request starves. Once it is its client's first, requests of others overtake it for at most its
+// patience: later arrivals, and requests of clients served later, have later turns. After that, at
+// most one request of each other client overtakes it.
 class TurnQueue {
  public:
   using Time = EngineClock::time_point;
 
   void Push(Sequence& sequence);
-  // The next to be served; null if there is none.
+  // The request to serve next; null if there is none.
   Sequence* Front() const;
-  // Takes the front out, because it is served.
+  // Removes the front, which is served at `now`.
   void PopFront(Time now);
-  // Takes one out that is served no more. REQUIRES: it is here.
+  // Removes a request that will not be served. REQUIRES: it is in the queue.
   void Remove(const Sequence& sequence);
 
   int64_t size() const { return size_; }             // requests
   int64_t prompt_tokens() const { return tokens_; }  // of all their prompts
-  // The one that arrived first; null if there is none.
+  // The request that arrived first; null if there is none.
   Sequence* Oldest() const;
 
  private:
-  // Ties go to what was submitted first.
+  // Ties go to the request submitted first.
   using Key = std::pair<Time, uint64_t>;
   struct Client {
     std::map<Key, Sequence*> requests;  // by arrival plus patience
@@ -62,13 +64,13 @@ class TurnQueue {
   using Clients = std::map<std::string, Client>;
 
   void Erase(Clients::iterator client, const Sequence& sequence);
-  // Puts the client's turn anew after its requests or its last turn changed.
+  // Updates the client's turn after its requests or its last turn changed.
   void Reorder(Clients::iterator client);
 
-  Clients clients_;  // with requests
+  Clients clients_;  // only those with requests
   std::map<Key, Clients::iterator> turns_;
   std::map<Key, Sequence*> arrivals_;
-  Time served_ = Time::min();  // when somebody was, last
+  Time served_ = Time::min();  // time of the last PopFront
   int64_t size_ = 0, tokens_ = 0;
 };
 

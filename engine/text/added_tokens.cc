@@ -12,7 +12,7 @@
 namespace triptych {
 namespace {
 
-// Unicode's technical standard 18, annex C: \w.
+// \w of Unicode's technical standard 18, annex C.
 bool IsOfWord(UChar32 c) {
   return u_isUAlphabetic(c) || (U_GET_GC_MASK(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) ||
          u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL);
@@ -20,7 +20,7 @@ bool IsOfWord(UChar32 c) {
 
 bool IsWhiteSpace(UChar32 c) { return u_isUWhiteSpace(c); }
 
-// The offset from which on all characters before `at` are such, not before `begin`.
+// The least offset, not before `begin`, from which all characters before `at` satisfy `is`.
 size_t SpanBefore(std::string_view text, size_t begin, size_t at, bool (*is)(UChar32)) {
   auto offset = static_cast<int32_t>(at);
   while (offset > static_cast<int32_t>(begin)) {
@@ -46,7 +46,7 @@ size_t SpanAfter(std::string_view text, size_t at, bool (*is)(UChar32)) {
   return offset;
 }
 
-// Whether a character of a word stands on a side of the range.
+// True if the character before or after the range is part of a word.
 bool TouchesWord(std::string_view text, const TextRange& range) {
   const auto size = static_cast<int32_t>(text.size());
   UChar32 c = 0;
@@ -120,7 +120,7 @@ std::vector<AddedTokenFinder::Match> AddedTokenFinder::FindAll(
     std::string_view text, std::span<const TextRange> parsed) const {
   std::vector<Match> matches;
   if (tokens_.empty()) return matches;
-  size_t end = 0;  // of the last match, with what it strips
+  size_t end = 0;  // of the last match, including the white space that it takes
   for (size_t at = 0; at < text.size();) {
     while (!parsed.empty() && parsed.front().end <= at) parsed = parsed.subspan(1);
     const bool inside = !parsed.empty() && parsed.front().begin <= at;

@@ -1,4 +1,4 @@
-// Tokens that stand for a text wherever it occurs, before anything is cut or merged. Torch-free.
+// Added tokens, each of which matches its text before pre-tokenization and merges.
 #ifndef TRIPTYCH_ENGINE_TEXT_ADDED_TOKENS_H_
 #define TRIPTYCH_ENGINE_TEXT_ADDED_TOKENS_H_
 
@@ -18,26 +18,27 @@ namespace triptych {
 struct AddedToken {
   int32_t token;
   std::string text;
-  bool special = false;      // it stands for no text, and is a token only where that is asked for
-  bool left_strip = false;   // takes the white space before it
-  bool right_strip = false;  // and after it
-  bool single_word = false;  // is a token only between what is no part of a word
-  bool normalized = false;   // is looked for in the normalized text
+  bool special = false;      // decodes to no text; matches only where special tokens are parsed
+  bool left_strip = false;   // includes the white space before it
+  bool right_strip = false;  // includes the white space after it
+  bool single_word = false;  // matches only between non-word characters
+  bool normalized = false;   // matches in the normalized text
 };
 
-// Longer ones are refused: a text is looked at so many times.
+// Maximum bytes of an added token; a text is scanned up to this many times.
 inline constexpr size_t kMaxAddedTokenBytes = 256;
-// And more of a tokenizer's together: what finds them takes some 64 bytes for each.
+// Maximum bytes of a tokenizer's added tokens together; finding them takes some 64 bytes of memory
+// for each.
 inline constexpr size_t kMaxAddedBytes = size_t{4} << 20;
 
-// The text that parts are together, as UTF-8.
+// The concatenation of parts, as valid UTF-8.
 struct JoinedText {
   std::string text;
-  std::vector<TextRange> parsed;  // where special tokens are tokens
+  std::vector<TextRange> parsed;  // where special tokens are parsed
 };
 JoinedText Join(std::span<const TextPart> parts);
 
-// Finds them.
+// Finds added tokens in a text.
 class AddedTokenFinder {
  public:
   struct Match {
@@ -45,24 +46,24 @@ class AddedTokenFinder {
     int32_t token;
   };
 
-  // REQUIRES: no text is empty or longer than kMaxAddedTokenBytes, all together no longer than
+  // REQUIRES: no text is empty or longer than kMaxAddedTokenBytes; all together have at most
   // kMaxAddedBytes.
   explicit AddedTokenFinder(std::vector<AddedToken> tokens);
   AddedTokenFinder(const AddedTokenFinder&) = delete;
   AddedTokenFinder& operator=(const AddedTokenFinder&) = delete;
 
-  // Whether one of the tokens is special.
+  // True if one of the tokens is special.
   bool finds_special() const;
-  // The bytes of the longest text; 0 without tokens.
+  // Bytes of the longest text; 0 without tokens.
   size_t longest() const;
 
-  // From left to right the longest that begins at each place, none inside another; special ones
+  // From left to right, the longest match at each offset, without overlaps. Special tokens match
   // only within one of the ranges `parsed`, which are in order.
   std::vector<Match> FindAll(std::string_view text, std::span<const TextRange> parsed) const;
 
  private:
-  // The longest that begins the text, special ones only within the first `parsed` bytes of it; none
-  // if that is null.
+  // The longest token that begins the text; null if there is none. Special tokens match only within
+  // its first `parsed` bytes.
   const AddedToken* Longest(std::string_view text, size_t parsed) const;
 
   std::vector<AddedToken> tokens_;

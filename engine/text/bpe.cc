@@ -148,12 +148,12 @@ void Bpe::Encode(std::string_view word, Workspace& work, std::vector<int32_t>& t
     if (left.token < 0 || left.next < 0) continue;
     Workspace::Symbol& right = work.symbols[left.next];
     const Merge* const merge = FindMerge(left.token, right.token);
-    if (merge == nullptr || merge->rank != rank) continue;  // either was merged since
+    if (merge == nullptr || merge->rank != rank) continue;  // one of them was merged since then
     left.token = merge->result;
     right.token = -1;
     left.next = right.next;
     if (left.next >= 0) work.symbols[left.next].previous = position;
-    // In this order, in which SentencePiece finds what unused tokens are taken apart into.
+    // SentencePiece's order, which decides how unused tokens are split.
     if (left.previous >= 0) push(left.previous, position);
     if (left.next >= 0) push(position, left.next);
   }

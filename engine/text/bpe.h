@@ -1,5 +1,4 @@
-// Byte pair encoding: joins the two neighbours that come first in a list of merges, until none of
-// it is left. Torch-free.
+// Byte pair encoding: applies the merge of lowest rank until none is possible.
 #ifndef TRIPTYCH_ENGINE_TEXT_BPE_H_
 #define TRIPTYCH_ENGINE_TEXT_BPE_H_
 
@@ -16,8 +15,8 @@
 
 namespace triptych {
 
-// Two neighbours that become one token. Of those possible in a word the one with the least rank is
-// made first, of those of a rank the leftmost.
+// Two adjacent tokens that become one. Among the merges possible in a word, the one of lowest rank
+// is applied first; among equal ranks, the leftmost.
 struct Merge {
   int32_t left;
   int32_t right;
@@ -25,74 +24,75 @@ struct Merge {
   int32_t result;
 };
 
-// The byte that a token of this name stands for: "<0x00>" to "<0xFF>".
+// The byte that a token named "<0x00>" to "<0xFF>" stands for; nullopt for other names.
 std::optional<char> FallbackByte(std::string_view piece);
 
 struct BpeOptions {
   enum Symbols { kCharacters, kBytes };
 
-  Symbols symbols = kCharacters;  // what words are before the first merge
-  bool byte_fallback = false;  // a character that is no token is the tokens "<0x00>" of its bytes
-  std::optional<int32_t> unknown = {};  // a character that is none otherwise; without it, nothing
-  bool fuse_unknown = false;            // neighbours of those are one
-  bool ignore_merges = false;           // a word that is a token is that token
-  // By token, or empty if none is: merges make it, but where it is left in the end it is taken
-  // apart again, into the two that were last found to make it in the text, as SentencePiece does.
+  Symbols symbols = kCharacters;        // of a word, before the first merge
+  bool byte_fallback = false;           // a character without a token becomes "<0x00>" of each byte
+  std::optional<int32_t> unknown = {};  // token of other characters; absent: they are dropped
+  bool fuse_unknown = false;            // adjacent unknown characters become one token
+  bool ignore_merges = false;           // a word that is a token is encoded as it
+  // By token; empty if all tokens are used. Merges may produce an unused token. If it remains in
+  // the end, it is split into the two tokens last found to form it in the text, as SentencePiece
+  // does.
   std::vector<bool> unused = {};
 };
 
 class Bpe {
  public:
-  // What Encode works in; one of it serves all words of a text.
+  // Buffers of Encode; one workspace serves all words of a text.
   struct Workspace {
     struct Symbol {
-      int32_t token;  // -1 once it is part of the one before
+      int32_t token;  // -1 once merged into the previous symbol
       int32_t previous;
       int32_t next;
     };
     std::vector<Symbol> symbols;
-    // Merges that were possible: rank << 32 | the left one's position in `symbols`.
+    // Possible merges: rank << 32 | position of the left token in `symbols`.
     std::vector<uint64_t> queue;
-    // What each unused token is taken apart into.
+    // The two tokens that each unused token is split into.
     std::unordered_map<uint64_t, std::pair<int32_t, int32_t>, KeyedHash> parts;
-    int64_t candidates = 0;  // looked at so far, of all words: what encoding costs
+    int64_t candidates = 0;  // merges examined so far, of all words: the cost of encoding
   };
 
-  // `pieces` are the words that tokens stand for, "" for what is none. REQUIRES: no two pieces but
-  // "" are the same, and merges name tokens among them.
+  // `pieces`: the words that tokens stand for, "" for tokens without one. REQUIRES: pieces other
+  // than "" are distinct, and merges refer to tokens among them.
   Bpe(std::vector<std::string> pieces, const std::vector<Merge>& merges, BpeOptions options);
   Bpe(const Bpe&) = delete;
   Bpe& operator=(const Bpe&) = delete;
 
-  // Adds the tokens of a word, in time n log n. REQUIRES: UTF-8 unless symbols are bytes.
+  // Appends the tokens of a word, in O(n log n). REQUIRES: UTF-8, unless symbols are bytes.
   void Encode(std::string_view word, Workspace& work, std::vector<int32_t>& tokens) const;
 
-  // The most bytes of a word that become one token: n bytes are at least n divided by it tokens.
-  // None if any number may become nothing, or one unknown token.
+  // Maximum bytes of a word that become one token, m: n bytes become at least n / m tokens. Absent
+  // if any number of bytes may become no token, or one unknown token.
   std::optional<size_t> MaxTokenBytes() const;
 
  private:
   std::optional<int32_t> Find(std::string_view piece) const;
-  // Where the merge of two tokens is, or would be.
+  // Index in merges_ of the merge of two tokens, or of the slot for it.
   size_t Slot(int32_t left, int32_t right) const;
   const Merge* FindMerge(int32_t left, int32_t right) const;
   void Split(std::string_view word, Workspace& work) const;
   bool IsUnused(int32_t token) const { return !options_.unused.empty() && options_.unused[token]; }
   void Push(Workspace& work, int32_t left, int32_t right) const;
-  // Adds a token, or what it is taken apart into.
+  // Appends a token, or the tokens that it is split into.
   void Add(int32_t token, const Workspace& work, std::vector<int32_t>& tokens) const;
 
   std::vector<std::string> pieces_;
   std::unordered_map<std::string_view, int32_t, KeyedHash> tokens_;  // by piece
-  std::vector<Merge> merges_;  // a hash table with open addressing; left is -1 where there is none
+  std::vector<Merge> merges_;  // a hash table with open addressing; left is -1 in empty slots
   KeyedHash hash_;
   std::array<std::optional<int32_t>, 256> bytes_;  // the tokens of single bytes
   BpeOptions options_;
 };
 
-// Merges as SentencePiece makes them: any two tokens that together are one, that of the highest
-// score first. None if they are more than `most`: a piece may be cut in as many places as it has
-// bytes. REQUIRES: a score for each piece.
+// SentencePiece's merges: any two tokens whose concatenation is a token, the highest score of the
+// result first. Absent if there are more than `most`: a piece of n bytes may be the result of n - 1
+// merges. REQUIRES: a score for each piece.
 std::optional<std::vector<Merge>> MergesByScore(const std::vector<std::string>& pieces,
                                                 const std::vector<float>& scores, size_t most);
 

@@ -16,7 +16,7 @@ std::vector<SpecialToken> SpecialOf(const std::vector<AddedToken>& added) {
   return special;
 }
 
-// Those that are looked for before normalizing.
+// The added tokens that match before normalization.
 std::vector<AddedToken> SoughtRaw(const std::vector<AddedToken>& added) {
   std::vector<AddedToken> sought;
   for (const AddedToken& token : added) {
@@ -25,7 +25,7 @@ std::vector<AddedToken> SoughtRaw(const std::vector<AddedToken>& added) {
   return sought;
 }
 
-// Those that are looked for after it, as they are then.
+// The added tokens that match after normalization, with their normalized texts.
 std::vector<AddedToken> SoughtNormalized(const std::vector<AddedToken>& added,
                                          const std::vector<NormalizerStep>& normalizer) {
   size_t all_bytes = 0;
@@ -47,7 +47,7 @@ std::vector<AddedToken> SoughtNormalized(const std::vector<AddedToken>& added,
   return sought;
 }
 
-// Whether some of a text is no part of any token, and may be as long as it likes.
+// True if a part of a text, of any length, may belong to no token.
 bool CutsAway(const std::vector<AddedToken>& added,
               const std::vector<PreTokenizerStep>& pre_tokenizer) {
   const auto strips = [](const AddedToken& token) { return token.left_strip || token.right_strip; };
@@ -59,7 +59,7 @@ bool CutsAway(const std::vector<AddedToken>& added,
          std::any_of(pre_tokenizer.begin(), pre_tokenizer.end(), removes);
 }
 
-// Calls on_token(id) and on_text(range) for what a text is made of.
+// Calls on_token(id) for each added token in a text, and on_text(range) for the text between them.
 template <typename OnToken, typename OnText>
 void Walk(const AddedTokenFinder& finder, std::string_view text, std::span<const TextRange> parsed,
           OnToken on_token, OnText on_text) {
@@ -77,7 +77,8 @@ struct Stretch {
   bool parsed;
 };
 
-// A range of a text cut where parsed ranges begin and end. Drops those of `parsed` that end before.
+// Splits a range where parsed ranges begin and end. Removes from `parsed` the ranges that end
+// before it.
 std::vector<Stretch> Cut(const TextRange& range, std::span<const TextRange>& parsed) {
   while (!parsed.empty() && parsed.front().end <= range.begin) parsed = parsed.subspan(1);
   std::vector<Stretch> stretches;
@@ -123,12 +124,15 @@ int64_t BpeTokenizer::FindMaxTokenBytes() const {
 std::vector<int32_t> BpeTokenizer::Encode(std::span<const TextPart> parts) const {
   const JoinedText joined = Join(parts);
   const std::string_view text = joined.text;
-  if (text.size() > kMaxTextBytes) throw EncodeError("a text of more than 256 MiB");
+  if (text.size() > kMaxTextBytes) {
+    throw EncodeError("a text of " + std::to_string(text.size()) + " bytes; allowed: at most " +
+                      std::to_string(kMaxTextBytes));
+  }
 
   std::vector<int32_t> tokens;
   EncodeBudget budget(text.size());
   Bpe::Workspace work;
-  std::span<const TextRange> ahead = joined.parsed;  // but those that have been passed
+  std::span<const TextRange> ahead = joined.parsed;  // without the ranges already passed
   const auto add = [&](int32_t token) { tokens.push_back(token); };
   const auto encode = [&](const TextRange& range, bool is_parsed) {
     const std::string normal =

@@ -1,4 +1,4 @@
-// The tokenizers that tokenizer.json describes and whose model is byte pair encoding. Torch-free.
+// Tokenizers of byte pair encoding, with the steps that tokenizer.json describes.
 #ifndef TRIPTYCH_ENGINE_TEXT_BPE_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_TEXT_BPE_TOKENIZER_H_
 
@@ -24,7 +24,7 @@ struct BpeTokenizerParts {
   std::vector<std::string> pieces;  // as Bpe takes them
   std::vector<Merge> merges;
   BpeOptions options;
-  std::vector<std::string> decoded;  // the bytes of every token inside a text
+  std::vector<std::string> decoded;  // bytes of each token inside a text
   bool drops_leading_space = false;
   std::optional<int32_t> begin;
   std::vector<int32_t> ends;
@@ -32,8 +32,8 @@ struct BpeTokenizerParts {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  // REQUIRES: as Bpe and AddedTokenFinder do; tokens are fewer than `decoded`; `ends` is not empty.
-  // Throws EncodeError where added tokens cannot be normalized.
+  // REQUIRES: what Bpe and AddedTokenFinder require; tokens are less than decoded.size(); `ends` is
+  // not empty. Throws EncodeError if added tokens cannot be normalized.
   explicit BpeTokenizer(BpeTokenizerParts parts);
 
   using Tokenizer::Decode;
@@ -49,7 +49,7 @@ class BpeTokenizer final : public Tokenizer {
   std::span<const int32_t> end_tokens() const override { return ends_; }
 
  private:
-  // Of a tokenizer that cuts nothing away.
+  // max_token_bytes() of a tokenizer that drops no text.
   int64_t FindMaxTokenBytes() const;
 
   std::vector<SpecialToken> special_;
@@ -63,7 +63,7 @@ class BpeTokenizer final : public Tokenizer {
   bool drops_leading_space_;
   std::optional<int32_t> begin_;
   std::vector<int32_t> ends_;
-  int64_t max_token_bytes_;  // last: it is found from the above
+  int64_t max_token_bytes_;  // last: computed from the members above
 };
 
 }  // namespace triptych

@@ -1,4 +1,4 @@
-// Every byte is a token. Torch-free.
+// Tokenizer whose tokens are bytes.
 #ifndef TRIPTYCH_ENGINE_TEXT_BYTE_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_TEXT_BYTE_TOKENIZER_H_
 
@@ -13,7 +13,7 @@
 
 namespace triptych {
 
-// Ids 0 to 255 are bytes, 256 begins a text, 257 ends it. No text names those.
+// Ids 0 to 255 are bytes, 256 begins a text, 257 ends it. No text encodes to 256 or 257.
 class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr int32_t kBegin = 256;

@@ -1,4 +1,4 @@
-// What encoding one text may take, whatever its tokenizer's file says. Torch-free.
+// Limits on the cost of encoding one text, for untrusted tokenizer files.
 #ifndef TRIPTYCH_ENGINE_TEXT_ENCODE_BUDGET_H_
 #define TRIPTYCH_ENGINE_TEXT_ENCODE_BUDGET_H_
 
@@ -12,17 +12,18 @@
 
 namespace triptych {
 
-// Of a whole text, however many pieces its steps see. Published files take a small part of it.
+// Covers a whole text, however many pieces the tokenizer's steps see. Published tokenizers use a
+// small part of it.
 class EncodeBudget {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Bytes that steps may write for each of the text, and beside.
+  // Bytes that steps may write: per byte of the text, and in addition.
   static constexpr size_t kMaxWrittenPerByte = 64;
   static constexpr size_t kMaxWrittenBeside = size_t{64} << 10;
-  // And at once: ICU and Bpe number them with 32 bits.
+  // Bytes in one write: ICU and Bpe use 32-bit offsets.
   static constexpr size_t kMaxWrittenAtOnce = size_t{1} << 30;
-  // For patterns to find what they seek, and for each byte of the text.
+  // Time for all steps: in total, and in addition per byte of the text.
   static constexpr std::chrono::seconds kMaxTime{10};
   static constexpr std::chrono::microseconds kMaxTimePerByte{1};
 
@@ -31,8 +32,8 @@ class EncodeBudget {
         left_(most_),
         deadline_(Clock::now() + kMaxTime + kMaxTimePerByte * static_cast<int64_t>(text_bytes)) {}
 
-  // A step writes so many bytes. Called before they are there, where that can be known. Throws
-  // EncodeError.
+  // Counts `bytes` written by a step. Called before they are written if their number is known by
+  // then. Throws EncodeError if they exceed the budget.
   void Write(size_t bytes) {
     if (bytes > left()) {
       std::string message = "the tokenizer's steps write ";
@@ -42,7 +43,7 @@ class EncodeBudget {
     }
     left_ -= bytes;
   }
-  // The most that may be written next.
+  // Maximum bytes of the next write.
   size_t left() const { return std::min(left_, kMaxWrittenAtOnce); }
 
   Clock::time_point deadline() const { return deadline_; }

@@ -14,14 +14,15 @@
 namespace triptych {
 namespace {
 
-// Bytes of a text that become one in any of Unicode's forms. A character decomposes to elements,
-// and a form has the same elements as the text, but for their order. Let an element's weight be the
-// bytes of the longest character that decomposes to it alone. No character is longer than the
-// weights of its elements, so no text is; and these are at most 3.5 times the bytes of a character
-// that form C may hold (U+1FBE U+0308 U+0301, 7 bytes, become U+0390, 2 bytes), 3 times in form D,
-// 4 times in KC and KD (mathematical letters). NormalizerTest computes that from ICU's data.
+// Maximum bytes of a text that become one byte in any of Unicode's forms. A character decomposes to
+// elements, and a form has the same elements as the text, except for their order. Let an element's
+// weight be the bytes of the longest character that decomposes to it and to no other. No character
+// is longer than the sum of its elements' weights, and so no text is. That sum is at most 3.5 times
+// the bytes of a character that form C may hold (U+1FBE U+0308 U+0301, 7 bytes, become U+0390, 2
+// bytes), 3 times in form D, and 4 times in KC and KD (mathematical letters). NormalizerTest
+// computes this from ICU's data.
 constexpr int64_t kMostFormShrinkage = 4;
-// As good as none.
+// Larger values count as unbounded.
 constexpr int64_t kMostShrinkage = int64_t{1} << 32;
 
 const icu::Normalizer2& NormalizerOf(UnicodeForm form) {
@@ -42,13 +43,13 @@ const icu::Normalizer2& NormalizerOf(UnicodeForm form) {
       break;
   }
   if (U_FAILURE(error)) {
-    throw std::runtime_error(std::string("ICU has no data of normal forms: ") + u_errorName(error));
+    throw std::runtime_error(std::string("ICU has no normalization data: ") + u_errorName(error));
   }
   return *normalizer;
 }
 
-// Takes a text, and drops it when it is longer than `most` bytes: a form may be 11 times as long as
-// what it is of (Unicode's annex 15, table 2).
+// Collects a text, and stops collecting beyond `most` bytes: a normal form may be 11 times as long
+// as its text (Unicode's annex 15, table 2).
 class BoundedSink final : public icu::ByteSink {
  public:
   explicit BoundedSink(size_t most) : most_(most) {}
@@ -57,7 +58,7 @@ class BoundedSink final : public icu::ByteSink {
     bytes_ += static_cast<size_t>(bytes);
     if (bytes_ <= most_) text_.append(text, static_cast<size_t>(bytes));
   }
-  // Of all that came.
+  // Bytes of the whole text, including those not collected.
   size_t bytes() const { return bytes_; }
   std::string TakeText() { return std::move(text_); }
 

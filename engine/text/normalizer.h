@@ -1,4 +1,4 @@
-// What a text is changed to before it is cut into tokens. Torch-free.
+// Normalization of a text before pre-tokenization.
 #ifndef TRIPTYCH_ENGINE_TEXT_NORMALIZER_H_
 #define TRIPTYCH_ENGINE_TEXT_NORMALIZER_H_
 
@@ -23,22 +23,22 @@ struct PrependStep {
 struct ReplaceStep {
   Regex pattern;
   std::string by;
-  std::optional<size_t> match_bytes;  // of each match, if all are as long
+  std::optional<size_t> match_bytes;  // of each match, if all have the same length
 };
-// Of white space.
+// Strips white space.
 struct StripStep {
   bool left;
   bool right;
 };
 using NormalizerStep = std::variant<UnicodeForm, PrependStep, ReplaceStep, StripStep>;
 
-// Takes the steps one after the other. An empty text stays empty. REQUIRES: UTF-8. Throws
-// EncodeError, and std::runtime_error where ICU has no data.
+// Applies the steps in order. An empty text stays empty. REQUIRES: UTF-8. Throws EncodeError, and
+// std::runtime_error if ICU has no data.
 std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text,
                       EncodeBudget& budget);
 
-// How many bytes of a text become one, at most: what Normalize makes of n bytes is no shorter than
-// n divided by it. None if any number may vanish.
+// Maximum bytes of a text that become one byte, m: Normalize turns n bytes into at least n / m.
+// Absent if any number of bytes may vanish.
 std::optional<int64_t> MostShrinkage(const std::vector<NormalizerStep>& steps);
 
 }  // namespace triptych

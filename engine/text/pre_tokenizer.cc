@@ -11,7 +11,7 @@ struct Part {
   bool matches;
 };
 
-// A piece as its matches and what lies between them.
+// Splits a piece into its matches and the text between them.
 std::vector<Part> PartsOf(const SplitStep& step, std::string_view piece,
                           EncodeBudget::Clock::time_point deadline) {
   std::vector<Part> parts;
@@ -28,7 +28,7 @@ std::vector<Part> PartsOf(const SplitStep& step, std::string_view piece,
   return parts;
 }
 
-// Whether `part` goes on where `before` ended, rather than begin a piece.
+// True if `part` extends the piece of `before` instead of beginning one.
 bool Joins(SplitBehavior behavior, const Part& before, const Part& part) {
   switch (behavior) {
     case SplitBehavior::kRemoved:
@@ -97,7 +97,7 @@ void Pieces::Apply(const SplitStep& step) {
         begin = part.range.begin;
         pieces.push_back(piece.substr(begin, part.range.end - begin));
       } else if (i == 0 && pieces.empty()) {
-        begins_ = false;  // what stood there is gone
+        begins_ = false;  // the beginning of the text was removed
       }
       before = &part;
     }

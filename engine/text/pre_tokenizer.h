@@ -1,4 +1,4 @@
-// Where a text is cut before it is merged into tokens, which span no cut. Torch-free.
+// Pre-tokenization: cuts a text into pieces, which no token crosses.
 #ifndef TRIPTYCH_ENGINE_TEXT_PRE_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_TEXT_PRE_TOKENIZER_H_
 
@@ -13,7 +13,7 @@
 
 namespace triptych {
 
-// What becomes of the places that match.
+// Treatment of the matches of a pattern.
 enum class SplitBehavior {
   kRemoved,
   kIsolated,
@@ -22,30 +22,31 @@ enum class SplitBehavior {
   kContiguous,
 };
 
-std::string_view Name(SplitBehavior behavior);  // in files
+std::string_view Name(SplitBehavior behavior);  // as in tokenizer files
 
 struct SplitStep {
   Regex pattern;
   SplitBehavior behavior;
-  bool invert;  // of what does not match
+  bool invert;  // swaps the matches and the text between them
 };
-// A space before every piece that begins with none.
+// Prepends a space to each piece that does not begin with one.
 struct PrefixSpaceStep {};
-// Spaces become `replacement`, and one is put before pieces that begin with none.
+// The pieces to which MetaspaceStep prepends.
 enum class PrependScheme {
   kAlways,
-  kFirst,  // to what begins the text
+  kFirst,  // only the piece that begins the text
   kNever,
 };
 std::string_view Name(PrependScheme scheme);
+// Replaces spaces by `replacement`, and prepends it to pieces that do not begin with it.
 struct MetaspaceStep {
   std::string replacement;
   PrependScheme prepend;
 };
 using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>;
 
-// The pieces of a text, none empty. `begins` says that it is the beginning of one. REQUIRES: UTF-8.
-// Throws EncodeError.
+// The pieces of a text, none empty. `begins`: the whole text begins with `text`. REQUIRES: UTF-8,
+// and `text` outlives the pieces. Throws EncodeError.
 class Pieces {
  public:
   Pieces(const std::vector<PreTokenizerStep>& steps, std::string_view text, bool begins,
@@ -62,7 +63,7 @@ class Pieces {
 
   EncodeBudget& budget_;
   std::vector<std::string_view> pieces_;  // of the text or of made_
-  std::deque<std::string> made_;          // whose strings do not move
+  std::deque<std::string> made_;          // a deque: its strings do not move
   bool begins_;
 };
 

@@ -16,15 +16,15 @@ namespace triptych {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
-// Of backtracking at one place: what is published takes a few steps for each byte at most, where
-// all of a text is spaces.
+// Maximum backtracking steps of one search: a constant plus a number per byte of the text.
+// Published patterns take at most a few steps per byte, on a text of spaces.
 constexpr size_t kMatchLimit = 4096;
 constexpr size_t kMatchLimitPerByte = 32;
-// Semaphore that are tried before the time is looked at.
+// Start offsets tried between checks of the deadline.
 constexpr size_t kPlacesPerSearch = 16;
 constexpr uint32_t kHeapLimitKiB = 64 << 10;
-// Longer texts get a stack of this size to match with: the thread's, of which PCRE2 takes 32 KiB,
-// is enough for others.
+// Longer texts get a matching stack of kJitStackBytes. For others, the 32 KiB that PCRE2 takes of
+// the thread's stack suffice.
 constexpr size_t kLongTextBytes = 4096;
 constexpr size_t kJitStackBytes = 1 << 20;
 
@@ -42,8 +42,9 @@ using Owned = std::unique_ptr<T, FreeContexts>;
   throw LoadError(field + " is " + Quoted(pattern) + "; " + why);
 }
 
-// The pattern as PCRE2 says it: there \s also has U+180E, which is no white space of Unicode's.
-// Refuses what means something else there, or would let a pattern do more than match.
+// Translates the pattern for PCRE2, whose \s also matches U+180E, which is not white space in
+// Unicode. Refuses constructs that mean something else in PCRE2, or that let a pattern do more than
+// match.
 std::string ToPcre2(std::string_view pattern, const std::string& field) {
   std::string translated;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -89,7 +90,7 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& field) 
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   const bool literal = syntax == Syntax::kLiteral;
   const std::string translated = literal ? std::string(pattern) : ToPcre2(pattern, field);
-  // Lines begin and end where ^ and $ stand, as in Oniguruma, for which the files are written.
+  // ^ and $ match at the ends of each line, as in Oniguruma, for which the files are written.
   const uint32_t options = literal
                                ? PCRE2_UTF | PCRE2_LITERAL
                                : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
@@ -98,9 +99,8 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& field) 
   size_t offset = 0;
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                             searches, &error, &offset, context.get()));
-  if (!code_)
-    Refuse(field, pattern, "no regular expression that is supported: " + ErrorText(error));
-  // Where it cannot be translated it is interpreted.
+  if (!code_) Refuse(field, pattern, "not a supported regular expression: " + ErrorText(error));
+  // A pattern that cannot be compiled to machine code is interpreted.
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
 
@@ -136,7 +136,7 @@ std::vector<TextRange> Regex::FindAll(std::string_view text,
     if (result == PCRE2_ERROR_NOMATCH) {
       if (last == text.size()) break;
       at = last + 1;
-      while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;  // inside a character
+      while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;  // to the next character
       continue;
     }
     const TextRange match{found[0], found[1]};

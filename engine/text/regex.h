@@ -1,4 +1,4 @@
-// Regular expressions that a file holds, over text that anybody may have written. Torch-free.
+// Regular expressions of tokenizer files, applied to untrusted text.
 #ifndef TRIPTYCH_ENGINE_TEXT_REGEX_H_
 #define TRIPTYCH_ENGINE_TEXT_REGEX_H_
 
@@ -13,14 +13,14 @@ struct pcre2_real_code_8;
 
 namespace triptych {
 
-// Bytes of a text, from begin to before end.
+// The bytes [begin, end) of a text.
 struct TextRange {
   size_t begin;
   size_t end;
 };
 
-// A pattern in the syntax of tokenizer files, of which PCRE2 understands all but what is refused.
-// Thread-safe.
+// A pattern in the syntax of tokenizer files. Refuses the constructs that PCRE2 does not understand
+// the same way. Thread-safe.
 class Regex {
  public:
   enum class Syntax { kPattern, kLiteral };
@@ -28,9 +28,9 @@ class Regex {
   // `field` names the pattern in messages. Throws LoadError.
   Regex(std::string_view pattern, Syntax syntax, const std::string& field);
 
-  // All matches from left to right, none inside another; empty ones where nothing else matched.
-  // REQUIRES: `text` is UTF-8. Throws EncodeError if that takes too much, or until after
-  // `deadline`.
+  // All matches from left to right, without overlaps; empty ones only where nothing else matches.
+  // REQUIRES: `text` is UTF-8. Throws EncodeError if matching takes too many steps or too much
+  // memory, or passes `deadline`.
   std::vector<TextRange> FindAll(std::string_view text,
                                  std::chrono::steady_clock::time_point deadline) const;
 

@@ -61,7 +61,7 @@ std::string StopStrings::Push(std::string_view text) {
       if (automaton.length == automaton.stop.size()) {
         const size_t start = held_.size() - automaton.length;
         if (!found_ || start < found_->start) found_ = {start, automaton.stop};
-        automaton.length = 0;  // where it comes again, it does not start first
+        automaton.length = 0;  // a later occurrence does not start first
       }
       partial = std::max(partial, automaton.length);
     }

@@ -7,12 +7,12 @@
 namespace triptych::server {
 namespace {
 
-// How long a client should wait for room in the queue.
+// Retry delay for queues and limits.
 constexpr std::chrono::milliseconds kRetryDelay{500};
-// And for models, or for memory.
+// Retry delay for loading models and for memory.
 constexpr std::chrono::milliseconds kLongRetryDelay{1000};
 
-constexpr size_t kQuotedBytes = 64;  // of what a client sent
+constexpr size_t kQuotedBytes = 64;  // of a client's text
 
 }  // namespace
 
@@ -39,7 +39,7 @@ Error QueueFull() {
 
 Error QueueTimeout() {
   return {.code = ErrorCode::kResourceExhausted,
-          .description = "the request waited too long for its turn",
+          .description = "the request waited too long in the queue",
           .reason = "QUEUE_TIMEOUT",
           .retry_delay = kRetryDelay};
 }
@@ -53,35 +53,36 @@ Error ClientLimit(int64_t live, int64_t most) {
 
 Error ClientRate(double rate, std::chrono::milliseconds delay) {
   return {.code = ErrorCode::kResourceExhausted,
-          .description = fmt::format("the client sends more than {} requests a second", rate),
+          .description =
+              fmt::format("the client exceeds its rate; allowed: {} requests per second", rate),
           .reason = "CLIENT_RATE",
           .retry_delay = delay};
 }
 
 Error TextsWaiting() {
   return {.code = ErrorCode::kResourceExhausted,
-          .description = "too many long texts wait to be tokenized",
+          .description = "the tokenization queue is full",
           .reason = "TEXTS_WAITING",
           .retry_delay = kRetryDelay};
 }
 
 Error StatisticsLimit(std::string_view calls, size_t most) {
   return {.code = ErrorCode::kResourceExhausted,
-          .description = fmt::format("{} {} are live, and no more are allowed", most, calls),
+          .description = fmt::format("too many {1}; allowed: {0}", most, calls),
           .reason = "STATISTICS_LIMIT",
           .retry_delay = kRetryDelay};
 }
 
 Error SlowReader(size_t unread_bytes) {
   return {.code = ErrorCode::kResourceExhausted,
-          .description = fmt::format("the client does not read its stream: {} bytes are waiting",
-                                     unread_bytes),
+          .description =
+              fmt::format("the client does not read its stream: {} bytes are unread", unread_bytes),
           .reason = "SLOW_READER"};
 }
 
 Error Draining() {
   return {.code = ErrorCode::kUnavailable,
-          .description = "the server is shutting down",
+          .description = "the server is draining",
           .reason = "DRAINING"};
 }
 
@@ -98,14 +99,14 @@ Error Internal(std::string description) {
 
 Error Starting() {
   return {.code = ErrorCode::kUnavailable,
-          .description = "the models are being loaded",
+          .description = "the models are still loading",
           .reason = "STARTING",
           .retry_delay = kLongRetryDelay};
 }
 
 Error MemoryPressure() {
   return {.code = ErrorCode::kResourceExhausted,
-          .description = "the server has no memory left for another request",
+          .description = "the server has not enough memory for another request",
           .reason = "MEMORY_PRESSURE",
           .retry_delay = kLongRetryDelay};
 }
@@ -118,7 +119,8 @@ Error Unauthenticated(std::string description) {
 
 Error PermissionDenied(const std::string& client, std::string_view scope) {
   return {.code = ErrorCode::kPermissionDenied,
-          .description = fmt::format("this takes the scope {}, which {} has not", scope, client),
+          .description =
+              fmt::format("scope '{}' is required; client '{}' does not have it", scope, client),
           .reason = "SCOPE_MISSING",
           .metadata = {{"client", client}, {"scope", std::string(scope)}}};
 }

@@ -1,4 +1,4 @@
-// Errors of a request as values: what a client is told, in no transport's terms.
+// Errors of requests as values, independent of the transport.
 #ifndef TRIPTYCH_SERVER_CORE_ERROR_H_
 #define TRIPTYCH_SERVER_CORE_ERROR_H_
 
@@ -14,49 +14,49 @@
 namespace triptych::server {
 
 enum class ErrorCode {
-  kInvalidArgument,    // a field of the request
-  kNotFound,           // what it names is not here
-  kResourceExhausted,  // the queue, the client's share, or its own buffer
-  kUnavailable,        // the server is shutting down
-  kInternal,           // the model could not be computed
-  kCancelled,          // the client is gone
-  kUnauthenticated,    // nobody knows who calls
-  kPermissionDenied,   // who calls may not
+  kInvalidArgument,    // a field of the request is invalid
+  kNotFound,           // no such model
+  kResourceExhausted,  // a queue, a client's limit, memory, or the client's stream buffer
+  kUnavailable,        // the server is starting or draining
+  kInternal,           // a step of the model failed
+  kCancelled,          // by the client
+  kUnauthenticated,    // no known credentials
+  kPermissionDenied,   // the caller lacks the scope
 };
 
-// Copyable and immutable by convention; made by the functions below.
+// Copyable and immutable by convention. Construct it with the functions below.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  // What is wrong, in one line; of an invalid argument without the field's name before it.
+  // One line. For an invalid argument it continues from the field's name.
   std::string description;
   // kInvalidArgument: the field's path, such as "sampling.top_p" or "stop[1]". Empty otherwise.
   std::string field = {};
-  // For programs, such as QUEUE_FULL: one of those that inference.proto lists.
+  // For programs, such as QUEUE_FULL: one of the reasons that inference.proto lists.
   std::string reason = {};
-  std::map<std::string, std::string> metadata = {};  // of the reason
-  // After which the same request may succeed.
+  std::map<std::string, std::string> metadata = {};  // details of the reason
+  // Delay after which the same request may succeed.
   std::optional<std::chrono::milliseconds> retry_delay = {};
 
-  // The whole line.
+  // The field and the description.
   std::string Message() const { return field.empty() ? description : field + " " + description; }
 };
 
-// `description` goes on from the field's name: "is 3; allowed: 0 to 2".
+// `description` continues from the field's name: "is 3; allowed: 0 to 2".
 Error InvalidArgument(std::string field, std::string description);
-// `loaded` lists the models that there are.
+// `loaded` lists the loaded models.
 Error ModelNotFound(const std::string& name, const std::string& loaded);
 Error QueueFull();
 Error QueueTimeout();
-// The client has `live` requests, which may be `most`.
+// The client has `live` requests; at most `most` are allowed.
 Error ClientLimit(int64_t live, int64_t most);
-// The client may send `rate` requests a second, and the next one after `delay`.
+// The client may send `rate` requests per second, the next one after `delay`.
 Error ClientRate(double rate, std::chrono::milliseconds delay);
-// As many long texts wait to be tokenized as may, of all clients or of this one.
+// The tokenization queue is full, for all clients or for this one.
 Error TextsWaiting();
-// `most` calls of that kind are live, of all clients together.
+// `most` calls of the kind `calls` are live, of all clients together: the limit.
 Error StatisticsLimit(std::string_view calls, size_t most);
 Error SlowReader(size_t unread_bytes);
-// The server ends, and takes no new requests.
+// The server drains.
 Error Draining();
 Error Cancelled();
 // A step of the model failed.
@@ -64,16 +64,16 @@ Error Internal(std::string description);
 // Models are still being loaded.
 Error Starting();
 Error Unauthenticated(std::string description);
-// The process is near the end of the memory that it may take.
+// The process is close to its memory limit.
 Error MemoryPressure();
 // `client` lacks `scope`.
 Error PermissionDenied(const std::string& client, std::string_view scope);
 
-// What a client sent, between quotation marks, as it may stand in a message: one line, without
-// control characters, and cut to a length that fits into a header with everything else.
+// Text from a client in quotation marks, safe in an error message: one line, without control
+// characters, and cut so that the message fits in a header.
 std::string Quote(std::string_view text);
 
-// A value, or why there is none.
+// A value or an error.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -1,4 +1,4 @@
-// What is known of a hosted model once it is loaded.
+// Description of a loaded model.
 #ifndef TRIPTYCH_SERVER_CORE_MODEL_INFO_H_
 #define TRIPTYCH_SERVER_CORE_MODEL_INFO_H_
 
@@ -18,29 +18,29 @@
 
 namespace triptych::server {
 
-// Copied when the model was loaded and never changed, so that every thread may read it: an Engine
-// is its own thread's alone.
+// Copied when the model is loaded and constant from then on, so that every thread may read it; the
+// Engine belongs to its own thread.
 struct ModelInfo {
   std::string name;
-  ModelConfig config;                           // as it is served
-  std::string config_json;                      // the same, as config.json has it
-  std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted at load
+  ModelConfig config;                           // as served
+  std::string config_json;                      // `config` as config.json
+  std::optional<AttentionKind> converted_from;  // the checkpoint's kind, if converted at load
   WeightFormats weight_formats;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;            // of the checkpoint's tensors in weight_formats
-  std::vector<std::string> latent_forms;  // the name of each layer's; empty unless MLA
-  // The position of a prompt from which on MLA attends it by expanded attention; absent if none is.
+  std::vector<std::string> latent_forms;  // name of each layer's form; empty unless MLA
+  // Prompt position from which MLA uses expanded attention; absent if it always uses reduced.
   std::optional<int64_t> expand_from;
-  // A sliding window ends the context before what was published.
+  // The context is the model's sliding window, shorter than the published context.
   bool window_is_context = false;
   CacheGeometry geometry;
-  int64_t cache_bytes = 0;                    // of its whole cache
+  int64_t cache_bytes = 0;                    // of its pool
   std::optional<DeviceMemory> device_memory;  // absent on the CPU
-  int64_t pool_positions = 0;                 // that its whole cache holds
+  int64_t pool_positions = 0;                 // capacity of its pool
   std::shared_ptr<const Tokenizer> tokenizer;
-  serving::RequestDefaults defaults = {};          // where a request is silent
-  std::optional<ChatTemplate> chat_template = {};  // absent if none is known
+  serving::RequestDefaults defaults = {};          // for absent fields of requests
+  std::optional<ChatTemplate> chat_template = {};  // absent: chat is refused
 };
 
 }  // namespace triptych::server

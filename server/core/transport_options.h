@@ -1,4 +1,4 @@
-// Where a server listens and whom it lets in, whatever transport it is.
+// Options of all transports: addresses, access, TLS and limits.
 #ifndef TRIPTYCH_SERVER_CORE_TRANSPORT_OPTIONS_H_
 #define TRIPTYCH_SERVER_CORE_TRANSPORT_OPTIONS_H_
 
@@ -13,46 +13,46 @@
 namespace triptych::server {
 
 struct AccessOptions {
-  // Lines of `NAME SCOPE[,SCOPE...] SHA256HEX`: who may do what with the token of that SHA-256.
-  // Empty lines and those that begin with # count for nothing. Without a file no token is asked
-  // for: every caller has the scopes inference and statistics, and admin if it is on this machine.
+  // File of bearer tokens, in lines `NAME SCOPE[,SCOPE...] SHA256HEX` (TokenList). Without a file
+  // no token is required: every caller has the scopes inference and statistics, and callers on this
+  // machine also admin.
   std::optional<std::filesystem::path> tokens;
-  // Without tokens, admin is everybody's.
+  // Without tokens, every caller also has the scope admin.
   bool insecure = false;
 };
 
-// PEM files, read anew when they change.
+// PEM files, reloaded when they change.
 struct TlsOptions {
-  std::filesystem::path certificate;  // the server's and those that lead to its authority
+  std::filesystem::path certificate;  // the server's certificate chain
   std::filesystem::path key;
-  // Whose certificates clients must bring; none is asked for if absent.
+  // Authorities of the certificates that clients must present; absent: none is required.
   std::optional<std::filesystem::path> client_authority;
 };
 
-// What one connection, or all of them, may take. What the transport cannot limit is not here.
+// Limits of one connection, or of all together, that a transport enforces.
 struct TransportLimits {
-  int max_streams = 100;                 // calls at once on a connection
+  int max_streams = 100;                 // concurrent calls on a connection
   int64_t max_message_bytes = 64 << 10;  // of a request
   int max_metadata_bytes = 16 << 10;     // of a request's headers
-  int64_t max_memory_bytes = 256 << 20;  // of the transport's own, all connections together
-  std::chrono::milliseconds max_idle{std::chrono::minutes(5)};  // without a call; then it is closed
-  // After which a connection takes no new calls; those that it has go on.
+  int64_t max_memory_bytes = 256 << 20;  // of the transport's buffers, all connections together
+  std::chrono::milliseconds max_idle{std::chrono::minutes(5)};  // without a call, then closed
+  // Age at which a connection takes no new calls; calls in progress continue.
   std::chrono::milliseconds max_age{std::chrono::hours(1)};
-  // After which a write that its client does not take ends the call. Of HTTP, a mebibyte of one.
+  // Time for the client to read one write (HTTP: each MiB of it) before the call is ended.
   std::chrono::milliseconds stall_timeout{std::chrono::seconds(30)};
-  // A client may ping this often, with calls or without.
+  // Minimum interval of a client's pings, with or without calls.
   std::chrono::milliseconds min_ping_interval{std::chrono::seconds(9)};
-  // For a whole request to arrive, from its first byte on. Of HTTP; gRPC bounds what it buffers.
+  // HTTP: time for a whole request to arrive, from its first byte. gRPC bounds its buffers instead.
   std::chrono::milliseconds max_request_time{std::chrono::seconds(60)};
-  int max_connections = 4096;          // of HTTP
-  int max_address_connections = 2048;  // of HTTP, from one address
-  // The server pings a silent client this often, and closes what does not answer in time.
+  int max_connections = 4096;          // HTTP
+  int max_address_connections = 2048;  // HTTP, from one address
+  // Idle time after which the server pings a client, and time for the reply before it disconnects.
   std::chrono::milliseconds keepalive{std::chrono::seconds(60)};
   std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
 };
 
-// Has the server drain as SIGTERM does, within that time or else its own, because a client asked
-// for it. Must not block.
+// Starts a drain as SIGTERM does, on behalf of `client`; `timeout` replaces --drain-timeout. Must
+// not block.
 using RequestDrain = std::function<void(std::optional<std::chrono::milliseconds> timeout,
                                         const std::string& client)>;
 
@@ -60,17 +60,18 @@ struct TransportOptions {
   // HOST:PORT or [IPV6]:PORT; port 0 lets the system choose.
   std::string listen = "127.0.0.1:50051";
   AccessOptions access;
-  // The same, where HTTP is spoken; nowhere if absent.
+  // Address of HTTP, as above; absent: HTTP is off.
   std::optional<std::string> http = {};
-  // Names by which browsers may ask for it where neither tokens nor certificates are asked for,
-  // beside addresses, localhost and the host of `http`.
+  // Host header values that HTTP accepts where no token or certificate is required, in addition to
+  // IP addresses, localhost and the host of `http` (HostNames).
   std::vector<std::string> http_hosts = {};
-  std::optional<TlsOptions> tls;  // unencrypted if absent; of all addresses
+  std::optional<TlsOptions> tls;  // of all addresses; absent: unencrypted
   TransportLimits limits;
   bool reflection = true;
-  // Asked before every request that is computed.
+  // Called before every request that computes.
   std::function<bool()> is_memory_short = [] { return false; };
-  // Called once, on any thread, with one line when a GPU can compute no more. Requests fail then.
+  // Called once, on any thread, with a one-line error when a GPU fails for good. Requests then
+  // fail.
   std::function<void(const std::string& error)> device_lost = [](const std::string&) {};
   RequestDrain request_drain = [](std::optional<std::chrono::milliseconds>, const std::string&) {};
 };

@@ -37,7 +37,7 @@ void Worker::Run() {
       try {
         task();
       } catch (const std::exception& e) {  // such as std::bad_alloc
-        spdlog::error("a task is left undone: {}", e.what());
+        spdlog::error("a task failed: {}", e.what());
       }
     }
   }

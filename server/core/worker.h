@@ -1,4 +1,4 @@
-// A thread for what neither the engines nor a transport should be held up by.
+// Worker thread for tasks that must not delay the engines or a transport.
 #ifndef TRIPTYCH_SERVER_CORE_WORKER_H_
 #define TRIPTYCH_SERVER_CORE_WORKER_H_
 
@@ -10,11 +10,11 @@
 
 namespace triptych::server {
 
-// Runs what is posted, in order. What a task throws is logged. Thread-safe.
+// Runs posted tasks in order. Logs the exceptions that they throw. Thread-safe.
 class Worker {
  public:
   Worker() : thread_([this] { Run(); }) {}
-  // Runs what was posted so far, and ends the thread.
+  // Runs the tasks posted so far and ends the thread.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -28,7 +28,7 @@ class Worker {
   CondVar changed_;
   std::vector<std::function<void()>> inbox_ TRIPTYCH_GUARDED_BY(mutex_);
   bool stopping_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: uses the members above
 };
 
 }  // namespace triptych::server

@@ -23,8 +23,9 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
     const std::chrono::nanoseconds rest(asked.nanos());
     if (asked.seconds() < 0 || asked.seconds() > kMax.count() || rest.count() < 0 ||
         rest >= std::chrono::seconds(1) || std::chrono::seconds(asked.seconds()) + rest > kMax) {
-      return FinishUnary(context,
-                         ToStatus(InvalidArgument("timeout", "is not from 0 s to 24 h"), *context));
+      return FinishUnary(
+          context,
+          ToStatus(InvalidArgument("timeout", "is out of range; allowed: 0 s to 24 h"), *context));
     }
     timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::seconds(asked.seconds()) + rest);

@@ -1,4 +1,4 @@
-// triptych.v1.AdminService: what operators do.
+// triptych.v1.AdminService: operations on the server.
 #ifndef TRIPTYCH_SERVER_GRPC_ADMIN_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_ADMIN_SERVICE_H_
 

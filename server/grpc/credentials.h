@@ -1,4 +1,4 @@
-// What a call over gRPC brings by which it may be known who calls.
+// A caller's credentials, extracted from a gRPC call.
 #ifndef TRIPTYCH_SERVER_GRPC_CREDENTIALS_H_
 #define TRIPTYCH_SERVER_GRPC_CREDENTIALS_H_
 
@@ -13,8 +13,8 @@ namespace triptych::server {
 
 Credentials CredentialsOf(const grpc::ServerContextBase& context);
 
-// The address in what gRPC calls a peer, without the port: "127.0.0.1" of "ipv4:127.0.0.1:5",
-// "::1" of "ipv6:%5B::1%5D:5" or "ipv6:[::1]:5", "unix" of any Unix socket.
+// The address of a gRPC peer, without the port: "127.0.0.1" for "ipv4:127.0.0.1:5", "::1" for
+// "ipv6:%5B::1%5D:5" or "ipv6:[::1]:5", "unix" for any Unix socket.
 std::string PeerAddress(std::string_view peer);
 
 }  // namespace triptych::server

@@ -16,10 +16,10 @@ namespace triptych::server {
 #if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 66
 namespace {
 
-// A second at a time: what may still be said in it, and what was not.
+// Limits log lines per second, and counts the lines that it drops.
 class LineBudget {
  public:
-  // How many lines were left out before this one; -1 if it is to be left out itself.
+  // Number of lines dropped before this one; -1 if this one is to be dropped.
   int64_t Take() TRIPTYCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
@@ -50,15 +50,16 @@ spdlog::level::level_enum Level(gpr_log_severity severity) {
     case GPR_LOG_SEVERITY_ERROR:
       break;
   }
-  return spdlog::level::warn;  // of one connection: the server goes on
+  return spdlog::level::warn;  // an error of one connection, not of the server
 }
 
 void Log(gpr_log_func_args* args) {
   constexpr size_t kMaxBytes = 500;
-  static LineBudget* const budget = new LineBudget;  // gRPC's threads outlive main's objects
+  static LineBudget* const budget =
+      new LineBudget;  // never destroyed: gRPC's threads outlive statics
   const int64_t left_out = budget->Take();
   if (left_out < 0) return;
-  if (left_out > 0) spdlog::warn("gRPC: {} lines were left out", left_out);
+  if (left_out > 0) spdlog::warn("gRPC: {} lines dropped", left_out);
   spdlog::log(Level(args->severity), "gRPC: {}", Printable(args->message, kMaxBytes));
 }
 

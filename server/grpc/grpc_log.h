@@ -1,12 +1,12 @@
-// What gRPC itself has to say, in the server's log.
+// gRPC's own log lines in the server's log.
 #ifndef TRIPTYCH_SERVER_GRPC_GRPC_LOG_H_
 #define TRIPTYCH_SERVER_GRPC_GRPC_LOG_H_
 
 namespace triptych::server {
 
-// From now on gRPC's errors go to spdlog, at most kGrpcLinesPerSecond of them: clients can cause
-// them, and being out of descriptors is told nowhere else. GRPC_VERBOSITY chooses what is said.
-// With a gRPC that logs through Abseil (1.66 and newer) they stay on standard error.
+// Sends gRPC's errors to spdlog from now on, at most kGrpcLinesPerSecond of them, since clients can
+// cause them. They are the only report of a shortage of descriptors. GRPC_VERBOSITY selects the
+// lines. gRPC 1.66 and newer logs through Abseil: its errors stay on standard error.
 void LogGrpcErrors();
 
 inline constexpr int kGrpcLinesPerSecond = 10;

@@ -16,7 +16,7 @@
 namespace triptych::server {
 namespace {
 
-// What has a health of its own.
+// Services with a health status of their own.
 std::vector<std::string> OwnServices() {
   return {v1::AdminService::service_full_name(), v1::InferenceService::service_full_name(),
           v1::KvCacheService::service_full_name(), v1::ModelService::service_full_name()};
@@ -38,16 +38,16 @@ void SetLimits(const TransportLimits& limits, grpc::ServerBuilder& builder) {
   };
   set_time(GRPC_ARG_MAX_CONNECTION_IDLE_MS, limits.max_idle);
   set_time(GRPC_ARG_MAX_CONNECTION_AGE_MS, limits.max_age);
-  // A client's pings: how often, and also without calls or while they wait. One that comes too
-  // early is forgiven, and another one, since the network may bring two at once.
+  // Clients' pings: minimum interval, with or without calls. Two early pings are forgiven, since
+  // the network may deliver two at once.
   set_time(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, limits.min_ping_interval);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
-  // The server's own, which find clients that vanished without a word.
+  // The server's pings, which detect clients that vanished without closing.
   set_time(GRPC_ARG_KEEPALIVE_TIME_MS, limits.keepalive);
   set_time(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, limits.keepalive_timeout);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Sizes are checked after decompression: a small message could take gigabytes.
+  // No compression: gRPC checks sizes after decompression, so a small message could take gigabytes.
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
@@ -68,7 +68,7 @@ class GrpcServer::Drain {
   explicit Drain(grpc_server* server) : queue_(grpc_completion_queue_create_for_next(nullptr)) {
     grpc_server_shutdown_and_notify(server, queue_, this);
   }
-  // REQUIRES: the server is gone.
+  // REQUIRES: the server has been destroyed.
   ~Drain() {
     Await(std::chrono::hours(1));
     grpc_completion_queue_shutdown(queue_);
@@ -76,7 +76,7 @@ class GrpcServer::Drain {
     grpc_completion_queue_destroy(queue_);
   }
 
-  // Whether every connection has closed within `timeout`.
+  // True if all connections have closed within `timeout`.
   bool Await(std::chrono::milliseconds timeout) {
     closed_ = closed_ ||
               grpc_completion_queue_next(queue_, Within(timeout), nullptr).type == GRPC_OP_COMPLETE;
@@ -97,12 +97,12 @@ GrpcServer::GrpcServer(const TransportOptions& options, const AuthGate& gate)
       credentials_(gate.certificates() != nullptr ? TlsCredentials(gate.certificates())
                                                   : grpc::InsecureServerCredentials()) {
   LogGrpcErrors();
-  // Protobuf would tell standard error of each message of a client that is no UTF-8.
+  // Otherwise Protobuf writes to standard error for each message with invalid UTF-8.
   google::protobuf::SetLogHandler(nullptr);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetLimits(options.limits, builder);
-  // Without this a second server could listen on the same port, and get half of the calls.
+  // Otherwise a second server could listen on the same port and get half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   int port = 0;
   builder.AddListeningPort(options.listen, credentials_, &port);
@@ -138,7 +138,7 @@ void GrpcServer::StartDrain() {
 
 void GrpcServer::Close(std::chrono::milliseconds timeout) {
   if (drain_ == nullptr) StartDrain();
-  kv_cache_service_.EndWatches();  // the others end with what they do
+  kv_cache_service_.EndWatches();  // other calls end by themselves
   if (!drain_->Await(timeout)) grpc_server_cancel_all_calls(server_->c_server());
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();

@@ -1,4 +1,4 @@
-// The host's services over gRPC.
+// gRPC server with all services of triptych.v1.
 #ifndef TRIPTYCH_SERVER_GRPC_GRPC_SERVER_H_
 #define TRIPTYCH_SERVER_GRPC_GRPC_SERVER_H_
 
@@ -22,27 +22,27 @@ namespace triptych::server {
 // Listens from construction to Close, with health checking (grpc.health.v1) and reflection.
 class GrpcServer {
  public:
-  // Until it serves, health checks answer NOT_SERVING. The gate must outlive the server. Throws
-  // LoadError or std::runtime_error with one clear line.
+  // Health checks answer NOT_SERVING until Serve. The gate must outlive the server. Throws
+  // LoadError or std::runtime_error with a message of one line.
   GrpcServer(const TransportOptions& options, const AuthGate& gate);
-  // Ends what is left of the calls at once.
+  // Cancels the remaining calls.
   ~GrpcServer();
 
-  // HOST:PORT as listened on.
+  // HOST:PORT, with the port in use.
   const std::string& address() const { return address_; }
 
-  // The gate is open.
+  // Health checks answer SERVING. Call it once the gate is open.
   void Serve() { SetHealth(true); }
-  // Health checks answer NOT_SERVING, nothing new is listened to, and clients are told to go
-  // elsewhere (GOAWAY); calls that there are go on.
+  // Health checks answer NOT_SERVING, new connections are refused, and clients get GOAWAY. Calls in
+  // progress continue.
   void StartDrain();
-  // Waits until every connection has closed, as clients' do that have no more calls; closes those
-  // left after `timeout`. Called once, or not at all.
+  // Waits until all connections have closed; clients close them after their last call. Cancels the
+  // calls left after `timeout`. Call it at most once.
   void Close(std::chrono::milliseconds timeout);
 
  private:
-  // gRPC says here, in its C interface, that every connection has closed: its C++ interface waits
-  // for that where it is asked to drain.
+  // The drain through gRPC's C interface, which notifies when all connections have closed; the C++
+  // interface starts a drain only in the call that waits for its end.
   class Drain;
 
   void SetHealth(bool serving);
@@ -53,9 +53,9 @@ class GrpcServer {
   AdminService admin_service_;
   ReflectionService reflection_service_;
   std::string address_;
-  std::shared_ptr<grpc::ServerCredentials> credentials_;  // which the server asks while it lives
+  std::shared_ptr<grpc::ServerCredentials> credentials_;  // used by the server throughout its life
   std::unique_ptr<grpc::Server> server_;                  // null after Close
-  std::unique_ptr<Drain> drain_;                          // once it has started
+  std::unique_ptr<Drain> drain_;                          // null before the drain
 };
 
 }  // namespace triptych::server

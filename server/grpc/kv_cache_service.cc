@@ -9,7 +9,7 @@
 namespace triptych::server {
 namespace {
 
-// Ends a unary call with what the host answers.
+// Ends a unary call with the registry's answer.
 template <typename Answer, typename Response>
 void Finish(const Result<Answer>& answer, grpc::CallbackServerContext& context, Response* response,
             AlarmedUnary* reactor) {

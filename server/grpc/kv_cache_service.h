@@ -1,4 +1,4 @@
-// triptych.v1.KvCacheService: what the caches hold and cost.
+// triptych.v1.KvCacheService: cache statistics and live sequences.
 #ifndef TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_KV_CACHE_SERVICE_H_
 

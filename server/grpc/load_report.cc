@@ -8,7 +8,7 @@
 namespace triptych::server {
 
 void AddLoadReport(const serving::EngineLoad& load, grpc::CallbackServerContext& context) {
-  // As /metrics names them, without its prefix.
+  // Names as in /metrics, without the prefix.
   const std::map<std::string, double> metrics = {
       {"kv_cache_utilization_ratio", load.kv_cache_utilization},
       {"requests_running", static_cast<double>(load.running)},

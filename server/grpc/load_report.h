@@ -1,4 +1,4 @@
-// How loaded an engine is, told to those who balance calls over servers.
+// Load reports for clients' load balancers (ORCA).
 #ifndef TRIPTYCH_SERVER_GRPC_LOAD_REPORT_H_
 #define TRIPTYCH_SERVER_GRPC_LOAD_REPORT_H_
 
@@ -8,11 +8,11 @@
 
 namespace triptych::server {
 
-// Where clients of gRPC look for an OrcaLoadReport (gRFC A51).
+// Trailer in which gRPC clients expect an OrcaLoadReport (gRFC A51).
 inline constexpr const char* kLoadReportMetadata = "endpoint-load-metrics-bin";
 
-// Puts a report into the call's trailers. Called before the call is finished. CallMetricRecorder of
-// gRPC 1.51 has shares and costs, and no numbers of requests.
+// Adds a report to the call's trailers. Call it before the call is finished. CallMetricRecorder of
+// gRPC 1.51 is not enough: it has utilizations and costs, but no counts of requests.
 void AddLoadReport(const serving::EngineLoad& load, grpc::CallbackServerContext& context);
 
 }  // namespace triptych::server

@@ -1,4 +1,4 @@
-// triptych.v1.ModelService.
+// triptych.v1.ModelService: the loaded models.
 #ifndef TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_MODEL_SERVICE_H_
 

@@ -20,10 +20,10 @@ using Reactor = grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectio
 
 void NotFound(const std::string& what, ServerReflectionResponse& response) {
   response.mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
-  response.mutable_error_response()->set_error_message(Quoted(what) + " is not known here");
+  response.mutable_error_response()->set_error_message(Quoted(what) + " is unknown");
 }
 
-// Adds the file, and then those that it imports, each once.
+// Adds the file and its transitive imports, each once.
 void AddFile(const FileDescriptor& file, std::set<std::string>& added,
              grpc::reflection::v1alpha::FileDescriptorResponse& response) {
   if (!added.insert(std::string(file.name())).second) return;
@@ -43,7 +43,7 @@ void AnswerWithFile(const FileDescriptor* file, const std::string& what,
   }
 }
 
-// proto3 has no extensions but options of descriptors, which are none of a service's messages.
+// proto3 has no extensions except options of descriptors, which no service message uses.
 ServerReflectionResponse Answer(const ServerReflectionRequest& request,
                                 const std::vector<std::string>& services) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
@@ -77,13 +77,13 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request,
       break;
     case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
       response.mutable_error_response()->set_error_code(grpc::StatusCode::INVALID_ARGUMENT);
-      response.mutable_error_response()->set_error_message("the request asks for nothing");
+      response.mutable_error_response()->set_error_message("the request is empty");
       break;
   }
   return response;
 }
 
-// Reads, answers, reads. Deletes itself.
+// Answers requests one at a time. Deletes itself.
 class ReflectionReactor final : public Reactor {
  public:
   explicit ReflectionReactor(const std::vector<std::string>& services) : services_(services) {

@@ -1,4 +1,4 @@
-// grpc.reflection.v1alpha.ServerReflection: the services' messages, for clients that have no proto.
+// grpc.reflection.v1alpha.ServerReflection: the services' schemas, for clients without the protos.
 #ifndef TRIPTYCH_SERVER_GRPC_REFLECTION_SERVICE_H_
 #define TRIPTYCH_SERVER_GRPC_REFLECTION_SERVICE_H_
 
@@ -11,12 +11,12 @@
 
 namespace triptych::server {
 
-// gRPC's own takes a thread for each stream; this one takes none. Whoever is let in at all may ask.
-// Thread-safe.
+// Replaces gRPC's own service, which takes a thread per stream; this one takes none. Every
+// authenticated caller may use it. Thread-safe.
 class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // `services` are full names of services that are linked in. The gate must outlive the service.
+  // `services`: full names of linked services. The gate must outlive the service.
   ReflectionService(const AuthGate& gate, std::vector<std::string> services)
       : gate_(gate), services_(std::move(services)) {}
 

@@ -1,4 +1,4 @@
-// A server stream that ends before its first message.
+// Server stream that fails before its first message.
 #ifndef TRIPTYCH_SERVER_GRPC_REFUSED_STREAM_H_
 #define TRIPTYCH_SERVER_GRPC_REFUSED_STREAM_H_
 
@@ -6,7 +6,7 @@
 
 namespace triptych::server {
 
-// Deletes itself.
+// Finishes with `status` at once. Deletes itself.
 template <typename Response>
 class RefusedStream final : public grpc::ServerWriteReactor<Response> {
  public:

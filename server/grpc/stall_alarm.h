@@ -1,4 +1,4 @@
-// Ends calls whose client takes nothing.
+// Alarm that cancels calls of clients that stop reading.
 #ifndef TRIPTYCH_SERVER_GRPC_STALL_ALARM_H_
 #define TRIPTYCH_SERVER_GRPC_STALL_ALARM_H_
 
@@ -16,9 +16,9 @@
 
 namespace triptych::server {
 
-// Cancels a call when one write, or its end, has waited for the client for `timeout`, and at the
-// latest after twice that: a client that keeps its connection and does not read would otherwise
-// keep its reply, and its place, for as long. Thread-safe; lives in a shared_ptr.
+// Cancels a call when one write, or the finish, has waited for the client for `timeout` to
+// 2 * `timeout`. A client that keeps its connection open without reading would otherwise hold the
+// reply and its permits. Thread-safe; lives in a shared_ptr.
 class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
  public:
   StallAlarm(grpc::ServerContextBase& context, std::chrono::milliseconds timeout)
@@ -29,14 +29,14 @@ class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
   StallAlarm(const StallAlarm&) = delete;
   StallAlarm& operator=(const StallAlarm&) = delete;
 
-  // A write, or the finish, was started.
+  // A write, or the finish, has started.
   void Begin() TRIPTYCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     ++begun_;
     in_flight_ = true;
     if (!set_ && !stopped_) Set();
   }
-  // It was taken.
+  // It has completed.
   void End() TRIPTYCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     in_flight_ = false;
@@ -49,13 +49,13 @@ class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
   }
 
  private:
-  // One alarm at a time, which looks whether there was any progress since it was set, so that a
-  // write costs no timer. The function that it runs keeps this object until it has run.
+  // Sets the only alarm. It checks for progress since it was set, so that writes need no timers of
+  // their own. Its function keeps this object alive until it has run.
   void Set() TRIPTYCH_REQUIRES(mutex_) {
     set_ = true;
     seen_ = begun_;
-    // Not the one whose function is running. Not assigned: the assignment of gRPC 1.51 loses the
-    // alarm that was there.
+    // A new alarm: the old one's function may be running. emplace, because the assignment of gRPC
+    // 1.51 leaks the old alarm.
     alarm_.emplace();
     alarm_->Set(
         std::chrono::system_clock::now() + timeout_,
@@ -73,7 +73,7 @@ class StallAlarm final : public std::enable_shared_from_this<StallAlarm> {
                                  "the client does not read its stream", nullptr);
   }
 
-  grpc_call* const call_;  // which outlives its context here
+  grpc_call* const call_;  // its reference outlives the context
   const std::chrono::milliseconds timeout_;
   Mutex mutex_;
   uint64_t begun_ TRIPTYCH_GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,4 @@
-// Errors as they go on the wire: a code, one line, and google.rpc details for programs.
+// Conversion of errors to gRPC statuses: a code, one line, and google.rpc details.
 #ifndef TRIPTYCH_SERVER_GRPC_STATUS_H_
 #define TRIPTYCH_SERVER_GRPC_STATUS_H_
 
@@ -9,9 +9,9 @@
 
 namespace triptych::server {
 
-// The details are an ErrorInfo, and with it a BadRequest for a field and a RetryInfo for a delay; a
-// delay also becomes gRPC's own retry push-back in the call's trailers. Called before the call is
-// finished.
+// The details are an ErrorInfo, a BadRequest if a field is invalid, and a RetryInfo if there is a
+// retry delay. The delay is also added to the call's trailers as gRPC's retry push-back. Call it
+// before the call is finished.
 grpc::Status ToStatus(const Error& error, grpc::CallbackServerContext& context);
 
 }  // namespace triptych::server

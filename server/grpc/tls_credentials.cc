@@ -14,7 +14,7 @@
 namespace triptych::server {
 namespace {
 
-// The files as gRPC asks for them: when it starts, and for every new connection.
+// Hands the files to gRPC, which fetches them at its start and for each new connection.
 class FetchedCertificates {
  public:
   explicit FetchedCertificates(std::shared_ptr<CertificateFiles> files)
@@ -29,7 +29,7 @@ class FetchedCertificates {
     if (now == fetched_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     fetched_ = std::move(now);
     const grpc_ssl_pem_key_cert_pair pair{fetched_->key.c_str(), fetched_->certificate.c_str()};
-    // gRPC insists on an authority, also where no certificate is asked for that could lead to it.
+    // gRPC requires roots even if no client certificate is requested.
     const std::string& roots = asks_clients_ ? fetched_->client_authority : fetched_->certificate;
     *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
@@ -55,8 +55,8 @@ grpc_server_credentials* MakeCredentials(FetchedCertificates* files) {
           FetchConfig, files));
 }
 
-// gRPC's C++ interface takes certificates once, or reads files that may not fit each other; its C
-// interface asks for them at every connection, so that what it gets can be checked first.
+// gRPC's C++ interface takes certificates once, or reads files that may not fit each other. The C
+// interface fetches them for every connection, so they can be checked first.
 #if GRPC_CPP_VERSION_MAJOR > 1 || GRPC_CPP_VERSION_MINOR >= 55
 class ReloadedCredentials final : public grpc::ServerCredentials {
  public:

@@ -1,4 +1,4 @@
-// TLS from PEM files that may change while the server runs.
+// Server credentials for TLS from PEM files that are reloaded when they change.
 #ifndef TRIPTYCH_SERVER_GRPC_TLS_CREDENTIALS_H_
 #define TRIPTYCH_SERVER_GRPC_TLS_CREDENTIALS_H_
 
@@ -10,9 +10,8 @@
 
 namespace triptych::server {
 
-// Credentials of a server for TLS 1.2 and 1.3. With a client authority, clients must bring a
-// certificate that leads to it. Each connection gets what the files hold when it begins; those that
-// are open stay.
+// Server credentials for TLS 1.2 and 1.3. With a client authority, clients must present a
+// certificate of it. A new connection uses the files' contents at its start; open ones keep theirs.
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<CertificateFiles> files);
 
 }  // namespace triptych::server

@@ -52,7 +52,7 @@ void WatchReactor::OnWriteDone(bool ok) {
     const MutexLock lock(mutex_);
     end = end_;
     if (end == End::kNotYet) {
-      // Set under the lock, so that Stop either sees the alarm or is seen.
+      // Under the lock, so that either Stop cancels this alarm or this sees Stop's end_.
       waiting_ = true;
       alarm_.Set(std::chrono::system_clock::now() + watch_.interval, [this](bool) { OnAlarm(); });
     }

@@ -1,4 +1,4 @@
-// The server's side of one WatchKvCacheStats stream.
+// Server side of one WatchKvCacheStats stream.
 #ifndef TRIPTYCH_SERVER_GRPC_WATCH_REACTOR_H_
 #define TRIPTYCH_SERVER_GRPC_WATCH_REACTOR_H_
 
@@ -19,10 +19,10 @@ namespace triptych::server {
 
 class WatchReactor;
 
-// The streams of statistics that are open. Thread-safe.
+// Set of the open WatchKvCacheStats streams. Thread-safe.
 class OpenWatches {
  public:
-  // Ends them, and those that are still to come, with UNAVAILABLE.
+  // Ends all streams, including later ones, with UNAVAILABLE.
   void End() TRIPTYCH_EXCLUDES(mutex_);
 
  private:
@@ -36,14 +36,14 @@ class OpenWatches {
   std::set<WatchReactor*> watches_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
-// Collects, writes, waits for the interval, and so on until the call ends. Deletes itself.
+// Collects statistics, writes them and waits for the interval, until the call ends. Deletes itself.
 // Thread-safe.
 //
-// Whoever is not waiting for the engine, gRPC or the alarm goes on, so that there is one owner of
-// the stream at any time: the one that starts the write, sets the alarm or finishes.
+// At any time exactly one of the registry's callback, gRPC's write and the alarm is pending; its
+// completion owns the stream and starts the next step or finishes.
 class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse> {
  public:
-  // The host and `open` must outlive the call.
+  // `registry` and `open` must outlive the call.
   WatchReactor(ModelRegistry& registry, const StatsWatch& watch, OpenWatches& open,
                grpc::CallbackServerContext& context, std::chrono::milliseconds stall_timeout);
 
@@ -54,7 +54,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStats
     open_.Remove(this);
     delete this;
   }
-  // The server ends.
+  // The server has drained.
   void OnDrain() { Stop(End::kDraining); }
 
  private:
@@ -62,7 +62,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStats
 
   void Collect();
   void OnAlarm() TRIPTYCH_EXCLUDES(mutex_);
-  // Finishes as soon as nothing is in flight.
+  // Finishes the stream as soon as nothing is in flight.
   void Stop(End end) TRIPTYCH_EXCLUDES(mutex_);
   void FinishAs(End end);
 
@@ -71,7 +71,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStats
   OpenWatches& open_;
   grpc::CallbackServerContext& context_;
   const std::shared_ptr<StallAlarm> stall_alarm_;
-  v1::WatchKvCacheStatsResponse message_;  // gRPC's while a write is in flight
+  v1::WatchKvCacheStatsResponse message_;  // owned by gRPC while a write is in flight
 
   Mutex mutex_;
   End end_ TRIPTYCH_GUARDED_BY(mutex_) = End::kNotYet;

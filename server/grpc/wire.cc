@@ -190,7 +190,7 @@ v1::Tokenizer ToProto(const Tokenizer& tokenizer, bool special_tokens) {
   for (const SpecialToken& special : tokenizer.special_tokens()) {
     v1::SpecialToken& one = *message.add_special_tokens();
     one.set_id(special.token);
-    one.set_text(ToValidUtf8(special.text));  // a file's may be none
+    one.set_text(ToValidUtf8(special.text));  // a tokenizer file's text may be invalid
   }
   return message;
 }
@@ -209,14 +209,14 @@ v1::GenerationDefaults ToProto(const serving::RequestDefaults& defaults) {
   return message;
 }
 
-// The end of what is copied of a list of which `most` entries are allowed.
+// End of the copied part of a list with at most `most` allowed entries: one more shows an excess.
 template <typename List>
 auto EndOfCopy(const List& list, size_t most) {
   return std::next(list.begin(),
                    static_cast<std::ptrdiff_t>(std::min<size_t>(list.size(), most + 1)));
 }
 
-// The prompt of a GenerateRequest or a ScoreInput, which has it in `text` or in `tokens`.
+// The prompt of a GenerateRequest or a ScoreInput, from `text` or `tokens`.
 template <typename Message>
 Prompt ReadPrompt(const Message& message) {
   Prompt prompt;

@@ -1,4 +1,4 @@
-// Messages and what the core has for them.
+// Conversions between Protobuf messages and the core's types.
 #ifndef TRIPTYCH_SERVER_GRPC_WIRE_H_
 #define TRIPTYCH_SERVER_GRPC_WIRE_H_
 
@@ -17,11 +17,11 @@
 
 namespace triptych::server {
 
-// Where a call's request id is in its initial metadata.
+// Key of the request id in a call's initial metadata.
 inline constexpr const char* kRequestIdMetadata = "triptych-request-id";
 
-// The texts and token ids of what these return view the message. Of lists that are too long no
-// more is copied than shows that they are.
+// Texts and token ids of the results view the message. From a list over its limit only one entry
+// more than the limit is copied, enough for validation to refuse it.
 GenerateParams FromProto(const v1::GenerateRequest& message);
 ScoreParams FromProto(const v1::ScoreRequest& message);
 ListModelsParams FromProto(const v1::ListModelsRequest& message);
@@ -35,7 +35,7 @@ v1::ScoreResponse ToProto(const Scoring::Scores& scores);
 v1::TokenizeResponse ToProto(TokenizedText text);
 v1::GetKvCacheStatsResponse ToProto(const RegistryStats& stats);
 v1::ListSequencesResponse ToProto(const SequencePage& page);
-// Special tokens may be many.
+// `special_tokens`: with the tokenizer's special tokens, which may be many.
 v1::Model ToProto(const ModelInfo& model, bool special_tokens);
 
 }  // namespace triptych::server

@@ -20,7 +20,7 @@ std::string At(const std::string& list, size_t index) {
 constexpr std::string_view kRoles = R"("system", "developer", "user", "assistant")";
 constexpr std::string_view kContents = "a string, or an array of text parts, at least one";
 
-// What is said in a part of the type text. `path` is where it is.
+// The text of a content part; its type must be "text". `path`: the part's path and a '.'.
 std::string_view ReadPart(const Json& part, const std::string& path, Fields& message) {
   Fields fields(part, path);
   const Json* const type = fields.Need("type", "\"text\"");
@@ -31,7 +31,7 @@ std::string_view ReadPart(const Json& part, const std::string& path, Fields& mes
   return text;
 }
 
-// What a message says; its parts are lines of their own. `path` is where the message is.
+// The content of a message, its parts joined by line breaks. `path`: the message's path and a '.'.
 std::string ReadContent(Fields& message, const std::string& path) {
   const Json* const content = message.Need("content", kContents);
   if (content == nullptr) return "";
@@ -57,7 +57,7 @@ ChatRole ReadRole(Fields& message) {
   const Json* const value = message.Need("role", kRoles);
   if (value == nullptr) return {};
   const std::string name = value->is_string() ? value->get<std::string>() : "";
-  if (name == "developer") return ChatRole::kSystem;  // what newer clients call it
+  if (name == "developer") return ChatRole::kSystem;  // newer clients' name for system
   const auto role = Names<ChatRole>().find(name);
   if (role != Names<ChatRole>().end()) return role->second;
   message.Refuse("role", *value, kRoles);
@@ -90,14 +90,14 @@ std::vector<ChatMessage> ReadMessages(Fields& fields) {
   return messages;
 }
 
-// How many of the most likely tokens come with each one; nothing if none are asked for.
+// Number of alternatives per token; absent if log-probabilities are not requested.
 std::optional<int32_t> ReadLogprobs(Fields& fields) {
   const bool logprobs = fields.Bool("logprobs").value_or(false);
   const auto top = fields.Int32("top_logprobs");
   if (logprobs) return top.value_or(0);
   if (top.value_or(0) != 0) {
     fields.Fail(InvalidArgument("top_logprobs",
-                                "is " + std::to_string(*top) + "; allowed: with logprobs alone"));
+                                "is " + std::to_string(*top) + "; allowed: only with logprobs"));
   }
   return std::nullopt;
 }
@@ -136,9 +136,9 @@ Result<ChatRequest> ParseChat(const Json& body) {
 Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& model) {
   if (!model.chat_template) {
     return InvalidArgument("model", "is " + model.name +
-                                        ", which has no chat template that is known here; allowed: "
-                                        "models with one, as the server's --chat-template NAME "
-                                        "gives them (" +
+                                        ", which has no recognized chat template; allowed: models "
+                                        "with one, or with one set by the server's --chat-template "
+                                        "NAME (" +
                                         ChatTemplateNames() + "), or /v1/completions");
   }
   const auto pieces =

@@ -1,4 +1,4 @@
-// What /v1/chat/completions is asked and answers, in OpenAI's terms.
+// OpenAI's /v1/chat/completions: requests and responses.
 #ifndef TRIPTYCH_SERVER_HTTP_CHAT_COMPLETIONS_H_
 #define TRIPTYCH_SERVER_HTTP_CHAT_COMPLETIONS_H_
 
@@ -18,12 +18,13 @@ struct ChatRequest {
   std::vector<ChatMessage> messages;
 };
 
-// REQUIRES: an object, which outlives the result.
+// REQUIRES: `body` is an object and outlives the result.
 Result<ChatRequest> ParseChat(const Json& body);
 
-// The completion of what the model's template makes of the messages.
+// Renders the messages with the model's chat template to the prompt of a completion.
 Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& model);
 
+// The response, whole or in chunks.
 class ChatCompletion final : public CompletionAnswer {
  public:
   ChatCompletion(const ModelInfo& model, const std::string& request_id,
@@ -34,7 +35,7 @@ class ChatCompletion final : public CompletionAnswer {
   JsonOutput WholeText(const std::string& text) const override;
   JsonOutput ChunkText(size_t choice, const std::string& text) override;
 
-  std::vector<bool> begun_;  // each choice
+  std::vector<bool> begun_;  // by choice: a chunk of it has been made
 };
 
 }  // namespace triptych::server

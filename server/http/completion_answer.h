@@ -1,4 +1,4 @@
-// What completions of both kinds answer, in OpenAI's terms.
+// Responses of OpenAI's completions and chat completions.
 #ifndef TRIPTYCH_SERVER_HTTP_COMPLETION_ANSWER_H_
 #define TRIPTYCH_SERVER_HTTP_COMPLETION_ANSWER_H_
 
@@ -21,39 +21,39 @@ namespace triptych::server {
 JsonOutput UsageJson(const serving::RequestUsage& usage);
 JsonOutput KvCacheUsageJson(const KvCacheUsage& usage);
 
-// A token by its text; by a name if its bytes are not text by themselves, or it has none.
+// A token's text; "bytes:\xNN..." if its bytes are not valid UTF-8, "token_id:N" if it has none.
 std::string TokenText(int32_t token, const Tokenizer& tokenizer);
-// That of what cannot be is no number of JSON.
+// The log-probability, at least -9999: JSON has no infinity.
 JsonOutput LogprobJson(float logprob);
 
-// The answer to a request of the model, made from what is generated: whole, or in chunks.
+// Builds the response from generated chunks: whole, or as one event per chunk.
 class CompletionAnswer {
  public:
   virtual ~CompletionAnswer() = default;
   CompletionAnswer(const CompletionAnswer&) = delete;
   CompletionAnswer& operator=(const CompletionAnswer&) = delete;
 
-  // Adds to the whole answer.
+  // Adds a chunk to the whole response.
   void Add(const StreamChunk& chunk);
   std::string Whole() const;
 
-  // One event's data each. The usage is that of all choices that have ended.
+  // The data of one server-sent event. UsageChunk covers the choices that have ended.
   std::string Chunk(const StreamChunk& chunk);
   std::string UsageChunk() const;
 
-  // What a chunk takes in memory once it is added, at most about.
+  // Approximate upper bound of the memory that a chunk takes once it is added.
   size_t BytesOf(const StreamChunk& chunk) const;
 
  protected:
-  // How the kinds differ.
+  // The differences between completions and chat completions.
   struct Kind {
     std::string id_prefix;
-    std::string object;        // of a whole answer
+    std::string object;        // of a whole response
     std::string chunk_object;  // of a chunk
-    JsonOutput no_logprobs;    // lists by their names, and other members
-    size_t bytes_per_logprob;  // as JSON values in memory
+    JsonOutput no_logprobs;    // empty lists by name, and other members
+    size_t bytes_per_logprob;  // as a JSON value in memory
   };
-  // The model outlives the answer.
+  // The model must outlive the answer.
   CompletionAnswer(Kind kind, const ModelInfo& model, const std::string& request_id,
                    const CompletionRequest& request);
 
@@ -62,19 +62,19 @@ class CompletionAnswer {
  private:
   struct Choice {
     std::string text;
-    JsonOutput logprobs;  // null if none were asked for
+    JsonOutput logprobs;  // null unless requested
     std::optional<serving::FinishReason> reason;
   };
 
   // Adds the log-probabilities of a chunk to the lists.
   virtual void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) = 0;
-  // The member that holds a choice's text: an object with nothing else.
+  // An object whose only member holds a choice's text: whole, and of a chunk.
   virtual JsonOutput WholeText(const std::string& text) const = 0;
   virtual JsonOutput ChunkText(size_t choice, const std::string& text) = 0;
 
   JsonOutput Head(const std::string& object) const;
   static JsonOutput ChoiceJson(size_t index, const JsonOutput& text, const Choice& choice);
-  // What is new of the choice. Counts usage.
+  // The chunk's additions to its choice. Adds its usage to usage_.
   Choice Read(const StreamChunk& chunk);
 
   const Kind kind_;

@@ -15,7 +15,7 @@
 namespace triptych::server {
 namespace {
 
-// Of one answer that is sent at its end.
+// Memory of one response that is sent whole.
 constexpr int64_t kMaxKeptBytes = int64_t{16} << 20;
 
 constexpr const char* kRequestIdHeader = "x-request-id";
@@ -34,20 +34,20 @@ class CompletionCall::Listener final : public GenerationListener,
     if (posted_.exchange(true)) return;
     try {
       mailbox_->Post([self = shared_from_this()] {
-        self->posted_ = false;  // before taking: what comes from now on is told anew
+        self->posted_ = false;  // before Advance: later output posts again
         if (const auto call = self->call_.lock()) {
           call->exchange_->Guard([&] { call->Advance(); });
         }
       });
     } catch (const std::exception& e) {  // such as std::bad_alloc
       posted_ = false;
-      spdlog::error("HTTP: what is generated is told later: {}", e.what());
+      spdlog::error("HTTP: a notification is delayed: {}", e.what());
     }
   }
 
  private:
   const std::shared_ptr<Mailbox> mailbox_;
-  const std::weak_ptr<CompletionCall> call_;  // locked on the I/O thread alone
+  const std::weak_ptr<CompletionCall> call_;  // locked only on the I/O thread
   std::atomic<bool> posted_ = false;
 };
 
@@ -81,7 +81,7 @@ void CompletionCall::Advance() {
     if (std::holds_alternative<std::monostate>(event)) return;
     if (std::holds_alternative<RequestAccepted>(event)) {
       if (!request_.stream) continue;
-      // Not before: a request that is refused gets a status of its own.
+      // Only now: a refused request gets an error status instead of a stream.
       begun_ = true;
       exchange_->Begin(
           {.content_type = "text/event-stream",
@@ -112,12 +112,11 @@ bool CompletionCall::Keep(const StreamChunk& chunk) {
   }
   over_ = true;
   generation_->Cancel();
-  Respond(
-      ErrorResponse(fits ? MemoryPressure()
-                         : InvalidArgument("stream", "is false, and the answer takes more than " +
-                                                         std::to_string(kMaxKeptBytes) +
-                                                         " bytes; allowed: true for such "
-                                                         "answers")));
+  Respond(ErrorResponse(fits ? MemoryPressure()
+                             : InvalidArgument("stream", "is false, but the response exceeds " +
+                                                             std::to_string(kMaxKeptBytes) +
+                                                             " bytes; allowed: true for larger "
+                                                             "responses")));
   return false;
 }
 
@@ -143,7 +142,7 @@ void CompletionCall::End(const GenerationEnd& end) {
 void CompletionCall::Respond(HttpResponse response) {
   response.headers.emplace_back(kRequestIdHeader, generation_->id());
   answer_.reset();
-  kept_.Hold(0);  // the response has a share of its own
+  kept_.Hold(0);  // the connection accounts for the response
   exchange_->Respond(std::move(response));
 }
 

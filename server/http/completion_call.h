@@ -1,4 +1,4 @@
-// A completion on its way from its engine to a client.
+// HTTP call that sends a completion from its engine to the client.
 #ifndef TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_
 #define TRIPTYCH_SERVER_HTTP_COMPLETION_CALL_H_
 
@@ -15,7 +15,7 @@
 
 namespace triptych::server {
 
-// Answers with what a generation brings: at its end, or by server-sent events as it comes.
+// Sends the output of a generation: whole at its end, or as server-sent events while it runs.
 class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
  public:
   CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
@@ -27,13 +27,13 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   void OnGone() override;
 
  private:
-  // Tells the call on the I/O thread, which may be gone, and once for all that came meanwhile.
+  // Notifies the call on the I/O thread, if it still exists. Coalesces notifications.
   class Listener;
 
-  // Sends what is due.
+  // Handles the generation's pending events.
   void Advance();
   void Send(const StreamChunk& chunk);
-  // False, and the client is told, if the answer is larger than may be kept.
+  // Adds the chunk to the whole response. False, after an error response, if it gets too large.
   bool Keep(const StreamChunk& chunk);
   void End(const GenerationEnd& end);
   void Respond(HttpResponse response);
@@ -41,11 +41,11 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   const std::shared_ptr<Generation> generation_;
   const CompletionRequest request_;
   const std::shared_ptr<Mailbox> mailbox_;
-  std::unique_ptr<CompletionAnswer> answer_;  // until it is responded
-  ByteBudget::Share kept_;                    // of an answer that is sent at its end
+  std::unique_ptr<CompletionAnswer> answer_;  // null after the response
+  ByteBudget::Share kept_;                    // memory of a response that is sent whole
   Exchange* exchange_ = nullptr;
-  bool begun_ = false;      // a stream
-  bool in_flight_ = false;  // a chunk
+  bool begun_ = false;      // the stream has begun
+  bool in_flight_ = false;  // a chunk is being written
   bool over_ = false;
 };
 

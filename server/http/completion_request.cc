@@ -18,13 +18,13 @@ void ReadLength(Fields& fields, CompletionRequest& request) {
   const auto max_completion_tokens = fields.Integer("max_completion_tokens");
   if (max_tokens && max_completion_tokens) {
     fields.Fail(
-        InvalidArgument("max_completion_tokens", "is set beside max_tokens; allowed: one of them"));
+        InvalidArgument("max_completion_tokens", "is set, as is max_tokens; allowed: one of them"));
   }
   if (max_completion_tokens) request.length_field = "max_completion_tokens";
   request.params.max_new_tokens = max_tokens ? max_tokens : max_completion_tokens;
 }
 
-// Of lists that are too long one entry beyond the most is enough for the core to refuse them.
+// Reads at most one entry more than the limit, enough for the core to refuse the list.
 void ReadStop(Fields& fields, GenerateParams& params) {
   const Json* stop = fields.Any("stop");
   if (stop == nullptr) return;
@@ -59,7 +59,7 @@ void ReadLogitBias(Fields& fields, SamplingFields& sampling) {
     // "7" and "07" name the same token.
     const auto same = [&](const auto& entry) { return entry.first == *token; };
     if (std::any_of(sampling.logit_bias.begin(), sampling.logit_bias.end(), same)) {
-      return fields.Fail(InvalidArgument(path, "is named twice; allowed: once"));
+      return fields.Fail(InvalidArgument(path, "is repeated; allowed: once"));
     }
     sampling.logit_bias.emplace_back(*token, *bias);
   }
@@ -70,7 +70,7 @@ void ReadStream(Fields& fields, CompletionRequest& request) {
   const Json* options = fields.Any("stream_options");
   if (options == nullptr) return;
   if (!request.stream) {
-    return fields.Fail(InvalidArgument("stream_options", "is set; allowed: with stream alone"));
+    return fields.Fail(InvalidArgument("stream_options", "is set; allowed: only with stream"));
   }
   if (!options->is_object()) return fields.Refuse("stream_options", *options, "an object");
   Fields entries(*options, "stream_options.");

@@ -1,4 +1,4 @@
-// What is asked of completions of both kinds, in OpenAI's terms.
+// Requests of OpenAI's completions and chat completions.
 #ifndef TRIPTYCH_SERVER_HTTP_COMPLETION_REQUEST_H_
 #define TRIPTYCH_SERVER_HTTP_COMPLETION_REQUEST_H_
 
@@ -13,25 +13,25 @@
 namespace triptych::server {
 
 struct CompletionRequest {
-  std::vector<int32_t> prompt_tokens;  // which params may view; once it is taken, the prompt's
-  bool begin_token = false;            // the first of those was put there by the server
+  std::vector<int32_t> prompt_tokens;  // params may view them; later the generation's prompt
+  bool begin_token = false;            // the server prepended the first of them
   GenerateParams params;               // views the body
-  // What the request calls them.
+  // Names of these fields in the request.
   std::string prompt_field = "prompt";
   std::string length_field = "max_tokens";
   std::string logprobs_field = "logprobs";
   bool stream = false;
-  bool include_usage = false;  // in a chunk of its own
+  bool include_usage = false;  // in a chunk of its own at the end
 };
 
-// Reads the members that both kinds have, all but what they begin with and log-probabilities.
+// Reads the members that both kinds share: all except prompt, messages and log-probabilities.
 void ReadCommon(Fields& fields, CompletionRequest& request);
 
-// How a text becomes tokens, by the names that other servers have for it. `adds` is what
-// add_special_tokens is if it is absent.
+// Reads how a text becomes tokens: add_special_tokens (vLLM's name), `adds` if absent, and
+// parse_special (llama.cpp's name).
 TextOptions ReadTextOptions(Fields& fields, bool adds);
 
-// The core's error about such a request, by the names that the request has for its fields.
+// The core's error with its field renamed to the request's name for it.
 Error InCompletionTerms(Error error, const CompletionRequest& request);
 
 }  // namespace triptych::server

@@ -8,16 +8,15 @@ namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
 
-// A string, an array of one string, token ids, or an array of one array of them.
+// Reads a string, an array of one string, token ids, or an array of one array of token ids.
 void ReadPrompt(Fields& fields, CompletionRequest& request) {
   const Json* prompt = fields.Any("prompt");
   if (prompt == nullptr) return;
   if (prompt->is_array() && !prompt->empty() &&
       (prompt->front().is_string() || prompt->front().is_array())) {
     if (prompt->size() > 1) {
-      return fields.Fail(InvalidArgument(
-          "prompt", "holds " + std::to_string(prompt->size()) +
-                        " prompts; allowed: one, and a request for each of the others"));
+      return fields.Fail(InvalidArgument("prompt", "has " + std::to_string(prompt->size()) +
+                                                       " prompts; allowed: one per request"));
     }
     prompt = &prompt->front();
   }
@@ -31,7 +30,7 @@ void ReadPrompt(Fields& fields, CompletionRequest& request) {
   }
 }
 
-// Code points of valid UTF-8.
+// Number of code points of valid UTF-8.
 int64_t CharactersIn(const std::string& text) {
   return std::count_if(text.begin(), text.end(),
                        [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; });
@@ -99,7 +98,7 @@ void TextCompletion::AddToken(const serving::TokenLogprobs& logprobs, bool known
   }
   lists["token_logprobs"].push_back(LogprobJson(logprobs.chosen.logprob));
   JsonOutput top = JsonOutput::object();
-  // Of tokens with one name the likeliest, which comes first, stays.
+  // emplace keeps the first, likeliest, of tokens with the same text.
   for (const serving::TokenLogprob& one : logprobs.top) {
     top.emplace(TokenText(one.token, tokenizer), LogprobJson(one.logprob));
   }

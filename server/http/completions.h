@@ -1,4 +1,4 @@
-// What /v1/completions is asked and answers, in OpenAI's terms.
+// OpenAI's /v1/completions: requests and responses.
 #ifndef TRIPTYCH_SERVER_HTTP_COMPLETIONS_H_
 #define TRIPTYCH_SERVER_HTTP_COMPLETIONS_H_
 
@@ -16,35 +16,37 @@
 
 namespace triptych::server {
 
-// REQUIRES: an object, which outlives the result.
+// REQUIRES: `body` is an object and outlives the result.
 Result<CompletionRequest> ParseCompletion(const Json& body);
 
+// The response, whole or in chunks.
 class TextCompletion final : public CompletionAnswer {
  public:
   TextCompletion(const ModelInfo& model, const std::string& request_id,
                  const CompletionRequest& request);
 
  private:
-  // Where a choice is.
+  // Progress of a choice's text.
   struct Place {
-    // Of the tokens so far, as they stand in the text: neither part completes the other's
-    // characters.
+    // Separate streams, because prompt and output do not complete each other's UTF-8 characters.
     Utf8Stream prompt, generated;
     TokenStream tokens;
-    int64_t characters = 0;
+    int64_t characters = 0;  // code points so far: the next text_offset
   };
 
   void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;
   JsonOutput WholeText(const std::string& text) const override { return {{"text", text}}; }
   JsonOutput ChunkText(size_t, const std::string& text) override { return {{"text", text}}; }
 
-  // `text` is the part of the text that the token goes on.
+  // Appends one token to `lists`. `text`: the stream that the token continues. `known`: it has a
+  // log-probability.
   void AddToken(const serving::TokenLogprobs& logprobs, bool known, Place& place, Utf8Stream& text,
                 JsonOutput& lists) const;
 
-  // The prompt's, if it is repeated with log-probabilities and its first token has none.
+  // First token of an echoed prompt, which has no log-probability. Absent once listed, or if the
+  // server prepended the begin token.
   std::optional<int32_t> first_token_;
-  std::vector<Place> places_;  // of each choice
+  std::vector<Place> places_;  // by choice
 };
 
 }  // namespace triptych::server

@@ -25,15 +25,16 @@ namespace {
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-// What counts in no budget: every connection has room for so much.
+// Largest response that does not count in the byte budget.
 constexpr size_t kSmallAnswerBytes = 4 << 10;
-// What is read of a client after the last answer, so that it gets to read that.
+// Bounds of reading after the last response. Closing with unread input would reset the connection,
+// and the client could lose the response.
 constexpr std::chrono::seconds kLingerTime{2};
 constexpr size_t kMaxLingerBytes = 1 << 20;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-// The time as a Date header has it.
+// The current time in the format of a Date header.
 std::string Now() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -48,27 +49,28 @@ bool IsJson(std::string_view content_type) {
       boost::beast::string_view(type.data(), type.find_last_not_of(' ') + 1), "application/json");
 }
 
-// Why a request with such a head is not read.
+// The response that refuses the body of a request by its head; absent if it is allowed.
 std::optional<HttpResponse> CheckBody(const RequestReader::Head& head, bool has_body) {
   const auto is = [&](http::field field, const char* value) {
     return boost::beast::iequals(head[field], value);
   };
   if (head.method() != http::verb::post) {
     if (!has_body) return std::nullopt;
-    return StatusResponse(400, "unexpected_body", "the request has a body; allowed: with POST");
+    return StatusResponse(400, "unexpected_body",
+                          "the request has a body; allowed: only with POST");
   }
   if (head.count(http::field::content_encoding) > 0 &&
       !is(http::field::content_encoding, "identity")) {
-    return StatusResponse(415, "compressed_body", "the body is compressed; allowed: as it is");
+    return StatusResponse(415, "compressed_body", "the body is compressed; allowed: uncompressed");
   }
-  // A page of another site may send other types without asking the browser's user.
+  // Browsers let pages of other sites send some other types without a CORS preflight.
   if (!IsJson(View(head[http::field::content_type]))) {
     return StatusResponse(415, "unknown_content_type",
-                          "the content type is not known; allowed: application/json");
+                          "the content type is not supported; allowed: application/json");
   }
   if (head.count(http::field::expect) > 0 && !is(http::field::expect, "100-continue")) {
     return StatusResponse(417, "unknown_expectation",
-                          "the expectation is not known; allowed: 100-continue");
+                          "the expectation is not supported; allowed: 100-continue");
   }
   return std::nullopt;
 }
@@ -119,12 +121,12 @@ void Connection::Close() {
   try {
     call->OnGone();
   } catch (const std::exception& e) {  // such as std::bad_alloc; the call ends by itself
-    spdlog::error("HTTP: a call whose client is gone goes on: {}", e.what());
+    spdlog::error("HTTP: a call of a disconnected client was not cancelled: {}", e.what());
   }
 }
 
 void Connection::Fail(const std::exception& error) {
-  spdlog::error("HTTP: a connection is closed: {}", error.what());
+  spdlog::error("HTTP: connection closed: {}", error.what());
   Close();
 }
 
@@ -194,7 +196,7 @@ bool Connection::Admit() {
     if (reader_.has_body()) {
       RespondAndClose(*std::move(refusal));
     } else {
-      reader_.Next();  // to the end of the request, which is no more than its head
+      reader_.Next();  // consumes the request, which is only its head
       StartAnswer();
       Respond(*std::move(refusal));
     }
@@ -248,7 +250,7 @@ const std::string& Connection::client() const {
 void Connection::StartAnswer() {
   state_ = State::kAnswering;
   if (!writing_) return Disarm();
-  Arm(Clock::now() + shared_.limits.stall_timeout);  // of what was said while the body was read
+  Arm(Clock::now() + shared_.limits.stall_timeout);  // output from while the body was read
 }
 
 void Connection::Handle() {
@@ -291,7 +293,7 @@ void Connection::Respond(HttpResponse response) {
       !memory_.emplace(shared_.budget, client()).Hold(static_cast<int64_t>(response.body.size()))) {
     HttpResponse refusal = ErrorResponse(MemoryPressure());
     std::move(response.headers.begin(), response.headers.end(),
-              std::back_inserter(refusal.headers));  // such as the request's id
+              std::back_inserter(refusal.headers));  // such as the request id
     response = std::move(refusal);
   }
   AddHead(response, "Content-Length: " + std::to_string(response.body.size()) + "\r\n");
@@ -302,7 +304,7 @@ void Connection::Respond(HttpResponse response) {
 
 void Connection::Begin(const HttpResponse& head) {
   chunked_ = !is_http_1_0_;
-  if (!chunked_) close_after_ = true;  // which ends the body
+  if (!chunked_) close_after_ = true;  // the close ends the body
   AddHead(head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
   Flush();
 }
@@ -341,7 +343,7 @@ void Connection::OnWrite(const error_code& error, size_t bytes) {
   if (sent_ < sending_.size()) {
     if (sent_ == pace_end_) {
       pace_end_ = std::min(sent_ + kPaceBytes, sending_.size());
-      // While it reads, a request has its own time.
+      // In kReading the timer is the request's deadline.
       if (state_ != State::kReading) Arm(Clock::now() + shared_.limits.stall_timeout);
     }
     stream_->WriteSome(boost::asio::buffer(sending_.data() + sent_, pace_end_ - sent_),
@@ -365,7 +367,7 @@ void Connection::EndExchange() {
   call_.reset();
   ended_ = false;
   chunked_ = false;
-  std::string().swap(sending_);  // frees it, as an assignment does not
+  std::string().swap(sending_);  // frees its memory; an assignment would not
   memory_.reset();
   if (close_after_ || finishing_) return Linger();
   Expect();

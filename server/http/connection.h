@@ -1,4 +1,4 @@
-// One client's connection: requests in, answers out, one after the other.
+// HTTP/1.1 connection of one client, one request at a time.
 #ifndef TRIPTYCH_SERVER_HTTP_CONNECTION_H_
 #define TRIPTYCH_SERVER_HTTP_CONNECTION_H_
 
@@ -23,7 +23,7 @@
 
 namespace triptych::server {
 
-// What all connections of a server share. Outlives them.
+// State that all connections of a server share. Must outlive them.
 struct HttpShared {
   const Routes& routes;
   const HostNames& hosts;
@@ -31,28 +31,28 @@ struct HttpShared {
   ByteBudget& budget;
 };
 
-// Reads all the time, so that a client that closes is noticed at once; what it sends while it is
-// answered waits, up to a bound. On the I/O thread.
+// Always has a read in progress, so that a closed connection is noticed at once. Requests that
+// arrive during a response are buffered up to kMaxPipelinedBytes. I/O thread only.
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
-  // What is sent ahead of the answer that it waits for; one that sends more is cut off.
+  // Bytes that a client may send ahead of a response; more closes the connection.
   static constexpr size_t kMaxPipelinedBytes = 16 << 10;
-  // Of an answer its client must take so much in the time that it may stall.
+  // Bytes of a response that the client must read per stall timeout.
   static constexpr size_t kPaceBytes = 1 << 20;
 
-  // `address` is the client's, as Credentials has it. `on_closed` is called once, when it is
-  // closed.
+  // `address`: the client's, as in Credentials. `on_closed` is called once, when the connection
+  // closes.
   Connection(std::unique_ptr<ByteStream> stream, std::string address, const HttpShared& shared,
              std::function<void(const std::shared_ptr<Connection>&)> on_closed);
 
   void Start();
-  // Closes it when the answer that is under way has been sent; at once if there is none.
+  // Closes the connection after the response in progress, or at once if there is none.
   void Finish();
   void Close();
 
   const std::string& address() const { return address_; }
 
-  // Of the answer under way.
+  // Exchange: the response in progress.
   void Respond(HttpResponse response) override;
   void Begin(const HttpResponse& head) override;
   void Write(std::string bytes) override;
@@ -62,32 +62,32 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   using Clock = std::chrono::steady_clock;
   enum class State {
     kHandshake,
-    kReading,    // a request, or waiting for one
-    kAnswering,  // one
-    kLingering,  // the last answer is sent; what the client still sends is not read
+    kReading,    // reads a request or waits for one
+    kAnswering,  // responds to a request
+    kLingering,  // the last response is sent; discards input
     kClosed,
   };
 
   void Fail(const std::exception& error) override;
 
-  // Starts to read, with no read under way.
+  // Starts a read. REQUIRES: no read is in progress.
   void Read();
   void OnRead(const boost::system::error_code& error, size_t bytes);
-  // Goes on with the request as far as it is there.
+  // Parses and handles what has been received.
   void Advance();
-  void Expect();  // the next request
-  // Whether the request whose head is there may go on; if not, it is answered.
+  void Expect();  // waits for the next request
+  // True if the request may continue after its head; otherwise responds to it.
   bool Admit();
-  // Why it may not, if it may not.
+  // The response that refuses the request by its head; absent if it may continue.
   std::optional<HttpResponse> CheckHead();
-  // Who asks: the address until more is known.
+  // Client name for the byte budget: the address until the request is authorized.
   const std::string& client() const;
   void StartAnswer();
   void Handle();
 
-  // Answers a request that has not been read to its end.
+  // Responds to a request whose body has not been read, then closes.
   void RespondAndClose(HttpResponse response);
-  // The answer's head, with a line that says where its body ends.
+  // Appends the response's head. `framing`: header lines that delimit the body.
   void AddHead(const HttpResponse& response, const std::string& framing);
   void Flush();
   void OnWrite(const boost::system::error_code& error, size_t bytes);
@@ -95,7 +95,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void Linger();
   void OnTimeout();
 
-  // Closes the connection unless something else is armed before.
+  // Sets the connection's only timer to OnTimeout at `end`; replaces the earlier one.
   void Arm(Clock::time_point end);
   void Disarm();
 
@@ -109,26 +109,26 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   State state_ = State::kHandshake;
   bool finishing_ = false;
-  std::array<char, 4 << 10> incoming_;  // belongs to the read under way
+  std::array<char, 4 << 10> incoming_;  // of the read in progress
   RequestReader reader_;
-  size_t lingered_ = 0;  // bytes
-  // By when the request must be there, if some of it is; the first one from the beginning.
+  size_t lingered_ = 0;  // bytes discarded while lingering
+  // Deadline of a request that has begun; the first request's starts with the connection.
   std::optional<Clock::time_point> request_end_;
-  std::optional<Routes::Admitted> admitted_;  // once its head is there
+  std::optional<Routes::Admitted> admitted_;  // after the head
   HttpRequest request_;
   bool is_http_1_0_ = false;
-  bool is_head_ = false;                     // nothing but the head is answered
-  std::optional<ByteBudget::Share> memory_;  // of an answer that is sent at once
+  bool is_head_ = false;                     // HEAD: the response has no body
+  std::optional<ByteBudget::Share> memory_;  // of a response that is sent whole
 
-  std::shared_ptr<HttpCall> call_;  // that answers
-  bool close_after_ = false;        // the answer
-  bool chunked_ = false;            // the answer
-  bool ended_ = false;              // the answer: nothing more is added to it
+  std::shared_ptr<HttpCall> call_;  // null if the response is immediate
+  bool close_after_ = false;        // close after the response
+  bool chunked_ = false;            // chunked response
+  bool ended_ = false;              // the response is complete in out_ and sending_
   bool writing_ = false;
-  std::string out_;      // what comes after
-  std::string sending_;  // of which
-  size_t sent_ = 0;      // bytes have been,
-  size_t pace_end_ = 0;  // and so many are to be before the client has stalled
+  std::string out_;      // pending output
+  std::string sending_;  // the current write
+  size_t sent_ = 0;      // bytes of sending_ written
+  size_t pace_end_ = 0;  // bytes of sending_ to be written by the stall deadline
 };
 
 }  // namespace triptych::server

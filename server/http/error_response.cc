@@ -19,7 +19,7 @@ struct Kind {
 constexpr Kind kInvalidRequest = {400, "invalid_request_error"};
 constexpr Kind kOverloaded = {503, "overloaded_error"};
 constexpr Kind kServerError = {500, "server_error"};
-constexpr std::chrono::milliseconds kDefaultRetryDelay{1000};  // of what is unavailable
+constexpr std::chrono::milliseconds kDefaultRetryDelay{1000};  // for status 503
 
 Kind KindOf(const Error& error) {
   switch (error.code) {
@@ -28,7 +28,7 @@ Kind KindOf(const Error& error) {
     case ErrorCode::kNotFound:
       return {404, "not_found_error"};
     case ErrorCode::kResourceExhausted:
-      // The client's own share, or everybody's.
+      // 429 for limits of one client, 503 for limits of the server.
       if (error.reason == "CLIENT_LIMIT" || error.reason == "CLIENT_RATE" ||
           error.reason == "TEXTS_WAITING" || error.reason == "SLOW_READER") {
         return {429, "rate_limit_error"};
@@ -37,7 +37,7 @@ Kind KindOf(const Error& error) {
     case ErrorCode::kUnavailable:
       return kOverloaded;
     case ErrorCode::kInternal:
-    case ErrorCode::kCancelled:  // by a client that is gone
+    case ErrorCode::kCancelled:  // the client is gone
       return kServerError;
     case ErrorCode::kUnauthenticated:
       return {401, "authentication_error"};

@@ -1,4 +1,4 @@
-// Errors in the shape that OpenAI's clients read.
+// Error responses in OpenAI's format.
 #ifndef TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_
 #define TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_
 
@@ -10,11 +10,11 @@
 
 namespace triptych::server {
 
-// {"error": {"message", "type", "param", "code"}}. `code` is the error's reason in lower case.
+// {"error": {"message", "type", "param", "code"}}; "code" is the error's reason in lower case.
 std::string ErrorBody(const Error& error);
 HttpResponse ErrorResponse(const Error& error);
 
-// What no core has refused: a request that is none, or that goes nowhere. `code` is for programs.
+// An error of HTTP itself, such as a malformed request or an unknown path. `code` is for programs.
 HttpResponse StatusResponse(int status, std::string_view code, const std::string& message);
 
 }  // namespace triptych::server

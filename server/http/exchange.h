@@ -1,4 +1,4 @@
-// A request and its answer, as those see them who know nothing of connections.
+// HTTP request, response and call, independent of the connection.
 #ifndef TRIPTYCH_SERVER_HTTP_EXCHANGE_H_
 #define TRIPTYCH_SERVER_HTTP_EXCHANGE_H_
 
@@ -15,10 +15,10 @@
 namespace triptych::server {
 
 struct HttpRequest {
-  std::string path = {};                          // as it was sent
+  std::string path = {};                          // not decoded
   std::map<std::string, std::string> query = {};  // decoded
   std::string body = {};
-  // What the body holds; dies on the I/O thread.
+  // The body's share of the byte budget. Must be destroyed on the I/O thread.
   std::unique_ptr<ByteBudget::Share> memory = nullptr;
 };
 
@@ -29,17 +29,17 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// Where an answer goes: all of it by Respond, or piece by piece by Begin, any number of Writes and
-// End. On the I/O thread.
+// The response's side of a connection. Send a response with Respond, or in pieces with Begin, any
+// number of Writes, and End. I/O thread only.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual void Respond(HttpResponse response) = 0;
-  virtual void Begin(const HttpResponse& head) = 0;  // without its body
+  virtual void Begin(const HttpResponse& head) = 0;  // ignores the body
   virtual void Write(std::string bytes) = 0;
-  // The answer is whole, or it breaks off and the connection is closed.
+  // `whole`: the response is complete. Otherwise it is truncated and the connection closes.
   virtual void End(bool whole) = 0;
-  // Runs what is done by itself. Whatever that throws closes the connection.
+  // Runs `function`; an exception closes the connection.
   template <typename Function>
   void Guard(const Function& function) {
     try {
@@ -53,20 +53,20 @@ class Exchange {
   virtual void Fail(const std::exception& error) = 0;
 };
 
-// What takes time to answer. Its connection keeps it until the answer is sent or the client gone,
-// and calls it on the I/O thread; whoever else holds one holds it weakly.
+// A request that takes time to answer. The connection owns it until the response is sent or the
+// client is gone, and calls it on the I/O thread; all others must hold it weakly.
 class HttpCall {
  public:
   virtual ~HttpCall() = default;
-  // The exchange lives as long as the call.
+  // `exchange` is valid as long as the call lives.
   virtual void Start(Exchange& exchange) = 0;
-  // Everything that was begun or written has been taken by the network.
+  // The system has accepted all output so far.
   virtual void OnWritten() {}
-  // The client is gone; the exchange takes nothing more.
+  // The client is gone; the exchange discards output.
   virtual void OnGone() {}
 };
 
-// What is answered at once, or a call that has not been started.
+// An immediate response, or a call to start.
 using HttpReply = std::variant<HttpResponse, std::shared_ptr<HttpCall>>;
 
 }  // namespace triptych::server

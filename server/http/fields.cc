@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kInteger = "an integer";
 
-// The 32-bit integer that a value is, if it is one.
+// The value if it is an integer of 32 bits.
 std::optional<int32_t> AsInt32(const Json& value) {
   using Limits = std::numeric_limits<int32_t>;
   if (value.is_number_unsigned()) {
@@ -133,7 +133,7 @@ void Fields::Lack(const std::string& name, const Json& harmless) {
   const Json* value = Any(name);
   if (value == nullptr || *value == harmless) return;
   Fail(InvalidArgument(path_ + name, "is " + ShownJson(*value) +
-                                         ", which this server cannot do; allowed: " +
+                                         ", which is not supported; allowed: " +
                                          (harmless.is_null() ? "none" : ShownJson(harmless))));
 }
 
@@ -150,7 +150,7 @@ std::optional<Error> Fields::Finish() {
   if (error_) return error_;
   for (const auto& [name, value] : object_.items()) {
     if (value.is_null() || known_.contains(name)) continue;
-    return InvalidArgument(path_ + Printable(name), "is not known here");
+    return InvalidArgument(path_ + Printable(name), "is not a known field");
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// The members of a JSON object that a client sent.
+// Reader for the members of a client's JSON object.
 #ifndef TRIPTYCH_SERVER_HTTP_FIELDS_H_
 #define TRIPTYCH_SERVER_HTTP_FIELDS_H_
 
@@ -14,15 +14,16 @@
 
 namespace triptych::server {
 
-// The object that a request's body is, or why it is none.
+// Parses a request's body; an error unless it is a JSON object.
 Result<Json> ParseBody(const std::string& body);
 
-// Reads members by name and type. A member that is null counts as absent, and so does one of a
-// wrong type, which error() names; the first error stays. Ranges are the core's to check.
+// Reads members by name and type. A null member counts as absent. A member of a wrong type is read
+// as absent and recorded as the error that Finish returns, unless there is one already. The core
+// checks ranges.
 class Fields {
  public:
-  // `path` is where the object is: "stream_options." or nothing. REQUIRES: an object, which
-  // outlives this.
+  // `path`: prefix of the members' names in errors, such as "stream_options.". REQUIRES: `object`
+  // is a JSON object and outlives this.
   explicit Fields(const Json& object, std::string path = {})
       : object_(object), path_(std::move(path)) {}
 
@@ -30,26 +31,27 @@ class Fields {
   std::optional<int64_t> Integer(const std::string& name);
   std::optional<int32_t> Int32(const std::string& name);
   std::optional<float> Number(const std::string& name);
-  // Views the object's.
+  // Views the object's string.
   std::optional<std::string_view> String(const std::string& name);
-  // A list of token ids, empty if absent.
+  // A list of token ids; empty if absent.
   std::vector<int32_t> TokenIds(const std::string& name);
-  // The same of what that member holds. REQUIRES: an array.
+  // The token ids of `array`, which is member `name` or a part of it. REQUIRES: an array.
   std::vector<int32_t> TokenIds(const std::string& name, const Json& array);
-  // The member whatever it is, null if absent.
+  // The member of any type; null if absent.
   const Json* Any(const std::string& name);
-  // The same of one that must be there: what is `allowed` is said of one that is not.
+  // A required member; if absent, an error that says what is `allowed`.
   const Json* Need(const std::string& name, std::string_view allowed);
 
-  // Members that change nothing.
+  // Accepts and ignores members that change nothing.
   void Ignore(const std::set<std::string>& names);
-  // A member that is there, and not `harmless`, asks for what there is not.
+  // Refuses an unsupported member unless it is absent or equal to `harmless`.
   void Lack(const std::string& name, const Json& harmless = nullptr);
 
-  // The member of that name, or an entry of it, is `value` instead of `allowed`.
+  // Records the error that member or entry `name` is `value` instead of `allowed`.
   void Refuse(const std::string& name, const Json& value, std::string_view allowed);
+  // Records `error` unless there is one already.
   void Fail(Error error);
-  // The first error there was; or else the first member that nobody has asked for.
+  // The first error, or else an error for the first member that was never read.
   std::optional<Error> Finish();
 
  private:

@@ -35,7 +35,7 @@ bool HostNames::Contains(std::string_view authority) const {
   const size_t colon = authority.rfind(':');
   const bool has_port = colon != authority.npos && authority.find(']', colon) == authority.npos;
   std::string_view host = has_port ? authority.substr(0, colon) : authority;
-  if (host.ends_with('.')) host.remove_suffix(1);  // the same name, said to be whole
+  if (host.ends_with('.')) host.remove_suffix(1);  // fully qualified, the same name
   return IsIpAddress(host) || std::any_of(names_.begin(), names_.end(), [&](const auto& name) {
            return boost::beast::iequals(name, {host.data(), host.size()});
          });
@@ -44,7 +44,7 @@ bool HostNames::Contains(std::string_view authority) const {
 std::string HostNames::Allowed() const {
   std::string allowed = "IP addresses";
   for (const std::string& name : names_) allowed += ", " + name;
-  return allowed + " (--http-hosts names more)";
+  return allowed + " (more with --http-hosts)";
 }
 
 }  // namespace triptych::server

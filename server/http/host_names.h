@@ -1,4 +1,4 @@
-// The names by which browsers may ask for the server.
+// Accepted Host header values, against DNS rebinding.
 #ifndef TRIPTYCH_SERVER_HTTP_HOST_NAMES_H_
 #define TRIPTYCH_SERVER_HTTP_HOST_NAMES_H_
 
@@ -10,17 +10,17 @@
 
 namespace triptych::server {
 
-// Where neither a token nor a certificate is asked for, a page of any site could ask in its
-// reader's place: the site has its own name lead to this server, whose answers the browser then
-// takes for the site's (DNS rebinding). The name is in every request; a site cannot have it be an
-// address, or one of these.
+// If no token or certificate is required, any web page could call this server from its reader's
+// browser: the page's site resolves its own name to this server, and the browser treats the
+// responses as the site's (DNS rebinding). The Host header then holds the site's name, never an IP
+// address or one of these names.
 class HostNames {
  public:
   explicit HostNames(const TransportOptions& options);
 
-  // Whether a request to HOST[:PORT] is answered.
+  // True if requests to `authority`, HOST[:PORT], are accepted.
   bool Contains(std::string_view authority) const;
-  // What is allowed, as errors say it.
+  // The accepted values, for error messages.
   std::string Allowed() const;
 
  private:

@@ -38,12 +38,11 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// After a connection that could not be accepted: the reason, such as that there is no descriptor
-// left, may last.
+// Pause after a failed accept: its cause, such as a shortage of descriptors, may last.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr int kPortTries = 10;
 
-// Has it send at once what is written, and find out that its client vanished without a word.
+// Disables Nagle's algorithm, and enables keepalive to detect clients that vanished.
 void SetUp(tcp::socket& socket, const TransportLimits& limits) {
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
@@ -58,8 +57,8 @@ void SetUp(tcp::socket& socket, const TransportLimits& limits) {
   setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof(kProbes));
 }
 
-// On all of the addresses that this machine has, and at one port. None, and the error says why, if
-// somebody else has it at one of them.
+// Listens on those of `addresses` that are this machine's, all at one port. Empty if there are
+// none, or, with `error` set, if the port is in use or forbidden at one of them.
 std::vector<tcp::acceptor> Listen(asio::io_context& context,
                                   const tcp::resolver::results_type& addresses, error_code& error) {
   std::vector<tcp::acceptor> acceptors;
@@ -87,7 +86,7 @@ std::vector<tcp::acceptor> Listen(asio::io_context& context, const std::string& 
   const auto found =
       resolver.resolve(host, address ? std::to_string(address->port) : "",
                        tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  // The port that the system chose at one address may be taken at another.
+  // The port that the system chooses at one address may be in use at another.
   for (int tries = address && address->port == 0 ? kPortTries : 1; tries > 0; --tries) {
     std::vector<tcp::acceptor> acceptors = Listen(context, found, error);
     if (!acceptors.empty()) return acceptors;
@@ -96,7 +95,7 @@ std::vector<tcp::acceptor> Listen(asio::io_context& context, const std::string& 
                            ": cannot listen there; is the address right and the port free?");
 }
 
-// As Credentials has it. A connection that is closed already has none.
+// The peer's address, as in Credentials. Unspecified (0.0.0.0) if the connection is already closed.
 std::string AddressOf(const tcp::socket& socket) {
   error_code ignored;
   return socket.remote_endpoint(ignored).address().to_string();
@@ -147,7 +146,7 @@ class HttpServer::Impl {
     all_closed.wait_for(timeout);
     asio::post(context_, [this] {
       for (const auto& connection : Copy()) connection->Close();
-      work_.reset();  // what was under way ends now
+      work_.reset();  // Run returns once pending handlers are done
     });
     thread_.join();
     mailbox_->Close();
@@ -160,7 +159,7 @@ class HttpServer::Impl {
     asio::steady_timer retry;
   };
 
-  // Nothing that a connection does ends the others.
+  // Runs the I/O thread. An exception ends neither the thread nor other connections.
   void Run() {
     while (true) {
       try {
@@ -176,7 +175,7 @@ class HttpServer::Impl {
     try {
       StartAccept(listener);
     } catch (const std::exception& e) {  // such as std::bad_alloc
-      spdlog::error("HTTP: no connection is taken for a moment: {}", e.what());
+      spdlog::error("HTTP: accepting connections pauses: {}", e.what());
       AcceptLater(listener);
     }
   }
@@ -197,7 +196,7 @@ class HttpServer::Impl {
     });
   }
 
-  // A connection for which there is no room is closed.
+  // Starts a connection, or closes it if there are too many.
   void Take(tcp::socket socket) {
     std::string address = AddressOf(socket);
     const auto of_address = of_addresses_.find(address);
@@ -205,8 +204,9 @@ class HttpServer::Impl {
     if (std::ssize(connections_) >= limits_.max_connections ||
         count >= limits_.max_address_connections) {
       if (!std::exchange(full_, true)) {
-        spdlog::warn("HTTP: connections are closed, {} are open and {} from {}",
-                     connections_.size(), count, address);
+        spdlog::warn(
+            "HTTP: too many connections, closing new ones: {} are open, {} of them from {}",
+            connections_.size(), count, address);
       }
       return;
     }
@@ -217,7 +217,7 @@ class HttpServer::Impl {
         [this](const std::shared_ptr<Connection>& closed) { Forget(closed); });
     int& of_its_address = of_addresses_[connection->address()];
     connections_.insert(connection);
-    ++of_its_address;  // last, for what is before may throw
+    ++of_its_address;  // last: the lines above may throw
     connection->Guard([&] { connection->Start(); });
   }
 
@@ -237,7 +237,7 @@ class HttpServer::Impl {
     }
   }
 
-  // Connections that close leave the set.
+  // A copy to iterate over, since connections that close leave the set.
   Connections Copy() const { return connections_; }
 
   void TellIfAllClosed() {
@@ -246,7 +246,7 @@ class HttpServer::Impl {
   }
 
   const TransportLimits limits_;
-  ByteBudget budget_;  // outlives what the context still holds when it ends
+  ByteBudget budget_;  // before context_, whose pending handlers use it
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{
       context_.get_executor()};
@@ -257,15 +257,15 @@ class HttpServer::Impl {
   std::list<Listener> listeners_;
   std::string address_;
 
-  // The I/O thread's.
+  // I/O thread only.
   Connections connections_;
-  std::map<std::string, int> of_addresses_;  // connections
-  bool full_ = false;                        // since there were none, and that was logged
+  std::map<std::string, int> of_addresses_;  // connections by address
+  bool full_ = false;                        // warned since connections_ was last empty
   bool finishing_ = false;
   bool told_ = false;
 
   std::promise<void> all_closed_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: uses the members above
 };
 
 HttpServer::HttpServer(const std::string& listen, const TransportOptions& options,

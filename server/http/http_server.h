@@ -1,4 +1,4 @@
-// The host's models over HTTP, as OpenAI's clients ask for them.
+// HTTP server with OpenAI's API.
 #ifndef TRIPTYCH_SERVER_HTTP_HTTP_SERVER_H_
 #define TRIPTYCH_SERVER_HTTP_HTTP_SERVER_H_
 
@@ -14,26 +14,26 @@ namespace triptych::server {
 // Listens from construction to StartDrain or Close. One thread serves all connections.
 class HttpServer {
  public:
-  // Listens on `listen`, HOST:PORT or [IPV6]:PORT. Until it serves, /health says that it does not.
-  // The gate must outlive the server. Throws LoadError or std::runtime_error with one clear line.
+  // Listens on `listen`, HOST:PORT or [IPV6]:PORT. /health answers 503 until Serve. The gate must
+  // outlive the server. Throws LoadError or std::runtime_error with a message of one line.
   HttpServer(const std::string& listen, const TransportOptions& options, const AuthGate& gate);
-  // Ends what is left of the calls at once.
+  // Cancels the remaining calls.
   ~HttpServer();
 
-  // HOST:PORT as listened on.
+  // HOST:PORT, with the port in use.
   const std::string& address() const;
 
-  // The gate is open.
+  // /health answers 200. Call it once the gate is open.
   void Serve();
-  // Nothing new is listened to, and what connections still ask is refused; calls that there are go
-  // on.
+  // Refuses new connections, and new requests that need a scope other than statistics. Calls in
+  // progress continue.
   void StartDrain();
-  // Closes connections as soon as their answers are sent, and those left after `timeout`. Called
-  // once, or not at all.
+  // Closes each connection after its response, and those left after `timeout`. Call it at most
+  // once.
   void Close(std::chrono::milliseconds timeout);
 
  private:
-  class Impl;  // Asio's headers take long to compile
+  class Impl;  // hides Asio's headers, which are slow to compile
 
   const std::unique_ptr<Impl> impl_;
 };

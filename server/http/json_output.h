@@ -1,4 +1,4 @@
-// JSON as answers hold it.
+// JSON values of responses.
 #ifndef TRIPTYCH_SERVER_HTTP_JSON_OUTPUT_H_
 #define TRIPTYCH_SERVER_HTTP_JSON_OUTPUT_H_
 
@@ -7,9 +7,9 @@
 
 namespace triptych::server {
 
-using JsonOutput = nlohmann::ordered_json;  // members in the order in which they were named
+using JsonOutput = nlohmann::ordered_json;  // keeps the order of members
 
-// On one line. What is no UTF-8 comes as U+FFFD.
+// One line of JSON. Invalid UTF-8 becomes U+FFFD.
 inline std::string ToText(const JsonOutput& value) {
   return value.dump(-1, ' ', false, JsonOutput::error_handler_t::replace);
 }

@@ -27,7 +27,7 @@ const char* Name(serving::SequenceState state) {
   return "";
 }
 
-// Of a sequence that is told, with its strings, until it is text.
+// Memory of a sequence with its strings, until it is serialized.
 constexpr int64_t kSequenceBytes = 2 * sizeof(LiveSequence);
 
 double Seconds(std::chrono::nanoseconds duration) {
@@ -177,7 +177,7 @@ void KvCacheCall::OnSequences(const Result<SequencePage>& page) {
 
 void KvCacheCall::Respond(HttpResponse response) {
   stats_ = {};
-  kept_.Hold(0);  // the response has a share of its own
+  kept_.Hold(0);  // the connection accounts for the response
   exchange_->Respond(std::move(response));
 }
 

@@ -1,4 +1,4 @@
-// The statistics of the caches, and the sequences that they hold.
+// HTTP call for cache statistics and live sequences.
 #ifndef TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_
 #define TRIPTYCH_SERVER_HTTP_KV_CACHE_CALL_H_
 
@@ -18,20 +18,20 @@
 
 namespace triptych::server {
 
-// The messages of kv_cache.proto with its names.
+// Messages of kv_cache.proto as JSON, with the same names; durations in seconds.
 JsonOutput ToJson(const RegistryStats& stats);
 JsonOutput ToJson(const LiveSequence& sequence);
 
-// What a query asks for.
+// Parameters of the query.
 struct KvCacheParams {
   ListSequencesParams sequences;
   bool block_map = false;
 };
 
-// Answers with what GetKvCacheStats says, and with what ListSequences says to those who may ask it.
+// Answers with GetKvCacheStats and, if the caller has the scope inference, ListSequences.
 class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<KvCacheCall> {
  public:
-  // The host and the budget outlive the call.
+  // `registry` and `budget` must outlive the call.
   KvCacheCall(ModelRegistry& registry, Caller caller, KvCacheParams params,
               std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
       : registry_(registry),
@@ -43,10 +43,10 @@ class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<K
   void Start(Exchange& exchange) override;
 
  private:
-  // What the host calls on a thread of its own, as a call of `then` on the I/O thread.
+  // A callback for the registry's thread that calls `then` on the I/O thread.
   template <typename Answer>
   auto Then(void (KvCacheCall::*then)(const Answer&));
-  // What it may keep, at most, until it answers: maps themselves are shared by all who ask.
+  // Upper bound of the memory kept until the response. Block maps do not count: calls share them.
   int64_t MostBytes() const;
   void OnStats(const Result<RegistryStats>& stats);
   void OnSequences(const Result<SequencePage>& page);
@@ -58,7 +58,7 @@ class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<K
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
   ByteBudget::Share kept_;
-  RegistryStats stats_;  // until the sequences are there
+  RegistryStats stats_;  // kept until the sequences arrive
 };
 
 }  // namespace triptych::server

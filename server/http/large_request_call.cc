@@ -30,7 +30,7 @@ void LargeRequestCall::Start(Exchange& exchange) {
            [call = weak_from_this(), request = std::exchange(request_, nullptr), handle = handle_,
             mailbox = mailbox_](const std::optional<Error>& refused) mutable {
              HttpReply answer = refused ? ErrorResponse(*refused) : handle(*request);
-             // The request goes back whatever came of it: until then its body counts as held.
+             // The request is returned in any case: its share of the budget ends on the I/O thread.
              mailbox->Post([call, request = std::exchange(request, nullptr),
                             answer = std::move(answer)]() mutable {
                request.reset();

@@ -1,4 +1,4 @@
-// A request whose body takes long to read.
+// HTTP call for a request whose body is slow to parse and tokenize.
 #ifndef TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_
 #define TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_
 
@@ -12,15 +12,15 @@
 
 namespace triptych::server {
 
-// Has the request handled in its turn, so that it holds up nobody's streams, and then answers as it
-// would have been answered at once.
+// Handles the request through the tokenization queue, so that it does not delay other clients'
+// streams, and sends the resulting response.
 class LargeRequestCall final : public HttpCall,
                                public std::enable_shared_from_this<LargeRequestCall> {
  public:
-  // On another thread.
+  // Called on the queue's thread.
   using Handle = std::function<HttpReply(const HttpRequest&)>;
 
-  // The texts outlive the call.
+  // `texts` must outlive the call.
   LargeRequestCall(HttpRequest request, std::string client, Handle handle, TokenizationQueue& texts,
                    std::shared_ptr<Mailbox> mailbox);
 
@@ -31,13 +31,13 @@ class LargeRequestCall final : public HttpCall,
  private:
   void OnAnswer(HttpReply answer);
 
-  std::shared_ptr<HttpRequest> request_;  // until it waits for its turn
+  std::shared_ptr<HttpRequest> request_;  // null once queued
   const std::string client_;
   const Handle handle_;
   TokenizationQueue& texts_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
-  std::shared_ptr<HttpCall> call_;  // that answers, if it is not answered at once
+  std::shared_ptr<HttpCall> call_;  // null if the response is immediate
 };
 
 }  // namespace triptych::server

@@ -1,4 +1,4 @@
-// How other threads reach the one that speaks HTTP.
+// Mailbox of the HTTP server's I/O thread.
 #ifndef TRIPTYCH_SERVER_HTTP_MAILBOX_H_
 #define TRIPTYCH_SERVER_HTTP_MAILBOX_H_
 
@@ -9,8 +9,8 @@
 
 namespace triptych::server {
 
-// Runs what is posted on the I/O thread, and drops it once the server is gone: engines may still
-// call for requests whose connections have been closed. Thread-safe.
+// Runs posted tasks on the I/O thread, and drops them after Close: engines may still report on
+// requests whose connections have been closed. Thread-safe.
 class Mailbox {
  public:
   using Task = std::function<void()>;

@@ -8,7 +8,7 @@
 namespace triptych::server {
 namespace {
 
-// How a Content-Security-Policy names what stands between <name> and </name> in the page.
+// Content-Security-Policy source (hash) of the page's text between <name> and </name>.
 std::string Source(const std::string& name) {
   const std::string open = "<" + name + ">";
   const size_t begin = kPageHtml.find(open) + open.size();

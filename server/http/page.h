@@ -1,4 +1,4 @@
-// The page that shows the caches and asks all models at once.
+// Web page that shows the caches and sends a prompt to all models.
 #ifndef TRIPTYCH_SERVER_HTTP_PAGE_H_
 #define TRIPTYCH_SERVER_HTTP_PAGE_H_
 
@@ -8,11 +8,12 @@
 
 namespace triptych::server {
 
-// server/http/page/index.html, as it was when this was built.
+// Contents of server/http/page/index.html at build time.
 extern const std::string_view kPageHtml;
 
-// The same for everybody: what it shows it asks for by itself, with the token that its reader
-// types. Runs no script and takes no style but its own, and talks to nobody but this server.
+// The page, the same for every caller: it fetches its data itself, with the token that the reader
+// types. Its Content-Security-Policy allows only its own script and style, and requests only to
+// this server.
 HttpResponse PageResponse();
 
 }  // namespace triptych::server

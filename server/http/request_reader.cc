@@ -17,7 +17,7 @@ namespace {
 
 namespace http = boost::beast::http;
 
-// Neither ends a line somewhere else for those who read more leniently.
+// True if a line has control bytes, such as a bare CR or LF: more lenient parsers end a line there.
 bool HasControlBytes(std::string_view line) {
   return std::any_of(line.begin(), line.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) < ' ' && byte != '\t') || byte == '\x7f';
@@ -70,13 +70,13 @@ RequestReader::Event RequestReader::Next() {
 }
 
 RequestReader::Event RequestReader::ReadHead() {
-  // Old clients end a body with an empty line that is none of it (RFC 9112, 2.2).
+  // Old clients send an empty line after a body (RFC 9112, 2.2).
   while (head_bytes_ == 0 && unread().starts_with("\r\n")) at_ += 2;
   if (unread_bytes() == 0 || (head_bytes_ == 0 && unread() == "\r")) return Event::kNothing;
   if (!parser_) {
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(max_head_bytes_));
-    parser_->skip(true);  // the body
+    parser_->skip(true);  // skips the body
   }
   while (!parser_->is_header_done()) {
     boost::system::error_code error;
@@ -93,7 +93,7 @@ RequestReader::Event RequestReader::ReadHead() {
     }
     if (error && !needs_more) {
       return Fail(
-          StatusResponse(400, "bad_request", "the request is no HTTP/1.1: " + error.message()));
+          StatusResponse(400, "bad_request", "the request is not HTTP/1.1: " + error.message()));
     }
     if (needs_more && taken == 0) return Event::kNothing;
   }
@@ -108,8 +108,8 @@ RequestReader::Event RequestReader::FindFraming() {
     return Fail(StatusResponse(
         400, "bad_host", "the request has " + std::to_string(hosts) + " Host fields; allowed: 1"));
   }
-  // Whoever reads such a field otherwise than we do sees another request begin (RFC
-  // 9112, 6.1, 6.3).
+  // Refused because a proxy that parses such a field differently would see another request begin
+  // (request smuggling; RFC 9112, 6.1, 6.3).
   if (const size_t encodings = head.count(http::field::transfer_encoding); encodings > 0) {
     if (is_http_1_0) {
       return Fail(StatusResponse(400, "bad_request",
@@ -118,7 +118,7 @@ RequestReader::Event RequestReader::FindFraming() {
     }
     if (encodings > 1 || !boost::beast::iequals(head[http::field::transfer_encoding], "chunked")) {
       return Fail(StatusResponse(501, "unknown_transfer_encoding",
-                                 "the transfer encoding is not known; allowed: chunked"));
+                                 "the transfer encoding is not supported; allowed: chunked"));
     }
     state_ = State::kChunkSize;
     return Event::kHead;
@@ -208,11 +208,10 @@ RequestReader::Event RequestReader::FailBodySize() {
 }
 
 RequestReader::Event RequestReader::FailChunk() {
-  return Fail(
-      StatusResponse(400, "bad_request",
-                     "the body's chunks cannot be read; allowed: their sizes in hexadecimal, on "
-                     "lines of at most " +
-                         std::to_string(kMaxLineBytes) + " bytes"));
+  return Fail(StatusResponse(
+      400, "bad_request",
+      "the body's chunks are malformed; allowed: sizes in hexadecimal, on lines of at most " +
+          std::to_string(kMaxLineBytes) + " bytes"));
 }
 
 }  // namespace triptych::server

@@ -1,4 +1,4 @@
-// Where requests begin and end in what a connection receives.
+// Parser that splits a connection's input into HTTP/1.1 requests.
 #ifndef TRIPTYCH_SERVER_HTTP_REQUEST_READER_H_
 #define TRIPTYCH_SERVER_HTTP_REQUEST_READER_H_
 
@@ -16,9 +16,9 @@
 
 namespace triptych::server {
 
-// Beast reads the heads. It bounds neither a head that comes line by line nor the lines of a body
-// in chunks, so heads are counted and bodies taken out of their framing (RFC 9112) here. What it
-// holds is bounded by its limits and what is appended, and what it does by a multiple of that.
+// Beast parses the heads. It bounds neither a head that arrives line by line nor the lines of a
+// chunked body, so this class counts head bytes and decodes the body's framing (RFC 9112). Memory
+// is bounded by the limits and the appended bytes; time is linear in them.
 class RequestReader {
  public:
   using Head = boost::beast::http::request<boost::beast::http::empty_body>;
@@ -27,34 +27,34 @@ class RequestReader {
   static constexpr size_t kMaxLineBytes = 256;  // a chunk's size with its extensions; a trailer
 
   enum class Event {
-    kNothing,  // that is whole; more is to be appended
-    kHead,     // of a request, whose body is read next
-    kRequest,  // is whole; the next one begins
-    kError,    // what was appended is no request that can be read, and nothing more is
+    kNothing,  // incomplete; append more
+    kHead,     // the head is complete; the body follows
+    kRequest,  // the request is complete
+    kError,    // malformed or too large, for good
   };
 
-  // Of a head with its trailers, and of a body.
+  // Limits of a head with its trailers, and of a body.
   RequestReader(size_t max_head_bytes, size_t max_body_bytes);
 
   void Append(std::string_view bytes);
   Event Next();
 
-  // Appended, and not taken by a request yet.
+  // Bytes appended and not consumed yet.
   size_t unread_bytes() const { return received_.size() - at_; }
-  // Some of a request is there that is not whole.
+  // True if an incomplete request has begun.
   bool begun() const { return state_ != State::kHead || head_bytes_ + unread_bytes() > 0; }
 
-  // Of the request that is read, as far as is known.
+  // True if the current request is known to be HEAD.
   bool is_head() const {
     return parser_ && parser_->get().method() == boost::beast::http::verb::head;
   }
-  // After kHead.
+  // Valid after kHead.
   const Head& head() const { return parser_->get(); }
   bool has_body() const { return state_ != State::kWhole; }
-  // What the body takes in memory so far.
+  // Memory of the body so far.
   size_t body_capacity() const { return body_.capacity(); }
   std::string TakeBody();
-  // After kError.
+  // The error response. Valid after kError.
   const HttpResponse& error() const { return *error_; }
 
  private:
@@ -63,14 +63,14 @@ class RequestReader {
 
   std::string_view unread() const { return std::string_view(received_).substr(at_); }
   Event ReadHead();
-  // How the body of the request is framed whose head is there.
+  // Determines the framing of the body from the head.
   Event FindFraming();
-  // Each takes what is there of its part, and returns false if it is not all there.
+  // Each consumes its part of the input; false if the part is incomplete.
   bool ReadBytes();
   bool ReadChunkSize();
   bool ReadChunkEnd();
   bool ReadTrailer();
-  // The next line without its end, if it is there. One that is longer than `most` is an error.
+  // The next line without its end; absent if incomplete. A line longer than `most` is an error.
   std::optional<std::string_view> ReadLine(size_t most);
 
   Event Fail(HttpResponse error);
@@ -80,12 +80,12 @@ class RequestReader {
 
   const size_t max_head_bytes_, max_body_bytes_;
   std::string received_;
-  size_t at_ = 0;  // in received_, up to which it has been taken
+  size_t at_ = 0;  // offset in received_ of the first unread byte
 
   State state_ = State::kHead;
   std::optional<Parser> parser_;
   size_t head_bytes_ = 0;
-  uint64_t left_ = 0;  // bytes of the body or of its chunk
+  uint64_t left_ = 0;  // bytes left of the body or of its chunk
   std::string body_;
   std::optional<HttpResponse> error_;
 };

@@ -16,15 +16,14 @@ int HexDigit(char c) {
   return -1;
 }
 
-// Of a query, where + is a blank.
+// Decodes a part of a query, in which + stands for a space.
 std::string DecodeParameter(std::string_view text) {
   std::string blanks(text);
   std::replace(blanks.begin(), blanks.end(), '+', ' ');
   return PercentDecode(blanks);
 }
 
-// Takes the scheme and the authority off the front of an absolute target, and returns the
-// authority.
+// Removes scheme and authority from the front of an absolute target. Returns the authority.
 std::string_view TakeAuthority(std::string_view& target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     const std::string_view front = target.substr(0, scheme.size());
@@ -69,7 +68,7 @@ Result<RequestTarget> ParseTarget(std::string_view target) {
     std::string name = DecodeParameter(pair.substr(0, equals));
     std::string value = DecodeParameter(pair.substr(std::min(equals + 1, pair.size())));
     if (parsed.query.contains(name)) {
-      return InvalidArgument(Printable(name), "is named twice; allowed: once");
+      return InvalidArgument(Printable(name), "is repeated; allowed: once");
     }
     parsed.query.emplace(std::move(name), std::move(value));
   }

@@ -1,4 +1,4 @@
-// What a request asks for.
+// Parser for request targets.
 #ifndef TRIPTYCH_SERVER_HTTP_REQUEST_TARGET_H_
 #define TRIPTYCH_SERVER_HTTP_REQUEST_TARGET_H_
 
@@ -11,15 +11,15 @@
 namespace triptych::server {
 
 struct RequestTarget {
-  std::string authority;  // HOST[:PORT], if the target names one; it goes before the field Host
-  std::string path;       // as it was sent: proxies have rules of it
+  std::string authority;  // HOST[:PORT] of an absolute target, which overrides the Host header
+  std::string path;       // not decoded, since proxies' rules apply to it as sent
   std::map<std::string, std::string> query;  // decoded
 };
 
 // An error if a parameter of the query is given twice.
 Result<RequestTarget> ParseTarget(std::string_view target);
 
-// What is no escape stands for itself.
+// Decodes %XX; anything else stays unchanged.
 std::string PercentDecode(std::string_view text);
 
 }  // namespace triptych::server

@@ -38,8 +38,8 @@ void AppendList(const Numbers& numbers, std::string& text) {
   text += ']';
 }
 
-// Written without values in between, which take sixteen bytes for each of what may be as many
-// tokens as a body has bytes. Pieces are lists of bytes: they need not be text.
+// Writes the text directly: JSON values would take sixteen bytes per token, and a body may have a
+// token per byte. Pieces are lists of bytes, since they need not be valid UTF-8.
 std::string TokensText(const TokenizedText& tokenized, bool with_pieces) {
   std::string text = R"({"token_ids":)";
   AppendList(tokenized.tokens, text);
@@ -58,7 +58,7 @@ std::string TokensText(const TokenizedText& tokenized, bool with_pieces) {
   return text + "]}";
 }
 
-// What of a tokenizer is small.
+// The small properties of a tokenizer.
 JsonOutput TokenizerJson(const Tokenizer& tokenizer) {
   const std::optional<int32_t> begin = tokenizer.begin_token();
   return {{"kind", tokenizer.kind()},
@@ -67,12 +67,12 @@ JsonOutput TokenizerJson(const Tokenizer& tokenizer) {
           {"end_token_ids", tokenizer.end_tokens()}};
 }
 
-// With the digits that tell it from other floats: 0.6, and not 0.6000000238418579.
+// The shortest digits that identify the float: 0.6, not 0.6000000238418579.
 JsonOutput FloatJson(float number) {
   return ParseNumber<double>(fmt::format("{}", number)).value();
 }
 
-// By the names that completions have for them.
+// The defaults, by the names of the completions API.
 JsonOutput DefaultsJson(const serving::RequestDefaults& defaults) {
   const std::optional<int64_t>& most = defaults.max_new_tokens;
   return {{"max_tokens", most ? JsonOutput(*most) : JsonOutput(nullptr)},
@@ -100,7 +100,7 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
           {"tokenizer", TokenizerJson(*model.tokenizer)}};
 }
 
-// What the statistics may be asked with.
+// Parses the query of /v1/kv-cache.
 Result<KvCacheParams> ReadQuery(const HttpRequest& request) {
   KvCacheParams params;
   for (const auto& [name, value] : request.query) {
@@ -118,7 +118,7 @@ Result<KvCacheParams> ReadQuery(const HttpRequest& request) {
       if (!size) return InvalidArgument(name, "is " + Quoted(value) + "; allowed: an integer");
       params.sequences.page_size = *size;
     } else {
-      return InvalidArgument(Printable(name), "is not known here");
+      return InvalidArgument(Printable(name), "is not a known parameter");
     }
   }
   return params;
@@ -154,14 +154,14 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
     if (route.Is(head.path)) found = &route;
   }
   if (found == nullptr) {
-    return StatusResponse(404, "unknown_path", "there is nothing at " + Quoted(head.path));
+    return StatusResponse(404, "unknown_path", "there is no path " + Quoted(head.path));
   }
   const bool is_get = found->method == "GET";
   if (found->method != head.method && !(is_get && head.method == "HEAD")) {
     const std::string allowed = is_get ? "GET, HEAD" : std::string(found->method);
     HttpResponse response = StatusResponse(405, "method_not_allowed",
                                            Printable(head.method) + " " + std::string(found->path) +
-                                               " is not possible; allowed: " + allowed);
+                                               " is not supported; allowed: " + allowed);
     response.headers.emplace_back("Allow", allowed);
     return response;
   }
@@ -176,7 +176,7 @@ std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) con
 HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
   if (!admitted.entry) return HandleNow(admitted, request);
   Caller& caller = admitted.entry->caller;
-  caller.arrived = serving::EngineClock::now();  // its body has come now
+  caller.arrived = serving::EngineClock::now();  // the body is complete
   if (std::ssize(request.body) <= TokenizationQueue::kMaxQuickBytes)
     return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
@@ -190,7 +190,7 @@ HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request
   try {
     return (this->*admitted.route->handle)(entry, request);
   } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("HTTP: a request fails: {}", e.what());
+    spdlog::error("HTTP: a request failed: {}", e.what());
     return StatusResponse(500, "internal", "the request could not be handled");
   }
 }
@@ -232,7 +232,7 @@ HttpReply Routes::Generate(const AuthorizedCall& entry, CompletionRequest reques
   const auto generation = entry.registry.Generate(request.params, entry.caller);
   if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), request));
   const auto model = entry.registry.Find(request.params.model);
-  request.params.prompt = {};  // what it viewed goes
+  request.params.prompt = {};  // the viewed body is about to be freed
   request.prompt_tokens = generation.value()->prompt();
   request.begin_token = generation.value()->begin_token();
   auto answer = std::make_unique<Answer>(*model.value(), generation.value()->id(), request);

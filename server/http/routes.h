@@ -1,4 +1,4 @@
-// What is at which path, and who may ask for it.
+// Routing table of HTTP paths: scopes and handlers.
 #ifndef TRIPTYCH_SERVER_HTTP_ROUTES_H_
 #define TRIPTYCH_SERVER_HTTP_ROUTES_H_
 
@@ -24,17 +24,17 @@
 
 namespace triptych::server {
 
-// A request is seen twice: when its head is there, so that no body is read of those who are
-// refused, and when it is whole. On the I/O thread, but for Set.
+// Admit checks a request's head, so that the body of a refused request is not read; Handle answers
+// the complete request. I/O thread only, except Set.
 class Routes {
  public:
   enum class State { kStarting, kServing, kDraining };
 
-  // All outlive the routes and the calls that they make.
+  // All arguments must outlive the routes and their calls.
   Routes(const AuthGate& gate, const TransportLimits& limits, std::shared_ptr<Mailbox> mailbox,
          ByteBudget& budget);
 
-  // From kDraining on, what still waits for its turn is refused.
+  // kDraining refuses the requests that wait in the tokenization queue.
   void Set(State state) {
     state_ = state;
     if (state == State::kDraining) texts_.StartDrain();
@@ -42,10 +42,10 @@ class Routes {
   State state() const { return state_; }
 
   struct Route {
-    std::string_view method;     // HEAD too, where it is GET
-    std::string_view path;       // one that ends with /, but / itself, stands for all that begin so
-    std::optional<Scope> scope;  // that who asks must have; everybody may if absent
-    bool computes;               // and there must be memory for it
+    std::string_view method;     // GET also accepts HEAD
+    std::string_view path;       // a prefix if it ends with '/', except "/" itself
+    std::optional<Scope> scope;  // required of the caller; absent: open to all
+    bool computes;               // needs memory (AuthGate::EnterToCompute)
     HttpReply (Routes::*handle)(const AuthorizedCall* entry, const HttpRequest& request) const;
 
     bool while_draining() const { return scope == Scope::kStatistics; }
@@ -54,28 +54,28 @@ class Routes {
       return is_prefix ? asked.starts_with(path) && asked != path : asked == path;
     }
   };
-  // All there are.
+  // All routes.
   static std::span<const Route> Table();
 
-  // Who may ask for what, found by the head of a request.
+  // The route of an admitted request and its authorized call.
   struct Admitted {
     const Route* route;
-    std::optional<AuthorizedCall> entry;  // of those that are not open to everybody
+    std::optional<AuthorizedCall> entry;  // absent if the route is open to all
   };
   struct Head {
     std::string_view method;
-    std::string_view path;  // as it was sent
+    std::string_view path;  // not decoded
     Credentials credentials;
   };
   std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
 
-  // A large body takes long to read: that is done on another thread (TokenizationQueue).
+  // Answers a complete request. Large bodies are handled on another thread (TokenizationQueue).
   HttpReply Handle(Admitted admitted, HttpRequest request) const;
 
  private:
   static const Route kRoutes[];
 
-  // Thread-safe, as are the functions below.
+  // Calls the route's handler. Thread-safe, as are the functions below.
   HttpReply HandleNow(const Admitted& admitted, const HttpRequest& request) const;
 
   HttpReply Page(const AuthorizedCall* entry, const HttpRequest& request) const;
@@ -89,16 +89,16 @@ class Routes {
   HttpReply Metrics(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply KvCache(const AuthorizedCall* entry, const HttpRequest& request) const;
 
-  // Generates what a CompletionAnswer of that type answers.
+  // Starts a generation whose response is an `Answer`, a CompletionAnswer.
   template <typename Answer>
   HttpReply Generate(const AuthorizedCall& entry, CompletionRequest request) const;
 
   const AuthGate& gate_;
   const std::shared_ptr<Mailbox> mailbox_;
   ByteBudget& budget_;
-  const int64_t created_ = UnixTime();  // when the models were put up
+  const int64_t created_ = UnixTime();  // reported as the models' creation time
   std::atomic<State> state_ = State::kStarting;
-  mutable TokenizationQueue texts_;  // last: its thread uses all of the above
+  mutable TokenizationQueue texts_;  // last: its thread uses the members above
 };
 
 }  // namespace triptych::server

@@ -59,7 +59,7 @@ class Tls final : public ByteStream {
     stream_.async_write_some(from, std::move(done));
   }
   void EndWrites(Done done) override {
-    ended_ = true;  // OpenSSL reads nothing after it
+    ended_ = true;  // from now on OpenSSL does not read
     stream_.async_shutdown(std::move(done));
   }
   std::optional<std::string> common_name() const override;
@@ -68,7 +68,7 @@ class Tls final : public ByteStream {
  private:
   const std::shared_ptr<void> context_;
   mutable ssl::stream<Socket> stream_;
-  bool ended_ = false;  // writes
+  bool ended_ = false;  // EndWrites was called
 };
 
 std::optional<std::string> Tls::common_name() const {
@@ -98,7 +98,8 @@ struct TlsStreams::Context {
     context.set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 |
                         ssl::context::no_sslv3 | ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1 |
                         SSL_OP_NO_RENEGOTIATION);
-    // A session that is resumed would pass by what has been verified since.
+    // No session resumption: it would skip the check of the client's certificate by the current
+    // files.
     SSL_CTX_set_session_cache_mode(context.native_handle(), SSL_SESS_CACHE_OFF);
     context.set_options(SSL_OP_NO_TICKET);
     SSL_CTX_set_num_tickets(context.native_handle(), 0);

@@ -1,4 +1,4 @@
-// The bytes of a connection, encrypted or not.
+// Byte stream of a connection, plain or TLS.
 #ifndef TRIPTYCH_SERVER_HTTP_STREAM_H_
 #define TRIPTYCH_SERVER_HTTP_STREAM_H_
 
@@ -15,8 +15,8 @@
 
 namespace triptych::server {
 
-// A handshake by itself; then at most one read and, beside it, one write or end at a time. A stream
-// that is closed ends what is under way with an error; it must live until then. On the I/O thread.
+// Handshake comes first. Then at most one read, and concurrently one WriteSome or EndWrites. Close
+// completes pending operations with an error; the stream must live until then. I/O thread only.
 class ByteStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -27,9 +27,9 @@ class ByteStream {
   virtual void Handshake(Done done) = 0;
   virtual void ReadSome(boost::asio::mutable_buffer into, Transferred done) = 0;
   virtual void WriteSome(boost::asio::const_buffer from, Transferred done) = 0;
-  // Says that nothing more will be written. What is read from then on may be encrypted.
+  // Ends the output. Bytes read from then on may be encrypted.
   virtual void EndWrites(Done done) = 0;
-  // The common name of the client's certificate, which was verified.
+  // Common name of the client's verified certificate, if there is one.
   virtual std::optional<std::string> common_name() const { return std::nullopt; }
   virtual Socket& socket() = 0;
   void Close();
@@ -37,7 +37,7 @@ class ByteStream {
 
 std::unique_ptr<ByteStream> PlainStream(ByteStream::Socket socket);
 
-// Makes streams that speak TLS with the certificate that the files hold when each begins.
+// Makes TLS streams; each uses the certificate files' contents at its start.
 class TlsStreams {
  public:
   explicit TlsStreams(std::shared_ptr<CertificateFiles> files);

@@ -1,4 +1,4 @@
-// The time as answers hold it.
+// Unix time, as responses report it.
 #ifndef TRIPTYCH_SERVER_HTTP_UNIX_TIME_H_
 #define TRIPTYCH_SERVER_HTTP_UNIX_TIME_H_
 
@@ -7,7 +7,7 @@
 
 namespace triptych::server {
 
-// Seconds since 1970.
+// Seconds since 1970-01-01 UTC.
 inline int64_t UnixTime() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();

@@ -19,15 +19,15 @@
 namespace triptych::algebra_test {
 namespace {
 
-// float64 against float64: rounding only.
+// float64 compared with float64: rounding only.
 constexpr double kExact = 1e-11;
-// The same through the root of a singular covariance: directions that the inputs never take weigh
-// 1e-5 of the others, and rounding in them comes back that much larger.
+// The same through the root of a singular covariance: directions without inputs get 1e-5 of the
+// others' weight, which magnifies rounding errors in them.
 constexpr double kExactSingular = 1e-7;
-// What those directions, 1e-10 of the largest each, may add to an error of the order of 1.
+// Error that those directions, each 1e-10 of the largest, can add to an error of about 1.
 constexpr double kUnseen = 1e-7;
 
-// Random ones, and a full rank of 4, of D and of 1.
+// Random shapes, and shapes with full rank 4, D and 1.
 std::vector<HeadShape> Shapes() {
   std::vector<HeadShape> shapes = RandomHeadShapes(14, 1);
   shapes.push_back({24, 4, 1, 2});
@@ -51,7 +51,7 @@ at::Tensor Product(const LatentFactors& factors) {
   return at::mm(at::cat({factors.up_k, factors.up_v}), factors.down);
 }
 
-// Inputs of a layer, the strongest direction 100 times the weakest: [samples, D].
+// Inputs of a layer, whose strongest direction is 100 times the weakest: [samples, D].
 at::Tensor Samples(int64_t samples, int64_t width, uint64_t seed) {
   Normal normal(seed);
   const at::Tensor strengths = at::pow(0.01, at::arange(width, at::kDouble) / width);
@@ -63,8 +63,8 @@ at::Tensor Covariance(const at::Tensor& samples) {
   return at::mm(samples.t(), samples) / samples.size(0);
 }
 
-// What engine/definitions.md#whitening-by-what-a-layer-reads makes the least: the squared error of
-// keys over their squares, and of values over theirs.
+// The error that engine/definitions.md#whitening-by-what-a-layer-reads minimises: the squared error
+// of keys divided by their squares, plus the same for values.
 double BalancedError(const LatentFactors& factors, const KeyValue& kv, const at::Tensor& samples) {
   const auto share = [&](const at::Tensor& up, const at::Tensor& weight) {
     const at::Tensor exact = at::mm(samples, weight.t());
@@ -118,7 +118,7 @@ TEST(Heads, PoolingUndoesRepeating) {
 }
 
 // engine/definitions.md#a-stack-of-copies: the singular values of H/G stacked copies are sqrt(H/G)
-// times those of one, and the rank does not grow.
+// times one copy's, and the rank does not grow.
 TEST(Heads, RepeatedHeadsKeepTheirRank) {
   Normal normal(3);
   const int64_t groups = 2, d = 3, heads = 8;
@@ -130,8 +130,8 @@ TEST(Heads, RepeatedHeadsKeepTheirRank) {
   EXPECT_EQ(at::linalg_matrix_rank(stacked).item<int64_t>(), groups * d);
 }
 
-// The counter-example of engine/definitions.md#why-mla-is-not-gqa: the rows of a product need not
-// repeat, however low its rank.
+// The counter-example of engine/definitions.md#why-mla-is-not-gqa: the rows of a low-rank product
+// need not repeat.
 TEST(Heads, ALatentProductNeedNotBeAStackOfCopies) {
   const at::Tensor down = at::tensor({1.0, 2.0}, at::kDouble).view({1, 2});
   const at::Tensor up = at::tensor({3.0, 4.0}, at::kDouble).view({2, 1});
@@ -148,7 +148,7 @@ TEST(Heads, ALatentProductNeedNotBeAStackOfCopies) {
   }
 }
 
-// engine/definitions.md#why-mla-is-not-gqa: with W_Q and W_O free, a latent no wider than a head is
+// engine/definitions.md#why-mla-is-not-gqa: with free W_Q and W_O, a latent no wider than a head is
 // one key/value head for all.
 TEST(Heads, NarrowLatentIsMultiQueryPaddedWithZeros) {
   const int64_t heads = 3, d = 4, d1 = 9, d2 = 8;
@@ -184,7 +184,7 @@ TEST(Heads, NarrowLatentIsMultiQueryPaddedWithZeros) {
 
 // ---- A common basis of heads -------------------------------------------------------------------
 
-// Shapes with as many key heads as query heads, grouped further: what the groups are made of.
+// Shapes with equal numbers of key and query heads, and the groups to merge them into.
 std::vector<HeadShape> Groupings() {
   std::vector<HeadShape> shapes = Shapes();
   shapes.push_back({24, 8, 2, 6});
@@ -221,7 +221,8 @@ TEST(CommonBasisTest, HasTheShapesOfTheDefinition) {
   }
 }
 
-// Eckart and Young 1936, in each group: no d rows are nearer than the dropped singular values say.
+// Eckart and Young 1936, in each group: the error of the best d rows is given by the dropped
+// singular values.
 TEST(CommonBasisTest, WeightsLoseTheDroppedSingularValues) {
   for (const HeadShape& s : Groupings()) {
     SCOPED_TRACE(testing::PrintToString(s));
@@ -238,7 +239,8 @@ TEST(CommonBasisTest, WeightsLoseTheDroppedSingularValues) {
   }
 }
 
-// The same with what a layer reads: the error of keys is what C^(1/2) says is dropped.
+// The same for a layer's inputs: the error of keys is given by the dropped singular values with
+// C^(1/2).
 TEST(CommonBasisTest, ActivationsLoseTheLeastOfWhatIsRead) {
   for (const HeadShape& s : Groupings()) {
     const at::Tensor rows = Normal(34).Weight(s.heads * s.d, s.width);
@@ -280,12 +282,13 @@ TEST(CommonBasisTest, IsNeverWorseThanTheMean) {
   }
 }
 
-// Turned queries meet the group's keys as the queries met what the basis keeps of their own.
+// Turned queries give the same scores with the group's keys as queries with their heads' projected
+// keys.
 TEST(CommonBasisTest, TurnedQueriesGiveTheScoresOfExpandedKeys) {
   for (const HeadShape& s : Groupings()) {
     SCOPED_TRACE(testing::PrintToString(s));
     const CommonBasis basis(Normal(38).Weight(s.heads * s.d, s.width), s.groups, s.d);
-    const int64_t query_heads = 2 * s.heads;  // two to each key head
+    const int64_t query_heads = 2 * s.heads;  // two per key head
     const at::Tensor queries = Normal(39).Weight(query_heads * s.d, 11);
     const at::Tensor turned = basis.Turn(queries);
     const at::Tensor expanded = basis.Expand(basis.heads());
@@ -359,8 +362,8 @@ TEST(LikenessTest, IsTheDefinition) {
   }
 }
 
-// No swap of two heads of different groups raises what heads of one group share, and what is drawn
-// together is found.
+// No swap of two heads of different groups raises the likeness within groups, and heads generated
+// as one group are found.
 TEST(LikeHeadsTest, NoSwapIsBetter) {
   Normal normal(43);
   for (const auto& [heads, groups] :
@@ -423,7 +426,8 @@ TEST(KeyValueSvdTest, KeysAndValuesMayDifferInWidth) {
   }
 }
 
-// Eckart and Young 1936: no product of this rank is nearer than the dropped singular values say.
+// Eckart and Young 1936: the error of the best product of this rank is given by the dropped
+// singular values.
 TEST(KeyValueSvdTest, WeightsLoseTheDroppedSingularValues) {
   for (const HeadShape& s : Shapes()) {
     const KeyValue kv(s, 10);
@@ -445,7 +449,7 @@ TEST(KeyValueSvdTest, FullRankLosesNothing) {
     const KeyValue kv(s, 11);
     const KeyValueSvd plain(kv.k, kv.v);
     EXPECT_LE(RelativeError(Product(plain.Factors(s.full_rank())), kv.Stacked()), kExact);
-    // As after a norm layer, fewer directions than D; and one alone.
+    // Many samples; fewer directions than D, as after a norm layer; and only one.
     for (const int64_t samples : {4 * s.width, s.width - 1, int64_t{1}}) {
       if (samples == 0) continue;
       const KeyValueSvd svd(kv.k, kv.v, Covariance(Samples(samples, s.width, 12)));
@@ -464,7 +468,7 @@ TEST(KeyValueSvdTest, LowerRanksAreTheFirstRowsAndColumnsOfHigherOnes) {
       const LatentFactors full = svd.Factors(svd.full_rank());
       for (int64_t rank = 1; rank < svd.full_rank(); ++rank) {
         const LatentFactors factors = svd.Factors(rank);
-        // A product over other rows may sum in another order.
+        // A product over other rows can sum in another order.
         EXPECT_LE(LargestDifference(factors.down, full.down.narrow(0, 0, rank)), kExact);
         EXPECT_TRUE(at::equal(factors.up_k, full.up_k.narrow(1, 0, rank)));
         EXPECT_TRUE(at::equal(factors.up_v, full.up_v.narrow(1, 0, rank)));
@@ -516,7 +520,7 @@ TEST(KeyValueSvdTest, ActivationsAreFactoredByTheDefinition) {
     const at::Tensor covariance = Covariance(Samples(4 * s.width, s.width, 18));
     const KeyValueSvd svd(kv.k, kv.v, covariance);
     for (const int64_t rank : {int64_t{1}, (svd.full_rank() + 1) / 2, svd.full_rank()}) {
-      // The root's two forms round differently, and neighbouring singular values may be near.
+      // The root's two forms round differently, and neighbouring singular values can be close.
       EXPECT_LE(RelativeError(Product(svd.Factors(rank)), BalancedTruncation(kv, covariance, rank)),
                 kExactSingular)
           << testing::PrintToString(s) << ", rank " << rank;
@@ -527,7 +531,7 @@ TEST(KeyValueSvdTest, ActivationsAreFactoredByTheDefinition) {
 TEST(KeyValueSvdTest, ActivationsLoseTheLeastOfKeysAndValues) {
   for (const HeadShape& s : Shapes()) {
     const KeyValue kv(s, 19);
-    // Of a singular covariance too.
+    // Also for a singular covariance.
     for (const int64_t samples : {4 * s.width, (s.width + 1) / 2}) {
       const at::Tensor inputs = Samples(samples, s.width, 20);
       const KeyValueSvd svd(kv.k, kv.v, Covariance(inputs)), plain(kv.k, kv.v);
@@ -536,7 +540,7 @@ TEST(KeyValueSvdTest, ActivationsLoseTheLeastOfKeysAndValues) {
         SCOPED_TRACE(testing::PrintToString(s) + ", rank " + std::to_string(rank));
         const LatentFactors factors = svd.Factors(rank);
         const double error = BalancedError(factors, kv, inputs);
-        // Keys and values have an energy of 1 each. What unseen directions weigh adds to it.
+        // Keys and values have an energy of 1 each; the weight of unseen directions is added.
         EXPECT_NEAR(error, 2 * (1 - svd.energy()[rank - 1].item<double>()), kUnseen);
         EXPECT_LE(error, BalancedError(plain.Factors(rank), kv, inputs) + kUnseen);
         for (int i = 0; i < 3; ++i) {
@@ -552,7 +556,7 @@ TEST(KeyValueSvdTest, ActivationsLoseTheLeastOfKeysAndValues) {
   }
 }
 
-// Where inputs favour some directions, knowing them saves much.
+// If inputs favour some directions, using them reduces the error much.
 TEST(KeyValueSvdTest, ActivationsBeatWeightsByFarWhereInputsAreUneven) {
   const HeadShape s = {24, 4, 4, 6};
   const KeyValue kv(s, 22);
@@ -565,7 +569,7 @@ TEST(KeyValueSvdTest, ActivationsBeatWeightsByFarWhereInputsAreUneven) {
   }
 }
 
-// Keys a thousand times smaller than values lose no more of themselves.
+// Keys a thousand times smaller than values have the same relative error.
 TEST(KeyValueSvdTest, ActivationsDoNotDependOnTheSizeOfKeysAndInputs) {
   const HeadShape s = {24, 4, 2, 6};
   KeyValue kv(s, 24), small = kv;

@@ -17,11 +17,11 @@
 namespace triptych::grouped_attention_test {
 namespace {
 
-// float64 against float64: rounding only (engine/definitions.md#tolerances, item 1).
+// float64 compared with float64: rounding only (engine/definitions.md#tolerances, item 1).
 constexpr double kExact = 1e-11;
-// float32 against float64, scaled, in every row (engine/definitions.md#tolerances, item 2).
+// float32 compared with float64, scaled, in every row (engine/definitions.md#tolerances, item 2).
 constexpr double kSingle = 1e-5;
-// What a mistake must exceed by far to count as detected.
+// The error of a deliberate mistake must far exceed this to count as detected.
 constexpr double kWrong = 1e-2;
 
 struct Shape {
@@ -32,7 +32,7 @@ struct Shape {
   double rope_theta = 0;
 };
 
-// Prints as its name.
+// Prints a shape's name.
 void PrintTo(const Shape& shape, std::ostream* os) { *os << shape.name; }
 
 GroupedWeights RandomWeights(const Shape& s, uint64_t seed, bool scaled = true) {
@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{"CausalBlockEdge", 1, 129, 129, 6, 6, 3, 1, 2, 2, false, true}),
     testing::PrintToStringParamName());
 
-// Later queries of a sequence see what they see in the whole of it.
+// Queries of a sequence's last positions see the same keys as in the whole sequence.
 TEST(AttendDense, CausalQueriesAreAtTheLastPositions) {
   const at::Tensor q = Normal(30).Tensor({2, 300, 6, 5});
   const at::Tensor k = Normal(31).Tensor({2, 300, 3, 5}), v = Normal(32).Tensor({2, 300, 3, 4});
@@ -160,7 +160,7 @@ TEST(GroupedAttention, AsManyGroupsAsHeadsIsMultiHead) {
   EXPECT_LE(RelativeError(Make(mha, weights).Dense(in.x, in.y, false), expected), kExact);
 }
 
-// Controls: the comparisons above do see these mistakes.
+// Controls: the comparisons above detect these mistakes.
 
 TEST(GroupedAttentionControl, ContiguousGroupingIsDetected) {
   const std::vector<std::pair<int64_t, int64_t>> cases = {{12, 4}, {15, 5}, {6, 3}, {4, 2}};
@@ -183,7 +183,7 @@ TEST(GroupedAttentionControl, MaskOffByOneIsDetected) {
   for (const int64_t shift : {-1, 1}) {
     oracle::GroupedAttention wrong = MakeOracle(s, weights);
     wrong.masking.causal_shift = shift;
-    // Without its only key, the first row has no value; the others tell as well.
+    // Without its only key, the first row has no value; the others suffice.
     const at::Tensor expected = ForBatch(wrong, in.x, in.y).slice(1, 1);
     EXPECT_GE(RelativeError(actual.slice(1, 1), expected), kWrong) << shift;
   }
@@ -199,8 +199,8 @@ TEST(GroupedAttentionControl, WrongScaleIsDetected) {
             kWrong);
 }
 
-// Every byte that tensors take is counted. With many query heads on one key/value head and few
-// queries, copies of K or V for the query heads would be the largest part by far.
+// Counts all bytes of tensors. With many query heads on one key/value head and few queries, copies
+// of K or V for the query heads would be by far the largest part.
 TEST(GroupedAttention, MakesNoCopiesOfKeysOrValuesForQueryHeads) {
   const Shape s{"", 1, 1, 1000, 8, 8, 64, 1, 64, 64};
   const GroupedAttention attention = Make(s, RandomWeights(s, 13));
@@ -214,8 +214,8 @@ TEST(GroupedAttention, MakesNoCopiesOfKeysOrValuesForQueryHeads) {
   EXPECT_LE(meter.total(), keys_and_values + 2 * scores + 8 * s.heads * s.d_qk * 8);
 }
 
-// The same with batches and groups, where the layout of K and V may have to change once for the
-// batched product: memory must not grow with the number of query heads that share one.
+// The same with batches and groups, where the batched product can need another layout of K and V:
+// memory must not grow with the number of query heads per key/value head.
 TEST(GroupedAttention, MemoryOfKeysAndValuesDoesNotGrowWithQueryHeads) {
   const auto measure = [](int64_t heads) {
     const Shape s{"", 2, 1, 1000, 8, 8, heads, 2, 64, 64};

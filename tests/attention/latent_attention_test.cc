@@ -21,7 +21,7 @@ namespace {
 constexpr double kExact = 1e-11;
 constexpr double kSingle = 1e-5;
 constexpr double kSingleUnscaled = 1e-3;
-// What a mistake must exceed by far to count as detected.
+// The error of a deliberate mistake must far exceed this to count as detected.
 constexpr double kWrong = 1e-2;
 
 constexpr ReducedForm kForms[] = {ReducedForm::kFactored, ReducedForm::kPremultiplied};
@@ -35,7 +35,7 @@ struct Shape {
   bool norm = false;
 };
 
-// Prints as its name.
+// Prints a shape's name.
 void PrintTo(const Shape& shape, std::ostream* os) { *os << shape.name; }
 
 constexpr double kTheta = 100;
@@ -159,8 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{"CausalLong", 1, 260, 260, 16, 16, 2, 8, 8, 5, false, true, 2}),
     testing::PrintToStringParamName());
 
-// engine/definitions.md#the-experiment at its full widths. Its batch is 32; a smaller one takes
-// less time and has as many kinds of rows to go wrong in.
+// engine/definitions.md#the-experiment at its full widths. Its batch is 32; a smaller one is faster
+// and covers the same kinds of rows.
 Shape Experiment(int64_t batch) { return {"", batch, 100, 300, 1024, 1024, 32, 32, 32, 50}; }
 
 TEST(LatentAttention, UnscaledExperimentInFloat32) {
@@ -231,7 +231,7 @@ TEST(LatentAttention, ReducedPartsAreThoseOfTheDefinition) {
   }
 }
 
-// Controls: the comparisons above do see these mistakes.
+// Controls: the comparisons above detect these mistakes.
 
 TEST(LatentAttentionControl, ScaleLeftOutIsDetected) {
   // Without the factor the reduced scores are those of vanilla times sqrt(d_qk / r); with decoupled
@@ -286,7 +286,7 @@ TEST(LatentAttentionControl, RotaryBetweenQueriesAndKeysWouldBreakTheReduction) 
       kWrong);
 }
 
-// The latent is key and value of every head: nothing of the size of all heads' keys is made.
+// The latent is key and value of every head: no tensor of the size of all heads' keys is allocated.
 TEST(LatentAttention, ReducedMakesNoKeysOrValuesOfHeads) {
   const Shape s{"", 2, 1, 1000, 8, 8, 16, 64, 64, 8};
   const Inputs in = RandomInputs(s, 20);

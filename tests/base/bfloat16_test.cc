@@ -10,8 +10,8 @@
 namespace triptych::bfloat16_test {
 namespace {
 
-// Every bfloat16 is itself, and numbers between two neighbours become the nearer one: the one whose
-// last bit is zero where both are as near.
+// Every bfloat16 converts to itself. A number between two neighbours rounds to the nearer one; a
+// tie rounds to the one whose last bit is zero.
 TEST(BFloat16, RoundsToNearestTiesToEven) {
   for (uint32_t i = 0; i < 0x10000; ++i) {
     const auto low = static_cast<uint16_t>(i);
@@ -39,7 +39,7 @@ TEST(BFloat16, InfinityAndNan) {
   EXPECT_EQ(ToBFloat16(std::numeric_limits<float>::infinity()), 0x7f80);
   EXPECT_EQ(ToBFloat16(-std::numeric_limits<float>::infinity()), 0xff80);
   EXPECT_EQ(ToBFloat16(std::numeric_limits<float>::max()), 0x7f80);
-  // Rounded as numbers, the first of these NaN would be infinity, the second one minus zero.
+  // Rounded like numbers, the first of these NaN would become infinity, the second minus zero.
   for (const uint32_t bits : {0x7f800001u, 0x7fffffffu, 0xff800001u, 0x7fc00000u}) {
     EXPECT_EQ(ToBFloat16(std::bit_cast<float>(bits)), 0x7fc0);
   }

@@ -17,7 +17,7 @@ class EnvironmentTest : public testing::Test {
  protected:
   ~EnvironmentTest() override { unsetenv(kVariable); }
 
-  // The arguments with --colour from the environment, if it is there.
+  // The arguments, with --colour from the environment if it is set.
   static std::vector<std::string> WithColour(std::vector<std::string> arguments) {
     AddFlagFromEnvironment("--colour", kVariable, arguments);
     return arguments;
@@ -31,7 +31,7 @@ TEST_F(EnvironmentTest, AVariableIsAFlagBeforeTheOthers) {
   setenv(kVariable, "red blue", 1);
   EXPECT_THAT(WithColour({"paint", "--coloured"}),
               ElementsAre("--colour=red blue", "paint", "--coloured"));
-  setenv(kVariable, "", 1);  // as if it were not set
+  setenv(kVariable, "", 1);  // counts as unset
   EXPECT_THAT(WithColour({"paint"}), ElementsAre("paint"));
 }
 

@@ -20,13 +20,13 @@
 
 namespace {
 
-// What was synced in this process, by file type: a disk that loses power is hard to come by.
+// Syncs in this process, by file type; the tests cannot cut a disk's power.
 int files_synced = 0;
 int directories_synced = 0;
 
 }  // namespace
 
-// Stands before the C library's.
+// Replaces the C library's fsync.
 extern "C" int fsync(int fd) {
   struct stat status;
   if (fstat(fd, &status) == 0) ++(S_ISDIR(status.st_mode) ? directories_synced : files_synced);
@@ -80,7 +80,7 @@ TEST_F(FileTest, ReadsAFileUpToItsBound) {
             path_.string() + ": cannot be read: No such file or directory");
 }
 
-// A file that is endless, or that nobody writes, must not be waited for.
+// Reading must not wait for an endless file, or for one without a writer.
 TEST_F(FileTest, ReadsNothingButRegularFiles) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(Refusal([&] { ReadText(path_, 1 << 20); }),
@@ -153,7 +153,7 @@ TEST_F(FileTest, FailureNamesTheFileAndLeavesNothing) {
             nowhere.string() + ": cannot be written: No such file or directory");
 }
 
-// Whoever may write to the directory can guess a fixed name, and plant a link there.
+// Anyone who can write to the directory can guess a fixed name, and put a link there.
 TEST_F(FileTest, NothingThatIsThereIsWrittenThrough) {
   const fs::path victim = directory_.path() / "victim";
   WriteFile(victim, "mine");

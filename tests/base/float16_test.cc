@@ -7,7 +7,7 @@
 namespace triptych::float16_test {
 namespace {
 
-// Every one of them, by IEEE 754's definition in doubles, which hold them exactly.
+// Every float16, by IEEE 754's definition, in doubles, which represent them exactly.
 TEST(Float16Test, IsWhatItsBitsSay) {
   for (int bits = 0; bits < 1 << 16; ++bits) {
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;

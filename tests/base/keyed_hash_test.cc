@@ -12,8 +12,8 @@
 namespace triptych::keyed_hash_test {
 namespace {
 
-// Of the reference implementation (appendix A of the paper has the longest): the key and the bytes
-// count from 0.
+// Vectors of the reference implementation (appendix A of the paper has the longest): the key and
+// the bytes count from 0.
 TEST(KeyedHashTest, IsSipHash) {
   const KeyedHash hash({0x0706050403020100, 0x0F0E0D0C0B0A0908});
   std::string bytes;
@@ -42,12 +42,12 @@ TEST(KeyedHashTest, NamesMadeToCollideDoNot) {
   EXPECT_EQ(keyed.size(), 512u);
 }
 
-// Of numbers that differ in a few high bits, as pairs of tokens do, a table uses the low ones.
+// Pairs of tokens can differ in a few high bits only, but a table uses the low bits of the hash.
 TEST(KeyedHashTest, NumbersSpreadOverATable) {
   const KeyedHash hash;
   std::set<uint64_t> places;
   for (uint64_t i = 0; i < 4096; ++i) places.insert(hash(i << 32) % (1 << 20));
-  EXPECT_GT(places.size(), 4000u);  // of random places some 4088
+  EXPECT_GT(places.size(), 4000u);  // random places: about 4088
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ TEST(QuotedTest, NothingReachesATerminalAsACommand) {
   EXPECT_EQ(Printable("a\nb\x1b[2J\r\0\x7f"s), "a\\x0ab\\x1b[2J\\x0d\\x00\\x7f");
   EXPECT_EQ(Printable("\xc2\x9b"
                       "2J"),
-            "\\xc2\\x9b2J");                                               // CSI of eight bits
-  EXPECT_EQ(Printable("\u202e\u2066"), "\\xe2\\x80\\xae\\xe2\\x81\\xa6");  // directions of writing
+            "\\xc2\\x9b2J");                                               // 8-bit CSI
+  EXPECT_EQ(Printable("\u202e\u2066"), "\\xe2\\x80\\xae\\xe2\\x81\\xa6");  // bidirectional controls
   EXPECT_EQ(Printable("\u2010\u2030"), "\u2010\u2030");
 }
 

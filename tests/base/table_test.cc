@@ -56,7 +56,7 @@ TEST(TableTest, SidewaysGoesOnBelowWhatDoesNotFit) {
             "      three\n"
             "────  ─────\n"
             "kind    MLA\n");
-  // A row is never left out, however narrow the space.
+  // No row is left out, however narrow the space.
   EXPECT_EQ(table.Sideways(1),
             "      one\n────  ───\nkind  MHA\n\n"
             "      two\n────  ───\nkind  GQA\n\n"

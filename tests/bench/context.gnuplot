@@ -1,4 +1,4 @@
-# gnuplot -c context.gnuplot CSV SVG [CONTEXT LABEL]...: what context_curve measured.
+# Plot of context_curve's measurements: gnuplot -c context.gnuplot CSV SVG [CONTEXT LABEL]...
 set terminal svg size 960,420 font "sans,13" background "white"
 set output ARG2
 set datafile separator ","

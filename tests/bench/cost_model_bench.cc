@@ -1,6 +1,6 @@
-// Measures ExpansionCost() of engine/backend/cpu/cost_model.h: what expanding an element of a key
-// or value costs, on every instruction set that this machine has, and where expanded attention
-// overtakes reduced.
+// Benchmark of ExpansionCost() in engine/backend/cpu/cost_model.h: the cost of expanding an element
+// of a key or value, on every instruction set of this machine, and the prompt length from which
+// expanded attention is faster than reduced.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr int64_t kBlockPositions = 16;
 
-// MLA of random weights.
+// A prompt's attention by an MLA layer with random weights.
 class Prompt {
  public:
   Prompt(const LatentShape& shape, int64_t width, kernels::KernelContext& context)
@@ -51,7 +51,7 @@ class Prompt {
                                  WeightFormat::kFloat32, rotation, /*expand=*/true, pool);
   }
 
-  // The least seconds that attending a fresh prompt took.
+  // The shortest measured time of attending a new prompt.
   double Seconds(int64_t length, bool vanilla) const {
     using Clock = std::chrono::steady_clock;
     const int64_t blocks = CeilDiv(length, kBlockPositions);
@@ -82,7 +82,7 @@ class Prompt {
   std::unique_ptr<const cpu::AttentionLayer> attention_;
 };
 
-// Where vanilla stays ahead, between measured lengths; 0 if it does not.
+// The length from which expanded attention stays faster, interpolated; 0 if it does not.
 double MeasuredCrossover(const Prompt& prompt) {
   double after_length = 0, after_gain = 0;
   for (const int64_t length : {1536, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 32, 16}) {
@@ -102,8 +102,8 @@ double MeasuredCrossover(const Prompt& prompt) {
 void Run(const LatentShape& s, int64_t width, kernels::KernelContext& context) {
   const Prompt prompt(s, width, context);
   const int64_t stored = cpu::ExpansionCrossover({s}, cpu::ExpansionCost());
-  const double measured = MeasuredCrossover(prompt);  // 0 and no cost: vanilla never stays ahead
-  // The cost that would have given it.
+  const double measured = MeasuredCrossover(prompt);  // 0, and cost 0: expanded never stays faster
+  // The cost that would predict the measured crossover.
   const double implied = measured == 0 ? 0
                                        : (measured + 1) / 2 *
                                              static_cast<double>(2 * s.rank - s.d_qk - s.d_v) /

@@ -1,7 +1,7 @@
-// cuda_bench [FILTER]: decode steps, prefill and the whole engine on a GPU, on models with random
-// weights in published shapes. FILTER selects models whose names contain it.
+// cuda_bench [FILTER]: benchmark of decode steps, prefill and the whole engine on a GPU, with
+// random weights in published shapes. FILTER selects models whose names contain it.
 //
-// For decode: the share of the copy bandwidth at which weights and cache are read. For prefill: the
+// Decode is reported as a share of the copy bandwidth (reading weights and cache), prefill as a
 // share of the rate of a large matrix product.
 #include <algorithm>
 #include <chrono>
@@ -46,7 +46,7 @@ class RandomCudaWeights final : public CudaWeightSource {
 
   CudaSharedWeights Shared() override {
     CudaSharedWeights shared;
-    // Logits whose likeliest tokens have most of the probability, as those of trained models.
+    // As in trained models, the likeliest tokens get most of the probability.
     shared.final_norm.weight.assign(config_.hidden_size, 6);
     const int64_t width = config_.RotaryDim();
     shared.rotation.resize(config_.max_position_embeddings * width);
@@ -71,7 +71,7 @@ class RandomCudaWeights final : public CudaWeightSource {
   const ModelConfig config_;
 };
 
-// One piece of work: sequences of a context that each generate a token in a step.
+// A decode case: sequences of one context length, each of which generates a token per step.
 struct Decode {
   int64_t batch;
   int64_t context;
@@ -120,7 +120,7 @@ std::vector<Benched> AllModels() {
   all.push_back({"8B MLA",
                  LatentShapeConfig(Shape(4096, 32, 32, 32, 128, 14336, 128256), 512),
                  {{1, 512}, {8, 512}, {64, 512}, {64, 4096}}});
-  // Latent attention of long contexts, with little besides it.
+  // Latent attention over long contexts, in models with little other work.
   for (const int64_t heads : {16, 32, 64, 128}) {
     ModelConfig config = LatentShapeConfig(Shape(1024, 4, heads, heads, 128, 1024, 1024), 512);
     config.q_lora_rank = 128;
@@ -145,7 +145,7 @@ class Bench {
     const auto begin = Clock::now();
     RandomCudaWeights weights(config_);
     model_ = std::make_unique<CudaModel>(config_, weights, options);
-    std::printf("%s: %.2f GB of weights read by a step, loaded in %.1f s; %s\n",
+    std::printf("%s: %.2f GB of weights read per step, loaded in %.1f s; %s\n",
                 benched.name.c_str(), static_cast<double>(model_->weight_bytes_read()) / 1e9,
                 Milliseconds(Clock::now() - begin) / 1e3,
                 model_->info().device_memory->kernels.c_str());
@@ -222,11 +222,11 @@ class Bench {
     device.push_back(model_->device_milliseconds());
   }
 
-  // Greedy requests, and requests that draw of all tokens.
+  // Greedy requests, and requests that sample from all tokens.
   void WholeEngine() {
     struct Sink final : serving::RequestSink {
       void OnRejected(serving::SubmitStatus) override {
-        throw std::runtime_error("a request was refused");
+        throw std::runtime_error("the engine rejected a request");
       }
       void OnDelta(serving::Delta) override {}
       void OnFinish(serving::Completion completion) override {

@@ -1,4 +1,4 @@
-"""Writes GGUF, version 3, and reads the types of a file's tensors."""
+"""Writer of GGUF version 3, and reader of a GGUF file's tensor types."""
 
 import struct
 
@@ -27,7 +27,7 @@ def _field(key, kind, value):
 
 
 def write_gguf(path, fields, tensors):
-    """fields: [(key, type, value)]; tensors: [(name, sizes, innermost first, dtype, data)]."""
+    """Writes a file. fields: [(key, type, value)]; tensors: [(name, sizes innermost first, dtype, data)]."""
     infos, offset = b"", 0
     for name, sizes, dtype, data in tensors:
         infos += (_string(name) + struct.pack("<I", len(sizes)) +
@@ -44,8 +44,8 @@ def write_gguf(path, fields, tensors):
 
 
 def read_tensor_types(path):
-    """The type of each tensor, by name; a number where TENSOR_TYPES does not have it. ValueError
-    where the file is no GGUF of version 2 or 3."""
+    """The type of each tensor, by name; a number if TENSOR_TYPES does not have it. ValueError if the
+    file is not GGUF version 2 or 3."""
     names = {number: name for name, number in TENSOR_TYPES.items()}
     with open(path, "rb") as file:
 
@@ -54,7 +54,7 @@ def read_tensor_types(path):
             try:
                 return struct.unpack(form, data)[0]
             except struct.error:
-                raise ValueError("the file ends in its header") from None
+                raise ValueError("truncated header") from None
 
         def skip(kind):
             if kind == STRING:
@@ -69,12 +69,12 @@ def read_tensor_types(path):
             elif kind in SIZES:
                 file.seek(SIZES[kind], 1)
             else:
-                raise ValueError(f"a field has the unknown type {kind}")
+                raise ValueError(f"unknown field type {kind}")
 
         if file.read(4) != b"GGUF":
-            raise ValueError("the file does not begin with GGUF")
+            raise ValueError("not a GGUF file")
         if take("<I") not in (2, 3):
-            raise ValueError("the version is neither 2 nor 3")
+            raise ValueError("unsupported GGUF version; allowed: 2, 3")
         tensors, fields = take("<Q"), take("<Q")
         for _ in range(fields):
             skip(STRING)

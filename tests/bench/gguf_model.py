@@ -1,4 +1,4 @@
-"""Writes a checkpoint as GGUF: for llama.cpp, and for Triptych where attention is MHA or GQA."""
+"""Converter of a checkpoint to GGUF: for llama.cpp, and for Triptych if attention is MHA or GQA."""
 
 import array
 
@@ -6,7 +6,7 @@ from gguf import BOOL, FLOAT32, INT32, STRING, UINT32, write_gguf
 
 
 def as_float32(data, dtype):
-    """llama.cpp wants vectors in float32."""
+    """Data converted to float32, which llama.cpp needs for vectors."""
     if dtype == "F32":
         return data
     return array.array("I", [bits << 16 for bits in array.array("H", data)]).tobytes()
@@ -46,12 +46,12 @@ def write_model(model, path):
         (f"{arch}.attention.layer_norm_rms_epsilon", FLOAT32, config["norm_eps"]),
         (f"{arch}.rope.dimension_count", UINT32, d_rope if mla else d),
         (f"{arch}.rope.freq_base", FLOAT32, config["rope_theta"]),
-        # Every token is a word of its own, written as its number.
+        # Each token's text is its number.
         ("tokenizer.ggml.model", STRING, "llama"),
         ("tokenizer.ggml.tokens", STRING, [f"<{i}>" for i in range(config["vocab_size"])]),
         ("tokenizer.ggml.scores", FLOAT32, [0.0] * config["vocab_size"]),
         ("tokenizer.ggml.token_type", INT32, [4] * config["vocab_size"]),  # user-defined
-        ("tokenizer.ggml.eos_token_id", UINT32, 2),  # as where llama.cpp finds none
+        ("tokenizer.ggml.eos_token_id", UINT32, 2),  # llama.cpp's default
         ("tokenizer.ggml.add_bos_token", BOOL, False),
         ("tokenizer.ggml.add_space_prefix", BOOL, False),
     ]

@@ -1,4 +1,4 @@
-// Figures for lesser machines than this one.
+// Choice of the instruction set that benchmarks use.
 #ifndef TRIPTYCH_TESTS_BENCH_INSTRUCTION_SET_H_
 #define TRIPTYCH_TESTS_BENCH_INSTRUCTION_SET_H_
 
@@ -11,7 +11,8 @@
 
 namespace triptych {
 
-// Those of this machine, one bit each, the best first. No machine serves on emulated ones.
+// Instruction sets of this machine, one bit each, best first; without emulated ones, on which no
+// machine serves.
 inline std::vector<int64_t> InstructionSets() {
   std::vector<int64_t> sets;
   for (int64_t left = hwy::SupportedTargets() & ~int64_t{HWY_EMU128 | HWY_SCALAR}; left != 0;
@@ -21,15 +22,14 @@ inline std::vector<int64_t> InstructionSets() {
   return sets;
 }
 
-// Kernels and limits use this one, or a lesser one where they have no code for it; 0: the best.
+// Makes kernels and limits use `set`, or the next lower one that they have code for; 0: the best.
 inline void UseInstructionSet(int64_t set) {
   hwy::SetSupportedTargetsForTest(0);
   if (set != 0) hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(set - 1));
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-// UseInstructionSet by Highway's name. Throws std::invalid_argument if this machine does not have
-// it.
+// UseInstructionSet by Highway's name. Throws std::invalid_argument if this machine lacks it.
 inline void UseInstructionSet(const std::string& name) {
   std::string allowed;
   for (const int64_t set : InstructionSets()) {
@@ -40,7 +40,7 @@ inline void UseInstructionSet(const std::string& name) {
                               "; allowed: " + allowed);
 }
 
-// Highway's name of the best one in use.
+// Highway's name of the best instruction set in use.
 inline std::string InstructionSetInUse() {
   const std::vector<int64_t> sets = InstructionSets();
   return sets.empty() ? "none" : hwy::TargetName(sets.front());

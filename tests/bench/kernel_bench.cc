@@ -1,5 +1,5 @@
-// Speed of the kernels, each beside its roofline on this machine: min(arithmetic peak, read
-// bandwidth * FLOP per byte), with limits measured in the same run.
+// Benchmark of the kernels, each compared with its roofline on this machine: min(arithmetic peak,
+// read bandwidth * FLOP per byte). The limits are measured in the same run.
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 
@@ -45,27 +45,27 @@ std::vector<float> RandomNumbers(int64_t count) {
   return numbers;
 }
 
-// What an iteration reads from memory, inputs and outputs left out, and computes.
+// Bytes that an iteration reads from memory, without inputs and outputs, and FLOP.
 struct Work {
   double bytes;
   double flops;
-  WeightFormat format;  // of its products
+  WeightFormat format;  // weights of the products
 };
 
-// A probe of the machine's memory, and what kernels compute with.
+// Probe of the machine's memory, and the kernels' context.
 struct Machine {
   kernels::ReadProbe& probe;
   kernels::KernelContext& context;
 };
 
-// Times `iterate`, each time beside the read bandwidth and the arithmetic peak of that moment, and
-// reports the medians of the time, of the least time and of the least over the time.
+// Times `iterate`, and measures read bandwidth and arithmetic peak next to each iteration. Reports
+// the medians of the time, of the least possible time, and of their ratio.
 template <typename Iterate>
 void Measure(benchmark::State& state, const Machine& machine, const Work& work,
              const Iterate& iterate) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds, memory, arithmetic, least, ratios;
-  iterate();  // warms up
+  iterate();  // warm-up
   for (auto _ : state) {
     const auto start = Clock::now();
     iterate();
@@ -86,8 +86,8 @@ void Measure(benchmark::State& state, const Machine& machine, const Work& work,
   state.SetLabel(Median(memory) > Median(arithmetic) ? "memory" : "arithmetic");
 }
 
-// Times linear layers of state's outputs, inputs and rows, whose weights come from memory: one of
-// `count` after another by `apply`, which takes its number. Small ones together, so many that they
+// Times linear layers with the outputs, inputs and rows of `state`, whose weights come from memory:
+// `apply(index)` computes one of `count` layers, in turn. Small layers are timed in groups that
 // have as many weights as a large one.
 template <typename Apply>
 void MeasureLayers(benchmark::State& state, const Machine& machine, WeightFormat format,
@@ -108,7 +108,7 @@ void MeasureLayers(benchmark::State& state, const Machine& machine, WeightFormat
   });
 }
 
-// So many layers that none is in a cache, until others are asked for.
+// Enough layers that none stays in a CPU cache. Valid until the next call with other arguments.
 const std::vector<kernels::PackedLinear>& Layers(int64_t outputs, int64_t inputs,
                                                  WeightFormat format, kernels::ThreadPool& pool) {
   static std::vector<kernels::PackedLinear> layers;
@@ -138,7 +138,7 @@ void LinearProduct(benchmark::State& state, const Machine& machine, WeightFormat
   });
 }
 
-// The same by LibTorch, which may sum in another order for every number of rows and of threads.
+// LibTorch's product, for comparison. Its order of summation can depend on rows and threads.
 void LibraryProduct(benchmark::State& state, const Machine& machine, TensorFormat stored) {
   const at::ScalarType dtype = ToScalarType(stored);
   const WeightFormat format = ToWeightFormat(stored);
@@ -153,8 +153,8 @@ void LibraryProduct(benchmark::State& state, const Machine& machine, TensorForma
                 [&](size_t layer) { at::linear(x, layers[layer]); });
 }
 
-// One token of one sequence, whose blocks lie scattered in memory: one sequence of many after
-// another, so that none is in a cache. Arithmetic is float32 for every dtype of the rows.
+// Attention of one token over one sequence's scattered blocks. Takes many sequences in turn, so
+// that none stays in a CPU cache. Arithmetic is float32 for every dtype of the rows.
 void Decode(benchmark::State& state, const Machine& machine, const kernels::PagedRowLayout& layout,
             int64_t row_width, CacheFormat format) {
   const int64_t context = state.range(0);
@@ -204,7 +204,7 @@ void RegisterAll(const Machine& machine) {
       {"mla64", LatentRowLayout(32, 64, 0), 64},
   };
   const std::vector<std::string> sizes = {"out", "in", "rows"};
-  // A large layer, and one as small models have them.
+  // A large layer, and a small model's layer.
   const std::vector<std::vector<int64_t>> products = {
       {2048, 8192, 1},   {2048, 8192, 4}, {2048, 8192, 8}, {2048, 8192, 16}, {2048, 8192, 32},
       {2048, 8192, 240}, {768, 768, 1},   {768, 768, 8},   {768, 768, 32}};

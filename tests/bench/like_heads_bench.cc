@@ -1,5 +1,5 @@
-// What it does to the loss of an MHA that becomes GQA, untrained, to put its likest heads into one
-// group: beside common bases of the heads as they stand.
+// Benchmark of head grouping: held-out loss of MHA converted to GQA without healing, with the most
+// similar heads in one group, and with heads in their original order; both with common bases.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -17,9 +17,9 @@ namespace {
 
 int Main(int argc, char** argv) {
   std::filesystem::path model, text;
-  CLI::App app("Held-out losses of GQA with like heads together, and as they stand");
-  app.add_option("--model", model, "an MHA without rotary positions")->required();
-  app.add_option("--text", text, "that it was trained on")->required();
+  CLI::App app("Held-out losses of GQA with similar heads grouped, and in their original order");
+  app.add_option("--model", model, "MHA model without RoPE")->required();
+  app.add_option("--text", text, "text that the model was trained on")->required();
   CLI11_PARSE(app, argc, argv);
   const Checkpoint mha = LoadCheckpoint(model, TensorFormat::kFloat32);
   for (const int64_t groups : {4, 2}) {

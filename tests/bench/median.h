@@ -1,4 +1,4 @@
-// The median, for what benchmarks report.
+// Median of measurements.
 #ifndef TRIPTYCH_TESTS_BENCH_MEDIAN_H_
 #define TRIPTYCH_TESTS_BENCH_MEDIAN_H_
 
@@ -7,7 +7,7 @@
 
 namespace triptych {
 
-// REQUIRES: there are values.
+// REQUIRES: `values` is not empty.
 inline double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;

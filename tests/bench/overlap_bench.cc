@@ -1,8 +1,8 @@
-// Whether it would pay to read the cache of some sequences while the linear layers of others
-// compute: layers of the 110M shape in bfloat16 for 32 sequences. "In turn", as the engine does,
-// all threads attend and then all multiply. "Beside", half of the threads attend half of the
-// sequences while the other half multiply for the other half of them, and what is left when the
-// shorter of the two is done is done by all: the least that such an engine would take, whose
+// Benchmark of overlap: reading the cache of some sequences while the linear layers of others
+// compute. Uses layers of the 110M shape in bfloat16 for 32 sequences. "In turn", as in the engine:
+// all threads attend, then all multiply. "Overlapped": half of the threads attend half of the
+// sequences while the other half multiply for the other sequences; when the shorter part is done,
+// all threads share the rest. That is a lower bound of the time of such an engine, because its
 // threads never wait.
 #include <ATen/ATen.h>
 
@@ -81,7 +81,7 @@ class Layers {
     }
   }
 
-  // A layer's attention of `count` sequences, one query each.
+  // A layer's attention for `count` sequences, one query each.
   void Attend(int64_t layer, int64_t first, int64_t count, kernels::KernelContext& context) {
     std::vector<kernels::TokenRun> runs;
     for (int64_t i = first; i < first + count; ++i) {
@@ -91,7 +91,7 @@ class Layers {
                             /*scale=*/0.1f, runs, &attended_[first * kWidth], kWidth, context);
   }
 
-  // A layer's linear layers, of `rows` sequences.
+  // A layer's linear layers, for `rows` sequences.
   void Multiply(int64_t layer, int64_t rows, kernels::KernelContext& context) {
     const auto per_layer = std::ssize(products_) / kLayers;
     for (int64_t i = layer * per_layer; i < (layer + 1) * per_layer; ++i) {
@@ -102,25 +102,25 @@ class Layers {
  private:
   kernels::PagedRowLayout layout_;
   int64_t context_;
-  int64_t blocks_;  // of a sequence
+  int64_t blocks_;  // per sequence
   cpu::CacheMemory cache_;
   std::vector<int32_t> table_;  // [kSequences, blocks_]
   std::vector<float> queries_;  // [kSequences, kWidth]
   std::vector<float> attended_;
   std::vector<float> x_;
   std::vector<float> y_;
-  std::vector<kernels::PackedLinear> products_;  // of each layer four
+  std::vector<kernels::PackedLinear> products_;  // four per layer
 };
 
-// Seconds that `run(layer)` takes for all layers.
+// Seconds of `run(layer)` for all layers.
 double Seconds(const std::function<void(int64_t)>& run) {
   const auto start = Clock::now();
   for (int64_t layer = 0; layer < kLayers; ++layer) run(layer);
   return SecondsSince(start);
 }
 
-// Seconds of the attention and of the linear layers of all layers and sequences, while both go on:
-// linear layers are repeated until attention is done.
+// Seconds of the attention and of the linear layers of all layers and sequences, while both run:
+// linear layers repeat until attention is done.
 struct Beside {
   double attend;
   double multiply;
@@ -155,7 +155,7 @@ void Compare(const std::string& kind, int64_t groups, int64_t context, int threa
     const double multiply =
         Seconds([&](int64_t layer) { layers.Multiply(layer, kSequences, all); });
     const Beside at_once = SecondsBeside(layers, attending, multiplying);
-    if (round == 0) continue;  // warms up
+    if (round == 0) continue;  // warm-up
     const double shorter = std::min(at_once.attend, at_once.multiply);
     const double left =
         (1 - shorter / at_once.attend) * attend + (1 - shorter / at_once.multiply) * multiply;
@@ -181,15 +181,15 @@ int main(int argc, char** argv) {
     } else if (argc != 1) {
       throw std::invalid_argument("allowed: --instruction-set NAME");
     }
-    if (threads < 2) throw std::invalid_argument("one thread has nothing to do beside another");
+    if (threads < 2) throw std::invalid_argument("one CPU; expected: at least 2");
   } catch (const std::invalid_argument& e) {
     std::fprintf(stderr, "overlap_bench: %s\n", e.what());
     return 1;
   }
-  std::printf("%s, %s, %d threads; a word goes from one to another and back in %.0f ns\n",
+  std::printf("%s, %s, %d threads; round trip of a word between two threads: %.0f ns\n",
               triptych::tools::ProcessorName().c_str(), triptych::InstructionSetInUse().c_str(),
               threads, 1e9 * triptych::kernels::RoundTripSeconds());
-  std::printf("kind  context       attention  in turn ms  beside ms  in turn over beside\n");
+  std::printf("kind  context       attention  in turn ms    overlap  in turn / overlap\n");
   for (const auto& [kind, groups] : {std::pair<std::string, int64_t>{"mha", 12}, {"gqa", 4}}) {
     for (const int64_t context : {128, 512, 1024}) {
       triptych::Compare(kind, groups, context, threads);

@@ -1,4 +1,4 @@
-"""What the comparisons with other programs share: saved weights, and runs in alternation."""
+"""Shared code of the benchmarks: programs, saved random weights, alternating runs."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import sys
 ELEMENT_BYTES = {"F32": 4, "BF16": 2}
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEFAULT_BENCH = os.path.join(REPOSITORY, "build", "release", "bin", "triptych-bench")
-# Shapes of random models. Groups are those of GQA. The last three are published shapes.
+# Shapes of random models. `groups` applies to GQA. The last three are published shapes.
 MODELS = {
     "110m": dict(hidden_size=768, heads=12, groups=4, layers=12, intermediate_size=2048,
                  vocab_size=32000),
@@ -51,17 +51,17 @@ def program(path, flag):
 
 def add_instruction_set(parser):
     parser.add_argument("--instruction-set", metavar="NAME",
-                        help="makes of this machine a lesser one for ours: AVX2, for one")
+                        help="instruction set of Triptych's kernels, such as AVX2 [this machine's best]")
 
 
 def on_instruction_set(path, options):
-    """A command and its first flags."""
+    """A command and its first flags, restricted to --instruction-set."""
     return [path, *(["--instruction-set", options.instruction_set]
                     if options.instruction_set else [])]
 
 
 def run(command, env=None):
-    """What a program printed: (stdout, stderr). Its failure is ours."""
+    """Runs a program; returns (stdout, stderr). Exits if the program fails."""
     done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL,
                           capture_output=True, env={**os.environ, **(env or {})})
     out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
@@ -75,7 +75,7 @@ def triptych(bench, *flags):
 
 
 def save_random(bench, directory, name, kind, dtype, positions):
-    """One of MODELS with random weights, saved by triptych-bench: `bench` and its first flags."""
+    """Saves one of MODELS with random weights; `bench` is triptych-bench and its first flags."""
     shape = dict(MODELS[name])
     groups = shape.pop("groups")
     shape |= {"gqa": dict(groups=groups), "mla": MLA}.get(kind, {})
@@ -118,7 +118,7 @@ class Checkpoint:
         return self._data[first:last]
 
     def with_contiguous_heads(self, name):
-        """data(name), where query head h reads key/value head h // (H/G), not h mod G."""
+        """data(name), reordered so that query head h reads key/value head h // (H/G), not h mod G."""
         heads, groups = self.config["num_attention_heads"], self.config["num_key_value_heads"]
         shared = heads // groups
         data = self.data(name)
@@ -138,7 +138,7 @@ def _reorder(data, size, order):
 
 
 def alternate(rounds, ours, theirs):
-    """Tokens per second of both, measured in turn: [(ours, theirs), ...]."""
+    """Measures both in turn; returns tokens per second: [(ours, theirs), ...]."""
     return [(ours(), theirs()) for _ in range(rounds)]
 
 
@@ -147,8 +147,8 @@ HEADING = (f"{'tokens/s, median':<24} {'triptych':>10} {'peer':>10}   "
 
 
 def print_ratio(name, pairs, note=""):
-    """The ratio's median, smallest and largest, and that of the best runs: what a busy machine
-    disturbs least."""
+    """Prints the median, smallest and largest ratio, and the ratio of the best runs, which other load on
+    the machine disturbs least."""
     ratios = [ours / theirs for ours, theirs in pairs]
     ours, theirs = zip(*pairs)
     print(f"{name:<24} {statistics.median(ours):>10,.1f} {statistics.median(theirs):>10,.1f}   "
@@ -157,7 +157,7 @@ def print_ratio(name, pairs, note=""):
 
 
 def print_agreement(ours, theirs):
-    """Whether both continue a prompt alike; the peer may have ended early."""
+    """Prints whether both continue a prompt alike; the peer may have ended early."""
     same = 0
     while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
         same += 1
@@ -167,6 +167,6 @@ def print_agreement(ours, theirs):
     elif same == compared:
         print(f"greedy tokens: all {compared} agree, in float32")
     else:
-        print(f"greedy tokens: they DIFFER at number {same + 1} of {compared}: "
+        print(f"greedy tokens: DIFFERENT at number {same + 1} of {compared}: "
               f"{ours[same]} and {theirs[same]}")
     return compared > 0 and same == compared

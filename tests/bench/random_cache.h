@@ -1,4 +1,4 @@
-// A cache whose contents do not matter, only their size.
+// KV cache filled with random numbers, for benchmarks in which only its size matters.
 #ifndef TRIPTYCH_TESTS_BENCH_RANDOM_CACHE_H_
 #define TRIPTYCH_TESTS_BENCH_RANDOM_CACHE_H_
 

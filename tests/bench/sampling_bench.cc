@@ -1,6 +1,5 @@
-// sampling_bench: what the choice of tokens takes beside the step of the model that it follows. The
-// engine chooses, for a batch of sequences, among logits that are put in the place of the random
-// model's own.
+// Benchmark of choosing tokens, compared with the model's step before it. The engine chooses for a
+// batch of sequences, from given logits that replace the random model's.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -42,7 +41,7 @@ struct Options {
   std::string dtype = "bfloat16";
 };
 
-// Computes what its model does, and then says something else.
+// Computes its model's steps, but returns given logits.
 class GivenLogits final : public ModelBackend {
  public:
   explicit GivenLogits(std::unique_ptr<ModelBackend> model) : model_(std::move(model)) {}
@@ -58,8 +57,7 @@ class GivenLogits final : public ModelBackend {
   const BackendInfo& info() const override { return model_->info(); }
 
   std::vector<float> given;  // [batch, vocab]
-  // Of the last step.
-  Clock::duration took{};  // by the model
+  Clock::duration took{};    // model time of the last step
   Clock::time_point ended;
 
  private:
@@ -67,10 +65,10 @@ class GivenLogits final : public ModelBackend {
   std::vector<float> says_;
 };
 
-// Of a sequence: begun one after another at the latest, then measured.
+// Positions of a sequence: at most one start per step, then the measured steps.
 int64_t Positions(const Options& options) { return options.batch + options.repetitions + 4; }
 
-// The 110M Llama shape but for its vocabulary. MHA.
+// The 110M Llama shape with MHA, except for the vocabulary.
 ModelConfig Config(const Options& options) {
   const std::string json = R"({"attention": "mha", "hidden_size": 768, "num_attention_heads": 12,
     "num_hidden_layers": 12, "intermediate_size": 2048, "position_embedding": "rope",
@@ -105,7 +103,7 @@ std::vector<float> MakeLogits(Shape shape, const Options& options) {
 
 struct Sink final : serving::RequestSink {
   void OnRejected(serving::SubmitStatus) override {
-    throw std::runtime_error("the engine refused");
+    throw std::runtime_error("the engine rejected a request");
   }
   void OnDelta(serving::Delta) override { ++tokens; }
   void OnFinish(serving::Completion result) override {
@@ -168,8 +166,8 @@ class Bench {
  private:
   // Medians, in microseconds.
   struct Times {
-    double step;    // the model's
-    double choice;  // all that the engine does after it
+    double step;    // the model's step
+    double choice;  // the engine's work after it
   };
 
   Times Measure(const serving::SamplingParams& params, std::optional<int32_t> logprobs) {
@@ -189,7 +187,7 @@ class Bench {
       sinks.push_back(std::make_shared<Sink>());
       engine_->Submit(std::move(request), sinks.back());
     }
-    // Until all decode, and what steps keep is there.
+    // Until all sequences decode and the step's buffers are allocated.
     while (std::any_of(sinks.begin(), sinks.end(), [](const auto& s) { return s->tokens < 2; })) {
       engine_->Step();
     }
@@ -204,7 +202,7 @@ class Bench {
   }
 
   const Options options_;
-  GivenLogits* model_;  // the engine's
+  GivenLogits* model_;  // owned by the engine
   std::unique_ptr<serving::Engine> engine_;
   int64_t requests_ = 0;
 };
@@ -221,10 +219,10 @@ int Main(int argc, char** argv) {
     app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, most))->capture_default_str();
   };
   count("--vocab-size", options.vocab_size, 1 << 20, "tokens");
-  count("--batch", options.batch, 1024, "sequences that decode");
-  count("--repetitions", options.repetitions, 400, "steps, of which the medians are printed");
+  count("--batch", options.batch, 1024, "decoding sequences");
+  count("--repetitions", options.repetitions, 400, "measured steps; prints the medians");
   count("--threads", options.threads, 1024, "compute threads");
-  app.add_option("--dtype", options.dtype, "of the weights")
+  app.add_option("--dtype", options.dtype, "weight format")
       ->check(CLI::IsMember(Names<WeightFormat>()))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -1,8 +1,8 @@
-// serving_bench: what sharing and fairness cost and save in the engine, without gRPC, on a small
-// decoder with random weights, of each kind.
-//   prefix  N requests that begin alike, with and without the prefix cache
-//   miss    what the prefix cache costs prompts that share nothing
-//   pace    those who generate, while one long prompt after another is computed
+// Benchmark of prefix sharing and fairness in the engine, without gRPC, on small decoders of each
+// kind with random weights.
+//   prefix  requests that begin alike, with and without the prefix cache
+//   miss    cost of the prefix cache for prompts that share nothing
+//   pace    latency of decoding streams during the prefill of long prompts
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -43,10 +43,10 @@ double Quantile(std::vector<double> values, double q) {
   return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
 }
 
-// Notes when each token comes.
+// Records when each token arrives.
 struct TimedSink final : serving::RequestSink {
   void OnRejected(serving::SubmitStatus) override {
-    throw std::runtime_error("the engine refused");
+    throw std::runtime_error("the engine rejected a request");
   }
   void OnDelta(serving::Delta) override { tokens.push_back(Clock::now()); }
   void OnFinish(serving::Completion result) override {
@@ -57,7 +57,7 @@ struct TimedSink final : serving::RequestSink {
   std::optional<serving::Completion> completion;
 };
 
-// By default the shape of the shipped models, with a context for long prompts.
+// By default the shipped models' shape, with a longer context.
 ModelConfig Config(const Options& options, AttentionKind kind, int64_t positions) {
   ModelConfig config = SmallModel(kind);
   config.hidden_size = options.width;
@@ -113,14 +113,14 @@ class Bench {
     return sink;
   }
 
-  // N requests at once: the median time to the first token and the most bytes reserved.
+  // Concurrent requests: median time to the first token, and peak allocated bytes.
   void Prefix(const std::string& kind) {
     for (const bool shared : {false, true}) {
       const auto engine = Make(shared, options_.requests + 1);
       std::vector<int32_t> prefix = Ids(options_.prefix);
       std::vector<double> first;
       int64_t bytes = 0, live = 0;
-      for (int repetition = 0; repetition <= 3; ++repetition) {  // the first one warms up
+      for (int repetition = 0; repetition <= 3; ++repetition) {  // the first is a warm-up
         prefix = Ids(options_.prefix);
         std::vector<std::shared_ptr<TimedSink>> sinks;
         const auto start = Clock::now();
@@ -179,8 +179,8 @@ class Bench {
         static_cast<long long>(options_.repetitions));
   }
 
-  // Streams that generate while one long prompt after another is computed, and in turn with them,
-  // on a second engine, the same streams undisturbed: the same tokens over the same contexts.
+  // Streams that decode while long prompts are computed one after another. In turn with them, a
+  // second engine runs the same streams undisturbed: the same tokens over the same contexts.
   void DecodePace(const std::string& kind) {
     constexpr int kTurn = 50;  // steps
     struct Streams {
@@ -189,7 +189,7 @@ class Bench {
       std::vector<double> gaps;
 
       bool AtTheirEnd() const { return sinks[0]->completion.has_value(); }
-      // Every stream's next token. A gap in which the other engine ran is not noted.
+      // Generates every stream's next token. Gaps in which the other engine ran are not recorded.
       void Step(bool note) {
         engine->Step();
         const std::vector<Clock::time_point>& tokens = sinks[0]->tokens;
@@ -252,7 +252,7 @@ class Bench {
 int Main(int argc, char** argv) {
   Options options;
   std::vector<std::string> parts = {"prefix", "miss", "pace"}, kinds = {"mha", "gqa", "mla"};
-  CLI::App app("What sharing and fairness cost and save in the engine", "serving_bench");
+  CLI::App app("Costs and savings of prefix sharing and fairness in the engine", "serving_bench");
   app.add_option("--parts", parts)->check(CLI::IsMember(parts))->delimiter(',');
   app.add_option("--kinds", kinds)->check(CLI::IsMember(kinds))->delimiter(',');
   app.add_option("--dtype", options.dtype)->check(CLI::IsMember(Names<WeightFormat>()));
@@ -265,7 +265,8 @@ int Main(int argc, char** argv) {
   app.add_option("--streams", options.streams)->check(CLI::Range(1, 60));
   app.add_option("--width", options.width)->check(CLI::Range(128, 4096));
   app.add_option("--layers", options.layers)->check(CLI::Range(1, 64));
-  app.add_flag("--never-expand", options.never_expand, "MLA computes prompts reduced");
+  app.add_flag("--never-expand", options.never_expand,
+               "compute MLA prompts with reduced attention");
   CLI11_PARSE(app, argc, argv);
   const auto chosen = [](const std::vector<std::string>& of, const std::string& name) {
     return std::find(of.begin(), of.end(), name) != of.end();

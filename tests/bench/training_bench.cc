@@ -1,5 +1,5 @@
-// What a step of training takes, in each dtype, beside its matrix products alone: what no loop over
-// the same library can be faster than.
+// Benchmark of a training step in each dtype, compared with its matrix products only: a lower bound
+// for any loop over the same library.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -25,7 +25,7 @@
 namespace triptych {
 namespace {
 
-// The median of the seconds that each run took, after one that counts for nothing.
+// Median seconds of a run, after a warm-up.
 double Seconds(int repetitions, const std::function<void()>& run) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
@@ -37,7 +37,7 @@ double Seconds(int repetitions, const std::function<void()>& run) {
   return Median(std::move(seconds));
 }
 
-// The matrices that a token is multiplied by.
+// Specs of the matrices that each token is multiplied by.
 std::vector<TensorSpec> Matrices(const ModelConfig& config) {
   std::vector<TensorSpec> matrices;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
@@ -46,8 +46,8 @@ std::vector<TensorSpec> Matrices(const ModelConfig& config) {
   return matrices;
 }
 
-// Of one token: forward, and the gradients of inputs and of weights. The products of attention's
-// own, which only see what is before a token, come on top.
+// FLOP per token of the linear layers: forward, and gradients of inputs and weights. Attention's
+// causal products are not included.
 double LinearFlop(const ModelConfig& config) {
   double flop = 0;
   for (const TensorSpec& spec : Matrices(config)) {
@@ -81,7 +81,7 @@ class Training {
     tools::AdamW().Step(parameters_, 0, 1e-3);
   }
 
-  // y = x W^T, dy W and dy^T x for every matrix, a share of the tokens on each thread.
+  // y = x W^T, dy W and dy^T x for every matrix; each thread takes a share of the tokens.
   void Products() const {
     RunOnComputeThreads(parts_, [&](int64_t) {
       const at::NoGradGuard no_grad;
@@ -105,7 +105,7 @@ class Training {
     at::Tensor inputs;  // [kTokensAtOnce, inputs]
   };
 
-  std::vector<Factors> factors_;  // of every matrix
+  std::vector<Factors> factors_;  // one per matrix
   int64_t tokens_;
   int64_t parts_;
   std::vector<tools::Parameter> parameters_;
@@ -115,21 +115,21 @@ class Training {
 };
 
 int Main(int argc, char** argv) {
-  CLI::App app("What a step of training takes, beside its matrix products alone", "training_bench");
+  CLI::App app("Time of a training step, compared with its matrix products", "training_bench");
   std::filesystem::path file;
   int64_t batch = 16, window = 0;
   int threads = static_cast<int>(std::thread::hardware_concurrency()), repetitions = 5;
   app.add_option("--config", file, "config.json of the model")
       ->required()
       ->check(CLI::ExistingFile);
-  app.add_option("--batch-size", batch, "windows in a step")
+  app.add_option("--batch-size", batch, "windows per step")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  app.add_option("--window", window, "tokens of a window [the full context]");
+  app.add_option("--window", window, "tokens per window [the full context]");
   app.add_option("--threads", threads, "compute threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--repetitions", repetitions, "the median of so many is reported")
+  app.add_option("--repetitions", repetitions, "repetitions; prints their median")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -1,5 +1,5 @@
-// triptych-bench: speed of the whole engine without gRPC, on random weights of any shape or on a
-// checkpoint. Prints JSON.
+// triptych-bench: benchmark of the whole engine without gRPC, on random weights of any shape or on
+// a checkpoint. Prints JSON.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -50,7 +50,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int64_t kMaxCount = int64_t{1} << 22;
 
 struct Options {
-  std::map<std::string, Json> fields;  // of config.json, as the flags give them
+  std::map<std::string, Json> fields;  // fields of config.json that flags set
   std::string model;                   // a checkpoint; random weights if empty
   std::string save;
   std::string dtype, kv_cache_dtype;
@@ -71,8 +71,8 @@ struct Options {
 constexpr const char* kPositionsNeeded =
     "the number of positions (--prompt, --context, --batch, --generate)";
 
-// The flags that set a field of the config of the same meaning, longest field first: a field's name
-// may be the end of another's.
+// The config's fields and the flags that set them, longest field first: a field's name may be the
+// end of another's.
 const std::vector<std::pair<std::string, std::string>>& FieldsAndFlags() {
   static const std::vector<std::pair<std::string, std::string>> all = {
       {"max_position_embeddings", kPositionsNeeded},
@@ -103,20 +103,20 @@ std::string InFlags(std::string message) {
 
 // --- The model --------------------------------------------------------------------------------
 
-// Steps that compute the prompts of a batch, in each of which those before decode one token.
+// Steps that compute the prompts of a batch; in each, earlier sequences decode one token.
 int64_t FillSteps(const Options& options) {
   return CeilDiv(options.batch * options.context,
                  std::max<int64_t>(1, options.chunk - options.batch)) +
          options.batch;
 }
 
-// What the longest sequence of these options comes to.
+// Positions of the longest sequence that these options need.
 int64_t PositionsNeeded(const Options& options) {
   return std::max(options.prompt + 1, options.context + options.generate + 1 +
                                           (options.random_cache ? 0 : FillSteps(options)));
 }
 
-// What weights are served in: asked for, or as they are stored.
+// The served weight format: --dtype, or as stored.
 WeightFormat WeightFormatOf(const Options& options, TensorFormat stored) {
   return options.dtype.empty() ? ToWeightFormat(stored) : Names<WeightFormat>().at(options.dtype);
 }
@@ -158,7 +158,7 @@ CacheFormat CacheFormatOf(const Options& options, const ModelConfig& config) {
 
 int64_t BlocksFor(int64_t positions) { return CeilDiv(positions, kBlockPositions); }
 
-// Its cache holds what is measured.
+// A model whose cache is large enough for the measurements.
 std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, Checkpoint checkpoint,
                                          const std::shared_ptr<kernels::KernelContext>& context) {
   const CacheFormat cache_format = CacheFormatOf(options, checkpoint.config);
@@ -179,7 +179,7 @@ std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, Checkpoint chec
       context);
 }
 
-// --- What is measured -------------------------------------------------------------------------
+// --- Measurements -----------------------------------------------------------------------------
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -188,9 +188,9 @@ Json MinimumAndMedian(const std::vector<double>& values) {
 }
 
 struct Decoded {
-  std::vector<double> step_seconds;       // of every step
-  std::vector<double> tokens_per_second;  // of every repetition
-  std::vector<int32_t> tokens;            // the first sequence's, of the last repetition
+  std::vector<double> step_seconds;       // by step
+  std::vector<double> tokens_per_second;  // by repetition
+  std::vector<int32_t> tokens;            // the first sequence's, in the last repetition
   double context = 0;                     // positions of a sequence before the first measured step
 };
 
@@ -234,7 +234,7 @@ class Bench {
             {"cache_bytes_per_position", model_->info().geometry.BytesPerPosition()}};
   }
 
-  // The model becomes the engine's.
+  // Moves the model into the engine.
   void MakeEngine() {
     engine_ = std::make_unique<serving::Engine>(
         std::move(model_), TestTokenizer(),
@@ -271,7 +271,7 @@ class Bench {
     }
   }
 
-  // One prompt after another, each to its first token.
+  // Computes prompts one after another, each up to its first token.
   Json Prefill() {
     std::vector<double> seconds;
     for (int64_t i = 0; i <= options_.repetitions; ++i) {  // the first one warms up
@@ -287,8 +287,8 @@ class Bench {
             {"first_token_seconds", MinimumAndMedian(seconds)}};
   }
 
-  // Steps of the engine in which every sequence decodes, over what the prompts left in the cache.
-  // Memory that a cache never used before is cleared by the system when it is first written.
+  // Engine steps in which every sequence decodes, over the prompts' cache. The system clears a
+  // cache's unused memory when it is first written.
   Decoded Decode() {
     Decoded decoded;
     for (int64_t i = 0; i <= options_.repetitions; ++i) {  // the first one warms up
@@ -320,8 +320,8 @@ class Bench {
     return decoded;
   }
 
-  // Steps of the model alone, for contexts that take long to compute: random numbers fill the
-  // cache, and the tokens are random.
+  // Model steps without the engine, for contexts that take long to compute: cache and tokens are
+  // random.
   Decoded DecodeOverRandomCache() {
     const int64_t blocks = BlocksFor(options_.context + options_.generate);
     for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
@@ -334,9 +334,9 @@ class Bench {
     decoded.context = static_cast<double>(options_.context);
     for (int64_t i = 0; i < options_.repetitions; ++i) {
       double total = 0;
-      for (int64_t step = -1; step < options_.generate; ++step) {  // the first one warms up
+      for (int64_t step = -1; step < options_.generate; ++step) {  // the first is a warm-up
         const int64_t position = options_.context + std::max<int64_t>(step, 0);
-        StepInput input;  // one token of each sequence, and its logits
+        StepInput input;  // one token per sequence, with logits
         for (int64_t s = 0; s < options_.batch; ++s) {
           input.sequences.push_back({.blocks = &table[s * blocks],
                                      .start = position,
@@ -361,7 +361,7 @@ class Bench {
   const Options& options_;
   const ModelConfig config_;
   const std::shared_ptr<kernels::KernelContext> context_;
-  std::unique_ptr<cpu::CpuModel> model_;  // until the engine is made
+  std::unique_ptr<cpu::CpuModel> model_;  // null once the engine has it
   std::unique_ptr<serving::Engine> engine_;
   std::mt19937_64 generator_;
   int64_t requests_ = 0;
@@ -435,10 +435,10 @@ void AddModelFlags(CLI::App& app, Options& options) {
     if (flag != shape->get_help_ptr()) model->excludes(flag);
   }
   app.add_option("--save", options.save, "directory to write the model to, as a checkpoint");
-  app.add_option("--dtype", options.dtype, "of the weights [float32; the checkpoint's]")
+  app.add_option("--dtype", options.dtype, "weight format [float32; the checkpoint's]")
       ->check(CLI::IsMember(Names<WeightFormat>()));
   app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                 "of the cache [float32 for such weights, else bfloat16]")
+                 "dtype of the cache [float32 for float32 weights, else bfloat16]")
       ->check(CLI::IsMember(Names<CacheFormat>()));
 }
 
@@ -448,29 +448,28 @@ void AddMeasurementFlags(CLI::App& app, Options& options) {
     return app.add_option(flag, value, help)->check(CLI::Range(least, most))->capture_default_str();
   };
   CLI::Option* context = count("--context", options.context, 1, kMaxCount,
-                               "positions in the cache of each sequence when decoding begins");
+                               "positions in each sequence's cache when decode begins");
   CLI::Option* prompt_ids =
-      app.add_option(
-             "--prompt-ids", options.prompt_ids,
-             "token ids to begin every sequence with, not --context random ones; the generated "
-             "ones are printed")
+      app.add_option("--prompt-ids", options.prompt_ids,
+                     "token ids of every prompt, instead of --context random ones; the generated "
+                     "ones are printed")
           ->delimiter(',')
           ->excludes(context);
-  count("--batch", options.batch, 1, 1 << 16, "sequences that decode");
-  count("--waiting", options.waiting, 0, 1 << 20,
-        "requests that wait while those sequences decode");
-  count("--generate", options.generate, 0, kMaxCount, "measured tokens of each; 0: no decoding");
-  count("--prompt", options.prompt, 0, kMaxCount, "tokens of a measured prompt; 0: no prefill");
-  count("--chunk", options.chunk, 1, kMaxCount, "most token rows of a step");
+  count("--batch", options.batch, 1, 1 << 16, "decoding sequences");
+  count("--waiting", options.waiting, 0, 1 << 20, "requests that wait in the queue during decode");
+  count("--generate", options.generate, 0, kMaxCount, "measured tokens per sequence; 0: no decode");
+  count("--prompt", options.prompt, 0, kMaxCount, "tokens of the measured prompt; 0: no prefill");
+  count("--chunk", options.chunk, 1, kMaxCount, "maximum token rows per step");
   app.add_flag("--random-cache", options.random_cache,
-               "random numbers in the cache instead of computed prompts, to decode at long "
-               "contexts; measures the decoder alone, without scheduling and sampling")
+               "fill the cache with random numbers instead of computing prompts, to decode at long "
+               "contexts; measures the decoder only, without scheduling and sampling")
       ->excludes(prompt_ids);
   count("--threads", options.threads, 1, 1024, "compute threads");
   app.add_option("--instruction-set", options.instruction_set,
-                 "makes of this machine a lesser one: AVX2, for one [the best]");
-  count("--repetitions", options.repetitions, 1, 1000, "of everything measured");
-  count("--seed", options.seed, 0, std::numeric_limits<int64_t>::max(), "of weights and prompts");
+                 "highest instruction set to use, such as AVX2 [the best]");
+  count("--repetitions", options.repetitions, 1, 1000, "repetitions of each measurement");
+  count("--seed", options.seed, 0, std::numeric_limits<int64_t>::max(),
+        "seed of weights and prompts");
 }
 
 int Main(int argc, char** argv) {
@@ -502,7 +501,7 @@ int Main(int argc, char** argv) {
     }
     Bench bench(options, std::move(checkpoint));
     std::printf("%s\n", bench.Run().dump(2).c_str());
-  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+  } catch (const c10::Error& e) {  // what() would include a backtrace
     std::fprintf(stderr, "triptych-bench: %s\n", e.what_without_backtrace());
     return 1;
   } catch (const std::exception& e) {

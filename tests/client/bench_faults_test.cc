@@ -1,5 +1,5 @@
-// Clients of `triptych bench` that have deadlines or do not read, and what it says of streams that
-// are cut off.
+// Tests of faults in `triptych bench`: clients with deadlines, clients that do not read, and
+// reports of broken streams.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_F(BenchFaultsTest, RequestsHaveDeadlines) {
 }
 
 TEST_F(BenchFaultsTest, AReaderThatStopsReadsOnLater) {
-  // More than the connection and the server's transport take ahead.
+  // More than the buffers of the connection and the server's transport.
   constexpr int kMessages = 100;
   std::atomic<int> calls = 0;
   server_.generate = [&](const auto&) {

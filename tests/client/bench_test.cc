@@ -1,5 +1,4 @@
-// The load of `triptych bench`: what it consists of, how it is measured, and that its counts add
-// up.
+// Tests of the load of `triptych bench`: its requests, its measurements and its counts.
 
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -51,7 +50,7 @@ TEST(SampleSetTest, PercentilesAreByNearestRank) {
   EXPECT_EQ(samples.count(), 1000);
   EXPECT_TRUE(samples.exact());
 
-  samples.Add(2000, 1000);  // after it has been asked
+  samples.Add(2000, 1000);  // after a percentile was read
   EXPECT_EQ(samples.Percentile(0.5), 1000);
   EXPECT_EQ(samples.Percentile(0.501), 2000);
 
@@ -68,7 +67,7 @@ TEST(SampleSetTest, KeepsWhatItCanOfManyAndTheExtremesOfAll) {
   EXPECT_EQ(samples.count(), count);
   EXPECT_EQ(samples.max(), static_cast<double>(count - 1));
   EXPECT_EQ(samples.mean(), static_cast<double>(count - 1) / 2);
-  // 6 deviations of a median of as many samples; the draw is the same every time.
+  // 6 standard deviations of the median of `total` samples; the seed is fixed.
   const auto total = static_cast<double>(count);
   EXPECT_NEAR(samples.Percentile(0.5), total / 2, total * 0.003);
   EXPECT_NEAR(samples.Percentile(0.99), total * 0.99, total * 0.0006);
@@ -116,7 +115,7 @@ TEST(LengthDistributionTest, DrawsWhatItSays) {
 
 WorkloadOptions SmallLoad() {
   WorkloadOptions options;
-  options.model = std::string("m");  // GCC 12 warns of a plain one
+  options.model = std::string("m");  // GCC 12 warns about the plain literal
   options.vocabulary = 50;
   options.context = 100;
   options.prompt_tokens = *LengthDistribution::Parse("5:20");
@@ -232,7 +231,7 @@ TEST(ArrivalsTest, AreAPoissonProcess) {
 }
 
 TEST(StreamTimesTest, CountsFromTheScheduledTimeAndEveryToken) {
-  StreamTimes times(/*scheduled=*/10);  // whenever it was really sent
+  StreamTimes times(/*scheduled=*/10);  // regardless of the time of sending
   times.OnMessage(10.5, 0);             // no token yet
   times.OnMessage(11, 2);
   times.OnMessage(12, 1);
@@ -256,7 +255,7 @@ v1::GenerateResponse Tokens(int count) {
   return response;
 }
 
-// The last of a request whose cache peaked at `bytes`.
+// The last message of a request whose cache peaked at `bytes`.
 v1::GenerateResponse Last(int count, int64_t bytes) {
   v1::GenerateResponse response = Tokens(count);
   v1::Usage& usage = *response.mutable_completion()->mutable_usage();
@@ -283,7 +282,7 @@ LoadPace Open(double rate, int64_t requests) {
   return pace;
 }
 
-// Sends `pace` to `server` and returns what came of it.
+// Runs a load of `pace` against `server`; returns its results.
 LoadResults Load(const FakeServer& server, const WorkloadOptions& options, const LoadPace& pace) {
   const Workload workload(options);
   Client client(Connect(server.address()));
@@ -339,7 +338,7 @@ TEST(LoadGeneratorTest, CountsAddUpExactly) {
 
 TEST(LoadGeneratorTest, CancelsAsPlanned) {
   FakeServer server;
-  server.generate = [](const auto&) {  // one token after the other, without an end
+  server.generate = [](const auto&) {  // endless tokens
     return Generation{{Tokens(1)}, Generation::Then::kRepeat};
   };
   WorkloadOptions options = SmallLoad();
@@ -377,7 +376,7 @@ TEST(LoadGeneratorTest, OpenLoopDoesNotWaitForAnswers) {
   std::mutex mutex;
   std::condition_variable all_are_there;
   int arrived = 0;  // Guarded by mutex.
-  // No stream ends before the last has come: a load that waits for any never ends.
+  // No stream ends before the last has arrived: a load that waits for one would never end.
   server.generate = [&](const auto&) {
     const std::lock_guard lock(mutex);
     if (++arrived == kRequests) all_are_there.notify_all();
@@ -441,13 +440,13 @@ TEST_F(BenchTest, ShowsTheFiguresInAHundredColumns) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out, StartsWith("tiny at " + server_.address() +
-                                     ": 2 at a time over 1 connection, seed 9\n"
+                                     ": concurrency 2 over 1 connection, seed 9\n"
                                      "20 requests in "));
-  EXPECT_THAT(result.out, HasSubstr(": 20 completed, 0 cancelled as asked, 0 failed\n"));
+  EXPECT_THAT(result.out, HasSubstr(": 20 completed, 0 cancelled as planned, 0 failed\n"));
   EXPECT_THAT(result.out, HasSubstr("\ngenerated tokens       60 "));
   EXPECT_THAT(result.out, HasSubstr("\ntime to first token  "));
   EXPECT_THAT(result.out, HasSubstr("\npeak allocated     4.0 KiB  4.0 KiB"));
-  EXPECT_THAT(result.out, HasSubstr("\n60 prompt tokens found in the cache, 20 preemptions\n"));
+  EXPECT_THAT(result.out, HasSubstr("\n60 prefix hit tokens, 20 preemptions\n"));
   for (const auto& line : Lines(result.out)) EXPECT_LE(CharacterCount(line), 100u) << line;
 }
 
@@ -498,21 +497,21 @@ TEST_F(BenchTest, CtrlCEndsItWithTheFiguresSoFar) {
     return Generation{{Tokens(1)}, Generation::Then::kHold};
   };
   Process process(CliCommand(server_.address(), {"bench"}), {});
-  ASSERT_TRUE(process.WaitForOutput("at a time"));
+  ASSERT_TRUE(process.WaitForOutput("concurrency"));
   while (calls < 4) std::this_thread::yield();
   process.Signal(SIGINT);
   const auto result = process.Wait();
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_THAT(result.out, HasSubstr("4 requests in "));
   EXPECT_THAT(result.out,
-              HasSubstr(": 3 completed, 0 cancelled as asked, 0 failed, 1 interrupted"));
+              HasSubstr(": 3 completed, 0 cancelled as planned, 0 failed, 1 interrupted"));
   EXPECT_EQ(result.err, "");
 }
 
 TEST_F(BenchTest, RefusesALoadThatDoesNotFit) {
   ExpectError(Run({"--prompt-tokens", "512"}), 2,
-              "--prompt-tokens: prefix, prompt and one token of output take 513 tokens at least, "
-              "and the context of tiny has 512");
+              "--prompt-tokens: prefix, prompt and one output token need at least 513 tokens; "
+              "allowed: at most 512, the context of tiny");
   ExpectError(Run({"--prompt-tokens", "20:10"}), 2,
               "--prompt-tokens: must be N, LOW:HIGH or lognormal:MEDIAN:SIGMA");
   ExpectError(Run({"--rate", "1", "--concurrency", "2"}), 2, "excludes");

@@ -37,7 +37,7 @@ grpc::Status Generate(Client& client) {
 
 class RetryTest : public testing::Test {
  protected:
-  // Answers every attempt with `stream`, but those after `failures` well.
+  // Answers the first `failures` attempts with `stream`, later ones with success.
   void Answer(const Generation& stream, int failures = 1000) {
     server_.generate = [this, stream, failures](const auto&) {
       attempts_.push_back(Clock::now());
@@ -45,7 +45,7 @@ class RetryTest : public testing::Test {
     };
   }
 
-  std::vector<Clock::time_point> attempts_;  // One after the other.
+  std::vector<Clock::time_point> attempts_;  // Attempts do not overlap.
   FakeServer server_;
   Client client_{Connect(ChannelOptions{.address = server_.address()})};
 };
@@ -81,7 +81,7 @@ TEST_F(RetryTest, WaitsAsLongAsTheServerSays) {
   Answer(Fail(grpc::StatusCode::RESOURCE_EXHAUSTED, "400"), 1);
   EXPECT_TRUE(Generate(client_).ok());
   ASSERT_EQ(attempts_.size(), 2u);
-  // Longer than a first wait of the client's own, at most 120 ms.
+  // Longer than the client's first backoff, which is at most 120 ms.
   EXPECT_GE(attempts_[1] - attempts_[0], std::chrono::milliseconds(390));
 }
 
@@ -124,7 +124,7 @@ TEST_F(RetryTest, IsLeftOutWhereItIsNotWanted) {
   EXPECT_EQ(attempts_.size(), 1u);
 }
 
-// A port of 127.0.0.1 that nothing else can have, and nobody listens on.
+// A port of 127.0.0.1 that is reserved, with no listener.
 class DeadPort {
  public:
   DeadPort() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -168,7 +168,7 @@ class RoundRobinTest : public testing::Test {
 TEST_F(RoundRobinTest, TakesTurnsAroundADeadAddress) {
   const DeadPort dead;
   Client client(Connect(ChannelOptions{.address = dead.address() + "," + Both(), .retry = false}));
-  // Until both are connected, one of them gets every call.
+  // Until both are connected, one server gets every call.
   while (calls_[0] == 0 || calls_[1] == 0) ASSERT_TRUE(ListModels(client));
   const int before[] = {calls_[0], calls_[1]};
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(ListModels(client));
@@ -185,7 +185,7 @@ TEST_F(RoundRobinTest, GoesOnWhenAServerDies) {
   EXPECT_EQ(calls_[0], before);
 }
 
-// More often than a single server is asked again, see RetryTest.StopsWhileMostCallsFail.
+// More retries than a single server would get, see RetryTest.StopsWhileMostCallsFail.
 TEST_F(RoundRobinTest, AsksAnotherServerForWhatOneRefuses) {
   servers_[0].list_models = [](const auto&, auto*) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not now");
@@ -215,7 +215,7 @@ TEST_F(RoundRobinTest, LeavesOutAServerThatDoesNotServe) {
   EXPECT_EQ(services, std::set<std::string>{"triptych.v1.InferenceService"});
 }
 
-// As of a list, of the addresses of a name; a plain HOST:PORT is asked whatever it says of itself.
+// Also for a name with several addresses. A single HOST:PORT is called regardless of its health.
 TEST(ChannelTest, TheServersOfANameAreLeftOutWhileTheyDoNotServe) {
   FakeServer server;
   server.list_models = [](const auto&, auto*) { return grpc::Status::OK; };
@@ -237,7 +237,7 @@ TEST(ChannelTest, ReachesIpv6UnixSocketsAndNames) {
   const TempDir directory;
   for (const std::string& listen : {std::string("127.0.0.1:0"), std::string("[::1]:0"),
                                     "unix:" + (directory.path() / "a socket").string()}) {
-    if (listen == "[::1]:0") {  // where there is IPv6
+    if (listen == "[::1]:0") {  // if there is IPv6
       const int fd = socket(AF_INET6, SOCK_STREAM, 0);
       sockaddr_in6 name = {};
       name.sin6_family = AF_INET6;

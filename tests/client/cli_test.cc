@@ -1,4 +1,4 @@
-// The `triptych` program, run as a process against a fake server.
+// Tests of the `triptych` program, run as a process against a fake server.
 
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
@@ -49,7 +49,7 @@ v1::GenerateResponse Text(const std::string& text) {
   return response;
 }
 
-// A last message, of a request whose cache is `times` smaller than MHA's.
+// The last message of a request whose cache is `times` smaller than MHA's.
 v1::GenerateResponse Last(const std::string& text, int times = 8) {
   v1::GenerateResponse response = Text(text);
   v1::Completion& completion = *response.mutable_completion();
@@ -121,7 +121,7 @@ v1::WatchKvCacheStatsResponse Update(int64_t used) {
   return response;
 }
 
-// A file that is gone at the end of the test.
+// A file that is removed at the end of the test.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content) {
@@ -140,22 +140,22 @@ class TemporaryFile {
 class CliTest : public testing::Test {
  public:
   ~CliTest() override {
-    const std::lock_guard lock(mutex_);  // the server's threads were the last to write
+    const std::lock_guard lock(mutex_);  // synchronises with the server's threads
     requests_.clear();
   }
 
  private:
-  // Before the server, which uses them until it has ended.
+  // Declared before the server, which uses them until it has ended.
   std::mutex mutex_;
   std::vector<v1::GenerateRequest> requests_;  // Guarded by mutex_.
 
  protected:
-  // The program's arguments, the server's address among them.
+  // The program's arguments, including the server's address.
   Args Command(const Args& args) const { return CliCommand(server_.address(), args); }
   Process::Result Run(const Args& args, const Process::Options& options = {}) const {
     return Process(Command(args), options).Wait();
   }
-  // Makes the server answer Generate with `stream`, and keep the request.
+  // Makes the server answer Generate with `stream`, and record the request.
   void AnswerGenerate(const Generation& stream) {
     server_.generate = [this, stream](const v1::GenerateRequest& request) {
       const std::lock_guard lock(mutex_);
@@ -184,7 +184,7 @@ TEST_F(GenerateTest, PrintsTheTextAsItIsAndASummary) {
   EXPECT_EQ(result.err,
             "\n24 prompt + 1,001 new tokens (length), 500.0 tokens/s, first token after 12.3 ms, "
             "seed 42\n"
-            "cache: 1,024 positions x 512 B = 512.0 KiB used, 520.0 KiB reserved (peak 528.0 "
+            "cache: 1,024 positions x 512 B = 512.0 KiB used, 520.0 KiB allocated (peak 528.0 "
             "KiB); MHA would use 4.0 MiB (8.0x)\n");
 }
 
@@ -212,7 +212,7 @@ TEST_F(GenerateTest, JsonIsOneLineForEachMessageAndParsesBack) {
     ASSERT_TRUE(JsonStringToMessage(lines[i], &parsed).ok()) << lines[i];
     EXPECT_TRUE(MessageDifferencer::Equals(parsed, messages[i])) << lines[i];
   }
-  EXPECT_THAT(lines[1], HasSubstr("\"tokenIds\":[]"));  // Empty fields are there.
+  EXPECT_THAT(lines[1], HasSubstr("\"tokenIds\":[]"));  // Empty fields are printed.
   EXPECT_THAT(lines[2], HasSubstr("\"preemptions\":0"));
   ASSERT_EQ(requests().size(), 1u);
   EXPECT_EQ(requests()[0].logprobs(), 1);
@@ -264,7 +264,7 @@ TEST_F(GenerateTest, EveryFlagReachesTheRequest) {
   EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
 }
 
-// What is not said is the model's to say.
+// The model decides about flags that are not given.
 TEST_F(GenerateTest, OnlyFlagsThatAreGivenReachTheRequest) {
   AnswerGenerate({{Last("")}});
   EXPECT_EQ(Run({"generate", "x"}).exit_code, 0);
@@ -318,12 +318,13 @@ TEST_F(GenerateTest, PrintsChoicesOneAfterTheOther) {
   EXPECT_EQ(result.out, "── choice 0 " + rule + "\na!\n── choice 1 " + rule + "\nb!\n── choice 2 " +
                             rule + "\nc\n");
   EXPECT_EQ(Lines(result.err).size(), 9u);
-  EXPECT_THAT(result.err, HasSubstr("24 prompt (16 cached) + 1,001 new tokens"));
-  EXPECT_THAT(result.err, HasSubstr("520.0 KiB reserved (2.0 KiB of them shared, peak 528.0 KiB)"));
+  EXPECT_THAT(result.err, HasSubstr("24 prompt (16 prefix hits) + 1,001 new tokens"));
+  EXPECT_THAT(result.err,
+              HasSubstr("520.0 KiB allocated (2.0 KiB of them shared, peak 528.0 KiB)"));
   ASSERT_EQ(requests().size(), 1u);
   EXPECT_EQ(requests()[0].n(), 3);
 
-  AnswerGenerate({{of(0, Last("a"))}});  // and no second
+  AnswerGenerate({{of(0, Last("a"))}});  // without the second choice
   EXPECT_EQ(Run({"generate", "--choices", "2", "x"}).exit_code, 1);
 }
 
@@ -498,7 +499,7 @@ TEST_F(GenerateTest, SaysThatTheServerWentAway) {
 }
 
 TEST_F(GenerateTest, SaysThatThereIsNoServer) {
-  // A port that nothing else can have, and nobody listens on.
+  // A reserved port with no listener.
   const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in name = {};
   name.sin_family = AF_INET;
@@ -711,13 +712,13 @@ TEST_F(CliTest, TokenizeShowsWhatEachTokenStandsFor) {
   EXPECT_TRUE(MessageDifferencer::Equals(parsed, answer));
   EXPECT_FALSE(seen.begin_token());
 
-  // What no server should answer.
+  // Invalid answers of a server.
   for (const std::vector<int>& offsets :
        std::vector<std::vector<int>>{{}, {0, 0, 1}, {0, 2, 1, 2}, {0, 0, 1, 4}, {-1, 0, 1, 2}}) {
     answer.clear_offsets();
     for (const int offset : offsets) answer.add_offsets(offset);
     ExpectError(Run({"tokenize", "x"}), 1,
-                "triptych: the server does not say what each token stands for\n");
+                "triptych: the server's answer has no consistent offset for each token\n");
   }
 }
 
@@ -812,7 +813,7 @@ TEST_F(CliTest, OneModelIsShownWithItsTokenizer) {
   sampling.set_min_p(0);
   sampling.set_repetition_penalty(1.05f);
   EXPECT_THAT(shown(), HasSubstr("\n\n"
-                                 "by default\n"
+                                 "default\n"
                                  "────────────────────  ─────\n"
                                  "--temperature           0.6\n"
                                  "--top-k               1,000\n"
@@ -883,7 +884,7 @@ TEST_F(HealthTest, SaysThatTheCheckFailed) {
 }
 
 TEST_F(HealthTest, DoesNotWaitForAServerThatIsStuck) {
-  // Takes connections, and never says anything.
+  // A server that accepts connections and never answers.
   const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in name = {};
   name.sin_family = AF_INET;
@@ -1000,7 +1001,7 @@ TEST_F(KvTest, ListsSequencesOfEveryPage) {
   const auto result = Run({"kv", "--sequences", "--model", "shakespeare-mla"});
   EXPECT_EQ(result.exit_code, 0);
   const auto lines = Lines(result.out);
-  ASSERT_EQ(lines.size(), 9u);  // Two lines of titles, the rule, six sequences.
+  ASSERT_EQ(lines.size(), 9u);  // Two title lines, the rule, six sequences.
   EXPECT_THAT(lines[3], StartsWith("r0       shakespeare-mla  decode"));
   EXPECT_THAT(lines[8], StartsWith("r5       shakespeare-mla  waiting"));
   for (const auto& line : lines) EXPECT_LE(CharacterCount(line), 100u) << line;
@@ -1067,7 +1068,7 @@ TEST_F(CompareTest, ComparesTheNamedModels) {
   EXPECT_EQ(requests()[1].model(), "shakespeare-mha");
 
   ExpectError(Run({"compare", "--model", "shakespeare-mqa", "To be"}), 1,
-              "no model 'shakespeare-mqa' at the server, which has shakespeare-mha, "
+              "no model 'shakespeare-mqa' at the server; allowed: shakespeare-mha, "
               "shakespeare-gqa, shakespeare-mla");
 }
 

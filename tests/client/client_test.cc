@@ -58,10 +58,10 @@ TEST_F(ClientTest, TheTimeoutIsEachCallsDeadline) {
             grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
-// What a proxy hashes. The digits are those of
+// The key that a proxy hashes. The digits are the output of
 //   printf 'm\0To be, or not to be, that is the question: Whether it is nobler ' | sha256sum
 TEST_F(ClientTest, PromptsThatBeginAlikeAreSentWithTheSameKey) {
-  std::string key;  // Of the last call, which has ended.
+  std::string key;  // Key of the last call, which has ended.
   server_.on_call = [&](const grpc::CallbackServerContext& context) {
     const auto found = context.client_metadata().find("triptych-prefix");
     key = found == context.client_metadata().end()

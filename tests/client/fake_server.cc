@@ -46,7 +46,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
       {
         const std::lock_guard lock(mutex_);
         held_ = !cancelled_;
-        if (held_) return;  // OnCancel finishes.
+        if (held_) return;  // OnCancel finishes the call.
       }
       this->Finish(grpc::Status::CANCELLED);
     } else {

@@ -1,3 +1,4 @@
+// Fake gRPC server for tests of the client.
 #ifndef TRIPTYCH_TESTS_CLIENT_FAKE_SERVER_H_
 #define TRIPTYCH_TESTS_CLIENT_FAKE_SERVER_H_
 
@@ -19,13 +20,13 @@
 
 namespace triptych::client {
 
-// What a server stream sends, and what it does then.
+// The messages of a server stream, and its behaviour after them.
 template <typename Response>
 struct Stream {
   enum class Then {
     kFinish,  // Ends with `status`.
     kHold,    // Sends nothing more until it is cancelled.
-    kRepeat,  // Sends the messages again, until it is cancelled.
+    kRepeat,  // Repeats the messages until it is cancelled.
   };
   std::vector<Response> messages;
   Then then = Then::kFinish;
@@ -33,8 +34,8 @@ struct Stream {
   std::map<std::string, std::string> trailers = {};  // Sent with the status.
 };
 
-// A server of triptych.v1 and grpc.health.v1 that answers as the test says. The answers are set
-// before the call that they are for; calls without one fail with UNIMPLEMENTED.
+// A server of triptych.v1 and grpc.health.v1 with answers from the test. Set an answer before its
+// call; calls without one fail with UNIMPLEMENTED.
 class FakeServer {
  public:
   struct Options {
@@ -48,7 +49,7 @@ class FakeServer {
 
   const std::string& address() const { return address_; }
 
-  // Sees every call but health checks before it is answered.
+  // Called for every call except health checks, before its answer.
   std::function<void(const grpc::CallbackServerContext&)> on_call;
 
   std::function<Stream<v1::GenerateResponse>(const v1::GenerateRequest&)> generate;
@@ -70,7 +71,7 @@ class FakeServer {
       watch_health;
   std::function<grpc::Status(const v1::DrainRequest&, v1::DrainResponse*)> drain;
 
-  // Returns once a stream has been cancelled by its client.
+  // Waits until a client has cancelled a stream.
   void WaitForCancel();
   // Breaks the connections and stops listening.
   void ShutDown();

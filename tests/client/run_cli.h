@@ -1,3 +1,4 @@
+// Command line of the `triptych` program, and checks of its errors.
 #ifndef TRIPTYCH_TESTS_CLIENT_RUN_CLI_H_
 #define TRIPTYCH_TESTS_CLIENT_RUN_CLI_H_
 
@@ -13,10 +14,10 @@ using Args = std::vector<std::string>;
 std::vector<std::string> Lines(const std::string& text);
 size_t CharacterCount(const std::string& text);
 
-// `triptych` with `args`, for the server at `address`.
+// The command line of `triptych` with `args`, for the server at `address`.
 Args CliCommand(const std::string& address, Args args);
 
-// Nothing on standard output, and one line on standard error that holds `part`.
+// Expects an empty standard output, and one line on standard error that contains `part`.
 void ExpectError(const Process::Result& result, int exit_code, const std::string& part);
 
 }  // namespace triptych::client

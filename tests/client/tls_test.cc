@@ -1,4 +1,4 @@
-// `triptych` over TLS and with tokens, run as a process against a fake server.
+// Tests of `triptych` with TLS and tokens, run as a process against a fake server.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,13 +23,13 @@ using testing::Not;
 
 class TlsTest : public testing::Test {
  protected:
-  // A file with `content`; returns its path.
+  // Writes a file with `content`; returns its path.
   std::string File(const std::string& name, const std::string& content) const {
     const std::filesystem::path path = directory_.path() / name;
     WriteFile(path, content);
     return path.string();
   }
-  // Credentials of a server that shows `identity`, and asks for a client's certificate if `mutual`.
+  // Credentials of a server with `identity`, which requires a client certificate if `mutual`.
   std::shared_ptr<grpc::ServerCredentials> Serve(const Identity& identity,
                                                  bool mutual = false) const {
     grpc::SslServerCredentialsOptions options(
@@ -85,7 +85,8 @@ TEST_F(TlsTest, ChecksTheNameThatItIsGiven) {
   EXPECT_EQ(Models(both, {"--ca", ca_, "--tls-name", "triptych.example"}).exit_code, 0);
   ExpectError(Models(server.address(), {"--ca", ca_}), 1,
               "Peer name 127.0.0.1 is not in peer certificate (--tls-name gives a name to check");
-  ExpectError(Models(both, {"--ca", ca_}), 2, "--tls-name: needed for TLS with several addresses");
+  ExpectError(Models(both, {"--ca", ca_}), 2,
+              "--tls-name: required for TLS with several addresses");
 }
 
 TEST_F(TlsTest, ShowsItsOwnCertificate) {
@@ -99,7 +100,7 @@ TEST_F(TlsTest, ShowsItsOwnCertificate) {
   const Args good = flags("good", authority_.Issue("client", "DNS:client"));
   EXPECT_EQ(Models(server.address(), good).exit_code, 0);
 
-  const std::string why = server.address() + " closed the connection (does it want TLS";
+  const std::string why = server.address() + " closed the connection (does it require TLS";
   ExpectError(Models(server.address(), {"--ca", ca_}), 1, why);
   const CertificateAuthority stranger("stranger");
   ExpectError(Models(server.address(), flags("bad", stranger.Issue("client", "DNS:client"))), 1,
@@ -114,7 +115,7 @@ TEST_F(TlsTest, TellsPlaintextFromTls) {
   ExpectError(Models(plain.address(), {"--ca", ca_}), 1,
               plain.address() + " does not speak TLS (leave out --tls, --ca");
   ExpectError(Models(tls.address(), {}), 1,
-              tls.address() + " closed the connection (does it want TLS: --tls or --ca");
+              tls.address() + " closed the connection (does it require TLS: --tls or --ca");
 }
 
 TEST_F(TlsTest, SaysWhichFileCannotBeUsed) {
@@ -150,7 +151,7 @@ TEST_F(TlsTest, SaysWhichFileCannotBeUsed) {
 
 class TokenTest : public TlsTest {
  protected:
-  // What the calls brought as authorization; "" for none.
+  // Records the authorization of each call; "" for none.
   void Watch(FakeServer& server) {
     server.on_call = [this](const grpc::CallbackServerContext& context) {
       const std::lock_guard lock(mutex_);

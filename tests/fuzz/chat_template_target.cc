@@ -1,4 +1,4 @@
-// A model's own chat template, of which nothing is known.
+// Fuzz target: an untrusted chat template of a model.
 #include <string>
 
 #include "server/core/chat/chat_template_file.h"

@@ -1,4 +1,4 @@
-// What every tokenizer promises, whatever file it is of.
+// Contract of every tokenizer, checked by fuzz targets.
 #ifndef TRIPTYCH_TESTS_FUZZ_CHECK_TOKENIZER_H_
 #define TRIPTYCH_TESTS_FUZZ_CHECK_TOKENIZER_H_
 
@@ -13,7 +13,7 @@
 
 namespace triptych {
 
-// For files that bring no text of their own: a byte that is no UTF-8, and what names a token.
+// Text for targets whose input has none: with a byte that is not UTF-8, and a token's name.
 inline constexpr std::string_view kHostileText = "a b\xff <s> 12";
 
 inline void CheckTokenizer(const Tokenizer& tokenizer, std::string_view text) {

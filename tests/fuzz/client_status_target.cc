@@ -1,4 +1,4 @@
-// A status as a server may send it, in the words that the client prints.
+// Fuzz target: the client's text for a status from an untrusted server.
 #include <grpcpp/support/status.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// config.json and generation_config.json of a checkpoint.
+// Fuzz target: config.json and generation_config.json of a checkpoint.
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/names.h"
@@ -52,7 +52,7 @@ void FuzzConfig(std::string_view bytes) {
   Promise(checkpoint::ToJson(checkpoint::ParseModelConfig(json, "written")) == json,
           "a config that is written is read");
 
-  // What is computed from a config before the tensors' own shapes bound its widths.
+  // Computed from a config before the tensors' shapes bound its widths.
   for (const auto& [name, format] : Names<CacheFormat>()) {
     const CacheGeometry geometry = MakeCacheGeometry(config, format, 16);
     Promise(geometry.BlockBytes() > 0, "a block holds bytes");

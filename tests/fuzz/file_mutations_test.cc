@@ -1,5 +1,5 @@
-// A model's files in which a value is another one or gone, or some bytes are damaged: they are read
-// or refused in one clear line, in no more memory than their size justifies.
+// Tests of damaged model files: a value changed or removed, or bytes overwritten. Each must be
+// read, or rejected with a one-line error, in memory bounded by kMostBytes and the file's size.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -36,14 +36,14 @@
 
 namespace {
 
-// What this thread holds of the heap by new, and the most that it has held since it was last set.
+// Bytes that this thread has allocated with new, and their maximum since it was last reset.
 thread_local int64_t held = 0;
 thread_local int64_t most_held = 0;
 
 }  // namespace
 
-// The other forms of new and delete call these, but for one that AddressSanitizer has its own of.
-// Not inlined: GCC would take free for what does not belong to new.
+// The other forms of new and delete call these, except one that AddressSanitizer replaces. Not
+// inlined: otherwise GCC warns that free does not match new.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
   held += static_cast<int64_t>(malloc_usable_size(memory));
@@ -65,8 +65,8 @@ namespace {
 
 using Target = std::function<void(std::string_view)>;
 
-// What a reader may hold at once: a small file may name the widest model there is, whose rotary
-// factors are made as numbers, written and read again. Files themselves are held as parsed values.
+// Limit of a reader's live memory: a small file can name the widest possible model, whose rotary
+// factors are computed, written and read again. Files themselves are kept as parsed values.
 constexpr int64_t kMostBytes = int64_t{128} << 20;
 constexpr int64_t kMostBytesPerByte = 100;
 
@@ -78,7 +78,7 @@ void Try(const Target& target, const std::string& bytes) {
       << Quoted(bytes, 4000);
 }
 
-// The files that are kept for a target.
+// The kept inputs of a target.
 std::vector<std::string> Kept(const std::string& target) {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(
@@ -92,7 +92,7 @@ std::vector<std::string> Kept(const std::string& target) {
   return files;
 }
 
-// ---- One value is another one, or gone ---------------------------------------------------------
+// ---- One value changed or removed --------------------------------------------------------------
 
 const std::vector<Json>& OtherValues() {
   static const std::vector<Json> values = {nullptr,
@@ -120,7 +120,7 @@ const std::vector<Json>& OtherValues() {
   return values;
 }
 
-// Pointers to the values inside another; of long ones to the first few.
+// Adds pointers to the values inside `value`; for long lists, only to the first few.
 void AddPointers(const Json& value, const Json::json_pointer& at,
                  std::vector<Json::json_pointer>& pointers) {
   constexpr size_t kMostMembers = 40, kMostElements = 4;
@@ -159,7 +159,7 @@ void ForEachChange(const Json& document, const Check& check) {
   }
 }
 
-// Nothing for what is no JSON.
+// The parsed JSON; nothing if it is invalid.
 std::optional<Json> Parsed(std::string_view text) {
   Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (document.is_discarded()) return std::nullopt;
@@ -206,7 +206,7 @@ TEST(FileMutationsTest, ValuesOfTokenizers) {
   }
 }
 
-// A value of GGUF's metadata: its type and its bytes; nothing for what has no type there.
+// A value as GGUF metadata: its type and bytes; nothing if GGUF has no type for it.
 std::optional<std::pair<uint32_t, std::string>> ToGguf(const Json& value) {
   using Type = GgufBuilder::Type;
   if (value.is_boolean()) return std::pair(Type::kBool, std::string(1, value.get<bool>() ? 1 : 0));
@@ -223,7 +223,7 @@ std::optional<std::pair<uint32_t, std::string>> ToGguf(const Json& value) {
   return std::nullopt;
 }
 
-// A file with this metadata and the tensors of `like`; nothing where no such file can say it.
+// A file with this metadata and the tensors of `like`; nothing if GGUF cannot represent it.
 std::optional<std::string> GgufWith(const Json& metadata, const checkpoint::GgufFile& like) {
   GgufBuilder file;
   for (const auto& [key, value] : metadata.items()) {
@@ -274,7 +274,7 @@ TEST(FileMutationsTest, ValuesOfGgufMetadata) {
   EXPECT_GT(files, 5);
 }
 
-// ---- Some bytes are damaged --------------------------------------------------------------------
+// ---- Damaged bytes -----------------------------------------------------------------------------
 
 std::string Damaged(std::string bytes, std::mt19937& random) {
   constexpr uint64_t kEdges[] = {0,          1,          0x7f,       0x80,        0xff,
@@ -358,7 +358,7 @@ TEST(FileMutationsTest, ValuesOfWhatStandsBesideATokenizer) {
   }
 }
 
-// A length that is not there would take what it says: the meter sees that.
+// A reader that trusted a wrong length would allocate that much: the meter must detect it.
 TEST(FileMutationsTest, TheMeterCounts) {
   const int64_t before = held;
   most_held = held;

@@ -1,4 +1,4 @@
-// A GGUF file: its tensors, the model and the tokenizer that its metadata describes.
+// Fuzz target: a GGUF file's tensors, and the model and the tokenizer of its metadata.
 #include <memory>
 #include <vector>
 

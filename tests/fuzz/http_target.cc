@@ -1,5 +1,5 @@
-// What a connection over HTTP receives: requests, their targets, and what completions and chats are
-// asked.
+// Fuzz target: an HTTP connection's bytes: requests, their targets, and bodies of completions and
+// chats.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -26,7 +26,7 @@ constexpr size_t kMaxBody = 2048;
 
 void PromiseClear(const server::Error& error) { PromiseClearLine(error.Message(), 1024); }
 
-// Targets and bodies of the requests up to the first that cannot be read.
+// Targets and bodies of the requests before the first unreadable one.
 std::vector<std::pair<std::string, std::string>> Read(std::string_view bytes, size_t step) {
   server::RequestReader reader(kMaxHead, kMaxBody);
   std::vector<std::pair<std::string, std::string>> requests;
@@ -62,7 +62,7 @@ void CheckTarget(const std::string& text) {
   Promise(target.value().path.find('?') == std::string::npos, "a path ends before the query");
 }
 
-// By every template; begin and end tokens are never of what somebody wrote.
+// Renders the chat with every template; begin and end tokens must never come from a message's text.
 void CheckChat(const Json& body) {
   const server::Result<server::ChatRequest> chat = server::ParseChat(body);
   if (!chat.ok()) return PromiseClear(chat.error());

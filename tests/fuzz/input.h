@@ -1,4 +1,4 @@
-// What targets have in common: choices out of bytes, and promises.
+// Shared code of fuzz targets: choices made from bytes, and checked promises.
 #ifndef TRIPTYCH_TESTS_FUZZ_INPUT_H_
 #define TRIPTYCH_TESTS_FUZZ_INPUT_H_
 
@@ -14,12 +14,12 @@
 
 namespace triptych {
 
-// Throws std::logic_error unless it holds; `promise` says what should.
+// Throws std::logic_error unless `holds`; `promise` is the expected property.
 inline void Promise(bool holds, const std::string& promise) {
   if (!holds) throw std::logic_error("broken promise: " + promise);
 }
 
-// What a message to a person must be: one line of valid UTF-8 that a terminal shows, not too long.
+// Checks a message for people: one line of valid, printable UTF-8, at most `most_bytes` long.
 inline void PromiseClearLine(std::string_view message, size_t most_bytes) {
   const std::string shown(message);
   Promise(!message.empty(), "a message says something");
@@ -30,7 +30,7 @@ inline void PromiseClearLine(std::string_view message, size_t most_bytes) {
           "a message has no control characters: " + shown);
 }
 
-// Choices taken from the front of some bytes. Once these have run out, all are zero.
+// Choices taken from the front of the input. After its end, all are zero.
 class FuzzInput {
  public:
   explicit FuzzInput(std::string_view bytes) : rest_(bytes) {}
@@ -42,7 +42,7 @@ class FuzzInput {
   }
   std::string_view TakeAll() { return Take(rest_.size()); }
 
-  // Of any bits.
+  // A number of any bits.
   template <typename Number>
   Number Value() {
     Number value = 0;

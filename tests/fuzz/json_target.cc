@@ -1,4 +1,4 @@
-// JSON out of a file.
+// Fuzz target: a JSON file.
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "tests/fuzz/input.h"
@@ -14,7 +14,7 @@ void FuzzJson(std::string_view bytes) {
     PromiseClearLine(e.what(), 1000);
     return;
   }
-  // Nothing is taken that the library refuses, and nothing is read otherwise.
+  // The reader accepts only JSON that the library accepts, and with the same value.
   const Json by_library = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   Promise(!by_library.is_discarded(), "what is parsed is JSON");
   Promise(json == by_library, "a document is what the library makes of it");

@@ -1,4 +1,4 @@
-// What libFuzzer calls, for the one target that TRIPTYCH_FUZZ_TARGET names.
+// Entry point of libFuzzer, for the target TRIPTYCH_FUZZ_TARGET.
 #include <cstddef>
 #include <cstdint>
 

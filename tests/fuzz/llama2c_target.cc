@@ -1,4 +1,4 @@
-// What llama2.c writes: a model, and its tokenizer.
+// Fuzz target: a model and a tokenizer of llama2.c.
 #include "engine/base/error.h"
 #include "engine/checkpoint/llama2c_model.h"
 #include "engine/checkpoint/tokenizer/llama2c_tokenizer.h"

@@ -1,4 +1,4 @@
-// Files for what opens them by their path.
+// In-memory file, for readers that open files by path.
 #ifndef TRIPTYCH_TESTS_FUZZ_MEMORY_FILE_H_
 #define TRIPTYCH_TESTS_FUZZ_MEMORY_FILE_H_
 
@@ -12,12 +12,12 @@
 
 namespace triptych {
 
-// A file of these bytes in memory.
+// A file in memory with the given bytes.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {
     if (fd_ < 0 || write(fd_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-      throw std::runtime_error("no file can be made in memory");
+      throw std::runtime_error("cannot create a file in memory");
     }
   }
   ~MemoryFile() { close(fd_); }

@@ -1,4 +1,4 @@
-// The texts that options of the server take.
+// Fuzz target: values of the server's options.
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMemoryBytes = int64_t{1} << 36;
 
-// What `parse` gives, or nothing if it refuses in one clear line.
+// The value that `parse` returns; nothing if it fails with a one-line error.
 template <typename Parse>
 auto Parsed(const Parse& parse) -> std::optional<decltype(parse())> {
   try {

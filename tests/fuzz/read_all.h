@@ -1,4 +1,4 @@
-// What every source of tensors promises, whatever file it is of.
+// Contract of every source of tensors, checked by fuzz targets.
 #ifndef TRIPTYCH_TESTS_FUZZ_READ_ALL_H_
 #define TRIPTYCH_TESTS_FUZZ_READ_ALL_H_
 
@@ -12,7 +12,7 @@
 
 namespace triptych {
 
-// Reads every tensor, in no more memory than the file takes for each.
+// Reads every tensor, each in at most as much memory as the file's size.
 inline void ReadAll(const checkpoint::TensorSource& source, size_t file_bytes) {
   for (const std::string& name : source.TensorNames()) {
     const checkpoint::StoredTensor* const stored = source.Find(name);

@@ -1,4 +1,4 @@
-// Runs a target on the files that are kept for it.
+// Replay of a fuzz target's kept inputs.
 #ifndef TRIPTYCH_TESTS_FUZZ_REPLAY_H_
 #define TRIPTYCH_TESTS_FUZZ_REPLAY_H_
 
@@ -12,8 +12,8 @@
 
 namespace triptych {
 
-// Expects `target` to end normally on every file of corpus/NAME, of which there are some, and of
-// regressions/NAME.
+// Expects `target` to return normally for every file of corpus/NAME, which must not be empty, and
+// of regressions/NAME.
 inline void Replay(const std::string& name, void (*target)(std::string_view)) {
   namespace fs = std::filesystem;
   const fs::path here = TRIPTYCH_FUZZ_DIR;

@@ -1,4 +1,4 @@
-// Messages as a client may send them, and what it is told.
+// Fuzz target: messages from an untrusted client, and the answers to them.
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/server_context.h>
 
@@ -25,7 +25,7 @@
 namespace triptych {
 namespace {
 
-constexpr size_t kMaxStatusBytes = 4096;  // gRPC's default bound of a call's metadata is 8 KiB
+constexpr size_t kMaxStatusBytes = 4096;  // gRPC's default limit of a call's metadata is 8 KiB
 
 const server::ModelInfo& Model() {
   static const server::ModelInfo model = server::SmallModelInfo();
@@ -77,7 +77,7 @@ void CheckRequest(const serving::Request& request) {
   }
 }
 
-// What `bytes` are as a message, if anything.
+// `bytes` parsed as a message; nothing if that fails.
 template <typename Message>
 bool Parse(std::string_view bytes, Message& message) {
   return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
@@ -158,7 +158,7 @@ void FuzzWatch(std::string_view bytes) {
 }  // namespace
 
 void FuzzRequests(std::string_view bytes) {
-  static const google::protobuf::LogSilencer silencer;  // on text that is no UTF-8
+  static const google::protobuf::LogSilencer silencer;  // for text that is not UTF-8
   if (bytes.empty()) return;
   const char kind = bytes[0];
   const std::string_view message = bytes.substr(1);

@@ -1,4 +1,4 @@
-// The index of a checkpoint's shards.
+// Fuzz target: the index of a checkpoint's shards.
 #include <set>
 #include <string>
 

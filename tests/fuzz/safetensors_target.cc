@@ -1,4 +1,4 @@
-// A file of tensors.
+// Fuzz target: a safetensors file.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,7 +13,7 @@
 namespace triptych {
 namespace {
 
-// What a shape takes, or infinity, in numbers that do not overflow; exact where a file is small.
+// Bytes of a tensor as a double: infinity instead of overflow; exact for small files.
 double BytesOf(const checkpoint::StoredTensor& tensor) {
   const size_t digit = tensor.dtype.find_first_of("0123456789");
   double bytes =
@@ -37,7 +37,7 @@ void FuzzSafetensors(std::string_view bytes) {
     return;
   }
   const checkpoint::TensorSource& source = *opened;
-  // Tensors tile the end of the file.
+  // The tensors fill the rest of the file without gaps.
   uint64_t total = 0;
   for (const std::string& name : source.TensorNames()) {
     const checkpoint::StoredTensor* const stored = source.Find(name);

@@ -1,4 +1,4 @@
-// Sampling options that validation lets pass, and logits of any bits.
+// Fuzz target: sampling options that pass validation, and logits of any bits.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ T InRange(FuzzInput& input, const Range<T>& range) {
 
 serving::SamplingParams TakeParams(FuzzInput& input) {
   serving::SamplingParams params;
-  // Which ones are given, so that few bytes leave most at their defaults.
+  // Bits that select the given options, so that few bytes leave most at their defaults.
   const auto given = input.Value<uint8_t>();
   if (given & 1) params.temperature = InRange(input, limits::kTemperature);
   if (given & 2) params.top_k = InRange(input, limits::kTopK);
@@ -39,7 +39,7 @@ serving::SamplingParams TakeParams(FuzzInput& input) {
   return params;
 }
 
-// Token ids, few of which need have a logit.
+// Token ids; few of them need to have a logit.
 std::vector<int32_t> TakeTokens(FuzzInput& input) {
   std::vector<int32_t> tokens(input.AtMost(4));
   for (int32_t& token : tokens) token = input.Value<int8_t>();
@@ -67,8 +67,7 @@ void FuzzSampler(std::string_view bytes) {
   for (float& logit : logits) logit = input.Value<float>();
   params.allowed = TakeTokens(input);
   const std::vector<int32_t> forbidden = TakeTokens(input);
-  const std::vector<float> some =
-      logits;  // again and again, for rows that are passed over in parts
+  const std::vector<float> some = logits;  // repeated, for rows that are scanned in parts
   for (size_t more = input.AtMost(15); more > 0; --more) {
     logits.insert(logits.end(), some.begin(), some.end());
   }

@@ -1,4 +1,4 @@
-// tokenizer.model of a checkpoint.
+// Fuzz target: tokenizer.model of a checkpoint.
 #include "engine/base/error.h"
 #include "engine/checkpoint/tokenizer/sentencepiece_model.h"
 #include "tests/fuzz/check_tokenizer.h"

@@ -1,4 +1,4 @@
-// Stop strings in text that comes in pieces.
+// Fuzz target: stop strings in text that arrives in pieces.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ struct Match {
   std::string stop;
 };
 
-// The stop string that starts first and, of those, is the shortest.
+// The first stop string; the shortest at that position.
 std::optional<Match> FirstMatch(const std::string& text, const std::vector<std::string>& stops) {
   std::optional<Match> first;
   for (const std::string& stop : stops) {

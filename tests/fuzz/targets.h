@@ -1,5 +1,5 @@
-// What is fuzzed. A target is a function of any bytes at all. It ends normally where the software
-// keeps what it promises, throws std::logic_error where it does not, and crashes where it crashes.
+// Fuzz targets. A target takes arbitrary bytes. It returns normally if the tested code keeps its
+// contract, throws std::logic_error if it does not, and crashes if the code crashes.
 #ifndef TRIPTYCH_TESTS_FUZZ_TARGETS_H_
 #define TRIPTYCH_TESTS_FUZZ_TARGETS_H_
 

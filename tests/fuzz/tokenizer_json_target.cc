@@ -1,4 +1,4 @@
-// tokenizer.json of a checkpoint, and a text: what stands before the last newline, and after it.
+// Fuzz target: tokenizer.json of a checkpoint (up to the last newline) and a text (after it).
 #include "engine/base/error.h"
 #include "engine/checkpoint/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/check_tokenizer.h"

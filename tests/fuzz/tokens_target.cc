@@ -1,4 +1,4 @@
-// A file of tokens, and the header of a call.
+// Fuzz target: a file of access tokens, and the authorization header of a call.
 #include <algorithm>
 #include <cctype>
 #include <optional>

@@ -1,4 +1,4 @@
-// Bytes that become text, in pieces.
+// Fuzz target: bytes that become text, in pieces.
 #include <optional>
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace triptych {
 namespace {
 
-// Whether every byte is part of a character, by the numbers that the characters stand for.
+// True if every byte is part of a character, checked by decoding the code points.
 bool IsUtf8(std::string_view text) {
   while (!text.empty()) {
     const auto lead = static_cast<unsigned char>(text[0]);

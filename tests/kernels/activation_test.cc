@@ -21,10 +21,10 @@ double GeluTanhOf(double g) {
 }
 double GeluOf(double g) { return g / 2 * (1 + std::erf(g / std::numbers::sqrt2)); }
 
-// A few roundings of a result of this size, and what is too small for float32's full precision.
+// A few roundings of a result of this size, and an absolute part for subnormal numbers.
 double Tolerance(double expected) { return std::abs(expected) * 1e-6 + 1e-35; }
 
-// From far below to far above where anything saturates.
+// Inputs from far below to far above the range in which the functions saturate.
 std::vector<float> Inputs(int64_t count) {
   std::mt19937_64 generator(1);
   std::normal_distribution<float> normal;
@@ -50,7 +50,7 @@ TEST_P(ActivationTest, GatedSilu) {
       const float* gate = &x[i / width * 2 * width + i % width];
       const double expected = Silu(gate[0]) * gate[width];
       if (std::abs(expected) > std::numeric_limits<float>::max()) continue;
-      // The second factor multiplies what the first one is off by.
+      // The second factor multiplies the first factor's error.
       const double tolerance =
           std::abs(gate[width]) * Tolerance(Silu(gate[0])) + Tolerance(expected);
       EXPECT_NEAR(y[i], expected, tolerance) << gate[0];
@@ -69,7 +69,7 @@ TEST_P(ActivationTest, Gelu) {
     Gelu(exact.data(), rows, width, context);
     EXPECT_EQ(tanh.back(), 12345.0f);
     for (int64_t i = 0; i < rows * width; ++i) {
-      // 1 + tanh and 1 + erf lose what their sum does not hold: relative to g.
+      // 1 + tanh and 1 + erf cancel: the error is relative to g.
       const double tolerance = 1e-6 * std::min(std::abs(x[i]), 10.0f) + Tolerance(GeluOf(x[i]));
       EXPECT_NEAR(tanh[i], GeluTanhOf(x[i]), tolerance) << x[i];
       EXPECT_NEAR(exact[i], GeluOf(x[i]), tolerance) << x[i];
@@ -77,7 +77,7 @@ TEST_P(ActivationTest, Gelu) {
   }
 }
 
-// Wherever an element stands, and however many threads compute.
+// At any position of an element, on any number of threads.
 TEST_P(ActivationTest, AnElementIsTheSameBitsEverywhere) {
   KernelContext one(1), three(3);
   const int64_t width = 203;

@@ -11,7 +11,7 @@ TEST(Limits, AreMeasured) {
   for (const double measured : {limits.read_bytes, limits.float32_flops, limits.bfloat16_flops,
                                 limits.int8_flops, limits.int4_flops}) {
     EXPECT_GT(measured, 0);
-    // No two cores reach this: a compiler that drops what is measured does.
+    // More than two cores can do: such a rate means that the compiler removed the measured code.
     EXPECT_LT(measured, 1e13);
   }
 }

@@ -33,7 +33,7 @@ const std::vector<int64_t> kCounts = {1,
                                       3 * kLogitBlock - 5,
                                       1000};
 
-// Logits that count as they are: few different ones among them, both zeros, the extremes.
+// Logits that need no replacement: with few different values, both zeros, and the extremes.
 std::vector<float> Usable(int64_t count, uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::normal_distribution<float> normal(0, 4);
@@ -46,7 +46,7 @@ std::vector<float> Usable(int64_t count, uint64_t seed) {
   return logits;
 }
 
-// The same with some that count as others.
+// The same, with some that are replaced by other values.
 std::vector<float> Any(int64_t count, uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::vector<float> logits = Usable(count, seed);
@@ -68,7 +68,7 @@ std::vector<float> Maxima(const std::vector<float>& logits) {
   return maxima;
 }
 
-// Cuts at tokens of the row, at the first and the last of them, and between.
+// Cuts at tokens of the row, at the first and the last token, and in between.
 std::vector<LikeliestTokens> Cuts(const std::vector<float>& logits, uint64_t seed) {
   std::mt19937_64 generator(seed);
   const auto count = static_cast<int32_t>(logits.size());
@@ -85,7 +85,7 @@ std::vector<LikeliestTokens> Cuts(const std::vector<float>& logits, uint64_t see
 double Exact(float logit, const LogitWeight& weight) {
   return std::exp2((static_cast<double>(logit) - weight.largest) * weight.scale);
 }
-// What the header allows, and what is too small for a weight.
+// The header's bound, and an absolute part for weights that underflow.
 double Tolerance(float logit, const LogitWeight& weight) {
   const double power = (static_cast<double>(weight.largest) - logit) * weight.scale;
   return power > 124 ? 0x1p-124 : Exact(logit, weight) * (2 + power) * 0x1p-23;
@@ -171,7 +171,7 @@ TEST_P(LogitsTest, SumsAreThoseOfTheLikeliestTokens) {
   }
 }
 
-// At every place of a row, and of every row.
+// At every alignment of a row.
 TEST_P(LogitsTest, ASumIsTheSameBitsAtEveryAlignment) {
   const std::vector<float> logits = Usable(1000, 1), maxima = Maxima(logits);
   const LogitWeight weight{*std::max_element(maxima.begin(), maxima.end()), 1.44f};
@@ -209,8 +209,8 @@ TEST_P(LogitsTest, FindsTheLikeliestTokens) {
   }
 }
 
-// The same by its definition, on sorted tokens. `weights` are by token, whole numbers, so that
-// sums are exact.
+// The same by its definition, on sorted tokens. `weights` are by token, and integers, so that sums
+// are exact.
 int32_t LastByDefinition(double enough, const std::vector<float>& logits,
                          const std::vector<float>& weights) {
   std::vector<int32_t> order(logits.size());
@@ -230,14 +230,14 @@ TEST_P(LogitsTest, LastToSumIsThatOfSortedTokens) {
     for (uint64_t seed = 0; seed < 6; ++seed) {
       std::vector<float> logits = Usable(count, seed);
       if (seed == 4) std::fill(logits.begin(), logits.end(), -2.5f);
-      if (seed == 5) {  // as many different ones as there are, and far from each other
+      if (seed == 5) {  // all different, and far apart
         for (int64_t i = 0; i < count; ++i) {
           logits[i] = (i % 2 == 0 ? 1.0f : -1.0f) * std::exp2(static_cast<float>(i % 250) - 125) *
                       (1 + static_cast<float>(i) * 0x1p-13f);
         }
       }
       std::vector<float> weights(count, 1);
-      if (seed % 2 == 1) {  // equals have equal weights, and the larger ones larger ones
+      if (seed % 2 == 1) {  // equal logits have equal weights, larger logits larger weights
         for (int64_t i = 0; i < count; ++i) {
           weights[i] = std::floor(std::clamp(logits[i], -8.0f, 8.0f)) + 9;
         }
@@ -260,14 +260,14 @@ TEST_P(LogitsTest, LastToSumIsThatOfSortedTokens) {
   }
 }
 
-// In float32, 1 and a weight below 2^-24 are 1.
+// In float32, 1 plus a weight below 2^-24 is 1.
 TEST_P(LogitsTest, LastToSumSumsInFloat64) {
   constexpr int64_t kNear = 64, kCount = 2 * kNear;
   std::vector<int32_t> tokens(kCount + kLogitBlock);
   std::vector<float> logits(kCount + kLogitBlock, kNaN), weights(kCount + kLogitBlock, kNaN);
   for (int64_t i = 0; i < kCount; ++i) {
     tokens[i] = static_cast<int32_t>(i);
-    // Near each other, and then far from those.
+    // First close together, then far away.
     logits[i] = (i < kNear ? 1.0f : -100.0f) - static_cast<float>(i) * 0x1p-10f;
     weights[i] = i == 0 ? 1.0f : 0x1p-26f;
   }

@@ -16,7 +16,7 @@ namespace {
 constexpr double kEps = 0.01;
 constexpr float kGuard = 12345.0f;
 
-// The definitions in float64: layer norm, or root mean square if not `centred`.
+// The definitions in float64: layer norm, or RMS norm if not `centred`.
 std::vector<double> Expected(const float* x, int64_t width, const std::vector<float>& weight,
                              const std::vector<float>& bias, bool centred) {
   double mean = 0, variance = 0;
@@ -31,7 +31,7 @@ std::vector<double> Expected(const float* x, int64_t width, const std::vector<fl
   return y;
 }
 
-// Rows of x lie between elements that are not theirs.
+// Rows of x with a gap of other elements between them.
 struct Rows {
   static constexpr int64_t kGap = 3;
 
@@ -93,7 +93,7 @@ TEST_P(NormTest, EqualsTheDefinition) {
   }
 }
 
-// Far from zero, squares of the values themselves would lose the variance.
+// Far from zero, the mean of squares would lose the variance.
 TEST_P(NormTest, LayerNormOfValuesFarFromZero) {
   KernelContext context(1);
   constexpr int64_t kWidth = 64;
@@ -106,7 +106,7 @@ TEST_P(NormTest, LayerNormOfValuesFarFromZero) {
   for (int64_t i = 0; i < kWidth; ++i) EXPECT_NEAR(y[i], expected[i], 5e-3);
 }
 
-// Alone, among others, and on any number of threads.
+// In any batch, and on any number of threads.
 TEST_P(NormTest, ARowIsTheSameBitsInEveryBatch) {
   constexpr int64_t kWidth = 203, kRows = 400;
   const Rows in(kRows, kWidth);
@@ -128,7 +128,7 @@ TEST_P(NormTest, ARowIsTheSameBitsInEveryBatch) {
   }
 }
 
-// Heads lie side by side in a row, and what is behind them stays.
+// Heads are adjacent in a row; the elements after them do not change.
 TEST_P(NormTest, HeadsAreRowsInPlace) {
   constexpr int64_t kRows = 5, kHeads = 3, kGap = 2;
   KernelContext context(3);

@@ -30,7 +30,7 @@ struct Case {
   bool bias = false;
 };
 
-// Inputs as products of this format take them.
+// Inputs rounded as products of this format round them.
 std::vector<double> Rounded(WeightFormat format, std::span<const float> x) {
   std::vector<double> rounded(x.begin(), x.end());
   if (format == WeightFormat::kBFloat16) {
@@ -49,12 +49,12 @@ std::vector<double> Rounded(WeightFormat format, std::span<const float> x) {
   return rounded;
 }
 
-// A layer and rows of inputs; what lies before and behind the inputs is NaN.
+// A layer and rows of inputs, with NaN before and after the inputs.
 class Layer {
  public:
   static constexpr int64_t kGuard = 64;
 
-  // weight_of: of an output and an input; normal numbers where absent.
+  // weight_of: the weight of an output and an input; if absent, normal random numbers.
   Layer(const Case& c, WeightFormat format,
         const std::function<float(int64_t, int64_t)>& weight_of = {})
       : case_(c), format_(format) {
@@ -76,7 +76,7 @@ class Layer {
                              .bias = c.bias ? bias_.data() : nullptr,
                              .outputs = groups * outputs}},
                            pool);
-    // What a weight is rounded to does not depend on where it lies.
+    // Rounding does not depend on a weight's position.
     const PackedFormat packed = Packed(format);
     for (int64_t output = 0; output < groups * outputs; ++output) {
       const std::span<float> row(&weight[output * inputs], inputs);
@@ -94,7 +94,7 @@ class Layer {
     return x_.data() + kGuard + row * case_.shape.groups * case_.shape.inputs;
   }
   const PackedLinear& packed() const { return packed_; }
-  // Weight k of an output, all groups' outputs counted.
+  // Weight k of an output; outputs are counted over all groups.
   float weight(int64_t output, int64_t k) const { return weight_[output * case_.shape.inputs + k]; }
 
   // Rows first to first + rows - 1, in one call.
@@ -110,7 +110,7 @@ class Layer {
   }
   std::vector<float> Apply(KernelContext& context) { return Apply(0, case_.rows, context); }
 
-  // The definition in float64, and the sum of the sizes of what it adds.
+  // Compares with the definition in float64; the tolerance depends on the sum of absolute products.
   void ExpectNear(const std::vector<float>& y) {
     const auto [groups, outputs, inputs] = case_.shape;
     ASSERT_EQ(std::ssize(y), case_.rows * groups * outputs);
@@ -126,9 +126,8 @@ class Layer {
             sum += product;
             size += std::abs(product);
           }
-          // Every one of the sum's float32 additions is off by at most 2^-24 of what it yields.
-          // Under integers they are fewer: one of each group, whose exact sum's scaling is off by
-          // as much twice.
+          // Each float32 addition is off by at most 2^-24 of its result. With integers there are
+          // fewer: one per group, whose exact sum is scaled with two such errors.
           const double roundings = IsInteger(format_)
                                        ? 3.0 * CeilDiv(inputs, kQuantizationGroup) + 2
                                        : static_cast<double>(inputs) + 2;
@@ -148,7 +147,7 @@ class Layer {
   PackedLinear packed_;
 };
 
-// Every instruction set, forced, with every format.
+// Every instruction set (forced) with every format.
 class PackedLinearTest : public testing::TestWithParam<
                              std::tuple<int64_t, std::pair<const std::string, WeightFormat>>> {
  protected:
@@ -179,15 +178,15 @@ std::vector<Case> Cases() {
       cases.push_back({{groups, 6, 32}, rows});
     }
   }
-  // Weights that are fetched ahead.
+  // Prefetched weights.
   for (const int64_t rows : {1, 4, 8, 29}) cases.push_back({{1, 2100, 1024}, rows});
-  // Weights that several tiles read part by part.
+  // Weights that several tiles read in parts.
   for (const int64_t rows : {5, 29}) cases.push_back({{1, 70, 4001}, rows, true});
   // Rows of x that are a multiple of 4 KiB apart.
   for (const int64_t rows : {1, 2, 3, 12}) {
     cases.push_back({{1, 40, 1024}, rows});
     cases.push_back({{2, 3, 1024}, rows});
-    cases.push_back({{32, 3, 512}, rows});  // of bytes; of pairs of them
+    cases.push_back({{32, 3, 512}, rows});  // inputs of one byte; of two bytes
   }
   return cases;
 }
@@ -203,7 +202,7 @@ TEST_P(PackedLinearTest, IsTheDefinition) {
   }
 }
 
-// Bit for bit: any rows of a batch alone, on any number of threads.
+// Bit-identical: any rows of a batch by themselves, on any number of threads.
 TEST_P(PackedLinearTest, RowsAreTheSameInEveryBatch) {
   for (const PackedLinear::Shape& shape :
        {PackedLinear::Shape{1, 161, 301}, {1, 515, 1024}, {3, 37, 129}, {1, 70, 4001}}) {
@@ -224,12 +223,13 @@ TEST_P(PackedLinearTest, RowsAreTheSameInEveryBatch) {
   }
 }
 
-// What fills the sums of integers most: the largest of both, of one sign and of changing ones.
+// The largest sums of integers: the largest inputs and weights, with equal and with alternating
+// signs.
 TEST_P(PackedLinearTest, LargestSums) {
   KernelContext context(2);
   for (const int64_t inputs : {32, 64, 45}) {
     const auto weight_of = [this](int64_t output, int64_t k) -> float {
-      // The first of a group is the least that four bits have.
+      // The first of a group is the smallest 4-bit integer.
       const float most = format_ == WeightFormat::kInt4 && k % kQuantizationGroup == 0 ? -8 : 7;
       return output % 2 == 0 ? most : -most;
     };
@@ -243,11 +243,11 @@ TEST_P(PackedLinearTest, LargestSums) {
   }
 }
 
-// Parts of something wider: the same bits as alone.
+// Strided rows are bit-identical to contiguous ones.
 TEST_P(PackedLinearTest, Strides) {
   KernelContext context(3);
   for (const int64_t rows : {1, 5, 40}) {
-    for (const int64_t gap : {3, 1024 - 2 * 20}) {  // the second one: rows are 4 KiB apart
+    for (const int64_t gap : {3, 1024 - 2 * 20}) {  // with the second, rows are 4 KiB apart
       const PackedLinear::Shape shape{2, 37, 17};
       Layer layer(Case{shape, rows, true}, format_);
       const std::vector<float> expected = layer.Apply(context);
@@ -272,7 +272,7 @@ TEST_P(PackedLinearTest, Strides) {
   }
 }
 
-// One group's product alone is the same bits as within all of them, whatever the batch.
+// One group's product by itself is bit-identical to its part in all groups' product, in any batch.
 TEST_P(PackedLinearTest, GroupsAlone) {
   for (const PackedLinear::Shape& shape :
        {PackedLinear::Shape{1, 70, 33}, {4, 37, 17}, {3, 200, 1024}}) {
@@ -303,7 +303,7 @@ TEST_P(PackedLinearTest, GroupsAlone) {
   }
 }
 
-// Nor does infinity leave it: with integers, all that an infinite input is part of is NaN.
+// Infinity stays too: with integers, every result that an infinite input contributes to is NaN.
 TEST_P(PackedLinearTest, NanStaysInItsRow) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7fffffffu),
@@ -323,7 +323,7 @@ TEST_P(PackedLinearTest, NanStaysInItsRow) {
   }
 }
 
-// Integers take the smallest inputs for zero; from 2^-109 on they are as exact as any.
+// With integers, the smallest inputs become zero; from 2^-109, results are as exact as for others.
 TEST_P(PackedLinearTest, SmallInputs) {
   for (const float small : {0.0f, 0x1p-149f, 0x1p-126f, 0x1p-109f}) {
     Layer layer(Case{{1, 33, 70}, 3}, format_);
@@ -338,7 +338,8 @@ TEST_P(PackedLinearTest, SmallInputs) {
       } else if (IsInteger(format_)) {
         EXPECT_EQ(y[33 + n], 0);
       } else {
-        EXPECT_NEAR(y[33 + n], sum, 70 * 4 * small);  // what bfloat16 rounds, or processors flush
+        EXPECT_NEAR(y[33 + n], sum,
+                    70 * 4 * small);  // rounded by bfloat16, or flushed by processors
       }
     }
   }
@@ -354,7 +355,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, PackedLinearTest,
 
 using BFloat16InputsTest = InstructionSetTest;
 
-// Inputs are rounded to nearest, ties to even: seen through the identity.
+// Inputs are rounded to nearest, ties to even: shown by the identity matrix.
 TEST_P(BFloat16InputsTest, AreRoundedToNearest) {
   const std::vector<float> inputs = {1.0f,
                                      1.0f + 0x1p-8f,             // a tie, down to even
@@ -376,7 +377,7 @@ TEST_P(BFloat16InputsTest, AreRoundedToNearest) {
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], ToFloat(ToBFloat16(inputs[i]))) << inputs[i];
 }
 
-// Rows longer than a vector are rounded so too.
+// Rows longer than a vector are rounded in the same way.
 TEST_P(BFloat16InputsTest, OfLongRows) {
   constexpr int64_t kInputs = 67;
   std::vector<float> inputs(kInputs);
@@ -405,7 +406,7 @@ TEST(PackedLinear, CopiesWeights) {
       const Layer layer(Case{shape, 0, true}, format);
       for (const int threads : {1, 3}) {
         KernelContext context(threads);
-        for (const int64_t rows : {0, 1, 5, 600}) {  // outputs more than once, too
+        for (const int64_t rows : {0, 1, 5, 600}) {  // some outputs repeat
           std::vector<int64_t> outputs(rows);
           for (int64_t row = 0; row < rows; ++row) outputs[row] = (row * 97 + 32) % shape.outputs;
           std::vector<float> y(rows * shape.inputs + 1, 12345.0f);
@@ -438,7 +439,7 @@ TEST(PackedLinear, RoundsFromEitherTensor) {
   }
 }
 
-// Panels begin and end inside of what is stored together.
+// Panels begin and end inside of stored tensors.
 TEST(PackedLinear, RowsOfSeveralTensorsFollowOneAnother) {
   constexpr int64_t kInputs = 5;
   const PackedLinear::Shape shape{.groups = 2, .outputs = 40, .inputs = kInputs};
@@ -448,7 +449,7 @@ TEST(PackedLinear, RowsOfSeveralTensorsFollowOneAnother) {
   for (std::vector<float>* values : {&weight, &bias, &x}) {
     for (float& value : *values) value = FromBFloat16(ToBFloat16(normal(generator)));
   }
-  std::fill(bias.begin() + 33, bias.begin() + 70, 0.0f);  // the second's, which has none
+  std::fill(bias.begin() + 33, bias.begin() + 70, 0.0f);  // the second tensor has no bias
   std::vector<uint16_t> narrow(weight.size());
   std::transform(weight.begin(), weight.end(), narrow.begin(), ToBFloat16);
   KernelContext context(2);

@@ -28,7 +28,7 @@ struct Shape {
   int64_t padding = 0;  // unused elements at the end of a row
 };
 
-// Prints as its name.
+// Prints a shape's name.
 void PrintTo(const Shape& shape, std::ostream* os) { *os << shape.name; }
 
 PagedRowLayout Layout(const Shape& s) {
@@ -48,14 +48,14 @@ constexpr CacheFormat kFormat = std::is_same_v<Element, float>      ? CacheForma
                                 : std::is_same_v<Element, uint16_t> ? CacheFormat::kBFloat16
                                                                     : CacheFormat::kInt8;
 
-// New tokens of a sequence whose whole length is start + count.
+// New tokens of a sequence of total length start + count.
 struct Span {
   int64_t start;
   int64_t count;
 };
 
-// A cache of scattered blocks in which every row that no sequence owns is NaN, and the queries of
-// one batch.
+// A cache of scattered blocks, in which every row without a sequence is NaN, and the queries of a
+// batch.
 template <typename Element>
 class Batch {
  public:
@@ -67,14 +67,14 @@ class Batch {
     std::mt19937_64 generator(seed);
     std::normal_distribution<float> normal;
     KernelContext context(2);
-    int64_t block_count = 3;  // held by nobody
+    int64_t block_count = 3;  // blocks without a sequence
     for (const Span& span : spans) block_count += Blocks(span);
     std::vector<int32_t> free(block_count);
     for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
     std::shuffle(free.begin(), free.end(), generator);
 
     cache_.resize(block_count * View().block_bytes() / sizeof(Element));
-    std::memset(cache_.data(), -1, block_count * View().block_bytes());  // NaN, as scales are too
+    std::memset(cache_.data(), -1, block_count * View().block_bytes());  // NaN, for scales too
     for (const Span& span : spans) {
       std::vector<int32_t>& blocks = blocks_.emplace_back();
       for (int64_t i = 0; i < Blocks(span); ++i) {
@@ -82,7 +82,7 @@ class Batch {
         free.pop_back();
       }
       const int64_t positions = span.start + span.count;
-      std::vector<float> rows(positions * (row_width_ + 1));  // and a gap after each
+      std::vector<float> rows(positions * (row_width_ + 1));  // with a gap after each
       for (float& value : rows) value = normal(generator);
       const TokenRun run{blocks.data(), 0, positions};
       WritePagedRows(rows.data(), row_width_ + 1, {&run, 1}, View(), context);
@@ -98,7 +98,7 @@ class Batch {
         cache_.data() + blocks[p / block_positions_] * View().block_bytes() / sizeof(Element);
     return block[c * block_positions_ + p % block_positions_];
   }
-  // The number that it is.
+  // The element's value.
   float Number(const std::vector<int32_t>& blocks, int64_t p, int64_t c) const {
     if constexpr (kHasScale<Element>) {
       const Element* const scales =
@@ -125,7 +125,7 @@ class Batch {
     return Run(q_.data(), tokens_, runs, threads);
   }
 
-  // Each new token in a call of its own.
+  // One call per new token.
   std::vector<float> RunOneByOne() const {
     std::vector<float> all;
     const float* q = q_.data();
@@ -160,7 +160,7 @@ class Batch {
 
   std::vector<float> Run(const float* q, int64_t tokens, const std::vector<TokenRun>& runs,
                          int threads) const {
-    // Beyond the end is a guard that must survive.
+    // Guard elements after the end must not change.
     const int64_t size = tokens * layout_.heads * layout_.value_width;
     std::vector<float> out(size + 64, 12345.0f);
     KernelContext context(threads);
@@ -205,7 +205,7 @@ class Batch {
   int64_t block_positions_;
   std::vector<Span> spans_;
   std::vector<Element> cache_;
-  std::vector<std::vector<int32_t>> blocks_;  // of each sequence
+  std::vector<std::vector<int32_t>> blocks_;  // by sequence
   int64_t tokens_ = 0;
   std::vector<float> q_;
 };
@@ -234,7 +234,7 @@ class PagedAttentionTest : public testing::TestWithParam<Shape> {
     const Batch<Element> batch(GetParam(), Spans(), 1);
     const std::vector<float> out = batch.Run();
     ExpectNear(out, batch.Expected());
-    // Independent of what else is in the batch, bit for bit.
+    // Bit-identical in every batch.
     EXPECT_EQ(batch.RunOneByOne(), out);
     EXPECT_EQ(batch.Run(), out);
   }
@@ -244,7 +244,7 @@ TEST_P(PagedAttentionTest, Float32RowsEqualTheDefinition) { Check<float>(); }
 TEST_P(PagedAttentionTest, BFloat16RowsEqualTheDefinition) { Check<uint16_t>(); }
 TEST_P(PagedAttentionTest, Int8RowsEqualTheDefinition) { Check<int8_t>(); }
 
-// Widths around 4, 8 and 16 lanes, and none of their multiples.
+// Widths around 4, 8 and 16 lanes, but not multiples of them.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PagedAttentionTest,
     testing::Values(
@@ -290,7 +290,7 @@ TEST_P(PagedAttentionSets, EqualTheDefinition) {
 INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionSets, testing::ValuesIn(InstructionSets()),
                          InstructionSetName);
 
-// A context of many splits, on pools that share it differently.
+// A context of many splits, on pools that divide it differently.
 TEST(PagedAttention, ThreadsDoNotChangeABit) {
   for (const Shape& shape : {Shape{"", 12, 12, 8, 8}, Shape{"", 8, 1, 16, 16, true},
                              Shape{"", 12, 4, 8, 8, false, 24}}) {
@@ -329,7 +329,7 @@ TEST(PagedAttention, NoRunsIsNothing) {
   PagedAttention(nullptr, 0, cache, layout, 1, {}, nullptr, 0, context);
 }
 
-// Controls: a row that was not written, or belongs to another position, shows.
+// Controls: a row that was not written, or that belongs to another position, changes the output.
 
 TEST(PagedAttentionControl, StaleRowIsDetected) {
   Batch<float> batch({"", 4, 2, 9, 7}, {{20, 1}, {3, 2}}, 5);
@@ -344,7 +344,7 @@ TEST(PagedAttentionControl, StaleRowIsDetected) {
 
 class PagedAttentionNaN : public InstructionSetTest {};
 
-// NaN in the last position's key alone, in its value alone, and in a query.
+// NaN only in the last position's key, only in its value, and in a query.
 TEST_P(PagedAttentionNaN, IsSeenInTheOutput) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float sign : {1.0f, -1.0f}) {
@@ -365,9 +365,8 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionNaN, testing::ValuesIn(I
 
 class PagedAttentionWeights : public InstructionSetTest {};
 
-// Weights from 1 down to where no normal float32 is left, one by one: position p has the score
-// -5/8 p (to base 2: this scale times log2(e) is 1 in float32), and the value 2^(5/8 p) in element
-// p.
+// Weights from 1 down to the smallest normal float32: position p has the score -5/8 p (to base 2:
+// this scale times log2(e) is 1 in float32), and the value 2^(5/8 p) in element p.
 TEST_P(PagedAttentionWeights, AreExactOverTheWholeRange) {
   constexpr int64_t kPositions = 209, kBlock = 16;
   constexpr double kZeroBelow = -125;

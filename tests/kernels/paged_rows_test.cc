@@ -17,13 +17,13 @@
 namespace triptych::kernels::paged_rows_test {
 namespace {
 
-// Sequences whose rows are written in several runs, over scattered blocks. Elements of blocks that
-// nobody holds, and of positions that were not written, are NaN at first.
+// Sequences whose rows are written in several runs, over scattered blocks. Blocks without a
+// sequence and unwritten positions are NaN at first.
 template <typename Element>
 class Cache {
  public:
   static constexpr int64_t kWidth = 11;
-  static constexpr int64_t kStride = kWidth + 2;  // between rows that are written
+  static constexpr int64_t kStride = kWidth + 2;  // between input rows
 
   explicit Cache(int64_t block_positions, int64_t sequences, int64_t positions)
       : block_positions_(block_positions), positions_(positions) {
@@ -42,7 +42,7 @@ class Cache {
     for (float& value : rows_) value = normal(generator);
   }
 
-  // What is written of a position.
+  // The input row of a position.
   const float* row(int64_t sequence, int64_t position) const {
     return &rows_[(sequence * positions_ + position) * kStride];
   }
@@ -63,7 +63,7 @@ class Cache {
  private:
   int64_t block_positions_;
   int64_t positions_;
-  std::vector<std::vector<int32_t>> blocks_;  // of each sequence
+  std::vector<std::vector<int32_t>> blocks_;  // by sequence
   std::vector<Element> elements_;
   std::vector<float> rows_;  // [sequences, positions, kStride]
 };
@@ -103,7 +103,7 @@ void ExpectWhatWasWritten() {
           ASSERT_EQ(read[i], ToFloat(expected));
         }
       }
-      // Fewer than all of them, from the first on and from within a block.
+      // A part of the positions, from the first and from within a block.
       for (const int64_t start : {0, 19}) {
         std::vector<float> few(7 * kWidth + 1, 12345.0f);
         ReadPagedRows(cache.View(), cache.Run(2, start, 7), few.data());
@@ -113,7 +113,7 @@ void ExpectWhatWasWritten() {
           ASSERT_EQ(few[i], ToFloat(FromFloat<Element>(row[i % kWidth])));
         }
       }
-      // The sequence that was not written to is as it was.
+      // The other sequence is unchanged.
       for (int64_t p = 0; p < kPositions; ++p) {
         for (int64_t c = 0; c < kWidth; ++c) {
           ASSERT_TRUE(std::isnan(ToFloat(cache.At(1, p, c))));
@@ -126,7 +126,7 @@ void ExpectWhatWasWritten() {
 TEST(PagedRows, Float32RowsAreWhatWasWritten) { ExpectWhatWasWritten<float>(); }
 TEST(PagedRows, BFloat16RowsAreWhatWasWritten) { ExpectWhatWasWritten<uint16_t>(); }
 
-// Integers by their definition, however rows come; what is written beside them stays.
+// Integers by their definition, for rows written in any order; neighbouring rows do not change.
 TEST(PagedRows, Int8RowsAreRoundedByGroups) {
   constexpr int64_t kWidth = 75, kPositions = 40;  // groups of 32, 32 and 11
   std::mt19937_64 generator(3);
@@ -144,7 +144,7 @@ TEST(PagedRows, Int8RowsAreRoundedByGroups) {
       std::vector<int32_t> blocks(CeilDiv(kPositions, block_positions));
       std::iota(blocks.rbegin(), blocks.rend(), 1);
       const PagedCache shape{nullptr, CacheFormat::kInt8, kWidth, block_positions};
-      // 76 and 3 times 2 bytes of a row.
+      // A row has 76 bytes, and 3 times 2 bytes.
       ASSERT_EQ(shape.block_bytes(), block_positions * (76 + 6));
       std::vector<int8_t> memory((std::ssize(blocks) + 2) * shape.block_bytes(), 77);
       PagedCache cache = shape;
@@ -170,7 +170,7 @@ TEST(PagedRows, Int8RowsAreRoundedByGroups) {
             largest = std::max(largest, std::abs(rows[p * kWidth + c]));
             finite = finite && std::isfinite(rows[p * kWidth + c]);
           }
-          // A step is a 127th of the largest, which rounding to bfloat16 changes by 2^-9 of it.
+          // A step is the largest / 127, changed by up to 2^-9 of it when rounded to bfloat16.
           const float step = largest / 127 * (1 + 0x1p-8f);
           for (int64_t c = begin; c < end; ++c) {
             const float value = rows[p * kWidth + c], found = read[p * kWidth + c];
@@ -179,7 +179,7 @@ TEST(PagedRows, Int8RowsAreRoundedByGroups) {
             } else if (largest < 0x1p-100f) {
               ASSERT_EQ(found, 0) << p << ", " << c;
             } else {
-              // The largest itself may be cut by what its scale was rounded by.
+              // The largest itself can be clipped by its scale's rounding.
               ASSERT_NEAR(found, value, step * 0.5001f + largest * 0x1p-9f) << p << ", " << c;
             }
           }
@@ -189,7 +189,7 @@ TEST(PagedRows, Int8RowsAreRoundedByGroups) {
   }
 }
 
-// What attention reads beside the last position is zero, so that it adds nothing.
+// Elements that attention reads after the last position are zero, so that they add nothing.
 TEST(PagedRows, TheRestOfAPanelIsZero) {
   KernelContext context(2);
   Cache<float> cache(/*block_positions=*/32, /*sequences=*/1, /*positions=*/32);

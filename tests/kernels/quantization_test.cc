@@ -27,7 +27,7 @@ std::vector<float> Normal(int64_t count, unsigned seed) {
   return numbers;
 }
 
-// A group rounded, as floats.
+// A group's quantized values, as floats.
 std::vector<float> RoundTrip(WeightFormat format, const std::vector<float>& weights) {
   std::array<int8_t, kQuantizationGroup> integers;
   const float scale = FromBFloat16(Quantize(format, weights, integers));
@@ -49,11 +49,11 @@ TEST(QuantizeTest, EightBitsAreWithinHalfAStep) {
     const std::vector<float> weights = Normal(seed % kQuantizationGroup + 1, seed);
     float most = 0;
     for (const float weight : weights) most = std::max(most, std::abs(weight));
-    // bfloat16 makes the steps up to 2^-9 shorter or longer than the largest over 127.
+    // Rounding to bfloat16 makes a step up to 2^-9 shorter or longer than the largest / 127.
     const float step = most / 127 * (1 + 0x1p-8f);
     const std::vector<float> rounded = RoundTrip(WeightFormat::kInt8, weights);
     for (size_t i = 0; i < weights.size(); ++i) {
-      // The largest one may be clipped by what the steps are shorter, 127 * 2^-9 of one.
+      // If steps are shorter, the largest is clipped by up to 127 * 2^-9 of one.
       EXPECT_LE(std::abs(rounded[i] - weights[i]), step * 0.5f) << seed;
     }
   }
@@ -73,7 +73,7 @@ TEST(QuantizeTest, WhatFitsIsExact) {
   }
 }
 
-// A checkpoint of integers, loaded and packed, is what was stored.
+// A checkpoint of integers keeps its stored values when it is loaded and packed.
 TEST(QuantizeTest, WhatWasRoundedIsRoundedToItself) {
   for (const WeightFormat format : kIntegers) {
     for (unsigned seed = 0; seed < 300; ++seed) {
@@ -84,7 +84,7 @@ TEST(QuantizeTest, WhatWasRoundedIsRoundedToItself) {
   }
 }
 
-// Whatever rounded them, and if none of them is the least integer.
+// For any rounding of the stored values, even if none is the smallest integer.
 TEST(QuantizeTest, IntegersOfFourBitsAreExactUnderAnyScale) {
   std::mt19937 generator(1);
   for (int i = 0; i < 2000; ++i) {
@@ -97,7 +97,7 @@ TEST(QuantizeTest, IntegersOfFourBitsAreExactUnderAnyScale) {
   }
 }
 
-// As a weight of MLA's queries is, when it is loaded.
+// Loading multiplies weights of MLA's queries by a factor.
 TEST(QuantizeTest, IntegersOfFourBitsOutliveAFactor) {
   std::mt19937 generator(2);
   std::uniform_int_distribution<int> integer(-6, 5);
@@ -116,7 +116,7 @@ TEST(QuantizeTest, IntegersOfFourBitsOutliveAFactor) {
   }
 }
 
-// Four bits: never worse than steps of the largest weight over eight, and better in sum.
+// Four bits: never worse than steps of the largest weight / 8, and better in total.
 TEST(QuantizeTest, TheScaleIsTheBestThatWasTried) {
   double best = 0, plain = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
@@ -152,13 +152,13 @@ TEST(QuantizeTest, TheLargestNumbersStayFinite) {
     weights[8] = -std::numeric_limits<float>::max();
     const std::vector<float> rounded = RoundTrip(format, weights);
     for (const float value : rounded) EXPECT_TRUE(std::isfinite(value));
-    // Half a step, and of four bits' largest number what clipping it costs.
+    // Half a step, and for the largest 4-bit number the error of clipping.
     EXPECT_NEAR(rounded[7] / weights[7], 1, 0.15);
     EXPECT_NEAR(rounded[8] / weights[8], 1, 0.15);
   }
 }
 
-// Each weight lies where the kernels look for it, and leaves the others alone.
+// Each weight lies where the kernels read it, and does not overwrite others.
 TEST(PackedFormatTest, UnpacksWhatWasPacked) {
   for (const auto& [name, format] : Names<WeightFormat>()) {
     SCOPED_TRACE(name);

@@ -25,7 +25,7 @@ std::vector<Element> Table(int64_t count) {
 
 using ResidualStreamTest = InstructionSetTest;
 
-// Copies and single additions are exact: the same bits in every batch.
+// Copies and single additions are exact: bit-identical in every batch.
 template <typename Element>
 void CheckRows(TensorFormat format) {
   KernelContext context(3);

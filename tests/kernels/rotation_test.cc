@@ -42,7 +42,7 @@ std::vector<float> Inputs(int64_t count) {
 
 using RotationTest = InstructionSetTest;
 
-// The rotated part of a head lies between others, which stay as they are.
+// The rotated part of a head lies between other elements, which do not change.
 TEST_P(RotationTest, TurnsPairsAndNothingElse) {
   KernelContext context(3);
   constexpr int64_t kRows = 6, kHeads = 3, kBefore = 5, kAfter = 2;
@@ -75,10 +75,10 @@ TEST_P(RotationTest, TurnsPairsAndNothingElse) {
   }
 }
 
-// Wherever the pair stands, and on any number of threads.
+// At any position of the pair, on any number of threads.
 TEST_P(RotationTest, APairIsTheSameBitsEverywhere) {
   KernelContext one(1), three(3);
-  constexpr int64_t kDim = 38, kRows = 4000;  // work for several threads
+  constexpr int64_t kDim = 38, kRows = 4000;  // enough work for several threads
   const std::vector<float> table = Table(kDim), x = Inputs(kRows * kDim);
   std::vector<int64_t> positions(kRows);
   for (int64_t row = 0; row < kRows; ++row) positions[row] = row % kPositions;

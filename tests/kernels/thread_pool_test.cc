@@ -16,14 +16,14 @@
 namespace triptych::kernels::thread_pool_test {
 namespace {
 
-// More threads than most machines have CPUs, too.
+// Includes more threads than most machines have CPUs.
 class ThreadPoolTest : public testing::TestWithParam<int> {};
 
 TEST_P(ThreadPoolTest, RunsEveryTaskOnce) {
   ThreadPool pool(GetParam());
   EXPECT_EQ(pool.threads(), GetParam());
   for (const int64_t tasks : {0, 1, 2, 3, 7, 64, 1000}) {
-    std::vector<int> runs(tasks);  // plain: each element is one task's own
+    std::vector<int> runs(tasks);  // not atomic: each element belongs to one task
     pool.Run(tasks, [&](int64_t i) { ++runs[i]; });
     EXPECT_EQ(runs, std::vector<int>(tasks, 1));
   }
@@ -60,7 +60,7 @@ TEST_P(ThreadPoolTest, TasksKnowTheirThread) {
   }
 }
 
-// Results of one run are what the next one reads, with no synchronisation but the pool's.
+// Each run reads the previous run's results, with no synchronisation except the pool's.
 TEST_P(ThreadPoolTest, ManyRunsInARow) {
   ThreadPool pool(GetParam());
   std::vector<int64_t> values(17), next(17);
@@ -98,7 +98,7 @@ TEST_P(ThreadPoolTest, AnExceptionReachesTheCaller) {
     }
     for (const std::atomic<int>& count : begun) EXPECT_LE(count, 1);
     std::atomic<int> runs = 0;
-    pool.Run(10, [&](int64_t) { ++runs; });  // none is left over
+    pool.Run(10, [&](int64_t) { ++runs; });  // no task of the failed run remains
     EXPECT_EQ(runs, 10);
   }
 }

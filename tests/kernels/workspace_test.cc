@@ -32,7 +32,7 @@ TEST(Workspace, BuffersAreAlignedAndDoNotOverlap) {
   }
 }
 
-// Elements of any type, each of them aligned.
+// Buffers of any element type are aligned.
 TEST(Workspace, TakesOfSeveralTypes) {
   struct Element {
     int64_t number;
@@ -56,7 +56,7 @@ TEST(Workspace, TakesOfSeveralTypes) {
   EXPECT_EQ(elements[6999].floats, floats);
 }
 
-// Nothing but what was taken may be touched, nor that once it was given back.
+// Access outside of a taken buffer, or after its release, is an error.
 TEST(WorkspaceDeathTest, AddressSanitizerSeesTheEndsOfBuffers) {
 #if !defined(TRIPTYCH_WORKSPACE_POISONS)
   GTEST_SKIP() << "not built with AddressSanitizer";

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Checks docker/kubernetes: what kustomize makes of it, against Kubernetes' own types and the server.
+"""Checks the objects of docker/kubernetes against Kubernetes' types and the server.
 
     tests/kubernetes/check.py --work DIR [--bin DIR]
 
-The base and each overlay are rendered; where there is a kubectl, its kustomize has to make the same.
-Every object has to be one that Kubernetes 1.30 knows, field by field (TypeScript's compiler and the
-npm package kubernetes-types say so), names have to lead somewhere, pods have to be restricted (the Pod
-Security Standard's word), and the server has to start with the config that they are given, not
-without the secrets. Copies of the objects with one thing broken in each have to be refused. --work is
-where npm installs.
+Renders the base and each overlay; if kubectl is installed, its kustomize must render the same objects.
+Every field of an object must exist in Kubernetes 1.30 (checked with TypeScript's compiler and the npm
+package kubernetes-types). Names must refer to existing objects, and pods must satisfy the Pod Security
+Standard "restricted". The server must start with its config, and must not start without its secrets.
+Copies of the objects with one fault each must fail the checks. npm installs into --work.
 """
 
 import argparse
@@ -31,7 +30,7 @@ START_TIMEOUT = 120  # seconds
 
 
 class Wrong(Exception):
-    """What is wrong, and where."""
+    """A fault of the objects, and its place."""
 
 
 def check(holds, what):
@@ -40,15 +39,15 @@ def check(holds, what):
 
 
 def load(path):
-    check(os.path.isfile(path), f"there is no {path}")
+    check(os.path.isfile(path), f"{path} does not exist")
     with open(path, encoding="utf-8") as file:
         return list(yaml.safe_load_all(file))
 
 
-# What kustomize does, as far as it is used here.
+# Rendering: the part of kustomize that docker/kubernetes uses.
 
 def merge(target, patch):
-    """A strategic merge: null deletes, lists of objects go by their key, others are replaced."""
+    """A strategic merge: null deletes, lists of objects merge by key, other values are replaced."""
     for field, value in patch.items():
         if value is None:
             target.pop(field, None)
@@ -71,19 +70,19 @@ def name_of(item):
 
 
 def render(folder):
-    """{(kind, name): object} of a kustomization."""
+    """Renders a kustomization: {(kind, name): object}."""
     (kustomization,) = load(os.path.join(folder, "kustomization.yaml"))
     allowed = {"apiVersion", "kind", "resources", "patches", "images"}
-    check(set(kustomization) <= allowed, f"{folder}: more than {sorted(allowed)}")
+    check(set(kustomization) <= allowed, f"{folder}: allowed fields: {sorted(allowed)}")
     objects = {}
     for resource in kustomization["resources"]:
         path = os.path.join(folder, resource)
         more = render(path) if os.path.isdir(path) else {name_of(item): item for item in load(path)}
-        check(not more.keys() & objects.keys(), f"{resource}: {more.keys() & objects.keys()} again")
+        check(not more.keys() & objects.keys(), f"{resource}: {more.keys() & objects.keys()} defined twice")
         objects.update(more)
     for patch in kustomization.get("patches", []):
         for item in load(os.path.join(folder, patch["path"])):
-            check(name_of(item) in objects, f"{patch['path']}: there is no {name_of(item)} to patch")
+            check(name_of(item) in objects, f"{patch['path']}: no {name_of(item)} to patch")
             merge(objects[name_of(item)], item)
     for image in kustomization.get("images", []):
         for container in containers(objects):
@@ -95,19 +94,19 @@ def render(folder):
 def compare_with_kubectl(folder, objects):
     made = subprocess.run(["kubectl", "kustomize", folder], check=True, capture_output=True, text=True)
     theirs = {name_of(item): item for item in yaml.safe_load_all(made.stdout)}
-    def ordered(value):  # Lists that go by a key have no order of their own.
+    def ordered(value):  # Lists that merge by key have no defined order.
         if isinstance(value, dict):
             return {key: ordered(value[key]) for key in sorted(value)}
         if isinstance(value, list):
             return sorted((ordered(item) for item in value), key=json.dumps)
         return value
-    check(ordered(theirs) == ordered(objects), f"{folder}: kubectl's kustomize makes something else")
+    check(ordered(theirs) == ordered(objects), f"{folder}: kubectl's kustomize renders other objects")
 
 
 # Fields.
 
 def type_errors(work, objects):
-    """For each object, what TypeScript's compiler says of it as a Kubernetes object."""
+    """For each object, the TypeScript compiler's errors about its Kubernetes type."""
     installed = subprocess.run(["npm", "install", "--prefer-offline", "--no-audit", "--no-fund",
                                 "--silent", "--prefix", work, *TYPES], stdin=subprocess.DEVNULL)
     if installed.returncode != 0:
@@ -152,19 +151,19 @@ def containers(objects):
 def check_restricted(item):
     pod = item["spec"]["template"]["spec"]
     context = pod.get("securityContext", {})
-    check(context.get("runAsNonRoot") is True and context.get("runAsUser", 0) > 0, "it may run as root")
+    check(context.get("runAsNonRoot") is True and context.get("runAsUser", 0) > 0, "it can run as root")
     check(context.get("seccompProfile") == {"type": "RuntimeDefault"}, "no seccomp profile")
     check(not any(pod.get(field) for field in ("hostNetwork", "hostPID", "hostIPC")), "the host's")
-    check(pod.get("automountServiceAccountToken") is False, "it gets a token of the cluster")
+    check(pod.get("automountServiceAccountToken") is False, "it gets a service account token")
     for container in pod["containers"]:
         context = container.get("securityContext", {})
-        check(context.get("allowPrivilegeEscalation") is False, "it may gain privileges")
+        check(context.get("allowPrivilegeEscalation") is False, "it can gain privileges")
         check(not context.get("privileged"), "it is privileged")
-        check(context.get("readOnlyRootFilesystem") is True, "its file system can be written")
+        check(context.get("readOnlyRootFilesystem") is True, "its file system is writable")
         check(context.get("capabilities") == {"drop": ["ALL"]}, "it has capabilities")
         check(set(container["resources"]["limits"]) >= {"cpu", "memory"}, "it has no limits")
     for volume in pod["volumes"]:
-        check(set(volume) - {"name"} <= {"configMap", "secret"}, f"a volume of another kind: {volume}")
+        check(set(volume) - {"name"} <= {"configMap", "secret"}, f"volume of another kind: {volume}")
 
 
 def check_references(objects, secrets):
@@ -172,7 +171,7 @@ def check_references(objects, secrets):
         pod, labels = item["spec"]["template"]["spec"], item["spec"]["template"]["metadata"]["labels"]
         def selects(selector, labels=labels):
             return selector.items() <= labels.items()
-        check(selects(item["spec"]["selector"]["matchLabels"]), "the deployment's selector")
+        check(selects(item["spec"]["selector"]["matchLabels"]), "the deployment's selector does not select its pods")
         for (kind, name), other in objects.items():
             spec = other.get("spec", {})
             selector = {"Service": lambda s: s["selector"],
@@ -183,30 +182,30 @@ def check_references(objects, secrets):
         volumes = {volume["name"] for volume in pod["volumes"]}
         for volume in pod["volumes"]:
             if "configMap" in volume:
-                check(("ConfigMap", volume["configMap"]["name"]) in objects, f"no such map: {volume}")
+                check(("ConfigMap", volume["configMap"]["name"]) in objects, f"no such config map: {volume}")
             else:
                 check(volume["secret"]["secretName"] in secrets,
-                      f"docker/README.md does not make this secret: {volume}")
+                      f"docker/README.md does not create this secret: {volume}")
         for container in pod["containers"]:
             mounted = {mount["name"] for mount in container["volumeMounts"]}
-            check(mounted == volumes, f"mounted are {mounted} of {volumes}")
+            check(mounted == volumes, f"mounts {mounted}; volumes {volumes}")
             ports = {port["name"]: port["containerPort"] for port in container["ports"]}
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 actions = set(container[probe]) & {"grpc", "httpGet", "tcpSocket", "exec"}
                 check(len(actions) == 1, f"{probe}: {actions}")
                 port = container[probe][actions.pop()]["port"]
-                check(port in ports or port in ports.values(), f"{probe}: port {port}")
+                check(port in ports or port in ports.values(), f"{probe}: unknown port {port}")
             check_end(container, pod, objects)
     names = {port["name"] for container in containers(objects) for port in container["ports"]}
     for (kind, name), item in objects.items():
         if kind == "Service":
-            check({port["targetPort"] for port in item["spec"]["ports"]} <= names, f"{name}: its ports")
+            check({port["targetPort"] for port in item["spec"]["ports"]} <= names, f"{name}: unknown target ports")
         if kind == "NetworkPolicy":
             ports = {port["port"] for rule in item["spec"]["ingress"] for port in rule["ports"]}
             check(ports <= names, f"{name}: ports {ports}")
         if kind == "HorizontalPodAutoscaler":
             target = item["spec"]["scaleTargetRef"]
-            check((target["kind"], target["name"]) in objects, f"{name}: there is no {target}")
+            check((target["kind"], target["name"]) in objects, f"{name}: no {target}")
             check("replicas" not in objects[target["kind"], target["name"]]["spec"],
                   f"{name}: applying the deployment would undo its work")
             check({metric["pods"]["metric"]["name"] for metric in item["spec"]["metrics"]}
@@ -223,11 +222,11 @@ def config_of(objects):
 
 
 def check_end(container, pod, objects):
-    """preStop and the drain have to fit in the time that Kubernetes gives."""
+    """Checks that preStop and the drain fit into Kubernetes' grace period."""
     drain = int(re.search(r"^drain-timeout = (\d+)$", config_of(objects), re.M).group(1))
     sleep = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     given = pod["terminationGracePeriodSeconds"]
-    check(sleep + drain < given, f"{sleep} s of preStop and {drain} of draining in {given}")
+    check(sleep + drain < given, f"{sleep} s of preStop and {drain} s of draining exceed {given} s")
 
 
 def hand_made_secrets():
@@ -241,11 +240,11 @@ def check_meaning(objects, secrets):
             check_restricted(item)
         check_references(objects, secrets)
     except KeyError as missing:
-        raise Wrong(f"there is no {missing}") from None
+        raise Wrong(f"no {missing}") from None
 
 
 def broken(objects):
-    """[(what is broken, objects, the one it is in)]"""
+    """Faulty copies: [(fault, objects, the object with the fault)]"""
     cases = []
     def case(what, breaks, kind="Deployment"):
         copied = copy.deepcopy(objects)
@@ -256,21 +255,21 @@ def broken(objects):
     def container(spec):
         return pod(spec)["containers"][0]
     case("a misspelt field", lambda s: container(s).update(readynessProbe={}))
-    case("a text for a number", lambda s: s.update(minReadySeconds="5"))
-    case("a field of another place", lambda s: s.update(containers=[]))
+    case("a string instead of a number", lambda s: s.update(minReadySeconds="5"))
+    case("a field in the wrong place", lambda s: s.update(containers=[]))
     case("a missing field", lambda s: container(s).pop("name"))
     case("a field that no port has", lambda s: s["ports"][0].update(exposed=True), "Service")
     case("a root user", lambda s: pod(s)["securityContext"].pop("runAsNonRoot"))
     case("privileges", lambda s: container(s)["securityContext"].pop("allowPrivilegeEscalation"))
     case("a drain that is cut off", lambda s: pod(s).update(terminationGracePeriodSeconds=30))
     case("another selector", lambda s: s["selector"].update(x="y"), "Service")
-    case("a volume that is not there", lambda s: pod(s)["volumes"].pop())
-    case("a port that is not there", lambda s: s["ports"][0].update(targetPort="none"), "Service")
+    case("a missing volume", lambda s: pod(s)["volumes"].pop())
+    case("a missing port", lambda s: s["ports"][0].update(targetPort="none"), "Service")
     return cases
 
 
 def serve(programs, config, host, environment):
-    """(whether the server serves with that config, what it says), for a moment."""
+    """Runs the server with a config for a moment: (True if it serves, its output)."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(config)
         file.flush()
@@ -293,20 +292,20 @@ def serve(programs, config, host, environment):
                 return False, log
             server.send_signal(signal.SIGTERM)
             server.stdout.read()
-            check(server.wait(timeout=START_TIMEOUT) == 0, "the server did not end well")
+            check(server.wait(timeout=START_TIMEOUT) == 0, "the server's exit status is not 0")
             return True, log
         finally:
             server.kill()
 
 
 def check_config(programs, config):
-    """The server has to start with it."""
+    """Checks that the server starts with the config."""
     serves, log = serve(programs, config, "127.0.0.1", {})
-    check(serves, f"the server does not take the config: {log}")
+    check(serves, f"the server rejects the config: {log}")
 
 
 def check_secrets(programs, objects):
-    """A server that is given secrets may not start without them."""
+    """Checks that a server with secrets in its config does not start without them."""
     (container,) = containers(objects)
     given = {variable["name"]: variable["value"] for variable in container.get("env", [])}
     if "TRIPTYCH_TLS_CERT" not in given:
@@ -316,7 +315,7 @@ def check_secrets(programs, objects):
     for environment, said in ((given, "cannot be read"), (insecure, "--insecure")):
         serves, log = serve(programs, config_of(objects), "0.0.0.0", {**image, **environment})
         check(not serves and said in log,
-              f"the server, which is to have secrets, starts without them, or ends otherwise: {log}")
+              f"without its secrets, the server starts, or fails with another error: {log}")
 
 
 def run(options):
@@ -342,20 +341,20 @@ def run(options):
             check_meaning(objects, secrets)
         except Wrong:
             continue
-        check(found, f"{what} is not found")
+        check(found, f"fault not detected: {what}")
     if options.bin:
         for config in {config_of(objects) for objects in rendered.values()}:
             check_config(options.bin, config)
         for objects in rendered.values():
             check_secrets(options.bin, objects)
-    return f"{len(good)} objects of {len(folders)} kustomizations, {len(cases)} broken ones refused"
+    return f"{len(good)} objects of {len(folders)} kustomizations, {len(cases)} faults detected"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", required=True, help="where npm installs")
-    parser.add_argument("--bin", help="where triptych-server is")
+    parser.add_argument("--work", required=True, help="folder into which npm installs")
+    parser.add_argument("--bin", help="folder of triptych-server [the server is not run]")
     options = parser.parse_args()
     try:
         print(f"kubernetes: {run(options)}")

@@ -20,7 +20,7 @@ class PrefixCacheTest : public testing::Test {
     return blocks.at(0);
   }
   void Release(std::vector<int32_t> blocks) { pool_.Release(blocks); }
-  // The block that is listed after `before`, or -1.
+  // The block registered after `before`, or -1.
   int32_t Find(PrefixCache::Prefix before, const std::vector<int32_t>& tokens) const {
     const auto found = cache_.Find({.before = before, .tokens = tokens});
     return found ? found->block : -1;
@@ -59,7 +59,7 @@ TEST_F(PrefixCacheTest, KeepsTheFirstOfTwoEqualBlocks) {
   EXPECT_EQ(again.block, first);
   EXPECT_EQ(again.id, listed.id);
   Release({second});
-  EXPECT_EQ(pool_.free(), 3);  // nobody can find it
+  EXPECT_EQ(pool_.free(), 3);  // it cannot be found
 }
 
 TEST_F(PrefixCacheTest, ReleasedBlocksStayUntilRoomIsNeeded) {
@@ -103,7 +103,7 @@ TEST_F(PrefixCacheTest, TheLongestUnusedIsEvictedAndAnEndBeforeItsBeginning) {
   cache_.Register({.before = b.id, .tokens = contents[3]}, blocks[3], true);
   Release({blocks[0], blocks[1]});
   Release({blocks[2], blocks[3]});
-  // The first sequence comes again, and goes.
+  // The first sequence takes the blocks again, and releases them.
   pool_.AddReference(blocks[0]);
   pool_.AddReference(blocks[1]);
   EXPECT_EQ(pool_.allocated(), 2);
@@ -122,7 +122,7 @@ TEST_F(PrefixCacheTest, AnIdIsNeverUsedAgain) {
   Release({block});
   std::vector<int32_t> all;
   ASSERT_TRUE(pool_.Allocate(4, all));
-  // The same block with another content: what hung behind the old one is not found behind it.
+  // The same block with other tokens: blocks registered after the old ones are not found after it.
   const auto again = cache_.Register({.tokens = abd_}, block, true);
   EXPECT_NE(again.id, listed.id);
 }

@@ -59,7 +59,7 @@ TEST(CacheRowTest, BytesFollowTheCacheTypeNotTheWeights) {
   const ModelConfig config = Mla({64, 48, 32, 17});
   EXPECT_EQ(CacheRowBytes(config, 3, CacheFormat::kFloat32), 4 * 17);
   EXPECT_EQ(CacheRowBytes(config, 3, CacheFormat::kBFloat16), 2 * 17);
-  // An even number of integers, and a scale of two bytes for each 32 of them.
+  // An even number of integers, and a two-byte scale for each 32 of them.
   EXPECT_EQ(CacheRowBytes(config, 3, CacheFormat::kInt8), 18 + 2);
   EXPECT_EQ(CacheRowBytes(config, 1, CacheFormat::kInt8), 48 + 2 * 2);
   EXPECT_EQ(CacheRowBytes(config, 0, CacheFormat::kInt8), 64 + 2 * 2);

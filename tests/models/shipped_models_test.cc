@@ -1,5 +1,5 @@
-// The models that come with the repository: that they load, cost what
-// engine/definitions.md#cache-bytes says, and still write the same text.
+// Tests of the shipped models: they load, their caches take the bytes of
+// engine/definitions.md#cache-bytes, and they still generate the same text.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -49,9 +49,9 @@ TEST_P(ShippedModelTest, CostsWhatTheDefinitionsSay) {
   EXPECT_GE(mha / expected, GetParam() == "mha" ? 1 : GetParam() == "gqa" ? 4 : 8);
 }
 
-// In float32, so that the text does not hang on the rounding of bfloat16 products. That it does
-// not hang on float32's either is checked: in float64, the best token leads everywhere by more
-// than 1e-3, a hundred times what two float32 implementations differ by.
+// In float32, so that the text does not depend on the rounding of bfloat16 products. It must not
+// depend on float32's rounding either: in float64, the best token leads everywhere by more than
+// 1e-3, a hundred times the difference of two float32 implementations.
 TEST_P(ShippedModelTest, WritesTheGoldenText) {
   const LoadedModel model = LoadModel({.name = GetParam(),
                                        .checkpoint = checkpoint::OpenCheckpoint(Directory()),
@@ -91,7 +91,7 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
   EXPECT_GT(smallest_gap, 1e-3);
 }
 
-// To the last of the four decimals that the card prints, and what threads may change in float32.
+// To the card's four decimals, and the difference that threads can make in float32.
 TEST_P(ShippedModelTest, HasTheLossThatItsCardSays) {
   const Checkpoint model = LoadCheckpoint(Directory(), TensorFormat::kFloat32);
   ASSERT_EQ(model.config.training_texts.size(), 1u);
@@ -108,7 +108,7 @@ TEST_P(ShippedModelTest, HasTheLossThatItsCardSays) {
               std::stod(card.substr(card.find(row) + row.size())), 2e-4);
 }
 
-// As it is served: weights and their inputs in eight bits.
+// In the served form: weights and their inputs in eight bits.
 TEST_P(ShippedModelTest, LosesLittleInEightBits) {
   const std::filesystem::path text = SharedData() / "tinyshakespeare.txt";
   if (!std::filesystem::exists(text)) GTEST_SKIP() << "there is no " << text.string();

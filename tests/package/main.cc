@@ -1,4 +1,5 @@
-// consumer MODEL: loads a model and prints what it says after a prompt.
+// Example program of another project: `consumer MODEL` loads a model and prints its continuation of
+// a prompt.
 #include <cstdio>
 #include <exception>
 #include <memory>

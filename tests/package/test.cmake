@@ -1,6 +1,6 @@
-# Installs the engine from the folder BUILD into WORK, and there builds and runs a project that finds
-# it with find_package and generates text with MODEL: cmake -D BUILD=... -D WORK=... -D MODEL=...
-# -D PREFIX_PATH=... -D GENERATOR=... -D OPTIONS=... -P test.cmake.
+# Installs the engine from the folder BUILD into WORK. Builds and runs a project there that finds the
+# engine with find_package and generates text with MODEL. Usage: cmake -D BUILD=... -D WORK=...
+# -D MODEL=... -D PREFIX_PATH=... -D GENERATOR=... -D OPTIONS=... -P test.cmake.
 file(REMOVE_RECURSE ${WORK})
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)

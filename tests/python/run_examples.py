@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the commands of client/python/README.md as they stand there, and holds what the examples print
-against what `triptych` says.
+"""Runs the commands of client/python/README.md verbatim, and compares the examples' output with
+`triptych`'s.
 
     tests/python/run_examples.py --work DIR --bin DIR --python DIR
 
-The commands run in --work, where proto and client are links and build/python comes to lie, with
---python, the folder of a python3 that has gRPC, first in the path.
+The commands run in --work, which gets links to proto and client, and the output folder build/python.
+--python, the folder of a python3 with gRPC, comes first in PATH.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def start_server(programs):
 
 
 def commands():
-    """Of the README, but those that install packages."""
+    """The README's blocks of commands, except those that install packages."""
     with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as file:
         blocks = re.findall(r"^```\n(.*?)^```$", file.read(), re.M | re.S)
     return [block for block in blocks if "apt-get" not in block]
@@ -57,7 +57,7 @@ def run_in_bash(options, script, address):
 
 def run(options, address):
     blocks = commands()
-    check(len(blocks) == 2, f"{len(blocks)} blocks of commands in the README")
+    check(len(blocks) == 2, f"{len(blocks)} blocks of commands in the README; expected: 2")
     stubs, examples = blocks
     generate, score, statistics = examples.strip().splitlines()
 
@@ -68,17 +68,17 @@ def run(options, address):
         return run_in_bash(options, "triptych " + command, address)
 
     text = triptych("generate --quiet --temperature 0 -n 60 --model shakespeare-mla 'KING HENRY:'")
-    check(example(generate) == text and len(text) > 20, "another text than the C++ client's")
+    check(example(generate) == text and len(text) > 20, "the text differs from the C++ client's")
     scores = json.loads(triptych("score --json --lines --model shakespeare-mla <<< '"
                                  + "\n".join(TEXTS) + "'"))["results"]
     expected = "".join(f"{result['logLikelihood']:.3f}  {result['scoredTokens']}  {text}\n"
                        for result, text in zip(scores, TEXTS))
-    check(example(score) == expected, f"other scores than the C++ client's: {expected}")
+    check(example(score) == expected, f"the scores differ from the C++ client's: {expected}")
     stats = json.loads(triptych("kv --json"))["models"][0]
-    expected = (f"shakespeare-mla: {stats['poolBytes']} of which {stats.get('allocatedBytes', 0)} "
-                f"allocated, {stats['evictableBytes']} cached, {stats['bytesPerPosition']} a position\n")
-    check(example(statistics) == expected, f"other statistics than the C++ client's: {expected}")
-    # What an error looks like.
+    expected = (f"shakespeare-mla: pool {stats['poolBytes']}, allocated {stats.get('allocatedBytes', 0)}, "
+                f"evictable {stats['evictableBytes']}, {stats['bytesPerPosition']} per position\n")
+    check(example(statistics) == expected, f"the statistics differ from the C++ client's: {expected}")
+    # The output of an error.
     ended = subprocess.run(["bash", "-c", stubs + "python3 client/python/score.py none a"],
                            cwd=options.work, capture_output=True, text=True, timeout=TIMEOUT,
                            env={**os.environ, "TRIPTYCH_SERVER": address,
@@ -90,7 +90,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", required=True)
-    parser.add_argument("--bin", required=True, help="where triptych and triptych-server are")
+    parser.add_argument("--bin", required=True, help="folder of triptych and triptych-server")
     parser.add_argument("--python", required=True)
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -103,10 +103,10 @@ def main():
         run(options, address)
         server.send_signal(signal.SIGTERM)
         server.stdout.read()
-        check(server.wait(timeout=TIMEOUT) == 0, "the server did not end well")
+        check(server.wait(timeout=TIMEOUT) == 0, "the server's exit status is not 0")
     finally:
         server.kill()
-    print("python examples: as the C++ client says")
+    print("python examples: equal to the C++ client's output")
 
 
 if __name__ == "__main__":

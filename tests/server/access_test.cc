@@ -1,4 +1,4 @@
-// Who is let in to what.
+// Tests of authentication and scopes.
 #include <fstream>
 #include <map>
 #include <set>
@@ -36,7 +36,7 @@ class AccessTest : public testing::Test {
   const std::filesystem::path file_ = directory_.path() / "tokens";
 };
 
-// What each method takes. One that is not here fails the test: it is to be thought about.
+// Scopes that each method requires. A new method fails the test until it is added here.
 const std::map<std::string, std::set<std::string>>& ScopesOfMethods() {
   static const std::set<std::string> inference = {"inference", "admin"};
   static const std::set<std::string> statistics = {"statistics", "admin"};
@@ -66,7 +66,7 @@ TEST_F(AccessTest, EveryMethodAsksForItsScope) {
   const TestServer server(WithTokens());
   const auto channel = OwnConnection(server.address());
   const std::vector<std::string> methods = ListMethods(channel, Bearer("token of admin"));
-  EXPECT_GT(methods.size(), ScopesOfMethods().size());  // health, which needs nothing
+  EXPECT_GT(methods.size(), ScopesOfMethods().size());  // health needs no scope
   for (const std::string& method : methods) {
     SCOPED_TRACE(method);
     if (method.starts_with("/grpc.health.v1.")) {
@@ -137,11 +137,12 @@ TEST_F(AccessTest, TokensAreReadAnewWhenTheFileChanges) {
   EXPECT_EQ(code("first"), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(code("second"), StatusCode::OK);
 
-  // A broken file, and none: said once, and the list stays.
+  // A broken file, or none, is logged once, and the previous tokens stay.
   WriteTokens(TokenLine("third", "inference", "third") + "oops\n");
   EXPECT_EQ(code("third"), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(code("second"), StatusCode::OK);
-  const std::string line = "error tokens stay as they were: " + file_.string() + " line 2: ";
+  const std::string line =
+      "error tokens not reloaded, the previous ones stay in use: " + file_.string() + " line 2: ";
   EXPECT_THAT(log.text(), HasSubstr(line));
   EXPECT_EQ(log.text().find(line), log.text().rfind(line));
   std::filesystem::remove(file_);

@@ -1,4 +1,4 @@
-// Calls of methods that a test knows by name alone.
+// Calls of gRPC methods by name.
 #ifndef TRIPTYCH_TESTS_SERVER_ANY_METHOD_H_
 #define TRIPTYCH_TESTS_SERVER_ANY_METHOD_H_
 
@@ -23,8 +23,7 @@ using Headers = std::multimap<std::string, std::string>;
 
 inline Headers Bearer(const std::string& token) { return {{"authorization", "Bearer " + token}}; }
 
-// Sends one message of those bytes. OK if anything comes back for it, and else what the call ended
-// with.
+// Sends one message of these bytes. Returns OK if there is a response, otherwise the call's status.
 inline grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel,
                                   const std::string& method, const std::string& bytes,
                                   const Headers& headers = {}) {
@@ -65,10 +64,10 @@ inline grpc::Status CallWithNothing(const std::shared_ptr<grpc::Channel>& channe
   return CallWithBytes(channel, method, "", headers);
 }
 
-// Full names such as "/package.Service/Method" of all that a server has, by reflection.
+// Full names, such as "/package.Service/Method", of all methods of a server, by reflection.
 inline std::vector<std::string> ListMethods(const std::shared_ptr<grpc::Channel>& channel,
                                             const Headers& headers = {}) {
-  using namespace grpc::reflection::v1alpha;  // NOLINT: of this function
+  using namespace grpc::reflection::v1alpha;  // NOLINT: in this function only
   const auto stub = ServerReflection::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kForever);

@@ -1,4 +1,4 @@
-// What the server of a test logs, in place of standard output.
+// Captured log of a test's server, instead of standard output.
 #ifndef TRIPTYCH_TESTS_SERVER_CAPTURED_LOG_H_
 #define TRIPTYCH_TESTS_SERVER_CAPTURED_LOG_H_
 
@@ -12,7 +12,7 @@
 
 namespace triptych::server {
 
-// From construction to destruction, at every level. One at a time.
+// Captures the log during its lifetime, at every level. Only one can exist at a time.
 class CapturedLog {
  public:
   CapturedLog() : before_(spdlog::default_logger()) {
@@ -24,7 +24,7 @@ class CapturedLog {
   CapturedLog(const CapturedLog&) = delete;
   CapturedLog& operator=(const CapturedLog&) = delete;
 
-  // Lines of LEVEL and the message.
+  // Lines of "LEVEL message".
   std::string text() const { return sink_->text(); }
 
  private:

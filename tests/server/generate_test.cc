@@ -1,4 +1,4 @@
-// InferenceService over the wire: what a request gets back.
+// Tests of InferenceService over gRPC: responses to requests.
 
 #include <cmath>
 #include <limits>
@@ -38,7 +38,7 @@ grpc::Status GenerateStatus(const TestServer& server, const v1::GenerateRequest&
   return status;
 }
 
-// Samples at random from `tokens` alone: no other can make up for such a bias.
+// Samples at random from `tokens` only: their bias excludes all others.
 v1::GenerateRequest RandomChoice(const std::vector<int32_t>& tokens, int32_t max_new_tokens,
                                  uint64_t seed) {
   v1::GenerateRequest request = Greedy("mha", "x", max_new_tokens);
@@ -49,7 +49,7 @@ v1::GenerateRequest RandomChoice(const std::vector<int32_t>& tokens, int32_t max
   return request;
 }
 
-// What every finished stream has in common.
+// Checks that every finished stream must pass.
 void CheckStream(const TestServer& server, const TestModel& model, const GenerateCall& stream) {
   for (const v1::GenerateResponse& message : stream.messages()) {
     EXPECT_EQ(message.has_completion(), &message == &stream.messages().back());
@@ -176,7 +176,7 @@ TEST(GenerateTest, WhatIsAbsentIsTheModelsDefault) {
   sampling.set_repetition_penalty(3);
   EXPECT_EQ(tokens("own", silent), tokens("mha", spoken));
 
-  // What a request says is taken, also what is as without any default.
+  // A request's fields override the model's defaults, even with the server's default values.
   sampling.set_temperature(1);
   sampling.set_top_k(0);
   sampling.set_top_p(1);
@@ -207,15 +207,15 @@ TEST_P(GenerateOfEachKind, ScoreAgreesWithGenerate) {
 
     ASSERT_EQ(response.results_size(), 1);
     const v1::ScoreResult& result = response.results(0);
-    ASSERT_EQ(result.scored_tokens(), 34);  // all but the first
+    ASSERT_EQ(result.scored_tokens(), 34);  // all except the first
     ASSERT_EQ(result.token_logprobs_size(), 34);
     double sum = 0;
     for (const float logprob : result.token_logprobs()) sum += logprob;
     EXPECT_DOUBLE_EQ(result.log_likelihood(), sum);
     const std::vector<v1::TokenLogprobs> generated = stream->logprobs();
     for (size_t i = 0; i < generated.size(); ++i) {
-      // The same float32 sums in another order (one row at a time against many): errors of some
-      // 2^-24 of logits around 10, with two orders of magnitude to spare.
+      // The same float32 sums in another order (rows one by one, or many together): errors of about
+      // 2^-24 of logits around 10, with a margin of two orders of magnitude.
       EXPECT_NEAR(result.token_logprobs(4 + i), generated[i].chosen().logprob(), 1e-4);
       EXPECT_TRUE(generated[i].top().empty());
     }
@@ -311,19 +311,19 @@ TEST(GenerateTest, TakesThePromptAsTextOrTokens) {
   v1::TokenizeResponse tokens;
   ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, tokenize, &tokens).ok());
   EXPECT_THAT(tokens.token_ids(), ElementsAre('h', 0xC3, 0xA9, 'l', 'l', 'o'));
-  request.mutable_tokens()->add_ids(256);  // the begin token, which only text gets by itself
+  request.mutable_tokens()->add_ids(256);  // the begin token, which is added only to text
   request.mutable_tokens()->mutable_ids()->MergeFrom(tokens.token_ids());
   const auto from_tokens = Generate(server.inference(), request);
   EXPECT_EQ(from_tokens->tokens(), from_text->tokens());
   EXPECT_EQ(from_tokens->completion().usage().prompt_tokens(), 7);
 
-  // Nothing but the begin token is a prompt too.
+  // The begin token by itself is a prompt too.
   EXPECT_EQ(
       Generate(server.inference(), Greedy("mla", "", 3))->completion().usage().prompt_tokens(), 1);
 }
 
 TEST(GenerateTest, ManyStreamsAtOnceOnThreeModels) {
-  // Room for three of ten requests at a time, so that they queue and give way to each other.
+  // Room for three of ten requests at a time, so that they queue and are preempted.
   std::vector<TestModel> models = OneOfEachKind();
   for (TestModel& model : models) {
     model.kv_cache_bytes = 12 * kBlockPositions * BytesPerPosition(model.config);
@@ -513,7 +513,7 @@ TEST(ScoreTest, RefusesWhatIsOutOfRange) {
 }
 
 TEST(ScoreTest, SeveralInputsAreScoredAsEachByItself) {
-  // Two of them at a time.
+  // Two run at a time.
   const TestServer server({.max_running = 2});
   const std::vector<std::string> texts = {"To be", "", "or not to be", "that is the question"};
   const auto score = [&](const std::vector<std::string>& inputs) {
@@ -745,7 +745,8 @@ TEST(TokenizeTest, RoundTrip) {
   EXPECT_EQ(Detokenize(server, "mha", {tokens.token_ids().begin(), tokens.token_ids().end()}),
             request.text());
 
-  EXPECT_EQ(Detokenize(server, "mha", {256, 'a', 0xC3, 257}), "a\ufffd");  // no text of their own
+  EXPECT_EQ(Detokenize(server, "mha", {256, 'a', 0xC3, 257}),
+            "a\ufffd");  // special tokens have no text
 
   v1::DetokenizeRequest bad;
   bad.set_model("mha");

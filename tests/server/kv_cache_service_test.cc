@@ -1,4 +1,4 @@
-// KvCacheService and ModelService: what is hosted, and what it costs.
+// Tests of KvCacheService and ModelService: loaded models and their KV cache statistics.
 
 #include <google/protobuf/util/message_differencer.h>
 #include <google/protobuf/util/time_util.h>
@@ -35,7 +35,7 @@ grpc::Status ListSequences(const TestServer& server, const v1::ListSequencesRequ
   return Call(server.kv_cache(), &KvCache::ListSequences, request, response);
 }
 
-// A WatchKvCacheStats call, cancelled if it is destroyed before its end.
+// A WatchKvCacheStats call. Cancelled if it is destroyed before its end.
 class Watch {
  public:
   Watch(const TestServer& server, const v1::WatchKvCacheStatsRequest& request)
@@ -74,7 +74,7 @@ TEST(ModelServiceTest, DescribesEachModel) {
   for (int i = 0; i < 3; ++i) {
     const v1::Model& model = list.models(i);
     const ModelConfig& config = expected[i].config;
-    // 2D, 2Gd and the r of each layer.
+    // 2D, 2Gd, and r of each layer.
     const int64_t mha = 2 * config.hidden_size;
     const int64_t gqa = 2 * config.num_key_value_heads * config.head_dim;
     const std::vector<std::vector<int64_t>> rows = {{mha, mha}, {gqa, gqa}, config.kv_lora_rank};
@@ -178,7 +178,7 @@ TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
   gains.kv_lora_rank = {48, 2};
   ModelConfig does_not = SmallModel(AttentionKind::kMla);
   does_not.kv_lora_rank = {1, 2};
-  // What GetModel gives for the one that gains by expanded attention.
+  // GetModel's value for the model that expanded attention makes faster.
   const auto expand_from = [&](std::optional<int64_t> asked) -> std::optional<int64_t> {
     const TestServer server({.models = {{"gains", gains},
                                         {"does-not", does_not},
@@ -203,7 +203,7 @@ TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
   EXPECT_THAT(expand_from({}), Optional(AllOf(Ge(0), Lt(64))));
   EXPECT_EQ(expand_from(0), 0);
   EXPECT_EQ(expand_from(63), 63);
-  EXPECT_EQ(expand_from(64), std::nullopt);  // which no prompt reaches
+  EXPECT_EQ(expand_from(64), std::nullopt);  // no prompt reaches it
   EXPECT_EQ(expand_from(kNeverExpand), std::nullopt);
 }
 
@@ -297,7 +297,7 @@ TEST(KvCacheServiceTest, SplitsTheTotalAndAddsItUp) {
     const v1::KvCacheStats& model = stats.models(i);
     EXPECT_EQ(model.model(), models[i].name);
     EXPECT_EQ(model.bytes_per_position(), BytesPerPosition(models[i].config));
-    // As many whole blocks as fit.
+    // Whole blocks only.
     const int64_t share = i == 1 ? kOwn : (kTotal - kOwn) / 2;
     EXPECT_EQ(model.total_blocks(), share / model.block_bytes());
     EXPECT_EQ(model.free_blocks(), model.total_blocks());
@@ -380,7 +380,7 @@ TEST(KvCacheServiceTest, ListsLiveSequencesInPages) {
     const v1::Sequence& sequence = all.sequences(i);
     prompts.insert(sequence.prompt_tokens());
     EXPECT_EQ(sequence.model(), "endless");
-    const bool running = i < 2;  // they came first
+    const bool running = i < 2;  // the first two
     EXPECT_EQ(sequence.state(), running ? v1::SEQUENCE_STATE_DECODE : v1::SEQUENCE_STATE_WAITING);
     EXPECT_EQ(sequence.generated_tokens() > 0, running);
     EXPECT_EQ(sequence.kv_cache().positions() > 0, running);
@@ -409,7 +409,7 @@ TEST(KvCacheServiceTest, ListsLiveSequencesInPages) {
     for (int i = 0; i < 5; ++i) EXPECT_EQ(ids[i], all.sequences(i).request_id());
   }
 
-  // One that ended between two pages is left out; the next page goes on behind it.
+  // A sequence that ended between two pages is left out; the next page continues after it.
   request.set_page_size(2);
   request.clear_page_token();
   v1::ListSequencesResponse page;
@@ -460,7 +460,7 @@ TEST(KvCacheServiceTest, TheStreamsOfStatisticsAreBounded) {
   EXPECT_TRUE(IsError(status, grpc::StatusCode::RESOURCE_EXHAUSTED, "STATISTICS_LIMIT"));
   EXPECT_TRUE(GetDetail<google::rpc::RetryInfo>(status).has_value());
   watches.pop_back();
-  // The server hears of it a moment later.
+  // The server notices it a moment later.
   while (!Watch(server, request).Read(&response)) {
   }
 }
@@ -478,7 +478,7 @@ TEST(KvCacheServiceTest, WatchesUntilCancelled) {
   EXPECT_EQ(first.stats().models(0).peak_allocated_bytes(), 0);
 
   Generate(server.inference(), Greedy("mla", "a", 30));
-  // Updates go on, and come to show what has happened.
+  // Updates continue, and show the new state in the end.
   v1::WatchKvCacheStatsResponse update;
   do {
     ASSERT_TRUE(watch.Read(&update));
@@ -494,7 +494,7 @@ TEST(KvCacheServiceTest, AWatchThatWaitsEndsWhenItIsCancelled) {
   for (int i = 0; i < 20; ++i) {
     Watch watch(server, request);
     v1::WatchKvCacheStatsResponse response;
-    // Every second is cancelled before its first answer, perhaps.
+    // Every second call is cancelled, possibly before its first answer.
     if (i % 2 == 0) {
       ASSERT_TRUE(watch.Read(&response));
     }
@@ -533,7 +533,7 @@ TEST(KvCacheServiceTest, RefusesBadIntervals) {
   absurd.set_seconds(0);
   absurd.set_nanos(std::numeric_limits<int32_t>::min());
   intervals.push_back(absurd);
-  absurd.set_seconds(1);  // together no time at all
+  absurd.set_seconds(1);  // the sum is zero
   absurd.set_nanos(-1'000'000'000);
   intervals.push_back(absurd);
   for (const Duration& interval : intervals) {

@@ -1,5 +1,5 @@
-// Load reports in the trailers of calls. gRPC's own client keeps them from applications, so that
-// another one asks.
+// Tests of load reports in the trailers of calls. gRPC's client hides them from applications, so
+// the test uses curl.
 #include <openssl/evp.h>
 
 #include <map>
@@ -13,13 +13,13 @@
 namespace triptych::server::load_report_test {
 namespace {
 
-// The trailer as it is sent, in base64, after a call of InferenceService; nothing without curl.
+// The trailer in base64, after a call of InferenceService; nothing without curl.
 std::optional<std::string> Trailer(const TestServer& server, const std::string& method,
                                    const std::string& message) {
   const TempDir directory;
   const std::string file = directory.path() / "request";
   const auto size = static_cast<uint32_t>(message.size());
-  std::string frame(5, '\0');  // not compressed, and its length
+  std::string frame(5, '\0');  // flag "not compressed", then the length
   for (int i = 0; i < 4; ++i) frame[4 - i] = static_cast<char>(size >> (8 * i));
   WriteFile(file, frame + message);
   const Process::Result result =

@@ -1,13 +1,13 @@
-// Packages of npm for a test, in a folder of its own which goes with the test.
+// npm packages for a test, in a temporary folder that is removed after it.
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 
-// What CTest takes for a test that was skipped.
+// The exit status that CTest counts as skipped.
 const SKIPPED = 77;
 
-// The folder that they are installed in. Where npm cannot install them, says so and ends the test.
+// Installs packages; returns their folder. If npm cannot install them, prints a line and skips the test.
 export function install(...packages) {
   const folder = mkdtempSync(join(tmpdir(), 'triptych-npm-'));
   process.on('exit', () => rmSync(folder, { recursive: true, force: true }));

@@ -1,4 +1,5 @@
-// Where the value of an option comes from: flag, environment, config file, or what the process has.
+// Tests of the sources of an option's value: flag, environment, config file, and the process's
+// resources.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,19 +26,19 @@ class OptionSourcesTest : public testing::Test {
     for (const std::string& name : variables_) unsetenv(name.c_str());
   }
 
-  // For this test alone.
+  // Sets a variable for this test only.
   void SetVariable(const std::string& name, const std::string& value) {
     setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
     variables_.push_back(name);
   }
 
-  // The options, with one model unless `arguments` or the environment name others.
+  // The parsed options, with one model unless `arguments` or the environment name others.
   ServerOptions Parse(std::vector<std::string> arguments) {
     const auto [status, options, err] = Run(std::move(arguments));
     EXPECT_EQ(status, std::nullopt) << err;
     return options;
   }
-  // Refused in one line, which is returned.
+  // Expects an error of one line, and returns it.
   std::string Refusal(std::vector<std::string> arguments) {
     const auto [status, options, err] = Run(std::move(arguments));
     EXPECT_EQ(status, 2);
@@ -84,7 +85,7 @@ TEST_F(OptionSourcesTest, TheFlagThenTheEnvironmentThenTheFile) {
   EXPECT_EQ(Parse({model_}).threads, 3);
   EXPECT_EQ(Parse({model_, "--config", config}).threads, 3);
   EXPECT_EQ(Parse({model_, "--config", config, "--threads", "4"}).threads, 4);
-  SetVariable("TRIPTYCH_THREADS", "");  // as if it were not set
+  SetVariable("TRIPTYCH_THREADS", "");  // counts as unset
   EXPECT_EQ(Parse({model_, "--config", config}).threads, 2);
 }
 

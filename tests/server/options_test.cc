@@ -94,7 +94,7 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=llama3").chat_template,
             ChatTemplate::kLlama3);
 
-  // The name ends at the first '=', which a directory may hold too.
+  // The name ends at the first '='; the directory can contain others.
   std::filesystem::create_directory(directory.path() / "x=y");
   EXPECT_EQ(ParseModelOptions("a=" + path + "/x=y").checkpoint, directory.path() / "x=y");
 }
@@ -181,17 +181,18 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
       {",attention=mla", "\"\"" + no_setting},
       {"attention=mla, rank=4", "\" rank=4\"" + no_setting},
       {"kv-cache-bytes=1MiB,kv-cache-bytes=2MiB",
-       "kv-cache-bytes of model a: \"2MiB\" is a second value; allowed: one"},
+       "kv-cache-bytes of model a: \"2MiB\" is a second value; allowed: one value"},
       {"attention=mla,attention=mla",
-       "attention of model a: \"mla\" is a second value; allowed: one"},
-      {"attention=mla,rank=3,rank=4", "rank of model a: \"4\" is a second value; allowed: one"},
+       "attention of model a: \"mla\" is a second value; allowed: one value"},
+      {"attention=mla,rank=3,rank=4",
+       "rank of model a: \"4\" is a second value; allowed: one value"},
       {"groups=1,groups=2,attention=gqa",
-       "groups of model a: \"2\" is a second value; allowed: one"},
+       "groups of model a: \"2\" is a second value; allowed: one value"},
       {"chat-template=Chatml",
        "chat-template of model a: \"Chatml\" is not a template; allowed: chatml, llama2, llama3, "
        "mistral, plain, zephyr"},
       {"chat-template=plain,chat-template=plain",
-       "chat-template of model a: \"plain\" is a second value; allowed: one"},
+       "chat-template of model a: \"plain\" is a second value; allowed: one value"},
       {"attention=mqa", "attention of model a: \"mqa\" is not a kind; allowed: mha, gqa, mla"},
       {"attention=", "attention of model a: \"\" is not a kind; allowed: mha, gqa, mla"},
       {"attention=MLA", "attention of model a: \"MLA\" is not a kind; allowed: mha, gqa, mla"},
@@ -435,7 +436,7 @@ TEST_F(ServerOptionsTest, ConfigFile) {
                                                    "\"]\n# a comment\nlisten = \"127.0.0.1:7\"\n"
                                                    "max-running = 5\nkv-cache-bytes = \"4MiB\"\n"
                                                    "drain-timeout = 1.5\ndtype = \"bfloat16\"\n");
-  // The command line goes before the file.
+  // The command line takes precedence over the file.
   const Parsed parsed = Parse({"--config", file, "--listen", "127.0.0.1:8"});
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
   ASSERT_EQ(parsed.options.models.size(), 2);
@@ -503,7 +504,7 @@ TEST_F(ServerOptionsTest, StrangersAreKeptOutUnlessTheyAreCalledIn) {
     if (parsed.exit_status) {
       EXPECT_EQ(parsed.err,
                 "triptych-server: " + flag + ": " + address +
-                    " can be reached from other machines; allowed: 127.0.0.1, [::1] and localhost, "
+                    " is reachable from other machines; allowed: 127.0.0.1, [::1] and localhost; "
                     "others with --tls-cert, --tls-key and --tokens (or --tls-client-ca), or with "
                     "--insecure\n");
     }
@@ -555,17 +556,17 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
        "--listen: \"127.0.0.1:65536\" is not an address; allowed: HOST:PORT, [IPV6]:PORT, with "
        "ports from 0 to 65535"},
       {{"--model", model, "--listen", "localhost"}, "--listen: \"localhost\""},
-      {{"--model", model, "--http-hosts", "a,b:80"}, "--http-hosts: \"b:80\" is not a host's name"},
+      {{"--model", model, "--http-hosts", "a,b:80"}, "--http-hosts: \"b:80\" is not a host name"},
       {{"--model", model, "--http", "nowhere"}, "--http: \"nowhere\" is not an address"},
-      {{"--model", model, "--http-hosts", "a"}, "--http-hosts: is set; allowed: with --http"},
+      {{"--model", model, "--http-hosts", "a"}, "--http-hosts: is set; allowed: only with --http"},
       {{"--model", model, "--listen", "localhost:"}, "--listen: \"localhost:\""},
       {{"--model", model, "--listen", "localhost:-1"}, "--listen: \"localhost:-1\""},
       {{"--model", model, "--listen", "localhost:https"}, "--listen: \"localhost:https\""},
       {{"--model", model, "--listen", ":50051"}, "--listen: \":50051\""},
       {{"--model", model, "--listen", "::1:50051"}, "--listen: \"::1:50051\""},
       {{"--model", model, "--listen", "[::1]"}, "--listen: \"[::1]\""},
-      {{"--model", model, "--tls-cert", "x"}, "--tls-key: is missing; allowed: with --tls-cert"},
-      {{"--model", model, "--tls-key", "x"}, "--tls-cert: is missing; allowed: with --tls-key"},
+      {{"--model", model, "--tls-cert", "x"}, "--tls-key: is missing; required with --tls-cert"},
+      {{"--model", model, "--tls-key", "x"}, "--tls-cert: is missing; required with --tls-key"},
       {{"--model", model, "--tls-client-ca", "x"}, "--tls-cert: is missing"},
       {{"--model", model, "--reflection", "perhaps"}, "--reflection: perhaps not in {on,off}"},
       {{"--model", model, "--max-streams", "0"}, "--max-streams"},

@@ -1,4 +1,4 @@
-// triptych-server run as a process, and the triptych program against it.
+// Tests of triptych-server as a process, and of the triptych program with it.
 
 #include "tests/support/process.h"
 
@@ -33,10 +33,10 @@ using testing::StartsWith;
 
 using Args = std::vector<std::string>;
 
-// A running triptych-server, whose log is read line by line.
+// A triptych-server process, whose log can be read line by line.
 class ServerProcess {
  public:
-  // Returns once the server listens, or has ended.
+  // Waits until the server listens or has ended.
   explicit ServerProcess(const Args& arguments) {
     const std::string fifo = directory_.path() / "log";
     if (mkfifo(fifo.c_str(), 0600) != 0) throw std::runtime_error("mkfifo");
@@ -50,7 +50,7 @@ class ServerProcess {
     if (std::regex_search(line, match, std::regex("listening on ([0-9.:]+)"))) address_ = match[1];
   }
 
-  // Reads the log until a line that holds `text`, which it returns; empty at the end of the log.
+  // Reads the log up to a line that contains `text`, and returns that line; empty at the log's end.
   std::string ReadUntil(const std::string& text) {
     for (std::string line; std::getline(log_, line);) {
       lines_.push_back(line);
@@ -59,12 +59,12 @@ class ServerProcess {
     return "";
   }
 
-  // The reader of the log goes away.
+  // Closes the reading end of the log.
   void CloseLog() { log_.close(); }
 
   void Signal(int signal) { process_->Signal(signal); }
 
-  // The exit status, once the server has ended.
+  // Waits for the server's end; returns its exit status.
   int Wait() {
     ReadUntil("\n");
     Process::Result result = process_->Wait();
@@ -73,7 +73,7 @@ class ServerProcess {
   }
 
   const std::string& address() const { return address_; }
-  // Of the log, as far as it was read.
+  // The lines of the log read so far.
   const std::vector<std::string>& lines() const { return lines_; }
   const std::string& err() const { return err_; }  // after Wait
 
@@ -103,7 +103,7 @@ class ServerProcessTest : public testing::Test {
   Args Model(const std::string& name) const {
     return {"--model", name + "=" + (directory_.path() / name).string()};
   }
-  // A stored model under another name and with settings.
+  // The option for a stored model under another name and with settings.
   Args Model(const std::string& name, const std::string& stored,
              const std::string& settings) const {
     return {"--model", name + "=" + (directory_.path() / stored).string() + "," + settings};
@@ -117,7 +117,7 @@ class ServerProcessTest : public testing::Test {
     return arguments;
   }
 
-  // Runs a server that cannot start, and returns the one line it says why in.
+  // Runs a server that cannot start, and returns its one-line error.
   std::string StartError(const Args& arguments) {
     Args argv = {TRIPTYCH_SERVER_PROGRAM};
     if (std::find(arguments.begin(), arguments.end(), "--listen") == arguments.end()) {
@@ -173,7 +173,7 @@ TEST_F(ServerProcessTest, NamesTheDefaultsThatAreNotApplied) {
   const ServerProcess server(Models({"mha", "mla"}));
   EXPECT_THAT(server.lines(),
               ElementsAre(HasSubstr("model mha: mha, "), HasSubstr("model mla: mla, "),
-                          HasSubstr("model mla: its generation_config.json asks for more, which is "
+                          HasSubstr("model mla: settings of its generation_config.json that are "
                                     "not applied: typical_p = 0.9"),
                           HasSubstr("listening on ")));
 }
@@ -218,7 +218,7 @@ TEST_F(ServerProcessTest, LogsJson) {
 }
 
 TEST_F(ServerProcessTest, TextThatIsNoUtf8WritesNothingToStandardError) {
-  const google::protobuf::LogSilencer silencer;  // of the client in this process
+  const google::protobuf::LogSilencer silencer;  // for the client in this process
   ServerProcess server(Models({"mla"}));
   v1::TokenizeRequest request;
   request.set_text("\xff\xfe");
@@ -247,14 +247,14 @@ TEST_F(ServerProcessTest, ASignalLetsLiveStreamsEnd) {
   }
 }
 
-// Where a process listens on 127.0.0.1; empty if it does not yet.
+// The address on 127.0.0.1 where a process listens; empty if it does not listen yet.
 std::string ListeningAddress(const std::string& pid) {
   std::set<std::string> sockets;
   for (const auto& file : std::filesystem::directory_iterator("/proc/" + pid + "/fd")) {
     std::error_code error;
     sockets.insert(std::filesystem::read_symlink(file, error));
   }
-  // gRPC takes sockets for both families.
+  // gRPC uses dual-stack sockets.
   const std::regex listens(" [0-9A-F]*0100007F:([0-9A-F]{4}) [0-9A-F:]+ 0A( +[^ ]+){5} +([0-9]+) ");
   for (const char* name : {"tcp", "tcp6"}) {
     std::ifstream table("/proc/" + pid + "/net/" + name);
@@ -315,8 +315,8 @@ TEST_F(ServerProcessTest, DrainsThoughNobodyReadsTheLog) {
   EXPECT_EQ(server.Wait(), 0);
 }
 
-// The second model is converted when the signal comes: seconds of work, which begin as soon as the
-// first one is logged.
+// The signal arrives during the second model's conversion, which takes seconds and begins as soon
+// as the first model is logged.
 TEST_F(ServerProcessTest, ASignalEndsTheLoadingOfModels) {
   ModelConfig slow = SmallModel(AttentionKind::kMha);
   slow.num_hidden_layers = 8;
@@ -384,7 +384,7 @@ TEST_F(ServerProcessTest, ACallDrainsItAsASignalDoes) {
   EXPECT_THAT(server.lines().back(), HasSubstr("drained; bye"));
 }
 
-// At the most talkative level, and with requests that fail in every way they can.
+// At the most verbose level, and with requests that fail in every way.
 TEST_F(ServerProcessTest, TheLogHoldsNothingOfWhatClientsSayOrGet) {
   const std::string marker = "Xanadu";
   ServerProcess server(Models({"mha"}, {"--log-level", "trace"}));
@@ -490,7 +490,7 @@ TEST_F(ServerProcessTest, NamesTheFileThatIsCutOff) {
   }
 }
 
-// Terabytes of zeros, which take no room on a disk.
+// Sparse files of terabytes.
 TEST_F(ServerProcessTest, WhatDoesNotFitIsNotRead) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.vocab_size = 1 << 24;
@@ -515,10 +515,10 @@ TEST_F(ServerProcessTest, WhatDoesNotFitIsNotRead) {
   std::error_code error;
   std::filesystem::resize_file(model / "model.safetensors", sizeof(length) + length + end, error);
   if (error) GTEST_SKIP() << "no such large files here: " << error.message();
-  EXPECT_THAT(
-      StartError({"--model", "huge=" + model.string()}),
-      AllOf(HasSubstr("model huge: does not fit: its cache takes "), HasSubstr("its weights 4")));
-  // As integers they would take a quarter, and the cache is what it was.
+  EXPECT_THAT(StartError({"--model", "huge=" + model.string()}),
+              AllOf(HasSubstr("model huge: not enough memory: its cache takes "),
+                    HasSubstr("its weights 4")));
+  // As integers, the weights would take a quarter; the cache is unchanged.
   EXPECT_THAT(StartError({"--model", "huge=" + model.string(), "--dtype", "int8"}),
               HasSubstr("its weights 1"));
 }
@@ -529,7 +529,7 @@ TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {
   constexpr int64_t kGroups = 1;
   ModelConfig latent = stored;
   latent.attention = AttentionKind::kMla;
-  latent.kv_lora_rank.assign(stored.num_hidden_layers, width);  // full: the lesser of 2D and D
+  latent.kv_lora_rank.assign(stored.num_hidden_layers, width);  // full: the smaller of 2D and D
   ModelConfig grouped = stored;
   grouped.attention = AttentionKind::kGqa;
   grouped.num_key_value_heads = kGroups;
@@ -582,7 +582,7 @@ TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {
 }
 
 TEST_F(ServerProcessTest, ConvertingLosesNothingToTheDtypeThatIsServed) {
-  // Converted in float32 and then stored in bfloat16.
+  // Convert in float32, then store in bfloat16.
   Checkpoint converted = Convert(LoadCheckpoint(directory_.path() / "mha", TensorFormat::kFloat32),
                                  {.attention = AttentionKind::kGqa, .groups = 1}, /*source=*/"mha");
   converted.config.torch_dtype = TensorFormat::kBFloat16;

@@ -19,7 +19,7 @@ constexpr Resources kMachine = {.cpus = 64, .memory_bytes = 4096 * kMiB};
 
 class ResourcesTest : public testing::Test {
  protected:
-  // Makes a file, with the directories that it needs.
+  // Writes a file, and makes its directories.
   void Write(const std::string& name, std::string_view text) {
     const std::filesystem::path file = root_.path() / name;
     std::filesystem::create_directories(file.parent_path());
@@ -123,7 +123,7 @@ TEST_F(ResourcesTest, Version1) {
         "4:cpu,cpuacct:/docker/0123abcd\n"
         "1:name=systemd:/docker/0123abcd\n"
         "0::/\n");
-  // As on a host: the whole hierarchy is mounted.
+  // On a host: the whole hierarchy is mounted.
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   Write("sys/fs/cgroup/memory/docker/0123abcd/memory.limit_in_bytes", "268435456\n");
   Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
@@ -138,7 +138,7 @@ TEST_F(ResourcesTest, Version1) {
 
 TEST_F(ResourcesTest, Version1InAContainer) {
   Write("proc/self/cgroup", "5:memory:/docker/0123abcd\n4:cpu,cpuacct:/docker/0123abcd\n");
-  // The container's own group is what is mounted, each controller at its own name.
+  // In a container: its own group is mounted, each controller at its name.
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
   Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
   Write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
@@ -181,7 +181,7 @@ TEST_F(ResourcesTest, MemoryLeftIsTheLeastThatAnyoneHasLeft) {
   Write("proc/meminfo", "MemAvailable: 1048576 kB\n");
   EXPECT_EQ(MemoryLeft(root_.path()), 1024 * kMiB);
 
-  // Version 2: what is used, but for files that can be read again.
+  // Version 2: used memory, except file pages that can be read again.
   Write("proc/self/cgroup", "0::/a/b\n");
   Write("sys/fs/cgroup/a/memory.max", "524288000\n");
   Write("sys/fs/cgroup/a/memory.current", "419430400\n");
@@ -192,7 +192,7 @@ TEST_F(ResourcesTest, MemoryLeftIsTheLeastThatAnyoneHasLeft) {
   Write("sys/fs/cgroup/a/b/memory.current", "419430400\n");
   EXPECT_EQ(MemoryLeft(root_.path()), 130 * kMiB);
 
-  // Version 1, with counts of the groups below as well.
+  // Version 1, with counts that include the groups below.
   Write("proc/self/cgroup", "4:memory:/c\n");
   Write("sys/fs/cgroup/memory/c/memory.limit_in_bytes", "104857600\n");
   Write("sys/fs/cgroup/memory/c/memory.usage_in_bytes", "94371840\n");
@@ -206,13 +206,13 @@ TEST_F(ResourcesTest, MemoryIsShortBelowTheHeadRoom) {
     Write("proc/meminfo", "MemAvailable: " + std::to_string(left / 1024) + " kB\n");
     return MemoryGauge(root_.path()).UnderPressure();
   };
-  EXPECT_FALSE(MemoryGauge(root_.path()).UnderPressure());  // nobody knows
+  EXPECT_FALSE(MemoryGauge(root_.path()).UnderPressure());  // unknown
   EXPECT_FALSE(under_pressure(MemoryGauge::kHeadRoom));
   EXPECT_TRUE(under_pressure(MemoryGauge::kHeadRoom - 1024));
   EXPECT_TRUE(under_pressure(0));
 }
 
-// It is asked by every request, and looks again once the interval has passed.
+// Every request asks the gauge, which reads the files again once the interval has passed.
 TEST_F(ResourcesTest, MemoryIsLookedAtAnew) {
   MemoryGauge gauge(root_.path());
   EXPECT_FALSE(gauge.UnderPressure());

@@ -1,4 +1,4 @@
-// The server as a whole: what happens when clients leave, queues fill and the server ends.
+// Tests of the whole server: clients that leave, full queues, and shutdown.
 
 #include <future>
 
@@ -19,7 +19,7 @@ using Inference = v1::InferenceService::Stub;
 const char* const kServices[] = {"triptych.v1.InferenceService", "triptych.v1.ModelService",
                                  "triptych.v1.KvCacheService"};
 
-// Keeps a sequence alive until it is cancelled.
+// A request whose sequence lives until it is cancelled.
 v1::GenerateRequest Endless() { return Greedy("endless", "a", kEndlessPositions - 10); }
 
 TestServerOptions OneEndlessModel() { return {.models = {EndlessModel()}}; }
@@ -94,7 +94,7 @@ TEST(ServerTest, AFullQueueSaysWhenToTryAgain) {
   EXPECT_TRUE(IsError(Call(server.inference(), &Inference::Score, score, &response),
                       StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL"));
 
-  // Those that were taken go on: the queued one takes the place of the first.
+  // Accepted requests continue: the queued one runs after the first.
   running.Cancel();
   EXPECT_TRUE(queued.Read());
 }
@@ -116,7 +116,7 @@ TEST(ServerTest, ARequestsIdIsToldFirst) {
   EXPECT_NE(second->RequestId(), id);
 }
 
-// What gRPC's own retries need: a call that has had initial metadata is not tried again.
+// gRPC's retries need a rejection without initial metadata: after it, a call is not retried.
 TEST(ServerTest, ARefusedCallIsTriedAgainByGrpc) {
   const CapturedLog log;
   const TestServer server({.models = {EndlessModel()}, .max_running = 1, .max_waiting = 1});
@@ -144,7 +144,7 @@ TEST(ServerTest, ARefusedCallIsTriedAgainByGrpc) {
     for (size_t at = 0; (at = text.find("QUEUE_FULL", at)) != text.npos; ++at) ++count;
     return count;
   };
-  while (refusals() < 2) std::this_thread::yield();  // of the first attempt
+  while (refusals() < 2) std::this_thread::yield();  // the first attempt's
   queued.Cancel();
   EXPECT_EQ(queued.Finish().error_code(), StatusCode::CANCELLED);
   running.Cancel();
@@ -176,7 +176,7 @@ TEST(ServerTest, OneClientsRateIsBounded) {
   GenerateCall refused(server.inference(), Greedy("", "a", 1));
   const grpc::Status status = refused.Finish();
   EXPECT_TRUE(IsError(status, StatusCode::RESOURCE_EXHAUSTED, "CLIENT_RATE"));
-  // A thousand seconds, less what the test took.
+  // A thousand seconds, minus the test's time.
   EXPECT_GT(GetDetail<google::rpc::RetryInfo>(status)->retry_delay().seconds(), 800);
   EXPECT_GT(std::stoll(refused.Trailer("grpc-retry-pushback-ms")), 800'000);
 }
@@ -200,7 +200,7 @@ TEST(ServerTest, AScoreThatIsCancelledFreesAllItsInputs) {
       "endless", [](const v1::KvCacheStats& stats) { return stats.waiting_sequences() == 0; }));
 }
 
-// What cannot be parsed never reaches a service: gRPC answers by itself, as the proto says.
+// Bytes that cannot be parsed never reach a service: gRPC answers, as the proto documents.
 TEST(ServerTest, WhatIsNoMessageIsAnsweredByGrpc) {
   const TestServer server(OneEndlessModel());
   for (const std::string& bytes : {std::string("\xff\xff\xff"), std::string("\x12\x01\xff")}) {
@@ -218,7 +218,7 @@ TEST(ServerTest, WhatIsNoMessageIsAnsweredByGrpc) {
 TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
   TestServer server(OneEndlessModel());
   const auto stub = v1::InferenceService::NewStub(SmallConnection(server.address()));
-  // Of 200 bytes each: several times what may wait for a client.
+  // 200 bytes each: several times the limit of pending output.
   constexpr int32_t kTokens = 20'000;
   v1::GenerateRequest request = Greedy("", "a", kTokens);
   request.set_logprobs(20);
@@ -271,8 +271,8 @@ TEST(ServerTest, DrainingRefusesNewRequests) {
   EXPECT_EQ(state.status(), HealthCheckResponse::NOT_SERVING);
   watching.TryCancel();
 
-  // The engine hears of it a moment later, so that a request may still slip in: it is a short one.
-  // gRPC cancels what was sent before the client read that it should go elsewhere.
+  // The engine notices a moment later and can still accept a request, so it is a short one. gRPC
+  // cancels calls that were sent before the client read the GOAWAY.
   const auto end = std::chrono::steady_clock::now() + kForever;
   grpc::Status status;
   do {
@@ -287,7 +287,7 @@ TEST(ServerTest, DrainingRefusesNewRequests) {
   }
   EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE) << status.error_message();
 
-  // What is live goes on.
+  // Live requests continue.
   EXPECT_TRUE(live.Read());
   live.Cancel();
   EXPECT_EQ(live.Finish().error_code(), StatusCode::CANCELLED);

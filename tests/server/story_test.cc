@@ -1,4 +1,4 @@
-// A real model, text in and text out, through the programs: another implementation's text.
+// Test of a real model, text to text, through the programs, with another implementation's output.
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -15,8 +15,8 @@ namespace {
 
 using testing::StartsWith;
 
-// stories260K is GQA with rotary positions. The other two kinds are made of it without loss: over
-// these 256 tokens the two likeliest are never closer than 0.004, and rounding moves none so far.
+// stories260K is GQA with RoPE. The other two kinds are converted from it without loss: over these
+// 256 tokens the two likeliest are never closer than 0.004, and rounding errors are smaller.
 TEST(StoryTest, EveryKindWritesWhatAnotherImplementationDoes) {
   const std::filesystem::path data = SharedData() / "stories260K";
   if (!std::filesystem::exists(data)) GTEST_SKIP() << "no " << data;
@@ -41,11 +41,11 @@ TEST(StoryTest, EveryKindWritesWhatAnotherImplementationDoes) {
   options.kv_cache_bytes = 32 << 20;
   const Server server(options);
 
-  // The file ends with a newline that is not the model's.
+  // The file's last newline does not come from the model.
   std::string text = ReadFile(data / "expected_greedy_256.txt");
   ASSERT_FALSE(text.empty());
   text.pop_back();
-  const std::string prompt = "Once upon a time";  // four tokens, as the model writes it
+  const std::string prompt = "Once upon a time";  // four tokens, equal to the model's own text
   ASSERT_THAT(text, StartsWith(prompt));
   for (const std::string name : {"gqa", "mha", "mla"}) {
     const auto generate = [&](const std::vector<std::string>& input) {

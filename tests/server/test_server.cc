@@ -146,7 +146,7 @@ bool TestServer::WaitForStats(const std::string& model,
     const v1::KvCacheStats stats = Stats(model);
     if (testing::Test::HasFailure()) return false;
     if (holds(stats)) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // leave the engine some time
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // yields to the engine
   }
   return false;
 }

@@ -1,4 +1,4 @@
-// A server in the test's own process, over small models with random weights, and its callers.
+// Server in the test's process, with small random models, and client helpers.
 #ifndef TRIPTYCH_TESTS_SERVER_TEST_SERVER_H_
 #define TRIPTYCH_TESTS_SERVER_TEST_SERVER_H_
 
@@ -32,17 +32,17 @@ namespace triptych::server {
 
 class Server;
 
-// Longer than anything here takes; a test that reaches it has failed.
+// Timeout: longer than any wait here; a test that reaches it has failed.
 constexpr std::chrono::minutes kForever{2};
 
 struct TestModel {
   std::string name;
   ModelConfig config;
   std::optional<int64_t> kv_cache_bytes = {};
-  std::optional<ChatTemplate> chat_template = {};     // what its options say
-  std::optional<std::string> own_chat_template = {};  // what its directory says
-  std::optional<std::string> tokenizer_json = {};     // as well; bytes are tokens without it
-  std::optional<std::string> generation_config = {};  // as well
+  std::optional<ChatTemplate> chat_template = {};     // option of the model
+  std::optional<std::string> own_chat_template = {};  // file of its directory
+  std::optional<std::string> tokenizer_json = {};     // file; without it, bytes are tokens
+  std::optional<std::string> generation_config = {};  // file
 };
 
 // "mha", "gqa" and "mla": 64 positions of context in float32.
@@ -55,16 +55,16 @@ TestModel OwnDefaultsModel(const std::string& generation_config);
 // "<s>", 257, which is put before them.
 TestModel SpecialTokensModel();
 
-// A tiny model whose context is so long that a request can go on for minutes.
+// A tiny model with a context long enough for requests of minutes.
 TestModel EndlessModel();
 constexpr int64_t kEndlessPositions = 1 << 20;
 
-// What a position of the model takes in a float32 cache.
+// Bytes per position of the model in a float32 cache.
 int64_t BytesPerPosition(const ModelConfig& config);
-// What it would take if every layer were MHA.
+// Bytes per position if every layer were MHA.
 int64_t MhaBytesPerPosition(const ModelConfig& config);
 
-// Writes a model whose weights are the same each time.
+// Writes a random model, the same in every call.
 void WriteRandomCheckpoint(const std::filesystem::path& directory, const ModelConfig& config);
 
 struct TestServerOptions {
@@ -77,23 +77,23 @@ struct TestServerOptions {
   std::optional<ChatTemplate> chat_template = {};
   AdmissionLimits admission = {};
   TransportOptions transport = {};  // `listen` is ignored
-  // Of the server's own callers here.
+  // Credentials of the test server's own stubs.
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
 };
 
-// The same, with HTTP.
+// The same options, with HTTP.
 inline TestServerOptions WithHttp(TestServerOptions options = {}) {
   options.transport.http = "127.0.0.1:0";
   return options;
 }
 
-// A channel to a server with a connection of its own, which none of this process shares.
+// A channel to a server that shares its connection with no other channel of this process.
 std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address,
                                              const std::shared_ptr<grpc::ChannelCredentials>&
                                                  credentials = grpc::InsecureChannelCredentials(),
                                              grpc::ChannelArguments arguments = {});
 
-// One that takes 64 KiB ahead of its reader, and stays with that.
+// An OwnConnection with a fixed receive window of 64 KiB.
 std::shared_ptr<grpc::Channel> SmallConnection(const std::string& address);
 
 class TestServer {
@@ -104,20 +104,21 @@ class TestServer {
   bool Shutdown(std::chrono::milliseconds drain_timeout);
 
   const std::string& address() const { return address_; }
-  // Where it speaks HTTP, if `transport` says that it does.
+  // The HTTP address, if `transport` enables HTTP.
   std::string http_address() const;
   v1::InferenceService::Stub& inference() const { return *inference_; }
   v1::ModelService::Stub& models() const { return *models_; }
   v1::KvCacheService::Stub& kv_cache() const { return *kv_cache_; }
   grpc::health::v1::Health::Stub& health() const { return *health_; }
 
-  // Of one model, or of all together.
+  // Statistics of one model, or of all together.
   v1::KvCacheStats Stats(const std::string& model) const;
   v1::GetKvCacheStatsResponse Stats() const;
-  // Asks for a model's statistics until `holds` of them is true. False if it has not become so.
+  // Polls a model's statistics until `holds` is true for them. Returns false if it did not become
+  // true.
   bool WaitForStats(const std::string& model,
                     const std::function<bool(const v1::KvCacheStats&)>& holds) const;
-  // The health of a service, of the whole server if empty.
+  // The health of a service; of the whole server if empty.
   grpc::health::v1::HealthCheckResponse::ServingStatus Health(const std::string& service) const;
 
  private:
@@ -130,13 +131,13 @@ class TestServer {
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
 
-// A request whose continuation does not end by itself before `max_new_tokens` (as many as fit if
-// 0), and always takes the most likely token.
+// A greedy request that ignores end tokens and generates `max_new_tokens` (0: up to the context's
+// end).
 v1::GenerateRequest Greedy(const std::string& model, const std::string& text,
                            int32_t max_new_tokens);
 
-// One whose reply, of so many tokens, is more than a SmallConnection takes and less than may wait
-// for a client: it lives until the reply is read.
+// Tokens of a reply that exceeds a SmallConnection's window but not the limit of pending output:
+// its stream lives until the reply is read.
 constexpr int32_t kLongReplyTokens = 2000;
 v1::GenerateRequest LongReply();
 
@@ -147,22 +148,22 @@ class GenerateCall {
                std::chrono::milliseconds deadline = kForever);
   ~GenerateCall();
 
-  // Waits for one more message. False at the end.
+  // Waits for the next message. Returns false at the end.
   bool Read();
   // Reads to the end.
   grpc::Status Finish();
   void Cancel() { context_.TryCancel(); }
 
-  // What has been read so far.
+  // The messages read so far.
   const std::vector<v1::GenerateResponse>& messages() const { return messages_; }
   std::string text() const;
   std::vector<int32_t> tokens() const;
   std::vector<v1::TokenLogprobs> logprobs() const;
-  // Of the last message.
+  // The last message's completion.
   const v1::Completion& completion() const { return messages_.back().completion(); }
-  // What the initial metadata says, empty if it says nothing. Waits for it.
+  // Waits for the initial metadata; returns its request id, empty if there is none.
   std::string RequestId();
-  // A trailer's value, empty if it is not there. After Finish.
+  // A trailer's value, empty if it is absent. REQUIRES: Finish has returned.
   std::string Trailer(const std::string& name) const;
 
  private:
@@ -172,7 +173,7 @@ class GenerateCall {
   std::optional<grpc::Status> status_;
 };
 
-// Runs a call to its end, which is to be OK.
+// Runs a call to its end, and expects OK.
 std::unique_ptr<GenerateCall> Generate(v1::InferenceService::Stub& stub,
                                        const v1::GenerateRequest& request);
 
@@ -186,7 +187,7 @@ grpc::Status Call(Stub& stub,
   return (stub.*method)(&context, request, response);
 }
 
-// The detail of that type in a status, if there is one.
+// The detail of a type in a status, if there is one.
 template <typename Detail>
 std::optional<Detail> GetDetail(const grpc::Status& status) {
   google::rpc::Status rich;
@@ -198,10 +199,10 @@ std::optional<Detail> GetDetail(const grpc::Status& status) {
   return std::nullopt;
 }
 
-// The status is INVALID_ARGUMENT, and its message and its BadRequest name `field`.
+// Succeeds if the status is INVALID_ARGUMENT, and its message and its BadRequest name `field`.
 testing::AssertionResult RefusesField(const grpc::Status& status, const std::string& field);
 
-// The status has that code and an ErrorInfo of that reason.
+// Succeeds if the status has this code and an ErrorInfo with this reason.
 testing::AssertionResult IsError(const grpc::Status& status, grpc::StatusCode code,
                                  const std::string& reason);
 

@@ -1,4 +1,4 @@
-// TLS: who gets a connection, and certificates that change while the server runs.
+// Tests of TLS: accepted connections, and certificates that change while the server runs.
 #include <fstream>
 
 #include "engine/base/error.h"
@@ -48,7 +48,7 @@ class TlsTest : public testing::Test {
     return options;
   }
 
-  // Over a connection of its own.
+  // Calls over a new connection.
   static StatusCode Try(const TestServer& server,
                         const std::shared_ptr<grpc::ChannelCredentials>& credentials,
                         const std::string& method = kMethod) {
@@ -102,7 +102,7 @@ TEST_F(TlsTest, EveryMethodTakesAClientsCertificate) {
 
 TEST_F(TlsTest, ATokenIsAskedForAsWell) {
   const std::filesystem::path tokens = directory_.path() / "tokens";
-  // Of the token "abc".
+  // The hash of the token "abc".
   std::ofstream(tokens)
       << "a inference ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n";
   TestServerOptions options = Options();
@@ -125,14 +125,15 @@ TEST_F(TlsTest, CertificatesAreReadAnewAndStreamsGoOn) {
   GenerateCall stream(server.inference(), Greedy("", "a", kEndlessPositions - 10));
   ASSERT_TRUE(stream.Read());
 
-  // One file of the two, then what is cut off, and then none: the ones before stay in use.
+  // Only one file changed, then a truncated file, then none: the previous ones stay in use.
   const CertificateAuthority next;
   const Identity renewed = next.Issue("server");
   Replace(tls_.certificate, renewed.certificate);
   EXPECT_EQ(Try(server, Trusting(next)), StatusCode::UNAVAILABLE);
   EXPECT_EQ(Try(server, Trusting(authority_)), StatusCode::OK);
-  const std::string line = "error the certificate stays as it was: " + tls_.key.string() +
-                           ": is not the key of the certificate in ";
+  const std::string line =
+      "error certificate not reloaded, the previous one stays in use: " + tls_.key.string() +
+      ": is not the private key of the certificate in ";
   EXPECT_THAT(log.text(), HasSubstr(line));
   EXPECT_EQ(log.text().find(line), log.text().rfind(line));
   Replace(tls_.certificate, renewed.certificate.substr(0, renewed.certificate.size() / 2));
@@ -143,7 +144,7 @@ TEST_F(TlsTest, CertificatesAreReadAnewAndStreamsGoOn) {
   Install(renewed);
   EXPECT_EQ(Try(server, Trusting(next)), StatusCode::OK);
   EXPECT_EQ(Try(server, Trusting(authority_)), StatusCode::UNAVAILABLE);
-  EXPECT_THAT(log.text(), HasSubstr("info the certificate was read anew from "));
+  EXPECT_THAT(log.text(), HasSubstr("info certificate reloaded from "));
 
   const size_t read = stream.tokens().size();
   while (stream.tokens().size() < read + 100) ASSERT_TRUE(stream.Read());
@@ -167,7 +168,7 @@ TEST_F(TlsTest, FilesThatDoNotServeAreRefusedAtStart) {
   const std::string certificate = tls_.certificate, key = tls_.key;
   const Identity own = authority_.Issue("server");
   Install({own.certificate, authority_.Issue("another").key});
-  EXPECT_EQ(StartError(), key + ": is not the key of the certificate in " + certificate);
+  EXPECT_EQ(StartError(), key + ": is not the private key of the certificate in " + certificate);
   const Identity weak = authority_.Issue("server", "DNS:localhost", 2, "P-192");
   Install(weak);
   EXPECT_THAT(StartError(), HasSubstr(certificate + ": TLS refuses the certificate: "));

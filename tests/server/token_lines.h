@@ -1,4 +1,4 @@
-// Lines of a token file, for tests.
+// Lines of token files, for tests.
 #ifndef TRIPTYCH_TESTS_SERVER_TOKEN_LINES_H_
 #define TRIPTYCH_TESTS_SERVER_TOKEN_LINES_H_
 

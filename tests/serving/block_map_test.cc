@@ -1,4 +1,4 @@
-// Where in a pool the blocks of live sequences lie.
+// Tests of block maps: the places of sequences' blocks in a pool.
 #include "engine/serving/block_map.h"
 
 #include <gmock/gmock.h>
@@ -62,12 +62,12 @@ TEST(BlockMapTest, SaysOfEachBlockWhoseItIs) {
 }
 
 TEST(BlockMapTest, IsBoundedHoweverLargeThePool) {
-  constexpr int64_t kBlocks = 2 * BlockMap::kMaxCells + 102;  // four to a cell, the last has two
+  constexpr int64_t kBlocks = 2 * BlockMap::kMaxCells + 102;  // four per cell, two in the last
   BlockPool pool(kBlocks);
   BlockTable first(pool, 1), second(pool, 1), third(pool, 1);
   ASSERT_TRUE(first.Grow(1));   // 0
   ASSERT_TRUE(second.Grow(4));  // 1 to 4: most of cell 0
-  ASSERT_TRUE(third.Grow(1));   // 5: as many of cell 1 as the second has
+  ASSERT_TRUE(third.Grow(1));   // 5: in cell 1, as many as the second
   BlockMap map;
   map.Draw(pool, std::vector<const BlockTable*>{&first, &second, &third});
   EXPECT_EQ(map.cell_blocks, 4);
@@ -101,7 +101,7 @@ TEST(BlockMapTest, OfAnEngineAgreesWithItsStatistics) {
     Request request;
     request.id = std::to_string(i);
     request.number = 100 + i;
-    request.prompt.assign(11, i % 2);  // two full blocks, which half of them share
+    request.prompt.assign(11, i % 2);  // two full blocks, shared by half of them
     request.prompt.push_back(i % 250);
     request.max_new_tokens = 50;
     request.ignore_eos = true;

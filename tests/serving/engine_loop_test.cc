@@ -21,10 +21,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Longer than anything here takes; a test that reaches it has failed.
+// Timeout: longer than any wait here; a test that reaches it has failed.
 constexpr auto kForever = 5min;
 
-// A context so long that a request can go on for as long as a test takes.
+// Long enough that a request outlasts any test.
 constexpr int64_t kEndless = 100'000;
 
 std::unique_ptr<Engine> MakeEngine() {
@@ -69,7 +69,7 @@ TEST_F(EngineLoopTest, RunsTasksInOrderOnOneThread) {
         threads.push_back(std::this_thread::get_id());
       });
     }
-  }  // runs what was posted
+  }  // runs the posted tasks
   std::vector<int> expected(1000);
   std::iota(expected.begin(), expected.end(), 0);
   EXPECT_EQ(order, expected);
@@ -141,7 +141,7 @@ TEST_F(EngineLoopTest, DestructionCancelsTheLive) {
 TEST_F(EngineLoopTest, TasksReachAnEngineAtWork) {
   EngineLoop loop({engine_.get()});
   const auto endless = Submit(loop, *engine_, "endless", kEndless - 4);
-  // Questions are answered between steps.
+  // The loop answers requests for statistics between steps.
   std::promise<KvCacheStats> asked;
   loop.Post([&] { asked.set_value(engine_->Stats()); });
   const KvCacheStats stats = asked.get_future().get();
@@ -159,7 +159,7 @@ TEST_F(EngineLoopTest, TasksReachAnEngineAtWork) {
 TEST_F(EngineLoopTest, StepsSeveralEnginesInTurn) {
   const auto other = MakeEngine();
   EngineLoop loop({engine_.get(), other.get()});
-  // Neither engine starves while the other has work without end.
+  // Neither engine starves while the other has endless work.
   const auto endless = Submit(loop, *engine_, "endless", kEndless - 4);
   std::promise<void> finished;
   class Signal final : public RequestSink {

@@ -1,4 +1,4 @@
-// What an engine measures, and shows to other threads.
+// Tests of the metrics that an engine measures and publishes to other threads.
 #include "engine/serving/engine_metrics.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ TEST(HistogramTest, ABoundIsInItsOwnBucket) {
   EXPECT_DOUBLE_EQ(histogram.sum(), 115.5);
 }
 
-// An engine whose steps take 3 ms each, on a clock that nothing else moves.
+// An engine with steps of 3 ms, on a virtual clock that only steps advance.
 class EngineMetersTest : public testing::Test {
  protected:
   EngineMetersTest() {
@@ -69,7 +69,7 @@ class EngineMetersTest : public testing::Test {
 
 TEST_F(EngineMetersTest, MeasuresTimesTokensAndBytes) {
   const auto sink = Submit("a", {1, 2, 3, 4, 5}, 4);
-  now_ += 10ms;  // in the queue
+  now_ += 10ms;  // queue time
   Run();         // a step for the prompt and the first token, three for the others
   EXPECT_DOUBLE_EQ(metrics().queue_time.sum(), 0.010);
   EXPECT_DOUBLE_EQ(metrics().time_to_first_token.sum(), 0.013);
@@ -147,7 +147,7 @@ TEST(PublishedTest, IsThereWhileAStepTakesForever) {
   request.id = "a";
   request.prompt = {1, 2, 3};
   request.max_new_tokens = 2;
-  // The request is there when the step before is over.
+  // The request has arrived when the step before is over.
   loop.Post([&] {
     engine.Submit(request, sink);
     engine.Publish();
@@ -156,7 +156,7 @@ TEST(PublishedTest, IsThereWhileAStepTakesForever) {
   EXPECT_EQ(engine.Published().waiting, 1);
   end.set_value();
   EXPECT_TRUE(loop.Drain(1min));
-  // Published with the step that ended it, before the loop sees that nothing is live.
+  // Published with the step that ended the request, before the loop sees that no sequence is live.
   EXPECT_EQ(engine.Published().requests.finished, 1);
   EXPECT_EQ(engine.Published().running, 0);
 }

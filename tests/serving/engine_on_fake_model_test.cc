@@ -1,4 +1,4 @@
-// The engine on a model without weights: what it asks for, in which order, and what it gives back.
+// Tests of the engine on a model without weights: its steps, their order, and its output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ class FakeEngine {
     while (engine->Step()) {
     }
   }
-  // What a greedy request that ran to its end must have got.
+  // Expects the output of a greedy request that ran to its end.
   void ExpectGreedy(const Request& request, const RecordingSink& sink) const {
     ASSERT_TRUE(sink.completion.has_value());
     EXPECT_EQ(sink.completion->reason, FinishReason::kLength) << sink.completion->error;
@@ -104,7 +104,7 @@ TEST(EngineOnFakeModel, SequencesGetTheirOwnTokensHoweverTheyAreBatched) {
   }
 }
 
-// Bytes, and more tokens that end texts.
+// A byte tokenizer with additional end tokens.
 class EndingTokenizer final : public Tokenizer {
  public:
   explicit EndingTokenizer(std::vector<int32_t> ends) : ends_(std::move(ends)) {}
@@ -123,7 +123,8 @@ class EndingTokenizer final : public Tokenizer {
   std::vector<int32_t> ends_;
 };
 
-// As Llama 3's models have several: whichever comes first ends the text, and none comes too early.
+// Like Llama 3's models, which have several end tokens: the first one generated ends the text, and
+// none is generated before the minimum length.
 TEST(EngineOnFakeModel, AnyOfTheEndTokensEndsTheText) {
   Request request = Greedy("r", 5, 30);
   FakeEngine endless;
@@ -153,10 +154,9 @@ TEST(EngineOnFakeModel, AnyOfTheEndTokensEndsTheText) {
   }
 }
 
-// Rows of logits are shared by threads: a sequence's tokens, log-probabilities and seed are its
-// own.
+// Threads share the rows of logits; each sequence keeps its tokens, log-probabilities and seed.
 TEST(EngineOnFakeModel, TokensAreTheSameOnAnyNumberOfThreads) {
-  const FakeModel::Shape shape{.vocab_size = 3000};  // so many that rows are worth sharing
+  const FakeModel::Shape shape{.vocab_size = 3000};  // enough to share rows among threads
   const std::vector<SamplingParams> params = {{.temperature = 0},
                                               {.temperature = 4},
                                               {.temperature = 4, .top_k = 500, .top_p = 0.9f},
@@ -197,7 +197,7 @@ TEST(EngineOnFakeModel, TokensAreTheSameOnAnyNumberOfThreads) {
     }
     if (one.tokens != all[0][0].tokens) tokens.insert(one.tokens.begin(), one.tokens.end());
   }
-  EXPECT_GT(tokens.size(), 100u);  // they were drawn
+  EXPECT_GT(tokens.size(), 100u);  // sampled
 }
 
 TEST(EngineOnFakeModel, AsksForTheRowsOfAStepAndNoOthers) {
@@ -235,14 +235,14 @@ TEST(EngineOnFakeModel, WhatAModelKeepsOfAPromptGoesWithThePrompt) {
   fake.Run();
   EXPECT_THAT(kept, testing::ElementsAre(true, true, true, false, false));
   EXPECT_EQ(fake.model->scratches, 0);
-  // Not of one that never expands, or that takes one step.
+  // Not for a model that never expands, nor for a prompt of one step.
   kept.clear();
   fake.Submit(Greedy("early", 10, 1));
   fake.Run();
   fake.Submit(Greedy("short", 8, 1));
   fake.Run();
   EXPECT_THAT(kept, testing::Each(false));
-  // Cancelled under way.
+  // Cancelled during prefill.
   fake.Submit(Greedy("cancelled", 20, 3));
   fake.engine->Step();
   EXPECT_EQ(fake.model->scratches, 1);
@@ -286,7 +286,7 @@ TEST(EngineOnFakeModel, ChoosesAlikeFromLikelyTokensAndFromWholeRows) {
   requests[1].sampling = {.temperature = 2, .top_k = 8};
   requests[2].sampling = {.temperature = 9, .top_k = 4, .top_p = 0.9f, .min_p = 0.01f};
   requests[3].logprobs = 5;
-  requests[4].sampling.repetition_penalty = 1.5f;  // which needs the whole row
+  requests[4].sampling.repetition_penalty = 1.5f;  // needs the whole row
   requests[5].sampling.temperature = 0.5f;
   requests[6].prompt_logprobs = 2;
   const auto run = [&](int64_t likely_tokens, int64_t& likely_rows) {
@@ -403,7 +403,7 @@ TEST(EngineOnFakeModel, CountsTokensAsTheyComeAndTheTimeToTheFirst) {
   }
   KvCacheStats stats = engine.Stats();
   EXPECT_EQ(stats.uptime, std::chrono::milliseconds(5002));
-  EXPECT_EQ(stats.requests.sampled_tokens, 3);  // two of the first one
+  EXPECT_EQ(stats.requests.sampled_tokens, 3);  // two of the first request
   EXPECT_EQ(stats.requests.generated_tokens, 0) << "of those that have ended";
   EXPECT_EQ(stats.requests.first_tokens, 2);
   EXPECT_EQ(stats.requests.first_token_time, std::chrono::milliseconds(2));

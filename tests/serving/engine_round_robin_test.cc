@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Engines whose steps take a time of their own, on a clock that nothing else moves.
+// Engines with different step times, on a virtual clock that only steps advance.
 class EngineTurnsTest : public testing::Test {
  protected:
   Engine& Add(std::chrono::microseconds step) {
@@ -64,7 +64,7 @@ TEST_F(EngineTurnsTest, SharesTimeWhateverAStepCosts) {
   Submit(quick, "a", 20000);
   Submit(slow, "b", 20000);
   for (int i = 0; i < 3100; ++i) EXPECT_TRUE(turns->Turn());
-  EXPECT_NEAR(used_[0].count(), used_[1].count(), 3100);  // a step of each
+  EXPECT_NEAR(used_[0].count(), used_[1].count(), 3100);  // one step of each engine
 }
 
 TEST_F(EngineTurnsTest, TimeWithoutWorkIsNotMadeUpFor) {
@@ -97,7 +97,7 @@ TEST_F(EngineTurnsTest, WakesOnceForTasksAndRunsThemInOrder) {
 }
 
 TEST_F(EngineTurnsTest, ALongPromptOfOneEngineKeepsThoseOfAnotherAtTheirPace) {
-  // A step of the prompt's engine takes as long as it has rows.
+  // A step of the prompt's engine takes time in proportion to its rows.
   Engine& decoding = Add(std::chrono::milliseconds(10));
   auto model =
       std::make_unique<FakeModel>(FakeModel::Shape{.max_positions = 30000, .blocks = 30000});

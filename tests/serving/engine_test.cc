@@ -41,10 +41,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A log-probability is a logit less the logarithm of a sum: each may be off by 1e-5
+// A log-probability is a logit minus the logarithm of a sum; each can be off by 1e-5
 // (engine/definitions.md#order-of-summation).
 constexpr double kLogprobs = 2e-5;
-// A choice between two tokens whose logits are nearer than this is open
+// If two logits differ by less than this, either token is correct
 // (engine/definitions.md#order-of-summation).
 constexpr double kOpenGap = 1e-3;
 
@@ -58,7 +58,7 @@ std::vector<int32_t> Prompt(int64_t length, uint64_t seed) {
   return prompt;
 }
 
-// Greedy, to the length asked for whatever comes, with log-probabilities.
+// Greedy, to the requested length regardless of end tokens, with log-probabilities.
 Request Greedy(std::string id, std::vector<int32_t> prompt, int64_t max_new_tokens) {
   Request request;
   request.id = std::move(id);
@@ -76,14 +76,14 @@ Request Scoring(std::string id, std::vector<int32_t> prompt) {
   return request;
 }
 
-// Makes greedy decoding choose these tokens only; which of them is the model's choice.
+// Makes greedy decoding choose only among these tokens.
 void Allow(const std::string& bytes, Request& request) {
   for (const char byte : bytes) {
     request.sampling.logit_bias[static_cast<unsigned char>(byte)] = 100;
   }
 }
 
-// What must hold between any two calls.
+// Invariants between any two calls.
 void ExpectConsistent(const Engine& engine) {
   const KvCacheStats stats = engine.Stats();
   EXPECT_EQ(stats.pool_bytes, stats.total_blocks * stats.block_bytes);
@@ -129,7 +129,7 @@ void ExpectEmpty(const Engine& engine) {
   EXPECT_EQ(stats.running + stats.waiting, 0);
 }
 
-// A small model, its engine, and the float64 truth about it.
+// A small model, its engine, and a float64 reference.
 class EngineFixture {
  public:
   explicit EngineFixture(const ModelConfig& config) : config_(config) {}
@@ -155,7 +155,7 @@ class EngineFixture {
     return at::log_softmax(decoder.Forward(ToTensor(ids).unsqueeze(0))[0], -1);
   }
 
-  // A greedy run is what dense float64 computes on its own tokens.
+  // Expects a greedy run to match dense float64 computation on its tokens.
   void ExpectGreedy(const Request& request, const RecordingSink& sink) const {
     ASSERT_TRUE(sink.completion.has_value());
     ASSERT_EQ(sink.logprobs.size(), sink.tokens.size());
@@ -182,7 +182,7 @@ class EngineFixture {
   Weights weights_ = RandomWeights(config_, 1);
 };
 
-// Two runs of one request: the same bits.
+// Expects two runs of one request to be bit-identical.
 void ExpectSameRun(const RecordingSink& actual, const RecordingSink& reference) {
   EXPECT_EQ(actual.tokens, reference.tokens);
   EXPECT_EQ(actual.text, reference.text);
@@ -198,7 +198,7 @@ void ExpectSameRun(const RecordingSink& actual, const RecordingSink& reference) 
   }
 }
 
-// Submits all, steps until nothing is left, and checks the engine after every step.
+// Submits all requests, steps until none is left, and checks the engine after every step.
 std::vector<std::shared_ptr<RecordingSink>> RunAll(Engine& engine,
                                                    const std::vector<Request>& requests) {
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -218,7 +218,7 @@ std::shared_ptr<RecordingSink> RunOne(Engine& engine, const Request& request) {
   return RunAll(engine, {request})[0];
 }
 
-// Prompts of many lengths, each with as many tokens to generate as `max_new_tokens`.
+// Requests with prompts of many lengths, each for `max_new_tokens` tokens.
 std::vector<Request> Mixture(int64_t max_new_tokens) {
   std::vector<Request> requests;
   for (const int64_t length : {9, 1, 30, 4, 16, 2, 23}) {
@@ -235,7 +235,7 @@ class EngineTest : public testing::TestWithParam<NamedConfig> {
 
 // ---- Accounting ----------------------------------------------------------------------------
 
-// engine/definitions.md#cache-bytes, by hand.
+// Row elements by engine/definitions.md#cache-bytes.
 int64_t RowElementsByDefinition(const ModelConfig& config, int64_t layer) {
   switch (config.attention) {
     case AttentionKind::kMha:
@@ -278,7 +278,7 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
   }
 }
 
-// What the tensor backend really takes, by LibTorch's own count; allocation_tests counts the CPU's.
+// The tensor backend's memory, by LibTorch's count; allocation_tests counts the CPU backend's.
 TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
   for (const NamedConfig& named : EveryOption()) {
     for (const CacheFormat format : {CacheFormat::kFloat32, CacheFormat::kBFloat16}) {
@@ -288,7 +288,7 @@ TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
       options.cache_format = format;
       options.block_positions = 5;
       const Weights weights = RandomWeights(named.config, 2);
-      int64_t least = 0, more = 0;  // what the weights need besides
+      int64_t least = 0, more = 0;  // bytes besides the pool
       for (int64_t* taken : {&least, &more}) {
         EngineSetup smaller = options;
         smaller.kv_cache_bytes = MakeCacheGeometry(named.config, format, 5).BlockBytes();
@@ -340,7 +340,7 @@ TEST_P(EngineTest, FinishedRequestHoldsPromptAndGeneratedLessOne) {
     EXPECT_EQ(usage.kv_cache.used_bytes, positions * per_position);
     EXPECT_EQ(usage.kv_cache.allocated_bytes, blocks * kBlockPositions * per_position);
     EXPECT_EQ(usage.kv_cache.peak_allocated_bytes, usage.kv_cache.allocated_bytes);
-    // MHA with as many heads: 2D of 4-byte elements in each layer, D = H * d here.
+    // MHA with the same number of heads: 2D elements of 4 bytes in each layer, D = H * d here.
     EXPECT_EQ(usage.kv_cache.mha_used_bytes,
               positions * layers * 2 * model_.config().hidden_size * 4);
     EXPECT_EQ(usage.preemptions, 0);
@@ -378,7 +378,7 @@ TEST_P(EngineTest, LiveSequencesAreReported) {
   ExpectConsistent(*engine);
 }
 
-// ---- The same result however it is computed --------------------------------------------------
+// ---- The same result for every schedule ------------------------------------------------------
 
 TEST_P(EngineTest, GreedyEqualsDense) {
   const auto engine = model_.Make(model_.Options());
@@ -404,7 +404,7 @@ TEST_P(EngineTest, BatchChunksAndPreemptionChangeNothing) {
   chunked.max_batch_tokens = 5;
   EngineSetup single_rows = model_.Options();
   single_rows.max_batch_tokens = 1;
-  // The longest takes 13 blocks in the end, all together 54.
+  // At the end, the longest needs 13 blocks; all together need 54.
   EngineSetup preempted = model_.Options(14);
   EngineSetup preempted_chunked = model_.Options(15);
   preempted_chunked.max_batch_tokens = 7;
@@ -532,7 +532,7 @@ TEST_P(EngineTest, StopStringsEndTheTextBeforeThem) {
     EXPECT_EQ(sink->tokens.size(), place + 3);
     EXPECT_EQ(sink->completion->usage.kv_cache.positions, 5 + std::ssize(sink->tokens) - 1);
   }
-  // What may have been the start of one comes out in the end.
+  // Text held back as a possible start of a stop string is emitted at the end.
   request.stop = {whole.substr(27) + "x"};
   const auto sink = RunOne(*engine, request);
   EXPECT_EQ(sink->completion->reason, FinishReason::kLength);
@@ -543,7 +543,7 @@ TEST_P(EngineTest, StopStringsEndTheTextBeforeThem) {
 TEST_P(EngineTest, UnfinishedCharacterComesOutInTheEnd) {
   const auto engine = model_.Make(model_.Options());
   Request request = Greedy("r", Prompt(5, 10), 3);
-  Allow("\xe2", request);  // begins a character of three bytes
+  Allow("\xe2", request);  // starts a three-byte character
   EXPECT_EQ(RunOne(*engine, request)->text, "\uFFFD\uFFFD\uFFFD");
 }
 
@@ -647,7 +647,7 @@ TEST_P(EngineTest, CancelFreesBlocksAtOnce) {
     engine->Submit(Greedy(id, Prompt(9, 18 + id[0]), 20),
                    sinks[id] = std::make_shared<RecordingSink>());
   }
-  engine->Cancel("c");  // has never run
+  engine->Cancel("c");  // never ran
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->Step());
   EXPECT_EQ(engine->Stats().allocated_bytes / engine->Stats().block_bytes, 6);
   engine->Cancel("a");
@@ -674,7 +674,7 @@ TEST_P(EngineTest, ServesOnLibTorchsOperationsInFloat64) {
   for (size_t i = 0; i < requests.size(); ++i) model_.ExpectGreedy(requests[i], *sinks[i]);
 }
 
-// A token that the embedding does not have makes the step throw.
+// A token without an embedding makes the step throw.
 TEST_P(EngineTest, ThrowingStepFailsItsOwnRequestsOnly) {
   EngineSetup options = model_.Options();
   options.max_running = 2;
@@ -706,8 +706,8 @@ TEST_P(EngineTest, RequestsThatWaitOutliveAThrowingStep) {
   model_.ExpectGreedy(good, *sinks[1]);
 }
 
-// One token's embedding is NaN: requests that contain it fail, and neither those beside them in
-// the batch nor those that get their blocks later see anything of it.
+// One token's embedding is NaN: requests that contain it fail. Other requests in the batch, and
+// requests that get their blocks later, are not affected.
 TEST_P(EngineTest, NaNStaysWithItsRequest) {
   constexpr int32_t kPoison = 200;
   Weights weights = RandomWeights(model_.config(), 1);
@@ -739,7 +739,7 @@ TEST_P(EngineTest, NaNStaysWithItsRequest) {
   }
 }
 
-// Hundreds of requests of every sort, cancelled at random, in a pool that is always too small.
+// Hundreds of requests of all kinds, cancelled at random, in a pool that is always too small.
 TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
   std::set<FinishReason> reasons;
   std::set<SubmitStatus> rejections;
@@ -804,9 +804,9 @@ TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
     }
     preemptions += engine->Stats().preemptions;
   }
-  // Every way to end was taken.
+  // Requests ended in every way.
   EXPECT_EQ(reasons.size(), 4u);
-  EXPECT_EQ(rejections.size(), 3u);  // all but kStopping
+  EXPECT_EQ(rejections.size(), 3u);  // all except kStopping
   EXPECT_GT(preemptions, 0);
 }
 
@@ -815,7 +815,7 @@ INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(EachKind()),
 
 // ---- Several models ---------------------------------------------------------------------------
 
-// The models of a loop share what they compute with: their steps alternate on one thread.
+// The models of a loop share threads and scratch memory: their steps alternate on one thread.
 TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
   const auto context = std::make_shared<kernels::KernelContext>(2);
   std::vector<std::unique_ptr<EngineFixture>> models;
@@ -887,7 +887,7 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   check({WeightFormat::kBFloat16, WeightFormat::kInt8}, CacheFormat::kBFloat16);
 }
 
-// Rounded before or at load: the same bits.
+// Weights rounded before load and at load are bit-identical.
 TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
   for (const NamedConfig& named : EachKind()) {
     if (named.config.attention == AttentionKind::kMla) continue;  // absorbed, then rounded
@@ -927,7 +927,7 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
   }
 }
 
-// Counted before anything is read: what the model that is served is made of.
+// The served model's bytes are counted before anything is read.
 TEST(HostedModelTest, CountsTheBytesOfWhatIsServed) {
   const std::optional<ConversionSpec> conversions[] = {
       std::nullopt, ConversionSpec{.attention = AttentionKind::kMha},
@@ -951,7 +951,8 @@ TEST(HostedModelTest, CountsTheBytesOfWhatIsServed) {
       const LoadedBytes counted = CountLoadedBytes(options);
       const AllocationMeter tensors;
       const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(1));
-      // Packed weights are no tensors: those have the room of what is yet to be packed.
+      // Packed weights are not tensors: their bytes leave room for the tensors that are not packed
+      // yet.
       EXPECT_LE(tensors.most(), counted.loading + counted.weights);
       EXPECT_EQ(
           counted.weights,
@@ -965,7 +966,7 @@ TEST(HostedModelTest, CountsTheBytesOfWhatIsServed) {
   EXPECT_THROW(CountLoadedBytes(options), LoadError);
 }
 
-// The file that was opened is served, whatever becomes of its name.
+// The opened file is served, even if its name changes.
 TEST(HostedModelTest, AGgufFileIsOpenedOnce) {
   const TempDir directory;
   const std::filesystem::path file = directory.path() / "m.gguf";
@@ -978,7 +979,7 @@ TEST(HostedModelTest, AGgufFileIsOpenedOnce) {
   EXPECT_EQ(RunOne(*model.engine, Greedy("r", {1, 260, 261}, 5))->tokens.size(), 5u);
 }
 
-// Conversions compute in float32, whose largest numbers bfloat16 rounds to infinity.
+// Conversions compute in float32; bfloat16 rounds its largest numbers to infinity.
 TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   const ModelConfig config = SmallModel(AttentionKind::kMha);
   Weights weights = RandomWeights(config, 4);

@@ -1,4 +1,5 @@
-// What a request is answered does not depend, in a single bit, on what else the engine does.
+// Tests of batch invariance: a request's answer is bit-identical regardless of the engine's other
+// work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,13 +24,13 @@ constexpr int64_t kMaxNewTokens = 12;
 
 struct Answer {
   std::vector<int32_t> tokens;
-  std::vector<float> logprobs;         // of the tokens and of the likeliest ones
-  std::vector<float> prompt_logprobs;  // empty unless asked for
+  std::vector<float> logprobs;         // of the tokens and the likeliest tokens
+  std::vector<float> prompt_logprobs;  // empty unless requested
   bool operator==(const Answer&) const = default;
 };
 
-// Mostly short prompts, half of which begin as another does; greedy and sampled, generating and
-// scoring.
+// Mostly short prompts, half of which share a prefix with another; greedy and sampled, generating
+// and scoring.
 std::vector<Request> RandomRequests(uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::vector<Request> requests(kRequests);
@@ -56,18 +57,18 @@ std::vector<Request> RandomRequests(uint64_t seed) {
   return requests;
 }
 
-// How an engine is driven.
+// How the requests are submitted.
 struct Conduct {
   std::string name;
   int threads = 1;
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
   int64_t pool_positions = 1 << 15;
-  bool one_by_one = false;  // each request when the last one is answered, else all in random order
+  bool one_by_one = false;  // each request after the previous answer; else all, in random order
   bool prefix_cache = true;
 };
 
-// EachKind(), and MLA whose prompts change from reduced to expanded attention on their way.
+// EachKind(), and MLA whose prompts change from reduced to expanded attention at a position.
 std::vector<NamedConfig> Models() {
   std::vector<NamedConfig> models = EachKind();
   models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
@@ -83,7 +84,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
     weights_ = RandomWeights(config_, 1);
   }
 
-  // The answers to `requests`, and how often one was preempted.
+  // The answers to `requests`, and the number of preemptions.
   std::vector<Answer> Answers(const std::vector<Request>& requests, const Conduct& conduct,
                               WeightFormat format, int64_t* preemptions) {
     EngineSetup options;
@@ -112,7 +113,7 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
       if (conduct.one_by_one) {
         while (engine.Step()) {
         }
-      } else if (generator() % 4 == 0) {  // some arrive while others are under way
+      } else if (generator() % 4 == 0) {  // some arrive while others run
         engine.Step();
       }
     }
@@ -168,7 +169,8 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
   Weights weights_;
 };
 
-// A conversation whose turns find the ones before in the cache, and one that computes all anew.
+// A conversation whose turns hit the earlier ones in the prefix cache, and one that computes all
+// again.
 TEST_P(InvarianceTest, TurnsOfAConversation) {
   std::vector<std::vector<int32_t>> conversations;
   for (const bool prefix_cache : {false, true}) {

@@ -13,9 +13,9 @@ constexpr Duration kDecode = std::chrono::milliseconds(10);
 constexpr Duration kRow = std::chrono::microseconds(100);
 constexpr Duration kNobody{0};
 
-// Steps of a machine on which decoding takes kDecode and each row of a prompt kRow.
+// Steps of a machine on which decode takes kDecode and each row of a prompt kRow.
 struct Machine {
-  // How long the next step takes, with prompts to compute.
+  // Duration of the next step while prompts wait for prefill.
   Duration Step(int64_t decode_rows, Duration others = kNobody) {
     rows = std::min<int64_t>(pace.PromptRows(decode_rows, others), 512);
     const Duration took = (decode_rows > 0 ? kDecode : kNobody) + static_cast<double>(rows) * kRow;
@@ -42,7 +42,7 @@ TEST(PaceTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
     EXPECT_LE(took, PrefillThrottle::kDefaultMaxSlowdown * kDecode * 1.001);
     if (i >= 20) total += took / kDecode;
   }
-  // One in 33 steps is without prompts.
+  // One in 33 steps is decode-only.
   EXPECT_GT(total / 180, 0.97 * PrefillThrottle::kDefaultMaxSlowdown);
 }
 
@@ -71,7 +71,7 @@ TEST(PaceTest, MeasuresDecodingAnewFromTimeToTime) {
   EXPECT_EQ(without, 10);
 }
 
-// Rows that take longer each than a step may: prompts advance, and the rate is kept.
+// Each row takes longer than a step's limit: prompts advance, and the mean slowdown stays limited.
 TEST(PaceTest, ThePaceIsKeptOnAverageWhereARowIsTooLong) {
   for (const int64_t least : {1, 64}) {
     PrefillThrottle pace;
@@ -94,7 +94,7 @@ TEST(PaceTest, ThePaceIsKeptOnAverageWhereARowIsTooLong) {
   }
 }
 
-// One slow step, of a machine that stood still, does not keep prompts back for a hundred thousand.
+// One slow step, because the machine stalled, must not delay prompts for a hundred thousand steps.
 TEST(PaceTest, NothingIsOwedForAStepDuringWhichTheMachineDidSomethingElse) {
   Machine machine;
   for (int i = 0; i < 20; ++i) machine.Step(4);

@@ -39,7 +39,7 @@ std::vector<float> Logits(const std::vector<double>& probabilities) {
   return logits;
 }
 
-// The tokens that can be drawn, by drawing often enough to see those of probability 1/50.
+// The tokens that can be sampled: with enough draws to see those of probability 1/50.
 std::vector<int32_t> Support(const SamplingParams& params, const std::vector<float>& logits) {
   std::vector<int32_t> tokens = Draw(params, logits, 2000);
   std::sort(tokens.begin(), tokens.end());
@@ -49,7 +49,7 @@ std::vector<int32_t> Support(const SamplingParams& params, const std::vector<flo
 
 // --- Greedy ---------------------------------------------------------------------------------
 
-// The plain scan, and the general way through a bias without effect.
+// The plain scan, and the general path, selected by a bias without effect.
 class GreedyTest : public testing::TestWithParam<bool> {
  protected:
   int32_t Sample(const std::vector<float>& logits) {
@@ -78,7 +78,7 @@ TEST_P(GreedyTest, TakesInfinityAsTheLargestNumber) {
 // --- Draws ----------------------------------------------------------------------------------
 
 TEST(SamplerTest, DrawsFollowTheStandardGenerator) {
-  // Sixteen equal tokens: the draw is the generator's upper four bits, on every platform.
+  // Sixteen equal tokens: the draw equals the generator's upper four bits, on every platform.
   std::mt19937_64 generator(42);
   Sampler sampler({}, 42, {});
   const std::vector<float> logits(16, 0.5f);
@@ -108,7 +108,7 @@ TEST(SamplerTest, InfinitiesShareTheProbability) {
   EXPECT_THAT(Support({.temperature = 1e-45f}, {kInf, 5, kInf}), ElementsAre(0, 2));
 }
 
-// The filtered distribution as its definitions read, on sorted tokens.
+// The filtered distribution by its definition, on sorted tokens.
 std::vector<double> Distribution(const SamplingParams& params, const std::vector<float>& logits) {
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -147,7 +147,7 @@ TEST(SamplerTest, DrawsAsOftenAsTheFilteredDistributionSays) {
           std::vector<int> counts(logits.size());
           for (const int32_t token : Draw(params, logits, kDraws, ++seed)) ++counts.at(token);
           for (size_t i = 0; i < logits.size(); ++i) {
-            // Five standard deviations: 1,350 counts of seeds fixed once, each off by more with a
+            // Five standard deviations: 1,350 counts with fixed seeds, each off by more with a
             // probability below 10^-6.
             const double deviation = std::sqrt(kDraws * expected[i] * (1 - expected[i]));
             ASSERT_NEAR(counts[i], kDraws * expected[i], 5 * deviation)
@@ -181,7 +181,7 @@ TEST(SamplerTest, MinPIsRelativeToTheMostLikely) {
 }
 
 TEST(SamplerTest, FiltersApplyInOrder) {
-  // Of the two kept by top_k, the first alone has 4/7 >= 0.5.
+  // top_k keeps two tokens; the first of them already has 4/7 >= 0.5.
   const std::vector<float> logits = Logits({0.4, 0.3, 0.2, 0.1});
   EXPECT_THAT(Support({.top_k = 2, .top_p = 0.5f}, logits), ElementsAre(0));
   EXPECT_THAT(Support({.top_p = 0.5f}, logits), ElementsAre(0, 1));
@@ -191,7 +191,7 @@ TEST(SamplerTest, FiltersApplyInOrder) {
 
 // --- Rows of every size and shape, against sorted float64 --------------------------------------
 
-// A weight is float32 and off by less than this part of it, at the temperatures below.
+// Relative error of a float32 weight, at the temperatures below.
 constexpr double kRounding = 1e-5;
 
 double AsItCounts(float logit) {
@@ -236,7 +236,7 @@ std::vector<float> LogitsOf(Shape shape, int64_t count) {
   return logits;
 }
 
-// Those that are possible, the most likely first.
+// The possible tokens, most likely first.
 std::vector<int32_t> Sorted(const std::vector<float>& logits) {
   std::vector<int32_t> order;
   for (int32_t i = 0; i < std::ssize(logits); ++i) {
@@ -253,7 +253,7 @@ struct WeighedToken {
   double weight;
 };
 
-// What the filters leave of sorted tokens, where sums are off by this factor.
+// The sorted tokens that the filters keep, if sums are off by a factor.
 std::vector<WeighedToken> Filtered(const std::vector<int32_t>& sorted, const SamplingParams& params,
                                    const std::vector<float>& logits, double factor) {
   std::vector<WeighedToken> kept;
@@ -279,8 +279,8 @@ std::vector<WeighedToken> Filtered(const std::vector<int32_t>& sorted, const Sam
   return kept;
 }
 
-// Every draw is the token in whose part of the sum of weights, in the order of ids, the generator's
-// number lies.
+// Every draw is the token whose interval of the cumulative weights, in order of ids, contains the
+// generator's number.
 TEST(SamplerTest, DrawsAreThoseOfSortedTokens) {
   const std::vector<SamplingParams> all = {
       {.temperature = 0},
@@ -301,7 +301,7 @@ TEST(SamplerTest, DrawsAreThoseOfSortedTokens) {
     for (int shape = 0; shape < kShapes; ++shape) {
       const std::vector<float> logits = LogitsOf(static_cast<Shape>(shape), count);
       const std::vector<int32_t> sorted = Sorted(logits);
-      // Of the largest rows each has some of the params, which is enough.
+      // The largest rows take a part of the parameters, to save time.
       const int step = count > 5000 ? 4 : 1;
       for (int i = step > 1 ? shape % step : 0; i < std::ssize(all); i += step) {
         SCOPED_TRACE("logits " + std::to_string(count) + ", shape " + std::to_string(shape) +
@@ -314,7 +314,7 @@ TEST(SamplerTest, DrawsAreThoseOfSortedTokens) {
         }
         const std::vector<WeighedToken> kept = Filtered(sorted, params, logits, 1 + kRounding);
         ++cases;
-        // Where rounding decides what is kept, there is nothing to compare with.
+        // Skips cases in which rounding decides which tokens are kept.
         if (kept.size() != Filtered(sorted, params, logits, 1 - kRounding).size()) continue;
         ++compared;
         double total = 0;
@@ -353,7 +353,7 @@ TEST(SamplerTest, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {
     const std::vector<int32_t> prompt = {0, 0};
     return Sampler({.temperature = 0, .repetition_penalty = penalty}, 1, prompt).Sample(logits);
   };
-  EXPECT_EQ(choose(1.9f, {2, 1.01f}), 0);  // 1.05 however often the prompt holds it
+  EXPECT_EQ(choose(1.9f, {2, 1.01f}), 0);  // 1.05, however often the prompt contains it
   EXPECT_EQ(choose(2.0f, {2, 1.01f}), 1);  // 1
   EXPECT_EQ(choose(1.4f, {-1, -1.5f}), 0);
   EXPECT_EQ(choose(1.6f, {-1, -1.5f}), 1);
@@ -362,14 +362,14 @@ TEST(SamplerTest, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {
 
 TEST(SamplerTest, RepetitionPenaltyCountsTheOutput) {
   Sampler sampler({.temperature = 0, .repetition_penalty = 2}, 1, {});
-  // 2, 1.5, 0.8; then 1, 1.5, 0.8; then 1, 0.75, 0.8 and so it stays.
+  // 2, 1.5, 0.8; then 1, 1.5, 0.8; then 1, 0.75, 0.8, which stays.
   EXPECT_THAT(Draw(sampler, {2, 1.5f, 0.8f}, 4), ElementsAre(0, 1, 0, 0));
 }
 
 TEST(SamplerTest, PresencePenaltyAppliesOnceAndToTheOutputOnly) {
   const std::vector<int32_t> prompt = {0};
   Sampler sampler({.temperature = 0, .presence_penalty = 0.4f}, 1, prompt);
-  // 1, 0.7; then 0.6, 0.7; then 0.6, 0.3 and so it stays.
+  // 1, 0.7; then 0.6, 0.7; then 0.6, 0.3, which stays.
   EXPECT_THAT(Draw(sampler, {1, 0.7f}, 5), ElementsAre(0, 1, 0, 0, 0));
 }
 
@@ -455,7 +455,7 @@ TEST(LogprobsTest, AreThoseOfSortedTokens) {
       const double best = AsItCounts(logits[sorted[0]]);
       double sum = 0;
       for (const int32_t token : sorted) sum += std::exp(AsItCounts(logits[token]) - best);
-      for (int32_t i = 0; i < count; ++i) {  // at last, those that are not possible
+      for (int32_t i = 0; i < count; ++i) {  // impossible tokens come last
         if (AsItCounts(logits[i]) == -kInf) sorted.push_back(i);
       }
       const double normalizer = best + std::log(sum);
@@ -484,7 +484,7 @@ TEST(LogprobsTest, AreThoseOfSortedTokens) {
 
 // --- Likely tokens --------------------------------------------------------------------------
 
-// Rows with equals, and with logits that are no numbers.
+// A row with equal logits, and with logits that are not finite.
 std::vector<float> RowWithEquals(std::mt19937_64& generator, int64_t size) {
   std::vector<float> logits(size);
   for (float& logit : logits) {
@@ -525,8 +525,7 @@ TEST(LikelyTokensTest, GiveTheTokensOfWholeRows) {
   }
 }
 
-// How often each token is drawn, by way of the likely tokens and of the whole row where it is
-// needed.
+// Frequency of each token, sampled from the likely tokens, and from the whole row if needed.
 std::vector<double> DrawnShares(const SamplingParams& params, const std::vector<float>& logits,
                                 int64_t likely_tokens, const std::vector<int32_t>& forbidden,
                                 int draws, int* whole_rows) {
@@ -544,7 +543,7 @@ std::vector<double> DrawnShares(const SamplingParams& params, const std::vector<
   return shares;
 }
 
-// What the filters leave of the distribution, in float64.
+// The filtered distribution, in float64.
 std::vector<double> Distribution(const SamplingParams& params, const std::vector<float>& logits,
                                  const std::vector<int32_t>& forbidden) {
   std::vector<double> weights;
@@ -632,7 +631,7 @@ TEST(LikelyTokensTest, ADominantForbiddenTokenLeavesTheDistributionOfTheOthers) 
 TEST(LikelyTokensTest, RoundingNeverDrawsWhatIsForbiddenOrImpossible) {
   const std::vector<float> logits = {3, -kInf, 2, -kInf};
   LikelyRow row(logits, 2);
-  row.weight_sum *= 2;  // a sum that is rounded upwards, by far
+  row.weight_sum *= 2;  // a sum that is far too large
   Sampler sampler({.temperature = 1}, 3, {});
   for (int i = 0; i < 200; ++i) {
     std::optional<int32_t> token = sampler.Sample(row.View(), std::vector<int32_t>{2});

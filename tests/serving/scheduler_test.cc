@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 Request MakeRequest(std::string id, int64_t prompt, int64_t max_new_tokens) {
   Request request;
   request.id = std::move(id);
-  // No two begin alike.
+  // No two prompts begin alike.
   static int32_t first = 0;
   request.prompt.assign(prompt, 1);
   if (prompt > 0) request.prompt.front() = ++first;
@@ -32,14 +32,14 @@ Request MakeRequest(std::string id, int64_t prompt, int64_t max_new_tokens) {
   return request;
 }
 
-// A scheduler and the part of an engine that it relies on: it computes every chunk of a plan,
-// appends a token where one is sampled and takes finished sequences out.
+// A scheduler, and the part of an engine that it relies on: it computes every chunk of a plan,
+// appends a token if the chunk samples one, and removes finished sequences.
 class Harness {
  public:
   Harness(const SchedulerLimits& limits, int64_t blocks, int64_t block_positions)
       : limits_(limits), pool_(blocks), scheduler_(limits, pool_, block_positions) {}
 
-  // One second after the one before.
+  // Arrives one second after the previous request.
   SubmitStatus Submit(Request request) {
     now_ += std::chrono::seconds(1);
     request.number = ++submitted_;
@@ -50,7 +50,7 @@ class Harness {
     return Submit(MakeRequest(id, prompt, max_new_tokens));
   }
 
-  // One step. "a 0+4" is a chunk of sequence a; "a 4+1!" one that samples.
+  // Runs one step. "a 0+4" is a chunk of sequence a; "a 4+1!" is one that samples.
   std::vector<std::string> Step(int64_t prompt_rows = PrefillThrottle::kUnlimited) {
     std::vector<std::string> plan;
     for (const Chunk& chunk : scheduler_.Schedule(now_, prompt_rows)) {
@@ -72,7 +72,7 @@ class Harness {
     StepUntil([&] { return scheduler_.empty(); });
   }
 
-  // Makes the simulated results of a chunk known.
+  // Passes a chunk's simulated results to the scheduler.
   void Compute(const Chunk& chunk) {
     Sequence& sequence = *chunk.sequence;
     scheduler_.Advance(chunk);
@@ -149,7 +149,8 @@ TEST(SchedulerSubmitTest, WhatCanNeverRunIsSaidFirst) {
 
 TEST(SchedulerSubmitTest, TheQueueIsBoundedInPromptTokensToo) {
   Harness h({.max_waiting_tokens = 10, .max_positions = 100}, 100, 4);
-  EXPECT_EQ(h.Submit("a", 50, 2), SubmitStatus::kAccepted);  // whatever its length, if none waits
+  EXPECT_EQ(h.Submit("a", 50, 2),
+            SubmitStatus::kAccepted);  // regardless of its length, if none waits
   h.Step();
   EXPECT_EQ(h.Submit("b", 6, 2), SubmitStatus::kAccepted);
   EXPECT_EQ(h.Submit("c", 5, 2), SubmitStatus::kQueueFull);
@@ -240,7 +241,7 @@ TEST(SchedulerTest, BlocksOfAPromptUnderWayAreKeptForIt) {
   h.Submit("long", 16, 1);
   h.Submit("late", 6, 1);
   EXPECT_THAT(h.Step(), ElementsAre("a 2+1!", "long 0+3"));
-  EXPECT_EQ(h.pool_.available(), 8);  // of which 6 are reserved to "long"
+  EXPECT_EQ(h.pool_.available(), 8);  // 6 of them reserved for "long"
   EXPECT_THAT(h.Step(), ElementsAre("a 3+1!", "long 3+3"));
   EXPECT_EQ(h.scheduler_.running(), 2);
   h.Drain();
@@ -252,7 +253,7 @@ TEST(SchedulerTest, APromptExpandsWhileItIsBeyondTheBoundAndNothingOfItIsKept) {
   Harness h({.max_batch_tokens = 8, .max_positions = 64, .expand_from = 8}, 100, 4);
   h.Submit("a", 30, 4);
   EXPECT_FALSE(h.scheduler_.expanding());
-  h.Step();  // to the bound
+  h.Step();  // up to the limit
   EXPECT_TRUE(h.scheduler_.expanding());
   h.scheduler_.Find("a")[0]->scratch = std::make_unique<Kept>();
   EXPECT_FALSE(h.scheduler_.expanding());
@@ -287,7 +288,7 @@ TEST(SchedulerTest, PreemptsTheYoungestAndRecomputesItFromTheStart) {
   for (const char* id : {"a", "b", "c"}) h.Submit(id, 1, 4);
   EXPECT_THAT(h.Step(), ElementsAre("a 0+1!", "b 0+1!", "c 0+1!"));
   EXPECT_THAT(h.Step(), ElementsAre("a 1+1!", "b 1+1!", "c 1+1!"));
-  // Each needs a second block and one is free: c gives its own to b.
+  // Each needs a second block and one is free: c is preempted, and b gets its block.
   EXPECT_THAT(h.Step(), ElementsAre("a 2+1!", "b 2+1!"));
   EXPECT_EQ(h.scheduler_.preemptions(), 1);
   const Sequence& c = h.Find("c");
@@ -321,13 +322,14 @@ TEST(SchedulerTest, AdmitsNobodyInAStepThatPreempted) {
   h.Submit("b", 4, 3);
   EXPECT_THAT(h.Step(), ElementsAre("a 0+3!", "b 0+4!"));
   h.Submit("small", 1, 1);
-  EXPECT_THAT(h.Step(), ElementsAre("a 3+1!"));  // b finds no block and gives up two
+  EXPECT_THAT(h.Step(),
+              ElementsAre("a 3+1!"));  // b finds no block, and is preempted: it releases two
   EXPECT_EQ(h.Find("b").state(), SequenceState::kWaiting);
   EXPECT_EQ(h.pool_.available(), 2);
 }
 
 TEST(SchedulerTest, AWaitingSequenceWithoutRoomForAllItsTokensDoesNotStart) {
-  // It would be computed in part, preempted and admitted again, over and over.
+  // Otherwise it would be computed in part, preempted and admitted again, forever.
   Harness h({.max_batch_tokens = 4, .max_positions = 100}, 6, 2);
   h.Submit("a", 4, 5);
   h.Submit("long", 10, 2);
@@ -382,7 +384,7 @@ struct Scenario {
   SchedulerLimits limits;
 };
 
-// Submits, cancels and steps at random and checks every plan against the promises of the header.
+// Submits, cancels and steps at random, and checks every plan against the header's contract.
 class RandomRun {
  public:
   RandomRun(const Scenario& scenario, uint32_t seed)
@@ -390,7 +392,7 @@ class RandomRun {
         random_(seed),
         h_(scenario.limits, scenario.blocks, scenario.block_positions) {}
 
-  // What was planned and how it ended, to compare runs by.
+  // The plans and the final state, to compare runs.
   std::string Run(int operations) {
     for (int i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
       const uint32_t dice = random_() % 10;
@@ -402,8 +404,8 @@ class RandomRun {
         CheckedStep();
       }
     }
-    // Each step computes a row of the oldest, and a preempted one starts over at most once for
-    // every older one, so that this bound is far off.
+    // Each step computes a row of the oldest sequence, and a preempted one restarts at most once
+    // per older one, so this bound is generous.
     for (int i = 0; !h_.scheduler_.empty() && !testing::Test::HasFailure(); ++i) {
       EXPECT_LT(i, 100000) << "livelock";
       CheckedStep();
@@ -419,12 +421,12 @@ class RandomRun {
  private:
   int64_t Below(int64_t bound) { return static_cast<int64_t>(random_() % bound); }
 
-  // What is computed for a sequence does not depend on when: token i of any sequence is i.
+  // A sequence's tokens do not depend on the schedule: token i of any sequence is i.
   void Submit() {
     const std::string id = std::to_string(arrivals_);
     const int64_t prompt = 1 + Below(scenario_.limits.max_positions + 2);
     const int64_t max_new_tokens = Below(8) == 0 ? 0 : 1 + Below(scenario_.limits.max_positions);
-    int64_t waiting = 0;  // that were never admitted
+    int64_t waiting = 0;  // sequences never admitted
     for (const Sequence* s : h_.scheduler_.Sequences()) {
       waiting += s->stage == Sequence::Stage::kQueued;
     }
@@ -482,7 +484,7 @@ class RandomRun {
     ASSERT_LE(rows, scenario_.limits.max_batch_tokens);
     ASSERT_LE(h_.scheduler_.running(), scenario_.limits.max_running);
 
-    // The oldest always gets on. A running one is left out only for want of budget.
+    // The oldest always advances. A running sequence is skipped only if the budget is used up.
     const std::vector<const Sequence*> sequences = h_.scheduler_.Sequences();
     if (!sequences.empty()) {
       ASSERT_TRUE(planned.contains(sequences.front()->request->id));
@@ -491,7 +493,7 @@ class RandomRun {
       ASSERT_TRUE(planned.contains(id) || rows == scenario_.limits.max_batch_tokens);
     }
 
-    // Only the youngest are preempted, and nobody is admitted in such a step.
+    // Only the youngest are preempted, and no sequence is admitted in such a step.
     for (const std::string& id : running_before) {
       if (running.contains(id)) continue;
       ASSERT_TRUE(preempted);
@@ -519,7 +521,7 @@ class RandomRun {
     return ids;
   }
 
-  // What holds between any two calls.
+  // Invariants between any two calls.
   void CheckState() const {
     const std::vector<const Sequence*> sequences = h_.scheduler_.Sequences();
     ASSERT_EQ(sequences.size(), live_.size());
@@ -559,7 +561,7 @@ class RandomRun {
 
 TEST(SchedulerRandomTest, KeepsItsPromises) {
   const std::vector<Scenario> scenarios = {
-      // Plenty of everything; then short of blocks, budget, places and queue.
+      // Ample resources; then few blocks, budget, running sequences and queue entries.
       {1000,
        4,
        {.max_batch_tokens = 64, .max_running = 16, .max_waiting = 50, .max_positions = 40}},

@@ -1,5 +1,5 @@
-// What sequences share: prefixes of prompts, and the prompt of several choices. On the fake model,
-// whose tokens depend on every row of the last 64 positions and on how it was computed.
+// Tests of sharing among sequences: prefixes of prompts, and the prompt of several choices. On the
+// fake model, whose tokens depend on every row of the last 64 positions and on how it was computed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// What a request with several choices was told.
+// Sink that records the output of a request with several choices.
 struct ChoicesSink final : RequestSink {
   void OnRejected(SubmitStatus status) override { rejected = status; }
   void OnScheduled() override { ++scheduled; }
@@ -41,7 +41,7 @@ struct ChoicesSink final : RequestSink {
   std::map<int32_t, Completion> completions;
 };
 
-// Leaves out of its info that rows of prompts are other rows: the trap.
+// Hides in its info that prompt rows differ from generated rows: wrong sharing must show.
 class DeceivingModel final : public ModelBackend {
  public:
   explicit DeceivingModel(const FakeModel::Shape& shape) : model_(shape), info_(model_.info()) {
@@ -109,7 +109,7 @@ TEST_F(SharedPromptTest, AnEqualPrefixIsFoundAndNotComputed) {
   const auto engine = MakeEngine();
   const Request first = Make(Tokens(23), 4);
   EXPECT_EQ(Run(*engine, first)->completions.at(0).usage.cached_prompt_tokens, 0);
-  // 20 of its positions are full blocks, and the same again with an end of its own.
+  // 20 positions in full blocks, equal to the first request's; then a different end.
   const Request second = Make(Join(Tokens(21), {9, 9, 9}), 4);
   const auto sink = Run(*engine, second);
   EXPECT_EQ(sink->completions.at(0).usage.cached_prompt_tokens, 20);
@@ -127,7 +127,7 @@ TEST_F(SharedPromptTest, WhatIsFoundAfterARowlessAdmissionCounts) {
   Run(*engine, Make(Tokens(11), 1));
   Submit(*engine, Make(Tokens(4, 100), 9));
   Submit(*engine, Make(Tokens(8, 150), 1));
-  // Is admitted, gets no row beside the other prompt, and is preempted before it gets one.
+  // Is admitted, gets no row because of the other prompt, and is preempted before it gets one.
   const auto sink = Submit(*engine, Make(Join(Tokens(11), Tokens(9, 50)), 1));
   while (engine->Step()) {
   }
@@ -193,15 +193,16 @@ TEST_F(SharedPromptTest, ATurnReusesTheOneBefore) {
     const Request request = Make(conversation, 8);
     const auto sink = Run(*engine, request);
     EXPECT_EQ(sink->tokens.at(0), Cold(request));
-    // All full blocks of what the turn before had in its cache: the last token it said is not.
+    // All full blocks that the previous turn had in its cache, which lacks its last generated
+    // token.
     EXPECT_EQ(sink->completions.at(0).usage.cached_prompt_tokens, before) << turn;
     conversation = Join(Join(conversation, sink->tokens.at(0)), {5, 6, 7});
     before = (std::ssize(conversation) - 3 - 1) / 5 * 5;
   }
 }
 
-// Generated rows are other bits than a prompt's where that expands keys and values: a turn finds
-// the turn before only as far as a cold run would have computed the same.
+// With expanded attention, generated rows differ from prompt rows: a turn hits the previous turn's
+// blocks only as far as a cold run would have computed the same bits.
 TEST_F(SharedPromptTest, RowsComputedByAnotherPathAreNotReused) {
   const FakeModel::Shape shape = {.max_positions = 100, .expand_from = 15};
   const auto engine = MakeEngine(shape);
@@ -212,7 +213,7 @@ TEST_F(SharedPromptTest, RowsComputedByAnotherPathAreNotReused) {
   const auto sink = Run(*engine, second);
   EXPECT_EQ(sink->tokens.at(0), Cold(second, shape));
   EXPECT_EQ(sink->completions.at(0).usage.cached_prompt_tokens, 15);
-  // A prompt finds a prompt's.
+  // A prompt hits another prompt's blocks.
   const Request third = Make(Join(second.prompt, {1}), 8);
   EXPECT_EQ(Run(*engine, third)->completions.at(0).usage.cached_prompt_tokens, 30);
 }
@@ -281,7 +282,7 @@ TEST_F(SharedPromptTest, ChoicesShareThePromptAndAreWhatEachWouldBeAlone) {
     Request request = Make(Tokens(23), 8);
     request.choices = 4;
     request.seed = 11;
-    request.sampling.temperature = 30;  // of logits of 20: anything may come
+    request.sampling.temperature = 30;  // with logits of 20, any token can be sampled
     request.share_prefix = share;
     const auto sink = Run(*engine, request);
     EXPECT_EQ(sink->scheduled, 1);

@@ -31,7 +31,7 @@ class TurnQueueTest : public testing::Test {
     queue_.Push(*sequences_.back());
     return *sequences_.back();
   }
-  // Serves all, one a second from `now` on.
+  // Serves all requests, one per second from `now`.
   std::vector<std::string> ServeAll(std::chrono::seconds now) {
     std::vector<std::string> served;
     while (const Sequence* front = queue_.Front()) {
@@ -57,7 +57,7 @@ TEST_F(TurnQueueTest, AFloodDelaysOthersByOneRequest) {
   for (int i = 0; i < 100; ++i) Push("flood" + std::to_string(i), "attacker", 0s);
   queue_.PopFront(EngineClock::time_point(1s));
   Push("x", "victim", 2s);
-  queue_.PopFront(EngineClock::time_point(3s));  // whose turn was at 1 s
+  queue_.PopFront(EngineClock::time_point(3s));  // its turn was at 1 s
   EXPECT_EQ(queue_.Front()->request->id, "x");
   queue_.PopFront(EngineClock::time_point(4s));
   Push("y", "victim", 4s);
@@ -106,11 +106,11 @@ TEST_F(TurnQueueTest, RemovesFromEverywhere) {
   EXPECT_EQ(queue_.Oldest(), nullptr);
 }
 
-// The bound of the header, over random arrivals of random clients.
+// The header's bound, with random arrivals of random clients.
 TEST_F(TurnQueueTest, NobodyStarves) {
   std::mt19937 random(1);
   std::map<const Sequence*, std::map<std::string, int>> overtaken;  // after its patience, by client
-  std::map<const Sequence*, EngineClock::time_point> first_since;   // of its client
+  std::map<const Sequence*, EngineClock::time_point> first_since;   // first of its client since
   for (auto now = 0s; now < 5000s; ++now) {
     const EngineClock::time_point time(now);
     if (now < 4000s && random() % 10 < 8) {
@@ -123,9 +123,9 @@ TEST_F(TurnQueueTest, NobodyStarves) {
     queue_.PopFront(time);
     first_since.erase(front);
     overtaken.erase(front);
-    std::map<std::string, const Sequence*> first;  // of each client, by arrival and patience
+    std::map<std::string, const Sequence*> first;  // by client: least arrival + patience
     for (const auto& sequence : sequences_) {
-      // Those that are served have no tokens; see below.
+      // Served sequences have no tokens; see below.
       if (!sequence->tokens.empty() || sequence.get() == front) continue;
       const auto turn = [](const Sequence& s) {
         return s.request->arrived + Patience(s.request->priority);

@@ -13,7 +13,7 @@ std::string NameOf(const serving::Sequence& sequence) {
   return "request " + sequence.request->id + " choice " + Text(sequence.choice);
 }
 
-// Reports a value that is not what it must be.
+// Reports a value that differs from the expected one.
 class Equal {
  public:
   Equal(const char* invariant, const Report& report) : invariant_(invariant), report_(report) {}
@@ -49,14 +49,14 @@ void EngineChecks::CheckTables(const Report& report) {
     if (sequence->scratch) {
       ++scratches;
       if (!sequence->running || sequence->computed >= sequence->prompt_length()) {
-        report("what is kept of a prompt goes with it", NameOf(*sequence));
+        report("scratch memory of a prompt is released after its prefill", NameOf(*sequence));
       }
     }
     if (!sequence->running && (!blocks.empty() || sequence->computed != 0)) {
-      report("who waits holds no block", NameOf(*sequence));
+      report("a waiting sequence has no blocks", NameOf(*sequence));
     }
     if (sequence->computed > std::ssize(blocks) * size) {
-      report("every row has its block", NameOf(*sequence));
+      report("every computed row lies in an allocated block", NameOf(*sequence));
       continue;
     }
     for (int64_t i = 0; i < std::ssize(blocks); ++i) {
@@ -64,13 +64,13 @@ void EngineChecks::CheckTables(const Report& report) {
       const int64_t rows = std::clamp<int64_t>(sequence->computed - i * size, 0, size);
       rows_[blocks[i]] = std::max(rows_[blocks[i]], rows);
       if (std::find(blocks.begin(), blocks.begin() + i, blocks[i]) != blocks.begin() + i) {
-        report("a sequence has each block once", NameOf(*sequence));
+        report("a block table has no duplicates", NameOf(*sequence));
       }
     }
     CheckRows(*sequence, report);
   }
-  Equal("what is kept of prompts is their sequences'", report)("the model's count",
-                                                               model_.scratches, scratches);
+  Equal("every scratch memory of a prompt belongs to a sequence", report)(
+      "the model's count", model_.scratches, scratches);
 }
 
 void EngineChecks::CheckRows(const serving::Sequence& sequence, const Report& report) const {
@@ -101,9 +101,9 @@ void EngineChecks::CheckBlocks(const Report& report) {
   for (int32_t block = 0; block < pool.total(); ++block) {
     const int32_t holds = holds_[block];
     if (pool.ref_count(block) != holds) {
-      report("the pool's holds are the tables'", "block " + Text(block) + ": the pool counts " +
-                                                     Text(pool.ref_count(block)) + ", the tables " +
-                                                     Text(holds));
+      report("the pool's reference counts match the block tables",
+             "block " + Text(block) + ": the pool counts " + Text(pool.ref_count(block)) +
+                 ", the tables " + Text(holds));
     }
     if (holds > 0) ++allocated;
     if (holds > 1) {
@@ -118,16 +118,16 @@ void EngineChecks::CheckBlocks(const Report& report) {
     if (holds > 0 && rows_[block] < size) {
       report("only full blocks are registered", "block " + Text(block));
     }
-    // Which path computed them shows in the sequences that hold the block.
+    // CheckRows checks by which path (reduced or expanded) the rows were computed.
     for (int64_t i = 0; i < size; ++i) {
       if (model_.row(block, i) / 2 == registered->key.tokens[i]) continue;
-      report("a registered block has the rows of its key", "block " + Text(block));
+      report("the rows of a registered block match its key", "block " + Text(block));
       break;
     }
     if (holds > 0) continue;
     ++evictable;
     if (!ids_[registered->key.before]) {
-      report("what is before an evictable block is evicted after it", "block " + Text(block));
+      report("blocks of a prefix are evicted from its end", "block " + Text(block));
     }
   }
   const Equal equal("allocated + evictable + free = total", report);
@@ -138,7 +138,7 @@ void EngineChecks::CheckBlocks(const Report& report) {
   equal("free()", pool.free(), pool.total() - allocated - evictable);
   peak_allocated_ = std::max(peak_allocated_, allocated);
   if (pool.peak_allocated() < peak_allocated_)
-    report("the peak is the most", Text(pool.peak_allocated()));
+    report("the peak is the largest allocated value", Text(pool.peak_allocated()));
   peak_allocated_ = pool.peak_allocated();
 }
 
@@ -151,7 +151,7 @@ void EngineChecks::CheckReports(const Report& report) {
   for (const int64_t rows : rows_) positions += rows;
   int64_t row_bytes = 0;
   for (const int64_t bytes : info.geometry.row_bytes) row_bytes += bytes;
-  const Equal equal("reported bytes are those of the storage", report);
+  const Equal equal("reported statistics match the storage", report);
   equal("pool_bytes", stats.pool_bytes, pool.total() * size * row_bytes);
   equal("bytes_per_position", stats.bytes_per_position, row_bytes);
   equal("block_bytes", stats.block_bytes, size * row_bytes);
@@ -190,10 +190,10 @@ void EngineChecks::CheckReports(const Report& report) {
     equal("a sequence's shared_bytes", usage.shared_bytes, shared * stats.block_bytes);
     equal("a sequence's shared + own", usage.shared_bytes + usage.own_bytes, usage.allocated_bytes);
     if (usage.peak_allocated_bytes < usage.allocated_bytes) {
-      report("the peak is the most", NameOf(sequence));
+      report("the peak is the largest allocated value", NameOf(sequence));
     }
     if (i > 0 && listed[i - 1].number >= listed[i].number) {
-      report("sequences are listed in the order of their numbers", NameOf(sequence));
+      report("sequences are listed in order of number", NameOf(sequence));
     }
   }
 }
@@ -216,7 +216,7 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
           return s->running && s->blocks.blocks().data() == part.blocks;
         });
     if (found == sequences.end() || std::find(seen.begin(), seen.end(), *found) != seen.end()) {
-      report("a step has each running sequence once at most", "");
+      report("a step has each running sequence at most once", "");
       return;
     }
     const serving::Sequence& sequence = **found;
@@ -224,20 +224,20 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
     const int64_t end = part.start + part.count;
     if (part.start != sequence.computed || part.count < 1 || end > sequence.length() ||
         part.prompt != sequence.prompt_length()) {
-      report("a step computes the positions that come next", NameOf(sequence));
+      report("a step computes the next positions", NameOf(sequence));
       return;
     }
     if (sequence.blocks.size() < CeilDiv(end, size)) {
-      report("every row has its block", NameOf(sequence));
+      report("every computed row lies in an allocated block", NameOf(sequence));
       return;
     }
     for (int64_t p = part.start; p < end; ++p, ++id) {
       if (step.ids[id] != sequence.tokens[p]) {
-        report("a step computes the positions that come next", NameOf(sequence));
+        report("a step computes the next positions", NameOf(sequence));
       }
       const int32_t block = part.blocks[p / size];
       if (pool.ref_count(block) != 1 || prefixes.RegisteredAs(block)) {
-        report("rows are written to a sequence's own blocks alone",
+        report("rows are written only to unshared, unregistered blocks",
                NameOf(sequence) + ", block " + Text(block));
       }
     }

@@ -1,4 +1,4 @@
-// What must hold of an engine between its steps.
+// Invariants of an engine between its steps.
 #ifndef TRIPTYCH_TESTS_SIMULATION_CHECKS_H_
 #define TRIPTYCH_TESTS_SIMULATION_CHECKS_H_
 
@@ -12,19 +12,19 @@
 
 namespace triptych::simulation {
 
-// Is told an invariant that does not hold, and what was found.
+// Receives a violated invariant and the details.
 using Report = std::function<void(const char* invariant, const std::string& what)>;
 
-// Of one engine. Keeps its buffers.
+// Checks of one engine. Reuses its buffers.
 class EngineChecks {
  public:
   // Both must outlive this.
   EngineChecks(const serving::Engine& engine, const FakeModel& model)
       : engine_(engine), model_(model) {}
 
-  // The pool's books, the tables, the rows in the cache and what is reported agree.
+  // Pool, block tables, rows in the cache and reported statistics must agree.
   void Check(const Report& report);
-  // What a step may compute: positions that come next, in blocks that are the sequence's own.
+  // A step must compute each sequence's next positions, in blocks that no other sequence uses.
   void CheckStep(const StepInput& step, int64_t max_batch_tokens, int64_t max_running,
                  const Report& report) const;
 
@@ -37,11 +37,11 @@ class EngineChecks {
   const serving::Engine& engine_;
   const FakeModel& model_;
   int64_t peak_allocated_ = 0;
-  // Of the latest check.
+  // State of the latest check.
   std::vector<const serving::Sequence*> sequences_;
-  std::vector<int32_t> holds_;  // of each block, counted in the tables
-  std::vector<int64_t> rows_;   // of each block, written by those that hold it
-  std::vector<bool> ids_;       // of the prefix cache: listed
+  std::vector<int32_t> holds_;  // by block: references, counted in the tables
+  std::vector<int64_t> rows_;   // by block: rows written by its sequences
+  std::vector<bool> ids_;       // by id of the prefix cache: registered
   int64_t running_ = 0;
 };
 

@@ -6,7 +6,7 @@ namespace triptych::simulation {
 
 std::string TextOf(int32_t token) {
   if (token == kEndToken) return "";
-  if (token == kEndToken - 1) return "\xc3";  // these two are one character together
+  if (token == kEndToken - 1) return "\xc3";  // C3 A9 is one character
   if (token == kEndToken - 2) return "\xa9";
   return std::string(1, static_cast<char>('a' + token % 8));
 }

@@ -1,4 +1,4 @@
-// What a request must get: its choices one by one, each alone on a model whose cache is empty.
+// Expected output of a request: each choice computed by itself, on a model with an empty cache.
 #ifndef TRIPTYCH_TESTS_SIMULATION_COLD_RUN_H_
 #define TRIPTYCH_TESTS_SIMULATION_COLD_RUN_H_
 
@@ -15,23 +15,23 @@
 
 namespace triptych::simulation {
 
-// Few tokens, so that a step costs little; some are parts of a character, the last one is the end.
+// Small, so that a step is cheap. Some tokens are parts of a character; the last is the end token.
 inline constexpr int32_t kVocabSize = 40;
 inline constexpr int32_t kEndToken = kVocabSize - 1;
 std::string TextOf(int32_t token);
 
-// The model's logits after `tokens`, of which the first `prompt` are a prompt's.
+// The model's logits after `tokens`, whose first `prompt` tokens are the prompt.
 std::vector<float> ColdLogits(std::span<const int32_t> tokens, const FakeModel::Shape& shape,
                               int64_t prompt);
 
-// One choice. The request must outlive it.
+// A cold run of one choice. The request must outlive it.
 class ColdRun {
  public:
   ColdRun(const FakeModel::Shape& shape, const serving::Request& request, int32_t choice);
 
   // The next delta. REQUIRES: the run has not ended.
   serving::Delta Next();
-  // Why it has ended; absent while it goes on.
+  // Why the run has ended; absent before its end.
   std::optional<serving::FinishReason> ended() const { return ended_; }
   std::optional<std::string> stop() const { return stops_.matched(); }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // the prompt's, then its own

@@ -1,5 +1,5 @@
-// Plays seeds until one fails, and then says how to play that one again, and what in it is to
-// blame.
+// Simulation driver: runs seeds until one violates an invariant, then prints how to reproduce it
+// and a minimal list of events that is enough.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -29,7 +29,7 @@ namespace triptych::simulation {
 namespace {
 
 constexpr int kMaxJobs = 64;
-constexpr int kSecondsPerSeed = 20;  // of computing; a seed takes milliseconds
+constexpr int kSecondsPerSeed = 20;  // CPU time; a seed takes milliseconds
 constexpr int kMostTries = 3000;     // to make a failing list of events shorter
 
 struct Options {
@@ -41,11 +41,11 @@ struct Options {
   bool count = false;
 };
 
-// What the processes share: each plays seeds until none is left, or one has failed.
+// State shared by the processes: each runs seeds until none is left or one has failed.
 struct Job {
   uint64_t seed;
   Effort effort;
-  char invariant[128];  // that `seed` violates; empty if it died
+  char invariant[128];  // the invariant that `seed` violates; empty if the process died
   char what[256];
 };
 struct Shared {
@@ -69,13 +69,14 @@ void Copy(const std::string& text, std::span<char> out) {
   out[size] = '\0';
 }
 
-// A seed that does not end is killed.
+// Limits the CPU time of this process: a seed that does not end is killed.
 void LimitTime() {
   const itimerval limit{.it_interval = {}, .it_value = {.tv_sec = kSecondsPerSeed, .tv_usec = 0}};
   setitimer(ITIMER_VIRTUAL, &limit, nullptr);
 }
 
-// In a process of its own: exits with 1 after a violation, which is then in `job`.
+// Runs a workload in this (child) process. Exits with 1 after a violation, which it stores in
+// `job`.
 [[noreturn]] void Play(const Workload& workload, Job& job, std::ostream* trace) {
   LimitTime();
   if (const auto violation = Simulate(workload, job.effort, trace)) {
@@ -88,7 +89,7 @@ void LimitTime() {
   _exit(0);
 }
 
-// Without what sanitizers and assertions print of runs that are only tried.
+// Suppresses output of sanitizers and assertions in trial runs.
 void BeQuiet() { std::freopen("/dev/null", "w", stderr); }
 
 Violation Found(const Job& job, int status) {
@@ -116,7 +117,7 @@ std::optional<Violation> PlayApart(const Workload& workload, Shared& shared, boo
   return Found(job, status);
 }
 
-// The events without which the workload violates nothing any more (Zeller's delta debugging).
+// A minimal list of events that still violates the invariant (Zeller's delta debugging).
 Workload Minimise(Workload workload, const std::string& invariant, Shared& shared) {
   int tries = 0;
   for (size_t size = std::max<size_t>(1, workload.events.size() / 2); size > 0;) {
@@ -142,7 +143,7 @@ Workload Minimise(Workload workload, const std::string& invariant, Shared& share
 void Explain(uint64_t seed, const Violation& violation, Shared& shared) {
   std::cout << "seed " << seed << " violates: " << violation.invariant << '\n'
             << "  " << violation.what << '\n'
-            << "play it again with: simulation --seed " << seed << " --trace\n";
+            << "reproduce with: simulation --seed " << seed << " --trace\n";
   const Workload workload = MakeWorkload(seed);
   const Workload least = Minimise(workload, violation.invariant, shared);
   std::cout << least.events.size() << " of its " << workload.events.size()
@@ -160,7 +161,7 @@ int PlayOne(uint64_t seed, bool trace) {
   Shared& shared = *Share();
   const auto violation = PlayApart(MakeWorkload(seed), shared, false, trace ? &std::cout : nullptr);
   if (!violation) {
-    std::cout << "seed " << seed << ": nothing was violated\n";
+    std::cout << "seed " << seed << ": no violation\n";
     return 0;
   }
   Explain(seed, *violation, shared);
@@ -206,7 +207,7 @@ class Jobs {
       if (options_.count) {
         Start(number);
       } else {
-        shared_.next = options_.first + options_.seeds;  // the others stop
+        shared_.next = options_.first + options_.seeds;  // stops the other processes
       }
     }
     if (first && !options_.count) {
@@ -259,7 +260,7 @@ class Jobs {
         static_cast<long long>(effort_.evictions), static_cast<long long>(effort_.preemptions),
         static_cast<long long>(effort_.cancelled), static_cast<long long>(effort_.failed),
         static_cast<long long>(effort_.refused));
-    std::printf("%lld seeds violate something\n", static_cast<long long>(failed_));
+    std::printf("%lld seeds violate an invariant\n", static_cast<long long>(failed_));
     for (const auto& [invariant, seeds] : invariants_) {
       std::printf("%8lld  %s\n", static_cast<long long>(seeds), invariant.c_str());
     }
@@ -267,7 +268,7 @@ class Jobs {
 
   const Options options_;
   Shared& shared_;
-  std::map<pid_t, int> running_;  // which job each process is
+  std::map<pid_t, int> running_;  // job index by process
   Effort effort_;
   int64_t failed_ = 0;
   std::map<std::string, int64_t> invariants_;
@@ -276,16 +277,17 @@ class Jobs {
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Plays random workloads on engines with fake models and a virtual clock, and checks "
-      "after every turn what must hold. Ends with 1 at the first seed that violates it.");
-  app.add_option("--first", options.first, "The first seed")->capture_default_str();
-  app.add_option("--seeds", options.seeds, "How many seeds")->capture_default_str();
-  app.add_option("--jobs", options.jobs, "Processes")
+      "Runs random workloads on engines with fake models and a virtual clock, and checks "
+      "invariants "
+      "after every turn. Exits with 1 at the first seed that violates one.");
+  app.add_option("--first", options.first, "First seed")->capture_default_str();
+  app.add_option("--seeds", options.seeds, "Number of seeds")->capture_default_str();
+  app.add_option("--jobs", options.jobs, "Number of processes")
       ->check(CLI::Range(1, kMaxJobs))
       ->capture_default_str();
-  auto* seed = app.add_option("--seed", options.seed, "Play this seed alone");
-  app.add_flag("--trace", options.trace, "Print all that happens in it")->needs(seed);
-  app.add_flag("--count", options.count, "Play all seeds, and print how many violate what")
+  auto* seed = app.add_option("--seed", options.seed, "Run only this seed");
+  app.add_flag("--trace", options.trace, "Print every event of the seed")->needs(seed);
+  app.add_flag("--count", options.count, "Run all seeds and count violations by invariant")
       ->excludes(seed);
   CLI11_PARSE(app, argc, argv);
   return options.seed ? PlayOne(*options.seed, options.trace) : Jobs(options).Run();

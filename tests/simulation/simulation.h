@@ -1,5 +1,5 @@
-// Several engines in one thread, on fake models and a virtual clock, and what must hold after every
-// turn.
+// Simulation of several engines in one thread, on fake models and a virtual clock, with invariants
+// that are checked after every turn.
 #ifndef TRIPTYCH_TESTS_SIMULATION_SIMULATION_H_
 #define TRIPTYCH_TESTS_SIMULATION_SIMULATION_H_
 
@@ -17,7 +17,7 @@ struct Violation {
   std::string what;
 };
 
-// How much was simulated.
+// Counts of the simulated work.
 struct Effort {
   int64_t turns = 0;
   int64_t steps = 0;
@@ -31,8 +31,8 @@ struct Effort {
   int64_t refused = 0;
 };
 
-// Plays the workload to its end; the same workload does the same. The first invariant that does not
-// hold, if there is one. `trace`: where everything that happens is written, if it is not null.
+// Runs the workload to its end, deterministically. Returns the first violated invariant, if any.
+// Writes every event to `trace`, unless it is null.
 std::optional<Violation> Simulate(const Workload& workload, Effort& effort, std::ostream* trace);
 
 }  // namespace triptych::simulation

@@ -22,7 +22,7 @@ class Maker {
     for (int64_t n = random_.Between(1, kEngines); n > 0; --n) {
       workload_.engines.push_back(Shape());
     }
-    // In slow seeds patience is shorter than a queue's time.
+    // With slow steps, requests run out of patience while they wait.
     workload_.step_time = random_.Among<nanoseconds>(
         {milliseconds(1), milliseconds(50), milliseconds(1000), milliseconds(4000)});
     workload_.row_time = workload_.step_time / random_.Among<int64_t>({3, 10, 100});
@@ -73,7 +73,7 @@ class Maker {
     return tokens;
   }
 
-  // The beginning of a document, or what was said in an earlier request, and something new.
+  // The beginning of a document or an earlier request's text, followed by new tokens.
   std::vector<int32_t> Prompt(const FakeModel::Shape& model) {
     std::vector<int32_t> prompt;
     if (!asked_.empty() && random_.OneIn(3)) {
@@ -88,7 +88,7 @@ class Maker {
     }
     const std::vector<int32_t> more = Tokens(random_.OneIn(3) ? 0 : random_.Between(1, 6));
     prompt.insert(prompt.end(), more.begin(), more.end());
-    // One that is too long is refused, and nothing more happens to it.
+    // One in ten is not cut: if it is too long, it is rejected and nothing more happens to it.
     if (!random_.OneIn(10)) {
       prompt.resize(std::min<int64_t>(std::ssize(prompt), model.max_positions - 1));
     }
@@ -102,7 +102,7 @@ class Maker {
     event.in_step = random_.OneIn(4);
     event.engine = Engine();
     event.about = number_;
-    // From the arrival to here a prompt may have to be tokenized.
+    // Tokenization can take time between arrival and submission.
     if (random_.OneIn(6)) event.time = workload_.step_time * random_.Between(1, 20);
     serving::Request& request = event.request;
     request.id = std::to_string(number_);
@@ -117,7 +117,7 @@ class Maker {
       request.choices = static_cast<int32_t>(random_.Between(2, 4));
     }
     number_ += request.choices;
-    // The warmer, the less likely what the model says is.
+    // A higher temperature makes the model's next token less likely.
     request.sampling.temperature = random_.Among<float>({0, 0, 1, 10});
     request.seed = random_();
     if (random_.OneIn(4)) request.stop_tokens = Tokens(2);
@@ -201,7 +201,7 @@ class Maker {
   std::vector<std::vector<int32_t>> documents_;
   int64_t clients_ = 1, rounds_ = 1;
   uint64_t number_ = 1;
-  std::vector<size_t> asked_;  // events that submit
+  std::vector<size_t> asked_;  // indices of kSubmit events
 };
 
 const char* Name(serving::Priority priority) {

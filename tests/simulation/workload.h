@@ -1,4 +1,4 @@
-// What a seed asks of the engines: their shapes, and a list of events.
+// Random workload of a seed: shapes of the engines, and a list of events.
 #ifndef TRIPTYCH_TESTS_SIMULATION_WORKLOAD_H_
 #define TRIPTYCH_TESTS_SIMULATION_WORKLOAD_H_
 
@@ -13,12 +13,12 @@
 
 namespace triptych::simulation {
 
-// SplitMix64 (Steele, Lea and Flood 2014): the same numbers everywhere.
+// SplitMix64 (Steele, Lea and Flood 2014): the same numbers on every platform.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
   uint64_t operator()();
-  // From low to high.
+  // Uniform in [low, high].
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>((*this)() % static_cast<uint64_t>(high - low + 1));
   }
@@ -45,19 +45,19 @@ struct Event {
     kDeadline,       // request number `about` is cancelled `time` from now
     kFailStep,       // the engine's next step fails
     kSlowStep,       // the engine's next step takes `time` longer
-    kClockJump,      // the clock goes on by `time`
-    kSwap,           // the engine drains, and another one, of `shape`, takes its place
-    kCancelAll,      // of the engine
+    kClockJump,      // the clock advances by `time`
+    kSwap,           // the engine drains, and one of `shape` replaces it
+    kCancelAll,      // all requests of the engine are cancelled
   };
   enum class Failure { kBeforeRows, kAfterRows, kOutOfMemory, kNotFinite };
 
   Kind kind = Kind::kSubmit;
-  int64_t round = 0;     // before which turn of the engines it happens
-  bool in_step = false;  // it happens while that turn's step is computed, if there is one
+  int64_t round = 0;     // happens before this turn of the engines
+  bool in_step = false;  // happens during that turn's step, if there is one
   int engine = 0;
   uint64_t about = 0;
   int64_t count = 0;
-  std::chrono::nanoseconds time{0};  // kSubmit: since the request arrived
+  std::chrono::nanoseconds time{0};  // kSubmit: time since the request's arrival
   Failure failure = Failure::kBeforeRows;
   serving::Request request;  // its id is its number as text
   EngineShape shape;
@@ -66,12 +66,12 @@ struct Event {
 struct Workload {
   uint64_t seed = 0;
   std::vector<EngineShape> engines;
-  std::chrono::nanoseconds step_time{0};  // of a step, at least
-  std::chrono::nanoseconds row_time{0};   // of each row in it
-  std::vector<Event> events;              // by round
+  std::chrono::nanoseconds step_time{0};  // minimum time of a step
+  std::chrono::nanoseconds row_time{0};   // additional time per row
+  std::vector<Event> events;              // in order of round
 };
 
-// The same seed gives the same workload, everywhere.
+// The same seed gives the same workload on every platform.
 Workload MakeWorkload(uint64_t seed);
 
 std::string Describe(const EngineShape& shape);

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Asks ten times as much of the cache as there is, and more of the memory than there is.
+"""Soak test of exhausted resources: demands ten times the cache, and more than the memory.
 
     tests/soak/exhaustion.py [--long] [--requests N]
 
-Cache: requests for ten times the positions of the pool at once. All that are admitted end as they
-would on a server without load, token for token, whatever was preempted; others are refused with
-RESOURCE_EXHAUSTED. Tokens are drawn with each request's seed.
+Cache: concurrent requests for ten times the positions of the pool. Every admitted request must generate
+the same tokens as on an idle server, regardless of preemptions; others are rejected with
+RESOURCE_EXHAUSTED. Tokens are sampled with each request's seed.
 
-Memory: where this process may make a control group (version 1), the server runs in one at its
-limit: it refuses at its start a cache that does not fit, and refuses requests with MEMORY_PRESSURE
-while a neighbour takes the memory, and is not killed.
+Memory: if this process can make a control group (version 1), the server runs in one at its limit. It
+must refuse to start with a cache that does not fit. It must reject requests with MEMORY_PRESSURE while
+another process takes the memory, and must not be killed.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ POOL_POSITIONS = 512
 
 
 def outputs(site, server, model, requests, **flags):
-    """(results, {request: tokens}) of one load, the same whatever the flags are."""
+    """(results, {request: tokens}) of one load, whose requests do not depend on the flags."""
     file = site.path(f"outputs-{model}")
     bench = Bench(server, "crowd", model, requests=requests, seed=1, outputs=file, **LENGTHS,
                   **flags)
@@ -43,18 +43,18 @@ def outputs(site, server, model, requests, **flags):
 def check_same(model, some, all_of_them):
     check(some.items() <= all_of_them.items(),
           f"{model}: {sum(all_of_them[i] != some[i] for i in some)} of {len(some)} outputs differ "
-          "from those without load")
+          "from those on an idle server")
 
 
 def cache(site, options):
-    """(what was found, megabytes of the server with small caches)"""
+    """(summary, megabytes of the server with small caches)"""
     requests = options.requests
     with Server(site, "--kv-cache-bytes", "192MiB", "--prefix-cache", "off") as server:
         alone = {model: outputs(site, server, model, requests)[1] for model in MODELS}
         stats = server.stats()
-        check(total(stats, "preemptions") == 0, "there was load without load")
+        check(total(stats, "preemptions") == 0, "preemptions on the idle server")
     for model in MODELS:
-        check(len(alone[model]) == requests, f"{model}: not all completed without load")
+        check(len(alone[model]) == requests, f"{model}: not all completed on the idle server")
     pools = {model: POOL_POSITIONS * stats[model]["bytes_per_position"] for model in MODELS}
     at_once = 1 + TIMES_THE_POOL * POOL_POSITIONS // MEAN_POSITIONS
     with Server(site, pools=pools) as server:
@@ -65,8 +65,8 @@ def cache(site, options):
             check_same(model, loaded, alone[model])
         preemptions = total(server.await_idle(), "preemptions")
         check_pools(server.stats())
-        check(preemptions > 0, "nothing was preempted")
-        check(server.end() == 0, "the server did not end well")
+        check(preemptions > 0, "no preemptions under load")
+        check(server.end() == 0, "the server's exit status is not 0")
     refused = completed = 0
     with Server(site, "--max-waiting", "8", "--queue-timeout", "0.5", pools=pools) as server:
         for model in MODELS:
@@ -78,20 +78,20 @@ def cache(site, options):
             refused += results["requests"]["failed"]
             completed += len(loaded)
         check_pools(server.await_idle())
-        check(refused > 0, "nothing was refused")
+        check(refused > 0, "no request was rejected")
         megabytes = server.megabytes()
-        check(server.end() == 0, "the server did not end well")
+        check(server.end() == 0, "the server's exit status is not 0")
     asked = requests * len(MODELS)
     return (f"demand of {TIMES_THE_POOL} times the pool ({at_once} requests at once for "
             f"{POOL_POSITIONS} positions): {asked} of {asked} completed with {preemptions} "
-            f"preemptions; with a queue of 8: {completed} completed, {refused} refused with "
-            f"RESOURCE_EXHAUSTED, 0 cut off; all {asked + completed} outputs as without load",
+            f"preemptions; with a queue of 8: {completed} completed, {refused} rejected with "
+            f"RESOURCE_EXHAUSTED, 0 cut off; all {asked + completed} outputs as on an idle server",
             megabytes)
 
 
 @contextlib.contextmanager
 def control_group():
-    """The directory of a group of LIMIT bytes, or None where there can be none."""
+    """Makes a control group of LIMIT bytes; returns its directory, or None if that is not possible."""
     group = os.path.join(GROUPS, f"triptych-soak-{os.getpid()}")
     try:
         os.mkdir(group)
@@ -114,10 +114,10 @@ def members(group):
 
 def memory(site, megabytes):
     if megabytes * 2**20 > 0.75 * LIMIT:
-        return f"memory: not tried, since these programs take {megabytes:.0f} MB by themselves"
+        return f"memory: not tested, because this build's server alone takes {megabytes:.0f} MB"
     with control_group() as group:
         if group is None:
-            return "memory: not tried, since this process may make no control group"
+            return "memory: not tested, because this process cannot make a control group"
 
         def enter():
             with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
@@ -125,7 +125,7 @@ def memory(site, megabytes):
 
         with Server(site, "--kv-cache-bytes", "350MiB", models=["mla"], within=enter,
                     await_start=False) as server:
-            check(server.process.wait(timeout=120) in (1, 2), "a cache that does not fit was taken")
+            check(server.process.wait(timeout=120) in (1, 2), "a cache that does not fit was accepted")
             refusal = server.log().strip().splitlines()[-1]
             check("fit" in refusal, refusal)
         with Server(site, "--kv-cache-bytes", "64MiB", models=["mla"], within=enter) as server:
@@ -143,14 +143,14 @@ print('full', flush=True)
 time.sleep(600)
 """], preexec_fn=enter, stdout=subprocess.PIPE, text=True)
             try:
-                check(hog.stdout.readline() == "full\n", "the neighbour was ended")
+                check(hog.stdout.readline() == "full\n", "the process that takes the memory was killed")
                 def pressed():
                     results = Bench(server, "crowd", "mla", requests=1, prompt_tokens=1,
                                     output_tokens=1).results()
                     check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED},
                           first_errors(results))
                     return results["errors"] and "memory" in first_errors(results)
-                wait_for(pressed, "a refusal for want of memory")
+                wait_for(pressed, "a rejection because of memory pressure")
                 time.sleep(1)
             finally:
                 hog.kill()
@@ -158,18 +158,18 @@ time.sleep(600)
             def served():
                 return not Bench(server, "crowd", "mla", requests=1, prompt_tokens=1,
                                  output_tokens=1).results()["errors"]
-            wait_for(served, "an answer when there is memory again")
+            wait_for(served, "an answer after memory was freed")
             load.interrupt()
             results = load.results()
             counts = results["requests"]
             check(set(errors_by_code(results)) <= {RESOURCE_EXHAUSTED}, first_errors(results))
             check(counts["truncated"] == 0, f"{counts['truncated']} streams were cut off")
             check_pools(server.await_idle())
-            check(server.end() == 0, "the server did not end well")
-        return (f"memory: in a group of {LIMIT >> 20} MiB a cache of 350 MiB was refused at the "
-                f"start; under pressure {counts['failed']} requests were refused "
+            check(server.end() == 0, "the server's exit status is not 0")
+        return (f"memory: in a group of {LIMIT >> 20} MiB a cache of 350 MiB was rejected at the "
+                f"start; under pressure {counts['failed']} requests were rejected "
                 f"(RESOURCE_EXHAUSTED), {counts['completed']} completed, 0 cut off, no process was "
-                "killed, and it served again after")
+                "killed, and the server recovered")
 
 
 def run(options):

@@ -1,4 +1,5 @@
-"""Servers, with TLS and tokens or without, and `triptych bench` in processes of its own as load."""
+"""Harness of the soak tests: server processes, with or without TLS and tokens, and `triptych bench`
+processes as load."""
 
 import argparse
 import hashlib
@@ -15,14 +16,14 @@ import time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 MODELS = ["mha", "gqa", "mla"]
-# Codes of gRPC, as `triptych bench --json` reports errors.
+# gRPC codes, by which `triptych bench --json` reports errors.
 CANCELLED, RESOURCE_EXHAUSTED, UNAVAILABLE = 1, 8, 14
 START_TIMEOUT = 120  # seconds; sanitizers and busy machines are slow
 END_TIMEOUT = 120
 
 
 class Lost(Exception):
-    """What was promised and did not hold."""
+    """A guarantee that did not hold."""
 
 
 def check(holds, what):
@@ -31,7 +32,7 @@ def check(holds, what):
 
 
 def wait_for(condition, what, timeout=60):
-    """Returns what `condition` does once that is true."""
+    """Polls `condition` until its value is true; returns the value."""
     end = time.monotonic() + timeout
     while not (value := condition()):
         check(time.monotonic() < end, f"{what}: not within {timeout} s")
@@ -44,8 +45,8 @@ def parse_arguments(doc, **defaults):
     parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"),
-                        help="where triptych and triptych-server are")
-    parser.add_argument("--long", action="store_true", help="the run that the figures are of")
+                        help="folder of triptych and triptych-server")
+    parser.add_argument("--long", action="store_true", help="long run, for published figures")
     for name, (short, long, text) in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(long),
                             help=f"{text} [{short}, {long} with --long]")
@@ -57,7 +58,7 @@ def parse_arguments(doc, **defaults):
 
 
 def run_checked(name, body):
-    """Runs a script's body and ends the process: 0, or 1 with a line that says what was lost."""
+    """Runs a script's body and exits: with 0, or with 1 and a line with the broken guarantee."""
     began = time.monotonic()
     try:
         line = body()
@@ -67,11 +68,11 @@ def run_checked(name, body):
 
 
 def lasting_port():
-    """A free port that nobody is given while a server that comes back there is away: those that the
-    system chooses itself begin later."""
+    """A free port for a server that restarts on it: below the range from which the system chooses ports, so
+    that no other process gets it in the meantime."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         end = int(file.read().split()[0])
-    check(end > 2048, f"the system chooses ports from {end} on: hardly any are left")
+    check(end > 2048, f"the system's range of ports begins at {end}; expected: above 2048")
     for _ in range(1000):
         with socket.socket() as probe:
             port = random.randrange(1024, end)
@@ -84,8 +85,8 @@ def lasting_port():
 
 
 class Site:
-    """A directory with a certificate authority, a server's certificate and tokens. Without clients
-    that are named, servers have neither: they are for who is on this machine."""
+    """A directory with a certificate authority, a server's certificate and tokens. Without client names,
+    servers have neither TLS nor tokens: they serve only this machine."""
 
     def __init__(self, programs, clients=()):
         self.directory = tempfile.TemporaryDirectory(prefix="triptych-soak-")
@@ -108,7 +109,7 @@ class Site:
         return self
 
     def __exit__(self, *_):
-        for process in self.processes:  # what is left if something was lost
+        for process in self.processes:  # processes left after a failure
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -149,8 +150,8 @@ class Site:
 
 
 class Server:
-    """`triptych-server` with the site's certificate and tokens, if it has them. `pools` has the bytes
-    of each model's cache; `within` runs before its exec."""
+    """`triptych-server` with the site's certificate and tokens, if any. `pools`: cache bytes of each
+    model; `within` runs in the child before exec."""
 
     def __init__(self, site, *arguments, models=MODELS, pools=None, port=0, within=None,
                  await_start=True):
@@ -191,7 +192,7 @@ class Server:
             return file.read()
 
     def end(self):
-        """SIGTERM; the exit status."""
+        """Sends SIGTERM; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=END_TIMEOUT)
 
@@ -203,8 +204,8 @@ class Server:
         return self.status("VmRSS") / 1024
 
     def threads(self):
-        """Without those of gRPC's timers: one more whenever a timer found the others busy, for good,
-        as many as ever ran at once."""
+        """Number of threads without gRPC's timer threads: gRPC keeps as many of those as timers ever ran at
+        once."""
         return self.status("Threads") - self.timer_threads()
 
     def timer_threads(self):
@@ -212,7 +213,7 @@ class Server:
             try:
                 with open(f"/proc/{self.process.pid}/task/{thread}/comm", encoding="ascii") as file:
                     return file.read().strip()
-            except OSError:  # it has just ended
+            except OSError:  # the thread has just ended
                 return ""
         threads = os.listdir(f"/proc/{self.process.pid}/task")
         return sum(name(thread) == "grpc_global_tim" for thread in threads)
@@ -225,8 +226,8 @@ class Server:
         return self.site.client(self.address, name, *arguments)
 
     def stats(self):
-        """{model: {field: number}} of the pools, with what is counted of requests."""
-        for _ in range(5):  # on a busy machine a connection may take longer than gRPC waits for it
+        """{model: {field: number}} of pools and request counters."""
+        for _ in range(5):  # on a busy machine, a connection can exceed gRPC's timeout
             output, error = self.client("operator", "kv", "--json", "--timeout", "60").communicate()
             if output:
                 break
@@ -239,7 +240,7 @@ class Server:
                 for model in json.loads(output)["models"]}
 
     def await_idle(self, timeout=END_TIMEOUT):
-        """The statistics once nothing runs or waits."""
+        """Waits until no request runs or waits; returns the statistics."""
         def idle():
             stats = self.stats()
             live = sum(m["running_sequences"] + m["waiting_sequences"] for m in stats.values())
@@ -264,13 +265,13 @@ class Bench:
         self.process.communicate()
 
     def results(self, timeout=END_TIMEOUT):
-        """What it measured. It is to end by itself."""
+        """Waits for the process to end by itself; returns its measurements."""
         try:
             output, error = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            raise Lost(f"a client still waits after {timeout} s") from None
-        check(output, f"a client measured nothing: {error.strip()}")
+            raise Lost(f"a client still runs after {timeout} s") from None
+        check(output, f"a client printed no results: {error.strip()}")
         return json.loads(output)
 
 
@@ -283,21 +284,21 @@ def first_errors(results):
 
 
 def check_pools(stats):
-    """Nothing is held, and the bytes and the counts of requests add up."""
+    """Checks that no block is allocated, and that bytes and request counts add up."""
     for model, s in stats.items():
         check(s["allocated_bytes"] == 0 and s["positions"] == 0,
-              f"{model}: {s['allocated_bytes']} bytes are still held")
+              f"{model}: {s['allocated_bytes']} bytes are still allocated")
         check(s["evictable_bytes"] + s["free_bytes"] == s["pool_bytes"],
               f"{model}: {s['evictable_bytes']} + {s['free_bytes']} bytes are not {s['pool_bytes']}")
         check(s["evictable_blocks"] + s["free_blocks"] == s["total_blocks"],
               f"{model}: {s['evictable_blocks']} + {s['free_blocks']} blocks are not "
               f"{s['total_blocks']}")
         ended = s["finished"] + s["cancelled"] + s["failed"]
-        # Refused after they were accepted, that is: for the time that they waited.
+        # Rejected after they were accepted, because they waited too long.
         late = s["accepted"] - ended
         check(0 <= late <= s["refused"],
               f"{model}: {s['accepted']} requests were accepted, {ended} ended, {s['refused']} "
-              "were refused")
+              "were rejected")
         check(s["failed"] == 0, f"{model}: {s['failed']} requests failed")
 
 
@@ -306,7 +307,7 @@ def total(stats, field):
 
 
 def slope(points):
-    """Of the line of least squares through (x, y)."""
+    """Slope of the least-squares line through (x, y)."""
     n = len(points)
     mean_x = sum(x for x, _ in points) / n
     mean_y = sum(y for _, y in points) / n

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Ends a loaded server over and over: by SIGTERM, which may cut off nothing, and by SIGKILL, after
-which the next one must serve.
+"""Soak test of SIGTERM, which must not cut off any stream, and of SIGKILL, after which the next server
+must serve.
 
     tests/soak/kill_and_drain.py [--long] [--rounds N] [--minutes M]
 
-SIGTERM: every stream that was admitted ends with its completion, every other call with UNAVAILABLE
-(or with CANCELLED by gRPC 1.51, before any message), the server's log says the same, and it exits
-with 0; also a peer that acknowledges each message, as proxies do, finds the connection open while
-it does. SIGKILL: a client process that stays and one that is new are served by the next server on
-the same port.
+SIGTERM: every admitted stream must end with its completion, and every other call with UNAVAILABLE (or
+with gRPC 1.51's CANCELLED, before any message). The server's log must agree, and it must exit with 0. A
+peer that acknowledges each message, as proxies do, must find the connection open while it does.
+SIGKILL: the next server on the same port must serve both a running client process and a new one.
 """
 
 import os
@@ -39,11 +38,11 @@ def at_random_moment(server, draw):
 
 
 def terminate(site, draw):
-    """(streams that ended well, calls that were refused) of one round."""
+    """(completed streams, rejected calls) of one round."""
     with Server(site, "--kv-cache-bytes", "8MiB", "--drain-timeout", "120") as server:
         load = start_load(server, draw)
         at_random_moment(server, draw)
-        check(server.end() == 0, f"the server did not end well: {server.log()}")
+        check(server.end() == 0, f"the server's exit status is not 0: {server.log()}")
         completed = refused = 0
         for bench in load:
             bench.interrupt()
@@ -53,19 +52,19 @@ def terminate(site, draw):
                   f"{counts['truncated']} truncated streams: {first_errors(results)}")
             check(set(errors_by_code(results)) <= {UNAVAILABLE, CANCELLED}, first_errors(results))
             check(counts["interrupted"] == 0 or counts["completed"] + counts["failed"] > 0,
-                  "a client saw nothing of the end")
+                  "a client got no error from the end")
             completed += counts["completed"]
             refused += counts["failed"]
         ends = ENDS.findall(server.log())
-        check(set(ends) <= {"length"}, f"the log says: {sorted(set(ends))}")
+        check(set(ends) <= {"length"}, f"the log has the ends {sorted(set(ends))}; expected: length")
         check(len(ends) == completed,
-              f"{len(ends)} requests ended at the server, {completed} at the clients")
+              f"{len(ends)} requests completed at the server, {completed} at the clients")
         return completed, refused
 
 
 def acknowledge(programs):
-    """Of a server that ends, the last stream, read by a peer that writes twice for each message, some
-    time after it came. Whether the connection was open for that."""
+    """Reads the last stream of a draining server as a peer that writes twice for each message, some time
+    after it arrived. True if the connection was open for that."""
     with Site(programs) as site, Server(site) as server:
         connection = h2.Connection(server.address)
         request = h2.field(1, b"mla") + h2.field(2, b"ROMEO:") + h2.field(4, 200)
@@ -85,17 +84,17 @@ def acknowledge(programs):
                         connection.send(
                             h2.frame(h2.WINDOW_UPDATE, 0, number, h2.credit(len(payload))))
                 if stream == 1 and flags & h2.END_STREAM:
-                    check(server.process.wait() == 0, "the server did not end well")
+                    check(server.process.wait() == 0, "the server's exit status is not 0")
                     check(ENDS.findall(server.log()) == ["length"], f"the log: {server.log()}")
                     return True
         except ConnectionError:
             pass
-        check(terminated, "the call was refused")
+        check(terminated, "the call was rejected")
         return False
 
 
 def kill(site, draw, rounds):
-    """(rounds, requests that the servers finished that followed one that was killed)."""
+    """(rounds, requests that servers finished after a killed one)."""
     port = lasting_port()
     server = Server(site, "--kv-cache-bytes", "8MiB", port=port)
     staying = start_load(server, draw)
@@ -106,7 +105,7 @@ def kill(site, draw, rounds):
             server.process.kill()
             server.process.wait()
             server = Server(site, "--kv-cache-bytes", "8MiB", port=port)
-            # The clients that stay, and one that is new.
+            # The running clients, and a new one.
             wait_for(lambda s=server: all(m["finished"] > 0 for m in s.stats().values()),
                      "the clients' return", 120)
             output, error = server.client("crowd", "generate", "-n", "5", "--model", "mla",
@@ -121,14 +120,14 @@ def kill(site, draw, rounds):
             check(codes <= {UNAVAILABLE, CANCELLED, RESOURCE_EXHAUSTED},
                   f"errors of the codes {codes}")
         server.await_idle()
-        check(server.end() == 0, "the last server did not end well")
+        check(server.end() == 0, "the last server's exit status is not 0")
     finally:
         server.__exit__()
     return killed, finished
 
 
 def rounds(options):
-    """As many as there are to be, or until half of the time is over."""
+    """Runs all rounds, or stops when half of the time is over."""
     end = time.monotonic() + 30 * options.minutes
     for number in range(options.rounds):
         if number > 0 and time.monotonic() >= end:
@@ -138,7 +137,7 @@ def rounds(options):
 
 def run(options):
     draw = random.Random(options.seed)
-    # A peer that the system lets wait may miss it, once.
+    # A peer that the system delays can miss the open connection.
     check(any(acknowledge(options.bin) for _ in range(3)),
           "connections are closed while their last message is acknowledged")
     with Site(options.bin, ["crowd"]) as site:
@@ -150,14 +149,14 @@ def run(options):
             refused += more_refused
         killed, finished = kill(site, draw, rounds(options))
         return (f"{terminated} SIGTERM: {completed} streams ended with their completion, 0 "
-                f"truncated, {refused} calls refused (UNAVAILABLE, or CANCELLED before any "
+                f"truncated, {refused} calls rejected (UNAVAILABLE, or CANCELLED before any "
                 f"message); {killed} SIGKILL: each next server served, {finished} requests in all")
 
 
 def main():
-    options = parse_arguments(__doc__, rounds=(2, 50, "of each signal"),
-                              minutes=(1.0, 120.0, "after which no round begins"),
-                              seed=(0, 1, "of the moments"))
+    options = parse_arguments(__doc__, rounds=(2, 50, "rounds of each signal"),
+                              minutes=(1.0, 120.0, "minutes after which no round begins"),
+                              seed=(0, 1, "seed of the random times"))
     run_checked("kill and drain", lambda: run(options))
 
 

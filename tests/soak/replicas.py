@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Three replicas under load, of which one is killed, drained or cut off, and all are given another
-model, one after the other.
+"""Soak test of three replicas under load: one is killed, drained or cut off, then all get another model,
+one after the other.
 
     tests/soak/replicas.py [--long] [--seconds S]
 
-Clients balance by themselves (--server with three addresses), or HAProxy does, by
-docker/proxy/replicas.cfg with the addresses of this run. They call again what was refused, as all
-commands do. Lost is: an error outside of the streams that a killed or cut-off replica had begun to
-answer; a replica that is back and gets no calls; a prefix that is found less often with affinity than
-without; a replica that gets nothing although one prefix is asked for all the time, or requests carry
-no key. Everything is on loopback. Printed at the end is the table of docker/README.md#replicas.
+Clients balance themselves (--server with three addresses), or HAProxy does, with
+docker/proxy/replicas.cfg and the addresses of this run. Clients retry rejected calls, as all commands
+do. The test fails if:
+- a call fails, except streams that a killed or cut-off replica had begun to answer;
+- a replica that is back gets no calls;
+- affinity gives fewer prefix hits than balancing without it;
+- a replica gets no calls although all requests have one prefix, or no key.
+Everything runs on loopback. Prints the table of docker/README.md#replicas at the end.
 """
 
 import os
@@ -24,25 +26,25 @@ import time
 from harness import (Bench, ROOT, Server, Site, check, check_pools, first_errors, lasting_port,
                      parse_arguments, run_checked, total, wait_for)
 
-HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"  # which not every PATH has
+HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"  # not in every PATH
 REPLICAS = 3
-MODEL = "m"  # the name, whatever is behind it
+MODEL = "m"  # the name of every model
 CONCURRENCY = 24
 LOAD = {"concurrency": CONCURRENCY, "connections": 4, "prompt_tokens": "1:60", "output_tokens": "1:120"}
-# Prefixes of 16 blocks, so many that one replica's cache holds less than half of them.
+# Number of prefixes, of 16 blocks each: one replica's cache holds less than half of them.
 PREFIXES = 48
 PREFIX_TOKENS = 256
 SMALL_CACHE = "22MiB"
 PREFIX_LOAD = {"concurrency": 12, "shared_prefix_tokens": PREFIX_TOKENS, "prompt_tokens": "8:16",
                "output_tokens": "4"}
-# Has HAProxy log the calls that did not end well, and how.
+# Makes HAProxy log failed calls.
 LOGGED = {"global": "  log stdout format raw local0\n",
           "defaults": "  log global\n  option httplog\n  option dontlog-normal\n"}
 AFFINITY = re.compile(r"^ +(balance|hash-type|hash-balance-factor) .*\n", re.M)
 
 
 class Replica:
-    """A place where a server is, if it is not out."""
+    """An address, and its server unless it is out."""
 
     def __init__(self, site, cache):
         self.site, self.cache, self.port = site, cache, lasting_port()
@@ -68,13 +70,13 @@ class Replica:
         return total(self.server.stats(), field)
 
     def await_more(self, field, more, timeout=120):
-        """Until it has counted so many more."""
+        """Waits until the server's counter has grown by `more`."""
         goal = self.count(field) + more
         wait_for(lambda: self.count(field) >= goal, f"{more} more {field} of a replica", timeout)
 
 
 class Fleet:
-    """Replicas, and how clients reach them: `address`."""
+    """Replicas, and the address by which clients reach them."""
 
     def __init__(self, site, balanced_by, cache="8MiB"):
         self.site = site
@@ -109,7 +111,7 @@ class Fleet:
         for number, address in enumerate(addresses):
             config, found = re.subn(f"127.0.0.1:{50551 + number}$", address, config, flags=re.M)
             bound += found
-        check(bound == 1 + REPLICAS, "replicas.cfg has other addresses")
+        check(bound == 1 + REPLICAS, "replicas.cfg does not have the expected addresses")
         if not affinity:
             config = AFFINITY.sub("", config)
         for section, lines in LOGGED.items():
@@ -133,12 +135,12 @@ class Fleet:
             return file.read()
 
     def times_down(self, replica):
-        """How often the proxy has found that it does not serve."""
+        """How often the proxy has marked the replica as down."""
         name = ("one", "two", "three")[self.replicas.index(replica)]
         return len(re.findall(f"^Server triptych/{name} is DOWN", self.proxy_log(), re.M))
 
     def take_out(self, replica, how):
-        """Until the proxy knows: what it gives a silent replica before, a client's first call too, hangs."""
+        """Waits until the proxy has noticed: before that, calls that it forwards to a silent replica hang."""
         known = self.times_down(replica) if self.proxy else 0
         take_out(replica, how)
         if self.proxy:
@@ -149,7 +151,7 @@ class Fleet:
 
 
 class Load:
-    """`triptych bench` while a phase lasts, and what it measured of it."""
+    """`triptych bench` during a phase, and its measurements."""
 
     def __init__(self, fleet, seconds, seed):
         self.end = time.monotonic() + seconds
@@ -163,13 +165,13 @@ class Load:
         if error:
             self.bench.kill()
             return
-        time.sleep(max(0.0, self.end - time.monotonic()))  # what is measured lasts so long at least
+        time.sleep(max(0.0, self.end - time.monotonic()))  # minimum duration of a measurement
         check(self.bench.process.poll() is None, "a client ended by itself")
         self.bench.interrupt()
         self.results = self.bench.results()
 
     def await_all(self, replicas):
-        """Until each of them has finished some of it."""
+        """Waits until each replica has finished some requests of the load."""
         for replica in replicas:
             replica.await_more("finished", 2)
 
@@ -184,7 +186,7 @@ class Load:
 
 def take_out(replica, how):
     if how == "drained":
-        check(replica.server.end() == 0, f"it did not drain: {replica.server.log()}")
+        check(replica.server.end() == 0, f"a replica did not drain: {replica.server.log()}")
     elif how == "killed":
         replica.server.process.kill()
         replica.server.process.wait()
@@ -200,14 +202,14 @@ def put_back(replica, how):
 
 
 def one_out(fleet, how, seconds):
-    """Loads before, as it goes, while it is out, as it comes back."""
+    """Loads before, while the replica goes, while it is out, and while it comes back."""
     victim = fleet.replicas[1]
     with Load(fleet, seconds, 1) as before:
         before.await_all(fleet.replicas)
     with Load(fleet, seconds, 2) as going:
         going.await_all(fleet.replicas)
         fleet.take_out(victim, how)
-        # So many that each client would hang by now if a third of its calls still did.
+        # Enough that every client would hang by now if a third of its calls still did.
         for replica in fleet.others(victim):
             replica.await_more("finished", 5 * CONCURRENCY)
     with Load(fleet, seconds, 3) as out:
@@ -220,7 +222,7 @@ def one_out(fleet, how, seconds):
 
 
 def roll(fleet, seconds):
-    """Loads before, while one replica after the other is given another model, after it."""
+    """Loads before, during and after giving the replicas another model one by one."""
     with Load(fleet, seconds, 1) as before:
         before.await_all(fleet.replicas)
     with Load(fleet, seconds, 2) as rolling:
@@ -235,7 +237,7 @@ def roll(fleet, seconds):
 
 
 def check_loads(what, loads):
-    """How many calls failed: those that a replica had when it was killed or cut off, and no others."""
+    """Number of failed calls. Checks that they were on a replica when it was killed or cut off."""
     failed = [load.counts["failed"] for load in loads]
     said = "; ".join(first_errors(load.results) for load in loads if load.counts["failed"])
     going = failed.pop(1)
@@ -251,9 +253,9 @@ def await_idle(fleet):
 
 
 def hit_rate(site, balanced_by, requests):
-    """The share of the prompts' tokens that replicas with small caches found in them."""
+    """Share of prompt tokens that are prefix hits, on replicas with small caches."""
     with Fleet(site, balanced_by, SMALL_CACHE) as fleet:
-        for seed in (1, 1):  # the first warms the caches
+        for seed in (1, 1):  # the first fills the caches
             bench = Bench(fleet, "crowd", MODEL, requests=requests, prefixes=PREFIXES, retry=True,
                           seed=seed, **PREFIX_LOAD)
             results = bench.results(600)
@@ -262,7 +264,7 @@ def hit_rate(site, balanced_by, requests):
 
 
 def check_spread(fleet, least, **flags):
-    """So many replicas at the least get a part of a load."""
+    """Checks that at least `least` replicas get a part of a load."""
     before = [replica.count("accepted") for replica in fleet.replicas]
     results = Bench(fleet, "crowd", MODEL, requests=30 * REPLICAS, retry=True, concurrency=CONCURRENCY,
                     output_tokens=40, **flags).results()
@@ -293,7 +295,7 @@ def run(options):
                     check_spread(fleet, REPLICAS, no_prefix_cache=True)
         rates = {by: hit_rate(site, by, options.requests) for by in ("proxy", "proxy, turns", "client")}
         check(rates["proxy"] > max(rates["proxy, turns"], rates["client"]),
-              f"prompt tokens found in caches: {rates}")
+              f"prefix hits per prompt token: {rates}")
     print("\n| clients balanced by | one replica, or all in turn | completed | failed | tokens/s "
           "before | as it goes | while it is out | back |\n|---|---|---:|---:|---:|---:|---:|---:|")
     print("\n".join(rows))
@@ -305,8 +307,8 @@ def run(options):
 
 
 def main():
-    options = parse_arguments(__doc__, seconds=(0.0, 20.0, "that a phase lasts at least"),
-                              requests=(200, 2000, "of the hit rates, twice"))
+    options = parse_arguments(__doc__, seconds=(0.0, 20.0, "minimum seconds of a phase"),
+                              requests=(200, 2000, "requests of each hit rate, sent twice"))
     run_checked("replicas", lambda: run(options))
 
 

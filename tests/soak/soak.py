@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Loads a server of three models over TLS with client processes that misbehave in every way that
-clients do, and checks that nothing is left of them.
+"""Soak test of a server with three models over TLS: client processes misbehave in every way, and must
+leave nothing behind.
 
     tests/soak/soak.py [--long] [--requests N] [--minutes M]
 
-Of all requests 30% are cancelled: half while they queue or their prompt is computed, half after
-some of their tokens, the last among them. Of the client processes four in nine have random
-deadlines, one in nine has readers that stop for a while, and one in ten is killed. At the end the
-caches hold nothing, every request that was accepted has ended once, descriptors and threads are as
-many as after the warm-up, and every client has ended by itself.
+30% of the requests are cancelled: half of them in the queue or during prefill, half after some of their
+tokens, including the last. Four in nine client processes have random deadlines, one in nine has readers
+that stop for a while, and one in ten is killed. At the end, no block may be allocated, every accepted
+request must have ended once, descriptors and threads must be as many as after the warm-up, and every
+client must have ended by itself.
 """
 
 import random
@@ -19,17 +19,17 @@ from harness import (Bench, Lost, RESOURCE_EXHAUSTED, Server, Site, check, check
                      errors_by_code, first_errors, parse_arguments, run_checked, slope, total,
                      wait_for, MODELS)
 
-CLIENTS = 4  # processes at a time
+CLIENTS = 4  # concurrent processes
 CONCURRENCY = 24
-STALL_TIMEOUT = 10  # seconds; more than a client that reads is ever late
-# What the slope of memory may be, in MB for 100,000 requests, where enough were sent to tell.
+STALL_TIMEOUT = 10  # seconds; longer than any delay of a reading client
+# Limit of memory growth in MB per 100,000 requests; checked if enough were sent.
 MAX_SLOPE = 10.0
 ENOUGH_FOR_SLOPE = 100_000
-MAX_TIMER_THREADS = 16  # of gRPC's timers
+MAX_TIMER_THREADS = 16  # gRPC's timer threads
 
 
 class Client(threading.Thread):
-    """One place among the clients: one process after another until the load is done."""
+    """One client at a time: runs processes one after another until the load is done."""
 
     def __init__(self, load, number):
         super().__init__(daemon=True)
@@ -53,7 +53,7 @@ class Client(threading.Thread):
         if kind == "deadlines":
             flags["deadline"] = "1:400"
         elif kind == "stalls":
-            # Outputs long enough to fill the window of a client that takes nothing.
+            # Outputs long enough to fill the window of a client that does not read.
             flags |= {"stall_ratio": 0.2, "stall": draw.choice(self.load.stalls),
                       "output_tokens": "1:200", "requests": self.load.requests_each // 8}
         killed = draw.random() < 0.1
@@ -81,7 +81,7 @@ class Load:
         self.end = time.monotonic() + 60 * minutes
         self.server, self.requests = server, requests
         self.requests_each = 2000 if options.long else 200
-        # Seconds; a long run has some readers that stop for longer than they may.
+        # Seconds; in a long run, some readers stop for longer than the stall timeout.
         self.stalls = [0.2, 2.5 * STALL_TIMEOUT] if options.long else [0.2]
         self.accepted = 0
         self.failures = []
@@ -153,35 +153,36 @@ def soak(options):
         late = total(stats, "accepted") - sum(
             total(stats, end) for end in ("finished", "cancelled", "failed"))
         check(late == total(stats, "refused"),
-              f"{late} requests have no end, of which {total(stats, 'refused')} waited too long")
-        # gRPC keeps threads of its pool for a while.
+              f"{late} requests have no end, {total(stats, 'refused')} of them waited too long")
+        # gRPC keeps the threads of its pool for a while.
         wait_for(lambda: server.descriptors() <= descriptors,
                  f"{descriptors} descriptors (there are {server.descriptors()})")
         wait_for(lambda: server.threads() <= threads,
                  f"{threads} threads (there are {server.threads()})")
         check(server.timer_threads() <= MAX_TIMER_THREADS,
-              f"gRPC runs {server.timer_threads()} timers at once")
+              f"gRPC has {server.timer_threads()} timer threads; allowed: {MAX_TIMER_THREADS}")
         rise = slope(memory) * 100_000
         if load.accepted >= ENOUGH_FOR_SLOPE:
-            check(rise <= MAX_SLOPE, f"memory grows by {rise:.1f} MB in 100,000 requests")
-        line = (f"{load.accepted} requests accepted ({load.accepted / seconds:.0f}/s) of "
+            check(rise <= MAX_SLOPE,
+                  f"memory grows by {rise:.1f} MB per 100,000 requests; allowed: {MAX_SLOPE}")
+        line = (f"{load.accepted} requests accepted ({load.accepted / seconds:.0f}/s) from "
                 f"{load.processes} client processes, {load.killed} of them killed; server: "
                 f"{total(stats, 'finished')} finished, {total(stats, 'cancelled')} cancelled, "
                 f"{late} waited too long, {total(stats, 'preemptions')} preemptions; clients saw: "
                 f"{load.counts.get('completed', 0)} completed, "
                 f"{load.counts.get('cancelled', 0)} cancelled, "
-                f"{load.counts.get('expired', 0)} expired, {load.counts.get('failed', 0)} refused "
-                f"or cut off ({load.counts.get('truncated', 0)} as they did not read); held at the "
-                f"end: 0 bytes; descriptors {descriptors} -> {server.descriptors()}, threads "
-                f"{threads} -> {server.threads()} beside {server.timer_threads()} of gRPC's timers; "
-                f"memory {memory[0][1]:.0f} -> {memory[-1][1]:.0f} MB, {rise:+.2f} MB in 100,000 requests")
-        check(server.end() == 0, "the server did not end well")
+                f"{load.counts.get('expired', 0)} expired, {load.counts.get('failed', 0)} rejected "
+                f"or cut off ({load.counts.get('truncated', 0)} because they did not read); allocated at "
+                f"the end: 0 bytes; descriptors {descriptors} -> {server.descriptors()}, threads "
+                f"{threads} -> {server.threads()} besides gRPC's {server.timer_threads()} timer threads; "
+                f"memory {memory[0][1]:.0f} -> {memory[-1][1]:.0f} MB, {rise:+.2f} MB per 100,000 requests")
+        check(server.end() == 0, "the server's exit status is not 0")
         return line
 
 
 def main():
     options = parse_arguments(__doc__, requests=(2000, 1_000_000, "requests to be accepted"),
-                              minutes=(0.5, 120.0, "after which no more are sent"))
+                              minutes=(0.5, 120.0, "minutes after which no more are sent"))
     run_checked("soak", lambda: soak(options))
 
 

@@ -1,4 +1,4 @@
-// Counts the bytes of tensor memory allocated on this thread while it lives.
+// Meter of tensor memory allocated on this thread during its lifetime, in bytes.
 #ifndef TRIPTYCH_TESTS_SUPPORT_ALLOCATION_METER_H_
 #define TRIPTYCH_TESTS_SUPPORT_ALLOCATION_METER_H_
 
@@ -16,13 +16,13 @@ class AllocationMeter {
  public:
   AllocationMeter() : guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
 
-  int64_t total() const { return counter_->total; }      // of all allocations
-  int64_t largest() const { return counter_->largest; }  // of one allocation
-  int64_t most() const { return counter_->most; }        // at one time, of what is allocated since
+  int64_t total() const { return counter_->total; }      // all allocations
+  int64_t largest() const { return counter_->largest; }  // the largest allocation
+  int64_t most() const { return counter_->most; }        // peak of live allocations
 
  private:
-  // LibTorch 1.13 reports signed totals, later ones unsigned: whichever of the two overloads the
-  // base declares is the one that overrides.
+  // LibTorch 1.13 reports signed totals, later versions unsigned: the overload that the base
+  // declares overrides it.
   struct Counter : c10::MemoryReportingInfoBase {
     virtual void reportMemoryUsage(void*, int64_t bytes, int64_t, int64_t, c10::Device) {
       Count(bytes);
@@ -32,7 +32,7 @@ class AllocationMeter {
     }
     virtual bool memoryProfilingEnabled() const { return true; }
 
-    void Count(int64_t bytes) {  // negative when memory is given back
+    void Count(int64_t bytes) {  // negative when memory is freed
       total += std::max<int64_t>(bytes, 0);
       largest = std::max(largest, bytes);
       held += bytes;

@@ -33,7 +33,7 @@ void AddExtension(X509* certificate, X509* issuer, int id, const std::string& va
   X509_add_ext(certificate, extension.get(), -1);
 }
 
-// Not signed yet.
+// An unsigned certificate.
 std::shared_ptr<X509> MakeCertificate(const std::string& name, EVP_PKEY* key, int days) {
   const std::shared_ptr<X509> certificate(Made(X509_new()), X509_free);
   X509_set_version(certificate.get(), 2);  // version 3

@@ -1,4 +1,4 @@
-// Certificates for tests, made when they are needed.
+// Certificates for tests, made on demand.
 #ifndef TRIPTYCH_TESTS_SUPPORT_CERTIFICATES_H_
 #define TRIPTYCH_TESTS_SUPPORT_CERTIFICATES_H_
 
@@ -16,16 +16,16 @@ struct Identity {
   std::string key;
 };
 
-// An authority of its own, made for one test, with keys that nothing else has.
+// A certificate authority for one test, with new keys.
 class CertificateAuthority {
  public:
   explicit CertificateAuthority(const std::string& name = "authority");
 
-  // What clients are given as --ca.
+  // PEM for a client's --ca.
   const std::string& certificate() const { return certificate_; }
 
-  // A certificate for `name`, its common name, and for `alternatives`. Valid from yesterday until
-  // `days` days from now; 0: no longer since a moment ago. `curve` is its key's.
+  // A certificate with common name `name` and subject alternative names `alternatives`. Valid from
+  // yesterday until `days` days from now; 0: expired a moment ago. `curve`: curve of its key.
   Identity Issue(const std::string& name,
                  const std::string& alternatives = "DNS:localhost,IP:127.0.0.1", int days = 2,
                  const std::string& curve = "P-256") const;

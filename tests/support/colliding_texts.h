@@ -1,4 +1,4 @@
-// Names as a hostile file could have them. For tables that hash what a file says.
+// Colliding names, as a hostile file could contain, for tests of hash tables of a file's names.
 #ifndef TRIPTYCH_TESTS_SUPPORT_COLLIDING_TEXTS_H_
 #define TRIPTYCH_TESTS_SUPPORT_COLLIDING_TEXTS_H_
 
@@ -12,10 +12,10 @@
 
 namespace triptych {
 
-// choices^3 different texts of 48 printed characters, for all of which std::hash of libstdc++ is
-// one number. It is MurmurHash64A from a number that is always the same: a first block of eight
-// bytes, and then a second, make a state of what was the state before; any first block goes with
-// the one second block that leads to the same state, if that is printed.
+// choices^3 different texts of 48 printable characters with the same std::hash of libstdc++. That
+// is MurmurHash64A with a constant seed, which updates its state with blocks of eight bytes. For
+// any first block there is one second block that leads to a given state; pairs whose second block
+// is printable are used.
 inline std::vector<std::string> CollidingTexts(size_t choices) {
   constexpr uint64_t kMultiplier = 0xC6A4A7935BD1E995;
   constexpr size_t kPairs = 3, kBlock = sizeof(uint64_t);

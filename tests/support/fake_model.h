@@ -1,6 +1,6 @@
-// A serving model without weights: its next token is a function of the sequence so far, read back
-// out of its cache, so that a wrong block, a stale row or a mixed-up sequence shows in what it
-// says. What it keeps of a prompt under way are the rows of the prompt itself.
+// Fake model without weights. Its next token is a function of the sequence so far, which it reads
+// from its cache: a wrong block, a stale row or a mixed-up sequence changes its output. Its scratch
+// memory of a prompt contains the rows of the prompt.
 #ifndef TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
 #define TRIPTYCH_TESTS_SUPPORT_FAKE_MODEL_H_
 
@@ -27,7 +27,7 @@ class FakeModel final : public ModelBackend {
     int64_t blocks = 200;
     int64_t block_positions = 5;
     std::optional<int64_t> expand_from = {};
-    int64_t likely_tokens = 0;  // as BackendInfo has it
+    int64_t likely_tokens = 0;  // BackendInfo::likely_tokens
   };
 
   explicit FakeModel(const Shape& shape) {
@@ -44,8 +44,8 @@ class FakeModel final : public ModelBackend {
     cache_.assign(info_.blocks * shape.block_positions, -1);
   }
 
-  // The token that follows `tokens`: what a greedy request must get, whose first `prompt` tokens
-  // are its prompt.
+  // The token that a greedy request must get after `tokens`, whose first `prompt` tokens are its
+  // prompt.
   static int32_t Next(std::span<const int32_t> tokens, const Shape& shape, int64_t prompt) {
     uint64_t hash = tokens.size();
     for (int64_t p = std::max<int64_t>(std::ssize(tokens) - kSeen, 0); p < std::ssize(tokens);
@@ -76,7 +76,7 @@ class FakeModel final : public ModelBackend {
         uint64_t hash = p + 1;
         for (int64_t q = std::max<int64_t>(p + 1 - kSeen, 0); q <= p; ++q) {
           const int64_t id = At(sequence, q);
-          if (id < 0) throw std::logic_error("a row is read that was never written");
+          if (id < 0) throw std::logic_error("read of a row that was never written");
           hash = Mix(hash, id);
         }
         std::vector<float> logits(info_.vocab_size);
@@ -92,7 +92,7 @@ class FakeModel final : public ModelBackend {
     }
     if (token != step.ids.size() || likely_rows_.size() != step.likely_rows.size() ||
         logits_.size() != step.logit_rows.size() * info_.vocab_size) {
-      throw std::logic_error("the step's tokens and rows do not add up");
+      throw std::logic_error("the step's tokens and rows do not match");
     }
     likely_.clear();
     for (const LikelyRow& row : likely_rows_) likely_.push_back(row.View());
@@ -115,32 +115,32 @@ class FakeModel final : public ModelBackend {
 
   const BackendInfo& info() const override { return info_; }
 
-  // A row is another one if its position attended by expanded attention, as a prompt's may.
+  // The content of a row. Differs if its position used expanded attention, as in a long prompt.
   static int64_t Row(int64_t token, std::optional<int64_t> expand_from, int64_t position,
                      int64_t prompt) {
     const bool expanded = expand_from && position >= *expand_from && position < prompt;
     return 2 * token + (expanded ? 1 : 0);
   }
   static constexpr float kLikely = 20;  // the logit of the next token; the others have 0
-  // What the cache holds there; -1 where nothing was written yet.
+  // The cache's row; -1 if it was not written yet.
   int64_t row(int32_t block, int64_t column) const {
     return cache_.at(block * info_.geometry.block_positions + column);
   }
 
   int64_t steps = 0;
-  int64_t scratches = 0;  // that live
-  int64_t fetches = 0;    // of whole rows
-  // Called in every step; what it throws, the step throws.
+  int64_t scratches = 0;  // live scratch memories
+  int64_t fetches = 0;    // fetched whole rows of logits
+  // Called in every step; the step throws its exceptions.
   std::function<void(const StepInput&)> before_step;
 
  private:
-  static constexpr int64_t kSeen = 64;  // last positions that a token depends on
+  static constexpr int64_t kSeen = 64;  // a token depends on this number of last positions
 
   struct Scratch final : PromptScratch {
     explicit Scratch(int64_t& live_in) : live(live_in) { ++live; }
     ~Scratch() override { --live; }
     int64_t& live;
-    std::vector<int64_t> rows;  // of the positions before the last step that had it
+    std::vector<int64_t> rows;  // rows before the last step that used it
   };
 
   void CheckScratch(const StepInput::Sequence& sequence) {

@@ -1,4 +1,4 @@
-// GGUF files, byte by byte.
+// Builder of GGUF files, byte by byte.
 #ifndef TRIPTYCH_TESTS_SUPPORT_GGUF_FILE_H_
 #define TRIPTYCH_TESTS_SUPPORT_GGUF_FILE_H_
 
@@ -25,8 +25,7 @@ std::string BytesOf(const std::vector<T>& values) {
   return bytes;
 }
 
-// A file is its keys and its tensors, each in the order in which they are added. What is added
-// twice is there twice.
+// A file contains its keys and its tensors in the order in which they are added. Duplicates stay.
 class GgufBuilder {
  public:
   enum Type : uint32_t {
@@ -49,7 +48,7 @@ class GgufBuilder {
     return BytesOf(uint64_t{text.size()}) + std::string(text);
   }
 
-  // A value of any type, as its bytes are.
+  // A value of any type, given as its bytes.
   GgufBuilder& Add(std::string_view key, uint32_t type, const std::string& bytes) {
     ++keys_;
     metadata_ += Text(key) + BytesOf(type) + bytes;
@@ -81,8 +80,8 @@ class GgufBuilder {
     return Add(key, kArray, BytesOf(type) + BytesOf(count) + bytes);
   }
 
-  // dims: the first is of neighbours, as such files have them. Data goes where the data before
-  // ends, at the next multiple of the alignment.
+  // dims: innermost first, as in GGUF. Data follows the previous data, at the next multiple of the
+  // alignment.
   GgufBuilder& AddTensor(std::string_view name, uint32_t type, const std::vector<uint64_t>& dims,
                          const std::string& data) {
     AddTensorAt(name, type, dims, data_.size());
@@ -98,7 +97,7 @@ class GgufBuilder {
     return *this;
   }
 
-  // Of the tensors that are added after; the file says it by a key of its own.
+  // Sets the alignment of the following tensors, and adds the file's key for it.
   GgufBuilder& SetAlignment(uint32_t alignment) {
     alignment_ = alignment;
     return Add("general.alignment", alignment);

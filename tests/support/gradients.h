@@ -1,4 +1,4 @@
-// Automatic derivatives against finite differences.
+// Comparison of automatic derivatives with finite differences.
 #ifndef TRIPTYCH_TESTS_SUPPORT_GRADIENTS_H_
 #define TRIPTYCH_TESTS_SUPPORT_GRADIENTS_H_
 
@@ -10,7 +10,7 @@
 namespace triptych {
 
 // Expects the derivative of `loss` by every element of `leaves` to equal the central difference.
-// The leaves are contiguous float64; `loss` computes a scalar from them as they are.
+// REQUIRES: the leaves are contiguous float64; `loss` computes a scalar from their current values.
 void ExpectGradients(const std::vector<at::Tensor>& leaves,
                      const std::function<at::Tensor()>& loss);
 

@@ -1,4 +1,4 @@
-// Texts of which tests hold a part out, and what a model's loss is there.
+// Held-out texts for tests, and a model's held-out loss.
 #ifndef TRIPTYCH_TESTS_SUPPORT_HELD_OUT_H_
 #define TRIPTYCH_TESTS_SUPPORT_HELD_OUT_H_
 
@@ -13,12 +13,12 @@
 
 namespace triptych {
 
-// A text for models that keep no record of what they were trained on.
+// A corpus for models without a record of their training text.
 inline tools::Corpus TestCorpus(const std::filesystem::path& text, double held_out) {
   return tools::Corpus(text, *TestTokenizer(), held_out, ModelConfig(), "the test's model");
 }
 
-// The loss that `triptych-model evaluate` prints: to four decimals.
+// The loss that `triptych-model evaluate` prints, rounded to four decimals.
 inline double PrintedLoss(const tools::EvaluateOptions& options) {
   testing::internal::CaptureStdout();
   tools::Evaluate(options);

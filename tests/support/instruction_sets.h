@@ -1,4 +1,4 @@
-// Every instruction set of this machine in turn, forced upon the kernels.
+// Instruction sets of this machine, each forced in turn for tests of kernels.
 #ifndef TRIPTYCH_TESTS_SUPPORT_INSTRUCTION_SETS_H_
 #define TRIPTYCH_TESTS_SUPPORT_INSTRUCTION_SETS_H_
 
@@ -13,9 +13,9 @@
 
 namespace triptych {
 
-// Highway's targets that kernels are compiled for and this machine can run, one bit each, the best
-// first. Under ThreadSanitizer only that one: threads share the same data whatever the
-// instructions, and it takes an hour to run the emulated ones.
+// Highway's targets that kernels are compiled for and this machine can run, one bit each, best
+// first. Under ThreadSanitizer only the best: threads share the same data in all of them, and the
+// emulated ones take an hour.
 inline std::vector<int64_t> InstructionSets() {
   std::vector<int64_t> targets;
   for (int64_t left = HWY_SUPPORTED_TARGETS & HWY_TARGETS; left != 0; left &= left - 1) {
@@ -31,7 +31,7 @@ inline std::string InstructionSetName(const testing::TestParamInfo<int64_t>& inf
   return hwy::TargetName(info.param);
 }
 
-// Kernels use one of InstructionSets() while it lives.
+// Makes kernels use one of InstructionSets() during its lifetime.
 class UsedInstructionSet {
  public:
   explicit UsedInstructionSet(int64_t target) { Use(target); }
@@ -41,7 +41,7 @@ class UsedInstructionSet {
 
  private:
   static void Use([[maybe_unused]] int64_t targets) {
-    // Kernels compiled for one set have nothing to choose, nor need Highway's library.
+    // Kernels compiled for one set have no choice, and do not need Highway's library.
     if constexpr (!std::has_single_bit(static_cast<uint64_t>(HWY_TARGETS))) {
       hwy::SetSupportedTargetsForTest(targets);
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());
@@ -49,7 +49,7 @@ class UsedInstructionSet {
   }
 };
 
-// Its parameter is one of InstructionSets(): kernels use that one while the test runs.
+// Test parameterised by one of InstructionSets(), which kernels use while it runs.
 class InstructionSetTest : public testing::TestWithParam<int64_t> {
  private:
   const UsedInstructionSet set_{GetParam()};

@@ -1,4 +1,4 @@
-// The likely tokens of a row of logits, as a device that finds them must give them.
+// Reference for the likely tokens that a device finds in a row of logits.
 #ifndef TRIPTYCH_TESTS_SUPPORT_LIKELY_TOKENS_H_
 #define TRIPTYCH_TESTS_SUPPORT_LIKELY_TOKENS_H_
 
@@ -14,7 +14,7 @@
 
 namespace triptych {
 
-// Owns what LikelyTokens refers to.
+// Owns the memory that LikelyTokens refers to.
 struct LikelyRow {
   std::vector<int32_t> tokens;
   std::vector<float> logits;

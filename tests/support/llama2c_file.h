@@ -1,4 +1,4 @@
-// Files of llama2.c.
+// Builders of llama2.c files.
 #ifndef TRIPTYCH_TESTS_SUPPORT_LLAMA2C_FILE_H_
 #define TRIPTYCH_TESTS_SUPPORT_LLAMA2C_FILE_H_
 
@@ -15,7 +15,7 @@ namespace triptych {
 // dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len
 using Llama2cHeader = std::array<int32_t, 7>;
 
-// A model whose numbers count from 0 in steps of 1/64, in the order of the file, but for the tables
+// A model whose numbers count from 0 in steps of 1/64, in the order of the file, except the tables
 // of positions, which are -1.
 inline std::string Llama2cModel(const Llama2cHeader& header) {
   const auto [dim, hidden, layers, heads, groups, vocab, positions] = header;

@@ -1,6 +1,6 @@
-// What engine/definitions.md says, computed in float64 with plain loops. Independent of the engine:
-// no tensor library, no shared code but the config. Slow on purpose; everything is recomputed from
-// the inputs and no intermediate is reused.
+// Reference implementation of engine/definitions.md in float64 with plain loops. Independent of the
+// engine: no tensor library, no shared code except the config. Slow on purpose: everything is
+// recomputed from the inputs, and no intermediate result is reused.
 #ifndef TRIPTYCH_TESTS_SUPPORT_ORACLE_H_
 #define TRIPTYCH_TESTS_SUPPORT_ORACLE_H_
 
@@ -13,7 +13,7 @@
 
 namespace triptych::oracle {
 
-// Row-major. A vector is a matrix of one row.
+// A row-major matrix. A vector is a matrix of one row.
 struct Matrix {
   Matrix() = default;
   Matrix(int64_t row_count, int64_t col_count)
@@ -36,12 +36,12 @@ struct Linear {
 
 struct Rotation {
   double theta = 0;     // 0: no rotation
-  bool halves = false;  // pairs (i, i + d/2) as published Llama files have them; else (2i, 2i+1)
+  bool halves = false;  // pairs (i, i + d/2), as in published Llama files; else (2i, 2i+1)
 };
 
 struct Masking {
   bool causal = false;       // position i sees positions 0 to i
-  int64_t causal_shift = 0;  // anything but 0 is a mistake: i sees positions 0 to i + causal_shift
+  int64_t causal_shift = 0;  // not 0: a deliberate error; i sees positions 0 to i + causal_shift
 };
 
 // engine/definitions.md#multi-head-attention and engine/definitions.md#grouped-query-attention.
@@ -55,7 +55,7 @@ struct GroupedAttention {
   bool contiguous = false;  // head h reads g = h / (H/G), not h mod G
   Rotation rotation;
   Masking masking;
-  double score_factor = 1;  // 1, or a wrong scale
+  double score_factor = 1;  // not 1: a deliberate error
 
   // x: [L1, D1], y: [L2, D2] -> [L1, D1].
   Matrix operator()(const Matrix& x, const Matrix& y) const;
@@ -76,17 +76,17 @@ struct LatentAttention {
   Linear o;     // [D1, H * d_v]
   Rotation rotation;
   Masking masking;
-  double score_factor = 1;  // 1, or a wrong scale
+  double score_factor = 1;  // not 1: a deliberate error
 
   // x: [L1, D1], y: [L2, D2] -> [L1, D1].
   Matrix operator()(const Matrix& x, const Matrix& y) const;
 };
 
-// x rotated at position `position` of the sequence; `dim` elements.
+// Rotates `dim` elements of x in place, for `position` of the sequence.
 void Rotate(const Rotation& rotation, int64_t position, double* x, int64_t dim);
 
-// A model's tensors by their published names, in the layout that the config says they have: head
-// grouping and rotary pairs are honoured here, not permuted away.
+// A model's tensors by their published names, in the config's layout: the oracle computes with its
+// head grouping and rotary pairs, and permutes nothing.
 using Arrays = std::map<std::string, Matrix>;
 
 // engine/definitions.md#the-decoder: logits [length, vocab_size] of a whole sequence.

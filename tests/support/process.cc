@@ -19,14 +19,14 @@ int Checked(int result, const char* what) {
   return result;
 }
 
-// The reading and the writing end.
+// {reading end, writing end}
 std::array<int, 2> MakePipe() {
   std::array<int, 2> ends;
   Checked(pipe2(ends.data(), O_CLOEXEC), "pipe2");
   return ends;
 }
 
-// The controlling and the terminal's end.
+// {controlling end, terminal's end}
 std::array<int, 2> MakeTerminal(int columns) {
   const int controller = Checked(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), "posix_openpt");
   Checked(grantpt(controller), "grantpt");
@@ -39,7 +39,7 @@ std::array<int, 2> MakeTerminal(int columns) {
   return {controller, Checked(open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC), name.data())};
 }
 
-// A file without a name, to be read from its start.
+// An unnamed file that contains `text`, positioned at its start.
 int MakeInput(const std::string& text) {
   const int fd = Checked(open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), "open");
   for (size_t written = 0; written < text.size();) {
@@ -71,7 +71,7 @@ void OutputReader::Read() {
     const ssize_t count = read(fd_, buffer.data(), buffer.size());
     const std::lock_guard lock(mutex_);
     if (count > 0) text_.append(buffer.data(), count);
-    ended_ = count <= 0;  // A terminal ends with an error.
+    ended_ = count <= 0;  // Reading a closed terminal fails.
     changed_.notify_all();
     if (ended_) return;
   }

@@ -1,3 +1,4 @@
+// Child process with captured output.
 #ifndef TRIPTYCH_TESTS_SUPPORT_PROCESS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PROCESS_H_
 
@@ -12,15 +13,15 @@
 
 namespace triptych {
 
-// Gathers what can be read from a file descriptor, in a thread of its own, until its end.
+// Reads a file descriptor to its end, in a separate thread.
 class OutputReader {
  public:
   explicit OutputReader(int fd);  // Takes the descriptor.
   ~OutputReader();
 
-  // Returns once `text` has come, or the end: false.
+  // Waits for `text`; returns false if the output ends first.
   bool WaitFor(const std::string& text);
-  // Everything, once the end has come.
+  // Waits for the end; returns all output.
   std::string ReadToEnd();
 
  private:
@@ -34,14 +35,14 @@ class OutputReader {
   std::thread reader_;
 };
 
-// A child process whose output is caught.
+// A child process with captured output.
 class Process {
  public:
   struct Options {
     std::string input = {};                     // Standard input.
-    std::vector<std::string> environment = {};  // "NAME=VALUE", beside this process's own.
-    bool terminal = false;                      // Standard input and output are a terminal.
-    int columns = 0;                            // Of the terminal; 0 if it has no size.
+    std::vector<std::string> environment = {};  // "NAME=VALUE", in addition to this process's own.
+    bool terminal = false;                      // Makes standard input and output a terminal.
+    int columns = 0;                            // Terminal width; 0 if it has no size.
   };
   struct Result {
     int exit_code;  // 128 and the signal's number, if a signal ended it.

@@ -16,7 +16,7 @@ namespace {
 
 bool Flag(const Json& config, const char* field) { return config.value(field, false); }
 
-// Names a family's tensors and draws them.
+// Makes a family's tensors: names and random values.
 class Maker {
  public:
   Maker(uint64_t seed, at::ScalarType dtype) : normal_(seed), dtype_(dtype) {}
@@ -256,7 +256,7 @@ std::vector<NamedConfig> EveryFamily() {
   add("Gpt2Unscaled", gpt2,
       {{"scale_attn_weights", false}, {"activation_function", "gelu_pytorch_tanh"}});
 
-  // Of what a head is made of everything differs: 4 heads, 6 and 4 for keys, 5 for values.
+  // All widths of a head differ: 4 heads, 6 and 4 for keys, 5 for values.
   const Json latent = With(small, {{"num_attention_heads", 4},
                                    {"num_key_value_heads", 4},
                                    {"kv_lora_rank", 9},
@@ -357,7 +357,7 @@ void WriteCheckpoint(const std::filesystem::path& directory, const Json& config,
   Json weight_map;
   size_t total_size = 0;
   for (const auto& [name, tensor] : tensors) {
-    // In turn, so that no shard has all of a layer.
+    // Round-robin, so that no shard has all of a layer.
     const size_t part = weight_map.size() % parts.size();
     char file[64];
     std::snprintf(file, sizeof(file), "model-%05zu-of-%05zu.safetensors", part + 1, parts.size());

@@ -1,4 +1,4 @@
-// Small models of every published family, as files in the published form.
+// Small checkpoints of every published family, in published form.
 #ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CHECKPOINTS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CHECKPOINTS_H_
 
@@ -20,23 +20,23 @@ struct NamedConfig {
 };
 inline void PrintTo(const NamedConfig& named, std::ostream* os) { *os << named.name; }
 
-// Configs with at most 40 positions that between them use what published_models.h lists but for
-// windows, which are as long as all positions or switched off.
+// Configs with at most 40 positions that together use everything listed in published_models.h,
+// except windows: they cover all positions or are off.
 std::vector<NamedConfig> EveryFamily();
 
 // The tensors of a model with this config: matrices scaled by 1/sqrt(fan_in), norm weights around
-// 1, biases around 0, so that every one of them is felt and logits are about 1. The same on every
+// 1, biases around 0, so that every tensor affects the logits, which are about 1. The same on every
 // platform.
 Tensors RandomTensors(const Json& config, uint64_t seed, at::ScalarType dtype = at::kFloat);
 
-// Adds what older files have beside a model's tensors: gpt2's masks, llama's rotary frequencies.
+// Adds the buffers of older files: gpt2's masks, llama's rotary frequencies.
 void AddBuffers(const Json& config, Tensors& tensors);
 
-// gpt2's tensors by the names that begin with `transformer.`.
+// gpt2's tensors, renamed with the prefix `transformer.`.
 Tensors WithPrefix(const Tensors& tensors);
 
-// Writes config.json and model.safetensors, or as many shards and model.safetensors.index.json,
-// into a directory that exists. Throws std::runtime_error.
+// Writes config.json and model.safetensors, or a number of shards and model.safetensors.index.json,
+// into an existing directory. Throws std::runtime_error.
 void WriteCheckpoint(const std::filesystem::path& directory, const Json& config,
                      const Tensors& tensors, int shards = 1);
 

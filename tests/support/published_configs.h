@@ -1,4 +1,4 @@
-// The fields of config.json files as they are published, each with whose it is.
+// Fields of published config.json files, each with its model.
 #ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CONFIGS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_CONFIGS_H_
 
@@ -19,7 +19,7 @@ inline Json Without(Json config, const std::vector<const char*>& fields) {
   return config;
 }
 
-// Of meta-llama/Llama-2-7b-hf.
+// meta-llama/Llama-2-7b-hf
 inline Json Llama2() {
   return Json::parse(R"({
     "_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"],
@@ -31,7 +31,7 @@ inline Json Llama2() {
     "transformers_version": "4.31.0.dev0", "use_cache": true, "vocab_size": 32000})");
 }
 
-// Of huggyllama/llama-7b.
+// huggyllama/llama-7b
 inline Json Llama1() {
   return With(Without(Llama2(), {"num_key_value_heads", "pretraining_tp", "rope_scaling"}),
               {{"max_position_embeddings", 2048},
@@ -41,7 +41,7 @@ inline Json Llama1() {
                {"transformers_version", "4.28.0.dev0"}});
 }
 
-// Of TinyLlama/TinyLlama-1.1B-Chat-v1.0.
+// TinyLlama/TinyLlama-1.1B-Chat-v1.0
 inline Json TinyLlama() {
   return With(Llama2(), {{"attention_bias", false},
                          {"hidden_size", 2048},
@@ -53,7 +53,7 @@ inline Json TinyLlama() {
                          {"torch_dtype", "bfloat16"}});
 }
 
-// Of meta-llama/Llama-3.2-1B.
+// meta-llama/Llama-3.2-1B
 inline Json Llama32() {
   return Json::parse(R"({
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
@@ -68,7 +68,7 @@ inline Json Llama32() {
     "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256})");
 }
 
-// Of meta-llama/Llama-3.1-8B.
+// meta-llama/Llama-3.1-8B
 inline Json Llama31() {
   Json config = With(Without(Llama32(), {"head_dim"}), {{"eos_token_id", 128001},
                                                         {"hidden_size", 4096},
@@ -79,13 +79,13 @@ inline Json Llama31() {
   return config;
 }
 
-// Of meta-llama/Meta-Llama-3-8B.
+// meta-llama/Meta-Llama-3-8B
 inline Json Llama3() {
   return With(Without(Llama31(), {"mlp_bias"}),
               {{"max_position_embeddings", 8192}, {"rope_scaling", nullptr}});
 }
 
-// Of HuggingFaceTB/SmolLM2-135M.
+// HuggingFaceTB/SmolLM2-135M
 inline Json SmolLm2() {
   return Json::parse(R"({
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
@@ -99,12 +99,12 @@ inline Json SmolLm2() {
     "use_cache": true, "vocab_size": 49152})");
 }
 
-// Of HuggingFaceTB/SmolLM-135M.
+// HuggingFaceTB/SmolLM-135M
 inline Json SmolLm() {
   return With(SmolLm2(), {{"max_position_embeddings", 2048}, {"rope_theta", 10000.0}});
 }
 
-// Of mistralai/Mistral-7B-v0.1.
+// mistralai/Mistral-7B-v0.1
 inline Json Mistral() {
   return Json::parse(R"({
     "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
@@ -116,7 +116,7 @@ inline Json Mistral() {
     "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})");
 }
 
-// Of mistralai/Mistral-7B-Instruct-v0.3.
+// mistralai/Mistral-7B-Instruct-v0.3
 inline Json Mistral03() {
   return With(Mistral(), {{"attention_dropout", 0.0},
                           {"rope_theta", 1000000.0},
@@ -124,7 +124,7 @@ inline Json Mistral03() {
                           {"vocab_size", 32768}});
 }
 
-// Of Qwen/Qwen2.5-0.5B.
+// Qwen/Qwen2.5-0.5B
 inline Json Qwen25() {
   return Json::parse(R"({
     "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
@@ -137,13 +137,13 @@ inline Json Qwen25() {
     "use_sliding_window": false, "vocab_size": 151936})");
 }
 
-// Of Qwen/Qwen2-0.5B.
+// Qwen/Qwen2-0.5B
 inline Json Qwen2() {
   return With(Without(Qwen25(), {"use_mrope"}),
               {{"max_position_embeddings", 131072}, {"sliding_window", 131072}});
 }
 
-// Of Qwen/Qwen3-0.6B.
+// Qwen/Qwen3-0.6B
 inline Json Qwen3() {
   return Json::parse(R"({
     "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
@@ -156,7 +156,7 @@ inline Json Qwen3() {
     "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})");
 }
 
-// Of openai-community/gpt2.
+// openai-community/gpt2
 inline Json Gpt2() {
   return Json::parse(R"({
     "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
@@ -169,7 +169,7 @@ inline Json Gpt2() {
     "vocab_size": 50257})");
 }
 
-// Of openai-community/gpt2-xl.
+// openai-community/gpt2-xl
 inline Json Gpt2Xl() {
   return With(Gpt2(), {{"n_embd", 1600},
                        {"n_head", 25},
@@ -179,7 +179,7 @@ inline Json Gpt2Xl() {
                        {"predict_special_tokens", true}});
 }
 
-// Of deepseek-ai/DeepSeek-V2-Lite.
+// deepseek-ai/DeepSeek-V2-Lite
 inline Json DeepSeekV2Lite() {
   return Json::parse(R"({
     "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
@@ -204,7 +204,7 @@ inline Json DeepSeekV2Lite() {
 // The same without its experts.
 inline Json DeepSeekDense() { return With(DeepSeekV2Lite(), {{"n_routed_experts", nullptr}}); }
 
-// Of openbmb/MiniCPM3-4B.
+// openbmb/MiniCPM3-4B
 inline Json MiniCpm3() {
   Json config = Json::parse(R"({
     "architectures": ["MiniCPM3ForCausalLM"], "bos_token_id": 1, "eos_token_id": [2, 73440],
@@ -225,7 +225,7 @@ inline Json MiniCpm3() {
   return config;
 }
 
-// All of them that are served.
+// All supported configs.
 inline std::vector<Json> Every() {
   return {Llama1(), Llama2(),  Llama3(),  Llama31(),       Llama32(), TinyLlama(),
           SmolLm(), SmolLm2(), Mistral(), Mistral03(),     Qwen2(),   Qwen25(),

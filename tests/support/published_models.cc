@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kPi = std::numbers::pi;
 constexpr int64_t kNoWindow = std::numeric_limits<int64_t>::max();
-// Of the latents' norms, which published code makes without the config's.
+// Epsilon of the latents' norms: published code ignores the config's.
 constexpr double kLatentNormEps = 1e-6;
 
 bool Has(const Json& config, const std::string& field) {
   return config.contains(field) && !config.at(field).is_null();
 }
 
-// A field, or `otherwise` where it is absent or null.
+// A field, or `otherwise` if it is absent or null.
 template <typename T>
 T Get(const Json& config, const std::string& field, const T& otherwise) {
   return Has(config, field) ? config.at(field).get<T>() : otherwise;
@@ -34,7 +34,7 @@ int64_t Size(const Json& config, const std::string& field, int64_t otherwise) {
   return Get(config, field, otherwise);
 }
 
-// A field of which absence and null are not the same.
+// A field with different values for absence and null.
 int64_t Size(const Json& config, const std::string& field, int64_t absent, int64_t null) {
   return config.contains(field) ? Size(config, field, null) : absent;
 }
@@ -47,13 +47,13 @@ bool IsLatent(const std::string& family) {
   return family == "deepseek_v2" || family == "deepseek_v3" || family == "minicpm3";
 }
 
-// What rotation is scaled by: rope_scaling, or what replaced it.
+// The scaling of rotation: rope_scaling, or its successor rope_parameters.
 Json Scaling(const Json& config) {
   return Get<Json>(config, "rope_scaling", Get<Json>(config, "rope_parameters", Json::object()));
 }
 
-// How much YaRN sharpens attention when contexts grow by `factor` (section 3.4 of
-// https://arxiv.org/abs/2309.00071), weighed by `weight`.
+// YaRN's attention factor for contexts longer by `factor` (section 3.4 of
+// https://arxiv.org/abs/2309.00071), weighted by `weight`.
 double YarnMagnitude(double factor, double weight) {
   return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }
@@ -99,7 +99,7 @@ at::Tensor LayerNorm(const at::Tensor& x, const at::Tensor& weight, const at::Te
   return centred / (centred.square().mean(-1, true) + eps).sqrt() * weight + bias;
 }
 
-// All families but gpt2.
+// Decoder of all families except gpt2.
 class RotaryDecoder {
  public:
   RotaryDecoder(const Json& config, const Tensors& tensors)
@@ -151,7 +151,7 @@ class RotaryDecoder {
 
   bool Flag(const std::string& field) const { return Get(config_, field, false); }
 
-  // How many positions a layer's attention sees, with its own.
+  // Number of positions that a layer's attention sees, including the current one.
   int64_t Window(int64_t layer) const {
     if (family_ == "mistral") return Size(config_, "sliding_window", 4096, kNoWindow);
     if (family_ == "llama" || !Flag("use_sliding_window")) return kNoWindow;
@@ -324,8 +324,7 @@ Rotary RotaryOf(const Json& config, int64_t dim, int64_t length) {
   if (type == "yarn") {
     // Section 3 of https://arxiv.org/abs/2309.00071.
     const auto factor = scaling.at("factor").get<double>();
-    // The pair, as a number that need not be whole, that makes so many turns in the original
-    // context.
+    // The (fractional) index of the pair that makes `turns` turns in the original context.
     const auto pair_of = [&](double turns) {
       return static_cast<double>(dim) * std::log(original / (turns * 2 * kPi)) /
              (2 * std::log(theta));

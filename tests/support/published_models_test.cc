@@ -46,8 +46,8 @@ std::vector<double> ToVector(const at::Tensor& tensor) {
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
-// Numbers that a few lines in any language make again, from one stream over all tensors in the
-// order of their names.
+// Fills the tensors with numbers that a few lines in any language can reproduce: one stream over
+// all tensors, in order of their names.
 Tensors Numbered(Tensors tensors) {
   std::minstd_rand generator;
   for (auto& [name, tensor] : tensors) {
@@ -62,9 +62,9 @@ Tensors Numbered(Tensors tensors) {
 }
 
 struct PublishedLogits {
-  std::string source;  // of the code that computed them, once, in float64
+  std::string source;  // code that computed the logits, once, in float64
   Json config;
-  std::vector<double> logits;  // the first of the last position
+  std::vector<double> logits;  // first logits of the last position
 };
 
 std::vector<PublishedLogits> EveryPublishedLogits() {
@@ -315,7 +315,8 @@ TEST(PublishedRotary, PairsTurnBySmallerPowersOfTheta) {
               Pointwise(RelativelyNear(1e-15), std::vector<double>{0.25, 0.025}));
 }
 
-// By Meta's code (llama-models, models/llama3/model.py), with Llama 3.1's numbers, in float64.
+// Expected by Meta's code (llama-models, models/llama3/model.py), with Llama 3.1's numbers, in
+// float64.
 TEST(PublishedRotary, Llama3IsMetas) {
   const Json config = {{"rope_theta", 500000.0},
                        {"max_position_embeddings", 131072},
@@ -333,7 +334,8 @@ TEST(PublishedRotary, Llama3IsMetas) {
                                     3.068925988915e-07}));
 }
 
-// By deepseek-ai's code (ESFT, modeling_deepseek.py), with DeepSeek-V2-Lite's numbers, in float64.
+// Expected by deepseek-ai's code (ESFT, modeling_deepseek.py), with DeepSeek-V2-Lite's numbers, in
+// float64.
 TEST(PublishedRotary, YarnIsDeepSeeks) {
   const Json config = {{"rope_theta", 10000},
                        {"max_position_embeddings", 163840},
@@ -354,7 +356,7 @@ TEST(PublishedRotary, YarnIsDeepSeeks) {
   EXPECT_EQ(RotaryOf(config, 64, 1).magnitude, 1);
 }
 
-// By transformers 5.17.0, in float32.
+// Expected by transformers 5.17.0, in float32.
 TEST(PublishedRotary, YarnIsTransformers) {
   const Json config = {{"max_position_embeddings", 262144},
                        {"rope_parameters",

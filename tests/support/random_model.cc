@@ -126,7 +126,7 @@ std::vector<HeadShape> RandomHeadShapes(int count, uint64_t seed) {
     const int64_t groups = draw(4);
     const int64_t heads = groups * draw(4);
     const int64_t d = draw(7);
-    // As often as not D = H * d, as in most models.
+    // Half of the shapes have D = H * d, as most models do.
     const int64_t width = draw(2) == 1 ? heads * d : 1 + draw(40);
     shapes.push_back({width, heads, groups, d});
   }

@@ -1,4 +1,4 @@
-// Small models with random weights: every kind of attention and every option of the config.
+// Small random models: every kind of attention and every option of the config.
 #ifndef TRIPTYCH_TESTS_SUPPORT_RANDOM_MODEL_H_
 #define TRIPTYCH_TESTS_SUPPORT_RANDOM_MODEL_H_
 
@@ -22,7 +22,7 @@ struct NamedConfig {
 };
 inline void PrintTo(const NamedConfig& named, std::ostream* os) { *os << named.name; }
 
-// Decoders that between them use every option, at widths that are no multiple of a vector.
+// Decoders that together use every option, with widths that are not multiples of a vector.
 std::vector<NamedConfig> EveryOption();
 
 // One small decoder of each kind, with the byte tokenizer's vocabulary.
@@ -40,7 +40,7 @@ struct HeadShape {
 };
 void PrintTo(const HeadShape& shape, std::ostream* os);
 
-// Drawn at random: odd widths, d != D/H, MHA and MQA among them.
+// Random shapes, with odd widths, d != D/H, MHA and MQA among them.
 std::vector<HeadShape> RandomHeadShapes(int count, uint64_t seed);
 // A small decoder with these heads.
 ModelConfig SmallModel(const HeadShape& shape);

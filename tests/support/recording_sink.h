@@ -1,4 +1,4 @@
-// A request sink that remembers what it was told.
+// Request sink that records its calls.
 #ifndef TRIPTYCH_TESTS_SUPPORT_RECORDING_SINK_H_
 #define TRIPTYCH_TESTS_SUPPORT_RECORDING_SINK_H_
 
@@ -11,7 +11,7 @@
 
 namespace triptych {
 
-// Not thread-safe: read it on the engine's thread, or after the engine has stopped.
+// Not thread-safe. Read it on the engine's thread, or after the engine has stopped.
 class RecordingSink final : public serving::RequestSink {
  public:
   void OnRejected(serving::SubmitStatus status) override {
@@ -42,7 +42,7 @@ class RecordingSink final : public serving::RequestSink {
   int scheduled = 0;
   std::optional<serving::SubmitStatus> rejected;
   std::optional<serving::Completion> completion;
-  int final_calls = 0;  // must come to be 1
+  int final_calls = 0;  // must become 1
   int late_deltas = 0;  // must stay 0
 };
 

@@ -1,4 +1,4 @@
-// Models ready to serve, on kernels or on LibTorch's operations.
+// Model backends for tests, on kernels or on LibTorch's operators.
 #ifndef TRIPTYCH_TESTS_SUPPORT_SERVING_H_
 #define TRIPTYCH_TESTS_SUPPORT_SERVING_H_
 
@@ -16,24 +16,24 @@
 
 namespace triptych {
 
-// What an engine and its model are made with.
+// Options of an engine and its model.
 struct EngineSetup : BackendOptions, serving::EngineOptions {};
 
-// Serves on kernels, as a checkpoint is served in that format.
+// A backend on kernels, with weights in a format.
 std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options, WeightFormat format,
                                                int threads = 2);
-// Serves on LibTorch's operations. Weights are cast to `compute`.
+// A backend on LibTorch's operators. Weights are cast to `compute`.
 std::unique_ptr<ModelBackend> MakeTensorModel(const ModelConfig& config, const Weights& weights,
                                               const BackendOptions& options, ComputeType compute);
-// Serves on kernels in float32 and bfloat16 on the CPU, and otherwise, in float64 or on another
-// device, as MakeTensorModel does.
+// A backend on kernels for float32 and bfloat16 on the CPU; otherwise (float64, or another device)
+// on LibTorch's operators.
 std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, const Weights& weights,
                                                const BackendOptions& options,
                                                ComputeType compute = ComputeType::kFloat32,
                                                int threads = 2);
 
-// An engine with what MakeServingModel makes, and with TestTokenizer().
+// An engine with a model of MakeServingModel, and with TestTokenizer().
 std::unique_ptr<serving::Engine> MakeEngine(const ModelConfig& config, const Weights& weights,
                                             const EngineSetup& setup, WeightFormat format,
                                             int threads = 2);
@@ -42,13 +42,13 @@ std::unique_ptr<serving::Engine> MakeEngine(const ModelConfig& config, const Wei
                                             ComputeType compute = ComputeType::kFloat32,
                                             int threads = 2);
 
-// How a model is served by a StepRunner.
+// Backend, precision and cache format of a StepRunner.
 struct Served {
   const ModelConfig& config;
   const Weights& weights;
-  ComputeType compute = ComputeType::kFloat32;       // unless weight_format says
+  ComputeType compute = ComputeType::kFloat32;       // unless weight_format is set
   std::optional<WeightFormat> weight_format = {};    // on kernels, instead of `compute`
-  bool on_tensors = false;                           // LibTorch's operations, whatever `compute` is
+  bool on_tensors = false;                           // LibTorch's operators, for any `compute`
   CacheFormat cache_format = CacheFormat::kFloat32;  // in float64 the cache is float64 too
   int64_t block_positions = 16;
   std::optional<int64_t> expand_from = kNeverExpand;
@@ -62,21 +62,21 @@ struct NewTokens {
   PromptScratch* scratch = nullptr;
 };
 
-// Steps sequences over a cache of scattered blocks that is NaN where nothing was written.
+// Runs steps of sequences over scattered blocks of a cache. Unwritten rows are NaN.
 class StepRunner {
  public:
-  // `prompt`: how many of each sequence's first tokens are its prompt.
+  // `prompt`: length of each sequence's prompt.
   StepRunner(const Served& served, int64_t sequences, int64_t prompt = 0);
 
-  // Logits of every new token [tokens, vocab]: float32, or float64 if that is computed in.
+  // Logits of every new token [tokens, vocab]: float32, or float64 if `compute` is float64.
   at::Tensor Step(const std::vector<NewTokens>& all);
-  // Logits of the tokens that are wanted [rows, vocab].
+  // Logits of the tokens `logit_rows` [rows, vocab].
   at::Tensor Step(const std::vector<NewTokens>& all, const std::vector<int64_t>& logit_rows);
 
-  // The next step has the sequence's last `count` tokens again.
+  // Makes the next step compute the sequence's last `count` tokens again.
   void MoveBack(int64_t sequence, int64_t count) { lengths_[sequence] -= count; }
 
-  // What a layer's cache holds for a position, to look at and to change: [row_elements].
+  // A view of a layer's cache row of a position: [row_elements]. Writing changes the cache.
   at::Tensor CacheRow(int64_t layer, int64_t sequence, int64_t position);
 
   ModelBackend& model() { return *model_; }
@@ -90,7 +90,7 @@ class StepRunner {
   const int64_t block_positions_;
   const int64_t prompt_;
   std::unique_ptr<ModelBackend> model_;
-  std::vector<std::vector<int32_t>> blocks_;  // of each sequence
+  std::vector<std::vector<int32_t>> blocks_;  // by sequence
   std::vector<int64_t> lengths_;
 };
 

@@ -1,4 +1,4 @@
-// Data that is not part of the repository: tests that use it skip where it is absent.
+// Directory of data outside the repository. Tests that need it skip if it is absent.
 #ifndef TRIPTYCH_TESTS_SUPPORT_SHARED_DATA_H_
 #define TRIPTYCH_TESTS_SUPPORT_SHARED_DATA_H_
 
@@ -7,7 +7,7 @@
 
 namespace triptych {
 
-// $TRIPTYCH_SHARED_DATA, or where a checkout has it.
+// $TRIPTYCH_SHARED_DATA, or the checkout's default.
 inline std::filesystem::path SharedData() {
   const char* data = std::getenv("TRIPTYCH_SHARED_DATA");
   return data != nullptr ? data : TRIPTYCH_DEFAULT_SHARED_DATA;

@@ -1,4 +1,4 @@
-// A small model in a GGUF file, with all that it holds.
+// Small complete model in GGUF.
 #ifndef TRIPTYCH_TESTS_SUPPORT_SMALL_GGUF_H_
 #define TRIPTYCH_TESTS_SUPPORT_SMALL_GGUF_H_
 
@@ -17,8 +17,8 @@ namespace triptych {
 
 inline constexpr int32_t kSmallGgufVocabulary = 3 + 256 + 4;
 
-// Of Llama's architecture, two layers in float32, with SentencePiece's tokenizer of bytes, "▁",
-// "a", "b" and "ab", and a chat template. Weights are scaled and the same each time.
+// A Llama model of two layers in float32, with a SentencePiece tokenizer of bytes, "▁", "a", "b"
+// and "ab", and a chat template. Weights are random, scaled, and equal in every call.
 inline std::string SmallGguf(const std::string& chat_template = "{{ messages }}") {
   constexpr uint32_t kLayers = 2, kHeads = 4, kGroups = 2, kHeadDim = 4, kWidth = 16, kInner = 24;
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
@@ -82,8 +82,8 @@ inline std::string SmallGguf(const std::string& chat_template = "{{ messages }}"
   return file.Bytes();
 }
 
-// One whose chat template cannot be written, and whose last weight is not finite, which shows once
-// all are read.
+// SmallGguf() whose chat template cannot be written, and whose last weight is not finite, which is
+// detected when all are read.
 inline std::string UnwritableGguf() {
   std::string file = SmallGguf(std::string((size_t{1} << 20) + 1, 'x'));
   file.replace(file.size() - sizeof(float), sizeof(float), sizeof(float), '\xff');

@@ -1,4 +1,4 @@
-// A place for a test's files.
+// Temporary directory for a test's files.
 #ifndef TRIPTYCH_TESTS_SUPPORT_TEMP_DIR_H_
 #define TRIPTYCH_TESTS_SUPPORT_TEMP_DIR_H_
 
@@ -13,7 +13,7 @@
 
 namespace triptych {
 
-// An empty directory, removed with what is in it.
+// A new empty directory. The destructor removes it with its contents.
 class TempDir {
  public:
   TempDir() {

@@ -16,7 +16,7 @@ double Checked(double error) {
 
 }  // namespace
 
-// Box and Muller 1958, from 53 random bits each.
+// Box and Muller 1958, from two uniform numbers of 53 random bits.
 double Normal::Next() {
   const auto uniform = [&] { return (static_cast<double>(generator_() >> 11) + 0.5) * 0x1p-53; };
   const double radius = std::sqrt(-2 * std::log(uniform()));

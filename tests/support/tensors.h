@@ -1,4 +1,4 @@
-// Between tensors and the oracle, and how far two results are apart.
+// Tensors for tests: random numbers, conversion to and from the oracle, errors.
 #ifndef TRIPTYCH_TESTS_SUPPORT_TENSORS_H_
 #define TRIPTYCH_TESTS_SUPPORT_TENSORS_H_
 
@@ -34,7 +34,7 @@ oracle::Matrix ToMatrix(const at::Tensor& tensor);
 at::Tensor ToTensor(const oracle::Matrix& matrix);  // [rows, cols] float64
 at::Tensor ToTensor(const std::vector<int64_t>& values);
 
-// An attention of the oracle on a batch: x: [batch, L1, D1], y: [batch, L2, D2].
+// Applies an attention of the oracle to a batch. x: [batch, L1, D1], y: [batch, L2, D2].
 template <typename Attention>
 at::Tensor ForBatch(const Attention& attention, const at::Tensor& x, const at::Tensor& y) {
   std::vector<at::Tensor> out;
@@ -44,10 +44,10 @@ at::Tensor ForBatch(const Attention& attention, const at::Tensor& x, const at::T
   return at::stack(out);
 }
 
-// RelativeError (engine/attention/algebra.h) of the worst row, the last dimension. NaN counts as
-// infinitely far.
+// RelativeError (engine/attention/algebra.h) of the worst row (rows: the last dimension). NaN
+// counts as infinite.
 double WorstRowError(const at::Tensor& a, const at::Tensor& reference);
-// The largest |a - b|. NaN counts as infinitely far.
+// The largest |a - b|. NaN counts as infinite.
 double LargestDifference(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace triptych

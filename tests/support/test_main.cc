@@ -1,5 +1,6 @@
-// main() of every program of tests. It prints failures, what was skipped and why, what failed in a
-// line each, and the totals; with --gtest_filter, everything. A crash names its test.
+// main() of every test program. Prints failures; then a line for each skipped test with its reason,
+// a line for each failure, and the totals. With --gtest_filter, prints everything. A crash names
+// its test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -30,7 +31,7 @@
 
 namespace {
 
-// The test that runs. gtest keeps it for as long as the program runs.
+// The running test. gtest keeps the object for the lifetime of the program.
 std::atomic<const testing::TestInfo*> running = nullptr;
 std::atomic<bool> named = false;  // once is enough
 
@@ -42,7 +43,7 @@ void Write(std::string_view text) {
   }
 }
 
-// Says on standard error in which test `what` happened. Async-signal-safe.
+// Prints the running test and `what` happened to standard error. Async-signal-safe.
 void NameTest(const char* what) {
   const testing::TestInfo* const test = running;
   if (test == nullptr || named.exchange(true)) return;
@@ -54,18 +55,18 @@ void NameTest(const char* what) {
 constexpr std::array kFatal = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
 std::array<struct sigaction, kFatal.size()> previous;
 
-// Names the test, and leaves the signal to whoever handled it before: the system, or a sanitizer.
+// Names the test, and passes the signal to the previous handler: the system's, or a sanitizer's.
 void OnFatalSignal(int signal, siginfo_t* info, void*) {
   NameTest("crashed");
   for (size_t i = 0; i < kFatal.size(); ++i) {
     if (kFatal[i] == signal) sigaction(signal, &previous[i], nullptr);
   }
-  // A fault happens again on return; a signal that was sent does not.
+  // A fault recurs on return; a sent signal does not.
   if (info->si_code <= 0) raise(signal);
 }
 
 void NameTestsOnCrashes() {
-  // A test that overflows its stack has none left for the handler. Sanitizers bring their own.
+  // A test that overflows its stack leaves none for the handler. Sanitizers have their own stack.
   static std::array<char, 64 << 10> memory;
   stack_t stack{};
   sigaltstack(nullptr, &stack);
@@ -82,10 +83,10 @@ void NameTestsOnCrashes() {
 #endif
 }
 
-// Knows which test runs, and ends with what was skipped, what failed and the totals.
+// Tracks the running test, and prints skipped tests, failures and totals at the end.
 class Summary : public testing::EmptyTestEventListener {
  public:
-  // `printer` prints failed tests; none does if it is null.
+  // `printer` prints failed tests; null: they are not printed.
   explicit Summary(testing::TestEventListener* printer) : printer_(printer) {}
 
   void OnTestStart(const testing::TestInfo& test) override { running = &test; }
@@ -113,7 +114,7 @@ class Summary : public testing::EmptyTestEventListener {
   }
 
  private:
-  // In a line: a log that is cut short keeps its end.
+  // In one line at the end, which a truncated log keeps.
   void AddFailure(const testing::TestPartResult& result) {
     const testing::TestInfo* const test = running;
     std::string line = test == nullptr ? "outside of tests"
@@ -128,29 +129,29 @@ class Summary : public testing::EmptyTestEventListener {
 
   static constexpr size_t kMaxFailureBytes = 500;
   const std::unique_ptr<testing::TestEventListener> printer_;
-  std::string why_;  // the test that runs is skipped
+  std::string why_;  // reason why the running test is skipped
   std::vector<std::string> skipped_, failures_;
 };
 
 }  // namespace
 
-// What UBSan calls, which ends the program by itself.
+// Called by UBSan, which then ends the program.
 extern "C" void __ubsan_on_report() { NameTest("crashed"); }
 
 #ifdef __SANITIZE_ADDRESS__
-// What LeakSanitizer calls. Programs under test print nothing of their own accord.
+// Called by LeakSanitizer. Programs under test must not print more than usual.
 extern "C" const char* __lsan_default_options() {
   return "print_suppressions=0:suppressions=" TRIPTYCH_LSAN_SUPPRESSIONS;
 }
 #endif
 
 #ifdef __SANITIZE_THREAD__
-// What ThreadSanitizer calls. The suppressions hold for this program and for those it starts.
+// Called by ThreadSanitizer. The suppressions apply to this program and to the programs it starts.
 extern "C" {
 const char* __tsan_default_options() { return "suppressions=" TRIPTYCH_TSAN_SUPPRESSIONS; }
 void __tsan_on_report(void*) {
   NameTest("reported");
-  named = false;  // it goes on
+  named = false;  // the program continues
 }
 }
 #endif

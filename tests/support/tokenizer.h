@@ -1,4 +1,4 @@
-// The tokenizer of the models that tests make.
+// Tokenizer of the tests' models.
 #ifndef TRIPTYCH_TESTS_SUPPORT_TOKENIZER_H_
 #define TRIPTYCH_TESTS_SUPPORT_TOKENIZER_H_
 

@@ -1,4 +1,4 @@
-// What every tokenizer is held to, whatever file it is of.
+// Checks that every tokenizer must pass.
 #ifndef TRIPTYCH_TESTS_SUPPORT_TOKENIZER_CHECKS_H_
 #define TRIPTYCH_TESTS_SUPPORT_TOKENIZER_CHECKS_H_
 
@@ -17,9 +17,8 @@
 
 namespace triptych {
 
-// Random tokens, some of them none of the vocabulary's: the pieces that a stream of them gives are,
-// one after the other, what they decode to at once, also where a prompt stands before; no piece of
-// their text ends inside a character.
+// Random tokens, some outside of the vocabulary: the concatenated pieces of a stream equal the
+// tokens decoded at once, also after a prompt; no piece ends inside a character.
 inline void ExpectStreamsAreWholeTexts(const Tokenizer& tokenizer) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 2000; ++trial) {
@@ -49,8 +48,8 @@ inline void ExpectStreamsAreWholeTexts(const Tokenizer& tokenizer) {
   }
 }
 
-// A megabyte of one letter, and of spaces, come back: work that grew as the square of a text's
-// length would take hours.
+// A megabyte of one letter, and of spaces, round-trips: work quadratic in a text's length would
+// take hours.
 inline void ExpectMegabytesComeBack(const Tokenizer& tokenizer) {
   for (const char letter : {'a', ' '}) {
     const std::string text(1'000'000, letter);

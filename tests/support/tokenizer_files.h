@@ -1,4 +1,4 @@
-// Small tokenizer.json files, in the forms in which they are published.
+// Small tokenizer.json files in published forms.
 #ifndef TRIPTYCH_TESTS_SUPPORT_TOKENIZER_FILES_H_
 #define TRIPTYCH_TESTS_SUPPORT_TOKENIZER_FILES_H_
 
@@ -10,8 +10,8 @@
 
 namespace triptych {
 
-// GPT-2's form: tokens 0 to 255 are bytes, those from 256 on are `words`, "</s>" ends. Every word
-// is merged letter by letter from its end, if its letters are ASCII.
+// GPT-2's form: tokens 0 to 255 are bytes, tokens from 256 are `words`, and "</s>" is the last.
+// Every word is merged letter by letter from its end, if its letters are ASCII.
 inline Json ByteLevelJson(const std::vector<std::string>& words = {}) {
   Json vocab;
   std::vector<std::string> letters(256);
@@ -47,7 +47,7 @@ inline Json ByteLevelJson(const std::vector<std::string>& words = {}) {
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
-// ByteLevelJson() in whose texts "<s>", token 257, comes first and "</s>", token 256, last.
+// ByteLevelJson() whose texts begin with "<s>", token 257, and end with "</s>", token 256.
 inline Json BeginAndEndJson() {
   Json json = ByteLevelJson();
   json["added_tokens"].push_back({{"id", 257}, {"content", "<s>"}, {"special", true}});

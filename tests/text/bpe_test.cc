@@ -18,7 +18,7 @@ std::vector<int32_t> Encode(const Bpe& bpe, std::string_view word) {
   return tokens;
 }
 
-// The definition, in quadratic time: of all neighbours that merge, the first of the least rank.
+// The definition, in quadratic time: repeatedly merges the first pair of lowest rank.
 std::vector<int32_t> Naive(std::vector<int32_t> tokens, const std::vector<Merge>& merges) {
   for (;;) {
     const Merge* best = nullptr;
@@ -69,7 +69,7 @@ TEST(BpeTest, IsTheDefinitionOnRandomWordsAndMerges) {
   }
 }
 
-// Every merge is looked at once when it becomes possible: no more than three for each letter.
+// Every merge is examined once, when it becomes possible: at most three per letter.
 TEST(BpeTest, TakesWorkInProportionToTheWord) {
   std::vector<std::string> pieces = {"a"};
   std::vector<Merge> merges;
@@ -113,7 +113,7 @@ TEST(BpeTest, MergesByScoreTakeTheHighestFirst) {
   EXPECT_EQ(MergesByScore(pieces, {0, 0, 0, -1, -2}, /*most=*/1), std::nullopt);
 }
 
-// "ab" and "abc" are merged, and are two and three tokens in the end, or part of "abcd".
+// "ab" and "abc" are merged at first; at the end they are two and three tokens, or part of "abcd".
 TEST(BpeTest, WhatIsUnusedIsTakenApartAgain) {
   const std::vector<std::string> pieces = {"a", "b", "c", "d", "ab", "abc", "abcd"};
   const std::vector<Merge> merges = {{0, 1, 0, 4}, {4, 2, 1, 5}, {5, 3, 2, 6}};
@@ -132,7 +132,7 @@ TEST(BpeTest, SaysHowManyBytesBecomeOneToken) {
   pieces.insert(pieces.end(), {"ab", "", "abc"});
   EXPECT_EQ(Bpe(bytes, {}, {.symbols = BpeOptions::kBytes}).MaxTokenBytes(), 1u);
   EXPECT_EQ(Bpe(pieces, {}, {.symbols = BpeOptions::kBytes}).MaxTokenBytes(), 3u);
-  // A byte that is no token is nothing, or one that is unknown, or part of one.
+  // A byte without a token is dropped, or becomes an unknown token, or part of one.
   pieces['x'] = "xx";
   EXPECT_EQ(Bpe(pieces, {}, {.symbols = BpeOptions::kBytes}).MaxTokenBytes(), std::nullopt);
   EXPECT_EQ(Bpe(pieces, {}, {.symbols = BpeOptions::kBytes, .unknown = 0}).MaxTokenBytes(), 4u);

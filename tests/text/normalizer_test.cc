@@ -48,14 +48,14 @@ std::vector<std::string> Characters(std::string_view text) {
   return characters;
 }
 
-// How many bytes of a text become one of a form: the decomposing one and that which composes again,
-// as MostShrinkage's constant is argued.
+// The largest number of bytes of text per byte of its decomposed form, and of its composed form, by
+// the argument for MostShrinkage's constant.
 std::pair<double, double> FindShrinkage(UnicodeForm decomposed, UnicodeForm composed) {
   const auto decompose = Sequence(decomposed);
   const auto compose = Sequence(composed);
   std::vector<std::pair<std::string, std::vector<std::string>>> decomposing;
-  std::map<std::string, size_t> longest;  // that decomposes to it alone
-  constexpr uint32_t kBlock = 256;        // few of which have a character that decomposes
+  std::map<std::string, size_t> longest;  // by decomposition: most bytes that decompose to it
+  constexpr uint32_t kBlock = 256;        // few blocks have a character that decomposes
   for (uint32_t block = 0; block < 0x110000; block += kBlock) {
     if (block >= 0xD800 && block < 0xE000) continue;  // surrogates
     std::string text;
@@ -79,7 +79,7 @@ std::pair<double, double> FindShrinkage(UnicodeForm decomposed, UnicodeForm comp
     most_decomposed =
         std::max(most_decomposed, static_cast<double>(bytes) / static_cast<double>(element.size()));
   }
-  double most_composed = most_decomposed;  // which may hold what no character is composed of
+  double most_composed = most_decomposed;  // the form can contain characters that do not compose
   for (const auto& [character, elements] : decomposing) {
     size_t weights = 0;
     for (const std::string& element : elements) weights += weight(element);
@@ -107,7 +107,7 @@ TEST(NormalizerTest, SaysHowMuchItShrinksATextAtMost) {
   EXPECT_EQ(MostShrinkage(Sequence(PrependStep{"▁"}, ReplaceText(" ", "▁"))), 1);
   EXPECT_EQ(MostShrinkage(Sequence(ReplaceText("▁", " "))), 3);
   EXPECT_EQ(MostShrinkage(Sequence(ReplaceText("abcde", "xy"), UnicodeForm::kNfc)), 12);
-  // Any number of bytes may vanish.
+  // Any number of bytes can vanish.
   EXPECT_EQ(MostShrinkage(Sequence(ReplaceText("a", ""))), std::nullopt);
   EXPECT_EQ(MostShrinkage(Sequence(StripStep{true, false})), std::nullopt);
   EXPECT_EQ(MostShrinkage(Sequence(
@@ -118,13 +118,13 @@ TEST(NormalizerTest, SaysHowMuchItShrinksATextAtMost) {
   EXPECT_EQ(MostShrinkage(many), std::nullopt);
 }
 
-// Each step alone makes no more than 64 times what it is given.
+// Each single step makes at most 64 times its input.
 TEST(NormalizerTest, StepsTogetherMakeNoMoreThanTheirTextAllows) {
   const std::string many(64, 'a');
   const std::string text(1000, 'a');
   EXPECT_EQ(Normal(Sequence(ReplaceText("a", many)), text).size(), 64'000u);
   EXPECT_THROW(Normal(Sequence(ReplaceText("a", many), ReplaceText("a", many)), text), EncodeError);
-  // And stretches of a text together no more than all of it.
+  // Parts of a text share the budget of the whole text.
   EncodeBudget budget(2);
   const auto prepend = Sequence(PrependStep{std::string(4000, 'a')});
   for (int i = 0; i < 16; ++i) EXPECT_EQ(Normalize(prepend, "b", budget).size(), 4001u);
@@ -136,7 +136,7 @@ TEST(NormalizerTest, StepsTogetherMakeNoMoreThanTheirTextAllows) {
                  "the tokenizer's steps write 68017 bytes for this text; allowed: at most 65664, "
                  "and 1073741824 at once");
   }
-  // Of a form, too: U+FDFA becomes eleven times its three bytes.
+  // Unicode forms too: U+FDFA becomes eleven times its three bytes.
   EncodeBudget small(0);
   const auto form = Sequence(UnicodeForm::kNfkc);
   std::string ligatures;

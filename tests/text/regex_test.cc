@@ -56,7 +56,8 @@ TEST(RegexTest, RefusesWhatItDoesNotUnderstandByName) {
     }
     return "accepted";
   };
-  EXPECT_THAT(refusal("(a"), HasSubstr("file: field is \"(a\"; no regular expression"));
+  EXPECT_THAT(refusal("(a"),
+              HasSubstr("file: field is \"(a\"; not a supported regular expression"));
   EXPECT_EQ(refusal("\\h"), "file: field is \"\\\\h\"; \\h is not supported");
   for (const char* pattern : {"(*LIMIT_MATCH=1)a", "(?C1)a", "\\C", "a\\Kb", "(?<=a\\K)b"}) {
     EXPECT_THAT(refusal(pattern), HasSubstr("not supported")) << pattern;
@@ -76,7 +77,7 @@ TEST(RegexTest, APatternThatTakesTooLongIsReported) {
   }
 }
 
-// What a text has left may be gone before its last piece is looked at.
+// A text's deadline can pass before its last piece is searched.
 TEST(RegexTest, NothingIsSoughtAfterItsDeadline) {
   const Regex regex("a", Regex::Syntax::kPattern, "field");
   EXPECT_EQ(regex.FindAll("a", Clock::time_point::max()).size(), 1u);

@@ -42,7 +42,7 @@ void ForEachCharacter(Visit visit) {
   }
 }
 
-// The characters and their beginnings, listed one by one.
+// Reference of UTF-8: lists of all characters and of all their beginnings.
 class Utf8Reference {
  public:
   Utf8Reference() {
@@ -52,7 +52,7 @@ class Utf8Reference {
     });
   }
 
-  // The valid form of `bytes` but for the beginning of a character at its end, if there is one.
+  // The valid form of `bytes`, without an unfinished character at its end.
   std::string Decided(std::string_view bytes, bool& unfinished) const {
     std::string text;
     while (!bytes.empty()) {
@@ -126,7 +126,7 @@ TEST(Utf8Test, StreamsAsTheWholeForEverySplit) {
       Utf8Stream stream;
       std::string streamed;
       for (const std::string_view piece : pieces) streamed += stream.Push(piece);
-      // Nothing but the beginning of a character is held back.
+      // Only the beginning of a character is held back.
       ASSERT_EQ(streamed, decided) << testing::PrintToString(bytes);
       streamed += stream.Flush();
       ASSERT_EQ(streamed, whole) << testing::PrintToString(bytes);
@@ -172,7 +172,7 @@ TEST(StopStringsTest, FlushGivesAnUnfinishedStopAsText) {
 TEST(StopStringsTest, TheFirstToStartWinsAndThenTheShortest) {
   StopStrings start({"bc", "abcd"});
   EXPECT_EQ(start.Push("xabc"), "x");
-  EXPECT_FALSE(start.matched());  // abcd may still come
+  EXPECT_FALSE(start.matched());  // abcd can still follow
   EXPECT_EQ(start.Push("d"), "");
   EXPECT_EQ(start.matched(), "abcd");
 
@@ -193,7 +193,7 @@ TEST(StopStringsTest, AStopInsideALongerOneHoldsWhenThatDoesNotCome) {
   EXPECT_EQ(end.matched(), "bc");
 }
 
-// The start of the stop string that starts first in `text`, the shortest of those, or npos.
+// The position of the first stop string in `text`, the shortest at that position; or npos.
 size_t FirstMatch(const std::string& text, const std::vector<std::string>& stops,
                   std::string& matched) {
   size_t first = std::string::npos;
@@ -240,7 +240,7 @@ TEST(StopStringsTest, AgreesWithSearchingTheWholeText) {
       streamed += stream.Push(text.substr(at, length));
       at += length;
       if (stream.matched()) continue;
-      // Held back is what may become a stop string, and nothing else.
+      // Only text that can become a stop string is held back.
       const std::string seen = text.substr(0, at);
       ASSERT_EQ(streamed, seen.substr(0, seen.size() - PartialLength(seen, stops)));
     }

@@ -1,4 +1,4 @@
-// The memory of a paged cache that kernels read.
+// Memory of a paged KV cache on the CPU.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_CACHE_MEMORY_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_CACHE_MEMORY_H_
 
@@ -14,12 +14,11 @@
 
 namespace triptych::cpu {
 
-// Opaque rows for each layer, of any value until they are written, in memory that the process holds
-// from the start. Only the attention that wrote a
-// row interprets it.
+// Cache rows of every layer, of any value until they are written. All memory is committed on
+// construction. Only the attention layer that wrote a row interprets it.
 class CacheMemory {
  public:
-  // `row_widths`: of each layer. Throws std::bad_alloc.
+  // `row_widths`: [layers], in elements. Throws std::bad_alloc.
   CacheMemory(int64_t blocks, int64_t block_positions, const std::vector<int64_t>& row_widths,
               CacheFormat format) {
     for (const int64_t width : row_widths) {
@@ -27,7 +26,8 @@ class CacheMemory {
       std::byte* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
       memory_.emplace_back(memory);
       kernels::AdviseLargePages(memory, bytes);
-      // Taken now: a system that has promised more than it has ends the process that comes for it.
+      // Touch every page now: a system that overcommits memory may kill the process on a later
+      // first write.
       constexpr int64_t kPage = 4096;
       for (int64_t i = 0; i < bytes; i += kPage) memory[i] = std::byte{0};
       layers_.push_back({.elements = memory,

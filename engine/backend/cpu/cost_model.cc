@@ -12,8 +12,8 @@ double ExpansionCost() { return kernels::VectorBytes() == 32 ? 125 : 80; }
 bool ExpandingCanPay(const LatentShape& shape) { return 2 * shape.rank > shape.d_qk + shape.d_v; }
 
 int64_t ExpansionCrossover(const std::vector<LatentShape>& layers, double expansion_cost) {
-  double expanded = 0;  // elements of a position
-  double saved = 0;     // multiply-adds of a pair
+  double expanded = 0;  // elements per position
+  double saved = 0;     // multiply-adds per pair
   for (const LatentShape& s : layers) {
     if (!ExpandingCanPay(s)) continue;
     const auto heads = static_cast<double>(s.heads);

@@ -1,4 +1,4 @@
-// Which way MLA attends the tokens of a prompt: engine/definitions.md#vanilla-or-reduced.
+// Cost model of MLA's two paths for prompt tokens: engine/definitions.md#expanded-or-reduced.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_COST_MODEL_H_
 
@@ -12,32 +12,34 @@
 
 namespace triptych::cpu {
 
-// What it costs to expand one element of a head's key or value and to lay it out for the kernel, in
-// the multiply-adds that it can save: what makes ExpansionCrossover come near to where
-// `build/release/bin/cost_model_bench` measures it. With vectors of 32 bytes (AVX2) it is another
-// than with any others (tests/bench/README.md).
+// Cost of expanding one element of a head's key or value and laying it out for the kernel, in
+// multiply-adds of the core. Fitted so that ExpansionCrossover approximates the crossover that
+// `build/release/bin/cost_model_bench` measures: one value for vectors of 32 bytes (AVX2), one for
+// all others (tests/bench/README.md).
 double ExpansionCost();
 
-// Whether expanded attention, of factored weights, ever costs less than reduced: its core does.
+// Whether the expanded path can cost less than the reduced one: whether its core does. REQUIRES:
+// the weights are factored.
 bool ExpandingCanPay(const LatentShape& shape);
 
-// The length of the shortest fresh prompt that the given layers, each in factored form, attend
-// sooner by expanded attention, which expands keys and values, than by reduced attention.
+// Length of the shortest fresh prompt that the given layers attend faster by the expanded path than
+// by the reduced one; kNeverExpand if there is none. REQUIRES: the weights of all layers are
+// factored.
 //
-// Of a prompt of S tokens, each head's core takes S (S + 1) / 2 pairs times d_qk + d_R + d_v
-// multiply-adds by vanilla and times 2r + d_R reduced. Taking queries and outputs through W_UK and
-// W_UV takes as many as taking keys and values through them, so what is left to weigh against the
-// pairs is the expansion: S (d_qk + d_R + d_v) elements.
+// For a prompt of S tokens, each head's core takes S (S + 1) / 2 pairs times d_qk + d_R + d_v
+// multiply-adds if expanded, and times 2r + d_R if reduced. Multiplying queries and outputs by W_UK
+// and W_UV costs the same as multiplying latents by them. The difference left to weigh
+// against the pairs is the expansion: S (d_qk + d_R + d_v) elements.
 //
-// The engine takes it for a position: tokens of a prompt before it attend reduced, those from it on
-// by vanilla. A choice by position alone, which keeps every token on its path however its prompt is
-// cut, cannot be best for all lengths: a prompt of up to about 1.6 times the crossover is expanded
-// for too few tokens, and so is the last chunk of a prompt if it is short and nothing is kept of
-// the chunks before (MostScratchBytes).
+// The engine uses the length as a position: prompt tokens before it take the reduced path, those
+// from it on the expanded one. A choice by position only keeps every token on its path however the
+// prompt is cut into chunks, but it is not the best for every length. A prompt of up to about 1.6
+// times the crossover expands for too few tokens. So does a short last chunk if no scratch is kept
+// of the chunks before it (MostScratchBytes).
 int64_t ExpansionCrossover(const std::vector<LatentShape>& layers, double expansion_cost);
 
-// The position of a prompt from which on factored layers expand keys and values; absent if that is
-// beyond the context or no layer can gain by it. `asked`: as BackendOptions::expand_from has it.
+// The first prompt position that factored layers attend by the expanded path; absent if it is
+// beyond the context or no layer can gain. `asked`: BackendOptions::expand_from.
 std::optional<int64_t> ExpandFrom(const ModelConfig& config, std::optional<int64_t> asked);
 
 }  // namespace triptych::cpu

@@ -1,4 +1,4 @@
-// A decoder that serves on kernels, in the CPU's memory. Torch-free.
+// Decoder backend on CPU kernels.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_CPU_MODEL_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_CPU_MODEL_H_
 
@@ -18,7 +18,7 @@
 
 namespace triptych::cpu {
 
-// A decoder's weights as kernels read them, each in one form.
+// A decoder's packed weights.
 struct CpuWeights {
   struct Norm {
     std::vector<float> weight;  // [D]
@@ -28,29 +28,29 @@ struct CpuWeights {
     Norm attention_norm;
     std::unique_ptr<const AttentionLayer> attention;
     Norm mlp_norm;
-    kernels::PackedLinear mlp_in;  // the gate, under SwiGLU, then up: [.., D]
+    kernels::PackedLinear mlp_in;  // SwiGLU: gate, then up; otherwise up: [.., D]
     kernels::PackedLinear mlp_down;
   };
 
-  // [vocab, D]; absent if it is tied to the output matrix.
+  // [vocab, D]; absent if tied to the output matrix.
   std::optional<kernels::PackedLinear> embedding;
   std::vector<float> positions;  // [max_positions, D], or empty
   std::vector<Layer> layers;
   Norm final_norm;
   kernels::PackedLinear output;  // [vocab, D]
-  // The position of a prompt from which on the layers can expand keys and values.
+  // The first prompt position that the layers attend by the expanded path.
   std::optional<int64_t> expand_from;
 };
 
-// Computes in float32, but for the inputs of products, which are rounded as PackedLinear says. A
-// token's logits are the same bits whatever else is in the step, however its sequence was cut into
-// steps, and on any number of threads, if all weights are finite. A step of a size that was seen
-// before takes nothing from the heap.
+// Computes in float32, except that inputs of products are rounded as PackedLinear says. A token's
+// logits have the same bits whatever else is in the step, however its sequence was cut into steps,
+// and on any number of threads, if all weights are finite. A step of a size seen before allocates
+// nothing on the heap.
 //
-// MLA attends the prompt's tokens from `expand_from` on by expanded attention, all others reduced:
-// a function of the position and of whether a token is the prompt's. The keys and values that it
-// expands are kept until their prompt is computed, while those of all prompts under way take no
-// more than MostScratchBytes; those of other prompts are expanded anew in each step.
+// MLA attends prompt tokens from `expand_from` on by the expanded path and all others by the
+// reduced path: the choice depends only on the position and on whether the token belongs to the
+// prompt. Expanded keys and values are kept until their prompt is computed, while those of all
+// prompts take at most MostScratchBytes. Other prompts expand theirs again in each step.
 class CpuModel final : public ModelBackend {
  public:
   // Throws LoadError if the cache would hold no block.
@@ -61,7 +61,7 @@ class CpuModel final : public ModelBackend {
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override;
   const BackendInfo& info() const override { return info_; }
 
-  // A layer's cache, for those who look into it or fill it.
+  // A layer's cache, to inspect or fill.
   const kernels::PagedCache& cache(int64_t layer) const { return cache_.layer(layer); }
 
  private:
@@ -77,10 +77,10 @@ class CpuModel final : public ModelBackend {
   const std::shared_ptr<kernels::KernelContext> context_;
   BackendInfo info_;
   CacheMemory cache_;
-  LayerStep step_;                        // of the step under way
-  std::vector<ExpandedPrompt*> prompts_;  // [runs] of that step, null where nothing is kept
+  LayerStep step_;                        // the current step
+  std::vector<ExpandedPrompt*> prompts_;  // [runs] of that step; null if nothing is kept
   std::vector<int64_t> expanded_widths_;  // [layers]
-  int64_t expanded_bytes_ = 0;            // of all prompts under way
+  int64_t expanded_bytes_ = 0;            // held by all ExpandedPrompts
   std::vector<float> logits_;             // of the last step; never shrinks
 };
 

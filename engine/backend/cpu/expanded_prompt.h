@@ -1,4 +1,4 @@
-// What MLA keeps of a prompt under way.
+// Expanded keys and values that MLA keeps between a prompt's prefill steps.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_EXPANDED_PROMPT_H_
 
@@ -13,11 +13,12 @@
 
 namespace triptych::cpu {
 
-// The keys and values of a prompt that were expanded, of all layers.
+// Expanded keys and values of one prompt in all layers.
 class ExpandedPrompt final : public PromptScratch {
  public:
-  // `widths`: elements of a position's expanded row, of each layer. `held`: bytes of all that live,
-  // whom it outlives. Null if they would be more than `most`, or there is no memory.
+  // `widths`: [layers], elements of a position's expanded row. `held`: bytes of all live
+  // ExpandedPrompts; it outlives them. Null if the bytes would exceed `most`, no layer expands, or
+  // memory runs out.
   static std::unique_ptr<ExpandedPrompt> Make(int64_t prompt, const std::vector<int64_t>& widths,
                                               int64_t most, int64_t& held);
   ~ExpandedPrompt() override { held_ -= bytes_; }
@@ -25,7 +26,7 @@ class ExpandedPrompt final : public PromptScratch {
   ExpandedPrompt& operator=(const ExpandedPrompt&) = delete;
 
   ExpandedRows& layer(int64_t index) { return layers_[index]; }
-  // The rows of positions from `length` on are computed again.
+  // Drops the rows of positions from `length` on, which are to be expanded again.
   void Truncate(int64_t length) {
     for (ExpandedRows& layer : layers_) layer.length = std::min(layer.length, length);
   }

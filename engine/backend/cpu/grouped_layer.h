@@ -1,4 +1,4 @@
-// Multi-head, grouped-query and multi-query attention on kernels. Torch-free.
+// Multi-head, grouped-query and multi-query attention on CPU kernels.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_GROUPED_LAYER_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_GROUPED_LAYER_H_
 

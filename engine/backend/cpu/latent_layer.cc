@@ -42,7 +42,7 @@ void LatentLayer::Attend(const float* x, const LayerStep& step, const kernels::P
   NormAndRotate(step, projected, context);
   kernels::WritePagedRows(projected + query_width(), stride, step.runs, cache, context);
 
-  // [tokens, H, d_v], or of premultiplied weights [tokens, H, r]
+  // [tokens, H, d_v]; premultiplied: [tokens, H, r]
   const int64_t width = shape_.heads * (weights_.factors ? shape_.d_v : shape_.rank);
   float* const attended = context.workspace.Floats(tokens * width);
   if (weights_.factors) {
@@ -100,7 +100,7 @@ void LatentLayer::AttendFactored(const LayerStep& step, const float* projected,
   const std::span<const kernels::TokenRun> runs = step.runs;
   int64_t token = 0;
   for (size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
-    // Runs that attend reduced go together; one that expands goes alone.
+    // Consecutive reduced runs are attended together, an expanded run by itself.
     const bool expand = weights_.factors->expand_keys && step.expand[begin];
     for (end = begin + 1; !expand && end < runs.size(); ++end) {
       if (weights_.factors->expand_keys && step.expand[end]) break;
@@ -148,7 +148,7 @@ void LatentLayer::AttendExpanded(const Span& span, ExpandedRows* kept,
   const kernels::TokenRun& run = span.runs.front();
   const int64_t key_width = shape_.d_qk + shape_.d_rope, end = run.start + run.count;
   const int64_t panels = CeilDiv(end, kernels::kPanelPositions);
-  // Heads whose keys and values are at hand together.
+  // Heads whose keys and values are expanded at once.
   const int64_t heads = kept != nullptr ? shape_.heads : 1;
   const kernels::PagedRowLayout layout = GroupedRowLayout(heads, heads, key_width, shape_.d_v);
   const int64_t width = heads * (key_width + shape_.d_v);
@@ -179,7 +179,7 @@ void LatentLayer::AttendExpanded(const Span& span, ExpandedRows* kept,
 void LatentLayer::Expand(const float* latents, int64_t head, int64_t heads,
                          const kernels::TokenRun& to, const kernels::PagedCache& keys_and_values,
                          kernels::KernelContext& context) const {
-  constexpr int64_t kRows = 256;  // at a time, which stay near
+  constexpr int64_t kRows = 256;  // at a time, to stay in the cache
   const kernels::Workspace::Scope scope(context.workspace);
   const int64_t rank = shape_.rank, d_rope = shape_.d_rope, d_v = shape_.d_v;
   const int64_t key_width = shape_.d_qk + d_rope, width = heads * (key_width + d_v);

@@ -1,4 +1,4 @@
-// Multi-head latent attention on kernels (engine/definitions.md#reduction). Torch-free.
+// Multi-head latent attention on CPU kernels (engine/definitions.md#reduction).
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_LATENT_LAYER_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_LATENT_LAYER_H_
 
@@ -15,29 +15,29 @@
 
 namespace triptych::cpu {
 
-// Attends reduced; and those runs of a step that ask for it by expanded attention, if the weights
-// are factored and expansion was prepared.
+// Attends by the reduced path. Runs that ask for it take the expanded path, if the weights have
+// Factors::expand_keys.
 class LatentLayer final : public AttentionLayer {
  public:
   struct Weights {
-    // The reduced queries, W_Q (factored) or W^_Q (premultiplied), then kv_a. Of queries that have
-    // a rank, what they are made from, then kv_a.
+    // The query projection, W_Q (factored) or W^_Q (premultiplied), then kv_a. With low-rank
+    // queries, their down-projection, then kv_a.
     kernels::PackedLinear in;
     struct LowRankQueries {
       std::vector<float> norm;   // [query_rank]
-      kernels::PackedLinear up;  // the reduced queries: [.., query_rank]
+      kernels::PackedLinear up;  // W_Q or W^_Q: [.., query_rank]
     };
     std::optional<LowRankQueries> low_rank_queries;
     kernels::PackedLinear o;         // W_O or W^_O
     std::vector<float> latent_norm;  // [r], or empty
-    // [max_positions, 2, d_R / 2]: cosines, then sines; null where d_R is 0.
+    // [max_positions, 2, d_R / 2]: cosines, then sines; null if d_R is 0.
     std::shared_ptr<const std::vector<float>> rotation;
-    // Factored weights alone have these.
+    // Present only if the weights are factored.
     struct Factors {
       kernels::PackedLinear uk;  // per head W_UK[h]^T: [r, d_qk]
       kernels::PackedLinear uv;  // per head W_UV[h]: [d_v, r]
-      // Per head W_UK[h]: [d_qk, r]. The one weight that is held twice: a product reads its inputs
-      // along the other side. Absent if no run asks for expanded attention.
+      // Per head W_UK[h]: [d_qk, r]. The only weight that is held twice: this product sums over the
+      // other dimension. Absent if no run takes the expanded path.
       std::optional<kernels::PackedLinear> expand_keys;
     };
     std::optional<Factors> factors;
@@ -51,7 +51,7 @@ class LatentLayer final : public AttentionLayer {
   int64_t expanded_width() const override;
 
  private:
-  // Consecutive runs of a step that are attended in one way.
+  // Consecutive runs of a step that take the same path.
   struct Span {
     std::span<const kernels::TokenRun> runs;
     int64_t tokens;
@@ -67,23 +67,24 @@ class LatentLayer final : public AttentionLayer {
   }
   int64_t projected_width() const { return query_width() + row_width(); }
 
-  // x: [tokens, D] -> projected: [tokens, projected_width()], queries, then what kv_a gives
+  // x: [tokens, D] -> projected: [tokens, projected_width()], queries, then the output of kv_a
   void Project(const float* x, int64_t tokens, float* projected,
                kernels::KernelContext& context) const;
   // Norms the latents and rotates queries and decoupled keys in place.
-  //   projected: as Project gives it
+  //   projected: as Project writes it
   void NormAndRotate(const LayerStep& step, float* projected,
                      kernels::KernelContext& context) const;
-  // The values of factored weights for every run, each in its way: [tokens, H, d_v].
+  // Attends every run by its path, with factored weights.
+  //   values: [tokens, H, d_v]
   void AttendFactored(const LayerStep& step, const float* projected,
                       const kernels::PagedCache& cache, kernels::KernelContext& context,
                       float* values) const;
   void AttendReduced(const Span& span, const kernels::PagedCache& cache,
                      kernels::KernelContext& context) const;
-  // One run. Keys and values that nobody keeps are expanded for one head at a time.
+  // Attends one run. If `kept` is null, keys and values are expanded one head at a time.
   void AttendExpanded(const Span& span, ExpandedRows* kept, const kernels::PagedCache& cache,
                       kernels::KernelContext& context) const;
-  // Keys and values of `heads` heads from `head` on, of positions as `to` says.
+  // Expands the keys and values of `heads` heads from `head` on, for the positions of `to`.
   //   latents: [to.count, r + d_R]
   void Expand(const float* latents, int64_t head, int64_t heads, const kernels::TokenRun& to,
               const kernels::PagedCache& keys_and_values, kernels::KernelContext& context) const;

@@ -11,14 +11,14 @@ TensorFormat FormatOf(const at::Tensor& weight) {
   for (const auto& [name, format] : Names<TensorFormat>()) {
     if (weight.scalar_type() == ToScalarType(format)) return format;
   }
-  throw std::invalid_argument("weights that are neither float32 nor bfloat16 cannot be packed");
+  throw std::invalid_argument("weights of this dtype cannot be packed; allowed: float32, bfloat16");
 }
 
 }  // namespace
 
 kernels::PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format,
                            kernels::ThreadPool& pool) {
-  std::vector<at::Tensor> kept;  // what `rows` points into
+  std::vector<at::Tensor> kept;  // owns what `rows` points to
   std::vector<kernels::PackedLinear::Rows> rows;
   kernels::PackedLinear::Shape shape;
   for (const Linear& layer : layers) {

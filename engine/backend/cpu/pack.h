@@ -1,4 +1,4 @@
-// Weights as kernels read them.
+// Packing of tensors into PackedLinear.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_PACK_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_PACK_H_
 
@@ -12,12 +12,13 @@
 
 namespace triptych::cpu {
 
-// Linear layers that read the same input as one, whose outputs follow one another, rounded to the
-// format. Weights are float32 or bfloat16; those not defined are left out.
+// Packs layers that read the same input as one layer with concatenated outputs, rounded to the
+// format. Skips undefined layers. Throws std::invalid_argument if weights are neither float32 nor
+// bfloat16.
 kernels::PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format,
                            kernels::ThreadPool& pool);
 
-// A product per head, rounded to the format.
+// Packs one product per head, rounded to the format. Throws as Pack does.
 //   weight: [heads, out, in] float32 or bfloat16
 kernels::PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format,
                                 kernels::ThreadPool& pool);

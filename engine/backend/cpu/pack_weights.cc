@@ -131,9 +131,9 @@ CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightF
 }
 
 int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats, TensorFormat read) {
-  constexpr int64_t kReduced = 4 * 8;  // a few copies in float64
+  constexpr int64_t kReduced = 4 * 8;  // bytes of an element: about four copies in float64
   const int64_t as_read = 2 * WeightBytes(ToWeightFormat(read), 1, 1);
-  std::map<std::string, int64_t> parts;  // of layers, by their prefixes
+  std::map<std::string, int64_t> parts;  // bytes of parts of layers, by prefix
   int64_t of_tokens = 0, layers = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
     const int64_t elements =

@@ -1,4 +1,4 @@
-// From a checkpoint's tensors to weights that kernels read.
+// Packing of a checkpoint's tensors into CpuWeights.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_PACK_WEIGHTS_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_PACK_WEIGHTS_H_
 
@@ -16,29 +16,29 @@
 
 namespace triptych::cpu {
 
-// One latent layer. `expand`: whether runs may be attended by expanded attention, where that can
-// pay. `rotation`: the cosines, then the sines [max_positions, 2, d_R / 2]; null where d_R is 0.
+// Packs one latent layer. `expand`: whether to hold what the expanded path needs, if that can pay.
+// `rotation`: cosines, then sines [max_positions, 2, d_R / 2]; null if d_R is 0.
 std::unique_ptr<const AttentionLayer> PackLatent(
     const LatentShape& shape, const ReducedWeights& weights, WeightFormat format,
     const std::shared_ptr<const std::vector<float>>& rotation, bool expand,
     kernels::ThreadPool& pool);
 
-// Packs float32 or bfloat16 tensors in the CPU's memory, rounded to their formats: first those of
-// no layer, one by one, then of each layer its attention and its MLP, each taken when what was
-// taken before is packed and let go of. `expand_from`: as BackendOptions has it. The threads of
-// `pool` pack. `on_layer` is told how many layers are packed. Throws what `weights` throws.
+// Packs float32 or bfloat16 tensors in host memory, rounded to their formats: first those of no
+// layer, one by one, then the attention and the MLP of each layer. Each part is packed and released
+// before the next is taken. `expand_from`: BackendOptions::expand_from. Packs on the threads of
+// `pool`. Calls `on_layer` with the number of layers packed so far. Throws what `weights` throws.
 CpuWeights PackWeights(const ModelConfig& config, WeightSource& weights,
                        const WeightFormats& formats, std::optional<int64_t> expand_from,
                        kernels::ThreadPool& pool,
                        const std::function<void(int64_t layers)>& on_layer = {});
-// The same of weights that are all there.
+// The same for weights that are all in memory.
 CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
                        std::optional<int64_t> expand_from, kernels::ThreadPool& pool);
 
-// About the bytes that PackWeights holds at most beside what it has packed in the end, where
-// tensors are read as `read`: those of the largest part, as much again to read them and to bring
-// them in order, and what Reduce makes of them. Token matrices, which come first, count as far as
-// they take more than the packed layers.
+// Approximate peak of PackWeights besides the packed weights, in bytes, if tensors are read as
+// `read`: the largest part, the same again for reading and reordering it, and the copies that
+// Reduce makes. Token matrices are packed first, so only their excess over the packed layers
+// counts.
 int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats, TensorFormat read);
 
 }  // namespace triptych::cpu

@@ -17,12 +17,12 @@ class StepCounter {
  public:
   explicit StepCounter(const WeightFormats& formats) : formats_(formats) {}
 
-  // Embedding and output matrix are counted from now on.
+  // Call before the embedding and the output matrix are counted.
   void BeginEmbeddings() { format_ = formats_.embeddings; }
 
-  // A matrix that only some steps multiply with, or read rows of.
+  // Counts a matrix that is held, but not read as a whole by every step.
   void Hold(const kernels::PackedLinear::Shape& matrix) {
-    constexpr int64_t kMost = int64_t{1} << 48;  // of which any model's sum is an int64
+    constexpr int64_t kMost = int64_t{1} << 48;  // so that sums over a model fit in int64
     if (static_cast<double>(matrix.groups) * static_cast<double>(matrix.outputs) *
             static_cast<double>(matrix.inputs) >
         static_cast<double>(kMost)) {
@@ -52,7 +52,7 @@ class StepCounter {
   }
 
   const WeightFormats formats_;
-  WeightFormat format_ = formats_.layers;  // of the matrices that are counted now
+  WeightFormat format_ = formats_.layers;  // of the matrices counted next
   StepCost cost_;
 };
 
@@ -69,7 +69,7 @@ void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expan
                  StepCounter& counter) {
   const int64_t width = config.hidden_size, heads = shape.heads, rank = shape.rank;
   const int64_t row = rank + shape.d_rope;
-  // What x is projected to beside the row, by way of the queries' rank where they have one.
+  // The projections of x to queries, low-rank or not, and to the cache row.
   const auto project = [&](int64_t queries) {
     const int64_t low = shape.query_rank;
     counter.Multiply({1, (low > 0 ? low : queries) + row, width});

@@ -1,5 +1,5 @@
-// What a model holds and what its steps read and compute, counted from its config alone
-// (engine/definitions.md#costs-of-a-step). Torch-free.
+// Memory and work of a model's steps, counted from its config
+// (engine/definitions.md#costs-of-a-step).
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_STEP_COST_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_STEP_COST_H_
 
@@ -11,17 +11,17 @@
 
 namespace triptych::cpu {
 
-// Of all layers together. Tokens that are generated attend reduced.
+// Totals of all layers. Generated tokens take the reduced path.
 struct StepCost {
-  int64_t weight_bytes = 0;   // held: matrices as they are packed, vectors, tables of positions
-  int64_t read_bytes = 0;     // of the matrices that every step multiplies with
-  int64_t product_flops = 0;  // of one token with those
-  int64_t output_flops = 0;   // of these, with the output matrix
-  int64_t core_flops = 0;     // of one token and one position that it attends
+  int64_t weight_bytes = 0;   // held: packed matrices, vectors, position tables
+  int64_t read_bytes = 0;     // of the matrices that every step multiplies by
+  int64_t product_flops = 0;  // of one token by those matrices
+  int64_t output_flops = 0;   // the part of product_flops by the output matrix
+  int64_t core_flops = 0;     // of one token and one attended position
 };
 
-// Of what PackWeights makes. `expand_from`: from ExpandFrom; whether MLA holds what expands keys.
-// Throws LoadError if a matrix has more than 2^48 weights.
+// Counts what PackWeights makes. `expand_from`: from ExpandFrom; if present, MLA also holds
+// Factors::expand_keys. Throws LoadError if a matrix has more than 2^48 weights.
 StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
                    std::optional<int64_t> expand_from);
 

@@ -1,5 +1,5 @@
-// Attention of a step's rows over the paged cache. A row's result depends on its own sequence only,
-// bit for bit: the bounds of splits and tiles are functions of the row's position.
+// Attention kernels over the paged cache. A row's result depends on its own sequence only, bit for
+// bit: the bounds of splits and tiles are functions of the row's position.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_ATTENTION_KERNELS_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_ATTENTION_KERNELS_H_
 
@@ -10,7 +10,7 @@
 
 namespace triptych::cuda {
 
-// Where queries find keys and values in a cache row. Query head h reads those of group h mod G.
+// Places of keys and values in a cache row. Query head h reads those of group h mod G.
 struct AttentionLayout {
   int heads;        // H
   int groups;       // G
@@ -59,7 +59,7 @@ void GeneralAttention(const AttentionLayout& layout, const AttentionRows& rows,
 
 // --- grouped_decode.cu: heads of 64 or 128 elements, at most 16 heads per group, blocks of 16.
 bool SupportsGroupedDecode(const AttentionLayout& layout);
-// Into how many splits a context of `length` positions is cut.
+// Number of splits of a context of `length` positions.
 int GroupedSplits(int length);
 void GroupedDecode(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
                    cudaStream_t stream);
@@ -71,7 +71,7 @@ void GroupedPrefill(const AttentionLayout& layout, const AttentionRows& rows,
                     const PrefillRuns& runs, cudaStream_t stream);
 
 // --- latent_attention.cu: ranks of 256 or 512 with 64 rotated elements, a multiple of 16 heads,
-// blocks of 16. Prompt rows too, whose context is never split.
+// blocks of 16. Also for prompt rows, whose context is never split.
 bool SupportsLatentAttention(const AttentionLayout& layout);
 int LatentSplits(int length);
 void LatentAttention(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,

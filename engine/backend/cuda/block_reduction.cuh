@@ -4,10 +4,11 @@
 
 namespace triptych::cuda {
 
-// The sum over all threads of a block in a fixed order, in each of them. `shared`: kWarp floats.
+// The sum over all threads of a block, in a fixed order; returned to each of them.
+//   shared: [kWarp], scratch
 __device__ inline float BlockSum(float x, float* shared) {
   x = WarpSum(x);
-  __syncthreads();  // whatever was read there before
+  __syncthreads();  // all earlier reads of `shared` are done
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
   __syncthreads();
   x = 0;

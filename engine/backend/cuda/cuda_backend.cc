@@ -17,7 +17,7 @@ namespace {
 
 using namespace cuda;  // NOLINT: this folder's own
 
-// Kernels use asynchronous copies and bfloat16 tensor cores, which begin with compute capability 8.
+// Kernels use asynchronous copies and bfloat16 tensor cores, which need compute capability 8.0.
 constexpr int kLeastMajor = 8;
 
 // Median of the seconds that `enqueue` takes on the stream, after a warm-up.
@@ -107,7 +107,7 @@ std::vector<CudaDevice> CudaDevices() {
       cudaGetLastError();
       break;
     }
-    // Numbers are CUDA's: an older GPU hides those after it.
+    // Device numbers are CUDA's, so the list ends before the first GPU that is too old.
     if (properties.major < kLeastMajor) break;
     devices.push_back(
         {.name = properties.name, .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)});

@@ -21,10 +21,10 @@ struct CudaDevice {
 };
 
 // The GPUs that this build's kernels run on, in CUDA's order. Empty if the build has no CUDA, or
-// the machine no driver or no such GPU. Takes no memory of a GPU. Safe to call from any thread.
+// the machine no driver or no such GPU. Allocates no GPU memory. Safe to call from any thread.
 std::vector<CudaDevice> CudaDevices();
 
-// Bytes that are free on a GPU of CudaDevices now. Throws LoadError if CUDA reports an error.
+// Free memory of a GPU of CudaDevices, in bytes. Throws LoadError if CUDA reports an error.
 int64_t FreeCudaBytes(int device);
 
 // Why CudaDevices() is empty: "this build has no CUDA backend", "no CUDA driver", ...
@@ -37,20 +37,20 @@ struct CudaModelBytes {
 };
 CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptions& options);
 
-// A decoder on GPU `device`. Weights, cache and the inputs of matrix products are bfloat16; the
-// residual stream, norms, softmax, sums and logits are float32. See CudaModel for what it promises.
-// `on_layer` is told the number of layers loaded so far. Throws LoadError if the device lacks the
-// memory or the build has no CUDA, and what `weights` throws.
+// Makes a decoder on GPU `device`. Weights, cache and the inputs of matrix products are bfloat16;
+// the residual stream, norms, softmax, sums and logits are float32. See CudaModel for its
+// guarantees. Calls `on_layer` with the number of layers loaded so far. Throws LoadError if the
+// device lacks the memory or the build has no CUDA, and what `weights` throws.
 std::unique_ptr<ModelBackend> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
                                             const BackendOptions& options, int device,
                                             const std::function<void(int64_t layers)>& on_layer);
 
-// The limits of a GPU, for planning. Takes about a second and 2 GiB of its memory. Throws
-// LoadError.
+// Measured limits of a GPU, for planning.
 struct CudaLimits {
   double copy_bytes = 0;      // bytes per second read plus written by a large copy
   double bfloat16_flops = 0;  // per second, of a large matrix product
 };
+// Takes about a second and 2 GiB of GPU memory. Throws LoadError.
 CudaLimits MeasureCudaLimits(int device);
 
 }  // namespace triptych

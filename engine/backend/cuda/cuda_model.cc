@@ -26,14 +26,14 @@ namespace {
 
 using namespace cuda;  // NOLINT: this folder's own
 
-// Kernels have a row or a sequence in a dimension of their grid, of at most 65535.
+// Kernels map rows or sequences to a grid dimension, which is at most 65535.
 constexpr int64_t kMostStepTokens = 32768;
 constexpr size_t kMostGraphs = 128;
 constexpr int kMostGraphRows = 512;
 
 // Throws LoadError unless the general kernels take the model's heads.
 void CheckWidths(const ModelConfig& config, int64_t block_positions) {
-  constexpr int64_t kMostHeads = 65535;  // in a dimension of a grid
+  constexpr int64_t kMostHeads = 65535;  // a grid dimension
   constexpr int64_t kMostWidth = 12000;  // of a query and a value in shared memory
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const AttentionLayout layout = LayoutOf(config, i, block_positions);
@@ -68,7 +68,7 @@ class CudaModel::Impl {
   int64_t weight_bytes_read() const;
 
  private:
-  // Which kernels serve the model.
+  // Names of the kernels that serve the model.
   std::string DescribeKernels() const;
   bool latent() const { return config_.attention == AttentionKind::kMla; }
   DeviceArray<float> Upload(const CudaVector& vector);
@@ -77,9 +77,10 @@ class CudaModel::Impl {
   DeviceLayer UploadLayer(const CudaLayerWeights& from, int64_t index);
   void PrepareMatmuls();
 
-  // Puts the layers of a step whose buffers are on the device on the stream.
+  // Enqueues the layers of a step. REQUIRES: the step's buffers are sent.
   void EnqueueLayers(const StepShape& shape);
-  // The logits of rows first to first + count - 1 of those wanted, and their likely tokens.
+  // Enqueues the logits of rows first to first + count - 1 of the requested ones, and their likely
+  // tokens if `find_likely`.
   void EnqueueLogits(int first, int count, bool find_likely);
   void AttendGrouped(const DeviceLayer& layer, const StepShape& shape);
   void AttendLatent(const DeviceLayer& layer, const StepShape& shape);
@@ -89,7 +90,7 @@ class CudaModel::Impl {
   // residual += x w^T + bias
   void AddToResidual(const DeviceMatrix& matrix, const DeviceArray<float>& bias, const BFloat16* x,
                      const StepShape& shape);
-  // Decode rows by their algorithm, prefill rows by theirs.
+  // Multiplies decode rows and prefill rows, each by the algorithm of their kind.
   void Multiply(const DeviceMatrix& matrix, const BFloat16* x, void* y, const StepShape& shape);
 
   const ModelConfig config_;
@@ -102,7 +103,7 @@ class CudaModel::Impl {
   DeviceArray<float> positions_;
   DeviceArray<float> rotation_;
   DeviceNorm final_norm_;
-  DeviceMatrix embedding_;  // undefined if it is tied to output_
+  DeviceMatrix embedding_;  // undefined if tied to output_
   DeviceMatrix output_;
   std::vector<DeviceLayer> layers_;
 
@@ -126,7 +127,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
       end_(MakeEvent()),
       matmuls_(stream_.get()) {
   if (options.cache_format != CacheFormat::kBFloat16) {
-    throw LoadError("the CUDA backend keeps its cache in bfloat16, not " +
+    throw LoadError("the CUDA backend supports only a cache in bfloat16, not " +
                     std::string(Name(options.cache_format)));
   }
   if (max_step_tokens_ > kMostStepTokens) {
@@ -160,8 +161,8 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
     layers_.push_back(UploadLayer(weights.Layer(i), i));
     if (on_layer) on_layer(i + 1);
   }
-  Check(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
-  PrepareMatmuls();                // takes memory for a trial, before the cache takes the rest
+  Check(cudaDeviceSynchronize());  // copies from pageable memory may be pending
+  PrepareMatmuls();                // allocates trial buffers, so before the cache takes the rest
   for (DeviceLayer& layer : layers_) {
     layer.cache = DeviceArray<BFloat16>(info_.pool_positions() * layer.layout.row_width);
     info_.cache_bytes += layer.cache.bytes();
@@ -253,7 +254,7 @@ DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t i
 }
 
 void CudaModel::Impl::PrepareMatmuls() {
-  // Logits are wanted for few rows of any step.
+  // Only a few rows of any step need logits.
   matmuls_.Prepare(RowKind::kDecode, output_.shape, output_.elements.get());
   for (const DeviceLayer& layer : layers_) {
     for (const DeviceMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
@@ -322,7 +323,8 @@ std::span<const float> CudaModel::Impl::FetchLogits(std::span<const int64_t> lik
     fetched_logits_ = PinnedArray<float>(rows * vocab);
   }
   for (int64_t i = 0; i < rows; ++i) {
-    // Rows of a step that wants many are computed once more, to the same bits.
+    // With more than kLogitRows rows the workspace does not hold them all; these are then computed
+    // again, to the same bits.
     const bool there = buffers_.shape().logit_rows <= kLogitRows;
     if (!there) EnqueueLogits(static_cast<int>(likely_rows[i]), 1, false);
     Check(cudaMemcpyAsync(fetched_logits_.get() + i * vocab,
@@ -419,7 +421,7 @@ void CudaModel::Impl::AttendGrouped(const DeviceLayer& layer, const StepShape& s
 void CudaModel::Impl::AttendLatent(const DeviceLayer& layer, const StepShape& shape) {
   const int rank = layer.layout.value_width, d_rope = layer.layout.key_width - rank;
   const int heads = layer.layout.heads, rows = shape.rows();
-  // `in` gives the queries (or q_a), then the latent and its decoupled key.
+  // The outputs of `in`: the queries (or q_a), then the latent and its decoupled key.
   const int64_t in_width = layer.in.outputs, query_width = in_width - rank - d_rope;
   const float* const projected = workspace_.projected.get();
   const float* const in_bias = layer.in_bias.get();
@@ -481,8 +483,7 @@ void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
         .rows = count,
         .scale = layer.scale};
   };
-  // Attends rows first to end - 1 by a kernel that splits them, as many at a time as there is
-  // memory for.
+  // Attends rows first to end - 1 by a split-KV kernel, in batches that the workspace has room for.
   const auto split = [&](int first, int end, int splits, const auto& attend) {
     const auto most = static_cast<int>(
         std::min<int64_t>(workspace_.split_stats.size() / (int64_t{layout.heads} * splits), 32768));
@@ -562,7 +563,7 @@ std::span<const float> CudaModel::OrLost(const Compute& compute) {
   try {
     return compute();
   } catch (const CudaError& e) {
-    // Whatever a kernel has done wrong, every later call in this process reports it again.
+    // After a kernel fault, every later CUDA call of this process reports it again.
     if (cudaDeviceSynchronize() == cudaSuccess) throw;
     throw DeviceLost(impl_->info().device_memory->device + ": " + e.what());
   }

@@ -1,4 +1,4 @@
-// A decoder that runs on CUDA kernels and cuBLASLt. Includes no header of CUDA.
+// Decoder backend on CUDA kernels and cuBLASLt. Includes no CUDA header.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_MODEL_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_CUDA_MODEL_H_
 
@@ -14,11 +14,11 @@
 namespace triptych {
 
 // Weights, cache and the inputs of matrix products are bfloat16; the residual stream, norms,
-// softmax, sums and logits are float32. MLA always attends reduced.
+// softmax, sums and logits are float32. MLA always takes the reduced path.
 //
 // A token's logits have the same bits whatever else is in the step and however its sequence was cut
-// into steps, on one GPU model with one version of cuBLASLt. They depend on whether the token is
-// its prompt's (info().prompt_rows_differ), so that the prefix cache keeps such rows apart.
+// into steps, on one GPU model with one version of cuBLASLt. They depend on whether the token
+// belongs to the prompt (info().prompt_rows_differ); the prefix cache keeps such rows apart.
 //
 // The constructor allocates all device memory, except that of block tables, which grow with the
 // longest step, and of CUDA graphs. Steps without prefill replay one graph per shape.
@@ -35,8 +35,8 @@ class CudaModel final : public ModelBackend {
   std::span<const float> FetchLogits(std::span<const int64_t> likely_rows) override;
   const BackendInfo& info() const override;
 
-  // Time that the last step took on the device, without copies and the logits of more than 256
-  // rows.
+  // Device time of the last step, without copies. Excludes the logits if there are more than 256
+  // rows of them.
   float device_milliseconds() const;
   // Bytes of weights that each step reads: all matrices except an untied embedding.
   int64_t weight_bytes_read() const;
@@ -44,7 +44,7 @@ class CudaModel final : public ModelBackend {
  private:
   class Impl;
 
-  // Returns compute(). A CudaError that sticks becomes DeviceLost.
+  // Returns compute(). A sticky CudaError becomes DeviceLost.
   template <typename Compute>
   std::span<const float> OrLost(const Compute& compute);
 

@@ -1,4 +1,4 @@
-// Launches, and the instructions of tensor cores and asynchronous copies.
+// Kernel launches, and wrappers of tensor-core and asynchronous-copy instructions.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 
@@ -21,14 +21,14 @@ void Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared
   Check(cudaGetLastError());
 }
 
-// Lets launches of a kernel ask for so much shared memory. Once, before the first of them.
+// Raises a kernel's limit of dynamic shared memory to `bytes`. Call once, before its first launch.
 template <typename... Parameters>
 void AllowShared(void (*kernel)(Parameters...), size_t bytes) {
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)));
 }
 
-// The shared memory that the launch asked for.
+// The launch's dynamic shared memory.
 __device__ inline unsigned char* DynamicShared() {
   extern __shared__ __align__(16) unsigned char bytes[];
   return bytes;
@@ -52,7 +52,7 @@ __device__ inline void Mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 16 bytes that are read once. Not for what the same kernel writes.
+// Loads 16 bytes that are read once. Not for memory that the same kernel writes.
 __device__ inline uint4 LoadOnce(const BFloat16* from) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -65,7 +65,7 @@ __device__ inline uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Four tiles [8, 8] of bfloat16; lane i names row i % 8 of tile i / 8.
+// Loads four tiles [8, 8] of bfloat16; lane i passes row i % 8 of tile i / 8.
 __device__ inline void LoadTiles(uint32_t v[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
@@ -86,7 +86,7 @@ __device__ inline void CopyAsync(BFloat16* to, const BFloat16* from, bool seen) 
                : "memory");
 }
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until no more than kPending groups of this thread's copies are under way.
+// Waits until at most kPending groups of this thread's copies are pending.
 template <int kPending>
 __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

@@ -5,7 +5,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Grid (H, rows). A tile is as many positions as there are threads.
+// Grid (H, rows). A tile has one position per thread.
 __global__ void __launch_bounds__(kThreads)
     AttendOneRow(AttentionLayout layout, AttentionRows rows) {
   __shared__ float weights[kThreads], of_warps[kWarp];
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
     most = fmaxf(most, BlockMax(score, of_warps));
     const float weight = exp2f(score - most), fade = exp2f(before - most);
     weights[threadIdx.x] = weight;
-    sum = sum * fade + BlockSum(weight, of_warps);  // and all weights are there
+    sum = sum * fade + BlockSum(weight, of_warps);  // a barrier: all weights are stored
     for (int d = threadIdx.x; d < layout.value_width; d += kThreads) {
       float value = sums[d] * fade;
       for (int i = 0; i < seen; ++i) {

@@ -5,7 +5,7 @@ namespace {
 
 constexpr SplitSizes kSizes{256, 512};
 constexpr int kWarps = 4;
-constexpr int kMostShared = 16;  // heads of a group, the rows of a tile
+constexpr int kMostShared = 16;  // most heads of a group: the rows of a tile
 
 struct Parameters {
   AttentionLayout layout;
@@ -17,9 +17,9 @@ struct Parameters {
 
 // Grid (splits, G, rows). A warp takes every fourth cache block of its split. The heads of a group
 // are the rows of a tile. K goes straight from memory into fragments, with the dimensions of Q and
-// K permuted alike; V likewise, and pairs of its positions are then brought together.
+// K permuted alike. So does V, whose positions are then combined in pairs.
 //
-// Three thread blocks on a multiprocessor hide the latency of memory better than two.
+// Three thread blocks per multiprocessor hide memory latency better than two.
 template <int D>
 __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
   __shared__ float all_most[kWarps][16], all_sums[kWarps][16];
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
     }
     const uint32_t a[4] = {Pack(s[0][0], s[0][1]), Pack(s[0][2], s[0][3]), Pack(s[1][0], s[1][1]),
                            Pack(s[1][2], s[1][3])};
-    // Rows beyond the end may hold anything, NaN too, which a weight of 0 does not silence.
+    // Rows beyond the end may hold any value. NaN times a weight of 0 would still be NaN.
     if (base + kBlockPositions > end) {
 #pragma unroll
       for (int h = 0; h < D / 64; ++h) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
     l[i] += __shfl_xor_sync(kAllLanes, l[i], 1);
     l[i] += __shfl_xor_sync(kAllLanes, l[i], 2);
   }
-  // The warps add their parts one after another.
+  // The warps add their parts in a fixed order.
   if (t == 0) {
     all_most[warp][r] = m[0], all_sums[warp][r] = l[0];
     all_most[warp][r + 8] = m[1], all_sums[warp][r + 8] = l[1];

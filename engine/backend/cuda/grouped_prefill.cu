@@ -3,10 +3,10 @@
 namespace triptych::cuda {
 namespace {
 
-constexpr int kTile = 64;  // positions whose keys and values are in shared memory together
+constexpr int kTile = 64;  // positions per tile of keys and values
 constexpr int kWarps = 8;  // of a block, each with 16 rows
 constexpr int kRows = 16 * kWarps;
-constexpr int kPad = 8;  // elements between rows in shared memory, against conflicts of banks
+constexpr int kPad = 8;  // elements after a row in shared memory, against bank conflicts
 
 template <int D>
 constexpr size_t SharedBytes() {
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) Attend(Parameters p) {
   const int row_width = 2 * groups * D;
   const int32_t* const table = p.rows.blocks + run.table;
   const int last = min(row0 + kRows, rows) - 1;
-  const int end = run.start + last / shared + 1;  // of the keys that some row sees
+  const int end = run.start + last / shared + 1;  // of the keys that some row attends
   const auto fetch = [&](int base, int buffer) {
     for (int i = threadIdx.x; i < kTile * 2 * D / 8; i += kThreads) {
       const int of_tile = i / (2 * D / 8), c = i % (2 * D / 8), position = base + of_tile;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) Attend(Parameters p) {
   fetch(0, 0);
   const int mine[2] = {row0 + warp * 16 + r, row0 + warp * 16 + r + 8};
   int sees[2];
-  size_t at[2];  // of the query, and of what becomes of it
+  size_t at[2];  // offset of the query, and of its result
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = min(mine[i], rows - 1), query = row / shared;

@@ -10,7 +10,7 @@ namespace {
 template <typename T>
 void Grow(int64_t size, PinnedArray<T>& array) {
   if (array.size() >= size) return;
-  array = {};  // gives the old one back first
+  array = {};  // frees the old one first
   array = PinnedArray<T>(size);
 }
 

@@ -12,13 +12,13 @@
 
 namespace triptych::cuda {
 
-// Rows are numbered as in a step: first those whose likely tokens are wanted, then those whose
-// whole logits are. Memory is page-locked, grows with the largest step and is reused.
+// Rows are numbered as in a step: first its likely_rows, then its logit_rows. Memory is
+// page-locked, grows with the largest step and is reused.
 class HostResults {
  public:
-  // Makes room for a step's rows. No copy may be under way.
+  // Makes room for a step's rows. REQUIRES: no copy is pending.
   void Reserve(int64_t likely_rows, int64_t logit_rows, int64_t vocab);
-  // Enqueues the copy of rows first to first + count - 1, which lie at the start of the workspace.
+  // Enqueues the copy of rows first to first + count - 1, which are at the start of the workspace.
   void EnqueueCopy(const Workspace& workspace, int64_t first, int64_t count, cudaStream_t stream);
 
   // The logits of the step, once its copies are done. Also fills likely().

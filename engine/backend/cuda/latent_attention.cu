@@ -19,7 +19,7 @@ struct Parameters {
 };
 
 // R: latent rank. P: rotated elements after it. M: groups of 16 heads in a thread block. T:
-// positions of a tile in shared memory, of which two are there at a time.
+// positions of a tile. Shared memory holds two tiles.
 template <int R, int P, int M, int T>
 struct Shape {
   static constexpr int kWidth = R + P, kPitch = kWidth + kPad, kRows = 16 * M;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1) Attend(Parameters p) {
     CommitCopies();
   };
   fetch(first, 0);
-  BFloat16* const staged = tiles + T * kPitch;  // the second buffer, before it is one
+  BFloat16* const staged = tiles + T * kPitch;  // the second buffer, not yet in use
   for (int i = threadIdx.x; i < kRows * (kWidth / 8); i += kThreads) {
     const int head = i / (kWidth / 8), c = i % (kWidth / 8);
     *reinterpret_cast<uint4*>(staged + head * kPitch + c * 8) = *reinterpret_cast<const uint4*>(
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 1) Attend(Parameters p) {
   __syncthreads();
   constexpr int kColumns = R / kWarps, kN = kColumns / 8;
   float o[M][kN][4] = {};
-  // The softmax of some rows, of which several lanes have one each.
+  // Softmax: kRowsOfWarp rows per warp, kLanes lanes per row.
   constexpr int kRowsOfWarp = kRows / kWarps, kLanes = kWarp / kRowsOfWarp, kEach = T / kLanes;
   const int my_row = warp * kRowsOfWarp + lane / kLanes, my_first = (lane % kLanes) * kEach;
   float m = -INFINITY, l = 0;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, 1) Attend(Parameters p) {
   }
 }
 
-// The most shared memory that a thread block may have on the current device.
+// Largest shared memory of a thread block on the current device, in bytes.
 size_t SharedMemoryLimit() {
   int device = 0, bytes = 0;
   Check(cudaGetDevice(&device));
@@ -220,7 +220,7 @@ size_t SharedMemoryLimit() {
   return static_cast<size_t>(bytes);
 }
 
-// Tiles of 64 positions where they fit (data-center GPUs from Hopper on), else of 32.
+// Tiles of 64 positions if they fit (data-center GPUs from Hopper on), else of 32.
 template <int R, int P, int M, typename Function>
 void ForTile(const Function& function) {
   if (Shape<R, P, M, 64>::kSharedBytes <= SharedMemoryLimit()) {

@@ -11,7 +11,7 @@ constexpr int kCandidates = 1024;
 constexpr float kImpossible = -INFINITY;
 constexpr float kLargest = 3.402823466e+38f;
 
-// As engine/serving/sampler.h counts logits.
+// A logit as engine/serving/sampler.h interprets it.
 __device__ inline float Usable(float logit) {
   return logit != logit ? kImpossible : fminf(logit, kLargest);
 }
@@ -21,7 +21,7 @@ __device__ inline bool IsLikelier(float logit, int token, float other_logit, int
   return logit > other_logit || (logit == other_logit && token < other_token);
 }
 
-// A block for each row.
+// One thread block per row.
 __global__ void __launch_bounds__(kThreads)
     FindLikely(const float* logits, const float* scales, int vocab, int count, LikelyOutput out) {
   __shared__ float candidate_logits[kCandidates];
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kThreads)
   const size_t row = blockIdx.x;
   const float* const x = logits + row * vocab;
 
-  // At least `count` tokens reach the count-th largest of the threads' maxima, and rarely many
-  // more.
+  // The bound is the count-th largest of the threads' maxima: at least `count` tokens reach it, and
+  // rarely many more.
   float most = kImpossible;
   for (int i = thread; i < vocab; i += kThreads) most = fmaxf(most, Usable(x[i]));
   candidate_logits[thread] = most;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   } else {
-    // Many equal logits: one token after another.
+    // Too many candidates, as many logits are equal: choose one token after another.
     for (int n = 0; n < count; ++n) {
       float best = kImpossible;
       int token = vocab;
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
     }
   }
-  // By ascending id.
+  // Output in ascending order of ids.
   if (thread < count) {
     int rank = 0;
     for (int j = 0; j < count; ++j) rank += chosen_tokens[j] < chosen_tokens[thread] ? 1 : 0;

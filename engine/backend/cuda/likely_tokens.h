@@ -22,7 +22,7 @@ struct LikelyOutput {
   float* logits;    // [rows, n]
   // [rows] each, of all logits of the row.
   double* log_sum_exps;  // -inf if no token is possible
-  double* weight_sums;   // as LikelyTokens has it
+  double* weight_sums;   // as LikelyTokens::weight_sum
 };
 
 // logits: [rows, vocab]   scales: [rows]. NaN counts as -inf, +inf as the largest float. A row's

@@ -17,7 +17,7 @@ const Library& Loaded() {
   static const Library library = [] {
     const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
     Library loaded;
-    // By the loader's own paths first, then where the toolkit was when this was built.
+    // First on the loader's own paths, then where the toolkit was at build time.
     for (const std::string& path : {name, TRIPTYCH_CUDA_LIBRARY_DIR "/" + name}) {
       loaded.handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
       if (loaded.handle != nullptr) break;

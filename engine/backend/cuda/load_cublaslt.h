@@ -1,5 +1,5 @@
-// cuBLASLt, loaded when it is first needed: a server on the CPU starts sooner, and a machine
-// without CUDA's libraries runs the same binary.
+// Lazy loading of cuBLASLt: a server on the CPU starts sooner, and a machine without CUDA's
+// libraries runs the same binary.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_LOAD_CUBLASLT_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_LOAD_CUBLASLT_H_
 
@@ -7,7 +7,8 @@
 
 namespace triptych::cuda {
 
-// Loads the library once per process. Empty on success, else why it cannot be loaded, in one line.
+// Loads the library once per process. Returns an empty string on success, else the reason in one
+// line.
 // cuBLASLt's functions may be called only after success. Thread-safe.
 const std::string& LoadCublasLt();
 

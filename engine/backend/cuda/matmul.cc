@@ -15,8 +15,9 @@ constexpr int kMostCandidates = 24;
 
 // The number of rows that cuBLASLt ranks its candidates for.
 int64_t TypicalRows(RowKind kind) { return kind == RowKind::kDecode ? 64 : 2048; }
-// The number of inputs that it ranks them for. It would rather split few rows of many inputs; the
-// algorithms that it then names without a split are many times slower than those for fewer inputs.
+// The number of inputs that cuBLASLt ranks its candidates for. For few rows of many inputs it
+// prefers split-k, and ranks candidates without a split that are many times slower than those for
+// fewer inputs.
 int64_t RankedInputs(RowKind kind, int64_t inputs) {
   return kind == RowKind::kDecode ? std::min<int64_t>(inputs, 2048) : inputs;
 }
@@ -151,7 +152,7 @@ int64_t Matmuls::prepared_for_cublaslt() const {
 
 Matmuls::Algorithm Matmuls::Choose(RowKind kind, const MatmulShape& shape,
                                    const BFloat16* w) const {
-  // Tensor cores want rows of whole 16 bytes.
+  // Tensor cores need rows in multiples of 16 bytes.
   for (const int64_t elements : {shape.inputs, shape.outputs, shape.x_stride, shape.y_stride,
                                  shape.x_head_stride, shape.y_head_stride}) {
     if (elements % 8 != 0) return {};
@@ -191,14 +192,14 @@ bool Matmuls::IsBatchInvariant(const cublasLtMatmulAlgo_t& algorithm, RowKind ki
        {std::pair<int64_t, int64_t>{0, 1}, {5, 1}, {3, 2}, {40, 7}, {8, 16}, {17, 33}}) {
     if (!compute(from, rows, 0, rows, found.data()) || !same(from, rows)) return false;
   }
-  // Another order of a sum changes few elements of bfloat16, so one row alone would not show it.
+  // A different order of summation changes few bfloat16 elements, so a single row may not show it.
   for (int64_t row = 0; row < kCompared / 2; ++row) {
     if (!compute(row, 1, 0, 1, found.data()) || !same(row, 1)) return false;
   }
   for (const int64_t rows : {most, most - 1, most / 2 + 9}) {
     if (!compute(0, rows, 0, kCompared, found.data()) || !same(0, kCompared)) return false;
   }
-  // The last rows of a large batch, beside a batch of their own.
+  // The last rows of a large batch, against a batch of their own.
   return compute(most - kCompared, kCompared, 0, kCompared, expected.data()) &&
          compute(0, most, most - kCompared, kCompared, found.data()) && same(0, kCompared);
 }

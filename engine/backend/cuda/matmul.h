@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt, in which a row has the same bits whatever the number of rows.
+// Matrix products by cuBLASLt. A row has the same bits whatever the number of rows.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_MATMUL_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_MATMUL_H_
 
@@ -52,13 +52,14 @@ class Matmuls {
 
   explicit Matmuls(cudaStream_t stream);
 
-  // Chooses the algorithm for a shape and kind of row. cuBLASLt's candidates without split-k are
-  // tried in the order of its heuristics, which the same library on the same GPU always gives
-  // alike; the first under which rows have the same bits in batches of all sizes tried is taken.
-  // If there is none, a general kernel serves. `w`: a weight of the shape, for the trial.
+  // Chooses the algorithm for a shape and kind of row. Tries cuBLASLt's candidates without split-k
+  // in the order of its heuristics, which is always the same for one library and GPU. Takes the
+  // first under which rows have the same bits in batches of all sizes tried, or GeneralMatmul if
+  // there is none. `w`: a weight of the shape, for the trial.
   void Prepare(RowKind kind, const MatmulShape& shape, const BFloat16* w);
 
-  // Enqueues the product. REQUIRES: prepared; x and y start at a multiple of 16 rows of an array.
+  // Enqueues the product. REQUIRES: Prepare was called for this kind and shape; x and y start at a
+  // multiple of 16 rows of an array.
   void Run(RowKind kind, const MatmulShape& shape, const BFloat16* w, const BFloat16* x,
            int64_t rows, void* y) const;
 
@@ -69,7 +70,7 @@ class Matmuls {
   struct Destroy {
     void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
   };
-  using Algorithm = std::optional<cublasLtMatmulAlgo_t>;  // absent: the general kernel
+  using Algorithm = std::optional<cublasLtMatmulAlgo_t>;  // absent: GeneralMatmul
 
   cublasStatus_t Try(const cublasLtMatmulAlgo_t& algorithm, const MatmulShape& shape,
                      const BFloat16* w, const BFloat16* x, int64_t rows, void* y) const;

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same of RMS norms without what is optional, 4 elements at a time.
+// The same for RMS norms without `bias` and `added`, 4 elements at a time.
 __global__ void __launch_bounds__(kThreads)
     RmsNormRows(const float* weight, float eps, int width, const float* x, int64_t stride,
                 const int32_t* order, BFloat16* y) {

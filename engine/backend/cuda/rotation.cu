@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kWarps = 4;  // of a block, each with one head
 
-// How pair i of a row at `position` is turned.
+// The rotation of one pair of elements at one position.
 struct Turn {
   float cosine = 1;
   float sine = 0;

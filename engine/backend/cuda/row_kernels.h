@@ -11,7 +11,7 @@
 
 namespace triptych::cuda {
 
-// Where the rows of a step belong, in device memory. Padding rows have position -1 and slot -1.
+// Positions and cache slots of a step's rows, in device memory. Both are -1 for padding rows.
 struct RowLocations {
   const int32_t* positions;  // [rows], in the row's sequence
   const int32_t* slots;      // [rows], index of the row's cache row in a layer's cache
@@ -38,7 +38,7 @@ struct NormParameters {
   float eps;
   int width;
 };
-// Row i of y is the norm of row order[i] of x, or of row i without an order.
+// Row i of y is the norm of row order[i] of x, or of row i if `order` is null.
 //   x: rows `stride` elements apart   added: [width] or null, added to each row of x first
 //   y: [rows, width]
 void Normalize(const NormParameters& norm, const float* x, int64_t stride, const float* added,

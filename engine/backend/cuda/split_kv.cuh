@@ -1,4 +1,4 @@
-// How a context is split over thread blocks, and how the partial results are combined.
+// Split of a context over thread blocks, and combination of the partial results.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_SPLIT_KV_CUH_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_SPLIT_KV_CUH_
 
@@ -10,9 +10,9 @@ namespace triptych::cuda {
 constexpr float kLog2E = 1.4426950408889634f;  // scores are kept in base 2
 constexpr int kBlockPositions = 16;  // positions of a cache block in kernels on tensor cores
 
-// The positions of one split as a function of the context's length. Short contexts are cut finer,
-// so that one sequence alone occupies the whole device. The count does not grow with every length:
-// launches are made for lengths rounded up to a power of two, at which it is the largest so far.
+// Positions and number of splits as functions of the context's length. Short contexts are cut
+// finer, so that a single sequence occupies the whole device. The count is not monotonic, so
+// launches are sized for lengths rounded up to a power of two: no shorter length has more splits.
 struct SplitSizes {
   int smallest;
   int largest;  // smallest times a power of two

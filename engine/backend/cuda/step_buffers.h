@@ -44,7 +44,7 @@ class StepBuffers {
   const int32_t* tables() const { return positions() + shape_.rows(); }
   const int32_t* slots() const { return tables() + shape_.rows(); }
   const int32_t* logit_rows() const { return slots() + shape_.rows(); }
-  // [logit_rows], LikelyOutput::weight_sums are at these scales.
+  // [logit_rows]: the scales of LikelyOutput::weight_sums.
   const float* scales() const {
     return reinterpret_cast<const float*>(logit_rows() + shape_.logit_rows);
   }
@@ -59,7 +59,7 @@ class StepBuffers {
   int64_t size_ = 0;  // elements of the step
   PinnedArray<int32_t> pinned_;
   DeviceArray<int32_t> device_;
-  bool moved_ = false;  // since Send last said so
+  bool moved_ = false;  // since the last Send
   std::vector<int32_t> row_of_token_;
 };
 

@@ -12,10 +12,10 @@
 namespace triptych::cuda {
 namespace {
 
-// Memory for partial results of attention, which bounds how many rows are attended in one launch.
+// Bytes for partial results of attention; they bound how many rows one launch attends.
 constexpr int64_t kSplitBytes = int64_t{128} << 20;
 
-// Into how many splits a context is cut; 0 if the layer's kernels do not split.
+// Number of splits of a context; 0 if the layer's kernels do not split.
 int SplitsOf(const AttentionLayout& layout, int context) {
   if (SupportsLatentAttention(layout)) return LatentSplits(context);
   if (SupportsGroupedDecode(layout)) return GroupedSplits(context);

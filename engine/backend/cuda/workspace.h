@@ -1,4 +1,4 @@
-// The device memory that steps compute in.
+// Scratch device memory of steps.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_WORKSPACE_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_WORKSPACE_H_
 
@@ -15,10 +15,10 @@ namespace triptych::cuda {
 // Logits are computed for this many rows at a time.
 inline constexpr int64_t kLogitRows = 256;
 
-// How the attention of a layer reads its cache rows.
+// Layout of a layer's cache rows.
 AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block_positions);
 
-// Elements of the arrays that steps compute in.
+// Sizes of the arrays of a Workspace, in elements.
 struct WorkspaceSizes {
   int64_t residual = 0;           // [rows, D] float32
   int64_t normal = 0;             // [rows, D]
@@ -36,7 +36,7 @@ struct WorkspaceSizes {
   int64_t logit_inputs = 0;  // [kLogitRows, D]
   int64_t logits = 0;        // [kLogitRows, vocab] float32
 
-  int64_t likely_tokens = 0;  // [kLogitRows, LikelyTokenCount], int32, and as many float32
+  int64_t likely_tokens = 0;  // [kLogitRows, LikelyTokenCount], int32; again in float32
 
   int64_t bytes() const {
     return 4 * (residual + projected + projected_queries + split_sums + logits) +

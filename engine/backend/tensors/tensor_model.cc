@@ -21,8 +21,8 @@
 namespace triptych {
 namespace {
 
-// LibTorch's operations run on the calling thread alone while this lives: its threads burn their
-// CPUs between operations, which a busy machine does not forgive.
+// While this lives, LibTorch's operators run on the calling thread only. Its worker threads spin
+// between operators, which is costly on a busy machine.
 class OneThread {
  public:
   OneThread() : threads_(at::get_num_threads()) {
@@ -47,13 +47,13 @@ int64_t BlocksOf(const StepInput::Sequence& sequence, int64_t block_positions) {
   return CeilDiv(sequence.start + sequence.count, block_positions);
 }
 
-// Positions of a batch, at most, unless one sequence has more: their rows are copied. On a CPU the
-// copies are best left in its caches.
+// Most positions of a batch, except that a single sequence may have more. Rows are copied; on a CPU
+// the copies should fit in its caches.
 int64_t MostBatchPositions(at::Device device) { return int64_t{1} << (device.is_cpu() ? 13 : 18); }
 
-// Indices of the sequences that are attended together: alike enough that neither their lengths nor
-// their tokens are more than doubled by what fills them up. There are as many batches as kinds of
-// sequences, however many sequences.
+// Groups sequences, as indices, into batches that are attended together. Padding at most doubles a
+// sequence's blocks and its new tokens. A batch has at most `most_positions` positions, except for
+// one sequence that has more.
 std::vector<std::vector<int64_t>> BatchesOf(std::span<const StepInput::Sequence> sequences,
                                             int64_t block_positions, int64_t most_positions) {
   using Kind = std::pair<int, int>;
@@ -82,11 +82,11 @@ at::Tensor AsRows(const at::Tensor& cache) { return cache.transpose(1, 2); }
 }  // namespace
 
 struct TensorModel::TensorStep {
-  // Sequences that are attended together, padded to the longest and to the most tokens.
+  // Sequences that are attended together, padded to the longest and to the most new tokens.
   struct Batch {
     at::Tensor blocks;  // [sequences, blocks] int64
-    at::Tensor unused;  // [sequences, positions, 1] bool: beyond a sequence's tokens
-    at::Tensor tokens;  // [sequences, queries] int64; the last one fills a sequence up
+    at::Tensor unused;  // [sequences, positions, 1] bool: beyond a sequence's end
+    at::Tensor tokens;  // [sequences, queries] int64; padded with a sequence's last one
     at::Tensor last;    // [sequences, queries] int64: the position of each
   };
 
@@ -98,7 +98,7 @@ struct TensorModel::TensorStep {
   at::Tensor offsets;          // [tokens] int64, of each token's row in its block
   at::Tensor logit_rows;       // [rows] int64
   std::vector<Batch> batches;  // each sequence is in one
-  at::Tensor attended;         // [tokens] int64: where each is in all batches' [sequences, queries]
+  at::Tensor attended;         // [tokens] int64: its index in the concatenated batches
 };
 
 TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positions,
@@ -178,7 +178,7 @@ std::span<const float> TensorModel::Step(const StepInput& step) {
   const OneThread one_thread;
   try {
     logits_ = Logits(step).to(at::kCPU, at::kFloat).contiguous();
-  } catch (const c10::Error& e) {  // whose what() is pages of backtrace
+  } catch (const c10::Error& e) {  // its what() ends in a long backtrace
     throw std::runtime_error(e.what_without_backtrace());
   }
   return {logits_.data_ptr<float>(), static_cast<size_t>(logits_.numel())};
@@ -208,7 +208,7 @@ at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int6
   const kernels::PagedRowLayout layout = attention_[layer]->layout();
   std::vector<at::Tensor> out;  // each [sequences * queries, H * value_width]
   for (const TensorStep::Batch& batch : step.batches) {
-    // [sequences, positions, row_width]; rows that were never written may hold anything
+    // [sequences, positions, row_width]; unwritten rows may hold any value
     const at::Tensor context = AsRows(cache_[layer])
                                    .index_select(0, batch.blocks.flatten())
                                    .reshape({batch.unused.size(0), batch.unused.size(1), -1})

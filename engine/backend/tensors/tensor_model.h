@@ -1,4 +1,4 @@
-// A decoder that serves on LibTorch's operations, in any dtype and on any device.
+// Decoder backend on LibTorch operators, for any dtype and any device.
 #ifndef TRIPTYCH_ENGINE_BACKEND_TENSORS_TENSOR_MODEL_H_
 #define TRIPTYCH_ENGINE_BACKEND_TENSORS_TENSOR_MODEL_H_
 
@@ -17,27 +17,27 @@
 
 namespace triptych {
 
-// Sequences of like lengths are attended together; MLA reduced, always. Results may round
-// differently in another batch.
+// Attends sequences of similar lengths together. MLA always takes the reduced path. Results may
+// round differently in another batch.
 class TensorModel final : public ModelBackend {
  public:
-  // Serves on the weights' device, where the cache is too, and shares their tensors. `cache_dtype`:
-  // of the cache's elements. Throws LoadError if the cache would hold no block.
+  // Serves on the weights' device, which also holds the cache, and shares their tensors. Throws
+  // LoadError if the cache would hold no block.
   TensorModel(const ModelConfig& config, const Weights& weights, ComputeType compute,
               const BackendOptions& options);
 
-  // What LibTorch throws becomes a std::runtime_error of one line.
+  // Throws also std::runtime_error, with a one-line message, for errors of LibTorch.
   std::span<const float> Step(const StepInput& step) override;
   const BackendInfo& info() const override { return info_; }
 
   // A step's logits [rows, vocab_size] in float32 or wider, on the device.
   at::Tensor Logits(const StepInput& step);
 
-  // A layer's cache [blocks, row_width, block_positions], for those who look into it or fill it.
+  // A layer's cache [blocks, row_width, block_positions], to inspect or fill.
   at::Tensor& cache(int64_t layer) { return cache_.at(layer); }
 
  private:
-  // A step's numbers as tensors on the device.
+  // A StepInput as tensors on the device.
   struct TensorStep;
 
   // Writes the rows of new tokens into a layer's cache.
@@ -50,7 +50,7 @@ class TensorModel final : public ModelBackend {
   std::vector<std::unique_ptr<const CachedAttention>> attention_;  // of each layer
   BackendInfo info_;
   std::vector<at::Tensor> cache_;  // of each layer
-  at::Tensor logits_;              // of the last step, in the CPU's memory
+  at::Tensor logits_;              // of the last step, in host memory
 };
 
 }  // namespace triptych

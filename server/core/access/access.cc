@@ -31,7 +31,7 @@ std::string_view ScopeName(Scope scope) {
   return "";
 }
 
-// The token that a call brings. More than one is as none: who reads the other one than we do?
+// The call's token. With several headers there is none: a proxy might have read another one.
 std::optional<std::string_view> TokenOf(const Credentials& call) {
   if (call.authorization.size() != 1) return std::nullopt;
   return BearerToken(call.authorization.front());
@@ -39,22 +39,22 @@ std::optional<std::string_view> TokenOf(const Credentials& call) {
 
 }  // namespace
 
-// The tokens of a file, as it is now.
+// A token file that is reloaded when it changes. Thread-safe.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path)
       : file_({path}), tokens_(Read(file_.paths().front())) {}
 
-  // The tokens as the file has them now, or as it last had them well.
+  // The tokens of the last version of the file that could be read.
   std::shared_ptr<const TokenList> Current() TRIPTYCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (file_.HasChanged()) {
       const std::filesystem::path& path = file_.paths().front();
       try {
         tokens_ = Read(path);
-        spdlog::info("tokens were read anew from {}", path.string());
+        spdlog::info("tokens reloaded from {}", path.string());
       } catch (const LoadError& e) {
-        spdlog::error("tokens stay as they were: {}", e.what());
+        spdlog::error("tokens not reloaded, the previous ones stay in use: {}", e.what());
       }
     }
     return tokens_;
@@ -80,11 +80,10 @@ Result<Caller> Access::Authenticate(const Credentials& call) const {
   if (tokens_ != nullptr) {
     const std::optional<std::string_view> token = TokenOf(call);
     if (!token) {
-      return Unauthenticated(
-          "the call brings no token; allowed: one \"authorization: Bearer TOKEN\"");
+      return Unauthenticated("the call has no token; allowed: one \"authorization: Bearer TOKEN\"");
     }
     std::optional<Caller> caller = tokens_->Current()->Find(*token);
-    if (!caller) return Unauthenticated("the call's token is not known");
+    if (!caller) return Unauthenticated("the call's token is unknown");
     return *std::move(caller);
   }
   Caller caller{

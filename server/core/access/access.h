@@ -1,4 +1,4 @@
-// Who is let in: bearer tokens, client certificates and peers' addresses.
+// Authentication by bearer token, client certificate or peer address.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_ACCESS_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_ACCESS_H_
 
@@ -16,38 +16,38 @@ namespace triptych::server {
 
 class TokenFile;
 
-// What a call brings by which it may be known who calls, and as part of what.
+// A call's credentials, and the trace that it belongs to.
 struct Credentials {
-  std::vector<std::string> authorization;  // the values of its headers of that name
-  std::string address;                     // the peer's, without a port; "unix" of a Unix socket
-  // Of the client certificate, if there is one and its authority is known.
+  std::vector<std::string> authorization;  // values of the authorization headers
+  std::string address;                     // of the peer, without port; "unix" for a Unix socket
+  // Common name of the client certificate; absent unless one was verified.
   std::optional<std::string> common_name = {};
-  std::vector<std::string> traceparent = {};  // the values of its headers of that name
+  std::vector<std::string> traceparent = {};  // values of the traceparent headers
 };
 
-// Thread-safe. The token file is read anew by the first call after it changed; one that cannot be
-// read leaves the list as it was and is logged once.
+// Identifies callers. The first call after the token file has changed reads it again; if that
+// fails, the tokens stay as they were, and the error is logged once. Thread-safe.
 class Access {
  public:
   // Throws LoadError.
   explicit Access(const AccessOptions& options);
   ~Access();
 
-  // Who the call is from: an error if tokens are in use and it brings none that is known.
+  // The caller; UNAUTHENTICATED if tokens are in use and the call has no known token.
   Result<Caller> Authenticate(const Credentials& call) const;
-  // The same, and it may do what takes `scope`.
+  // The caller if it has `scope`; otherwise PERMISSION_DENIED.
   Result<Caller> Authorize(const Credentials& call, Scope scope) const;
 
  private:
   const bool insecure_;
-  const std::unique_ptr<TokenFile> tokens_;  // null if none are in use
+  const std::unique_ptr<TokenFile> tokens_;  // null if tokens are not in use
 };
 
-// An IPv4 address as a socket for both families shows it, ::ffff:192.0.2.1, as itself; others as
-// they are. One client is the same over all transports.
+// Converts an IPv4-mapped address, ::ffff:192.0.2.1, to IPv4 and leaves others unchanged, so that a
+// client has one name over all transports.
 std::string_view Unmapped(std::string_view address);
 
-// Whether the address, as Credentials has it, is this machine's own.
+// True if the address, as in Credentials, is of this machine.
 bool IsLoopback(std::string_view address);
 
 }  // namespace triptych::server

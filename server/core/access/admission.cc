@@ -14,7 +14,8 @@ class Admission::Books {
   Books(const AdmissionLimits& limits, std::function<Clock::time_point()> now)
       : limits_(limits), now_(std::move(now)) {
     if (limits.client_rate <= 0) return;
-    // A call takes 1 / rate of a client's time; it may be ahead of its time by a second's calls.
+    // Token bucket as a virtual clock: a call advances the client's clock by 1 / rate seconds, and
+    // the clock may run ahead of real time by 1 s, or by one call's time if that is longer.
     cost_ = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(1 / limits.client_rate));
     burst_ = std::max(cost_, Clock::duration(std::chrono::seconds(1)));
@@ -70,15 +71,15 @@ class Admission::Books {
  private:
   struct Account {
     int64_t live = 0;
-    Clock::time_point paid_until;  // a past time is as good as now
+    Clock::time_point paid_until;  // the virtual clock; counts as now if it is in the past
   };
 
   static bool IsSettled(const Account& account, Clock::time_point now) {
     return account.live == 0 && account.paid_until <= now;
   }
 
-  // Drops those who left before their time was paid for. Once a second, so that it costs a call
-  // no more than its own account.
+  // Drops accounts whose last request ended before their clock had passed. Runs at most once a
+  // second, so that a call pays for little more than its own account.
   void Sweep(Clock::time_point now) TRIPTYCH_REQUIRES(mutex_) {
     if (now < swept_ + std::chrono::seconds(1)) return;
     swept_ = now;

@@ -1,4 +1,4 @@
-// How much of the server one client may have.
+// Per-client limits of live requests and of request rate.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_ADMISSION_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_ADMISSION_H_
 
@@ -15,20 +15,20 @@
 namespace triptych::server {
 
 struct AdmissionLimits {
-  int64_t max_client_requests = 512;  // live ones of one client; 0: as many as it likes
-  double client_rate = 0;             // a client's calls in a second, as many at once; 0: any
+  int64_t max_client_requests = 512;  // live requests of one client; 0: unlimited
+  double client_rate = 0;             // calls per second of one client, and its burst; 0: unlimited
 };
 
-// Counts each client's live requests and measures its calls. What it keeps of a client is gone
-// soon after the client. Thread-safe.
+// Counts each client's live requests and limits its call rate. Forgets a client without live
+// requests once its rate has recovered. Thread-safe.
 class Admission {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // A call's place, given back when it is destroyed, which may be after the Admission.
+  // A call's admission, released on destruction, which may be after the Admission's.
   class Permit {
    public:
-    Permit() = default;  // of nobody
+    Permit() = default;  // of no call
     Permit(Permit&&) = default;
     Permit& operator=(Permit&&) = default;
 
@@ -41,16 +41,17 @@ class Admission {
   explicit Admission(const AdmissionLimits& limits,
                      std::function<Clock::time_point()> now = Clock::now);
 
-  // A place for a call that makes `requests`, or CLIENT_RATE with the time until the next call may
-  // come, or CLIENT_LIMIT. A client without live requests may make any number with one call.
+  // Admits a call with `requests` requests. Otherwise CLIENT_LIMIT, or CLIENT_RATE with the delay
+  // until the next call is allowed. A client without live requests may start any number in one
+  // call.
   Result<Permit> Enter(const std::string& client, int64_t requests);
 
-  // Requests whose calls are not over.
+  // Requests of calls whose permits are held.
   int64_t live() const;
-  // Waits until there are none. False if there are at the deadline.
+  // Waits until live() is 0. False if it is not by the deadline.
   bool AwaitNone(Clock::time_point deadline) const;
 
-  // Of how many clients something is kept.
+  // Number of clients with an account.
   size_t clients() const;
 
  private:

@@ -1,4 +1,4 @@
-// What every call passes before its handler does anything, over any transport.
+// Gate that authenticates and authorizes every call, over all transports, before its handler runs.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_AUTH_GATE_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_AUTH_GATE_H_
 
@@ -18,15 +18,14 @@
 
 namespace triptych::server {
 
-// A call that was let in.
+// A call that has passed the gate.
 struct AuthorizedCall {
   Caller caller;
   ModelRegistry& registry;
-  std::chrono::milliseconds stall_timeout;  // of its writes: TransportLimits
+  std::chrono::milliseconds stall_timeout;  // TransportLimits::stall_timeout
 };
 
-// Refuses who may not, and everybody until there is a registry. All transports share one.
-// Thread-safe.
+// Refuses callers without the required scope, and all calls until Open. Thread-safe.
 class AuthGate {
  public:
   // Throws LoadError.
@@ -36,12 +35,13 @@ class AuthGate {
         stall_timeout_(options.limits.stall_timeout),
         is_memory_short_(options.is_memory_short) {}
 
-  // Of the server, which all transports show; null if they are unencrypted.
+  // The server's certificates, for all transports; null if they are unencrypted.
   std::shared_ptr<CertificateFiles> certificates() const { return certificates_; }
 
-  // Whether anybody knows who calls.
+  // The caller, whatever its scopes.
   Result<Caller> Authenticate(const Credentials& call) const { return access_.Authenticate(call); }
 
+  // Authorizes a call that needs `scope`.
   Result<AuthorizedCall> Enter(const Credentials& call, Scope scope) const {
     Result<Caller> caller = access_.Authorize(call, scope);
     if (!caller.ok()) return caller.error();
@@ -52,14 +52,15 @@ class AuthGate {
     return AuthorizedCall{std::move(caller).value(), *registry, stall_timeout_};
   }
 
-  // The same for a request that is computed, for which there must be memory too.
+  // Enter for a request that computes: needs the scope inference, and memory (else
+  // MEMORY_PRESSURE).
   Result<AuthorizedCall> EnterToCompute(const Credentials& call) const {
     Result<AuthorizedCall> entry = Enter(call, Scope::kInference);
     if (entry.ok() && is_memory_short_()) return MemoryPressure();
     return entry;
   }
 
-  // Lets calls in from now on. The host must outlive them.
+  // Admits calls from now on. `registry` must outlive them.
   void Open(ModelRegistry& registry) { registry_ = &registry; }
 
  private:

@@ -1,4 +1,4 @@
-// What requests and answers of a transport may take in memory, all together.
+// Memory budget of a transport's requests and responses.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_BYTE_BUDGET_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_BYTE_BUDGET_H_
 
@@ -11,14 +11,15 @@
 
 namespace triptych::server {
 
-// One client may have half of it. Thread-safe. Outlives its shares.
+// A number of bytes that clients share; one client can hold at most half. Must outlive its shares.
+// Thread-safe.
 class ByteBudget {
  public:
   explicit ByteBudget(int64_t bytes) : of_one_client_(bytes / 2), left_(bytes) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
-  // What is held for a client; given back at its end. Not thread-safe.
+  // The bytes held for one purpose of a client; released on destruction. Not thread-safe.
   class Share {
    public:
     Share(ByteBudget& budget, std::string client) : budget_(budget), client_(std::move(client)) {}
@@ -26,8 +27,8 @@ class ByteBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // Holds so many bytes instead of those before. False, and nothing changes, if that is more and
-    // there is not so much left. Less is always possible, and takes no memory.
+    // Holds `bytes` in place of held(). False, without effect, if that is more and does not fit in
+    // the budget or in the client's half. Holding less always succeeds and allocates nothing.
     bool Hold(int64_t bytes) {
       if (bytes == held_) return true;
       if (!budget_.Take(client_, bytes - held_)) return false;
@@ -58,7 +59,7 @@ class ByteBudget {
   const int64_t of_one_client_;
   Mutex mutex_;
   int64_t left_ TRIPTYCH_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> taken_ TRIPTYCH_GUARDED_BY(mutex_);  // of those that hold some
+  std::map<std::string, int64_t> taken_ TRIPTYCH_GUARDED_BY(mutex_);  // by client, above 0
 };
 
 }  // namespace triptych::server

@@ -1,4 +1,4 @@
-// Who calls, and what they may do.
+// Caller of a request, and its scopes.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_CALLER_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_CALLER_H_
 
@@ -9,18 +9,18 @@
 namespace triptych::server {
 
 enum class Scope {
-  kInference,   // generates, scores, tokenizes, lists models and the caller's own sequences
-  kStatistics,  // reads the numbers of the pools
-  kAdmin,       // everything, others' sequences and draining among it
+  kInference,   // generate, score, tokenize, list models and the caller's own sequences
+  kStatistics,  // read the statistics of the pools
+  kAdmin,       // everything, including other clients' sequences and draining
 };
 
-// What a transport found out about a call.
+// The caller of one request, as the transport identified it.
 struct Caller {
-  // The token's name, or else the client certificate's common name, or else the peer's address
-  // without its port. What is counted per client is counted under this name.
+  // Name of the token, or else common name of the client certificate, or else peer address without
+  // port. Limits per client count under this name.
   std::string client;
-  std::string traceparent = {};  // of the trace that the call is part of; empty if none
-  serving::EngineClock::time_point arrived = {};  // when its request had come
+  std::string traceparent = {};                   // of the call's trace; empty if none
+  serving::EngineClock::time_point arrived = {};  // when the whole request had arrived
   bool inference = false;
   bool statistics = false;
   bool admin = false;

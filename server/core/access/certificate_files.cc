@@ -37,10 +37,10 @@ Bio Open(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
-// A key behind a passphrase is refused: nobody is there to be asked for it.
+// Refuses a key with a passphrase, since nobody can be asked for it.
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
-// All certificates of a file, so that one cut off at its end is found too.
+// Parses all certificates of a file, so that a truncated file is detected.
 std::vector<Certificate> ParseCertificates(const std::string& pem,
                                            const std::filesystem::path& file) {
   ERR_clear_error();
@@ -58,7 +58,7 @@ std::vector<Certificate> ParseCertificates(const std::string& pem,
   return certificates;
 }
 
-// Throws LoadError unless they can be served with.
+// Throws LoadError unless TLS can serve with `pem`.
 void Check(const Certificates& pem, const TlsOptions& options) {
   const std::vector<Certificate> chain = ParseCertificates(pem.certificate, options.certificate);
   ERR_clear_error();
@@ -70,11 +70,11 @@ void Check(const Certificates& pem, const TlsOptions& options) {
                     ": cannot be read; allowed: a private key in PEM without a passphrase");
   }
   if (!fits) {
-    throw LoadError(options.key.string() + ": is not the key of the certificate in " +
+    throw LoadError(options.key.string() + ": is not the private key of the certificate in " +
                     options.certificate.string());
   }
   const Context context(SSL_CTX_new(TLS_server_method()));
-  // What is refused of those that lead to the authority would otherwise end each handshake.
+  // A chain certificate that OpenSSL refuses would otherwise fail every handshake.
   const bool is_taken = SSL_CTX_use_certificate(context.get(), chain.front().get()) == 1 &&
                         std::all_of(chain.begin() + 1, chain.end(), [&](const Certificate& next) {
                           return SSL_CTX_add1_chain_cert(context.get(), next.get()) == 1;
@@ -83,7 +83,7 @@ void Check(const Certificates& pem, const TlsOptions& options) {
     const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
     ERR_clear_error();
     throw LoadError(options.certificate.string() + ": TLS refuses the certificate: " +
-                    (reason != nullptr ? reason : "for no reason that OpenSSL names"));
+                    (reason != nullptr ? reason : "OpenSSL gives no reason"));
   }
   if (options.client_authority) ParseCertificates(pem.client_authority, *options.client_authority);
 }
@@ -114,9 +114,9 @@ std::shared_ptr<const Certificates> CertificateFiles::Current() {
   if (files_.HasChanged()) {
     try {
       certificates_ = Read(options_);
-      spdlog::info("the certificate was read anew from {}", options_.certificate.string());
+      spdlog::info("certificate reloaded from {}", options_.certificate.string());
     } catch (const LoadError& e) {
-      spdlog::error("the certificate stays as it was: {}", e.what());
+      spdlog::error("certificate not reloaded, the previous one stays in use: {}", e.what());
     }
   }
   return certificates_;

@@ -1,4 +1,4 @@
-// The server's certificate for TLS, as its files have it now.
+// The server's TLS certificate, reloaded when its files change.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_CERTIFICATE_FILES_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_CERTIFICATE_FILES_H_
 
@@ -11,20 +11,20 @@
 
 namespace triptych::server {
 
-// What the files hold, in PEM. They fit each other.
+// Contents of the files, in PEM, checked to fit each other.
 struct Certificates {
   std::string certificate, key;
   std::string client_authority;  // empty if clients need no certificate
 };
 
-// Thread-safe.
+// Reads and checks the files of TlsOptions. Thread-safe.
 class CertificateFiles {
  public:
-  // Throws LoadError.
+  // Throws LoadError if the files cannot be used.
   explicit CertificateFiles(const TlsOptions& options);
 
-  // What they hold now, or last held that can be used: another object whenever that changes. One
-  // that cannot be used is logged once.
+  // The last usable contents of the files; a new object for each change. Unusable contents are
+  // logged once.
   std::shared_ptr<const Certificates> Current() TRIPTYCH_EXCLUDES(mutex_);
 
  private:

@@ -1,4 +1,4 @@
-// A bounded number of something.
+// Counting semaphore whose permits may outlive it.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_SEMAPHORE_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_SEMAPHORE_H_
 
@@ -9,12 +9,12 @@
 
 namespace triptych::server {
 
-// Thread-safe.
+// Hands out at most `most` permits at a time. Thread-safe.
 class Semaphore {
  public:
   explicit Semaphore(size_t most) : most_(most) {}
 
-  // A place, given back with its last copy, which may outlive this; null if none is left.
+  // A permit, released with its last copy; null if none is left.
   std::shared_ptr<void> Take() {
     auto place = std::make_shared<Permit>(taken_);
     return place->number <= most_ ? place : nullptr;

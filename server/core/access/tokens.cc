@@ -51,7 +51,7 @@ std::optional<Digest> ParseDigest(std::string_view text) {
   return digest;
 }
 
-// Its last word is not shown, as it may be a token by mistake.
+// Errors do not show the last word: it may be a token by mistake.
 TokenList::Token ParseLine(std::string_view line, const std::string& where) {
   std::vector<std::string_view> words = Split(line, " \t\r");
   std::erase(words, "");
@@ -96,13 +96,13 @@ TokenList::TokenList(std::string_view text, const std::string& file) {
     const size_t begin = line.find_first_not_of(" \t\r");
     if (begin == line.npos || line[begin] == '#') continue;
     tokens_.push_back(ParseLine(line, where));
-    // Two names may be one client's; one token may not be two clients'.
+    // A client may have several tokens, but a token only one client.
     if (!digests.insert(tokens_.back().digest).second) {
       throw LoadError(where + ": the token of " + tokens_.back().caller.client +
-                      " is another line's as well");
+                      " is also on another line; allowed: once");
     }
   }
-  if (tokens_.empty()) throw LoadError(file + ": holds no token; allowed: at least one");
+  if (tokens_.empty()) throw LoadError(file + ": no tokens; allowed: at least one");
 }
 
 std::optional<Caller> TokenList::Find(std::string_view token) const {

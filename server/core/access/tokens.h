@@ -1,4 +1,4 @@
-// Bearer tokens: who brings which may do what.
+// Bearer tokens and the callers that they identify.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_TOKENS_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_TOKENS_H_
 
@@ -12,7 +12,7 @@
 
 namespace triptych::server {
 
-// The SHA-256 of tokens, and whose they are. Immutable.
+// SHA-256 digests of tokens, with the caller of each. Immutable.
 class TokenList {
  public:
   using Digest = std::array<unsigned char, 32>;
@@ -21,12 +21,12 @@ class TokenList {
     Digest digest;
   };
 
-  // Lines of NAME SCOPE[,SCOPE...] SHA256HEX; empty ones, and those that begin with '#', are
-  // skipped. A client may have several tokens; a token is one client's. Throws LoadError, which
-  // names `file` and the line, and never shows what stands where the hash should.
+  // Parses lines NAME SCOPE[,SCOPE...] SHA256HEX; empty lines and lines that begin with '#' are
+  // skipped. A client may have several tokens; a token has one client. Throws LoadError, which
+  // names `file` and the line but never shows the third word: it may be a token by mistake.
   TokenList(std::string_view text, const std::string& file);
 
-  // Whose token it is, if anybody's. Takes as long for each.
+  // The caller of `token`, if it is known. Compares it with all digests, each in constant time.
   std::optional<Caller> Find(std::string_view token) const;
 
   const std::vector<Token>& tokens() const { return tokens_; }
@@ -35,7 +35,7 @@ class TokenList {
   std::vector<Token> tokens_;
 };
 
-// The token in an authorization header's value, "Bearer TOKEN" (RFC 6750), if it holds one.
+// The token of an authorization header's value, "Bearer TOKEN" (RFC 6750), if there is one.
 std::optional<std::string_view> BearerToken(std::string_view authorization);
 
 }  // namespace triptych::server

@@ -1,4 +1,4 @@
-// Files that are read anew when they have changed.
+// Change detection for files that are reloaded.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_WATCHED_FILE_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_WATCHED_FILE_H_
 
@@ -10,8 +10,8 @@
 
 namespace triptych::server {
 
-// Knows whether files are still those of before, by what the system says of them, so that nothing
-// has to wait for it in a thread: whoever needs a file asks first. Not thread-safe.
+// Detects changes of files by their metadata (Stamp). Users poll it before they use the files'
+// contents, so that no thread has to watch them. Not thread-safe.
 class WatchedFiles {
  public:
   explicit WatchedFiles(std::vector<std::filesystem::path> paths)
@@ -19,8 +19,8 @@ class WatchedFiles {
 
   const std::vector<std::filesystem::path>& paths() const { return paths_; }
 
-  // Whether one of them has changed since it was asked last, or since construction. Asked before
-  // they are read, so that a change while they are read is seen the next time.
+  // True if a file has changed since the last call, or since construction. Call it before reading
+  // the files, so that the next call sees a change during the reading.
   bool HasChanged() {
     std::vector<Stamp> now = Look();
     if (now == stamps_) return false;
@@ -29,8 +29,8 @@ class WatchedFiles {
   }
 
  private:
-  // Device, inode, size, and the times of the last change of content and of anything; zeros if
-  // there is no such file.
+  // Device, inode, size, and times of the last change of the content and of the inode; zeros if the
+  // file does not exist.
   struct Stamp {
     dev_t device = 0;
     ino_t inode = 0;

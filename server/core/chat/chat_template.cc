@@ -9,7 +9,7 @@
 namespace triptych::server {
 namespace {
 
-// What Python's strip() takes away, as published templates do.
+// The characters that Python's strip() removes, as published templates call it.
 constexpr std::array<std::string_view, 29> kSpaces = {
     "\t",           "\n",           "\v",           "\f",           "\r",
     "\x1c",         "\x1d",         "\x1e",         "\x1f",         " ",
@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 29> kSpaces = {
     "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
     "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
 
-// The length of the first space that `fits`; 0 if none does.
+// Length of the first of kSpaces that `fits`; 0 if none does.
 template <typename Fits>
 size_t SpaceThat(Fits fits) {
   const auto* const found = std::find_if(kSpaces.begin(), kSpaces.end(), fits);
@@ -104,7 +104,7 @@ class Renderer {
         Text(*system);
         Text("\n");
         Marker("<</SYS>>");
-        // It is stripped together with the message.
+        // The published template strips the system block and the message as one text.
         const std::string_view stripped = StripEnd(content);
         if (!stripped.empty()) Text("\n\n");
         Text(stripped);
@@ -144,7 +144,7 @@ class Renderer {
   void Marker(std::string_view text) { pieces_.push_back({ChatPiece::kMarker, text}); }
   void Text(std::string_view text) { pieces_.push_back({ChatPiece::kText, text}); }
 
-  // What a turn begins with.
+  // The beginning of a turn.
   void ChatmlTurn(ChatRole role) {
     Marker("<|im_start|>");
     Text(Name(role));
@@ -174,7 +174,7 @@ class Renderer {
     if (role != ChatRole::kSystem) Text(role == ChatRole::kUser ? "User:\n" : "Assistant:\n");
   }
 
-  // Takes the system's message off the front, if it is there.
+  // Removes a leading system message from messages_ and returns it.
   std::optional<std::string_view> TakeSystem() {
     if (messages_.empty() || messages_.front().role != ChatRole::kSystem) return std::nullopt;
     const std::string_view content = messages_.front().content;
@@ -187,14 +187,14 @@ class Renderer {
   std::vector<ChatPiece> pieces_;
 };
 
-// Whether user and assistant take turns, after at most one message of the system.
+// True if user and assistant must alternate, after at most one system message.
 bool Alternates(ChatTemplate form) {
   return form == ChatTemplate::kLlama2 || form == ChatTemplate::kMistral;
 }
 
 Error Misplaced(ChatTemplate form, size_t index, ChatRole role, const std::string& allowed) {
   return InvalidArgument("messages[" + std::to_string(index) + "].role",
-                         "is \"" + std::string(Name(role)) + "\"; allowed there by the template " +
+                         "is \"" + std::string(Name(role)) + "\"; allowed here by template " +
                              std::string(Name(form)) + ": " + allowed);
 }
 
@@ -246,7 +246,7 @@ Result<std::vector<ChatPiece>> Render(ChatTemplate form, std::span<const ChatMes
 
 std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
-  std::vector<TextPart> parts;  // what stands together is encoded together
+  std::vector<TextPart> parts;  // adjacent parts are encoded as one text
   const auto flush = [&] {
     const std::vector<int32_t> encoded = tokenizer.Encode(parts);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());

@@ -1,4 +1,4 @@
-// Conversations as prompts, in the forms that published models were trained on.
+// Chat templates: conversations as prompts, in the forms of published models.
 #ifndef TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_H_
 #define TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_H_
 
@@ -53,27 +53,27 @@ constexpr std::string_view Name(ChatTemplate form) {
   return "";
 }
 
-// The names of all templates, for messages.
+// The names of all templates, separated by commas, for error messages.
 std::string ChatTemplateNames();
 
-// A piece of a prompt. What messages say comes as text alone, so that a tokenizer with tokens for
-// markers takes those for markers and never for what somebody has written.
+// A piece of a prompt. The content of messages is always kText, so that a tokenizer with special
+// tokens for markers never parses them from a message.
 struct ChatPiece {
   enum Kind { kBegin, kEnd, kMarker, kText } kind;
-  std::string_view text = {};  // of markers and text
+  std::string_view text = {};  // of kMarker and kText
 };
 
-// The pieces of a conversation, which view its messages: byte for byte what the template's own text
-// renders, begin and end token apart. Refused is what that refuses or leaves out: a message whose
-// role may not stand where it does.
+// Renders a conversation to pieces that view `messages`. Their bytes are those of the published
+// template, without begin and end token. A message whose role the published template refuses or
+// would leave out at its place is an error.
 Result<std::vector<ChatPiece>> Render(ChatTemplate form, std::span<const ChatMessage> messages,
                                       bool add_generation_prompt);
 
-// What messages say is text, whatever special tokens it names; markers are special tokens where the
-// tokenizer has such. Throws EncodeError.
+// The pieces' tokens. Content of messages is encoded as text even if it names special tokens;
+// markers are special tokens if the tokenizer has them. Throws EncodeError.
 std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& tokenizer);
 
-// What ends a reply beside the end token; empty if nothing does.
+// The text that ends a reply, in addition to the end token; empty if there is none.
 std::string_view EndOfTurn(ChatTemplate form);
 
 }  // namespace triptych::server

@@ -18,7 +18,7 @@ bool IsWordCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// Where the first tag begins; the text's end if there is none.
+// Offset of the first tag; the text's size if there is none.
 size_t FindTag(std::string_view text) {
   for (size_t i = text.find('{'); i < text.size(); i = text.find('{', i + 1)) {
     const std::string_view tag = text.substr(i, 2);
@@ -27,10 +27,11 @@ size_t FindTag(std::string_view text) {
   return text.size();
 }
 
-// Takes the string literal that `text` begins with off its front; all of it if it does not end.
+// Removes the string literal at the front of `text`, or all of `text` if the literal does not end,
+// and returns it in canonical quotes.
 std::string TakeString(std::string_view& text) {
   const char quote = text.front();
-  bool plain = true;  // without quotation marks and backslashes that make a difference
+  bool plain = true;  // contains no quotation mark, so either kind can delimit it
   std::string content;
   size_t i = 1;
   for (; i < text.size() && text[i] != quote; ++i) {
@@ -47,8 +48,8 @@ std::string TakeString(std::string_view& text) {
   return mark + content + mark;
 }
 
-// Takes what stands up to the tag's end, and that, off the front of `text`, and returns it without
-// the white space between tokens.
+// Removes the tag up to and including `end` from the front of `text`. Returns its content without
+// the white space between Jinja's tokens.
 std::string TakeTag(std::string_view& text, std::string_view end) {
   std::string tag;
   bool space = false;
@@ -90,8 +91,8 @@ std::string Sha256(std::string_view text) {
 std::string CanonicalJinja(std::string_view text) {
   std::string canonical;
   if (text.ends_with('\n')) text.remove_suffix(1);
-  bool strip = false;       // what follows
-  bool begins_line = true;  // what follows
+  bool strip = false;       // the last tag strips the text after it
+  bool begins_line = true;  // the next text begins a line
   while (true) {
     std::string_view before = text.substr(0, FindTag(text));
     text.remove_prefix(before.size());
@@ -101,7 +102,7 @@ std::string CanonicalJinja(std::string_view text) {
       before.remove_prefix(std::min(before.find_first_not_of(kAsciiSpaces), before.size()));
     if (strips_before) {
       before = before.substr(0, before.find_last_not_of(kAsciiSpaces) + 1);
-    } else if (is_block) {  // lstrip_blocks: what indents it
+    } else if (is_block) {  // lstrip_blocks: strips the indentation
       const size_t end = before.find_last_not_of(" \t") + 1;
       if (end == 0 ? begins_line : before[end - 1] == '\n') before = before.substr(0, end);
     }
@@ -121,15 +122,15 @@ std::string CanonicalJinja(std::string_view text) {
 }
 
 std::optional<ChatTemplate> KnownChatTemplate(std::string_view jinja) {
-  // By the digests of canonical texts. tests/server/chat_templates/compare.mjs holds each against
-  // the published text that it is of, and what is rendered here against what that renders.
+  // Keyed by the SHA-256 of canonical texts. tests/server/chat_templates/compare.mjs compares each
+  // with its published text, and Render with what that text renders.
   static const std::map<std::string, ChatTemplate> known = {
       {"01a545b2213148253138be00177d7ca0964b9d821e64961e50a1f52942ea6d6e", ChatTemplate::kChatml},
       // With a default for add_generation_prompt.
       {"8e6fd0e647ba77482c4f486a1d4d9697af09f64dbd8785266f451c7bf26e1e9b", ChatTemplate::kChatml},
       {"eec3dad75908c008e6cf50b061da422c501828a9e37ec28f7e5651bfb766ba72", ChatTemplate::kLlama2},
       {"412eb5bf39199a0995a17c78eeb10d149ac623ee06a6efc14bfb487e85b4ca07", ChatTemplate::kLlama3},
-      // As it was first: with a prompt for a reply, whether one is asked for or not.
+      // The first published version: it always adds the generation prompt.
       {"364ec875ef3243578400a1ac7f6511ad66cb3a32de42658dd156639fe8fbb856", ChatTemplate::kLlama3},
       {"6584c6a067a338b58cfa64d22020bd890bbb61f1d57ff206f5a5840fc5d67ffd", ChatTemplate::kMistral},
       {"dee4947f00a36d02fcb560f91017570d95f4cca90952241dbcca43e88f5bad97", ChatTemplate::kPlain},

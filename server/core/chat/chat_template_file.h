@@ -1,4 +1,4 @@
-// Which of the chat templates a model's own is.
+// Recognition of a model's own chat template.
 #ifndef TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_FILE_H_
 #define TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_FILE_H_
 
@@ -10,13 +10,13 @@
 
 namespace triptych::server {
 
-// The text of a Jinja template without what makes no difference to what it renders: white space
-// that is rendered nowhere (with trim_blocks and lstrip_blocks, as published templates are), and
-// how a string is quoted. Two texts of which this is the same render the same.
+// Canonical text of a Jinja template: without white space that does not reach the output (with
+// trim_blocks and lstrip_blocks, as for published templates) and with one style of quotation marks.
+// Templates with the same canonical text render the same.
 std::string CanonicalJinja(std::string_view text);
 
-// The template that a published text is; nothing if it is none that is known here, as one that is
-// like them may render otherwise.
+// The template whose published text `jinja` is, up to CanonicalJinja; absent if there is none. A
+// text that is merely similar may render differently, so it is not recognized.
 std::optional<ChatTemplate> KnownChatTemplate(std::string_view jinja);
 
 }  // namespace triptych::server

@@ -25,48 +25,50 @@ struct Number {
 constexpr double Double(int64_t value) { return static_cast<double>(value); }
 
 constexpr Number kGauges[] = {
-    {"triptych_requests_running", "Sequences under way; a request has one for each choice.",
+    {"triptych_requests_running", "Running sequences; a request has one for each choice.",
      [](const ModelMetrics& model) { return Double(model.stats.running); }},
-    {"triptych_requests_waiting", "Sequences that wait to be computed.",
+    {"triptych_requests_waiting", "Queued sequences.",
      [](const ModelMetrics& model) { return Double(model.stats.waiting); }},
     {"triptych_kv_cache_utilization_ratio",
-     "Share of the cache's blocks that sequences hold, from 0 to 1.",
+     "Share of the cache's blocks that are allocated to live sequences, from 0 to 1.",
      [](const ModelMetrics& model) {
        const serving::KvCacheStats& stats = model.stats;
        const int64_t held = stats.total_blocks - stats.free_blocks - stats.evictable_blocks;
        return Double(held) / Double(stats.total_blocks);
      }},
-    {"triptych_kv_cache_pool_bytes", "Bytes of the cache.",
+    {"triptych_kv_cache_pool_bytes", "Bytes of the pool: allocated, evictable and free.",
      [](const ModelMetrics& model) { return Double(model.stats.pool_bytes); }},
     {"triptych_device_weight_bytes", "Bytes of the weights on a GPU; 0 on the CPU.",
      [](const ModelMetrics& model) {
        const auto& memory = model.model->device_memory;
        return memory ? Double(memory->weight_bytes) : 0;
      }},
-    {"triptych_device_workspace_bytes", "Bytes that steps compute in on a GPU; 0 on the CPU.",
+    {"triptych_device_workspace_bytes", "Bytes of workspace on a GPU; 0 on the CPU.",
      [](const ModelMetrics& model) {
        const auto& memory = model.model->device_memory;
        return memory ? Double(memory->workspace_bytes) : 0;
      }},
-    {"triptych_kv_cache_used_bytes", "Bytes of positions that sequences have written, shared once.",
+    {"triptych_kv_cache_used_bytes",
+     "Bytes of positions that live sequences have written; shared ones count once.",
      [](const ModelMetrics& model) { return Double(model.stats.used_bytes); }},
-    {"triptych_kv_cache_allocated_bytes", "Bytes of blocks that sequences hold.",
+    {"triptych_kv_cache_allocated_bytes",
+     "Bytes of blocks of live sequences; shared ones count once.",
      [](const ModelMetrics& model) { return Double(model.stats.allocated_bytes); }},
-    {"triptych_kv_cache_shared_bytes", "Bytes of blocks that several sequences hold.",
+    {"triptych_kv_cache_shared_bytes", "Bytes of blocks that several live sequences share.",
      [](const ModelMetrics& model) { return Double(model.stats.shared_bytes); }},
     {"triptych_kv_cache_evictable_bytes",
-     "Bytes of blocks that nobody holds, kept for equal prompts.",
+     "Bytes of blocks of no live sequence, kept for prefix hits and evicted when room is needed.",
      [](const ModelMetrics& model) { return Double(model.stats.evictable_bytes); }},
-    {"triptych_kv_cache_free_bytes", "Bytes of blocks that hold nothing.",
+    {"triptych_kv_cache_free_bytes", "Bytes of free blocks.",
      [](const ModelMetrics& model) { return Double(model.stats.free_bytes); }},
-    {"triptych_kv_cache_available_bytes", "Bytes that sequences can still take: cached and free.",
+    {"triptych_kv_cache_available_bytes", "Bytes that can still be allocated: evictable and free.",
      [](const ModelMetrics& model) {
        return Double(model.stats.evictable_bytes + model.stats.free_bytes);
      }},
-    {"triptych_kv_cache_peak_allocated_bytes", "The most bytes ever reserved.",
+    {"triptych_kv_cache_peak_allocated_bytes", "Peak of the allocated bytes.",
      [](const ModelMetrics& model) { return Double(model.stats.peak_allocated_bytes); }},
     {"triptych_kv_cache_saved_bytes",
-     "Bytes that the written positions would take beyond those used, were every layer MHA.",
+     "Bytes that the used positions would take in addition if every layer were MHA.",
      [](const ModelMetrics& model) {
        return Double(model.stats.mha_used_bytes - model.stats.used_bytes);
      }},
@@ -75,20 +77,21 @@ constexpr Number kGauges[] = {
 };
 
 constexpr Number kCounters[] = {
-    {"triptych_prompt_tokens_total", "Tokens of the prompts of sequences that have ended.",
+    {"triptych_prompt_tokens_total", "Prompt tokens of sequences that have ended.",
      [](const ModelMetrics& model) { return Double(model.stats.requests.prompt_tokens); }},
-    {"triptych_cached_prompt_tokens_total", "Of these, tokens found in the cache.",
+    {"triptych_cached_prompt_tokens_total",
+     "Prompt tokens of ended sequences that came from the prefix cache.",
      [](const ModelMetrics& model) { return Double(model.stats.requests.cached_prompt_tokens); }},
-    {"triptych_generation_tokens_total", "Tokens generated, of sequences under way too.",
+    {"triptych_generation_tokens_total", "Generated tokens, including those of running sequences.",
      [](const ModelMetrics& model) { return Double(model.stats.requests.sampled_tokens); }},
     {"triptych_prefix_cache_queries_total",
-     "Tokens of prompts looked up in the prefix cache when they were first scheduled.",
+     "Prompt tokens looked up in the prefix cache when first scheduled.",
      [](const ModelMetrics& model) { return Double(model.metrics->prefix_queries.value()); }},
-    {"triptych_prefix_cache_hits_total", "Of these, tokens found.",
+    {"triptych_prefix_cache_hits_total", "Prefix hits: looked-up tokens that were found.",
      [](const ModelMetrics& model) { return Double(model.metrics->prefix_hits.value()); }},
-    {"triptych_prefix_cache_evicted_blocks_total", "Cached blocks given up for room.",
+    {"triptych_prefix_cache_evicted_blocks_total", "Evicted blocks of the prefix cache.",
      [](const ModelMetrics& model) { return Double(model.stats.evicted_blocks); }},
-    {"triptych_preemptions_total", "Sequences that gave up their blocks to others.",
+    {"triptych_preemptions_total", "Preempted sequences, whose blocks were released to others.",
      [](const ModelMetrics& model) { return Double(model.stats.preemptions); }},
 };
 
@@ -98,19 +101,19 @@ constexpr struct {
   serving::Histogram serving::EngineMetrics::*histogram;
 } kHistograms[] = {
     {"triptych_request_queue_time_seconds",
-     "From a sequence's arrival until it is first scheduled.", &serving::EngineMetrics::queue_time},
-    {"triptych_time_to_first_token_seconds", "From a sequence's arrival to its first token.",
+     "Time from a sequence's arrival until it is first scheduled.",
+     &serving::EngineMetrics::queue_time},
+    {"triptych_time_to_first_token_seconds", "Time from a sequence's arrival to its first token.",
      &serving::EngineMetrics::time_to_first_token},
-    {"triptych_inter_token_latency_seconds", "Between two tokens of a sequence.",
+    {"triptych_inter_token_latency_seconds", "Time between two tokens of a sequence.",
      &serving::EngineMetrics::inter_token_time},
-    {"triptych_e2e_request_latency_seconds", "From a sequence's arrival to its end.",
+    {"triptych_e2e_request_latency_seconds", "Time from a sequence's arrival to its end.",
      &serving::EngineMetrics::end_to_end_time},
-    {"triptych_request_kv_cache_bytes", "Bytes of the positions that a sequence has at its end.",
+    {"triptych_request_kv_cache_bytes", "Used bytes of a sequence at its end.",
      &serving::EngineMetrics::cache_bytes},
-    {"triptych_step_seconds", "What a step takes.", &serving::EngineMetrics::step_time},
-    {"triptych_step_batch_size", "Sequences computed in a step.",
-     &serving::EngineMetrics::step_sequences},
-    {"triptych_step_tokens", "Tokens computed in a step, of prompts and of those who generate.",
+    {"triptych_step_seconds", "Duration of a step.", &serving::EngineMetrics::step_time},
+    {"triptych_step_batch_size", "Sequences per step.", &serving::EngineMetrics::step_sequences},
+    {"triptych_step_tokens", "Tokens per step, of prefill and decode.",
      &serving::EngineMetrics::step_tokens},
 };
 
@@ -121,7 +124,7 @@ ClientMetric SeriesOf(const ModelMetrics& model) {
   return series;
 }
 
-// A series of every model, to which `fill` gives its value.
+// A family with one series per model; `fill` sets its value.
 template <typename Fill>
 MetricFamily FamilyOf(const char* name, const char* help, MetricType type,
                       std::span<const ModelMetrics> models, Fill fill) {
@@ -147,7 +150,7 @@ ClientMetric::Histogram ToProto(const serving::Histogram& histogram) {
 
 MetricFamily RequestsFamily(std::span<const ModelMetrics> models) {
   MetricFamily family{.name = "triptych_requests_total",
-                      .help = "Requests that reached a model, by what became of them.",
+                      .help = "Requests that reached a model, by outcome.",
                       .type = MetricType::Counter,
                       .metric = {}};
   for (const ModelMetrics& model : models) {
@@ -176,9 +179,9 @@ std::string MetricsText(std::span<const ModelMetrics> models) {
                                   series.gauge.value = gauge.value(model);
                                 }));
   }
-  // What inference gateways ask for, with labels of the names that they know.
+  // For inference gateways, which define the label names.
   families.push_back(
-      FamilyOf("triptych_kv_cache_info", "The positions of a block, and the blocks.",
+      FamilyOf("triptych_kv_cache_info", "Positions per block, and number of blocks.",
                MetricType::Gauge, models, [](const ModelMetrics& model, ClientMetric& series) {
                  const serving::KvCacheStats& stats = model.stats;
                  series.label.push_back({"block_size", std::to_string(stats.block_positions)});

@@ -1,4 +1,4 @@
-// What the server measures, as Prometheus reads it.
+// Metrics in Prometheus's text format.
 #ifndef TRIPTYCH_SERVER_CORE_STATS_METRICS_H_
 #define TRIPTYCH_SERVER_CORE_STATS_METRICS_H_
 
@@ -14,7 +14,7 @@
 
 namespace triptych::server {
 
-// Of one model. What it points to must outlive it.
+// Measurements of one model. The pointees must outlive it.
 struct ModelMetrics {
   const ModelInfo* model = nullptr;
   serving::KvCacheStats stats;
@@ -24,8 +24,8 @@ struct ModelMetrics {
 
 inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-// Prometheus's text format. There are series for the models and the outcomes, and for nothing that
-// clients name.
+// All metrics in Prometheus's text format. Labels are models, attention kinds and outcomes, never
+// names that clients choose.
 std::string MetricsText(std::span<const ModelMetrics> models);
 
 }  // namespace triptych::server

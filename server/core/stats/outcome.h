@@ -1,4 +1,4 @@
-// What became of a request, in one word.
+// Outcomes of requests, and their counters.
 #ifndef TRIPTYCH_SERVER_CORE_STATS_OUTCOME_H_
 #define TRIPTYCH_SERVER_CORE_STATS_OUTCOME_H_
 
@@ -11,14 +11,14 @@
 namespace triptych::server {
 
 enum class Outcome {
-  kStop,        // every choice by its end or stop string
-  kLength,      // a choice by its length
-  kScored,      // a Score
-  kCancelled,   // by its client, or at the server's end
-  kSlowReader,  // cut off
-  kFailed,      // the model could not be computed
-  kRefused,     // for lack of room or of the client's share
-  kInvalid,     // what it asks for is not possible
+  kStop,        // every choice ended by its end token or a stop
+  kLength,      // a choice ended by its length
+  kScored,      // a Score succeeded
+  kCancelled,   // by the client or by the end of the server
+  kSlowReader,  // cancelled because the client did not read
+  kFailed,      // a step failed
+  kRefused,     // for lack of room, or by a limit of the client
+  kInvalid,     // invalid argument
 };
 
 inline constexpr std::array kOutcomes = {
@@ -47,7 +47,7 @@ constexpr std::string_view Name(Outcome outcome) {
   return "";
 }
 
-// Thread-safe.
+// Counters by outcome. Thread-safe.
 class OutcomeCounts {
  public:
   void Add(Outcome outcome) {

@@ -26,7 +26,7 @@ Result<uint64_t> PageTokens::Read(std::string_view query, std::string_view token
     if (code == std::errc() && last == end && Make(query, position) == token) return position;
   }
   return InvalidArgument("page_token",
-                         Quote(token) + " is not one this server gave for this query");
+                         Quote(token) + " was not issued by this server for this query");
 }
 
 }  // namespace triptych::server

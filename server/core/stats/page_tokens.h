@@ -1,4 +1,4 @@
-// Where a list goes on.
+// Page tokens of paginated lists.
 #ifndef TRIPTYCH_SERVER_CORE_STATS_PAGE_TOKENS_H_
 #define TRIPTYCH_SERVER_CORE_STATS_PAGE_TOKENS_H_
 
@@ -10,16 +10,16 @@
 
 namespace triptych::server {
 
-// Makes and reads the tokens of pages. A token is good for the query that it was made for, in this
-// process; to clients it is opaque. It is no secret: whoever forges one sees another page of what
-// they may see anyway. Thread-safe.
+// Makes and reads page tokens. A token is valid for the query that it was made for, in this
+// process; to clients it is opaque. It need not be secret: a forged token only yields another page
+// that the caller may see anyway. Thread-safe.
 class PageTokens {
  public:
   PageTokens();
 
-  // That of the page behind `position`. `query` says what is listed, and for whom.
+  // The token of the page after `position`. `query` identifies the list and the caller.
   std::string Make(std::string_view query, uint64_t position) const;
-  // The position; 0 of an empty token, which is the first page's.
+  // The position of `token`; 0 for an empty token (the first page).
   Result<uint64_t> Read(std::string_view query, std::string_view token) const;
 
  private:

@@ -22,7 +22,7 @@ std::string Head(const RequestSummary& summary) {
                      summary.model, summary.end);
 }
 
-// Whether some sequence has two tokens.
+// True if a sequence has at least two tokens.
 bool HasWaits(const serving::RequestUsage& usage) { return usage.longest_wait.count() > 0; }
 
 }  // namespace
@@ -77,7 +77,7 @@ Outcome OutcomeOf(const Error& error, bool refused) {
   if (error.code == ErrorCode::kInternal) return Outcome::kFailed;
   if (error.code == ErrorCode::kCancelled) return Outcome::kCancelled;
   if (refused) return Outcome::kRefused;
-  // What was taken, and is neither failed nor cancelled by its client: too slow, or at the end.
+  // Accepted, and neither failed nor cancelled by its client: a slow reader, or the server's end.
   return error.code == ErrorCode::kResourceExhausted ? Outcome::kSlowReader : Outcome::kCancelled;
 }
 

@@ -1,4 +1,4 @@
-// What became of a request, for the log.
+// Summary of a finished request, for the log.
 #ifndef TRIPTYCH_SERVER_CORE_STATS_REQUEST_SUMMARY_H_
 #define TRIPTYCH_SERVER_CORE_STATS_REQUEST_SUMMARY_H_
 
@@ -12,36 +12,36 @@
 
 namespace triptych::server {
 
-// Nothing of what was asked or answered.
+// Contains no prompt and no output.
 struct RequestSummary {
   std::string id;
   std::string client;
   std::string model;
-  std::string traceparent = {};  // empty if the call brought none
-  bool refused = false;          // by the engine; then there is no usage
+  std::string traceparent = {};  // empty if the call had none
+  bool refused = false;          // by the engine; `usage` is then empty
   Outcome outcome = Outcome::kStop;
-  std::string end;  // "stop", "2 stop, 1 length", "scored", or the reason of an error
-  // Of all its sequences: sums of the generated tokens, the preemptions and what their caches took;
-  // of a score of the prompts' tokens too; the longest of the times.
+  std::string end;  // "stop", "2 stop, 1 length", "scored", or an error's reason
+  // All its sequences together: sums of generated tokens, preemptions and cache bytes, and for a
+  // Score also of prompt tokens; the maximum of each time.
   serving::RequestUsage usage;
 
   // One line.
   std::string Text() const;
-  // The same as the members of a JSON object, without braces.
+  // The members of a JSON object, without braces.
   std::string JsonMembers() const;
 };
 
-// The name of spdlog's logger whose lines are JSON objects, if that is how the server logs: it is
-// given an object's members.
+// Name of the spdlog logger that writes JSON objects; it exists if the server logs JSON. Its
+// messages are an object's members.
 inline constexpr const char* kJsonLogger = "json";
 
-// Adds the usage of one more sequence. Choices share their prompt; scored inputs do not.
+// Adds one sequence's `usage` to `sum`. `shares_prompt`: true for choices, false for scored inputs.
 void AddUsage(const serving::RequestUsage& usage, bool shares_prompt, serving::RequestUsage& sum);
 
-// Of a request that ended with an error.
+// The outcome of a request that ended with `error`. `refused`: by the engine, before any step.
 Outcome OutcomeOf(const Error& error, bool refused);
 
-// Called on the engine's thread when the engine is done with a request; must not block.
+// Called on the engine's thread when the engine has finished a request. Must not block.
 using RequestLog = std::function<void(RequestSummary)>;
 
 }  // namespace triptych::server

@@ -70,7 +70,7 @@ void StatsCollector::AskEngines() {
       listings_.pop_front();
     }
     posted_ = false;
-    if (!listings_.empty()) PostTask();  // which runs after the next step
+    if (!listings_.empty()) PostTask();  // runs after the next step
   }
   const auto with_maps = [](const StatsAsked& one) { return one.block_maps; };
   const auto plain = std::partition(stats.begin(), stats.end(), with_maps);

@@ -1,4 +1,4 @@
-// What the models of a host hold at one moment, between two steps.
+// Snapshots of the models' statistics, taken between two steps.
 #ifndef TRIPTYCH_SERVER_CORE_STATS_STATS_COLLECTOR_H_
 #define TRIPTYCH_SERVER_CORE_STATS_STATS_COLLECTOR_H_
 
@@ -22,9 +22,8 @@ namespace triptych::server {
 struct ModelStats {
   std::string model;
   serving::KvCacheStats kv_cache;
-  std::shared_ptr<const serving::BlockMap>
-      block_map;  // of the same moment; null if none was asked for
-  // Of the map, as who asks may see them: those are told, and not the map's own.
+  std::shared_ptr<const serving::BlockMap> block_map;  // of the same moment; null unless requested
+  // The map's holders after redaction for the caller; reported instead of block_map->holders.
   std::shared_ptr<const std::vector<serving::SequenceStats>> holders = {};
 };
 
@@ -45,52 +44,54 @@ struct LiveSequence {
   serving::SequenceStats stats;
 };
 
-// The sequences of some models that a page is made of.
+// The sequences of one page of a list.
 struct SequenceListing {
   std::vector<size_t> models;  // of ModelRegistry::models()
   uint64_t after = 0;          // only higher numbers
   size_t limit = 0;
-  std::optional<std::string> client;  // only this one's
+  std::optional<std::string> client;  // only its sequences; absent: every client's
 
   bool operator==(const SequenceListing&) const = default;
 };
 
-// Asks the engines on behalf of many, at a cost for their thread that does not grow with how many
-// ask: one task is posted there at a time, which runs between two steps, and answers everybody who
-// asked before it ran. Answers are called on another thread. Thread-safe.
+// Collects statistics for all callers at a cost to the engines' thread that does not grow with
+// their number: at most one task is posted there, which runs between two steps and serves every
+// request made before it ran. Callbacks run on the answer thread. Thread-safe.
 class StatsCollector {
  public:
   using Post = std::function<void(std::function<void()>)>;
 
-  // What the engines say, asked on their thread.
+  // Reads the engines; called on their thread.
   class Engines {
    public:
     virtual ~Engines() = default;
-    // Of every model.
+    // Statistics of every model.
     virtual std::vector<ModelStats> Stats(bool block_maps) = 0;
     // In any order.
     virtual std::vector<LiveSequence> Sequences(const SequenceListing& listing) = 0;
   };
 
-  // How many different listings are answered between two steps; the others wait for the next one.
+  // Number of different listings answered between two steps; further ones wait for the next task.
   static constexpr size_t kListingsPerStep = 4;
-  // How many different ones may wait.
+  // Number of different listings that may wait.
   static constexpr size_t kMaxListings = 256;
 
-  // Since block maps look at every block, who asks for them gets the last ones, with the statistics
-  // of their moment, until these are so old, and so many times what it took to make them.
+  // A block map scans the whole pool, so a snapshot with maps is reused until it is kBlockMapAge
+  // old and kBlockMapPause times its own build time has passed.
   static constexpr std::chrono::milliseconds kBlockMapAge{200};
   static constexpr int kBlockMapPause = 50;
 
   using Clock = std::function<serving::EngineClock::time_point()>;
 
-  // `engines_thread` and `answer_thread` run what they are given, in order, while the desk lives.
+  // `engines_thread` and `answer_thread` run posted tasks in order, for the collector's lifetime.
   StatsCollector(Engines& engines, Post engines_thread, Post answer_thread,
                  Clock clock = serving::EngineClock::now);
 
+  // Calls `done` with statistics of every model.
   void Ask(bool block_maps, std::function<void(const std::vector<ModelStats>&)> done)
       TRIPTYCH_EXCLUDES(mutex_);
-  // False if too many wait; then `done` is not called.
+  // Calls `done` with the sequences of `listing`. False, without calling it, if kMaxListings
+  // different listings wait.
   bool Ask(const SequenceListing& listing,
            std::function<void(const std::vector<LiveSequence>&)> done) TRIPTYCH_EXCLUDES(mutex_);
 
@@ -110,7 +111,7 @@ class StatsCollector {
 
   // On the engines' thread.
   Snapshot WithBlockMaps();
-  // Posts the task unless it is.
+  // Posts the task unless it is posted already.
   void PostTask() TRIPTYCH_REQUIRES(mutex_);
   void AskEngines() TRIPTYCH_EXCLUDES(mutex_);
 
@@ -118,7 +119,7 @@ class StatsCollector {
   const Post engines_thread_;
   const Post answer_thread_;
   const Clock clock_;
-  // The last one with block maps, when it was taken, and how long that took. The engines' thread's.
+  // The last snapshot with block maps, when it was taken, and its build time. Engines' thread only.
   Snapshot mapped_;
   serving::EngineClock::time_point mapped_at_;
   std::chrono::nanoseconds mapping_took_{0};
@@ -128,8 +129,7 @@ class StatsCollector {
   std::deque<Asked> listings_ TRIPTYCH_GUARDED_BY(mutex_);
 };
 
-// Puts them in order of arrival, and leaves out what is beyond the listing's limit. True if that
-// was anything.
+// Sorts sequences by arrival and cuts them to the listing's limit. True if some were cut.
 bool SortAndCut(const SequenceListing& listing, std::vector<LiveSequence>& sequences);
 
 }  // namespace triptych::server

@@ -1,4 +1,4 @@
-# Writes a C++ source, OUTPUT, whose triptych::server::kPageHtml is the file PAGE, byte for byte.
+# Writes the C++ source OUTPUT, which defines triptych::server::kPageHtml as the bytes of the file PAGE.
 file(READ ${PAGE} bytes HEX)
 string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes ${bytes})
 file(WRITE ${OUTPUT} "#include \"server/http/page.h\"

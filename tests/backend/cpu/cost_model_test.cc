@@ -9,7 +9,7 @@ LatentShape Shape(int64_t heads, int64_t d, int64_t rank, int64_t d_rope = 0) {
   return {.heads = heads, .d_qk = d, .d_v = d, .rank = rank, .d_rope = d_rope};
 }
 
-// The multiply-adds of a fresh prompt of `length`, counted pair by pair.
+// Multiply-adds of a new prompt of `length`, counted pair by pair.
 double Cost(const std::vector<LatentShape>& layers, int64_t length, bool vanilla,
             double expansion) {
   double cost = 0;

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kPrompt = 90, kExpandFrom = 13;
 
-// Latents wide enough that expanded attention can pay, with decoupled keys or without.
+// A model whose latents are wide enough for expanded attention to be faster; with decoupled keys if
+// d_rope is not 0.
 ModelConfig ExpandingModel(int64_t d_rope = 0) {
   ModelConfig config = SmallModel(AttentionKind::kMla);
   config.kv_lora_rank.assign(config.num_hidden_layers, 40);
@@ -77,7 +78,7 @@ TEST(ExpandedPrompt, AModelKeepsFourContextsAndNothingOfWhatItDoesNotExpand) {
   }
 }
 
-// However the prompt is cut, what is kept missed some steps, or a step is computed again.
+// For any chunks of the prompt, after steps that missed the scratch memory, and for repeated steps.
 TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
   struct Cut {
     int64_t end;
@@ -97,7 +98,7 @@ TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
          std::vector<std::vector<Cut>>{{{5}, {20}, {21}, {37}, {64}, {90}},
                                        {{12}, {13}, {14}, {90}},
                                        {{30}, {41, false}, {56, false}, {57}, {90}}}) {
-      // Two prompts side by side, of which one is kept.
+      // Two concurrent prompts, one of them with scratch memory.
       StepRunner cut(served, 2, kPrompt);
       const std::unique_ptr<PromptScratch> scratch = cut.model().MakePromptScratch(kPrompt);
       ASSERT_NE(scratch, nullptr);
@@ -111,7 +112,7 @@ TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
         const int64_t count = end - begin;
         const std::vector<int64_t> chunk(ids.begin() + begin, ids.begin() + end);
         if (keeps) {
-          // Other tokens, first.
+          // Other tokens first.
           cut.Step({{0, std::vector<int64_t>(count, 7), scratch.get()}});
           cut.MoveBack(0, count);
         }

@@ -27,7 +27,7 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
  protected:
   static constexpr int64_t kTokens = 21, kWidth = 16, kHeads = 4, kHead = 4, kRope = 4;
 
-  // A layer that is served premultiplied at a rank of 3, and factored at 40.
+  // A layer that is served premultiplied at rank 3, and factored at rank 40.
   struct Layer {
     explicit Layer(int64_t rank)
         : shape{.heads = kHeads,
@@ -52,7 +52,7 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
     Rotary rotary{kTokens, kRope, 100};
   };
 
-  // What a layer serves with these weights, rounded to a format: [tokens, width].
+  // A layer's output with these weights, rounded to a format: [tokens, width].
   static at::Tensor Serve(const Layer& layer, ReducedWeights weights, WeightFormat format,
                           bool expand) {
     for (at::Tensor* tensor :
@@ -81,7 +81,7 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
     return y;
   }
 
-  // Of a format against the definition: rounded weights are that much off, and no more.
+  // Tolerance of a format's rounded weights, compared with the definition.
   static double Tolerance() {
     switch (GetParam().second) {
       case WeightFormat::kFloat32:
@@ -97,8 +97,8 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
   }
 };
 
-// Both forms serve, and factored weights expand as well: what is read out of the cache against the
-// vanilla definition.
+// Both forms can serve, and factored weights can also expand: compares their attention over the
+// cache with the vanilla definition.
 TEST_P(LatentLayerTest, IsTheDefinitionForEitherFormAndForExpandedRuns) {
   for (const int64_t rank : {3, 40}) {
     const Layer layer(rank);
@@ -115,7 +115,7 @@ TEST_P(LatentLayerTest, IsTheDefinitionForEitherFormAndForExpandedRuns) {
   }
 }
 
-// Matrices are rounded after they were absorbed, each along what it multiplies.
+// Matrices are rounded after absorption, each along its inputs.
 TEST_P(LatentLayerTest, IntegersServeTheirRoundedReducedMatrices) {
   const WeightFormat format = GetParam().second;
   if (!IsInteger(format)) return;
@@ -139,9 +139,9 @@ TEST_P(LatentLayerTest, IntegersServeTheirRoundedReducedMatrices) {
     const auto error = [&](const ReducedWeights& weights) {
       return RelativeError(served, Serve(layer, weights, WeightFormat::kFloat32, false));
     };
-    // Inputs are rounded too, by at most 1/254 of the largest of each group: as much as weights of
-    // 8 bits. What the weights were before is farther away, several times so with four bits, which
-    // a matrix that is rounded otherwise would show in.
+    // Inputs are rounded too, by at most 1/254 of the largest of each group, like 8-bit weights.
+    // The unrounded weights are farther away, several times with four bits: a matrix that is
+    // rounded in another way would exceed the tolerance.
     EXPECT_LE(error(rounded), 2e-2) << "rank " << rank;
     EXPECT_LT(error(rounded), (format == WeightFormat::kInt4 ? 0.3 : 0.9) * error(reduced))
         << "rank " << rank;

@@ -16,7 +16,7 @@
 namespace triptych::cpu::pack_weights_test {
 namespace {
 
-// Expects that what was taken before is let go of by the next time.
+// Expects that each taken tensor is released before the next is taken.
 class WatchedSource final : public WeightSource {
  public:
   explicit WatchedSource(Weights weights) : held_(std::move(weights)) {}
@@ -29,7 +29,7 @@ class WatchedSource final : public WeightSource {
     return taken;
   }
 
-  // What nobody asked for.
+  // Tensors that were not taken.
   Weights Left() { return held_.Take(""); }
   int64_t live_bytes() const { return live_bytes_; }
   int64_t most_of_a_layer() const { return most_of_a_layer_; }
@@ -68,13 +68,13 @@ TEST(PackWeightsTest, HoldsOnePartAtATime) {
   }
 }
 
-// Token matrices are packed before all layers, whose room they may have.
+// Token matrices are packed before all layers, and can use the layers' room.
 TEST(UnpackedBytesTest, TokenMatricesCountBeyondTheLayers) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.vocab_size = 100;
   const int64_t of_layers = UnpackedBytes(config, WeightFormat::kFloat32, TensorFormat::kFloat32);
   EXPECT_EQ(UnpackedBytes(config, WeightFormat::kBFloat16, TensorFormat::kBFloat16), of_layers / 2);
-  // As much as is read, whatever is served: conversions read float32.
+  // The bytes depend on the read format, not the served one: conversions read float32.
   EXPECT_EQ(UnpackedBytes(config, WeightFormat::kBFloat16, TensorFormat::kFloat32), of_layers);
   const auto tokens = [&](int64_t vocabulary) {
     config.vocab_size = vocabulary;

@@ -132,7 +132,7 @@ TEST_F(CudaModelLoadTest, SaysWhatDoesNotFitInTheMemory) {
 
 // --- Steps
 
-// Sequences of one small model, each of which has been computed alone.
+// Sequences of one small model, each of which has been computed by itself.
 class CudaModelStepTest : public CudaTest {
  protected:
   using Piece = SequenceRunner::Piece;
@@ -149,7 +149,7 @@ class CudaModelStepTest : public CudaTest {
     size_t copies;
   };
 
-  // Copies of the beginning of a reference's first sequence.
+  // Uses copies of the beginning of a reference's first sequence.
   void Use(const char* name, const Shape& shape) {
     const Reference& reference = FindReference(name);
     ReferenceSequence sequence = reference.sequences[0];
@@ -191,7 +191,7 @@ class CudaModelStepTest : public CudaTest {
   std::vector<ReferenceSequence> sequences_;
   std::unique_ptr<CudaModel> model_;
   std::unique_ptr<SequenceRunner> runner_;
-  std::vector<float> expected_;  // of one sequence, [length, vocab]
+  std::vector<float> expected_;  // one sequence, [length, vocab]
 };
 
 TEST_F(CudaModelStepTest, RefusesWhatIsNotTheModelsAndGoesOn) {
@@ -232,7 +232,7 @@ TEST_F(CudaModelStepTest, LogitsDoNotDependOnWhichRowsAreWanted) {
   }
 }
 
-// More rows than a step's logits are computed for at once, of prompts and of generated tokens.
+// More rows than a step computes logits for at once, of prompts and of generated tokens.
 TEST_F(CudaModelStepTest, ManyLogitsAreTheSameBitsAsThoseOfSingleRows) {
   constexpr size_t kSequences = 260;
   Use("MhaLearned", {.length = 5, .prompt = 3, .copies = kSequences});
@@ -285,7 +285,7 @@ TEST_F(CudaModelStepTest, LikelyTokensAreThoseOfTheLogits) {
   }
 }
 
-// The description of a step lies in device memory that grows, at an address that graphs hold.
+// A step's description lies in growing device memory, whose address graphs contain.
 TEST_F(CudaModelStepTest, DecodesOnAfterALongerStep) {
   runner_->Step({{0, 0, prompt()}});
   Decode(0, prompt(), prompt() + 1);
@@ -294,7 +294,7 @@ TEST_F(CudaModelStepTest, DecodesOnAfterALongerStep) {
   ExpectLogitsOfWholeSequence(0);
 }
 
-// Graphs are kept for 128 shapes: of rows, of the longest context and of wanted logits.
+// Graphs are cached for 128 shapes: combinations of rows, longest context and requested logits.
 TEST_F(CudaModelStepTest, DecodesInMoreShapesThanGraphsAreKeptFor) {
   constexpr size_t kMostRows = 16;
   constexpr int64_t kMostPositions = 33;
@@ -330,7 +330,7 @@ TEST_F(CudaModelStepTest, DecodesInMoreShapesThanGraphsAreKeptFor) {
   EXPECT_GT(shapes, 128);
 }
 
-// --- The shapes of weights, for which no GPU is needed
+// --- Shapes of weights, which need no GPU
 
 void ExpectSameShape(const CudaMatrix& a, const CudaMatrix& b) {
   EXPECT_EQ(a.outputs, b.outputs);

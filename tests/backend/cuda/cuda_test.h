@@ -1,4 +1,4 @@
-// The fixture of tests that need a GPU, or the emulated one.
+// Fixture of tests that need a GPU, or the emulated one.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_CUDA_TEST_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_CUDA_TEST_H_
 
@@ -8,7 +8,7 @@
 
 namespace triptych {
 
-// Whether kernels run on the CPU, where sizes must be small.
+// True if kernels run on the CPU, where sizes must be small.
 #ifdef TRIPTYCH_CUDA_EMULATION
 inline constexpr bool kEmulated = true;
 #else

@@ -1,4 +1,4 @@
-// Limits and failures of a GPU, which only an emulated one has on demand.
+// Tests of GPU limits and failures, which the emulated GPU has on demand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

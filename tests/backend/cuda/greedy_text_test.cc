@@ -1,4 +1,4 @@
-// The shipped models' greedy text, beside that of the CPU backend.
+// Tests of the shipped models' greedy text on a GPU, compared with the CPU backend's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 
 class GreedyTextTest : public CudaTest, public testing::WithParamInterface<const char*> {};
 
-// Both round the inputs of products to bfloat16, each in its own places: where they differ at
-// first, the exact logits of their tokens must be close.
+// Both round the inputs of products to bfloat16, at different points: at the first difference, the
+// exact logits of the two tokens must be close.
 TEST_P(GreedyTextTest, IsTheCpuBackendsOrDiffersAtANearTie) {
   const Reference& reference = FindReference(GetParam());
   const ReferenceSequence& expected = reference.sequences.at(0);

@@ -45,7 +45,7 @@ class DeviceLikelyTokensTest : public CudaTest {
     std::vector<float> scales;
     for (int64_t row = 0; row < rows; ++row) scales.push_back(ScaleOf(row));
     const DeviceArray<float> device_scales(scales);
-    Check(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
+    Check(cudaDeviceSynchronize());  // copies from pageable memory can still be running
     FindLikelyTokens(device_logits.get(), device_scales.get(), static_cast<int>(vocab),
                      static_cast<int>(rows),
                      {.tokens = found_tokens.get(),
@@ -110,7 +110,7 @@ TEST_F(DeviceLikelyTokensTest, AreThoseOfASortedRow) {
 
 TEST_F(DeviceLikelyTokensTest, EqualLogitsAreTakenByLowerId) {
   constexpr int64_t kVocab = 3000;
-  std::vector<float> sevenths(kVocab), equals(kVocab, 1.5f);  // more equals than candidates
+  std::vector<float> sevenths(kVocab), equals(kVocab, 1.5f);  // more equal logits than candidates
   for (int64_t i = 0; i < kVocab; ++i) sevenths[i] = static_cast<float>(i % 7);
   equals[2900] = 2;
   std::vector<float> logits;
@@ -138,7 +138,7 @@ TEST_F(DeviceLikelyTokensTest, ARowIsTheSameBitsAmongOthers) {
   constexpr int64_t kVocab = 1500, kRows = 9;
   const std::vector<float> logits = Normal(kRows * kVocab, 11);
   const std::vector<Found> together = Find(logits, kVocab);
-  for (int64_t row = 0; row < kRows; row += 4) {  // those with the scale of row 0
+  for (int64_t row = 0; row < kRows; row += 4) {  // the rows with row 0's scale
     const auto first = logits.begin() + row * kVocab;
     EXPECT_EQ(Find({first, first + kVocab}, kVocab)[0], together[row]) << "row " << row;
   }

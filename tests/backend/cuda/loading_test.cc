@@ -1,4 +1,4 @@
-// Models hosted on a GPU that is emulated, and what the server's options make of it.
+// Tests of loading models on the emulated GPU, and of the server's options for it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST(HostedOnGpu, ShippedModelsWriteWhatTheyWriteOnTheCpu) {
     const auto differs = std::mismatch(gpu->tokens.begin(), gpu->tokens.end(), cpu->tokens.begin());
     const auto first = differs.first - gpu->tokens.begin();
     if (first == 64) continue;
-    // Both round activations to bfloat16, each in its own places.
+    // Both round activations to bfloat16, at different points.
     const std::vector<serving::TokenLogprob>& top = cpu->logprobs[first].top;
     EXPECT_LT(top[0].logprob - top[1].logprob, 0.1) << kind << ", token " << first;
   }
@@ -99,7 +99,7 @@ TEST(HostedOnGpu, OtherFormatsAndDevicesAreRefused) {
   refuse("cuda:", {}, "cuda: is not available; allowed: cpu, cuda:0");
   refuse("cuda:-1", {}, "cuda:-1 is not available; allowed: cpu, cuda:0");
   refuse("cuda", WeightFormat::kInt8, "cuda does not serve int8 weights; allowed: cpu");
-  // In this emulation LibTorch has no GPU.
+  // LibTorch does not see the emulated GPU.
   refuse("cuda", WeightFormat::kFloat32, "cuda serves weights and a cache in bfloat16");
 }
 

@@ -1,5 +1,5 @@
-// make_cuda_references FILE: writes models with random weights, rounded to bfloat16, and the
-// shipped models, each with the logits that LibTorch computes with them in float64.
+// make_cuda_references FILE: writes random models, rounded to bfloat16, and the shipped models,
+// each with the logits that LibTorch computes in float64.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 namespace triptych {
 namespace {
 
-// How long a sequence is and how much of it is its prompt.
+// Length of a sequence and of its prompt.
 struct Lengths {
   int64_t length;
   int64_t prompt;
@@ -40,7 +40,7 @@ struct Case {
   std::vector<Lengths> sequences;
 };
 
-// Options that EveryOption leaves out.
+// Models with options that EveryOption lacks.
 std::vector<NamedConfig> OtherOptions() {
   ModelConfig grouped = SmallModel(AttentionKind::kGqa);
   grouped.position_embedding = PositionEmbedding::kRope;
@@ -90,8 +90,8 @@ ModelConfig WideLatent(int64_t heads, int64_t rank, int64_t width) {
   return config;
 }
 
-// Models of widths that kernels on tensor cores take. Contexts of the long ones are split in
-// pieces of more than the smallest size.
+// Models with widths that tensor-core kernels support. The long contexts are divided into splits of
+// more than the smallest size.
 std::vector<NamedConfig> TensorCoreWidths() {
   std::vector<NamedConfig> configs;
   const auto add = [&](const char* name, const ModelConfig& config) -> ModelConfig& {
@@ -116,7 +116,7 @@ std::vector<NamedConfig> TensorCoreWidths() {
   add("Mla256Premultiplied", WideLatent(32, 256, 16));
   add("Mla256Long", WideLatent(16, 256, 64)).max_position_embeddings = 1400;
   {
-    // General attention, but all products by cuBLASLt.
+    // General attention kernel, but all products by cuBLASLt.
     ModelConfig& config = add("MlaNarrow", Wide(AttentionKind::kMla, 4, 4, 32));
     config.kv_lora_rank = {24, 64};
     config.qk_rope_head_dim = 16;
@@ -188,7 +188,7 @@ Reference MakeReference(const Case& from, uint64_t seed) {
   return reference;
 }
 
-// Logits of the last of the new tokens, of a sequence that has all blocks of the cache.
+// Logits of the last new token, for a sequence that has all blocks of the cache.
 std::span<const float> StepAlone(ModelBackend& model, const std::vector<int64_t>& ids,
                                  int64_t start, int64_t prompt) {
   std::vector<int32_t> table(model.info().blocks);

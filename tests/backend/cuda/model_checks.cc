@@ -19,7 +19,7 @@ constexpr int64_t kBlockPositions = 16;
 // layers these errors add up to as much as 1e-2 of the logits.
 constexpr double kTolerance = 2e-2;
 
-// Copies of the sequences, in turn, up to so many in all.
+// `count` copies of the sequences, round-robin.
 std::vector<ReferenceSequence> Copies(const std::vector<ReferenceSequence>& sequences,
                                       size_t count) {
   std::vector<ReferenceSequence> copies;
@@ -31,7 +31,7 @@ std::vector<ReferenceSequence> CrowdOf(const Reference& reference) {
   return Copies(ShortSequencesOf(reference), kEmulated ? 4 : 70);
 }
 
-// The error of tokens [begin, end) of one sequence, which adds up over sequences.
+// Squared error of tokens [begin, end) of one sequence; sums over sequences.
 struct SquaredError {
   double error = 0;
   double norm = 0;
@@ -67,7 +67,7 @@ std::unique_ptr<CudaModel> MakeModel(const Reference& reference, const BackendOp
 }
 
 std::unique_ptr<CudaModel> MakeModel(const Reference& reference) {
-  constexpr int64_t kMostTogether = 1024;  // RunTogether and RunInCrowd take fewer in a step
+  constexpr int64_t kMostTogether = 1024;  // RunTogether and RunInCrowd use smaller steps
   const std::vector<ReferenceSequence> sequences = SequencesOf(reference);
   const int64_t blocks = std::max(BlocksFor(sequences, kBlockPositions),
                                   BlocksFor(CrowdOf(reference), kBlockPositions));
@@ -77,7 +77,7 @@ std::unique_ptr<CudaModel> MakeModel(const Reference& reference) {
 }
 
 std::vector<ReferenceSequence> SequencesOf(const Reference& reference) {
-  constexpr int64_t kMostEmulated = 1030;  // one more split size than short contexts have
+  constexpr int64_t kMostEmulated = 1030;  // reaches one more split size than short contexts
   std::vector<ReferenceSequence> sequences;
   for (const ReferenceSequence& sequence : reference.sequences) {
     if (!kEmulated || sequence.length() <= kMostEmulated) sequences.push_back(sequence);

@@ -1,4 +1,4 @@
-// Checks that every model on a GPU must pass, for several tests.
+// Checks that every model on a GPU must pass, shared by several tests.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_MODEL_CHECKS_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_MODEL_CHECKS_H_
 
@@ -14,27 +14,27 @@
 
 namespace triptych {
 
-// Options for a cache of so many blocks and steps of at most so many tokens.
+// Options for a cache of `blocks` and steps of at most `max_step_tokens` tokens.
 BackendOptions CudaOptions(const ModelConfig& config, int64_t blocks, int64_t max_step_tokens);
 
 std::unique_ptr<CudaModel> MakeModel(const Reference& reference, const BackendOptions& options);
-// With a cache and steps for all that is computed here.
+// A model with a cache and steps that are large enough for all checks.
 std::unique_ptr<CudaModel> MakeModel(const Reference& reference);
 
-// The sequences to compute once; in emulation without the longest ones.
+// The sequences to compute once; in emulation, without the longest.
 std::vector<ReferenceSequence> SequencesOf(const Reference& reference);
-// The sequences to compute over and over; in emulation no more than their beginnings.
+// The sequences to compute repeatedly; in emulation, only their beginnings.
 std::vector<ReferenceSequence> ShortSequencesOf(const Reference& reference);
 
-// The logits of these sequences, each computed alone: its prompt in one step, then each token.
+// The logits of these sequences, each computed by itself: its prompt in one step, then each token.
 SequenceLogits LogitsAlone(ModelBackend& model, const std::vector<ReferenceSequence>& sequences);
 
 void ExpectLogitsCloseToFloat64(ModelBackend& model,
                                 const std::vector<ReferenceSequence>& sequences);
-// Whatever else is in the steps and however the sequences are cut.
+// Expects bit-identical logits for any other work in the steps and for any chunks of the sequences.
 void ExpectSameBitsInEveryBatchAndChunking(ModelBackend& model, const Reference& reference);
 
-// Whether all bits are the same, those of NaN too.
+// True if all bits are equal, also for NaN.
 bool SameBits(std::span<const float> a, std::span<const float> b);
 bool SameBits(const SequenceLogits& a, const SequenceLogits& b);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Decode steps of transformers on a GPU, on random weights in the shapes of cuda_bench: compiled with
-a static cache (CUDA graphs). Prints a line for each shape and batch.
+"""Decode benchmark of transformers on a GPU, with random weights in the shapes of cuda_bench.
+
+The model is compiled, with a static cache (CUDA graphs). Prints a line for each shape and batch.
 """
 import os
 import time
@@ -66,7 +67,7 @@ def main():
         config, model = make_model(shape)
         for batch in (1, 64):
             if time.monotonic() - start > LIMIT_S:
-                print(f"{name}, batch {batch}: left out, the time is up", flush=True)
+                print(f"{name}, batch {batch}: skipped, time limit reached", flush=True)
                 continue
             seconds = step_seconds(config, model, batch)
             print(f"{name}, batch {batch:2} at {CONTEXT}: {seconds * 1e3:.3f} ms a step, "

@@ -12,7 +12,7 @@
 namespace triptych {
 namespace {
 
-// Reads the fields that it is given, or writes them.
+// Reads or writes the given fields.
 template <typename Stream>
 class BinaryArchive {
  public:
@@ -69,7 +69,7 @@ class BinaryArchive {
     } else {
       stream_.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(size));
     }
-    if (!stream_) throw std::runtime_error("the file of references ends early or is not writable");
+    if (!stream_) throw std::runtime_error("the file of references is truncated or not writable");
   }
 
   Stream& stream_;
@@ -160,7 +160,7 @@ void WriteReferences(const std::filesystem::path& path, std::vector<Reference>& 
   const bool named = std::equal(
       names.begin(), names.end(), references.begin(), references.end(),
       [](const std::string& name, const Reference& reference) { return reference.name == name; });
-  if (!named) throw std::runtime_error("the references are not those that are named");
+  if (!named) throw std::runtime_error("the references do not match the expected names");
   std::ofstream file(path, std::ios::binary);
   BinaryArchive archive(file);
   archive(references);

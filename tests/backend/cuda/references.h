@@ -1,5 +1,5 @@
-// Models with random weights and the logits that they must have, as make_cuda_references writes
-// them to a file. Torch-free.
+// Reference models and their expected logits, in the file that make_cuda_references writes.
+// Torch-free, so that the tests do not need LibTorch.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_REFERENCES_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_REFERENCES_H_
 
@@ -16,11 +16,11 @@ namespace triptych {
 
 // The models of the file, in its order.
 inline constexpr std::array kReferenceNames = {
-    // Every option, at widths that are no multiple of a vector.
+    // Every option, with widths that are not multiples of a vector.
     "MhaLearned", "MhaEveryBias", "MhaNoPositions", "MhaRotary", "GqaLearned", "GqaRotaryOddShare",
     "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "MlaWideRank",
     "GqaEveryFactor", "MlaLowRankQueries",
-    // Widths that kernels on tensor cores take.
+    // Widths that tensor-core kernels support.
     "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa128Long", "Mla512Heads32LowRank",
     "Mla512Heads16", "Mla256Premultiplied", "Mla256Long", "MlaNarrow"};
 
@@ -29,11 +29,11 @@ inline constexpr std::array kReferenceNames = {
 inline constexpr std::array kShippedNames = {"shakespeare-mha", "shakespeare-gqa",
                                              "shakespeare-mla"};
 
-// Weights in host memory, handed out as often as asked for.
+// Weights in host memory, which can be taken repeatedly.
 class HeldCudaWeights final : public CudaWeightSource {
  public:
   HeldCudaWeights() = default;
-  // Takes all that `source` hands out.
+  // Takes all weights of `source`.
   HeldCudaWeights(const ModelConfig& config, CudaWeightSource& source);
 
   CudaSharedWeights Shared() override { return shared_; }
@@ -56,7 +56,7 @@ class HeldCudaWeights final : public CudaWeightSource {
 
 struct ReferenceSequence {
   std::vector<int64_t> ids;
-  int64_t prompt = 0;         // how many of the first ids are the prompt's
+  int64_t prompt = 0;         // number of prompt ids
   std::vector<float> logits;  // [ids, vocab], computed in float64 with the weights in bfloat16
 
   int64_t length() const { return static_cast<int64_t>(ids.size()); }
@@ -69,11 +69,11 @@ struct Reference {
   std::vector<ReferenceSequence> sequences;
 };
 
-// Throws std::runtime_error if the file cannot be written, or the names are not kReferenceNames,
-// then kShippedNames.
+// REQUIRED names: kReferenceNames, then kShippedNames. Throws std::runtime_error for other names,
+// and if the file cannot be written.
 void WriteReferences(const std::filesystem::path& path, std::vector<Reference>& references);
 
-// A model of the file at $TRIPTYCH_CUDA_REFERENCES, or else in the build folder. Throws
+// A model of the file $TRIPTYCH_CUDA_REFERENCES (default: in the build folder). Throws
 // std::runtime_error if the file cannot be read.
 const Reference& FindReference(const std::string& name);
 

@@ -1,4 +1,4 @@
-// Sequences computed by a model, in any pieces and in any company.
+// Runner of sequences on a model, in any chunks and any batches.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_SEQUENCE_RUNNER_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_SEQUENCE_RUNNER_H_
 
@@ -11,7 +11,7 @@
 
 namespace triptych {
 
-// Logits of sequences, [ids, vocab] of each.
+// Logits by sequence: [ids, vocab].
 using SequenceLogits = std::vector<std::vector<float>>;
 
 class SequenceRunner {
@@ -23,26 +23,27 @@ class SequenceRunner {
     int64_t count;
   };
 
-  // Gives each sequence blocks that are scattered over the cache. The model outlives it. Throws
+  // Gives each sequence blocks scattered over the cache. The model must outlive the runner. Throws
   // std::runtime_error if the cache is too small.
   SequenceRunner(ModelBackend& model, std::vector<ReferenceSequence> sequences);
 
-  // A step of these pieces of which no logits are wanted.
+  // A step of these pieces without logits.
   StepInput Input(const std::vector<Piece>& pieces) const;
-  // Takes a step and keeps the logits of all its tokens.
+  // Runs a step and stores the logits of all its tokens.
   void Step(const std::vector<Piece>& pieces);
 
-  // Computes each sequence alone. The prompt comes in chunks of these sizes, over and over again;
-  // the rest in chunks of `generated` tokens.
+  // Computes each sequence by itself: the prompt in chunks of these sizes, cyclically; the rest in
+  // chunks of `generated` tokens.
   void RunAlone(const std::vector<int64_t>& prompt_chunks, int64_t generated);
-  // Computes all sequences together. At each step one more joins; prompts come in random chunks,
-  // which may reach into the generated tokens as they do after a preemption.
+  // Computes all sequences together. At each step one more joins. Prompts are computed in random
+  // chunks, which can include generated tokens, as after a preemption.
   void RunTogether(uint64_t seed);
-  // Computes each sequence alone but for its last tokens, which come in steps with all others.
+  // Computes each sequence by itself, except for its last tokens, which share steps with all
+  // others.
   void RunInCrowd(int64_t last_tokens);
 
   const std::vector<ReferenceSequence>& sequences() const { return sequences_; }
-  const SequenceLogits& logits() const { return logits_; }  // NaN where nothing was computed
+  const SequenceLogits& logits() const { return logits_; }  // NaN for positions not computed
 
  private:
   ModelBackend& model_;
@@ -51,7 +52,7 @@ class SequenceRunner {
   SequenceLogits logits_;
 };
 
-// The cache blocks that such sequences need together.
+// Number of cache blocks that these sequences need together.
 int64_t BlocksFor(const std::vector<ReferenceSequence>& sequences, int64_t block_positions);
 
 }  // namespace triptych

@@ -19,7 +19,7 @@ constexpr int64_t kBlockPositions = 16;
 
 class StepBuffersTest : public CudaTest {
  protected:
-  // A step's arrays as kernels read them.
+  // Sends a step's arrays to the device, as kernels read them.
   void Send(const StepInput& step) {
     shape_ = buffers_.Write(step, kBlockPositions);
     moved_ = buffers_.Send(stream_.get());
@@ -50,8 +50,8 @@ TEST(PaddedRowsTest, ArePowersOfTwoThenMultiplesOf64) {
   EXPECT_EQ(PaddedRows(129), 192);
 }
 
-// The first sequence is in its prompt, the second generates, and the third is recomputed from its
-// prompt into what it had generated.
+// The first sequence is in its prompt, the second decodes, and the third recomputes its prompt and
+// a part of its generated tokens.
 TEST_F(StepBuffersTest, DecodeRowsComeBeforePrefillRows) {
   const std::vector<int32_t> first = {9}, second = {4, 7}, third = {30};
   StepInput step;
@@ -132,7 +132,7 @@ TEST_F(StepBuffersTest, StepsWithoutPrefillArePaddedToFewShapes) {
   EXPECT_NE(shape_, five);
 }
 
-// A decode row attends its own context, however long the prompts beside it are.
+// The longest context counts only decode rows, however long the step's prompts are.
 TEST_F(StepBuffersTest, LongestContextIsThatOfDecodeRows) {
   const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6};
   StepInput step;

@@ -144,7 +144,7 @@ TEST(GenerationConfigTest, WhatIsNoConfigIsRefused) {
   }
   std::string deep = "{\"x\": ";
   deep.append(100'000, '[');
-  EXPECT_EQ(Refusal(deep), "file: is nested too deeply");
+  EXPECT_EQ(Refusal(deep), "file: is nested too deeply; allowed: at most 16 levels");
   const TempDir directory;
   const std::filesystem::path file = directory.path() / "generation_config.json";
   WriteFile(file, "{}" + std::string(size_t{16} << 20, ' '));

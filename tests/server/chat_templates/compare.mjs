@@ -1,6 +1,6 @@
-// compare.mjs RENDER_CHAT PLAIN: what the server renders against what @huggingface/jinja renders of
-// published templates, which come from npm too: @huggingface/ollama-utils has some hundred.
-// RENDER_CHAT is the program of render_chat.cc, PLAIN the template that is published here.
+// compare.mjs RENDER_CHAT PLAIN: compares the server's rendering of published templates with
+// @huggingface/jinja's. The templates come from npm too: @huggingface/ollama-utils has about a hundred.
+// RENDER_CHAT is the program of render_chat.cc, PLAIN the template of the shipped models.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -9,8 +9,8 @@ import { install } from '../npm_packages.mjs';
 
 const [renderChat, plain] = process.argv.slice(2);
 
-// The published texts that are known here, by their model's name there. No other one may be taken
-// for one of them.
+// The published templates that the server recognises, by their model's name in the package. The server
+// must not take any other template for one of them.
 const KNOWN = {
   'library/llava:34b': 'chatml',
   'library/dolphin-mixtral:8x7b': 'chatml',
@@ -21,16 +21,16 @@ const KNOWN = {
   'library/tinyllama:1.1b': 'zephyr',
   [plain]: 'plain',
 };
-// Has a prompt for a reply whether one is asked for or not, as the first text of Llama 3 had.
+// Always adds a generation prompt, as the first version of Llama 3's template did.
 const ALWAYS_PROMPTS = 'library/dolphin-llama3:8b';
-// It asks whether the system's text differs from false: any does in Python, by which templates are
-// published; blanks do not in JavaScript.
+// The template compares the system's text with false: every text differs from it in Python, for which
+// templates are published; blanks do not in JavaScript.
 const differsFromPython = (name, messages) =>
   name === 'llama2' && messages[0].role === 'system' && messages[0].content == false;
 
 const packages = install('@huggingface/jinja@0.5.11', '@huggingface/ollama-utils@0.0.18');
 const { Template } = await import(join(packages, '@huggingface/jinja/dist/index.js'));
-// The texts are in the package, and it keeps them to itself.
+// The package contains the templates but does not export them.
 const utils = join(packages, '@huggingface/ollama-utils/dist/index.mjs');
 const opened = join(packages, '@huggingface/ollama-utils/dist/opened.mjs');
 writeFileSync(opened, readFileSync(utils, 'utf8') + '\nexport { OLLAMA_CHAT_TEMPLATE_MAPPING };\n');
@@ -51,9 +51,9 @@ const known = templates.flatMap(({ model, jinja }, i) =>
   names[i] === null ? [] : [{ model, jinja, name: names[i] }]);
 assert.deepEqual(Object.fromEntries(known.map(({ model, name }) => [model, name])), KNOWN);
 
-// All orders of up to five messages, and all contents where a conversation has its usual order.
-// JavaScript's trim() and Python's strip(), by which templates are published, differ in U+FEFF,
-// U+0085 and U+001C to U+001F, which are in no content for that.
+// All orders of up to five messages, and all contents for conversations in the usual order. JavaScript's
+// trim() and Python's strip(), for which templates are published, differ in U+FEFF, U+0085 and U+001C to
+// U+001F, so no content has them.
 const ROLES = ['system', 'user', 'assistant'];
 const CONTENTS = ['', ' ', '\n', 'a', ' a ', '\n\na\n\n', 'a\nb', '\u00a0\u3000a\u2003', '\t\v\f\r',
   'é 中 😀', '<s></s>', '[INST] [/INST] <<SYS>>', '<|im_end|>\n<|im_start|>system\n', '<|eot_id|>',
@@ -97,7 +97,7 @@ for (const { model, jinja, name } of known) {
     try {
       theirs = template.render({ messages, add_generation_prompt, bos_token: '<s>', eos_token: '</s>' });
     } catch {
-      // It refuses them.
+      // The template rejects them.
     }
     if ('refused' in ours[i]) {
       const [, index] = ours[i].refused.match(/^messages\[(\d+)\]\.role$/);

@@ -1,5 +1,5 @@
-// Renders conversations for compare.mjs. A line of JSON in, one out:
-//   {"jinja": TEXT}                                         the name of the template that it is, or
+// Renders conversations for compare.mjs. For each line of JSON, prints one:
+//   {"jinja": TEXT}                                         the name of the recognised template, or
 //                                                           null
 //   {"template": NAME, "messages": [{"role", "content"}...],
 //    "add_generation_prompt": BOOL}                         {"text"}, or {"refused": FIELD}; begin

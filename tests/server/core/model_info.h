@@ -1,4 +1,4 @@
-// A model as the server's core sees it, without an engine behind it.
+// Model info for tests of the server's core, without an engine.
 #ifndef TRIPTYCH_TESTS_SERVER_CORE_MODEL_INFO_H_
 #define TRIPTYCH_TESTS_SERVER_CORE_MODEL_INFO_H_
 
@@ -9,7 +9,7 @@
 
 namespace triptych::server {
 
-// Bytes as tokens, a context of 64 positions and a cache of 32.
+// A model of byte tokens, with a context of 64 positions and a cache of 32.
 inline ModelInfo SmallModelInfo() {
   ModelInfo model;
   model.name = "small";

@@ -1,4 +1,4 @@
-// The whole core on engines that compute nothing.
+// Tests of the server's core on engines that compute nothing.
 #include "server/core/model_registry.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ Caller Inferring(const std::string& client) {
 }
 Caller Admin() { return {.client = "root", .inference = true, .statistics = true, .admin = true}; }
 
-// Takes everything that a generation gives, as fast as it comes.
+// Listener that takes a generation's output as soon as it arrives.
 class Taker final : public GenerationListener {
  public:
   explicit Taker(std::shared_ptr<Generation> generation) : generation_(std::move(generation)) {}
@@ -58,8 +58,8 @@ class Taker final : public GenerationListener {
 
   std::promise<void> accepted;
   std::promise<std::optional<Error>> ended;
-  std::string text;             // once it has ended
-  serving::RequestUsage usage;  // as well
+  std::string text;             // set at the end
+  serving::RequestUsage usage;  // set at the end
 
  private:
   const std::shared_ptr<Generation> generation_;
@@ -92,7 +92,7 @@ class ModelHostTest : public testing::Test {
     params.ignore_eos = true;
     return params;
   }
-  // Started, and accepted by its engine.
+  // Starts a generation, and waits until its engine has accepted it.
   std::shared_ptr<Generation> Start(const std::string& model, const std::string& client,
                                     int64_t max_new_tokens = kPositions / 2) {
     auto generation = registry_->Generate(Prompt(model, max_new_tokens), Inferring(client)).value();
@@ -167,7 +167,7 @@ TEST_F(ModelHostTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
   EXPECT_EQ(other.generated_tokens, 0);
   EXPECT_EQ(other.order, 2u);
   EXPECT_GT(other.kv_cache.allocated_bytes, 0);
-  // Who may not list sequences finds none of a client of the same name.
+  // Without the scope inference, a caller sees no ids, not even of a client of the same name.
   ann.inference = false;
   EXPECT_EQ(holders(ann)->at(0).id, "");
   for (const auto& one : live) one->Cancel();
@@ -234,7 +234,7 @@ TEST_F(ModelHostTest, AClientsShareIsItsOwn) {
   for (int i = 0; i < 2; ++i) takers_[i]->ended.get_future().wait();
   live.clear();
   takers_.clear();
-  // The engine lets go of a request just after it said that it ended.
+  // The engine releases a request just after it has reported its end.
   while (!registry_->Generate(Prompt("", 1), Inferring("ann")).ok()) std::this_thread::yield();
 }
 
@@ -251,7 +251,7 @@ TEST_F(ModelHostTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
   cancelled->Cancel();
   takers_.back()->ended.get_future().wait();
   takers_.clear();
-  registry_.reset();  // which writes what is left
+  registry_.reset();  // writes the remaining lines
   spdlog::set_default_logger(before);
   EXPECT_THAT(log.str(),
               AllOf(HasSubstr("request " + id +
@@ -280,7 +280,7 @@ TEST_F(ModelHostTest, CountsWhatBecameOfRequestsForItsModels) {
   EXPECT_FALSE(registry_->Generate(Prompt("model-1", 1), Inferring("bob")).ok());
   EXPECT_FALSE(registry_->Generate(Prompt("model-1", -1), Inferring("cid")).ok());
   EXPECT_FALSE(registry_->Score({.model = "model-1", .inputs = {}}, Inferring("cid")).ok());
-  // Names that clients make up are nobody's.
+  // Model names invented by clients get no metrics.
   for (const std::string odd : {"model-2", "", "a\"}\n", "triptych_requests_total"}) {
     EXPECT_FALSE(registry_->Generate(Prompt(odd, 1), Inferring("a\n" + odd)).ok());
   }
@@ -291,7 +291,7 @@ TEST_F(ModelHostTest, CountsWhatBecameOfRequestsForItsModels) {
                              count("invalid", 2), count("stop", 0)));
   EXPECT_THAT(metrics, AllOf(testing::Not(HasSubstr("model-2")), testing::Not(HasSubstr("ann")),
                              testing::Not(HasSubstr("model=\"\""))));
-  // As many lines as without any request.
+  // The number of lines is the same as without requests.
   MakeHost(2);
   const std::string none = registry_->Metrics();
   EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'),

@@ -1,4 +1,4 @@
-// What is left of the server over HTTP when a connection was refused memory, wherever that was.
+// Tests of failed allocations in HTTP connections: other connections must still be served.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,13 +19,13 @@
 namespace {
 
 thread_local bool may_fail = false;
-// Until the one that fails, of the threads that may; none if negative.
+// Allocations before the one that fails, on threads that may fail; negative: none fails.
 std::atomic<int64_t> allocations_left = -1;
 
 }  // namespace
 
-// The other forms of new and delete call these, but for one that AddressSanitizer has its own of.
-// Not inlined: GCC would take free for what does not belong to new.
+// The other forms of new and delete call these, except one that AddressSanitizer replaces. Not
+// inlined: otherwise GCC warns that free does not match new.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   if (may_fail && allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
   if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
@@ -40,15 +40,14 @@ std::atomic<int64_t> allocations_left = -1;
 namespace triptych::server::allocation_failure_test {
 namespace {
 
-// Not while requests are handled: nlohmann's values allocate where they end, and must not fail
-// there.
+// Not while requests are handled: destructors of nlohmann's values allocate, and must not fail.
 TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
   const CapturedLog log;
   FakeRegistry registry;
   registry.LetGo();
   TransportOptions options;
   options.limits.max_connections = 4;
-  options.is_memory_short = [] {  // asked on the thread that is to fail
+  options.is_memory_short = [] {  // called on the thread that must fail
     may_fail = true;
     return false;
   };
@@ -57,7 +56,7 @@ TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   ASSERT_TRUE(HttpClient(server.address()).TryAsk(PostText(Stream(2))).has_value());
-  // Once the thread serves another, nothing of that one is left.
+  // Once the thread serves another connection, the previous one is gone.
   ASSERT_TRUE(HttpClient(server.address()).TryGet("/health").has_value());
   int64_t made = 0;
   for (bool failed = true; failed; ++made) {
@@ -66,11 +65,11 @@ TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
     try {
       client.SendText("GET /health HTTP/1.1\r\nHost: localhost\r\n");
       client.EndWrites();
-    } catch (const boost::system::system_error&) {  // it is closed already
+    } catch (const boost::system::system_error&) {  // already closed
     }
     EXPECT_TRUE(client.IsClosed());
     failed = allocations_left.exchange(-1) == -1;
-    // Those that are closed leave their places.
+    // Closed connections release their permits.
     ASSERT_TRUE(WaitFor([&] { return HttpClient(server.address()).TryGet("/health").has_value(); }))
         << made;
   }

@@ -1,4 +1,4 @@
-// Bodies that are no requests: one clear answer each, and the server goes on.
+// Tests of invalid request bodies: one clear error each, and the server continues.
 #include <cstdio>
 
 #include "tests/server/http/http_client.h"
@@ -14,7 +14,7 @@ constexpr const char* kPaths[] = {"/v1/completions", "/v1/chat/completions", "/t
                                   "/detokenize"};
 constexpr const char* kChat = "/v1/chat/completions";
 
-// A model whose context lets a body be 32 MiB long.
+// A model whose context allows bodies of 32 MiB.
 TestServerOptions LongBodies() {
   TestServerOptions options = WithHttp({.models = {EndlessModel()}});
   options.chat_template = ChatTemplate::kPlain;
@@ -68,7 +68,8 @@ TEST(BadBodiesTest, ValuesInsideEachOther) {
          {Repeated("[", kDepth), Repeated("{\"a\":", kDepth),
           "{\"messages\":" + Repeated("[", kDepth),
           "{\"messages\":" + Repeated("[", kDepth) + Repeated("]", kDepth) + "}"}) {
-      ExpectRefused(server, path, body, nullptr, "is nested too deeply");
+      ExpectRefused(server, path, body, nullptr,
+                    "is nested too deeply; allowed: at most 16 levels");
     }
   }
   EXPECT_EQ(Chat(server).status, 200);
@@ -81,7 +82,7 @@ TEST(BadBodiesTest, MessagesWithoutEnd) {
     return "{\"messages\":[" + Repeated(message, count) + message.substr(0, message.size() - 1) +
            "]}";
   };
-  // Each is a few tokens, and three values of JSON.
+  // Each message is a few tokens, and three JSON values.
   ExpectRefused(server, kChat, body(300'000), "messages", "allowed: at most 1048575");
   ExpectRefused(server, kChat, body(400'000), nullptr, "holds more than 1048576 values");
   ExpectRefused(server, kChat,
@@ -106,7 +107,8 @@ TEST(BadBodiesTest, AGigabyte) {
     EXPECT_EQ(answer.error("type"), "invalid_request_error");
     EXPECT_TRUE(client.IsClosed());
   };
-  // Announced, it is refused before any of it is there; in chunks when it is beyond the bound.
+  // With Content-Length, it is rejected before any of it arrives; in chunks, once it exceeds the
+  // limit.
   expect_too_large(head + "Content-Length: 1073741824\r\n\r\n");
   expect_too_large(head + "Transfer-Encoding: chunked\r\n\r\n40000000\r\n");
   const std::string chunk = "100000\r\n" + std::string(1 << 20, ' ') + "\r\n";

@@ -1,4 +1,5 @@
-// /v1/chat/completions: what a completion of the rendered conversation is, in OpenAI's shapes.
+// Tests of /v1/chat/completions: equal to a completion of the rendered conversation, in OpenAI's
+// schema.
 #include "server/http/chat_completions.h"
 
 #include <fstream>
@@ -37,7 +38,7 @@ json Ask(const std::string& model, const std::string& text, int max_tokens) {
           {"temperature", 0}};
 }
 
-// The same prompt as a completion, of text after the begin token.
+// The equivalent completion request, with text after the begin token.
 json AsCompletion(const json& chat, const std::string& prompt) {
   json request = chat;
   request.erase("messages");
@@ -149,7 +150,7 @@ TEST(ChatCompletionsTest, ContentIsTextOrItsParts) {
   EXPECT_EQ(reply({Message("system", "a"), Message("user", "b\nb")}),
             reply({Message("developer", json::array({{{"type", "text"}, {"text", "a"}}})),
                    Message("user", json::array({text, text}))}));
-  // As an answer comes, it may be sent again.
+  // An answer can be sent back unchanged.
   EXPECT_EQ(reply({Message("user", "a"),
                    {{"role", "assistant"}, {"content", "b"}, {"refusal", nullptr}},
                    Message("user", "c")}),
@@ -165,7 +166,7 @@ TEST(ChatCompletionsTest, AReplyEndsWhereItsTurnDoes) {
   EXPECT_EQ(chat.at("choices")[0].at("message").at("content"), "");
   EXPECT_EQ(chat.at("choices")[0].at("finish_reason"), "stop");
   EXPECT_EQ(chat.at("usage").at("completion_tokens"), 2);
-  // Beside those that a client names, of which there may be as many as ever.
+  // In addition to the client's stop strings, whose limit does not shrink.
   std::vector<std::string> stops(16, "nothing");
   request["stop"] = stops;
   EXPECT_EQ(client.Post(kPath, request).json().at("usage").at("completion_tokens"), 2);
@@ -218,7 +219,7 @@ TEST(ChatCompletionsTest, Logprobs) {
       }
     }
   }
-  // The bytes of a token need not be text.
+  // The bytes of a token need not be valid text.
   request["logit_bias"] = {{"195", 500}};
   request["max_tokens"] = 1;
   json token = client.Post(kPath, request).json().at("choices")[0].at("logprobs").at("content")[0];
@@ -292,35 +293,36 @@ TEST(ChatCompletionsTest, ErrorsNameTheField) {
            {R"("messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}])",
             "messages[0].content[0].text", "is 3; allowed: a string"},
            {R"("messages": [{"role": "user", "content": "a", "name": "b"}])", "messages[0].name",
-            "is not known here"},
+            "is not a known field"},
            {R"("messages": [{"role": "user", "content": "a", "tool_calls": []}])",
-            "messages[0].tool_calls", "is not known here"},
-           // What the template refuses.
+            "messages[0].tool_calls", "is not a known field"},
+           // Rejected by the template.
            {R"("messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])",
-            "messages[1].role", R"(is "system"; allowed there by the template mistral: assistant)"},
-           {R"("messages": [USER], "tools": [{"type": "function"}])", "tools", "cannot do"},
+            "messages[1].role", R"(is "system"; allowed here by template mistral: assistant)"},
+           {R"("messages": [USER], "tools": [{"type": "function"}])", "tools", "is not supported"},
            {R"("messages": [USER], "tool_choice": "auto")", "tool_choice", "allowed: \"none\""},
-           {R"("messages": [USER], "functions": [{}])", "functions", "cannot do"},
+           {R"("messages": [USER], "functions": [{}])", "functions", "is not supported"},
            {R"("messages": [USER], "response_format": {"type": "json_object"})", "response_format",
             R"(allowed: {"type":"text"})"},
-           {R"("messages": [USER], "modalities": ["text", "audio"])", "modalities", "cannot do"},
-           {R"("messages": [USER], "audio": {"voice": "x"})", "audio", "cannot do"},
-           {R"("messages": [USER], "prompt": "a")", "prompt", "is not known here"},
-           {R"("messages": [USER], "echo": true)", "echo", "is not known here"},
+           {R"("messages": [USER], "modalities": ["text", "audio"])", "modalities",
+            "is not supported"},
+           {R"("messages": [USER], "audio": {"voice": "x"})", "audio", "is not supported"},
+           {R"("messages": [USER], "prompt": "a")", "prompt", "is not a known field"},
+           {R"("messages": [USER], "echo": true)", "echo", "is not a known field"},
            {R"("messages": [USER], "logprobs": 3)", "logprobs", "is 3; allowed: true, false"},
            {R"("messages": [USER], "logprobs": true, "top_logprobs": 21)", "top_logprobs",
             "top_logprobs is 21; allowed: 0 to 20"},
            {R"("messages": [USER], "logprobs": true, "top_logprobs": -1)", "top_logprobs", "is -1"},
-           {R"("messages": [USER], "top_logprobs": 1)", "top_logprobs", "with logprobs alone"},
+           {R"("messages": [USER], "top_logprobs": 1)", "top_logprobs", "only with logprobs"},
            {R"("messages": [USER], "max_tokens": 0)", "max_tokens", "is 0; allowed: 1"},
            {R"("messages": [USER], "max_completion_tokens": 0)", "max_completion_tokens", "is 0"},
            {R"("messages": [USER], "max_tokens": 1, "max_completion_tokens": 1)",
-            "max_completion_tokens", "beside max_tokens"},
+            "max_completion_tokens", "as is max_tokens"},
            {R"("messages": [USER], "temperature": -1)", "temperature", "is -1; allowed: 0 to 100"},
            {R"("messages": [USER], "n": 17)", "n", "is 17; allowed: 1 to 16"},
            {R"("messages": [USER], "stop": [""])", "stop[0]", "is 0 bytes long"},
            {R"("messages": [USER], "logit_bias": {"999": 1})", "logit_bias[999]", "no token"},
-           {R"("messages": [USER], "stream_options": {})", "stream_options", "with stream alone"},
+           {R"("messages": [USER], "stream_options": {})", "stream_options", "only with stream"},
        }) {
     std::string members = bad.members;
     if (const size_t at = members.find("USER"); at != members.npos) members.replace(at, 4, user);
@@ -392,7 +394,7 @@ TEST(ChatCompletionsTest, AModelWithoutATemplateSaysWhatToDo) {
 }
 
 TEST(ChatCompletionsTest, AModelsTemplateIsThatOfItsOptionsItsOwnOrTheServers) {
-  // The shipped models' own.
+  // The shipped models' template.
   std::ifstream file(TRIPTYCH_MODELS_DIR "/shakespeare-mla/chat_template.jinja");
   const std::string plain(std::istreambuf_iterator<char>(file), {});
   const ModelConfig config = OneOfEachKind()[0].config;

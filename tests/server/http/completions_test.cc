@@ -1,4 +1,4 @@
-// /v1/completions: the same text and the same numbers as over gRPC, in OpenAI's shapes.
+// Tests of /v1/completions: the same text and numbers as over gRPC, in OpenAI's schema.
 #include "server/http/completions.h"
 
 #include <limits>
@@ -97,7 +97,7 @@ TEST(CompletionsTest, StreamIsTheSame) {
     }
     EXPECT_EQ(text, expected->text());
   }
-  // And the connection goes on.
+  // The connection stays usable.
   EXPECT_EQ(client.Get("/v1/models").status, 200);
 }
 
@@ -128,7 +128,7 @@ TEST(CompletionsTest, ChoicesAndSeeds) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(first.at("choices")[i].at("index"), i);
   EXPECT_EQ(first.at("choices"), second.at("choices"));
   EXPECT_NE(first.at("choices")[0].at("text"), first.at("choices")[1].at("text"));
-  // Those of a stream are the same.
+  // A stream's are the same.
   request["stream"] = true;
   client.Send("POST", "/v1/completions", request.dump());
   std::map<int, std::string> texts;
@@ -155,7 +155,7 @@ TEST(CompletionsTest, Logprobs) {
     EXPECT_THAT(logprobs.at("top_logprobs")[i], SizeIs(2));
   }
   EXPECT_EQ(logprobs.at("text_offset")[0], 0);
-  // With echo those of the prompt come before; its first token has none if nothing is before it.
+  // With echo, the prompt's come first; its first token has none if no token precedes it.
   request["echo"] = true;
   const json echoed = client.Post("/v1/completions", request).json().at("choices")[0];
   EXPECT_EQ(echoed.at("text"), "ab" + choice.at("text").get<std::string>());
@@ -187,7 +187,7 @@ TEST(CompletionsTest, ATextsTokensAreAsAsked) {
   request["add_special_tokens"] = false;
   EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 3);
 
-  // The same as of its tokens: the first of them has no log-probability.
+  // The same as for its tokens: the first has no log-probability.
   request["logprobs"] = 1;
   request["echo"] = true;
   const json choice = complete(request).at("choices")[0];
@@ -208,9 +208,9 @@ TEST(CompletionsTest, ATextsTokensAreAsAsked) {
 TEST(CompletionsTest, OffsetsAreOfTheTextsCharacters) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());
-  // a, a byte that continues nothing, two of é, the first of one that nothing completes.
+  // a, a stray continuation byte, the two bytes of é, the first byte of an incomplete character.
   json request = Ask("mha", {97, 0x80, 0xC3, 0xA9, 0xC3}, 3);
-  request["logit_bias"] = {{"169", 500}};  // which would complete it
+  request["logit_bias"] = {{"169", 500}};  // would complete it
   request["logprobs"] = 1;
   request["echo"] = true;
   const json choice = client.Post("/v1/completions", request).json().at("choices")[0];
@@ -368,7 +368,7 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": "mha", "prompt": "a", "max_completion_tokens": 0})",
             "max_completion_tokens", "is 0; allowed"},
            {R"({"model": "mha", "prompt": "a", "max_tokens": 1, "max_completion_tokens": 1})",
-            "max_completion_tokens", "beside max_tokens"},
+            "max_completion_tokens", "as is max_tokens"},
            {R"({"model": "mha", "prompt": "a", "top_p": 2})", "top_p", "top_p is 2; allowed: "},
            {R"({"model": "mha", "prompt": "a", "temperature": 1e300})", "temperature", "is inf"},
            {R"({"model": "mha", "prompt": "a", "top_k": -1})", "top_k", "top_k is -1; allowed: 0"},
@@ -388,19 +388,19 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": "mha", "prompt": "a", "logit_bias": {"x": 1}})", "logit_bias[x]",
             "names no token"},
            {R"({"model": "mha", "prompt": "a", "logit_bias": {"7": 1, "07": 1}})", "logit_bias[7]",
-            "is named twice"},
+            "is repeated"},
            {R"({"model": "mha", "prompt": "a", "logit_bias": {"999": 1}})", "logit_bias[999]",
             "names no token"},
            {R"({"model": "mha", "prompt": "a", "logit_bias": {"1": "x"}})", "logit_bias[1]",
             "a number"},
            {R"({"model": "mha", "prompt": "a", "stream": "yes"})", "stream", "true, false"},
            {R"({"model": "mha", "prompt": "a", "stream_options": {}})", "stream_options",
-            "with stream alone"},
+            "only with stream"},
            {R"({"model": "mha", "prompt": "a", "stream": true, "stream_options": {"x": 1}})",
-            "stream_options.x", "is not known here"},
-           {R"({"model": "mha", "prompt": "a", "suffix": "b"})", "suffix", "cannot do"},
+            "stream_options.x", "is not a known field"},
+           {R"({"model": "mha", "prompt": "a", "suffix": "b"})", "suffix", "is not supported"},
            {R"({"model": "mha", "prompt": "a", "best_of": 2})", "best_of", "allowed: 1"},
-           {R"({"model": "mha", "prompt": "a", "tools": []})", "tools", "is not known here"},
+           {R"({"model": "mha", "prompt": "a", "tools": []})", "tools", "is not a known field"},
            {R"({"model": "mha", "prompt": "a", "add_special_tokens": 1})", "add_special_tokens",
             "is 1; allowed: true, false"},
            {R"({"model": "mha", "prompt": [97], "parse_special": true})", "parse_special",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""documented_curl.py SERVER: runs every command with curl that DOCUMENTS show, as it stands there,
-against a server with the models that they name; each is to be answered 200 with something to read.
-Those of server/README.md and docker/README.md take a token or a container, and are not among them.
+"""documented_curl.py SERVER: runs every curl command of DOCUMENTS verbatim against a server with their
+models; each must return status 200 and a body. Commands in server/README.md and docker/README.md need a
+token or a container, and are not included.
 
-Only the address is another one: the port that the system chose."""
+Only the address is replaced, by the port that the system chose."""
 
 import pathlib
 import re
@@ -23,13 +23,13 @@ MODELS = ["--model", f"mla={ROOT}/models/shakespeare-mla"] + [
 
 
 def commands(document):
-    """Of the blocks of code, with their lines that go on."""
+    """The curl commands of a text's code blocks, with continuation lines."""
     for block in re.findall(r"^```[a-z]*\n(.*?)^```", document, re.DOTALL | re.MULTILINE):
         yield from re.findall(r"^(curl (?:[^\n]*\\\n)*[^\n]*)", block, re.MULTILINE)
 
 
 def serve(program):
-    """A server and the address of its HTTP."""
+    """Starts a server; returns it and its HTTP address."""
     server = subprocess.Popen(
         [program, *MODELS, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--kv-cache-bytes", "64MiB"],
         stdout=subprocess.PIPE, text=True)
@@ -38,7 +38,7 @@ def serve(program):
         if found := re.search(r"HTTP on (\S+)", line):
             address = found[1]
         if "listening on" in line:
-            # So that the log finds room.
+            # So that the pipe of the log does not fill.
             threading.Thread(target=server.stdout.read, daemon=True).start()
             return server, address
     sys.exit("the server did not start")
@@ -51,11 +51,11 @@ def main():
         for name in DOCUMENTS:
             found = list(commands((ROOT / name).read_text()))
             if not found:
-                sys.exit(f"{name} shows no command with curl")
+                sys.exit(f"{name} has no curl command")
             for command in found:
                 if ADDRESS not in command:
-                    sys.exit(f"{name}: {command}\nasks another address than {ADDRESS}")
-                # The status follows what is answered.
+                    sys.exit(f"{name}: {command}\ncalls another address than {ADDRESS}")
+                # The status follows the answer's body.
                 run = subprocess.run(
                     ["bash", "-c", f"curl() {{ command curl --silent --write-out '%{{http_code}}' \"$@\"; }}\n"
                      + command.replace(ADDRESS, address)],

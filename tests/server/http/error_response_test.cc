@@ -1,4 +1,4 @@
-// Which status a client is told of each error that there is.
+// Tests of the HTTP status of each error.
 #include "server/http/error_response.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// By which names the server may be asked for.
+// Tests of the accepted Host header values.
 #include "server/http/host_names.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ TEST(HostNamesTest, NamesThatItIsGiven) {
   EXPECT_FALSE(names.Contains("evil.example"));
   EXPECT_THAT(names.Allowed(), testing::HasSubstr("server, Other.example"));
   EXPECT_EQ(HostNames(Listening("LocalHost:80")).Allowed(),
-            "IP addresses, localhost (--http-hosts names more)");
+            "IP addresses, localhost (more with --http-hosts)");
 }
 
 TEST(HostNamesTest, AnyWhereItIsKnownWhoCalls) {

@@ -1,4 +1,4 @@
-// A blocking HTTP client, for tests.
+// Blocking HTTP client for tests.
 #ifndef TRIPTYCH_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
 #define TRIPTYCH_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
 
@@ -26,22 +26,22 @@ struct HttpAnswer {
   std::string body;
 
   nlohmann::json json() const;
-  // Of an error.
+  // The message of an error.
   std::string message() const { return json().at("error").at("message"); }
   nlohmann::json error(const std::string& member) const { return json().at("error").at(member); }
 };
 
-// Whether it has become true.
+// Polls until `holds` is true. Returns false if it did not become true in time.
 bool WaitFor(const std::function<bool()>& holds);
 
-// Connected to HOST:PORT, from the address of this machine that is named.
+// A socket connected to HOST:PORT, from the given local address.
 boost::asio::ip::tcp::socket Connect(boost::asio::io_context& context, const std::string& address,
                                      int receive_buffer = 0, const std::string& from = {});
 
-// A request for a completion, with these headers too.
+// The text of a completion request, with additional headers.
 std::string PostText(const nlohmann::json& body, const std::string& headers = {});
 
-// One connection. Everything waits; what the server does not send is waited for in vain.
+// One connection. All reads block; there is no timeout.
 class HttpClient {
  public:
   explicit HttpClient(const std::string& address, int receive_buffer = 0,
@@ -49,7 +49,8 @@ class HttpClient {
 
   using Headers = std::map<std::string, std::string>;
   HttpAnswer Get(const std::string& target, const Headers& headers = {});
-  // With the content type of JSON. In all, the host is localhost unless `headers` name another.
+  // With JSON's content type. In all requests, the host is localhost unless `headers` names
+  // another.
   HttpAnswer Post(const std::string& target, const nlohmann::json& body,
                   const Headers& headers = {});
   HttpAnswer Ask(const std::string& method, const std::string& target, const std::string& body,
@@ -59,28 +60,28 @@ class HttpClient {
             const Headers& headers = {});
   void SendText(const std::string& bytes);
   HttpAnswer Read(const std::string& method = "POST");
-  // Both: nothing if the connection is closed instead.
+  // Returns nothing if the connection is closed instead.
   std::optional<HttpAnswer> TryGet(const std::string& target);
   std::optional<HttpAnswer> TryAsk(const std::string& bytes);
-  // Whether some of the next answer is there.
+  // True if a part of the next answer has arrived.
   bool HasSome() { return buffer_.size() > 0 || socket_.available() > 0; }
-  // Says that nothing more will be sent.
+  // Shuts down the sending direction.
   void EndWrites() { socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send); }
-  // Reads up to so many bytes of those that are there.
+  // Reads and discards up to `most` available bytes.
   void DropSome(size_t most);
-  // Whether the server closes the connection without another byte.
+  // True if the server closes the connection without another byte.
   bool IsClosed();
-  // What comes until the server closes it.
+  // All bytes until the server closes the connection.
   std::string ReadToEnd();
   void Close() { socket_.close(); }
 
-  // The answer to what was sent, event by event.
+  // The answer to the sent request, event by event.
   class Events {
    public:
     explicit Events(HttpClient& client);
     // The data of the next event; nothing if the stream is over.
     std::optional<std::string> Next();
-    // The events up to [DONE], which must come and be the last.
+    // The events before [DONE], which must be the last.
     std::vector<nlohmann::json> All();
     std::string header(const std::string& name) const;
     int status() const;
@@ -93,7 +94,7 @@ class HttpClient {
   };
 
  private:
-  // Of a request of that method.
+  // Reads the answer to a request with this method.
   std::optional<HttpAnswer> TryRead(const std::string& method, boost::system::error_code& error);
 
   boost::asio::io_context context_;

@@ -1,4 +1,4 @@
-// What Prometheus gets, and what else is known of requests from outside.
+// Tests of Prometheus metrics, and of request logs.
 #include <algorithm>
 #include <map>
 #include <regex>
@@ -27,7 +27,7 @@ std::string Scrape(const TestServer& server) {
   return answer.body;
 }
 
-// By name and labels, as they stand there.
+// Values by name and labels, as written in the text.
 std::map<std::string, double> Series(const std::string& text) {
   std::map<std::string, double> series;
   std::istringstream lines(text);
@@ -39,7 +39,7 @@ std::map<std::string, double> Series(const std::string& text) {
   return series;
 }
 
-// What promtool says; nothing if there is none here.
+// promtool's result; nothing if it is not installed.
 std::optional<Process::Result> Promtool(const std::string& arguments,
                                         const std::string& input = "") {
   const std::string command = "cd " TRIPTYCH_MONITORING " && exec promtool " + arguments;
@@ -88,7 +88,7 @@ TEST(HttpMetricsTest, TotalsAreWhatClientsSaw) {
         client.Post("/v1/completions", {{"model", model.name}, {"prompt", "a"}, {"n", 0}}).status,
         400);
 
-    server.Stats();  // the engine is past the steps of what has been delivered
+    server.Stats();  // the engine has finished the steps of the delivered tokens
     const std::map<std::string, double> series = Series(Scrape(server));
     const auto value = [&](const std::string& name, const std::string& more = "") {
       return series.at(name + "{model=\"" + model.name + "\",attention=\"" + model.name + "\"" +
@@ -127,8 +127,8 @@ TEST(HttpMetricsTest, SaysWhatIsUnderWay) {
   GenerateCall waiting(server.inference(), request);
   const std::string kind(Name(EndlessModel().config.attention));
   const std::string labels = "{model=\"endless\",attention=\"" + kind + "\"}";
-  // Published numbers may be a turn of the engine older than the answers of RPCs: they may show the
-  // first request as it waits for its first step.
+  // Published numbers can be one engine turn older than RPCs' answers: they can show the first
+  // request while it waits for its first step.
   std::map<std::string, double> series;
   ASSERT_TRUE(WaitFor([&] {
     series = Series(Scrape(server));

@@ -1,5 +1,5 @@
-// openai_client.mjs SERVER MODEL: the official client against a server with the model in that
-// directory, once without and once with a chat template of its own.
+// openai_client.mjs SERVER MODEL: tests a server of the model in directory MODEL with OpenAI's official
+// client, once without and once with the model's own chat template.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,7 +11,7 @@ const [serverProgram, model] = process.argv.slice(2);
 const packages = install('openai@6.30.1');
 const { default: OpenAI } = await import(join(packages, 'openai/index.mjs'));
 
-// A server, and the address of its HTTP.
+// Starts a server; returns it and its HTTP address.
 async function serve() {
   const server = spawn(serverProgram, ['--model', `mla=${model}`, '--listen', '127.0.0.1:0',
     '--http', '127.0.0.1:0', '--kv-cache-bytes', '64MiB'], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -20,7 +20,7 @@ async function serve() {
   for await (const line of createInterface({ input: server.stdout })) {
     address ??= line.match(/HTTP on (\S+)/)?.[1];
     if (!line.includes('listening on')) continue;
-    server.stdout.resume();  // so that the log finds room
+    server.stdout.resume();  // so that the pipe of the log does not fill
     return { server, address };
   }
   throw new Error('the server did not start');
@@ -39,7 +39,7 @@ async function fails(call, error) {
   });
 }
 
-// The caches hold nothing: asked until it is so, for a minute at most.
+// Waits until the caches are empty, for at most a minute.
 async function idle() {
   const end = Date.now() + 60_000;
   while (Date.now() < end) {
@@ -114,7 +114,7 @@ const tests = {
     assert.deepEqual(roles, [1, 1]);
     assert.equal(usage.completion_tokens, whole.usage.completion_tokens);
     assert.equal(usage.kv_cache.used_bytes, whole.usage.kv_cache.used_bytes);
-    // What the client itself makes of a stream, and a conversation that goes on.
+    // The client's own assembly of a stream, and a conversation with several turns.
     const final = await client.chat.completions.stream({ ...asked, max_tokens: 20 }).finalMessage();
     assert.equal(final.content, texts[0]);
     const next = await client.chat.completions.create({ ...asked, max_tokens: 5,
@@ -146,7 +146,7 @@ const tests = {
       { model: 'mla', messages: MESSAGES, logit_bias: { 120: 500 }, stream: true });
     for await (const event of stream) {
       assert.equal(event.choices[0].delta.role, 'assistant');
-      break;  // which closes the connection
+      break;  // closes the connection
     }
     await idle();
   },

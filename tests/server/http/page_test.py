@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Tries the page of the HTTP port in headless Chromium, on a real server with the shipped models.
+"""Tests the web page in headless Chromium, on a real server with the shipped models.
 
 page_test.py [--build FOLDER] [--screenshot FILE] [-v] [TEST...]
 
-FOLDER holds triptych-server and triptych (build/release/bin). With --screenshot no test is run: the
-page under load is pictured. Exits with 77 where Debian's chromium, chromium-driver or
+FOLDER contains triptych-server and triptych [build/release/bin]. With --screenshot, runs no tests and
+writes a picture of the page under load. Exits with 77 if Debian's chromium, chromium-driver or
 python3-selenium is missing.
 """
 import argparse
@@ -39,7 +39,7 @@ build = TOP / "build/release/bin"
 
 
 class Server:
-    """triptych-server with the shipped models, until the end of the block."""
+    """triptych-server with the shipped models. Leaving the block stops it."""
 
     def __init__(self, *options):
         self.directory = tempfile.TemporaryDirectory()
@@ -53,7 +53,7 @@ class Server:
         self.loads = []
 
     def __enter__(self):
-        # Until it has said where: it is silent while it loads.
+        # Until the log has the address, after loading.
         while not (found := re.search(r" listening on (\S+)", self.log.read_text())):
             if self.process.poll() is not None:
                 raise RuntimeError(self.log.read_text())
@@ -79,7 +79,7 @@ class Server:
         return json.loads(self.client("kv", "--json"))
 
     def load(self, models=MODELS, token="", concurrency=8):
-        """Keeps requests of prompts that begin alike on each model until unload()."""
+        """Keeps requests with a shared prefix running on each model until unload()."""
         environment = {**os.environ, "TRIPTYCH_TOKEN": token}
         for name in models:
             self.loads.append(subprocess.Popen(
@@ -98,7 +98,7 @@ class Server:
 
 
 class Browser:
-    """A page in headless Chromium, which reaches this machine alone."""
+    """A page in headless Chromium, which can connect only to this machine."""
 
     def __init__(self, width=1280, height=900):
         options = Options()
@@ -108,7 +108,7 @@ class Browser:
                      "--disable-sync", "--no-proxy-server", "--hide-scrollbars", "--lang=en-US",
                      "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
         if os.geteuid() == 0:
-            arguments.append("--no-sandbox")  # which does not run as root
+            arguments.append("--no-sandbox")  # the sandbox does not work as root
         for argument in arguments:
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -129,7 +129,7 @@ class Browser:
                                {"name": "prefers-reduced-motion", "value": "reduce"}]})
 
     def until(self, condition, message=""):
-        """Waits for what a function says, and returns it."""
+        """Waits until a function's value is true, and returns it."""
         return WebDriverWait(self.driver, FOREVER, poll_frequency=0.05).until(
             lambda _: condition(), message)
 
@@ -152,7 +152,7 @@ class Browser:
         self.until(lambda: self.text("#state") == "live" and self.cards())
 
     def cards(self):
-        """What the models' cards say: figures with their exact values, by the models' names."""
+        """The contents of the models' cards by model name: figures with their exact values."""
         return {card["name"]: card for card in self.js("""
           const figures = (root) => Object.fromEntries([...root.querySelectorAll("data")].map(
               (data) => [data.dataset.f, {value: data.value, text: data.textContent}]));
@@ -180,7 +180,7 @@ class Browser:
           }));""")}
 
     def fill(self, selector, text):
-        """As if it were typed, line ends among it."""
+        """Enters a text, which can contain line ends, as if it were typed."""
         self.js("arguments[0].value = arguments[1]", self.find(selector), text)
 
     def generate(self, prompt, tokens=40, temperature=0):
@@ -216,8 +216,7 @@ BYTES = ["pool_bytes", "used_bytes", "allocated_bytes", "shared_bytes", "evictab
          "peak_allocated_bytes"]
 COUNTS = ["positions", "running_sequences", "waiting_sequences", "preemptions"]
 
-# Of every element with text of its own, by the definitions of WCAG 2: its contrast with what is
-# behind it.
+# The contrast of every element with text of its own and its background, by the definitions of WCAG 2.
 CONTRASTS = """
   const parse = (colour) => {
     const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number);
@@ -257,7 +256,7 @@ CONTRASTS = """
                            ratio(behind(element), behind(element.parentElement)))]);
     }
   }
-  // Of sequences, on the map and in the table.
+  // Colours of sequences, on the map and in the table.
   const probe = document.querySelector("#models .map").parentElement.appendChild(
       document.createElement("i"));
   for (const name of ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "other", "used"]) {
@@ -319,7 +318,7 @@ class PageTest(unittest.TestCase):
             shown = self.browser.js("return document.querySelector(arguments[0]).value",
                                     f"#totals [data-f=total_{name}_bytes]")
             self.assertEqual(shown, stats[f"total{name.capitalize()}Bytes"])
-        # In the same words, too.
+        # With the same names.
         table = {line.split("  ")[0]: re.split(r"\s{2,}", line.strip())[1:]
                  for line in self.server.client("kv").splitlines()}
         for row, name in [("pool", "pool_bytes"), ("evictable", "evictable_bytes"),
@@ -359,7 +358,7 @@ class PageTest(unittest.TestCase):
             card = cards[old["model"]]
             figures = {name: float(figure["value"] or 0)
                        for name, figure in card["figures"].items() if name != "scale"}
-            # Between the two that gRPC saw.
+            # Between the two gRPC answers.
             self.assertLess(seconds(old["uptime"]), card["uptime"])
             self.assertLess(card["uptime"], seconds(new["uptime"]))
             for name in ["preemptions", "peak_allocated_bytes"]:
@@ -367,7 +366,7 @@ class PageTest(unittest.TestCase):
                 self.assertLessEqual(figures[name], int(new[camel(name)]))
             self.assertGreater(figures["rate"], 0)
             self.assertGreater(figures["first"], 0)
-            # Of one moment.
+            # Figures of one moment.
             block = int(new["blockBytes"])
             self.assertEqual(figures["pool_bytes"], int(new["poolBytes"]))
             self.assertEqual(figures["allocated_bytes"] + figures["evictable_bytes"] +
@@ -379,7 +378,7 @@ class PageTest(unittest.TestCase):
                              figures["positions"] * per_position[old["model"]])
             held = [float(row["allocated"]["value"]) for row in card["rows"]]
             shared = [float(row["shared"]["value"]) for row in card["rows"]]
-            own = sum(held) - sum(shared)  # beside which each shared block is there once
+            own = sum(held) - sum(shared)  # blocks of only one sequence; each shared block exists once
             self.assertEqual(own + figures["shared_bytes"], figures["allocated_bytes"])
             # The same positions in every model.
             self.assertEqual(card["load"], {name: figures["positions"] * size
@@ -440,7 +439,7 @@ class PageTest(unittest.TestCase):
             self.assertEqual(answer["prompt"], prompt)
         self.assertEqual(self.browser.js(
             "return document.querySelectorAll('#answers img, #answers script').length"), 0)
-        # Even if it were put there as markup, it would not run.
+        # Even if it were inserted as markup, it would not run.
         self.browser.js("document.querySelector('#answers .new').innerHTML = arguments[0]", prompt)
         self.browser.until(lambda: any("Content Security Policy" in line
                                        for line in self.browser.complaints()))
@@ -460,7 +459,7 @@ class PageTest(unittest.TestCase):
             self.assertEqual([e for e in found["edges"] if e[1] < 3], [], scheme)
 
     def test_keyboard(self):
-        """Everything is reached by Tab, in the order in which it stands, and shows that it is."""
+        """Tab reaches everything in document order, with visible focus."""
         self.browser.generate("ROMEO:", tokens=8)
         self.browser.js("document.getElementById('pause').focus({focusVisible: true})")
         reached = []
@@ -480,7 +479,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(reached, [
             "pause", "token-button", "prompt", "max-tokens", "temperature", "seed", "generate",
             *["text"] * 3, *["map", "scroll"] * 3])
-        # All of them have names for those who do not see them.
+        # All controls have accessible names.
         tree = self.browser.cdp("Accessibility.getFullAXTree", {})["nodes"]
         for node in tree:
             focusable = any(p["name"] == "focusable" and p["value"].get("value")
@@ -529,7 +528,7 @@ class PageTest(unittest.TestCase):
         conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         self.browser.cdp("Network.emulateNetworkConditions", {"offline": True, **conditions})
         self.browser.until(lambda: "does not answer" in self.browser.text("#notice"))
-        self.assertEqual(self.browser.text("#state"), "no figures")
+        self.assertEqual(self.browser.text("#state"), "no data")
         self.assertIn("stale", self.browser.js("return document.body.className"))
         self.browser.cdp("Network.emulateNetworkConditions", {"offline": False, **conditions})
         self.browser.until_live()
@@ -537,7 +536,7 @@ class PageTest(unittest.TestCase):
 
 
 class TokenTest(unittest.TestCase):
-    """Where the server asks for tokens: the page is open, and shows what its reader's may see."""
+    """With a server that requires tokens, the page is public, and shows what the user's token allows."""
 
     @classmethod
     def setUpClass(cls):
@@ -558,7 +557,7 @@ class TokenTest(unittest.TestCase):
 
     def setUp(self):
         self.browser.open(self.server.url)
-        self.browser.until(lambda: "asks for a token" in self.browser.text("#notice"))
+        self.browser.until(lambda: "requires a token" in self.browser.text("#notice"))
 
     def tearDown(self):
         self.server.unload()
@@ -589,18 +588,18 @@ class TokenTest(unittest.TestCase):
         self.assertTrue(all(answer["text"] for answer in answers.values()))
         self.browser.find("#token-button").click()
         self.browser.find("#forget").click()
-        self.browser.until(lambda: "asks for a token" in self.browser.text("#notice"))
+        self.browser.until(lambda: "requires a token" in self.browser.text("#notice"))
 
     def test_one_that_may_not_see_the_caches(self):
         self.use("token-of-bob")
-        self.browser.until(lambda: "takes the scope statistics" in self.browser.text("#notice"))
+        self.browser.until(lambda: "need the scope statistics" in self.browser.text("#notice"))
         self.assertEqual(self.browser.cards(), {})
         answers = self.browser.generate("ROMEO:", tokens=8)
         self.assertTrue(all(answer["text"] for answer in answers.values()))
 
     def test_one_that_may_not_generate(self):
         self.use("token-of-cyd")
-        self.browser.until(lambda: "takes the scope inference" in self.browser.text("#notice"))
+        self.browser.until(lambda: "need the scope inference" in self.browser.text("#notice"))
         self.browser.until_live()
         self.assertEqual(list(self.browser.cards()), MODELS)
         self.assertEqual(self.browser.answers(), {})
@@ -619,7 +618,7 @@ class TokenTest(unittest.TestCase):
 
 
 def screenshot(file):
-    """The page under load, with a prompt that has been answered."""
+    """A picture of the page under load, with an answered prompt."""
     with Server() as server:
         browser = Browser(1240, 900)
         try:

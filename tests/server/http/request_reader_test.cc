@@ -1,4 +1,4 @@
-// Where requests begin and end, and what is refused before anybody looks at what is asked.
+// Tests of the HTTP request reader: framing, and requests that it rejects.
 #include "server/http/request_reader.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ constexpr size_t kMaxBody = 1000;
 const std::string kPost = "POST /a HTTP/1.1\r\nHost: b\r\n";
 const std::string kChunked = kPost + "Transfer-Encoding: chunked\r\n\r\n";
 
-// What a reader makes of bytes that come so many at a time: targets and bodies of requests, and the
+// A reader's results for bytes that arrive in pieces: targets and bodies of requests, and the
 // status of an error.
 struct Read {
   std::vector<std::string> requests;
@@ -68,7 +68,7 @@ TEST(RequestReaderTest, SkipsEmptyLinesBeforeARequest) {
 }
 
 TEST(RequestReaderTest, AHeadIsBoundedHoweverItComes) {
-  // The request line fills up so that every read ends with a line.
+  // The request line is padded so that every read ends with a line.
   const std::string start =
       "GET /health" + std::string(4096 - 11 - 11 - 12, 'a') + " HTTP/1.1\r\nHost: ab\r\n";
   for (const std::string field : {"a:\r\n", "a:bc\r\n"}) {
@@ -87,7 +87,7 @@ TEST(RequestReaderTest, AHeadIsBoundedHoweverItComes) {
       EXPECT_LE(at, kMaxHead + step);
     }
   }
-  // Of small fields, which take many times their text, there may be so many.
+  // The number of fields is limited too, because small fields take many times their text's memory.
   const auto with_fields = [](size_t count) {
     std::string text = "GET / HTTP/1.1\r\nHost: b\r\n";
     for (size_t i = 1; i < count; ++i) text += "a:\r\n";
@@ -115,7 +115,7 @@ TEST(RequestReaderTest, AHeadIsBoundedHoweverItComes) {
 TEST(RequestReaderTest, ChunksAndTrailersAreBounded) {
   const std::string line(RequestReader::kMaxLineBytes - 2, 'x');
   EXPECT_EQ(ReadAll(kChunked + "0;" + line + "\r\n\r\n").requests.size(), 1);
-  // Of lines without an end nothing is kept beyond the bound.
+  // Bytes of an endless line above the limit are not kept.
   for (const std::string& endless :
        {"1;" + line + "x", "0;" + line + "x", "0\r\nX" + line + "xx"}) {
     EXPECT_EQ(ReadAll(kChunked + endless).status, 0);

@@ -1,4 +1,4 @@
-// What a request's first line asks for.
+// Tests of request targets.
 #include "server/http/request_target.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(RequestTargetTest, MayNameItsHost) {
 }
 
 TEST(RequestTargetTest, AParameterIsNamedOnce) {
-  EXPECT_EQ(ParseTarget("/?x=1&y=2&%78=1").error().Message(), "x is named twice; allowed: once");
+  EXPECT_EQ(ParseTarget("/?x=1&y=2&%78=1").error().Message(), "x is repeated; allowed: once");
 }
 
 TEST(RequestTargetTest, DecodesEscapes) {

@@ -1,4 +1,4 @@
-// What is where over HTTP, and who is let in.
+// Tests of HTTP routes and their access control.
 #include "server/http/routes.h"
 
 #include <google/protobuf/util/time_util.h>
@@ -156,7 +156,7 @@ TEST(RoutesTest, KvCacheIsWhatGrpcSays) {
   HttpClient client(server.http_address());
   const std::string prompt(20, 'a');  // more than a block, which stays cached
   for (int i = 0; i < 2; ++i) Generate(server.inference(), Greedy("mla", prompt, 4));
-  // Until the engine is done with what has been delivered.
+  // Until the engine has finished the steps of the delivered tokens.
   ASSERT_TRUE(server.WaitForStats("mla", [](const v1::KvCacheStats& stats) {
     return stats.running_sequences() == 0 && stats.requests().finished() == 2;
   }));
@@ -235,7 +235,7 @@ TEST(RoutesTest, ThePageIsItselfAndNothingElse) {
   EXPECT_THAT(policy, HasSubstr("; style-src 'sha256-"));
   EXPECT_THAT(policy, HasSubstr("; frame-ancestors 'none'"));
   EXPECT_THAT(policy, testing::Not(HasSubstr("unsafe")));
-  // Nothing of it comes from elsewhere, and no script or style is where the policy does not see it.
+  // The page loads nothing from elsewhere, and has no inline script or style outside of the policy.
   EXPECT_EQ(page.body.find("https://"), std::string::npos);
   for (const char* inline_code : {" style=\"", " onclick=", " onload=", "innerHTML"}) {
     EXPECT_EQ(page.body.find(inline_code), std::string::npos) << inline_code;
@@ -286,7 +286,7 @@ TEST(RoutesTest, TargetsMayNameTheirHost) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());
   EXPECT_EQ(client.Get("http://localhost:8080/v1/models/mha").json().at("id"), "mha");
-  // Which goes before the field Host.
+  // An absolute target takes precedence over the Host field.
   EXPECT_EQ(client.Get("http://evil.example/health").status, 421);
   EXPECT_EQ(client.Get("http://localhost/health", {{"Host", "evil.example"}}).status, 200);
 }
@@ -298,10 +298,9 @@ TEST(RoutesTest, OtherSitesNamesAreNotOurs) {
   const HttpAnswer answer = client.Get("/v1/models", evil);
   EXPECT_EQ(answer.status, 421);
   EXPECT_EQ(answer.error("code"), "unknown_host");
-  EXPECT_EQ(
-      answer.message(),
-      "the host is \"evil.example:8080\"; allowed: IP addresses, localhost (--http-hosts names "
-      "more)");
+  EXPECT_EQ(answer.message(),
+            "the host is \"evil.example:8080\"; allowed: IP addresses, localhost (more with "
+            "--http-hosts)");
   EXPECT_EQ(client.Post("/v1/completions", {{"model", "mha"}, {"prompt", "a"}}, evil).status, 421);
   HttpClient own(server.http_address());
   EXPECT_EQ(own.Get("/v1/models", {{"Host", server.http_address()}}).status, 200);
@@ -329,7 +328,7 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   options.transport.access.tokens = tokens_;
   options.chat_template = ChatTemplate::kPlain;
   const TestServer server(options);
-  // The path of each, what is asked, and who may.
+  // Path, request, and required scope of each route.
   const struct {
     std::string path, target;
     json body;
@@ -353,7 +352,7 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
       {"/v1/kv-cache", "/v1/kv-cache", nullptr, {"statistics", "admin"}},
       {"/metrics", "/metrics", nullptr, {"statistics", "admin"}},
   };
-  std::set<std::string> known = {"/", "/health"};  // which everybody may ask for
+  std::set<std::string> known = {"/", "/health"};  // open to every client
   for (const std::string& open : known) {
     EXPECT_EQ(HttpClient(server.http_address()).Get(open).status, 200) << open;
   }
@@ -385,7 +384,7 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   for (const Routes::Route& route : Routes::Table()) {
     EXPECT_TRUE(known.contains(std::string(route.path))) << route.path << ": who may ask for it?";
   }
-  // Where it is known who calls, a site's name opens nothing.
+  // With authentication, an accepted host name grants nothing.
   HttpClient client(server.http_address());
   HttpClient::Headers named = Bearer("token of admin");
   named["Host"] = "models.example";
@@ -393,7 +392,7 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   EXPECT_FALSE(
       client.Get("/v1/kv-cache", Bearer("token of statistics")).json().contains("sequences"));
   EXPECT_TRUE(client.Get("/v1/kv-cache", Bearer("token of admin")).json().contains("sequences"));
-  // Two tokens are none.
+  // Two tokens count as none.
   client.SendText(
       "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token of admin\r\n"
       "Authorization: Bearer token of admin\r\n\r\n");
@@ -458,7 +457,7 @@ TEST(HttpServerTest, ListensOnAllAddressesOfAName) {
 }
 
 TEST(HttpServerTest, OneClientIsTheSameOverBothTransports) {
-  if (!HasIpv6()) GTEST_SKIP() << "there is no IPv6 here";
+  if (!HasIpv6()) GTEST_SKIP() << "no IPv6 on this machine";
   TestServerOptions options = WithHttp({.models = {EndlessModel()}});
   options.transport.http = "[::]:0";
   options.admission.max_client_requests = 1;

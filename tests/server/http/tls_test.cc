@@ -1,4 +1,4 @@
-// HTTP over TLS: certificates, and how connections go and end.
+// Tests of HTTP over TLS: certificates, and the course and end of connections.
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/ssl.hpp>
@@ -36,7 +36,7 @@ const std::string kHealth = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnecti
 
 class TlsClient {
  public:
-  // Throws if there is no connection, or the client itself trusts nobody.
+  // Throws if the connection fails, or if the client does not trust the server.
   TlsClient(const std::string& address, const CertificateAuthority& trusted,
             const Identity& own = {}, int receive_buffer = 0) {
     tls_.set_verify_mode(ssl::verify_peer);
@@ -50,7 +50,7 @@ class TlsClient {
   }
 
   void SendText(const std::string& text) { asio::write(*stream_, asio::buffer(text)); }
-  // What comes until the server says that it ends. Throws if it ends otherwise.
+  // All bytes until the server's close_notify. Throws if the connection ends in another way.
   std::string ReadToEnd() {
     std::string text;
     boost::system::error_code error;
@@ -87,7 +87,7 @@ class HttpTlsTest : public testing::Test {
     server_ = std::make_unique<HttpServer>("127.0.0.1:0", options_, *gate_);
     server_->Serve();
   }
-  // What /health says to a client of that name, or why there is no answer.
+  // The answer of /health to a client with this identity, or the error.
   std::string Health(const CertificateAuthority& trusted, const Identity& own = {}) const {
     try {
       TlsClient client(server_->address(), trusted, own);
@@ -119,7 +119,7 @@ TEST_F(HttpTlsTest, SpeaksTlsAloneAndReadsItsCertificateAnew) {
   EXPECT_THAT(Health(authority_), HasSubstr("ok"));
   HttpClient plain(server_->address());
   plain.SendText(kHealth);
-  EXPECT_THAT(plain.ReadToEnd(), Not(HasSubstr("HTTP")));  // an alert of TLS at most
+  EXPECT_THAT(plain.ReadToEnd(), Not(HasSubstr("HTTP")));  // at most a TLS alert
   const CertificateAuthority next;
   EXPECT_THAT(Health(next), Not(HasSubstr("ok")));
   Install(next.Issue("server"));
@@ -164,7 +164,8 @@ TEST_F(HttpTlsTest, AReaderThatStoppedIsCutOff) {
   request["logprobs"] = 20;
   client.SendText(PostText(request));
   EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
-  // So that sockets fill, but what waits for them is less than would end the request by itself.
+  // Enough to fill the sockets, but pending output stays below the limit that would end the
+  // request.
   EXPECT_TRUE(WaitFor([&] {
     registry_.LetCompute(2);
     return registry_.registry().live_requests() == 0;
@@ -181,7 +182,7 @@ TEST_F(HttpTlsTest, AChainThatTlsRefusesLeavesTheCertificateBefore) {
   const Identity weak = authority_.Issue("weak", "DNS:localhost", 2, "P-192");
   Install({own.certificate + weak.certificate, own.key});
   for (int i = 0; i < 3; ++i) EXPECT_THAT(Health(authority_), HasSubstr("ok"));
-  const std::string line = "error the certificate stays as it was: ";
+  const std::string line = "error certificate not reloaded, the previous one stays in use: ";
   EXPECT_THAT(log.text(), HasSubstr(line));
   EXPECT_EQ(log.text().find(line), log.text().rfind(line));
 }
@@ -198,7 +199,7 @@ TEST_F(HttpTlsTest, SharesItsCertificateWithGrpc) {
       grpc::health::v1::Health::NewStub(OwnConnection(server.address(), Trusting(next)));
   grpc::health::v1::HealthCheckResponse response;
   EXPECT_TRUE(Call(*health, &grpc::health::v1::Health::Stub::Check, {}, &response).ok());
-  const std::string line = "the certificate was read anew";
+  const std::string line = "certificate reloaded";
   EXPECT_THAT(log.text(), HasSubstr(line));
   EXPECT_EQ(log.text().find(line), log.text().rfind(line));
 }

@@ -1,4 +1,4 @@
-// What a model's tokenizer is and makes of a text, over both transports.
+// Tests of a model's tokenizer over both transports.
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using testing::ElementsAre;
 
-// `form` with "</s>" after every text, as a template says it.
+// `form` with a template that appends "</s>" to every text.
 Json WithEnd(Json form, const Json& before) {
   Json single = Json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
                              {{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}}});
@@ -26,9 +26,9 @@ Json WithEnd(Json form, const Json& before) {
   return form;
 }
 
-// Bytes; nothing comes before texts.
+// Bytes, without a token before texts.
 Json Bare() { return WithEnd(ByteLevelJson(), nullptr); }
-// A space is put before texts, and "<s>", token 1.
+// Puts "<s>", token 1, and a space before texts.
 Json Spaced() {
   return WithEnd(SentencePieceStyleJson(), {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}});
 }
@@ -88,7 +88,7 @@ TEST_F(TokenizerTest, SaysWhatItIs) {
   }
 }
 
-// What a request can say of special tokens in its text and of the begin token before it.
+// A request's options for special tokens in its text and the begin token before it.
 struct Asked {
   std::optional<bool> parse, begin;
 };
@@ -99,7 +99,7 @@ TEST_F(TokenizerTest, ATextsTokensAreAsAsked) {
     const auto tokenizer =
         checkpoint::ParseTokenizerJson(*model.tokenizer_json, "tokenizer.json", {});
     const auto begin_token = tokenizer->begin_token();
-    // The text's tokens after the begin token, if it is wanted and there is one.
+    // The text's tokens, after the begin token if it is requested and exists.
     const auto expected = [&](const Asked& asked, bool begins) {
       std::vector<int32_t> tokens = tokenizer->Encode(
           text, asked.parse.value_or(false) ? SpecialTokens::kParsed : SpecialTokens::kAsText);
@@ -161,7 +161,7 @@ TEST_F(TokenizerTest, ATextsTokensAreAsAsked) {
         EXPECT_EQ(call->completion().usage().prompt_tokens(), std::ssize(of_prompt));
       }
 
-      // OpenAI's clients ask for the begin token without knowing whether there is one.
+      // OpenAI's clients request the begin token without knowing whether it exists.
       json over_http = {{"model", model.name}, {"text", text}};
       if (asked.parse) over_http["parse_special"] = *asked.parse;
       if (asked.begin) over_http["add_special_tokens"] = *asked.begin;
@@ -176,7 +176,7 @@ TEST_F(TokenizerTest, ATextsTokensAreAsAsked) {
   }
 }
 
-// The space that encoding put before the text belongs to no piece.
+// The space that encoding puts before the text belongs to no piece.
 TEST_F(TokenizerTest, PiecesAreTheTextAgain) {
   v1::TokenizeRequest request;
   request.set_model("spaced");

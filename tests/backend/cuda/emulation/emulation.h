@@ -1,4 +1,4 @@
-// An emulated GPU: the limits that tests give it and the memory that it has handed out.
+// Emulated GPU: its limits, which tests set, and its allocated memory.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_EMULATION_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_EMULATION_H_
 
@@ -7,14 +7,14 @@
 namespace triptych::emulation {
 
 struct Limits {
-  int64_t shared_bytes = int64_t{227} << 10;  // of a thread block, as on Hopper
-  int64_t memory_bytes = int64_t{64} << 30;   // cudaMalloc fails beyond
+  int64_t shared_bytes = int64_t{227} << 10;  // per thread block, as on Hopper
+  int64_t memory_bytes = int64_t{64} << 30;   // cudaMalloc fails above it
 };
 
-// The limits that hold now.
+// The current limits.
 const Limits& CurrentLimits();
 
-// Sets limits for as long as it lives. A model keeps to the limits it was made under.
+// Sets limits during its lifetime. A model keeps the limits under which it was made.
 class LimitsScope {
  public:
   explicit LimitsScope(const Limits& limits);
@@ -26,8 +26,7 @@ class LimitsScope {
   const Limits before_;
 };
 
-// A GPU that has failed, for as long as it lives: all work on it returns an error, as it does after
-// a fault of a kernel.
+// Makes the GPU fail during its lifetime: all work returns an error, as after a kernel's fault.
 class LostDeviceScope {
  public:
   LostDeviceScope();
@@ -36,7 +35,7 @@ class LostDeviceScope {
   LostDeviceScope& operator=(const LostDeviceScope&) = delete;
 };
 
-// Device memory that is allocated now. Page-locked host memory does not count.
+// Bytes of allocated device memory, without page-locked host memory.
 int64_t MemoryInUse();
 
 }  // namespace triptych::emulation

@@ -50,12 +50,12 @@ struct Copy {
   bool seen;
 };
 
-// A thread of the block.
+// A thread of a block.
 struct Fiber {
   void* stack_pointer = nullptr;  // null before it runs for the first time
-  char* stack = nullptr;          // where its first switch begins
-  std::vector<Copy> copies;       // started, in order
-  std::vector<size_t> committed;  // how many copies each group ends at
+  char* stack = nullptr;          // stack pointer of its first switch
+  std::vector<Copy> copies;       // started copies, in order
+  std::vector<size_t> committed;  // by group: number of copies up to its end
 };
 
 constexpr int kMostThreads = 1024;
@@ -83,12 +83,12 @@ struct Warp {
   std::array<LaneRegisters, kWarp> registers;
 };
 
-// The block that runs.
+// The running block.
 struct Block {
   const std::function<void()>* kernel = nullptr;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
-  ThreadList<kMostThreads> ready;  // the last runs next, so that a warp runs for as long as it can
+  ThreadList<kMostThreads> ready;  // the last runs next, so that a warp keeps running
   ThreadList<kMostThreads> at_barrier;
   int alive = 0;
   int current = 0;
@@ -98,8 +98,8 @@ struct Block {
 };
 Block block;
 
-// The top of a new stack, below which lies a page that faults. Tops are spread over the sets of
-// the cache, since the threads of a warp use theirs in turn.
+// The top of a new stack, with a guard page below. Tops are spread over the cache's sets, because
+// the threads of a warp use their stacks in turn.
 char* MakeStack() {
   constexpr size_t kColors = 32, kColorBytes = 11 * 64;
   static size_t made = 0;
@@ -124,7 +124,7 @@ void SwitchToHost() {
   triptych_switch_fiber(&unused, &block.host_stack_pointer);
 }
 
-// Takes the thread that runs next off the list.
+// Removes the next thread to run from the list.
 int NextReady() {
   if (block.ready.empty()) {
     block.fault = "threads wait for each other at different barriers";
@@ -139,7 +139,7 @@ int NextReady() {
 
 void RunThreads();
 
-// Makes the first switch to a fiber begin RunThreads.
+// Prepares a stack so that the first switch to its fiber starts RunThreads.
 void* FirstFrame(char* stack) {
   constexpr int kSavedRegisters = 6;
   auto** top = reinterpret_cast<void**>(stack);
@@ -149,7 +149,7 @@ void* FirstFrame(char* stack) {
   return top;
 }
 
-// Switches to a thread; `from` receives the stack pointer of now.
+// Switches to a thread; stores the current stack pointer in `from`.
 void SwitchTo(int next, void** from) {
   Fiber& fiber = block.fibers[next];
   if (from == &fiber.stack_pointer) return;
@@ -171,7 +171,7 @@ void Wake(ThreadList<kMost>& waiting) {
   waiting.clear();
 }
 
-// The thread that runs has returned from the kernel.
+// Called when the running thread has returned from the kernel.
 void Exit() {
   Warp& warp = block.warps[block.current / kWarp];
   --warp.alive;
@@ -180,8 +180,8 @@ void Exit() {
   if (block.alive > 0 && block.at_barrier.size() == block.alive) Wake(block.at_barrier);
 }
 
-// Runs the thread that is current, then others that have not begun yet on the same stack. Most
-// kernels have no barriers, so that all their threads run without a switch.
+// Runs the current thread, then others that have not started yet, on the same stack. Most kernels
+// have no barriers, so all their threads run without a switch.
 void RunThreads() {
   char* const stack = block.fibers[block.current].stack;
   for (;;) {

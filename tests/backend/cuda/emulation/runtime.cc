@@ -1,4 +1,4 @@
-// The functions of CUDA's runtime that the backend calls, for an emulated GPU with one stream.
+// Emulation of the CUDA runtime functions that the backend calls, for a GPU with one stream.
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,18 +24,18 @@ namespace triptych::emulation {
 namespace {
 
 constexpr size_t kPageBytes = 4 << 10;
-constexpr int64_t kUnaskedSharedBytes = 48 << 10;  // what a launch may have without AllowShared
+constexpr int64_t kUnaskedSharedBytes = 48 << 10;  // limit of a launch without AllowShared
 
 using Works = std::vector<std::function<void()>>;
 
 Limits limits;
 cudaError_t last_error = cudaSuccess;
-cudaError_t lost = cudaSuccess;  // or what all work returns after a fault
+cudaError_t lost = cudaSuccess;  // after a fault: the error that all work returns
 Works queue;
 std::unique_ptr<Works> captured;
 std::map<const void*, size_t> allowed_shared;
 
-// A file of 0xff, whose pages stand for memory that was never written.
+// A file of 0xff, mapped as memory that was never written.
 int PoisonFile(size_t bytes) {
   const int file = memfd_create("poison", 0);
   const std::vector<unsigned char> poison(bytes, 0xff);
@@ -45,8 +45,8 @@ int PoisonFile(size_t bytes) {
   return file;
 }
 
-// An array of 0xff between pages that fault. It ends, but for alignment to 16 bytes, at the second
-// one. Bytes between the first one and the array must stay as they are.
+// An array of 0xff between two guard pages. It ends at the second, up to alignment to 16 bytes. The
+// bytes between the first guard page and the array must not change.
 class Allocation {
  public:
   explicit Allocation(size_t bytes) : bytes_(bytes) {
@@ -96,7 +96,7 @@ cudaError_t Fail(cudaError_t error) {
   return error;
 }
 
-// Whether the host may wait for the device now.
+// Success if the host can wait for the device now.
 cudaError_t MayWait() {
   if (lost != cudaSuccess) return Fail(lost);
   return captured != nullptr ? Fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
@@ -116,7 +116,7 @@ cudaError_t Allocate(Allocations& allocations, void** array, size_t bytes) {
   return cudaSuccess;
 }
 
-// As a GPU does, waits for the work that may use the memory.
+// Like a GPU, waits for work that can use the memory.
 cudaError_t Free(Allocations& allocations, void* array) {
   if (array == nullptr) return cudaSuccess;
   const cudaError_t error = cudaDeviceSynchronize();
@@ -278,7 +278,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 
-// As a GPU does, does not wait for a stream that was made not to block.
+// Like a GPU, does not wait for a non-blocking stream.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   if (const cudaError_t error = MayWait(); error != cudaSuccess) return error;
   std::memcpy(to, from, bytes);
@@ -327,7 +327,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete reinterpret_cast<Works*>(graph);
   return cudaSuccess;
 }
-// A graph that is launched runs even if it is destroyed before.
+// A launched graph runs even if it is destroyed first.
 using SharedWorks = std::shared_ptr<const Works>;
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long) {

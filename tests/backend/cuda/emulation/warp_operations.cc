@@ -30,7 +30,7 @@ void Reduce(LaneRegisters* lanes, const Combine& combine) {
 
 }  // namespace
 
-// Most of the time of all tests passes here.
+// The tests spend most of their time here.
 __attribute__((target_clones("avx2", "default"))) void MultiplyTiles(LaneRegisters* lanes, int) {
   using Row = float __attribute__((vector_size(32)));
   alignas(32) float a[16][16], b[16][8], c[16][8];

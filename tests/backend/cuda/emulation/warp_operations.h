@@ -1,4 +1,4 @@
-// Instructions of a whole warp.
+// Emulated instructions of a whole warp.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_WARP_OPERATIONS_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_WARP_OPERATIONS_H_
 
@@ -6,17 +6,18 @@
 
 namespace triptych::emulation {
 
-// mma.m16n8k16: each lane's words are four of a, two of b and four of c, which become c + a b.
+// mma.m16n8k16: each lane has four words of a, two of b and four of c; c becomes c + a b.
 void MultiplyTiles(LaneRegisters* lanes, int);
 
-// ldmatrix.x4: each lane's address of a row becomes its words of the four tiles.
+// ldmatrix.x4: each lane gives the address of a row, and gets its words of the four tiles.
 void DistributeTiles(LaneRegisters* lanes, int transposed);
 
-// The first word of each lane becomes that of the lane with these bits of its number flipped.
+// Each lane's first word becomes the first word of the lane whose number differs in the bits
+// `mask`.
 void ExchangeLanes(LaneRegisters* lanes, int mask);
 
-// The first word of each lane becomes the sum or the maximum of all, as floats. Adds pairs of lanes
-// whose numbers differ in one bit, from the highest to the lowest.
+// Each lane's first word becomes the sum or the maximum of all, as floats. Adds pairs of lanes
+// whose numbers differ in one bit, from the highest bit to the lowest.
 void SumLanes(LaneRegisters* lanes, int);
 void MaxOfLanes(LaneRegisters* lanes, int);
 

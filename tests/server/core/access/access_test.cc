@@ -1,4 +1,4 @@
-// Token files, and who is on this machine.
+// Tests of token files and of callers on this machine.
 #include "server/core/access/access.h"
 
 #include <gmock/gmock.h>
@@ -43,9 +43,9 @@ TEST_F(TokenFileTest, BadTokenFilesAreRefusedAtStart) {
   const std::string name = file_.string();
   EXPECT_THAT(StartError(), HasSubstr(name));
   WriteTokens("");
-  EXPECT_EQ(StartError(), name + ": holds no token; allowed: at least one");
+  EXPECT_EQ(StartError(), name + ": no tokens; allowed: at least one");
   WriteTokens("# nobody\n\n");
-  EXPECT_THAT(StartError(), HasSubstr("holds no token"));
+  EXPECT_THAT(StartError(), HasSubstr("no tokens; allowed"));
   WriteTokens("# all\n" + TokenLine("a", "inference", "1") + "b inference\n");
   EXPECT_EQ(StartError(), name + " line 3: 2 words; allowed: NAME SCOPE[,SCOPE...] SHA256HEX");
   WriteTokens(TokenLine("a!", "inference", "1"));
@@ -55,13 +55,14 @@ TEST_F(TokenFileTest, BadTokenFilesAreRefusedAtStart) {
               HasSubstr("\"root\" is not a scope; allowed: inference, statistics, admin"));
   WriteTokens(TokenLine("a", "inference,", "1"));
   EXPECT_THAT(StartError(), HasSubstr("\"\" is not a scope"));
-  // The token itself, by mistake: it is not repeated.
+  // A token instead of its hash, by mistake: the error does not repeat it.
   WriteTokens("a inference my-secret\n");
   EXPECT_THAT(StartError(), AllOf(HasSubstr("64 hexadecimal digits"), Not(HasSubstr("my-secret"))));
   WriteTokens("a inference " + std::string(63, '0') + "g\n");
   EXPECT_THAT(StartError(), HasSubstr("64 hexadecimal digits"));
   WriteTokens(TokenLine("a", "inference", "1") + TokenLine("b", "admin", "1"));
-  EXPECT_THAT(StartError(), HasSubstr("line 2: the token of b is another line's as well"));
+  EXPECT_THAT(StartError(),
+              HasSubstr("line 2: the token of b is also on another line; allowed: once"));
   WriteTokens("\t a  inference,statistics\t" + TokenHash("1") + "\r\n\n#\n" +
               TokenLine("a", "admin", "2"));
   EXPECT_EQ(StartError(), "");

@@ -17,7 +17,7 @@ class AdmissionTest : public testing::Test {
   Admission Make(const AdmissionLimits& limits) {
     return Admission(limits, [this] { return now_; });
   }
-  // Takes a place and keeps it, or says why there is none.
+  // Takes a permit and keeps it; returns the error if there is none.
   std::optional<Error> Enter(Admission& admission, const std::string& client,
                              int64_t requests = 1) {
     Result<Admission::Permit> place = admission.Enter(client, requests);
@@ -76,7 +76,7 @@ TEST_F(AdmissionTest, TheRateLetsSoManyCallsInAtOnceAndThenOneAtATime) {
   EXPECT_EQ(Enter(admission, "a"), std::nullopt) << "it keeps what it was told";
   EXPECT_TRUE(Enter(admission, "a").has_value());
 
-  now_ += 1h;  // nobody saves up more than the burst
+  now_ += 1h;  // no client saves up more than the burst
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Enter(admission, "a"), std::nullopt);
   EXPECT_TRUE(Enter(admission, "a").has_value());
 }

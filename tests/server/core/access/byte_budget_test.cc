@@ -1,4 +1,4 @@
-// What all connections together, and those of one client, may hold.
+// Tests of the byte budget of all connections and of each client.
 #include "server/core/access/byte_budget.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which template a model's own is. tests/server/chat_templates asks this of published ones.
+// Tests of recognising a model's chat template. tests/server/chat_templates tests published ones.
 #include "server/core/chat/chat_template_file.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Conversations as prompts. tests/server/chat_templates compares with what published templates
-// render.
+// Tests of rendering conversations as prompts. tests/server/chat_templates compares with published
+// templates.
 #include "server/core/chat/chat_template.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ constexpr ChatRole kAssistant = ChatRole::kAssistant;
 const Messages kConversation = {
     {kSystem, "Be brief."}, {kUser, " Hi! "}, {kAssistant, "Hello."}, {kUser, "Bye"}};
 
-// The prompt of a reply, with names for begin and end token.
+// The rendered prompt, with names for begin and end token.
 std::string Text(ChatTemplate form, const Messages& messages) {
   const auto pieces = Render(form, messages, /*add_generation_prompt=*/true);
   if (!pieces.ok()) return pieces.error().Message();
@@ -48,7 +48,7 @@ TEST(ChatTemplateTest, Llama2) {
             "<s>[INST] Bye [/INST]");
   EXPECT_EQ(Text(ChatTemplate::kLlama2, {{kSystem, "S"}, {kUser, " \n"}}),
             "<s>[INST] <<SYS>>\nS\n<</SYS>> [/INST]");
-  // What Python's strip() takes away.
+  // Characters that Python's strip() removes.
   EXPECT_EQ(Text(ChatTemplate::kLlama2, {{kUser, "\u3000 \x1f\u00A0a\u2003b\u2028\t"}}),
             "<s>[INST] a\u2003b [/INST]");
 }
@@ -81,18 +81,16 @@ TEST(ChatTemplateTest, Zephyr) {
 TEST(ChatTemplateTest, RolesThatMayNotStandThereAreRefused) {
   for (const ChatTemplate form : {ChatTemplate::kLlama2, ChatTemplate::kMistral}) {
     const std::string name(Name(form));
-    EXPECT_EQ(Text(form, {{kAssistant, "a"}}),
-              "messages[0].role is \"assistant\"; allowed there by the template " + name +
-                  ": system, user");
     EXPECT_EQ(
-        Text(form, {{kSystem, "a"}, {kUser, "b"}, {kUser, "c"}}),
-        "messages[2].role is \"user\"; allowed there by the template " + name + ": assistant");
-    EXPECT_EQ(
-        Text(form, {{kUser, "a"}, {kSystem, "b"}}),
-        "messages[1].role is \"system\"; allowed there by the template " + name + ": assistant");
-    // The published texts leave it out.
+        Text(form, {{kAssistant, "a"}}),
+        "messages[0].role is \"assistant\"; allowed here by template " + name + ": system, user");
+    EXPECT_EQ(Text(form, {{kSystem, "a"}, {kUser, "b"}, {kUser, "c"}}),
+              "messages[2].role is \"user\"; allowed here by template " + name + ": assistant");
+    EXPECT_EQ(Text(form, {{kUser, "a"}, {kSystem, "b"}}),
+              "messages[1].role is \"system\"; allowed here by template " + name + ": assistant");
+    // The published templates leave it out.
     EXPECT_EQ(Text(form, {{kSystem, "a"}}),
-              "messages[0].role is \"system\"; allowed there by the template " + name +
+              "messages[0].role is \"system\"; allowed here by template " + name +
                   ": user, and system before it");
   }
   for (const ChatTemplate form : {ChatTemplate::kChatml, ChatTemplate::kLlama3,
@@ -128,7 +126,7 @@ TEST(ChatTemplateTest, WhatSomebodyWroteIsNeverAMarker) {
 }
 
 TEST(ChatTemplateTest, EncodesWhatStandsTogetherTogether) {
-  // One token for each text that it is given, which says how much of it is parsed.
+  // One token for each text, which shows how much of it is parsed for special tokens.
   class WholeTextTokenizer final : public Tokenizer {
    public:
     using Tokenizer::Encode;

@@ -93,7 +93,7 @@ TEST_F(MetricsTest, HistogramsAddUp) {
                           HasSubstr(name + "_sum" + labels + "} 1000.00705\n")));
 }
 
-// What the server exposes and what server/README.md lists: names, types and labels.
+// The exposed metrics equal server/README.md's table: names, types and labels.
 TEST_F(MetricsTest, AreThoseOfTheTable) {
   std::set<std::string> exposed;
   std::istringstream text(MetricsText(std::vector{Metrics()}));

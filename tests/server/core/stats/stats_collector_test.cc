@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// The numbers are counts of what was asked.
+// Engines whose statistics are counts of the requests for them.
 class CountingEngines final : public StatsCollector::Engines {
  public:
   std::vector<ModelStats> Stats(bool block_maps) override {
@@ -37,7 +37,7 @@ class CountingEngines final : public StatsCollector::Engines {
   std::vector<uint64_t> listings;
 };
 
-// Two threads that run what they were given when the test says so.
+// Two engine threads that run their tasks when the test steps them.
 class StatisticsDeskTest : public testing::Test {
  protected:
   using Tasks = std::vector<std::function<void()>>;
@@ -45,7 +45,7 @@ class StatisticsDeskTest : public testing::Test {
   static void Run(Tasks& tasks) {
     for (const auto& task : std::exchange(tasks, {})) task();
   }
-  // What happens between two steps, and then the answers.
+  // Runs the tasks between two steps, and then the answers.
   void Step() {
     Run(engines_tasks_);
     Run(answer_tasks_);
@@ -73,7 +73,7 @@ TEST_F(StatisticsDeskTest, OneSnapshotAStepForAllWhoAsk) {
   Run(engines_tasks_);
   EXPECT_EQ(engines_.snapshots, 1);
   EXPECT_THAT(answers, IsEmpty()) << "answered elsewhere";
-  ask();  // what is answered now may be older than the question
+  ask();  // the answer can be older than the request
   Run(answer_tasks_);
   EXPECT_THAT(answers, SizeIs(3000));
   Step();

@@ -1,5 +1,5 @@
-// The functions of the header of the same name, for kernels that run on the CPU. It comes first in
-// the order of includes.
+// Emulation of the engine's header of the same name, for kernels that run on the CPU. Found first
+// in the order of includes.
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_DEVICE_CUH_
 
@@ -67,7 +67,7 @@ inline float __shfl_xor_sync(unsigned, float x, int mask) {
   return x;
 }
 
-// --- The functions of the header in the engine
+// --- Functions of the engine's header
 
 template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
