@@ -12,7 +12,7 @@
 namespace triptych::tools {
 namespace {
 
-// More of a source's card is not repeated.
+// A longer card of a source is left out.
 constexpr uint64_t kMaxSourceBytes = uint64_t{1} << 16;
 
 std::string CacheText(const ModelConfig& config) {
@@ -41,7 +41,7 @@ std::string SizeText(const ModelConfig& config) {
   return text.str();
 }
 
-// The card of a source with its headings one deeper, or "" if there is none that can be read.
+// The card of a source with its headings one level deeper; "" if it cannot be read.
 std::string SourceCard(const std::filesystem::path& source) {
   std::string card;
   try {

@@ -1,4 +1,4 @@
-// The README.md of a checkpoint: what it is, what it costs, and how it was made.
+// Model card: the README.md of a checkpoint, with its kind, its cost and its origin.
 #ifndef TRIPTYCH_ENGINE_TOOLS_CARD_H_
 #define TRIPTYCH_ENGINE_TOOLS_CARD_H_
 
@@ -14,18 +14,18 @@
 namespace triptych::tools {
 
 struct Card {
-  std::filesystem::path directory;  // of the model: its last name is the card's title
+  std::filesystem::path directory;  // of the model; its last name is the title
   ModelConfig config;
-  // The rows that describe the text, or none.
+  // Text of the rows about training data; null for none.
   const Corpus* corpus = nullptr;
-  std::optional<double> held_out_loss;                     // of the stored weights, on `corpus`
-  std::vector<std::pair<std::string, std::string>> facts;  // more rows of the first table
-  std::string command;                                     // that was typed, or empty
+  std::optional<double> held_out_loss;                     // of the stored weights on `corpus`
+  std::vector<std::pair<std::string, std::string>> facts;  // additional rows of the first table
+  std::string command;                                     // command line, or empty
   std::string report;                                      // Markdown
-  std::filesystem::path source;                            // the checkpoint it was made from
+  std::filesystem::path source;                            // checkpoint of origin, or empty
 };
 
-// As Markdown. The card of the source, where it has one, is a part of it.
+// Markdown. Includes the card of the source, if it has one.
 std::string ToMarkdown(const Card& card);
 
 // "MHA", "GQA with 2 groups", "MLA with latents of 64", "MLA with latents of 16 to 64".
@@ -34,7 +34,7 @@ std::string KindText(const ModelConfig& config);
 // "bfloat16", "int4", "int4, embeddings in float32".
 std::string DTypesText(const WeightFormats& formats);
 
-// The last name of a path, be it "DIR/" or ".".
+// The last name of a path, also of "DIR/" and ".".
 std::string LastName(const std::filesystem::path& path);
 
 }  // namespace triptych::tools

@@ -42,7 +42,7 @@ Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
   identity_.held_out = held_out.value_or(known != nullptr ? known->held_out : kDefaultHeldOut);
   if (!(identity_.held_out >= 0 && identity_.held_out < 1)) {
     throw std::runtime_error("--held-out " + std::to_string(identity_.held_out) +
-                             " is not a fraction; allowed: 0 to less than 1");
+                             " is out of range; allowed: 0 to less than 1");
   }
   const std::vector<int32_t> ids = tokenizer.Encode(text);
   const at::Tensor tokens =
@@ -75,13 +75,13 @@ Window Corpus::MakeWindow(const at::Tensor& targets) const {
 void Corpus::RequireHeldOut() const {
   if (held_out_tokens() > 0) return;
   throw std::runtime_error(file_.string() + ": none of its " + std::to_string(train_tokens()) +
-                           " tokens are held out to measure on");
+                           " tokens are held out");
 }
 
 void Corpus::RequireTraining(int64_t length) const {
   if (train_tokens() >= length) return;
   throw std::runtime_error(file_.string() + ": " + std::to_string(train_tokens()) +
-                           " tokens, without those held out, are fewer than one window of " +
+                           " tokens that are not held out are fewer than one window of " +
                            std::to_string(length));
 }
 

@@ -1,4 +1,4 @@
-// Text to train and evaluate on.
+// Text for training, calibration and evaluation.
 #ifndef TRIPTYCH_ENGINE_TOOLS_CORPUS_H_
 #define TRIPTYCH_ENGINE_TOOLS_CORPUS_H_
 
@@ -17,40 +17,40 @@
 
 namespace triptych::tools {
 
-// A model's inputs and what it should predict, both [batch, length] int64.
+// Inputs of a model and the tokens that it should predict, both [batch, length] int64.
 struct Window {
   at::Tensor inputs;  // begin token, then all targets but the last
   at::Tensor targets;
 };
 
-// The targets of a window that a model's held-out loss is measured on: its full context, of which
-// a long one counts for no more than this. Scores of all pairs of positions are held.
+// Targets of a window for the held-out loss: the full context, up to a limit, since the attention
+// scores of all pairs of positions are in memory.
 inline int64_t HeldOutLength(const ModelConfig& config) {
   return std::min<int64_t>(config.max_position_embeddings, 2048);
 }
-// The targets of a window of the training part that a model is calibrated and chosen by: such
-// windows are read several at a time, and what they are to show is seen in shorter ones.
+// Targets of a window of the training part for calibration and for choices between models. Shorter
+// than HeldOutLength, because several such windows are read at once.
 inline int64_t CalibrationLength(const ModelConfig& config) {
   return std::min<int64_t>(config.max_position_embeddings, 512);
 }
-// How many of them are read at once.
+// Number of calibration windows read at once.
 inline constexpr int64_t kCalibrationBatch = 8;
 
-// The fraction of a text that is held out unless something else is said.
+// Held-out fraction of a text by default.
 inline constexpr double kDefaultHeldOut = 0.1;
 
-// The tokens of a text file, split once: the end is held out.
+// The tokens of a text file in a training part and, at the end, a held-out part.
 class Corpus {
  public:
-  // The text for a model with this config, which `model` names in messages. `held_out` is the
-  // fraction of tokens at the end, in [0, 1); absent: the part that the config says it was not
-  // trained on, or kDefaultHeldOut of a text that the config does not name. Throws LoadError if the
-  // model was trained on any of what would be held out, and std::runtime_error if `held_out` is no
-  // such fraction or the file cannot be read.
+  // The text for a model with this config, which `model` names in messages. `held_out`: fraction of
+  // tokens at the end, in [0, 1). Absent: the part that the config records as not trained on, or
+  // kDefaultHeldOut of a text that the config does not name. Throws LoadError if the model was
+  // trained on a token of the held-out part; std::runtime_error if `held_out` is out of range or
+  // the file cannot be read.
   Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
          std::optional<double> held_out, const ModelConfig& config, const std::string& model);
 
-  // Throws LoadError if a model with this config was trained on any of what is held out.
+  // Throws LoadError if a model with this config was trained on a token of the held-out part.
   void RequireUnseen(const ModelConfig& config, const std::string& model) const;
 
   // Throws std::runtime_error if nothing is held out.
@@ -60,18 +60,18 @@ class Corpus {
 
   std::string file_name() const { return file_.filename().string(); }
   int64_t bytes() const { return bytes_; }
-  // The text and the split, as a model that is trained on it records them.
+  // The text and the split, as a model trained on it records them.
   const TrainingText& identity() const { return identity_; }
 
   int64_t train_tokens() const { return train_.size(0); }
   int64_t held_out_tokens() const { return held_out_.size(0); }
 
-  // `batch` windows of `length` targets at random places of the training part. Throws
-  // what RequireTraining throws.
+  // `batch` windows of `length` targets at random positions of the training part. Throws as
+  // RequireTraining.
   Window Sample(int64_t batch, int64_t length, std::mt19937_64& generator) const;
 
-  // The held-out part as non-overlapping windows of `length` targets, `batch` at a time; the
-  // last window may be shorter and comes alone.
+  // The held-out part as non-overlapping windows of `length` targets, `batch` at a time. A shorter
+  // last window is a batch of its own.
   std::vector<Window> HeldOutWindows(int64_t batch, int64_t length) const;
 
  private:
@@ -86,9 +86,9 @@ class Corpus {
   at::Tensor held_out_;  // [tokens] int64
 };
 
-// What a model's record says of a text, or null.
+// The entry of a model's record for a text, or null.
 const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::string& sha256);
-// Adds a text to the record; of one that is there the smaller part stays held out.
+// Adds a text to the record. A text that is there already keeps the smaller held-out part.
 void AddTrainingText(std::vector<TrainingText>& texts, const TrainingText& text);
 
 }  // namespace triptych::tools

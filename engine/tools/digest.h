@@ -1,4 +1,4 @@
-// SHA-256 of what models are made from.
+// SHA-256 digests of the inputs of models.
 #ifndef TRIPTYCH_ENGINE_TOOLS_DIGEST_H_
 #define TRIPTYCH_ENGINE_TOOLS_DIGEST_H_
 
@@ -8,7 +8,7 @@
 
 namespace triptych::tools {
 
-// As 64 hexadecimal digits, which sha256sum(1) prints too.
+// 64 hexadecimal digits, as sha256sum(1) prints them.
 std::string Sha256(std::string_view bytes);
 // Throws LoadError.
 std::string Sha256OfFile(const std::filesystem::path& file);

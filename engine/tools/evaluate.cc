@@ -57,7 +57,7 @@ at::Tensor KlDivergence(const at::Tensor& p_logits, const at::Tensor& q_logits) 
 
 namespace {
 
-// The held-out loss of a model as the server computes it, a prompt for each window.
+// Held-out loss of a model as the server computes it, with one prompt for each window.
 double ServedLoss(Checkpoint checkpoint, const WeightFormats& weights, CacheFormat cache,
                   const Corpus& corpus) {
   const ModelConfig config = checkpoint.config;
@@ -92,7 +92,7 @@ double ServedLoss(Checkpoint checkpoint, const WeightFormats& weights, CacheForm
   return loss / static_cast<double>(tokens);
 }
 
-// What the measured tokens are to the model.
+// The measured tokens, and their relation to the model's training.
 std::string PartText(const ModelConfig& config, const Corpus& corpus) {
   const std::string count = std::to_string(corpus.held_out_tokens());
   if (FindText(config.training_texts, corpus.identity().sha256) != nullptr) {
@@ -100,8 +100,8 @@ std::string PartText(const ModelConfig& config, const Corpus& corpus) {
   }
   return "the last " + count + " tokens of " + corpus.file_name() +
          (config.training_texts.empty()
-              ? ", of which it does not say whether it was trained on them"
-              : ", which is none of the texts that it says it was trained on");
+              ? ", without a record of what the model was trained on"
+              : ", which is not among the model's recorded training texts");
 }
 
 }  // namespace

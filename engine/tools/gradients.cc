@@ -27,7 +27,8 @@ at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& targets) {
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
 }
 
-// ids: [batch, length] -> the mean of what the decoders expect next, [batch * length, vocab].
+// The mean of the decoders' distributions of the next token.
+//   ids: [batch, length]; returns [batch * length, vocab]
 at::Tensor MeanDistribution(const std::vector<Decoder>& decoders, const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   at::Tensor mean;

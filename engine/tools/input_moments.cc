@@ -14,15 +14,15 @@
 namespace triptych::tools {
 namespace {
 
-// Windows that moments are summed over.
+// Number of windows of the sums.
 constexpr int64_t kCalibrationWindows = 64;
 
-// Sums what linear layers read while this lives, on its thread, as LibTorch's profilers see it.
-// There is one at a time.
+// Sums x x^T over the inputs of linear layers during its lifetime, on its thread, by the hooks of
+// LibTorch's profilers. REQUIRES: no other instance on this thread.
 class ObservedInputs {
  public:
-  // `sums`: of x x^T, by the first element of the weights that x is multiplied by. Layers that read
-  // the same x share one.
+  // `sums`: sums of x x^T, by the address of the weights that multiply x. Layers with the same x
+  // share one sum.
   explicit ObservedInputs(std::map<const void*, at::Tensor>& sums) : sums_(sums) {
     current_ = this;
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(Observe).needsInputs(true));
@@ -58,8 +58,8 @@ class ObservedInputs {
 
   static thread_local ObservedInputs* current_;
   std::map<const void*, at::Tensor>& sums_;
-  at::Tensor last_;      // x, which is kept so that no other takes its place
-  at::Tensor last_sum_;  // that it was added to
+  at::Tensor last_;      // the last x; held so that its address is not reused
+  at::Tensor last_sum_;  // the sum that it was added to
   at::CallbackHandle handle_;
 };
 

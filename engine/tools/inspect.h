@@ -1,4 +1,4 @@
-// What a checkpoint is, and what serving it costs.
+// Config of a checkpoint and its cost in the KV cache.
 #ifndef TRIPTYCH_ENGINE_TOOLS_INSPECT_H_
 #define TRIPTYCH_ENGINE_TOOLS_INSPECT_H_
 
@@ -6,7 +6,8 @@
 
 namespace triptych::tools {
 
-// Prints the config, the tensors and the cache cost of a checked checkpoint. Throws LoadError.
+// Prints the config and the cache cost of a checkpoint, and with `list_tensors` its tensors. Throws
+// LoadError.
 void Inspect(const std::filesystem::path& model, bool list_tensors);
 
 }  // namespace triptych::tools

@@ -1,4 +1,4 @@
-// What a step of training does with gradients.
+// Learning rate, gradient clipping and AdamW.
 #ifndef TRIPTYCH_ENGINE_TOOLS_OPTIMIZER_H_
 #define TRIPTYCH_ENGINE_TOOLS_OPTIMIZER_H_
 
@@ -10,7 +10,7 @@
 
 namespace triptych::tools {
 
-// A trained tensor and AdamW's moments, all float32 and of one shape.
+// A trained tensor with its gradient and AdamW's moments, all float32 of the same shape.
 struct Parameter {
   std::string name;
   at::Tensor value;
@@ -19,8 +19,8 @@ struct Parameter {
   at::Tensor second_moment;
 };
 
-// The rate of step 0, 1, ..., steps - 1: a line up to `peak`, which step warmup_steps - 1 has, then
-// half a cosine that would reach zero at `steps`.
+// Learning rate of steps 0 to steps - 1: linear up to `peak` at step warmup_steps - 1, then half a
+// cosine that reaches zero at `steps`.
 struct LearningRate {
   double peak = 0;
   int64_t warmup_steps = 0;
@@ -29,19 +29,19 @@ struct LearningRate {
   double At(int64_t step) const;
 };
 
-// Scales the gradients to a norm, of all together, of at most `most`. Returns what the norm was:
-// where that is not finite, nothing is scaled.
+// Scales all gradients so that their joint norm is at most `most`. Returns the norm before. Does
+// not scale if that is not finite.
 double ClipGradients(std::vector<Parameter>& parameters, double most);
 
-// Decoupled weight decay on tensors of two dimensions alone, then Adam with bias correction
-// (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2).
+// Adam with bias correction and decoupled weight decay (Loshchilov and Hutter 2019,
+// arXiv:1711.05101, algorithm 2). Only tensors of two or more dimensions decay.
 struct AdamW {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
 
-  // Step 0 is the first: moments are zero before it.
+  // The first step is 0. REQUIRES: moments of zero before it.
   void Step(std::vector<Parameter>& parameters, int64_t step, double learning_rate) const;
 };
 

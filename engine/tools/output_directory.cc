@@ -9,7 +9,7 @@ namespace triptych::tools {
 void CheckNewDirectory(const std::string& flag, const std::filesystem::path& directory) {
   if (Exists(directory) && !IsEmptyDirectory(directory)) {
     throw std::runtime_error(flag + " " + directory.string() +
-                             ": is there already, and is not an empty directory");
+                             ": exists and is not an empty directory");
   }
   CheckOutputDirectory(directory);
 }

@@ -1,4 +1,4 @@
-// Where a tool puts the model that it makes.
+// Check of the output directory of a new model.
 #ifndef TRIPTYCH_ENGINE_TOOLS_OUTPUT_DIRECTORY_H_
 #define TRIPTYCH_ENGINE_TOOLS_OUTPUT_DIRECTORY_H_
 
@@ -7,8 +7,8 @@
 
 namespace triptych::tools {
 
-// Throws std::runtime_error, naming the flag, unless a model can be made in a directory that is
-// absent or empty. Before anything that takes long.
+// Throws std::runtime_error, with the flag's name, unless `directory` is absent or empty and can be
+// written. Meant to be called before any long computation.
 void CheckNewDirectory(const std::string& flag, const std::filesystem::path& directory);
 
 }  // namespace triptych::tools

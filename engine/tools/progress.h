@@ -1,4 +1,4 @@
-// How far a long run of steps is, on stderr.
+// Progress of a long run of steps, on stderr.
 #ifndef TRIPTYCH_ENGINE_TOOLS_PROGRESS_H_
 #define TRIPTYCH_ENGINE_TOOLS_PROGRESS_H_
 
@@ -8,14 +8,15 @@
 
 namespace triptych::tools {
 
-// One line: rewritten in place on a terminal, written now and then elsewhere.
+// Shows one line: rewritten in place on a terminal, else printed every 50 steps.
 class Progress {
  public:
   // Steps from `first` to `steps`.
   Progress(int64_t first, int64_t steps, int64_t tokens_per_step);
 
+  // `done`: steps done; `loss`: of the last one.
   void Show(int64_t done, double loss);
-  // A line that stays, above the one that moves.
+  // Prints a permanent line above the progress line.
   void Say(const std::string& line);
 
  private:

@@ -24,12 +24,11 @@
 namespace triptych::tools {
 namespace {
 
-// Of the moments' mean, added to each: inputs that hardly vary would else be made up for without
-// bounds.
+// Damping, as a share of the moments' mean: bounds the compensation by inputs that hardly vary.
 constexpr double kDamping = 0.01;
 
-// The scales of a group of columns. columns: [outputs, a group or less] float32, contiguous;
-// returns [outputs, 1] float64.
+// Scales of a group of columns.
+//   columns: [outputs, a group or less] float32, contiguous; returns [outputs, 1] float64
 at::Tensor ScalesOf(const at::Tensor& columns, WeightFormat format) {
   at::Tensor scales = at::empty({columns.size(0), 1}, at::kDouble);
   const auto width = static_cast<size_t>(columns.size(1));
@@ -43,7 +42,7 @@ at::Tensor ScalesOf(const at::Tensor& columns, WeightFormat format) {
 
 void CheckOptions(const QuantizeOptions& options) {
   if (!options.calibrate.empty() && options.format != WeightFormat::kInt4) {
-    throw std::runtime_error("--calibrate goes with --dtype int4: eight bits gain nothing by it");
+    throw std::runtime_error("--calibrate goes with --dtype int4: int8 gains nothing by it");
   }
   CheckNewDirectory("--to", options.to);
 }
@@ -72,7 +71,7 @@ at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments) 
   const at::Tensor inverse = at::cholesky_inverse(at::linalg_cholesky(damped));
   const at::Tensor upper = at::linalg_cholesky(inverse, /*upper=*/true);  // [inputs, inputs]
 
-  at::Tensor left = weight.to(at::kDouble).clone();  // what columns are to be, after those before
+  at::Tensor left = weight.to(at::kDouble).clone();  // columns, with compensation so far
   at::Tensor rounded = at::empty(weight.sizes(), at::kFloat);
   for (int64_t begin = 0; begin < inputs; begin += kQuantizationGroup) {
     const int64_t width = std::min(kQuantizationGroup, inputs - begin);
@@ -99,7 +98,7 @@ at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments) 
 
 void QuantizeModel(const QuantizeOptions& options) {
   CheckOptions(options);
-  // Before all weights are read: not every tokenizer can be written.
+  // Not every tokenizer can be written: fail before all weights are read.
   const std::map<std::string, std::string> tokenizer_files =
       checkpoint::TokenizerFiles(options.from);
   Checkpoint model = LoadCheckpoint(options.from, TensorFormat::kFloat32);
@@ -129,7 +128,7 @@ void QuantizeModel(const QuantizeOptions& options) {
   std::string report = "Matrices as integers of ";
   report += options.format == WeightFormat::kInt8 ? "8" : "4";
   report += " bits, a scale for each 32";
-  if (options.keep_embeddings) report += ", but the embedding and the output matrix";
+  if (options.keep_embeddings) report += ", except the embedding and the output matrix";
   report += corpus ? ", rounded by what they multiply on the training part of `" +
                          corpus->file_name() + "`.\n"
                    : ", each rounded to the nearest.\n";

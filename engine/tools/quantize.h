@@ -1,4 +1,4 @@
-// Makes a checkpoint whose matrices are integers out of one.
+// Quantization of a checkpoint: matrices stored as integers.
 #ifndef TRIPTYCH_ENGINE_TOOLS_QUANTIZE_H_
 #define TRIPTYCH_ENGINE_TOOLS_QUANTIZE_H_
 
@@ -13,28 +13,29 @@
 namespace triptych::tools {
 
 struct QuantizeOptions {
-  std::filesystem::path from;  // directory
+  std::filesystem::path from;  // directory or .gguf file
   std::filesystem::path to;    // directory; must be absent or empty
   WeightFormat format = WeightFormat::kInt8;
-  bool keep_embeddings = false;  // the embedding and the output matrix stay numbers
-  // Text to round by, for int4, and to report losses on; or empty.
+  bool keep_embeddings = false;  // unchanged embedding and output matrix
+  // Text for rounding (int4 only) and for the reported losses; or empty.
   std::filesystem::path calibrate;
-  std::optional<double> held_out = {};  // of its end; absent: what Corpus says for the source
-  std::string command = {};             // that was typed, for the card
+  std::optional<double> held_out =
+      {};                    // fraction of its end; absent: as Corpus has it for the source
+  std::string command = {};  // command line for the card
 };
 
-// Each weight to the nearest integer of its group's scale.
-//   weight: [outputs, inputs]; returns the same in float32
+// Rounds each weight to the nearest integer multiple of its group's scale.
+//   weight: [outputs, inputs]; returns the rounded weights, of the same shape, in float32
 at::Tensor RoundToNearest(const at::Tensor& weight, WeightFormat format);
 
-// Rounded to four bits so that products with inputs of these moments lose little: what rounding
-// changes in one column, those after it make up for. GPTQ: Frantar et al. 2022, arXiv:2210.17323.
+// Rounds to four bits by GPTQ (Frantar et al. 2022, arXiv:2210.17323): later columns compensate the
+// rounding error of earlier ones, for products with inputs of these moments.
 //   weight: [outputs, inputs]   moments: [inputs, inputs] float64, E[x x^T] times any number
 //   returns as RoundToNearest
 at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments);
 
-// From directory to directory; prints what it did and writes the same into the new model's card. No
-// model is left behind if it fails. Throws LoadError or std::runtime_error.
+// Quantizes from directory to directory. Prints a report and writes it to the new model's card.
+// Leaves no model behind if it fails. Throws LoadError or std::runtime_error.
 void QuantizeModel(const QuantizeOptions& options);
 
 }  // namespace triptych::tools

@@ -34,9 +34,9 @@
 namespace triptych::tools {
 namespace {
 
-// Matrices: N(0, 1 / fan_in), divided by sqrt(2 * layers) where they feed the residual stream.
-// Embeddings: N(0, 0.02^2); those of positions, where the width is even, sinusoids of as much
-// energy, so that positions that are near begin alike. Norms: 1. Biases: 0.
+// Matrices: N(0, 1 / fan_in), divided by sqrt(2 * layers) if they feed the residual stream.
+// Embeddings: N(0, 0.02^2). Position embeddings of an even width: sinusoids of the same energy, so
+// that neighbouring positions start out similar. Norms: 1. Biases: 0.
 at::Tensor InitialValue(const TensorSpec& spec, int64_t layers) {
   if (spec.name.ends_with(".bias")) return at::zeros(spec.shape);
   if (spec.shape.size() == 1) return at::ones(spec.shape);
@@ -52,7 +52,7 @@ at::Tensor InitialValue(const TensorSpec& spec, int64_t layers) {
   return at::randn(spec.shape) * deviation;
 }
 
-// Random ones, or those of `from`, which may be null.
+// Random values, or those of `from` unless it is null.
 std::vector<Parameter> InitialParameters(const ModelConfig& config, const Checkpoint* from,
                                          uint64_t seed) {
   at::manual_seed(seed);
@@ -65,7 +65,32 @@ std::vector<Parameter> InitialParameters(const ModelConfig& config, const Checkp
   return parameters;
 }
 
-// A model to be taught by, fit for a student with this config and text. Throws LoadError.
+// A run of training, as its options describe it.
+struct Run {
+  std::optional<Checkpoint> from;
+  ModelConfig config;  // of the new model
+  std::map<std::string, std::string> tokenizer_files;
+  Corpus corpus;
+  int64_t window;  // tokens of a window
+  ComputeType compute;
+  Teachers teachers;
+};
+
+// Throws std::runtime_error if `output` holds a model or a card and no state to resume from.
+void CheckOutput(const std::filesystem::path& output, const std::filesystem::path& state_file) {
+  if (Exists(state_file)) return;
+  if (HoldsModel(output)) {
+    throw std::runtime_error("--output " + output.string() +
+                             ": holds a model already; allowed: a directory without one");
+  }
+  if (Exists(output / kCardFile)) {
+    throw std::runtime_error("--output " + output.string() + ": holds a " + kCardFile +
+                             ", which the model's card would replace; allowed: a directory "
+                             "without one");
+  }
+}
+
+// A teacher that fits a student with this config and text. Throws LoadError.
 Checkpoint LoadTeacher(const std::filesystem::path& path, const ModelConfig& student,
                        const Corpus& corpus) {
   Checkpoint teacher = LoadCheckpoint(path, TensorFormat::kFloat32);
@@ -85,23 +110,86 @@ Checkpoint LoadTeacher(const std::filesystem::path& path, const ModelConfig& stu
   return teacher;
 }
 
-// `steps`: with the one that gave it.
+// Adds the teachers' training texts to those of `config`. Throws LoadError.
+Teachers LoadTeachers(const TrainOptions& options, const Corpus& corpus, ComputeType compute,
+                      ModelConfig& config) {
+  Teachers teachers{.decoders = {}, .weight = options.teacher_weight};
+  for (const std::filesystem::path& path : options.teachers) {
+    const Checkpoint teacher = LoadTeacher(path, config, corpus);
+    for (const TrainingText& text : teacher.config.training_texts) {
+      AddTrainingText(config.training_texts, text);
+    }
+    teachers.decoders.emplace_back(teacher.config, teacher.weights, compute);
+  }
+  return teachers;
+}
+
+// The config of the new model, without this run's text.
+ModelConfig NewConfig(const TrainOptions& options, const std::optional<Checkpoint>& from) {
+  ModelConfig config = from ? from->config : checkpoint::ReadModelConfig(options.config);
+  // Training uses the engine's own order of heads and pairs, whatever order the file declares.
+  config.head_grouping = HeadGrouping::kModular;
+  config.rope_interleave = true;
+  // --config may name the config of another, trained model.
+  if (!from) config.training_texts.clear();
+  return config;
+}
+
+// Throws std::runtime_error if it is longer than the context.
+int64_t WindowOf(const TrainOptions& options, const ModelConfig& config) {
+  const int64_t context = config.max_position_embeddings;
+  const int64_t window = options.window > 0 ? options.window : context;
+  if (window <= context) return window;
+  throw std::runtime_error("--window " + std::to_string(window) +
+                           " is longer than the context; allowed: 1 to " + std::to_string(context));
+}
+
+// Throws LoadError or std::runtime_error.
+Run ReadRun(const TrainOptions& options) {
+  const std::filesystem::path described =
+      options.from.empty() ? options.config.parent_path() : options.from;
+  // Not every tokenizer can be written: fail before all weights are read.
+  std::map<std::string, std::string> tokenizer_files = checkpoint::TokenizerFiles(described);
+  std::optional<Checkpoint> from;
+  if (!options.from.empty()) from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  ModelConfig config = NewConfig(options, from);
+  const std::string source = (from ? options.from : options.config).string();
+  const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(described);
+  checkpoint::CheckVocabulary(*tokenizer, config, source);
+  Corpus corpus(options.text, *tokenizer, options.held_out, config, source);
+  const int64_t window = WindowOf(options, config);
+  corpus.RequireTraining(window);
+  const ComputeType compute = options.compute.value_or(DefaultTrainingType());
+  AddTrainingText(config.training_texts, corpus.identity());
+  Teachers teachers = LoadTeachers(options, corpus, compute, config);
+  if (config.training_texts.size() > kMaxTrainingTexts) {
+    throw LoadError(source + ": was trained on too many other texts; allowed: " +
+                    std::to_string(kMaxTrainingTexts) + " in all");
+  }
+  return {.from = std::move(from),
+          .config = std::move(config),
+          .tokenizer_files = std::move(tokenizer_files),
+          .corpus = std::move(corpus),
+          .window = window,
+          .compute = compute,
+          .teachers = std::move(teachers)};
+}
+
+// `steps`: steps done, with the one that made the value.
 void RequireFinite(bool finite, const std::string& what, int64_t steps) {
   if (finite) return;
   throw std::runtime_error("step " + std::to_string(steps) + ": " + what +
                            " is not finite; a lower --learning-rate may help");
 }
 
-// What is saved can be gone on from.
+// Throws std::runtime_error for parameters that a run could not resume from.
 void RequireFinite(const std::vector<Parameter>& parameters, int64_t steps) {
   for (const Parameter& p : parameters) {
     RequireFinite(at::isfinite(p.value).all().item<bool>(), "tensor " + p.name, steps);
   }
 }
 
-RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const Corpus& corpus,
-                  const std::map<std::string, std::string>& tokenizer_files, ComputeType compute,
-                  int64_t window) {
+RunKey MakeRunKey(const TrainOptions& options, const Run& run) {
   const auto text = [](const auto& value) {
     std::ostringstream out;
     out.precision(17);
@@ -120,10 +208,10 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
   std::vector<std::filesystem::path> from;
   if (!options.from.empty()) from = {options.from};
   std::string tokenizer;
-  for (const auto& [name, bytes] : tokenizer_files) tokenizer += name + Sha256(bytes);
+  for (const auto& [name, bytes] : run.tokenizer_files) tokenizer += name + Sha256(bytes);
   RunKey key = {{"--steps", text(options.steps)},
                 {"--batch-size", text(options.batch_size)},
-                {"--window", text(window)},
+                {"--window", text(run.window)},
                 {"--learning-rate", text(options.learning_rate)},
                 {"--warmup-steps", text(options.warmup_steps)},
                 {"--weight-decay", text(options.weight_decay)},
@@ -131,14 +219,14 @@ RunKey MakeRunKey(const TrainOptions& options, const ModelConfig& config, const 
                 {"--clip", text(options.clip)},
                 {"--seed", text(options.seed)},
                 {"--save-every", text(options.save_every)},
-                {"--held-out", text(corpus.identity().held_out)},
-                {"--text", corpus.identity().sha256},
+                {"--held-out", text(run.corpus.identity().held_out)},
+                {"--text", run.corpus.identity().sha256},
                 {"--from", digest_of(from)},
                 {"--teacher", digest_of(options.teachers)}};
   if (!options.teachers.empty()) key.emplace_back("--teacher-weight", text(options.teacher_weight));
-  key.emplace_back("--dtype", Name(compute));
+  key.emplace_back("--dtype", Name(run.compute));
   key.emplace_back("--threads", text(at::get_num_threads()));  // sums are divided among them
-  key.emplace_back("config", Sha256(checkpoint::ToJson(config)));
+  key.emplace_back("config", Sha256(checkpoint::ToJson(run.config)));
   key.emplace_back("tokenizer", Sha256(tokenizer));
   return key;
 }
@@ -164,7 +252,7 @@ std::string LossText(const Measurement& point) {
   return line;
 }
 
-// The measurement of the lowest held-out loss, or null.
+// The measurement with the lowest held-out loss, or null.
 const Measurement* Best(const std::vector<Measurement>& curve) {
   const Measurement* best = nullptr;
   for (const Measurement& point : curve) {
@@ -174,7 +262,7 @@ const Measurement* Best(const std::vector<Measurement>& curve) {
   return best;
 }
 
-// As Markdown.
+// Markdown. `windows`: words for shorter held-out windows, or empty.
 std::string CurveText(const std::vector<Measurement>& curve, const std::string& windows) {
   std::ostringstream text;
   const Measurement* const best = Best(curve);
@@ -193,7 +281,7 @@ std::string CurveText(const std::vector<Measurement>& curve, const std::string& 
   return text.str();
 }
 
-// What a card says of a run, beside its texts and its command.
+// Rows of a card about a run, besides its text and command.
 std::vector<std::pair<std::string, std::string>> CardFacts(const TrainOptions& options,
                                                            ComputeType compute) {
   std::vector<std::pair<std::string, std::string>> facts = {
@@ -215,6 +303,81 @@ std::vector<std::pair<std::string, std::string>> CardFacts(const TrainOptions& o
   return facts;
 }
 
+// Length of the windows that a run's held-out losses are measured in.
+int64_t MeasuredLength(const Run& run) { return std::min(run.window, HeldOutLength(run.config)); }
+
+// `losses`: sum of the training losses since the last measurement. Throws std::runtime_error if a
+// parameter or the loss is not finite.
+Measurement Measure(const Run& run, const std::vector<Window>& held_out, double losses,
+                    const TrainingState& state) {
+  RequireFinite(state.parameters, state.steps);
+  Measurement point{.steps = state.steps, .training_loss = losses, .held_out_loss = {}};
+  point.training_loss /=
+      static_cast<double>(state.steps - (state.curve.empty() ? 0 : state.curve.back().steps));
+  if (run.corpus.held_out_tokens() > 0) {
+    point.held_out_loss = MeanLoss(AsStored({run.config, Values(state.parameters)}), held_out);
+    RequireFinite(std::isfinite(*point.held_out_loss), "the held-out loss", state.steps);
+  }
+  return point;
+}
+
+// Takes the steps that are left, and saves the state after each measurement but the last.
+void TakeSteps(const TrainOptions& options, Run& run, const std::filesystem::path& state_file,
+               const RunKey& key, TrainingState& state) {
+  BatchGradients gradients(run.config, state.parameters, run.compute, std::move(run.teachers),
+                           std::min<int64_t>(at::get_num_threads(), options.batch_size));
+  const LearningRate rate{options.learning_rate, options.warmup_steps, options.steps};
+  const AdamW optimizer{.weight_decay = options.weight_decay};
+  Progress progress(state.steps, options.steps, options.batch_size * run.window);
+  const int64_t measured = MeasuredLength(run);
+  const std::vector<Window> held_out =
+      run.corpus.HeldOutWindows(HeldOutLength(run.config) / measured, measured);
+  double losses = 0;  // sum since the last measurement
+  while (state.steps < options.steps) {
+    const int64_t step = state.steps;
+    // Every step seeds its own generators, so that a resumed run draws the same windows.
+    std::mt19937_64 generator(options.seed * 1'000'003 + static_cast<uint64_t>(step));
+    const double loss =
+        gradients.Compute(run.corpus.Sample(options.batch_size, run.window, generator),
+                          options.dropout, generator, state.parameters);
+    RequireFinite(std::isfinite(loss), "the loss", step + 1);
+    RequireFinite(std::isfinite(ClipGradients(state.parameters, options.clip)), "the gradient",
+                  step + 1);
+    optimizer.Step(state.parameters, step, rate.At(step));
+    losses += loss;
+    progress.Show(++state.steps, loss);
+    if (state.steps % options.save_every != 0 && state.steps != options.steps) continue;
+
+    state.curve.push_back(Measure(run, held_out, losses, state));
+    losses = 0;
+    progress.Say(LossText(state.curve.back()));
+    if (Best(state.curve) == &state.curve.back()) state.best = Copy(Values(state.parameters));
+    if (state.steps < options.steps) SaveTrainingState(state_file, key, state);
+  }
+}
+
+// Writes the best weights, or the last without a held-out part, and the card.
+void SaveTrained(const TrainOptions& options, const Run& run, const TrainingState& state) {
+  const Measurement* const best = Best(state.curve);
+  const Checkpoint made{run.config, best != nullptr ? state.best : Values(state.parameters)};
+  std::optional<double> loss = best != nullptr ? best->held_out_loss : std::nullopt;
+  std::string windows;  // if they are shorter than the windows of a card's loss
+  if (const int64_t measured = MeasuredLength(run); measured < HeldOutLength(run.config)) {
+    windows = " in windows of " + std::to_string(measured);
+    if (loss) loss = HeldOutLoss(AsStored(made), run.corpus);
+  }
+  SaveCheckpoint(options.output, run.config, made.weights,
+                 ToMarkdown({.directory = options.output,
+                             .config = run.config,
+                             .corpus = &run.corpus,
+                             .held_out_loss = loss,
+                             .facts = CardFacts(options, run.compute),
+                             .command = options.command,
+                             .report = CurveText(state.curve, windows),
+                             .source = options.from}),
+                 run.tokenizer_files);
+}
+
 }  // namespace
 
 ComputeType DefaultTrainingType() {
@@ -223,120 +386,20 @@ ComputeType DefaultTrainingType() {
 
 void Train(const TrainOptions& options) {
   const std::filesystem::path state_file = options.output / "training_state.safetensors";
-  if (HoldsModel(options.output) && !Exists(state_file)) {
-    throw std::runtime_error("--output " + options.output.string() +
-                             ": holds a model already; allowed: a directory without one");
-  }
-  if (Exists(options.output / kCardFile) && !Exists(state_file)) {
-    throw std::runtime_error("--output " + options.output.string() + ": holds a " + kCardFile +
-                             ", which the model's card would replace; allowed: a directory "
-                             "without one");
-  }
-  const std::filesystem::path described =
-      options.from.empty() ? options.config.parent_path() : options.from;
-  // Before all weights are read: not every tokenizer can be written.
-  const std::map<std::string, std::string> tokenizer_files = checkpoint::TokenizerFiles(described);
-  std::optional<Checkpoint> from;
-  if (!options.from.empty()) from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
-  ModelConfig config = from ? from->config : checkpoint::ReadModelConfig(options.config);
-  // What is trained is in the engine's own order, whatever order the file would load from.
-  config.head_grouping = HeadGrouping::kModular;
-  config.rope_interleave = true;
-  // A config to make a model of may be another model's.
-  if (!from) config.training_texts.clear();
-  const std::string source = (from ? options.from : options.config).string();
-  const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(described);
-  checkpoint::CheckVocabulary(*tokenizer, config, source);
-  const Corpus corpus(options.text, *tokenizer, options.held_out, config, source);
-  const int64_t context = config.max_position_embeddings;
-  const int64_t window = options.window > 0 ? options.window : context;
-  if (window > context) {
-    throw std::runtime_error("--window " + std::to_string(window) +
-                             " is longer than the context; "
-                             "allowed: 1 to " +
-                             std::to_string(context));
-  }
-  corpus.RequireTraining(window);
-  const ComputeType compute = options.compute.value_or(DefaultTrainingType());
-  AddTrainingText(config.training_texts, corpus.identity());
-  Teachers teachers{.decoders = {}, .weight = options.teacher_weight};
-  for (const std::filesystem::path& path : options.teachers) {
-    const Checkpoint teacher = LoadTeacher(path, config, corpus);
-    for (const TrainingText& text : teacher.config.training_texts) {
-      AddTrainingText(config.training_texts, text);
-    }
-    teachers.decoders.emplace_back(teacher.config, teacher.weights, compute);
-  }
-  if (config.training_texts.size() > kMaxTrainingTexts) {
-    throw LoadError(source + ": was trained on too many other texts; allowed: " +
-                    std::to_string(kMaxTrainingTexts) + " in all");
-  }
+  CheckOutput(options.output, state_file);
+  Run run = ReadRun(options);
   CheckOutputDirectory(options.output);
   std::filesystem::create_directories(options.output);
 
   TrainingState state;
-  state.parameters = InitialParameters(config, from ? &*from : nullptr, options.seed);
-  const RunKey key = MakeRunKey(options, config, corpus, tokenizer_files, compute, window);
+  state.parameters = InitialParameters(run.config, run.from ? &*run.from : nullptr, options.seed);
+  const RunKey key = MakeRunKey(options, run);
   if (Exists(state_file)) {
     LoadTrainingState(state_file, key, options.steps, state);
     std::fprintf(stderr, "continuing at step %lld\n", static_cast<long long>(state.steps));
   }
-  BatchGradients gradients(config, state.parameters, compute, std::move(teachers),
-                           std::min<int64_t>(at::get_num_threads(), options.batch_size));
-  const LearningRate rate{options.learning_rate, options.warmup_steps, options.steps};
-  const AdamW optimizer{.weight_decay = options.weight_decay};
-  Progress progress(state.steps, options.steps, options.batch_size * window);
-  const int64_t measured = std::min(window, HeldOutLength(config));
-  const std::vector<Window> held_out =
-      corpus.HeldOutWindows(HeldOutLength(config) / measured, measured);
-  double losses_since = 0;  // summed since the last measurement
-  while (state.steps < options.steps) {
-    const int64_t step = state.steps;
-    // Every step seeds its own generators, so that a continued run draws the same.
-    std::mt19937_64 generator(options.seed * 1'000'003 + static_cast<uint64_t>(step));
-    const double loss = gradients.Compute(corpus.Sample(options.batch_size, window, generator),
-                                          options.dropout, generator, state.parameters);
-    RequireFinite(std::isfinite(loss), "the loss", step + 1);
-    RequireFinite(std::isfinite(ClipGradients(state.parameters, options.clip)), "the gradient",
-                  step + 1);
-    optimizer.Step(state.parameters, step, rate.At(step));
-    losses_since += loss;
-    progress.Show(++state.steps, loss);
-    if (state.steps % options.save_every != 0 && state.steps != options.steps) continue;
-
-    RequireFinite(state.parameters, state.steps);
-    Measurement point{.steps = state.steps, .training_loss = losses_since, .held_out_loss = {}};
-    point.training_loss /=
-        static_cast<double>(state.steps - (state.curve.empty() ? 0 : state.curve.back().steps));
-    losses_since = 0;
-    if (corpus.held_out_tokens() > 0) {
-      point.held_out_loss = MeanLoss(AsStored({config, Values(state.parameters)}), held_out);
-      RequireFinite(std::isfinite(*point.held_out_loss), "the held-out loss", state.steps);
-    }
-    state.curve.push_back(point);
-    progress.Say(LossText(point));
-    if (Best(state.curve) == &state.curve.back()) state.best = Copy(Values(state.parameters));
-    if (state.steps < options.steps) SaveTrainingState(state_file, key, state);
-  }
-
-  const Measurement* const best = Best(state.curve);
-  const Checkpoint made{config, best != nullptr ? state.best : Values(state.parameters)};
-  std::optional<double> loss = best != nullptr ? best->held_out_loss : std::nullopt;
-  std::string windows;  // where they are shorter than those that a card's loss is of
-  if (measured < HeldOutLength(config)) {
-    windows = " in windows of " + std::to_string(measured);
-    if (loss) loss = HeldOutLoss(AsStored(made), corpus);
-  }
-  SaveCheckpoint(options.output, config, made.weights,
-                 ToMarkdown({.directory = options.output,
-                             .config = config,
-                             .corpus = &corpus,
-                             .held_out_loss = loss,
-                             .facts = CardFacts(options, compute),
-                             .command = options.command,
-                             .report = CurveText(state.curve, windows),
-                             .source = options.from}),
-                 tokenizer_files);
+  TakeSteps(options, run, state_file, key, state);
+  SaveTrained(options, run, state);
   std::filesystem::remove(state_file);
 }
 

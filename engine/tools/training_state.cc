@@ -17,7 +17,7 @@ namespace triptych::tools {
 namespace {
 
 constexpr const char* kRun = "run";      // lines of NAME VALUE
-constexpr const char* kSteps = "steps";  // of the run that are done
+constexpr const char* kSteps = "steps";  // steps done
 constexpr const char* kCurve = "curve";  // [measurements, 3]: steps, losses; NaN for none
 constexpr int64_t kCurveColumns = 3;
 constexpr const char* kBest = ".best";
@@ -29,7 +29,7 @@ std::string ToText(const RunKey& key) {
   return text;
 }
 
-// What of the key is another in the stored text: "--seed is 1, and was 2".
+// The first difference of the key from the stored text: "--seed is 1, and was 2".
 std::string Difference(const RunKey& key, const std::string& stored) {
   std::istringstream lines(stored);
   for (const auto& [name, value] : key) {
@@ -84,11 +84,11 @@ void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, int
   const checkpoint::SafetensorsFile file(path);
   const auto refuse = [&](const std::string& why) {
     throw LoadError(file.name() + ": not the state of a run with these options: " + why +
-                    "; delete it to start anew");
+                    "; delete it to start again");
   };
   const auto bytes_of = [&](const std::string& name, uint64_t most) {
     const checkpoint::StoredTensor* const stored = file.Find(name);
-    if (stored == nullptr || stored->bytes > most) refuse("tensor " + name + " is not in it");
+    if (stored == nullptr || stored->bytes > most) refuse("tensor " + name + " is missing");
     return stored->bytes;
   };
   const auto read = [&](const std::string& name, void* to, uint64_t bytes) {
@@ -106,7 +106,7 @@ void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, int
   double last = 0;
   for (size_t i = 0; i + kCurveColumns <= curve.size(); i += kCurveColumns) {
     if (!(curve[i] > last && curve[i] < static_cast<double>(run_steps))) {
-      refuse("its curve is none");
+      refuse("its loss curve is invalid");
     }
     last = curve[i];
     Measurement point{static_cast<int64_t>(last), curve[i + 1], {}};
@@ -114,7 +114,7 @@ void LoadTrainingState(const std::filesystem::path& path, const RunKey& key, int
     state.curve.push_back(point);
   }
   if (state.curve.empty() || state.curve.back().steps != state.steps) {
-    refuse("its steps are not those of its curve");
+    refuse("its number of steps differs from its loss curve");
   }
   const bool has_best = std::any_of(state.curve.begin(), state.curve.end(),
                                     [](const Measurement& p) { return p.held_out_loss; });

@@ -1,4 +1,4 @@
-// What a run of training is to go on from.
+// Saved state of a run of training.
 #ifndef TRIPTYCH_ENGINE_TOOLS_TRAINING_STATE_H_
 #define TRIPTYCH_ENGINE_TOOLS_TRAINING_STATE_H_
 
@@ -14,31 +14,31 @@
 
 namespace triptych::tools {
 
-// What was found after so many steps.
+// Losses after a number of steps.
 struct Measurement {
   int64_t steps = 0;
-  double training_loss = 0;             // the mean over the steps since the one before
-  std::optional<double> held_out_loss;  // of the weights as they would be stored
+  double training_loss = 0;             // mean over the steps since the last measurement
+  std::optional<double> held_out_loss;  // of the weights as stored
 };
 
 struct TrainingState {
   int64_t steps = 0;  // done
   std::vector<Parameter> parameters;
   std::vector<Measurement> curve;
-  // The values after the steps of the curve's lowest held-out loss, or none without one.
+  // The weights with the lowest held-out loss of the curve; empty without one.
   Weights best;
 };
 
-// What must be the same for a run to go on: names, as flags have them, and values.
+// Everything that a resumed run must have in common with the saved one: names of flags, and values.
 using RunKey = std::vector<std::pair<std::string, std::string>>;
 
 // Replaces the file. Throws std::runtime_error.
 void SaveTrainingState(const std::filesystem::path& file, const RunKey& key,
                        const TrainingState& state);
 
-// Fills `state`, which has the parameters of a run of so many steps that is about to begin. Throws
-// LoadError, with the state as it was or partly read, if the file is not the state of a run with
-// this key that has steps left.
+// Reads into `state`, which has the initial parameters of a run of `run_steps` steps. Throws
+// LoadError if the file is not the state of a run with this key and steps left; `state` may then be
+// partly read.
 void LoadTrainingState(const std::filesystem::path& file, const RunKey& key, int64_t run_steps,
                        TrainingState& state);
 

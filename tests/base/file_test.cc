@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace {
@@ -51,16 +52,6 @@ std::set<std::string> Names(const fs::path& directory) {
   return names;
 }
 
-template <typename Call>
-std::string Refusal(const Call& call) {
-  try {
-    call();
-  } catch (const std::runtime_error& e) {
-    return e.what();
-  }
-  return "accepted";
-}
-
 class FileTest : public testing::Test {
  protected:
   const TempDir directory_;
@@ -71,24 +62,25 @@ TEST_F(FileTest, ReadsAFileUpToItsBound) {
   const std::string text("a\0b\n\xff", 5);
   WriteFile(path_, text);
   EXPECT_EQ(ReadText(path_, 5), text);
-  EXPECT_EQ(Refusal([&] { ReadText(path_, 4); }),
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { ReadText(path_, 4); }),
             path_.string() + ": is 5 bytes; allowed: at most 4");
   WriteFile(path_, "");
   EXPECT_EQ(ReadText(path_, 0), "");
   fs::remove(path_);
-  EXPECT_EQ(Refusal([&] { ReadText(path_, 4); }),
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { ReadText(path_, 4); }),
             path_.string() + ": cannot be read: No such file or directory");
 }
 
 // Reading must not wait for an endless file, or for one without a writer.
 TEST_F(FileTest, ReadsNothingButRegularFiles) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_EQ(Refusal([&] { ReadText(path_, 1 << 20); }),
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { ReadText(path_, 1 << 20); }),
             path_.string() + ": cannot be read: Is a FIFO; allowed: a regular file");
   fs::create_symlink("/dev/zero", directory_.path() / "zeros");
-  EXPECT_THAT(Refusal([&] { ReadText(directory_.path() / "zeros", 1 << 20); }),
-              HasSubstr("zeros: cannot be read: Is a device; allowed: a regular file"));
-  EXPECT_THAT(Refusal([&] { ReadText(directory_.path(), 1 << 20); }),
+  EXPECT_THAT(
+      RefusalOf<std::runtime_error>([&] { ReadText(directory_.path() / "zeros", 1 << 20); }),
+      HasSubstr("zeros: cannot be read: Is a device; allowed: a regular file"));
+  EXPECT_THAT(RefusalOf<std::runtime_error>([&] { ReadText(directory_.path(), 1 << 20); }),
               HasSubstr("cannot be read: Is a directory"));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -97,7 +89,8 @@ TEST_F(FileTest, ReadsNothingButRegularFiles) {
   std::strcpy(address.sun_path, socket_file.c_str());
   const int server = socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  EXPECT_THAT(Refusal([&] { ReadText(socket_file, 1 << 20); }), HasSubstr("s: cannot be read: Is"));
+  EXPECT_THAT(RefusalOf<std::runtime_error>([&] { ReadText(socket_file, 1 << 20); }),
+              HasSubstr("s: cannot be read: Is"));
   close(server);
 }
 
@@ -109,11 +102,12 @@ TEST_F(FileTest, SaysWhetherThereIsAFileOrWhyThatIsNotKnown) {
   EXPECT_TRUE(Exists(directory_.path()));
   const fs::path loop = directory_.path() / "loop";
   fs::create_symlink(loop, loop);
-  EXPECT_EQ(Refusal([&] { Exists(loop); }),
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { Exists(loop); }),
             loop.string() + ": cannot be read: Too many levels of symbolic links");
   EXPECT_THROW(Exists(loop), LoadError);
-  EXPECT_THAT(Refusal([&] { Exists(directory_.path() / std::string(300, 'a')); }),
-              HasSubstr("aaa: cannot be read: File name too long"));
+  EXPECT_THAT(
+      RefusalOf<std::runtime_error>([&] { Exists(directory_.path() / std::string(300, 'a')); }),
+      HasSubstr("aaa: cannot be read: File name too long"));
 }
 
 TEST_F(FileTest, AFileThatShrinksIsAnError) {
@@ -121,7 +115,7 @@ TEST_F(FileTest, AFileThatShrinksIsAnError) {
   const InputFile file(path_);
   fs::resize_file(path_, 100);
   std::vector<std::byte> bytes(file.size());
-  EXPECT_EQ(Refusal([&] { file.ReadAt(0, bytes); }),
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { file.ReadAt(0, bytes); }),
             path_.string() + ": ends at byte 100; it had 1048576 bytes when it was opened");
 }
 
@@ -145,11 +139,11 @@ TEST_F(FileTest, UntilItIsCommittedTheOldFileStays) {
 
 TEST_F(FileTest, FailureNamesTheFileAndLeavesNothing) {
   fs::create_directory(path_);
-  EXPECT_EQ(Refusal([&] { ReplaceFile(path_, "new"); }),
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { ReplaceFile(path_, "new"); }),
             path_.string() + ": cannot be written: Is a directory");
   EXPECT_THAT(Names(directory_.path()), ElementsAre("file"));
   const fs::path nowhere = directory_.path() / "no" / "file";
-  EXPECT_EQ(Refusal([&] { ReplaceFile(nowhere, "new"); }),
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { ReplaceFile(nowhere, "new"); }),
             nowhere.string() + ": cannot be written: No such file or directory");
 }
 
@@ -225,11 +219,12 @@ TEST_F(FileTest, OutputDirectoriesAreCheckedBeforeTheWork) {
   fs::create_directory_symlink(directory_.path(), directory_.path() / "link");
   CheckOutputDirectory(directory_.path() / "link");
   fs::create_directory_symlink(directory_.path() / "nowhere", directory_.path() / "lost");
-  EXPECT_THAT(Refusal([&] { CheckOutputDirectory(directory_.path() / "lost"); }),
-              AllOf(HasSubstr("lost"), HasSubstr("No such file or directory")));
+  EXPECT_THAT(
+      RefusalOf<std::runtime_error>([&] { CheckOutputDirectory(directory_.path() / "lost"); }),
+      AllOf(HasSubstr("lost"), HasSubstr("No such file or directory")));
   WriteFile(path_, "mine");
   for (const fs::path& place : {path_, path_ / "model", path_ / "a" / "model"}) {
-    EXPECT_EQ(Refusal([&] { CheckOutputDirectory(place); }),
+    EXPECT_EQ(RefusalOf<std::runtime_error>([&] { CheckOutputDirectory(place); }),
               path_.string() + ": cannot be written: Not a directory");
   }
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "tests/support/refusal.h"
 
 namespace triptych::json_test {
 namespace {
@@ -16,12 +17,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string Refusal(const std::string& text) {
-  try {
-    ParseJson(text, "file");
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { ParseJson(text, "file"); });
 }
 
 std::string Repeated(const std::string& text, size_t count) {

@@ -27,7 +27,7 @@
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/model/row_layout.h"
-#include "engine/tools/machine.h"
+#include "engine/tools/plan/machine.h"
 #include "tests/bench/instruction_set.h"
 #include "tests/bench/median.h"
 #include "tests/bench/random_cache.h"

@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "tests/support/gguf_file.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::checkpoint::gguf_model_test {
@@ -135,14 +136,7 @@ class GgufModelTest : public testing::Test {
   }
   // Without the file's name, which it begins with.
   std::string Refusal(const Model& model) const {
-    try {
-      Open(model);
-    } catch (const LoadError& e) {
-      const std::string name = path_.string() + ": ";
-      EXPECT_THAT(e.what(), testing::StartsWith(name));
-      return std::string(e.what()).substr(name.size());
-    }
-    return "accepted";
+    return RefusalAfter<LoadError>(path_.string() + ": ", [&] { Open(model); });
   }
 
   const TempDir directory_;

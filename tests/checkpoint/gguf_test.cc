@@ -12,6 +12,7 @@
 
 #include "engine/base/error.h"
 #include "tests/support/gguf_file.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::checkpoint::gguf_test {
@@ -30,15 +31,10 @@ class GgufTest : public testing::Test {
     return path_;
   }
   std::string Refusal(const std::string& bytes) const {
-    try {
-      const GgufFile file(Write(bytes));
-    } catch (const LoadError& e) {
-      const std::string name = path_.string() + ": ";
-      EXPECT_THAT(e.what(), HasSubstr(name));
-      EXPECT_EQ(std::string(e.what()).find_first_of("\n\x1b"), std::string::npos);
-      return std::string(e.what()).substr(name.size());
-    }
-    return "accepted";
+    const std::string message =
+        RefusalAfter<LoadError>(path_.string() + ": ", [&] { const GgufFile file(Write(bytes)); });
+    EXPECT_EQ(message.find_first_of("\n\x1b"), std::string::npos);
+    return message;
   }
   std::string Refusal(const GgufBuilder& file) const { return Refusal(file.Bytes()); }
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "tests/support/llama2c_file.h"
+#include "tests/support/refusal.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
@@ -25,13 +26,7 @@ class Llama2cModelTest : public testing::Test {
  protected:
   std::string Refusal(const std::string& bytes) const {
     WriteFile(path_, bytes);
-    try {
-      OpenLlama2c(path_);
-    } catch (const LoadError& e) {
-      EXPECT_THAT(e.what(), StartsWith(path_.string() + ": "));
-      return std::string(e.what()).substr(path_.string().size() + 2);
-    }
-    return "accepted";
+    return RefusalAfter<LoadError>(path_.string() + ": ", [&] { OpenLlama2c(path_); });
   }
   // Of a file that is as long as a good one.
   std::string Refusal(const Llama2cHeader& header) const {

@@ -20,6 +20,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tokenizer.h"
@@ -625,12 +626,7 @@ TEST(Conversion, ServedWithARankForEachLayer) {
 // ---- Refusals ----------------------------------------------------------------------------------
 
 std::string Refusal(const Checkpoint& from, const ConversionSpec& to) {
-  try {
-    Convert(from, to, "the-model");
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { Convert(from, to, "the-model"); });
 }
 
 TEST(ConversionRefusal, GroupsMustDivideTheHeadsThereAre) {

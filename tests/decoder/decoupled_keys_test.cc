@@ -14,6 +14,7 @@
 #include "engine/decoder/convert_weights.h"
 #include "engine/decoder/decoder.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/tensors.h"
 
 namespace triptych::decoupled_keys_test {
@@ -195,12 +196,7 @@ TEST(DecoupledKeys, EnergyIsThatOfTheKeys) {
 TEST(DecoupledKeys, WidthsThatThereAreNotAreRefused) {
   const Checkpoint from = Rotary(2);
   const auto refusal = [&](const Checkpoint& model, int64_t width, int64_t fold = 1) {
-    try {
-      ToMla(model, width, fold);
-    } catch (const LoadError& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
+    return RefusalOf<LoadError>([&] { ToMla(model, width, fold); });
   };
   for (const int64_t width : {3, 18, -2}) {
     EXPECT_THAT(refusal(from, width), HasSubstr("allowed: even ones from 2 to 16")) << width;

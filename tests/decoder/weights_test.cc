@@ -25,6 +25,7 @@
 #include "engine/tools/quantize.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
@@ -42,12 +43,7 @@ constexpr char kQuery[] = "model.layers.1.self_attn.q_proj.weight";
 
 std::string Refusal(const std::filesystem::path& directory,
                     TensorFormat dtype = TensorFormat::kFloat32) {
-  try {
-    LoadCheckpoint(directory, dtype);
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { LoadCheckpoint(directory, dtype); });
 }
 
 // Writes tensors as they are, whatever the config says.

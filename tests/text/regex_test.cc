@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/refusal.h"
 
 namespace triptych::regex_test {
 namespace {
@@ -49,12 +50,7 @@ TEST(RegexTest, ALiteralIsNoPattern) {
 
 TEST(RegexTest, RefusesWhatItDoesNotUnderstandByName) {
   const auto refusal = [](std::string_view pattern) -> std::string {
-    try {
-      Regex(pattern, Regex::Syntax::kPattern, "file: field");
-    } catch (const LoadError& e) {
-      return e.what();
-    }
-    return "accepted";
+    return RefusalOf<LoadError>([&] { Regex(pattern, Regex::Syntax::kPattern, "file: field"); });
   };
   EXPECT_THAT(refusal("(a"),
               HasSubstr("file: field is \"(a\"; not a supported regular expression"));

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <random>
 #include <set>
 #include <sstream>
@@ -14,13 +13,16 @@
 #include <vector>
 
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/tools/calibration.h"
 #include "engine/tools/digest.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/input_moments.h"
+#include "engine/tools/latent_cut.h"
 #include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -35,13 +37,13 @@ using testing::Ge;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// How far float32 products may move a mean loss: each logit is off by 1e-5 at most
+// Tolerance of a mean loss for float32 products: each logit is off by 1e-5 at most
 // (engine/definitions.md#tolerances).
 constexpr double kLossRounding = 1e-5;
-// Half of the last of the four decimals that a loss is printed with.
+// Half of the last of the four printed decimals of a loss.
 constexpr double kPrinted = 0.5e-4;
 
-// Words in no order, from few letters: unlike a random model's own text in every way.
+// Random words from few letters, unlike a random model's own text.
 std::string Words(int count) {
   std::mt19937_64 generator(1);
   std::string text;
@@ -54,7 +56,7 @@ std::string Words(int count) {
   return text;
 }
 
-// Queries that look sharply, and a first layer whose keys and values are nearly of rank 4.
+// A model with sharp queries, and a first layer whose keys and values are nearly of rank 4.
 Checkpoint Source(AttentionKind kind) {
   Checkpoint checkpoint{.config = SmallModel(kind), .weights = {}};
   checkpoint.weights = RandomWeights(checkpoint.config, 1);
@@ -72,8 +74,8 @@ Checkpoint Source(AttentionKind kind) {
   return checkpoint;
 }
 
-// Of [W_K; W_V] over inputs of this covariance: |difference|^2 / |exact|^2, keys' and values'
-// added.
+// |difference|^2 / |exact|^2 of [W_K; W_V] over inputs of this covariance, summed over keys and
+// values.
 double BalancedError(const at::Tensor& made, const at::Tensor& exact,
                      const at::Tensor& covariance) {
   const auto energy = [&](const at::Tensor& rows) {
@@ -113,7 +115,7 @@ class ConvertTest : public testing::Test {
     return options;
   }
 
-  // Converts into an empty place and loads what came.
+  // Converts into an empty directory and loads the result.
   Checkpoint Converted(const ConvertOptions& options) const {
     std::filesystem::remove_all(options.to);
     ConvertModel(options);
@@ -128,7 +130,7 @@ class ConvertTest : public testing::Test {
   double Loss(const Checkpoint& checkpoint) const {
     return HeldOutLoss(MakeDecoder(checkpoint), TestCorpus(text_, 0.1));
   }
-  // What ranks are chosen by.
+  // The loss that decides on ranks.
   double ChoosingLoss(const Checkpoint& checkpoint) const {
     return MeanLoss(MakeDecoder(checkpoint),
                     ChoosingWindows(TestCorpus(text_, kDefaultHeldOut), checkpoint.config));
@@ -142,15 +144,10 @@ class ConvertTest : public testing::Test {
     }
     return all;
   }
-  // What is thrown; nothing may be left behind.
+  // The message of the failure, which must leave no files behind.
   std::string Refusal(const ConvertOptions& options) const {
     const std::set<std::string> before = Everything();
-    std::string message = "accepted";
-    try {
-      ConvertModel(options);
-    } catch (const std::runtime_error& e) {
-      message = e.what();
-    }
+    const std::string message = RefusalOf<std::runtime_error>([&] { ConvertModel(options); });
     EXPECT_EQ(Everything(), before);
     return message;
   }
@@ -165,7 +162,7 @@ int64_t Sum(const std::vector<int64_t>& ranks) {
   return sum;
 }
 
-// ---- What is made, and what the card says ----------------------------------------------------
+// ---- Results, and the card ----------------------------------------------------
 
 TEST_F(ConvertTest, WithNothingToSaveItLosesNothing) {
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
@@ -178,7 +175,7 @@ TEST_F(ConvertTest, WithNothingToSaveItLosesNothing) {
   EXPECT_NEAR(Loss(mha), Loss(Loaded(dir_.path() / "gqa")), kLossRounding);
 }
 
-// The numbers of the rows of the card's table of layers.
+// The numbers in the rows of the card's table of layers.
 std::vector<std::vector<double>> TableOf(const std::string& card) {
   std::vector<std::vector<double>> rows;
   std::istringstream lines(card.substr(card.find("|------:|")));
@@ -235,7 +232,7 @@ TEST_F(ConvertTest, TheCardSaysWhatEachLayerLost) {
   }
 }
 
-// Of heads as well: what is kept and what is lost of the squares add up to one.
+// The kept and the lost share of the squares add up to one for pooled heads, too.
 TEST_F(ConvertTest, TheCardOfPooledHeads) {
   ConvertOptions options = Options(AttentionKind::kMha, AttentionKind::kGqa);
   options.groups = 2;
@@ -258,7 +255,7 @@ TEST_F(ConvertTest, TheCardOfPooledHeads) {
                             HasSubstr("48 to 96 elements")));
 }
 
-// Factors and ranks are fitted to a text: from then on the model was trained on it.
+// Factors and ranks are fitted to a text, so it counts as a training text.
 TEST_F(ConvertTest, TheConfigNamesTheTextsItWasMadeOf) {
   ConvertOptions options = Calibrated();
   Checkpoint source = Loaded(options.from);
@@ -274,8 +271,8 @@ TEST_F(ConvertTest, TheConfigNamesTheTextsItWasMadeOf) {
   EXPECT_EQ(texts[1].held_out, 0.25);
 }
 
-// |[W_K; W_V] that heads make of a common basis - given| / |given|, and what each half keeps of its
-// own squares, by the projections of engine/definitions.md#pooling-heads-and-a-common-basis.
+// |[W_K; W_V] of heads from a common basis - given| / |given|, and the share of the squares that
+// each half keeps, by the projections of engine/definitions.md#pooling-heads-and-a-common-basis.
 struct Kept {
   double error = 0;
   double energy = 0;  // of keys and of values, their mean
@@ -302,7 +299,7 @@ Kept KeptByBasis(const Checkpoint& from, int64_t layer, int64_t groups,
   return {.error = std::sqrt(lost / all), .energy = energy};
 }
 
-// Of random models like heads together lose less now, and now the heads as they stand.
+// For some random models like heads together lose less; for others, heads as they stand.
 TEST_F(ConvertTest, AGroupsHeadsAreThoseThatLoseLessOnAText) {
   const Corpus corpus = TestCorpus(text_, kDefaultHeldOut);
   int as_they_stand = 0;
@@ -323,7 +320,7 @@ TEST_F(ConvertTest, AGroupsHeadsAreThoseThatLoseLessOnAText) {
   EXPECT_LT(as_they_stand, kModels);
 }
 
-// With a text by activation, without one by weight; and each as it is asked for.
+// The default is by activation with a text and by weight without; --method overrides it.
 TEST_F(ConvertTest, TheCardOfACommonBasis) {
   ConvertOptions options = Options(AttentionKind::kMha, AttentionKind::kGqa);
   options.groups = 2;
@@ -375,7 +372,7 @@ TEST_F(ConvertTest, TheCardOfACommonBasis) {
   }
 }
 
-// Where keys are rotated, heads are averaged, and the card says why.
+// Heads of rotated keys are averaged, and the card gives the reason.
 TEST_F(ConvertTest, RotatedKeysArePooled) {
   Checkpoint rotary = Source(AttentionKind::kMha);
   rotary.config.position_embedding = PositionEmbedding::kRope;
@@ -401,7 +398,7 @@ TEST_F(ConvertTest, RotatedKeysArePooled) {
                                   "keys that are not rotated; allowed: \"pool\"");
 }
 
-// Of rotated keys, with a text and a budget: the width of decoupled keys that does best.
+// Rotated keys with a text and a budget get the best width of decoupled keys.
 TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
   Checkpoint rotary = Source(AttentionKind::kGqa);
   rotary.config.position_embedding = PositionEmbedding::kRope;
@@ -424,13 +421,13 @@ TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
       EXPECT_EQ(other.config.kv_lora_rank, chosen.config.kv_lora_rank);
     }
   }
-  // Nothing is lost where all are kept, and the values have all of their rank.
+  // With all keys kept and values at full rank, the conversion is exact.
   options.rope_head_dim.reset();
   options.bytes_per_position.reset();
   options.max_loss_increase = 0;
   EXPECT_LE(ChoosingLoss(Converted(options)), ChoosingLoss(Loaded(options.from)) + kLossRounding);
 
-  // One element beside the narrowest is the least there is, so that no other is tried.
+  // One element beside the narrowest keys is the minimum, so no other width is tried.
   options.max_loss_increase = 100;
   testing::internal::CaptureStderr();
   EXPECT_EQ(ElementsPerPosition(Converted(options).config), 2 * (2 + 1));
@@ -446,27 +443,7 @@ TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
             "--bytes-per-position 16 leaves no latent beside decoupled keys of width 2");
 }
 
-// At G * d, 4096, a layer of Llama 2 of 7 billion parameters would have 554 million in its queries
-// and 185 million beside them.
-TEST(DecoupledWidthsTest, LargeModelsAreNotMadeManyTimesLarger) {
-  ModelConfig config = SmallModel(AttentionKind::kMha);
-  config.position_embedding = PositionEmbedding::kRope;
-  config.mlp = MlpKind::kSwiglu;
-  config.hidden_size = 4096;
-  config.intermediate_size = 11008;
-  config.num_attention_heads = config.num_key_value_heads = 32;
-  config.head_dim = 128;
-  EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{32, 64, 128, 256, 512, 1024}));
-  // Up to 2 * d whatever the queries are.
-  config.intermediate_size = 1;
-  EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{32, 64, 128, 256}));
-  // Few heads are not concerned.
-  config.intermediate_size = 11008;
-  config.num_attention_heads = config.num_key_value_heads = 4;
-  EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{32, 64, 128, 256, 512}));
-}
-
-// The losses are those of the model that is stored, rounded as it is.
+// The losses are those of the stored, rounded model.
 TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
   for (const TensorFormat dtype : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {
     ConvertOptions options = Calibrated();
@@ -541,7 +518,7 @@ TEST_F(ConvertTest, BytesPerPositionAreNotExceededAndGoWhereTheyCount) {
         options.dtype = dtype;
         const ModelConfig config = Converted(options).config;
         const std::vector<int64_t>& ranks = config.kv_lora_rank;
-        // Nothing is left over that would buy another rank.
+        // The rest of the budget is less than another rank.
         EXPECT_EQ(Sum(ranks),
                   std::min<int64_t>(bytes / RowBytes(DefaultCacheFormat(dtype), 1), 48));
         const CacheFormat format = DefaultCacheFormat(dtype);
@@ -567,7 +544,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
     EXPECT_LE(ChoosingLoss(to), before + most + kLossRounding);
     if (most == 0) continue;
     EXPECT_LT(Sum(to.config.kv_lora_rank), 48);
-    // One rank fewer would be too few.
+    // One rank fewer loses too much.
     const Corpus corpus = TestCorpus(text_, kDefaultHeldOut);
     const std::vector<KeyValueSvd> svds = DecomposeLayers(from, InputCovariances(from, corpus));
     const std::vector<double> weights = Sensitivities(from, svds, corpus);
@@ -580,7 +557,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
   EXPECT_THAT(Converted(options).config.kv_lora_rank, Each(1));
 }
 
-// What rounding to bfloat16 does to the loss, up or down, counts as well.
+// The change of the loss by rounding to bfloat16 counts, up or down.
 TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
   ConvertOptions options = Calibrated();
   options.dtype = TensorFormat::kBFloat16;
@@ -622,7 +599,7 @@ TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
 
 // ---- Parts -----------------------------------------------------------------------------------
 
-// A layer whose output goes nowhere costs nothing; it is not given up for that.
+// A layer without effect on the output costs nothing, but keeps the least sensitivity.
 TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
   Checkpoint from = Source(AttentionKind::kMha);
   from.weights.at("model.layers.1.self_attn.o_proj.weight").zero_();
@@ -634,8 +611,8 @@ TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
   EXPECT_LT(sensitivities[1], 0.02 * sensitivities[0]);
 }
 
-// Layers whose rank is less than the quarter that the others are cut to: what they lose is
-// rounding, and no layer's divergence is divided by it.
+// Layers whose rank is below the quarter that the others are cut to lose only rounding. No
+// divergence is divided by that.
 TEST_F(ConvertTest, LayersThatLoseNothingCountAlike) {
   Checkpoint from = Source(AttentionKind::kMha);
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
@@ -647,62 +624,6 @@ TEST_F(ConvertTest, LayersThatLoseNothingCountAlike) {
   const std::vector<KeyValueSvd> svds = DecomposeLayers(from);
   const std::vector<double> sensitivities = Sensitivities(from, svds, TestCorpus(text_, 0.1));
   EXPECT_THAT(sensitivities, testing::Each(1.0));
-}
-
-std::vector<KeyValueSvd> RandomSvds(const std::vector<HeadShape>& shapes) {
-  Normal normal(5);
-  std::vector<KeyValueSvd> svds;
-  for (const HeadShape& s : shapes) {
-    const at::Tensor decay = at::pow(0.7, at::arange(s.width, at::kDouble));
-    svds.emplace_back(normal.Weight(s.groups * s.d, s.width) * decay,
-                      normal.Weight(s.groups * s.d, s.width) * decay);
-  }
-  return svds;
-}
-
-double Lost(const std::vector<KeyValueSvd>& svds, const std::vector<double>& weights,
-            const std::vector<int64_t>& ranks) {
-  double lost = 0;
-  for (size_t i = 0; i < svds.size(); ++i) {
-    lost += weights[i] * (1 - svds[i].energy()[ranks[i] - 1].item<double>());
-  }
-  return lost;
-}
-
-// The least that any ranks lose that are `left` in all, from layer ranks.size() on.
-double LeastLost(const std::vector<KeyValueSvd>& svds, const std::vector<double>& weights,
-                 int64_t left, std::vector<int64_t> ranks = {}) {
-  if (ranks.size() == svds.size()) {
-    return left == 0 ? Lost(svds, weights, ranks) : std::numeric_limits<double>::infinity();
-  }
-  double least = std::numeric_limits<double>::infinity();
-  const int64_t most = std::min(left, svds[ranks.size()].full_rank());
-  ranks.push_back(0);
-  for (ranks.back() = 1; ranks.back() <= most; ++ranks.back()) {
-    least = std::min(least, LeastLost(svds, weights, left - ranks.back(), ranks));
-  }
-  return least;
-}
-
-TEST(AllocateRanksTest, NoOtherRanksLoseLess) {
-  const std::vector<KeyValueSvd> svds = RandomSvds({{5, 2, 2, 2}, {4, 3, 1, 1}, {7, 2, 1, 3}});
-  for (const std::vector<double>& weights :
-       {std::vector<double>{1, 1, 1}, {0.01, 1, 0.3}, {3, 0.5, 1}}) {
-    for (int64_t total = 3; total <= 5 + 2 + 6; ++total) {
-      const std::vector<int64_t> ranks = AllocateRanks(svds, weights, total);
-      ASSERT_EQ(Sum(ranks), total);
-      EXPECT_NEAR(Lost(svds, weights, ranks), LeastLost(svds, weights, total), 1e-12);
-    }
-  }
-}
-
-TEST(AllocateRanksTest, EveryLayerHasARankAndNoneMoreThanItsFullOne) {
-  const std::vector<KeyValueSvd> svds = RandomSvds({{5, 2, 2, 2}, {4, 3, 1, 1}});
-  EXPECT_THAT(AllocateRanks(svds, {1, 1e-9}, 5), testing::ElementsAre(4, 1));
-  EXPECT_THAT(AllocateRanks(svds, {1, 1e-9}, 6), testing::ElementsAre(5, 1));
-  EXPECT_THAT(AllocateRanks(svds, {1, 1e-9}, 7), testing::ElementsAre(5, 2));
-  EXPECT_THAT(AllocateRanks(svds, {1, 1}, 1000), testing::ElementsAre(5, 2));
-  EXPECT_THAT(AllocateRanks(svds, {1, 1}, 2), testing::ElementsAre(1, 1));
 }
 
 // ---- Refusals --------------------------------------------------------------------------------
@@ -775,15 +696,14 @@ TEST_F(ConvertTest, APlaceThatIsTakenIsRefused) {
   ConvertOptions options = ToMla();
   std::filesystem::create_directory(options.to);
   WriteFile(options.to / "mine", "");
-  EXPECT_EQ(Refusal(options), "--to " + options.to.string() +
-                                  ": is there already, and is not "
-                                  "an empty directory");
+  EXPECT_EQ(Refusal(options),
+            "--to " + options.to.string() + ": exists and is not an empty directory");
   options.to = options.from;
-  EXPECT_THAT(Refusal(options), HasSubstr("is there already"));
+  EXPECT_THAT(Refusal(options), HasSubstr("exists and is not an empty directory"));
   for (const char* content : {"", "mine"}) {
     options.to = dir_.path() / "file";
     WriteFile(options.to, content);
-    EXPECT_THAT(Refusal(options), HasSubstr("--to " + options.to.string() + ": is there already"));
+    EXPECT_THAT(Refusal(options), HasSubstr("--to " + options.to.string() + ": exists"));
     EXPECT_EQ(ReadFile(options.to), content);
     options.to /= "model";
     EXPECT_THAT(Refusal(options), HasSubstr((dir_.path() / "file").string()));
@@ -794,14 +714,14 @@ TEST_F(ConvertTest, WritesInsideADirectoryThatIsThere) {
   ConvertOptions options = ToMla();
   std::filesystem::create_directory(dir_.path() / "volume");
   std::filesystem::create_directory_symlink(dir_.path() / "volume", options.to);
-  // What a run that was killed left does not fill it.
+  // The files of a killed run do not count as content.
   WriteFile(dir_.path() / "volume" / "model.safetensors.partial-0123abcd", "half");
   ConvertModel(options);
   EXPECT_TRUE(std::filesystem::is_symlink(options.to));
   EXPECT_EQ(Loaded(dir_.path() / "volume").config.attention, AttentionKind::kMla);
 }
 
-// Before the source is read, and so before hours of calibration.
+// It is refused before the source is read, and so before hours of calibration.
 TEST_F(ConvertTest, APlaceThatCannotBeMadeIsRefusedFirst) {
   ConvertOptions options = ToMla();
   options.from = dir_.path() / "none";
@@ -853,12 +773,12 @@ TEST_F(ConvertTest, UnusableTextsAreRefused) {
   WriteFile(options.calibrate, Words(100).substr(0, 71));
   EXPECT_EQ(Converted(options).config.attention, AttentionKind::kMla);
   std::filesystem::remove_all(options.to);
-  options.held_out = 0;  // ranks are chosen by text that is not held out
+  options.held_out = 0;  // the training part decides on ranks
   options.max_loss_increase = 100;
   EXPECT_THAT(Converted(options).config.kv_lora_rank, Each(1));
 }
 
-// A text has tokens that this model has no embedding for.
+// The text has tokens without an embedding in this model.
 TEST_F(ConvertTest, AModelOfAnotherTokenizerCannotBeCalibrated) {
   Checkpoint small = Source(AttentionKind::kMha);
   small.config.vocab_size = 37;
@@ -902,7 +822,7 @@ TEST_F(ConvertProgramTest, ConvertsAndPrintsWhatTheCardSays) {
     std::filesystem::remove_all(dir_.path() / "out");
     const Process::Result result = Run(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    // How far it is, where that takes long.
+    // Progress, if there is a calibration.
     const bool calibrated = arguments.back() == text_;
     EXPECT_THAT(result.err,
                 StartsWith(calibrated ? "held-out loss of " + arguments[1] + ": " : ""));
@@ -913,8 +833,7 @@ TEST_F(ConvertProgramTest, ConvertsAndPrintsWhatTheCardSays) {
   }
 }
 
-// Positions that are added to the embedding, biases everywhere: a latent of D holds keys and
-// values.
+// With added positions and biases everywhere, a latent of D holds keys and values exactly.
 TEST_F(ConvertProgramTest, Gpt2LosesNothingAtARankOfItsWidth) {
   int models = 0;
   for (const published::NamedConfig& named : published::EveryFamily()) {
@@ -944,7 +863,7 @@ TEST_F(ConvertProgramTest, Gpt2LosesNothingAtARankOfItsWidth) {
   EXPECT_EQ(models, 3);
 }
 
-// One mistake for the parser, one in the options, one that shows late.
+// A mistake that the parser finds, one in the options, and one in the text.
 TEST_F(ConvertProgramTest, MistakesAreOneLineAndStatusTwo) {
   const std::string mha = Model(AttentionKind::kMha);
   ExpectRefused({"--from", mha, "--attention", "mqa"}, "--attention");

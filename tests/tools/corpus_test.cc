@@ -11,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/tools/digest.h"
 #include "tests/support/held_out.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer.h"
 
@@ -39,7 +40,7 @@ TEST(CorpusTest, WindowsCoverTheHeldOutPartOnce) {
   EXPECT_EQ(next, 1000);
 }
 
-// Every place of the training part is drawn, each about as often, and nothing behind it.
+// All positions of the training part are drawn equally often, and none of the held-out part.
 TEST(CorpusTest, DrawsFromTheWholeTrainingPartAndNothingElse) {
   const TempDir dir;
   std::string text;
@@ -59,7 +60,7 @@ TEST(CorpusTest, DrawsFromTheWholeTrainingPartAndNothingElse) {
       EXPECT_TRUE(at::equal(window.inputs[row].narrow(0, 1, 9), at::arange(first, first + 9)));
     }
   }
-  // 41 places, 0 to 40, a hundred draws each, with a standard deviation of 10.
+  // 41 positions, 0 to 40, a hundred draws each, with a standard deviation of 10.
   EXPECT_EQ(drawn.size(), 41u);
   EXPECT_EQ(drawn.begin()->first, 0);
   EXPECT_EQ(drawn.rbegin()->first, 40);
@@ -74,12 +75,7 @@ class SeenTextTest : public testing::Test {
     return Corpus(file_, *TestTokenizer(), held_out, config_, "MODEL");
   }
   std::string Refusal(double held_out) const {
-    try {
-      Open(held_out);
-    } catch (const LoadError& e) {
-      return e.what();
-    }
-    return "accepted";
+    return RefusalOf<LoadError>([&] { Open(held_out); });
   }
 
   const TempDir dir_;
@@ -89,7 +85,7 @@ class SeenTextTest : public testing::Test {
 };
 
 TEST_F(SeenTextTest, IsNamedByWhatItHolds) {
-  // What sha256sum(1) prints of "abc".
+  // From sha256sum(1) for "abc".
   EXPECT_EQ(Sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(Open({}).identity().sha256, Sha256(text_));
   EXPECT_EQ(Sha256OfFile(file_), Sha256(text_));

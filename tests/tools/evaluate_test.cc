@@ -40,19 +40,20 @@ TEST_F(EvaluateTest, SaysWhatTheTokensAreToTheModel) {
   WriteFile(file_, text_);
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   EXPECT_THAT(Printed(config), HasSubstr(" nats per token ("));
-  EXPECT_THAT(Printed(config),
-              HasSubstr(" over the last 100 tokens of play.txt, of which it does not say whether "
-                        "it was trained on them, computed in float32"));
+  EXPECT_THAT(
+      Printed(config),
+      HasSubstr(" over the last 100 tokens of play.txt, without a record of what the model was "
+                "trained on, computed in float32"));
   config.training_texts = {{std::string(64, '0'), 0.5}};
   EXPECT_THAT(
       Printed(config),
-      HasSubstr(" over the last 100 tokens of play.txt, which is none of the texts that it says it "
-                "was trained on, "));
+      HasSubstr(" over the last 100 tokens of play.txt, which is not among the model's recorded "
+                "training texts, "));
   config.training_texts.push_back({Sha256(text_), 0.25});
   EXPECT_THAT(Printed(config), HasSubstr(" over 250 held-out tokens, "));
 }
 
-// What is served and what is trained are one model: float32 to rounding, integers near by.
+// Served and trained models agree: in float32 up to rounding, with integers approximately.
 TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
   std::string text(2000, ' ');
   std::mt19937 generator(1);
@@ -70,7 +71,7 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
     const Corpus corpus(file_, *tokenizer, {}, named.config, model.string());
     const double expected = HeldOutLoss(LoadCheckpoint(model, TensorFormat::kFloat32), corpus);
     EXPECT_NEAR(loss(WeightFormat::kFloat32, CacheFormat::kFloat32), expected, 1e-4);  // as printed
-    // Rounded to 2^-9, to 1/254 and to 1/16 of the largest weight, and summed up over layers.
+    // Weights are rounded to 2^-9, to 1/254 and to 1/16 of the largest; errors add up over layers.
     EXPECT_NEAR(loss(WeightFormat::kBFloat16, CacheFormat::kBFloat16), expected, 0.02);
     EXPECT_NEAR(loss(WeightFormat::kInt8, CacheFormat::kFloat32), expected, 0.02);
     EXPECT_NEAR(loss(WeightFormat::kFloat32, CacheFormat::kInt8), expected, 0.02);
@@ -80,7 +81,7 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
   }
 }
 
-// As of published models, whose contexts no machine here has the memory to train in.
+// Published models have contexts that need more memory than training here has.
 TEST_F(EvaluateTest, ALongContextIsMeasuredInShorterWindows) {
   constexpr int64_t kLength = 2048;
   std::string text(3000, ' ');
@@ -101,7 +102,7 @@ TEST_F(EvaluateTest, ALongContextIsMeasuredInShorterWindows) {
   EXPECT_NEAR(PrintedLoss({.model = directory, .text = file_, .held_out = 0.9}), expected, 1e-4);
 }
 
-// 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and what is sure in both.
+// 0.75 log(0.75 / 0.5) + 0.25 log(0.25 / 0.5), and 0 for certain tokens in both.
 TEST(KlDivergenceTest, IsTheDefinition) {
   const at::Tensor p = at::tensor({0.75, 0.25}, at::kFloat).log() + 5;
   const at::Tensor q = at::zeros({2}, at::kFloat);

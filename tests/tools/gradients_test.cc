@@ -34,7 +34,7 @@ class BatchGradientsTest : public testing::TestWithParam<NamedConfig> {
     return {all.narrow(1, 0, length).contiguous(), all.narrow(1, 1, length).contiguous()};
   }
 
-  // Of the mean of -log p(target), in float64, by one product of the whole batch.
+  // Gradients of the mean of -log p(target), in float64, by one product of the whole batch.
   Weights Expected(const Window& window) const {
     Weights leaves;
     for (const Parameter& p : parameters_) {
@@ -52,9 +52,9 @@ class BatchGradientsTest : public testing::TestWithParam<NamedConfig> {
   std::vector<Parameter> parameters_;
 };
 
-// However the batch is divided: among threads evenly or not, and in pieces.
+// The batch may be divided evenly or unevenly among threads, and in pieces.
 TEST_P(BatchGradientsTest, AreThoseOfTheMeanLoss) {
-  // Of 64 tokens a window, 64 are more than is computed at once.
+  // 64 windows of 64 tokens are more than a thread computes at once.
   for (const auto& [batch, length] : std::vector<std::pair<int64_t, int64_t>>{{5, 16}, {65, 64}}) {
     const Window window = Windows(batch, length);
     const Weights expected = Expected(window);
@@ -71,7 +71,7 @@ TEST_P(BatchGradientsTest, AreThoseOfTheMeanLoss) {
   }
 }
 
-// Products of numbers of eight bits: as far off as that, and no further.
+// bfloat16 products, with eight bits of precision, are off by that and no more.
 TEST_P(BatchGradientsTest, OfBfloat16ProductsAreNear) {
   const Window window = Windows(5, 16);
   const Weights expected = Expected(window);
@@ -87,8 +87,8 @@ TEST_P(BatchGradientsTest, OfBfloat16ProductsAreNear) {
   EXPECT_GT(most, 1e-4);
 }
 
-// A call forgets what the one before found.
-TEST_P(BatchGradientsTest, AreAnewAtEachCall) {
+// A call does not depend on the one before.
+TEST_P(BatchGradientsTest, AreIndependentOfEarlierCalls) {
   const Window window = Windows(4, 8);
   BatchGradients gradients(config_, parameters_, ComputeType::kFloat32, {}, 2);
   std::vector<at::Tensor> first;
@@ -105,7 +105,7 @@ TEST_P(BatchGradientsTest, AreAnewAtEachCall) {
   }
 }
 
-// Dropout, and each thread's own, is drawn by the generator.
+// The generator determines dropout, of each thread.
 TEST_P(BatchGradientsTest, DropoutMovesTheLoss) {
   const Window window = Windows(4, 8);
   BatchGradients gradients(config_, parameters_, ComputeType::kFloat32, {}, 2);
@@ -119,8 +119,8 @@ TEST_P(BatchGradientsTest, DropoutMovesTheLoss) {
   EXPECT_NE(loss(0.3, 1), loss(0, 1));
 }
 
-// The loss is (1 - w) of the text's cross entropy and w of that with what teachers expect: of two,
-// the mean of their probabilities.
+// The loss is (1 - w) of the text's cross entropy and w of the cross entropy with the teachers: the
+// mean of their probabilities.
 TEST_P(BatchGradientsTest, TeachersHaveTheirShare) {
   const Window window = Windows(3, 8);
   const Weights teacher = Cast(RandomWeights(config_, 2), at::kFloat);

@@ -15,6 +15,7 @@
 #include "engine/loading/loaded_model.h"
 #include "tests/support/llama2c_file.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/refusal.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
@@ -34,12 +35,7 @@ class ImportTest : public testing::Test {
   }
 
   std::string Refusal() const {
-    try {
-      ImportModel(options_);
-    } catch (const std::exception& e) {
-      return e.what();
-    }
-    return "accepted";
+    return RefusalOf<std::exception>([&] { ImportModel(options_); });
   }
   std::vector<std::string> Written() const {
     std::vector<std::string> names;
@@ -69,8 +65,8 @@ TEST_F(ImportTest, MakesACheckpoint) {
   for (const auto& [name, tensor] : direct.weights) {
     EXPECT_TRUE(at::equal(imported.weights.at(name), tensor)) << name;
   }
-  // The third head of four, which reads the second group, is the second one where heads of a
-  // residue share a group: its row 4 becomes row 2.
+  // With heads of a residue in one group, the third head of four, which reads the second group,
+  // becomes the second head: its row 4 becomes row 2.
   const at::Tensor q = imported.weights.at("model.layers.0.self_attn.q_proj.weight");
   const float first = (261 * 8 + 2 * 8) / 64.0F;  // of the file's queries
   EXPECT_EQ(q[0][0].item<float>(), first);
@@ -97,11 +93,11 @@ TEST_F(ImportTest, RefusesWhatItCannotMakeAndLeavesNothing) {
 TEST_F(ImportTest, TheOutputHoldsNothingBefore) {
   std::filesystem::create_directories(options_.output);
   WriteFile(options_.output / "README.md", "mine");
-  EXPECT_THAT(Refusal(), HasSubstr("is there already, and is not an empty directory"));
+  EXPECT_THAT(Refusal(), HasSubstr("exists and is not an empty directory"));
   EXPECT_EQ(ReadFile(options_.output / "README.md"), "mine");
 }
 
-// A trained model: the text that another implementation of it writes, with text in and text out.
+// A trained model generates the text of another implementation.
 TEST_F(ImportTest, ARealModelWritesItsText) {
   const std::filesystem::path data = SharedData() / "stories260K";
   if (!std::filesystem::exists(data)) GTEST_SKIP() << "no " << data;

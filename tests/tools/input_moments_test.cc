@@ -16,8 +16,8 @@
 namespace triptych::tools::input_moments_test {
 namespace {
 
-// With nothing added to the residual stream, every layer reads its norm of the embeddings. Of a
-// text of one context there is one window to take.
+// With nothing added to the residual stream, every layer reads its norm of the embeddings. A text
+// of one context has only one window.
 TEST(InputCovariancesTest, AreOfWhatAttentionReads) {
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
     const ModelConfig config = SmallModel(kind);
@@ -46,13 +46,13 @@ TEST(InputCovariancesTest, AreOfWhatAttentionReads) {
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       const at::Tensor y =
           normed * exact.at(LayerPrefix(layer) + "input_layernorm.weight");  // [L, D]
-      // Norms are computed in float32, products of them are not.
+      // Norms are computed in float32, their products in float64.
       EXPECT_LE(RelativeError(covariances[layer], at::mm(y.t(), y) / y.size(0)), 1e-6);
     }
   }
 }
 
-// A text need not be as long as a published model's context.
+// A text may be shorter than a published model's context.
 TEST(InputCovariancesTest, OfALongContextNeedAShorterText) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.position_embedding = PositionEmbedding::kRope;

@@ -10,7 +10,7 @@
 namespace triptych::tools::inspect_test {
 namespace {
 
-// A latent of 40 elements in each of two layers; in eight bits they have two scales of two bytes.
+// A latent has 40 elements in each of two layers. In int8 it has two scales of two bytes.
 TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
   const TempDir dir;
   ModelConfig config = SmallModel(AttentionKind::kMla);

@@ -31,7 +31,7 @@ TEST(LearningRateTest, BeginsAtThePeakWithoutWarmUp) {
   EXPECT_DOUBLE_EQ(rate.At(1), 0.25);
 }
 
-// A run that ends while it warms up never divides by nothing.
+// A run that ends during warm-up does not divide by zero.
 TEST(LearningRateTest, MayEndBeforeThePeak) {
   const LearningRate rate{.peak = 1, .warmup_steps = 10, .steps = 5};
   EXPECT_DOUBLE_EQ(rate.At(4), 0.5);
@@ -62,12 +62,12 @@ TEST(ClipGradientsTest, SaysThatANormIsNotFiniteAndScalesNothing) {
   }
 }
 
-// By hand, with beta1 = 0.5, beta2 = 0.75, epsilon = 1, decay 0.2 and a rate of 0.1. A matrix of 2
-// with gradients 4 and then 1:
+// Computed by hand, with beta1 = 0.5, beta2 = 0.75, epsilon = 1, decay 0.2 and a rate of 0.1. A
+// matrix of 2 with gradients 4 and then 1:
 //   m = 2, v = 4; corrected 4 and 16; 2 * (1 - 0.02) - 0.1 * 4 / (4 + 1) = 1.88
 //   m = 1.5, v = 3.25; corrected 1.5 / 0.75 = 2 and 3.25 / 0.4375 = 7.428571;
 //   1.88 * 0.98 - 0.1 * 2 / (2.725540 + 1) = 1.788717
-// A vector decays nothing: 2 - 0.08 = 1.92, and 1.92 - 0.053683 = 1.866317.
+// A vector does not decay: 2 - 0.08 = 1.92, and 1.92 - 0.053683 = 1.866317.
 TEST(AdamWTest, StepsAreThoseOfThePaper) {
   const AdamW optimizer{.beta1 = 0.5, .beta2 = 0.75, .epsilon = 1, .weight_decay = 0.2};
   std::vector<Parameter> parameters = {Make(at::full({1, 1}, 2.0f), at::full({1, 1}, 4.0f)),
@@ -83,7 +83,7 @@ TEST(AdamWTest, StepsAreThoseOfThePaper) {
   EXPECT_NEAR(parameters[1].value.item<float>(), 1.866317, 1e-6);
 }
 
-// Where nothing pulls, matrices shrink and all else stays.
+// With zero gradients, matrices shrink and vectors do not change.
 TEST(AdamWTest, DecayPullsMatricesTowardsZero) {
   const AdamW optimizer{.weight_decay = 0.5};
   std::vector<Parameter> parameters = {Make(at::full({2, 2}, -2.0f), at::zeros({2, 2})),

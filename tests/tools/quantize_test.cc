@@ -15,6 +15,7 @@
 #include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -26,13 +27,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// What rounding changes of products, over inputs of these moments.
+// Squared error of products by rounding, over inputs of these moments.
 double Lost(const at::Tensor& weight, const at::Tensor& rounded, const at::Tensor& moments) {
   const at::Tensor change = rounded.to(at::kDouble) - weight.to(at::kDouble);
   return (at::mm(change, moments) * change).sum().item<double>();
 }
 
-// Inputs that vary together: sums of a few.
+// Moments of correlated inputs: sums of a few variables.
 at::Tensor DependentMoments(int64_t inputs, uint64_t seed) {
   Normal normal(seed);
   const at::Tensor factors = normal.Weight(inputs, inputs / 4);
@@ -51,14 +52,14 @@ TEST(RoundCalibratedTest, LosesLessOfProducts) {
   }
 }
 
-// Nothing is gained by what others make up for where none varies with another.
+// Compensation gains nothing if inputs are uncorrelated.
 TEST(RoundCalibratedTest, IsToTheNearestUnderIndependentInputs) {
   const at::Tensor weight = Normal(3).Weight(40, 70);
   EXPECT_TRUE(at::equal(RoundCalibrated(weight, at::eye(70, at::kDouble)),
                         RoundToNearest(weight, WeightFormat::kInt4)));
 }
 
-// What is packed from it, or stored, is what it is.
+// Packing and storing do not change rounded weights.
 TEST(RoundCalibratedTest, IsIntegersAlready) {
   const at::Tensor rounded = RoundCalibrated(Normal(4).Weight(64, 100), DependentMoments(100, 5));
   EXPECT_TRUE(at::equal(RoundToNearest(rounded, WeightFormat::kInt4), rounded));
@@ -90,12 +91,7 @@ class QuantizeTest : public testing::Test {
     return options;
   }
   static std::string Refusal(const QuantizeOptions& options) {
-    try {
-      QuantizeModel(options);
-    } catch (const std::exception& e) {
-      return e.what();
-    }
-    return "accepted";
+    return RefusalOf<std::exception>([&] { QuantizeModel(options); });
   }
 
   const TempDir dir_;
@@ -123,7 +119,7 @@ TEST_F(QuantizeTest, StoresIntegersOfEveryKind) {
   }
 }
 
-// Every matrix that a product reads is rounded by what it multiplies.
+// Every matrix is rounded for its own inputs.
 TEST_F(QuantizeTest, CalibratesByTheInputsOfEachProduct) {
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa, AttentionKind::kMla}) {
     SCOPED_TRACE(Name(kind));
@@ -159,7 +155,7 @@ TEST_F(QuantizeTest, KeepsEmbeddings) {
   EXPECT_TRUE(at::equal(after.at(kOutputName), before.at(kOutputName)));
 }
 
-// Whose tokenizer comes along.
+// The tokenizer is written too.
 TEST_F(QuantizeTest, AGgufFileIsASourceAsOthersAre) {
   QuantizeOptions options;
   options.from = dir_.path() / "m.gguf";
@@ -191,7 +187,7 @@ TEST_F(QuantizeTest, RefusesInOneLine) {
   EXPECT_THAT(Refusal(options), HasSubstr("--calibrate goes with --dtype int4"));
   options.calibrate.clear();
   options.to = options.from;
-  EXPECT_THAT(Refusal(options), HasSubstr("is there already"));
+  EXPECT_THAT(Refusal(options), HasSubstr("exists and is not an empty directory"));
   options.from = dir_.path() / "none";
   options.to = dir_.path() / "out";
   EXPECT_THAT(Refusal(options), AllOf(HasSubstr("none"), Not(HasSubstr("\n"))));

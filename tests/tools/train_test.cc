@@ -36,6 +36,7 @@
 #include "tests/support/held_out.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -97,13 +98,13 @@ class TrainTest : public testing::Test {
     return curve;
   }
 
-  // To the last bit.
+  // Compares bits.
   bool SameWeights(const std::string& a, const std::string& b) const {
     return ReadFile(dir_.path() / a / "model.safetensors") ==
            ReadFile(dir_.path() / b / "model.safetensors");
   }
 
-  // Runs up to the checkpoint, which cannot be written: the run's last state stays.
+  // Trains with a checkpoint that cannot be written, so that the run's last state stays.
   static void Interrupt(const TrainOptions& options) {
     const std::filesystem::path obstacle = options.output / "config.json";
     std::filesystem::create_directories(obstacle);
@@ -132,7 +133,7 @@ TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
               testing::UnorderedElementsAre("README.md", "config.json", "model.safetensors"));
 }
 
-// What the config and the card say is what was done, and what is measured again.
+// The config and the card agree with the run and with a second measurement.
 TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
   TrainOptions options = Options("out");
   options.held_out = 0.25;
@@ -162,12 +163,12 @@ TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
   EXPECT_LT(curve[2].training_loss, curve[0].training_loss);
   const Corpus corpus(text_, *TestTokenizer(), {}, model.config, "out");
   EXPECT_EQ(corpus.held_out_tokens(), 600);
-  // As printed, with four decimals.
+  // Rounded to the four printed decimals.
   EXPECT_NEAR(curve[2].held_out_loss, HeldOutLoss(model, corpus), 1e-4);
 }
 
-// A checkpoint's weights are rounded to its dtype, and so are those that the card's loss is of. The
-// steps are so large that rounding moves the loss by more than what is printed.
+// A checkpoint's weights are rounded to its dtype, and the card's loss is of the rounded weights.
+// The steps are large enough that rounding moves the loss by more than the printed precision.
 TEST_F(TrainTest, TheLossIsThatOfTheStoredWeights) {
   ModelConfig config = checkpoint::ReadModelConfig(config_);
   config.torch_dtype = TensorFormat::kBFloat16;
@@ -182,7 +183,7 @@ TEST_F(TrainTest, TheLossIsThatOfTheStoredWeights) {
               1e-4);  // as printed
 }
 
-// Of the steps since the row before, the last row too.
+// Each row has the mean over the steps since the row before, also the last.
 TEST_F(TrainTest, ACurvesTrainingLossesAreMeans) {
   TrainOptions options = Options("every");
   options.steps = 5;
@@ -196,12 +197,12 @@ TEST_F(TrainTest, ACurvesTrainingLossesAreMeans) {
   const Curve means = ReadCurve(ReadFile(options.output / "README.md"));
   ASSERT_EQ(means.size(), 2u);
   const auto loss = [&](size_t step) { return every[step - 1].training_loss; };
-  // As printed, with four decimals.
+  // Rounded to the four printed decimals.
   EXPECT_NEAR(means[0].training_loss, (loss(1) + loss(2) + loss(3)) / 3, 1.1e-4);
   EXPECT_NEAR(means[1].training_loss, (loss(4) + loss(5)) / 2, 1.1e-4);
 }
 
-// Of a text whose end is unlike the rest, the more is learnt the less is that end foreseen.
+// The end of this text is unlike the rest: training makes the held-out loss worse.
 TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
   WriteFile(text_, std::string(900, 'a') + std::string(100, 'b'));
   TrainOptions options = Options("out");
@@ -223,7 +224,7 @@ TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
   const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   EXPECT_NEAR(HeldOutLoss(model, TestCorpus(text_, 0.1)), best, 1e-4);
 
-  // Also where the best came before the run was interrupted.
+  // Also if the best weights precede an interruption.
   TrainOptions continued = options;
   continued.output = dir_.path() / "continued";
   Interrupt(continued);
@@ -231,8 +232,8 @@ TEST_F(TrainTest, KeepsTheWeightsThatDoBestOnWhatIsHeldOut) {
   EXPECT_TRUE(SameWeights("continued", "out"));
 }
 
-// A run is no more than its parts: in each step windows of its own, their gradients, clipped, and
-// AdamW at that step's rate.
+// A run equals its parts: in each step new windows, their clipped gradients, and AdamW at that
+// step's rate.
 TEST_F(TrainTest, IsMadeOfItsParts) {
   const ModelConfig config = checkpoint::ReadModelConfig(config_);
   TrainOptions options = Options("out");
@@ -276,8 +277,8 @@ TEST_F(TrainTest, IsMadeOfItsParts) {
   }
 }
 
-// Of a run that has hardly begun, at five standard errors of a deviation and one part in 10,000 for
-// the step that it made.
+// After one tiny step. Tolerance: five standard errors of a deviation, and one part in 10,000 for
+// the step.
 TEST_F(TrainTest, BeginsWithWeightsOfTheirScale) {
   ModelConfig config = checkpoint::ReadModelConfig(config_);
   config.hidden_size = 64;
@@ -302,7 +303,7 @@ TEST_F(TrainTest, BeginsWithWeightsOfTheirScale) {
     if (spec.name.ends_with("o_proj.weight") || spec.name.ends_with("down_proj.weight")) {
       deviation /= std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
     }
-    if (spec.name == kPositionsName) {  // positions that are near begin alike
+    if (spec.name == kPositionsName) {  // neighbouring positions start out similar
       const at::Tensor expected =
           SinusoidalPositions(spec.shape[0], spec.shape[1]) * (0.02 * std::numbers::sqrt2);
       EXPECT_LT(LargestDifference(value, expected), 1e-6);
@@ -331,7 +332,7 @@ TEST_F(TrainTest, WithoutAHeldOutPartTheLastWeightsAreKept) {
       0);
 }
 
-// What was trained on once stays trained on.
+// A second run keeps the held-out part of the first.
 TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
   TrainOptions options = Options("start");
   options.held_out = 0.25;
@@ -340,12 +341,7 @@ TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
   more.config.clear();
   more.from = options.output;
   more.held_out = 0.3;
-  try {
-    Train(more);
-    ADD_FAILURE() << "trained";
-  } catch (const LoadError& e) {
-    EXPECT_THAT(e.what(), testing::StartsWith("--held-out 0.3: "));
-  }
+  EXPECT_THAT(RefusalOf<LoadError>([&] { Train(more); }), testing::StartsWith("--held-out 0.3: "));
   const auto texts = [&](std::optional<double> held_out, const std::string& text) {
     std::filesystem::remove_all(more.output);
     WriteFile(text_, text);
@@ -362,7 +358,7 @@ TEST_F(TrainTest, AModelTrainedOnKeepsItsHeldOutPart) {
   EXPECT_EQ(both[0].held_out, 0.25);
   EXPECT_EQ(both[1].sha256, Sha256(Rhyme() + Rhyme()));
   EXPECT_EQ(both[1].held_out, kDefaultHeldOut);
-  // And its card tells of the first run.
+  // Its card includes the card of the first run.
   EXPECT_THAT(ReadFile(more.output / "README.md"), testing::HasSubstr("\n## start\n"));
 }
 
@@ -385,7 +381,7 @@ TEST_F(TrainTest, AGgufFileIsTrainedOnAsOthersAre) {
                                            "tokenizer.chat_template is 1048577 bytes")));
 }
 
-// What a student was taught, its teacher had from its own texts.
+// The student was trained on its teachers' texts too.
 TEST_F(TrainTest, AStudentNamesItsTeachersTexts) {
   TrainOptions options = Options("teacher");
   options.held_out = 0.25;
@@ -443,13 +439,8 @@ TEST_F(TrainTest, RefusesOneTextTooMany) {
   options.config.clear();
   options.from = dir_.path() / "from";
   SaveCheckpoint(options.from, config, RandomWeights(config, 1));
-  try {
-    Train(options);
-    ADD_FAILURE() << "trained";
-  } catch (const LoadError& e) {
-    EXPECT_EQ(e.what(),
-              options.from.string() + ": was trained on too many other texts; allowed: 64 in all");
-  }
+  EXPECT_EQ(RefusalOf<LoadError>([&] { Train(options); }),
+            options.from.string() + ": was trained on too many other texts; allowed: 64 in all");
   EXPECT_FALSE(std::filesystem::exists(options.output));
 }
 
@@ -457,14 +448,10 @@ TEST_F(TrainTest, KeepsTheReadmeThatIsThere) {
   const TrainOptions options = Options("out");
   std::filesystem::create_directory(options.output);
   WriteFile(options.output / "README.md", "mine");
-  try {
-    Train(options);
-    ADD_FAILURE() << "trained";
-  } catch (const std::runtime_error& e) {
-    EXPECT_EQ(e.what(), "--output " + options.output.string() +
-                            ": holds a README.md, which the model's card would replace; allowed: "
-                            "a directory without one");
-  }
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { Train(options); }),
+            "--output " + options.output.string() +
+                ": holds a README.md, which the model's card would replace; allowed: "
+                "a directory without one");
   EXPECT_EQ(ReadFile(options.output / "README.md"), "mine");
 }
 
@@ -474,17 +461,13 @@ TEST_F(TrainTest, ATeacherMustNotHaveSeenWhatIsHeldOut) {
   Train(options);
   TrainOptions taught = Options("out");
   taught.teachers = {options.output};
-  try {
-    Train(taught);
-    ADD_FAILURE() << "trained";
-  } catch (const LoadError& e) {
-    EXPECT_THAT(e.what(), testing::AllOf(testing::StartsWith("--held-out 0.1: "),
-                                         testing::HasSubstr("teacher was trained on some")));
-  }
+  EXPECT_THAT(RefusalOf<LoadError>([&] { Train(taught); }),
+              testing::AllOf(testing::StartsWith("--held-out 0.1: "),
+                             testing::HasSubstr("teacher was trained on some")));
   EXPECT_FALSE(std::filesystem::exists(taught.output));
 }
 
-// Windows of 8 reach no position past the eighth: the table's other rows stay as they are.
+// Windows of 8 reach no position past the eighth: the other rows of the table do not change.
 TEST_F(TrainTest, WindowsMayBeShorterThanTheContext) {
   Train(Options("start"));
   TrainOptions options = Options("out");
@@ -500,13 +483,14 @@ TEST_F(TrainTest, WindowsMayBeShorterThanTheContext) {
   EXPECT_TRUE(at::equal(positions("out").narrow(0, 8, 24), positions("start").narrow(0, 8, 24)));
   EXPECT_FALSE(at::equal(positions("out")[7], positions("start")[7]));
 
-  // So they are measured and chosen in windows of 8; the card's loss is of the whole context.
+  // Weights are therefore measured and chosen in windows of 8; the card's loss has the full
+  // context.
   const std::string card = ReadFile(options.output / "README.md");
   EXPECT_THAT(card, testing::HasSubstr("| held-out loss in windows of 8 |"));
   const Checkpoint model = LoadCheckpoint(options.output, TensorFormat::kFloat32);
   const Corpus corpus = TestCorpus(text_, 0.1);
   const Decoder decoder(model.config, model.weights, ComputeType::kFloat32);
-  const double measured = ReadCurve(card).front().held_out_loss;  // the source's card comes behind
+  const double measured = ReadCurve(card).front().held_out_loss;  // the source's card follows
   EXPECT_NEAR(measured, MeanLoss(decoder, corpus.HeldOutWindows(1, 8)), 1e-4);  // as printed
   const double whole = HeldOutLoss(decoder, corpus);
   ASSERT_GT(std::abs(measured - whole), 1e-3);
@@ -514,12 +498,8 @@ TEST_F(TrainTest, WindowsMayBeShorterThanTheContext) {
 
   options.output = dir_.path() / "other";
   options.window = 33;
-  try {
-    Train(options);
-    ADD_FAILURE() << "trained";
-  } catch (const std::runtime_error& e) {
-    EXPECT_STREQ(e.what(), "--window 33 is longer than the context; allowed: 1 to 32");
-  }
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { Train(options); }),
+            "--window 33 is longer than the context; allowed: 1 to 32");
 }
 
 TEST_F(TrainTest, TheSameSeedGivesTheSameModel) {
@@ -532,7 +512,7 @@ TEST_F(TrainTest, TheSameSeedGivesTheSameModel) {
   EXPECT_FALSE(SameWeights("one", "three"));
 }
 
-// Whatever a run is told to do differently, it ends differently.
+// A run with any option changed ends differently.
 TEST_F(TrainTest, EveryOptionMatters) {
   const TrainOptions options = Options("plain");
   Train(options);
@@ -560,7 +540,7 @@ TEST_F(TrainTest, GoesOnFromACheckpoint) {
   more.learning_rate = 1e-9;
   more.steps = 1;
   Train(more);
-  // One step at next to no learning rate: the model it started from, but for the last bits.
+  // One step at a tiny learning rate: the initial model, except for the last bits.
   const Checkpoint start = LoadCheckpoint(dir_.path() / "start", TensorFormat::kFloat32);
   const Checkpoint end = LoadCheckpoint(dir_.path() / "more", TensorFormat::kFloat32);
   for (const auto& [name, tensor] : start.weights) {
@@ -568,8 +548,8 @@ TEST_F(TrainTest, GoesOnFromACheckpoint) {
   }
 }
 
-// What was cut short learns again in all of its matrices, decoupled keys and their biases among
-// them.
+// A truncated conversion is trained further in all its matrices, also in the decoupled keys and
+// their biases.
 TEST_F(TrainTest, RotaryLatentsHeal) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.max_position_embeddings = 32;
@@ -604,8 +584,8 @@ TEST_F(TrainTest, RotaryLatentsHeal) {
   }
 }
 
-// However far the killed run came, the one that continues it ends with the same bytes. One that was
-// done before the signal came has nothing to continue.
+// A run resumed after a kill ends with the same bytes, wherever it was killed. A run that ended
+// before the signal has nothing to resume.
 TEST_F(TrainTest, AKilledRunContinuesWithTheSameResult) {
   const auto command = [&](const std::string& output) {
     return std::vector<std::string>{TRIPTYCH_MODEL_PROGRAM,
@@ -642,7 +622,7 @@ TEST_F(TrainTest, AKilledRunContinuesWithTheSameResult) {
     EXPECT_THAT(continued.err, testing::HasSubstr("continuing at step"));
   }
   EXPECT_TRUE(SameWeights("killed", "whole"));
-  // The curve with it.
+  // The curve is the same, too.
   const auto curve = [&](const char* name) {
     const std::string card = ReadFile(dir_.path() / name / "README.md");
     return card.substr(card.find("The weights are those after step"));
@@ -657,8 +637,8 @@ TEST_F(TrainTest, RefusesToContinueAnotherRun) {
   EXPECT_THROW(Train(options), LoadError);
 }
 
-// A run that ends before its checkpoint is written keeps its state, and another that differs in
-// anything is refused, which leaves the state as it was.
+// A run that ends before its checkpoint is written keeps its state. A run that differs in anything
+// is refused, and leaves the state unchanged.
 TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
   Train(Options("teacher"));
   Train(Options("start"));
@@ -673,16 +653,12 @@ TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
   const std::string bytes = ReadFile(state);
 
   const auto expect_refused = [&](const TrainOptions& other, const std::string& what) {
-    try {
-      Train(other);
-      ADD_FAILURE() << "continued, though " << what;
-    } catch (const LoadError& e) {
-      EXPECT_THAT(e.what(), testing::AllOf(testing::StartsWith(state.string() +
-                                                               ": not the state of a run with "
-                                                               "these options: " +
-                                                               what),
-                                           testing::EndsWith("; delete it to start anew")));
-    }
+    EXPECT_THAT(RefusalOf<LoadError>([&] { Train(other); }),
+                testing::AllOf(testing::StartsWith(state.string() +
+                                                   ": not the state of a run with "
+                                                   "these options: " +
+                                                   what),
+                               testing::EndsWith("; delete it to start again")));
     EXPECT_EQ(ReadFile(state), bytes);
   };
   const auto refused = [&](const std::string& what, const auto& change) {
@@ -713,7 +689,7 @@ TEST_F(TrainTest, OnlyTheSameRunIsContinued) {
     expect_refused(options, "--threads is " + std::to_string(threads) + ", and was 2");
   }
   SetComputeThreads(2);
-  // The same names of files that say something else.
+  // Files with the same names and other content.
   const auto while_file_is = [&](const std::filesystem::path& file, const std::string& changed,
                                  const std::string& what) {
     const bool there = std::filesystem::exists(file);
@@ -755,7 +731,7 @@ TEST_F(TrainTest, OnlyTheSameConfigIsContinued) {
               testing::ThrowsMessage<LoadError>(testing::HasSubstr("these options: config is ")));
 }
 
-// Taught by nothing but the teacher's distribution, on a text that neither would write.
+// The teacher's distribution is the only loss, on a text that neither would write.
 TEST_F(TrainTest, AStudentComesToWriteAsItsTeacherDoes) {
   Train(Options("teacher"));
   std::string other;
@@ -793,12 +769,7 @@ TEST_F(TrainTest, RefusesATeacherOfAnotherVocabularyOrAShorterContext) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   const auto refusal = [&] {
     SaveCheckpoint(teacher, config, RandomWeights(config, 1));
-    try {
-      Train(options);
-    } catch (const LoadError& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
+    return RefusalOf<LoadError>([&] { Train(options); });
   };
   config.vocab_size = 300;
   EXPECT_EQ(refusal(),
@@ -834,17 +805,13 @@ TEST_F(TrainTest, KeepsTheModelThatIsThere) {
   const std::string weights = ReadFile(options.output / "model.safetensors");
   TrainOptions other = options;
   other.seed = 2;
-  try {
-    Train(other);
-    ADD_FAILURE() << "trained";
-  } catch (const std::runtime_error& e) {
-    EXPECT_EQ(e.what(), "--output " + options.output.string() +
-                            ": holds a model already; allowed: a directory without one");
-  }
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { Train(other); }),
+            "--output " + options.output.string() +
+                ": holds a model already; allowed: a directory without one");
   EXPECT_EQ(ReadFile(options.output / "model.safetensors"), weights);
 }
 
-// The usual volume of a container is an empty directory that nothing can be renamed onto.
+// A container's volume is usually an empty directory that cannot be replaced by a rename.
 TEST_F(TrainTest, WritesInsideADirectoryThatIsThere) {
   std::filesystem::create_directory(dir_.path() / "volume");
   std::filesystem::create_directory_symlink(dir_.path() / "volume", dir_.path() / "link");
@@ -858,22 +825,18 @@ TEST_F(TrainTest, NeverSavesWhatIsNotFinite) {
   TrainOptions options = Options("out");
   options.learning_rate = std::nan("");
   options.save_every = 1;
-  // Where nothing is held out, no loss of the weights is asked for.
+  // Without a held-out part, the weights have no loss.
   for (const auto& [steps, held_out] : {std::pair{1, 0.1}, {30, 0.1}, {1, 0.0}}) {
     options.steps = steps;
     options.held_out = held_out;
-    try {
-      Train(options);
-      ADD_FAILURE() << "trained";
-    } catch (const std::runtime_error& e) {
-      EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("step 1"),
-                                           testing::HasSubstr("is not finite; a lower")));
-    }
+    EXPECT_THAT(
+        RefusalOf<std::runtime_error>([&] { Train(options); }),
+        testing::AllOf(testing::HasSubstr("step 1"), testing::HasSubstr("is not finite; a lower")));
     EXPECT_TRUE(std::filesystem::is_empty(options.output));
   }
 }
 
-// A model that diverges says so at the step where its loss does, not at the end.
+// A run that diverges fails at the step of its first bad loss, not at the end.
 TEST_F(TrainTest, StopsWhenTheLossIsNotFinite) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.max_position_embeddings = 32;
@@ -883,16 +846,12 @@ TEST_F(TrainTest, StopsWhenTheLossIsNotFinite) {
   TrainOptions options = Options("out");
   options.config.clear();
   options.from = dir_.path() / "huge";
-  try {
-    Train(options);
-    ADD_FAILURE() << "trained";
-  } catch (const std::runtime_error& e) {
-    EXPECT_STREQ(e.what(), "step 1: the loss is not finite; a lower --learning-rate may help");
-  }
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { Train(options); }),
+            "step 1: the loss is not finite; a lower --learning-rate may help");
 }
 
-// Values of 1e25 that an output matrix of zeros hides: the loss is as ever, the squares of that
-// matrix's gradient are beyond float32.
+// An output matrix of zeros hides values of 1e25: the loss is finite, but the squares of that
+// matrix's gradient overflow float32.
 TEST_F(TrainTest, StopsWhenTheGradientIsNotFinite) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.max_position_embeddings = 32;
@@ -903,12 +862,8 @@ TEST_F(TrainTest, StopsWhenTheGradientIsNotFinite) {
   TrainOptions options = Options("out");
   options.config.clear();
   options.from = dir_.path() / "huge";
-  try {
-    Train(options);
-    ADD_FAILURE() << "trained";
-  } catch (const std::runtime_error& e) {
-    EXPECT_STREQ(e.what(), "step 1: the gradient is not finite; a lower --learning-rate may help");
-  }
+  EXPECT_EQ(RefusalOf<std::runtime_error>([&] { Train(options); }),
+            "step 1: the gradient is not finite; a lower --learning-rate may help");
 }
 
 TEST_F(TrainTest, NumbersOfFlagsAreNumbers) {
@@ -944,7 +899,7 @@ TEST_F(TrainTest, NumbersOfFlagsAreNumbers) {
   }
 }
 
-// Of a million draws the dropped share has a standard deviation of 0.0003.
+// The dropped share of a million draws has a standard deviation of 0.0003.
 TEST(DropoutTest, DropsTheShareAndKeepsTheMean) {
   const at::Tensor x = at::ones({1'000'001});
   Dropout dropout(0.1, 5);

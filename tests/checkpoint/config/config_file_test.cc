@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::checkpoint::config_file_test {
@@ -37,12 +38,7 @@ Json RopeMla() { return With(Mla(), {{"position_embedding", "rope"}, {"qk_rope_h
 ModelConfig Parse(const Json& config) { return ParseModelConfig(config.dump(), "dir/config.json"); }
 
 std::string Refusal(std::string_view json) {
-  try {
-    ParseModelConfig(json, "dir/config.json");
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { ParseModelConfig(json, "dir/config.json"); });
 }
 
 void ExpectSame(const ModelConfig& a, const ModelConfig& b) {
@@ -413,14 +409,7 @@ TEST(ModelConfigTest, RefusesPositionsWhoseTablesTakeTooMuch) {
 TEST(ModelConfigTest, ReadsNoMoreThanAMebibyte) {
   const TempDir directory;
   const std::filesystem::path file = directory.path() / "config.json";
-  const auto refusal = [&] {
-    try {
-      ReadModelConfig(file);
-    } catch (const LoadError& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
-  };
+  const auto refusal = [&] { return RefusalOf<LoadError>([&] { ReadModelConfig(file); }); };
   std::string json = Mha().dump();
   json.resize(1 << 20, ' ');
   WriteFile(file, json);

@@ -13,6 +13,7 @@
 #include "engine/base/json.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "tests/support/published_configs.h"
+#include "tests/support/refusal.h"
 
 namespace triptych::checkpoint::families_test {
 namespace {
@@ -36,12 +37,7 @@ using ::testing::SizeIs;
 ModelConfig Parse(const Json& config) { return ParseModelConfig(config.dump(), "config.json"); }
 
 std::string Refusal(const Json& config) {
-  try {
-    Parse(config);
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { Parse(config); });
 }
 
 TEST(FamiliesTest, Llama) {

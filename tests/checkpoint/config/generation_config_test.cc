@@ -12,6 +12,7 @@
 #include "engine/base/json.h"
 #include "engine/base/request_limits.h"
 #include "engine/base/utf8.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::checkpoint::generation_config_test {
@@ -25,12 +26,7 @@ GenerationConfig Parse(std::string_view json) {
 }
 
 std::string Refusal(std::string_view json) {
-  try {
-    Parse(json);
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { Parse(json); });
 }
 
 void ExpectSaysNothing(const GenerationConfig& config) {

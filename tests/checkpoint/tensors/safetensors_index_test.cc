@@ -18,6 +18,7 @@
 #include "engine/base/json.h"
 #include "engine/checkpoint/tensors/open_tensors.h"
 #include "engine/checkpoint/tensors/safetensors.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::checkpoint::safetensors_index_test {
@@ -50,17 +51,12 @@ class ShardsTest : public testing::Test {
   }
   // Without the directory's name.
   std::string Refusal() const {
-    try {
-      OpenTensors(directory_.path());
-    } catch (const LoadError& e) {
-      std::string text = e.what();
-      const std::string path = directory_.path().string() + "/";
-      for (size_t at = text.find(path); at != text.npos; at = text.find(path)) {
-        text.erase(at, path.size());
-      }
-      return text;
+    std::string text = RefusalOf<LoadError>([&] { OpenTensors(directory_.path()); });
+    const std::string path = directory_.path().string() + "/";
+    for (size_t at = text.find(path); at != text.npos; at = text.find(path)) {
+      text.erase(at, path.size());
     }
-    return "accepted";
+    return text;
   }
 
   const TempDir directory_;
@@ -202,12 +198,7 @@ TEST_F(ShardsTest, ManyShards) {
 }
 
 std::string Refusal(const std::string& json) {
-  try {
-    ParseSafetensorsIndex(json, "index.json");
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { ParseSafetensorsIndex(json, "index.json"); });
 }
 
 TEST(SafetensorsIndexTest, RefusesWhatIsNone) {

@@ -19,6 +19,7 @@
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/tensors/open_tensors.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::checkpoint::safetensors_test {
@@ -54,12 +55,7 @@ std::map<std::string, SafetensorsEntry> ReadEntries(const std::string& file,
 }
 
 std::string Refusal(const std::string& file) {
-  try {
-    ReadEntries(file, "dir/model.safetensors");
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { ReadEntries(file, "dir/model.safetensors"); });
 }
 
 // Two tensors, 24 and 4 bytes.
@@ -326,12 +322,7 @@ TEST(SafetensorsTest, WritesWhatItReads) {
 TEST(SafetensorsTest, RefusesWhatIsNoFile) {
   const TempDir directory;
   const auto refusal = [](const std::filesystem::path& path) -> std::string {
-    try {
-      const SafetensorsFile file(path);
-    } catch (const LoadError& e) {
-      return e.what();
-    }
-    return "accepted";
+    return RefusalOf<LoadError>([&] { const SafetensorsFile file(path); });
   };
   const std::filesystem::path missing = directory.path() / "missing";
   EXPECT_THAT(refusal(missing), AllOf(HasSubstr(missing.string()), HasSubstr("cannot be read")));

@@ -14,6 +14,7 @@
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/checkpoint/tokenizer/tokenizer_json.h"
 #include "tests/support/gguf_file.h"
+#include "tests/support/refusal.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tokenizer_checks.h"
@@ -35,12 +36,7 @@ std::shared_ptr<const Tokenizer> Parse(const Json& metadata) {
 }
 
 std::string Refusal(const Json& metadata) {
-  try {
-    Parse(metadata);
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { Parse(metadata); });
 }
 
 // What converters write for Llama 2's form: SentencePieceStyleJson's tokens, "X" and "<user> " that
@@ -225,12 +221,7 @@ std::shared_ptr<const Tokenizer> ThroughFiles(const Json& metadata) {
 }
 
 std::string FilesRefusal(const Json& metadata) {
-  try {
-    GgufTokenizerFiles(metadata, "m.gguf");
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { GgufTokenizerFiles(metadata, "m.gguf"); });
 }
 
 // Scored() without a token that stands for its text, which tokenizer.model allows where texts begin

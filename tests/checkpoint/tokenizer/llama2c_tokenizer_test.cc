@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "tests/support/llama2c_file.h"
+#include "tests/support/refusal.h"
 #include "tests/support/tokenizer_checks.h"
 
 namespace triptych::checkpoint::llama2c_tokenizer_test {
@@ -32,12 +33,7 @@ std::shared_ptr<const Tokenizer> Parse(const std::string& bytes) {
 }
 
 std::string Refusal(const std::string& bytes) {
-  try {
-    Parse(bytes);
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { Parse(bytes); });
 }
 
 // As llama2.c's encode() does it: a space comes before, letters without a token are bytes, which

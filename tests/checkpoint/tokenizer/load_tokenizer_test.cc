@@ -8,6 +8,7 @@
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "tests/support/refusal.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
@@ -32,12 +33,7 @@ TEST(LoadTokenizerTest, WithoutFilesOfOneEveryByteIsAToken) {
 }
 
 std::string Refusal(const TempDir& directory) {
-  try {
-    LoadTokenizer(directory.path());
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { LoadTokenizer(directory.path()); });
 }
 
 TEST(LoadTokenizerTest, APublishedModelWithoutAFileOfOneIsRefused) {

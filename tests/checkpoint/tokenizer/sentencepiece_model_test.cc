@@ -14,6 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/checkpoint/tokenizer/scored_pieces.h"
 #include "tests/support/colliding_texts.h"
+#include "tests/support/refusal.h"
 #include "tests/support/tokenizer_checks.h"
 
 namespace triptych::checkpoint::sentencepiece_model_test {
@@ -247,12 +248,7 @@ TEST(SentencePieceModelTest, PiecesMadeToCollideAreReadAsOthers) {
 
 TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
   const auto refusal = [](const std::string& model, std::vector<int32_t> ends = {}) -> std::string {
-    try {
-      Parse(model, true, ends);
-    } catch (const LoadError& e) {
-      return e.what();
-    }
-    return "accepted";
+    return RefusalOf<LoadError>([&] { Parse(model, true, ends); });
   };
   EXPECT_EQ(refusal("not a model"), "tokenizer.model: is no SentencePiece model");
   EXPECT_THAT(refusal(Model(Bytes(2, "abcd"))), HasSubstr("precompiled_charsmap is 4 bytes"));

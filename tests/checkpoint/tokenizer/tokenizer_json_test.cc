@@ -9,6 +9,7 @@
 #include "engine/base/json.h"
 #include "engine/base/replace_all.h"
 #include "tests/support/colliding_texts.h"
+#include "tests/support/refusal.h"
 #include "tests/support/tokenizer_checks.h"
 #include "tests/support/tokenizer_files.h"
 
@@ -24,12 +25,7 @@ std::shared_ptr<const Tokenizer> Parse(const Json& json) {
 }
 
 std::string Refusal(const Json& json) {
-  try {
-    Parse(json);
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { Parse(json); });
 }
 
 // What a text is cut into, as it is read back token by token.

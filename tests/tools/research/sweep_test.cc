@@ -1,4 +1,4 @@
-#include "engine/tools/sweep.h"
+#include "engine/tools/research/sweep.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,18 +14,21 @@
 #include <vector>
 
 #include "engine/decoder/convert_weights.h"
+#include "engine/tools/calibration.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/input_moments.h"
+#include "engine/tools/latent_cut.h"
 #include "engine/tools/train.h"
 #include "tests/support/held_out.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::tools::sweep_test {
 namespace {
 
-const size_t kFormats = Names<CacheFormat>().size();  // of the cache, each measured
+const size_t kFormats = Names<CacheFormat>().size();  // formats of the cache, all measured
 
 class SweepTest : public testing::Test {
  protected:
@@ -78,12 +81,7 @@ class SweepTest : public testing::Test {
   }
 
   std::string Refusal() const {
-    try {
-      Sweep(options_);
-    } catch (const std::runtime_error& e) {
-      return e.what();
-    }
-    return "accepted";
+    return RefusalOf<std::runtime_error>([&] { Sweep(options_); });
   }
 
   TempDir dir_;
@@ -105,7 +103,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
   EXPECT_EQ(rows.size(), kFormats * (1 + 2 * 3 + 2 * 6));
-  int moved = 0;  // losses that rounding of the cache moves by more than is printed
+  int moved = 0;  // losses changed by rounding of the cache, beyond the printed precision
   const auto expect = [&](const std::string& key, const Checkpoint& model) {
     for (const auto& [name, cache] : Names<CacheFormat>()) {
       const auto& cells = rows.at(name + " " + key);
@@ -113,7 +111,7 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
       EXPECT_EQ(std::stoll(cells[5]), elements) << key;
       EXPECT_EQ(std::stoll(cells[7]), MakeCacheGeometry(model.config, cache, 16).BytesPerPosition())
           << key;
-      // As printed, with six digits.
+      // Rounded to the six printed digits.
       const double loss = HeldOutLoss(AsStored(model), corpus, cache);
       EXPECT_NEAR(std::stod(cells[8]), loss, 1e-5) << key;
       for (const size_t unhealed : {9, 10, 11}) EXPECT_EQ(cells[unhealed], "") << key;
@@ -141,16 +139,16 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
            ToLatent(mha, DecomposeLayers(mha, covariances), {rank, rank}));
   }
   EXPECT_GT(moved, 5);
-  // Nothing is lost at r = D but by rounding to bfloat16, and the row is half as long.
+  // r = D is exact except for rounding to bfloat16, and the row is half as long.
   EXPECT_NEAR(std::stod(rows.at("float32 mla activation 24")[8]), HeldOutLoss(mha, corpus), 1e-2);
   EXPECT_THAT(table, testing::HasSubstr("| 96 | bfloat16 | gqa, G = 2 | pool | "));
   EXPECT_THAT(table, testing::HasSubstr("| 192 | float32 | gqa, G = 2 | pool | "));
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + rows.size()));
 }
 
-// Of the points' names, as many as there are seeds. The source is one that has learned something,
-// and alone teaches what it knows: where a conversion lost much of it, that comes back, the more
-// the longer; the source itself stays as it is, which it would not if it learned from the text.
+// There is a row for each point and seed. The source is a trained model and the only teacher.
+// Conversions that lost much regain it, the more the longer they are trained. The source itself
+// does not change, as it would if it learned from the text.
 TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   Save(AttentionKind::kMha);
   TrainOptions learning{.from = options_.model,
@@ -214,8 +212,8 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   EXPECT_THAT(names, testing::ElementsAre("mha", "sweep.csv", "text.txt"));
 }
 
-// An interrupted sweep goes on: what is there is not computed again, a row that was cut off is, and
-// what comes out is what one run would have written.
+// An interrupted sweep resumes: existing rows are not computed again, except a truncated one, and
+// the result is the same as without interruption.
 TEST_F(SweepTest, GoesOnWhereItStopped) {
   Save(AttentionKind::kMha);
   options_.heal_steps = 2;
@@ -233,7 +231,7 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
     Sweep(options_);
     EXPECT_EQ(ReadFile(options_.csv), whole) << left;
   }
-  // A row that is there is believed, and more seeds are added after it.
+  // An existing row is kept as it is, and more seeds are added after it.
   std::string marked = whole;
   marked.replace(marked.rfind(',') + 1, std::string::npos, "0.125\n");
   WriteFile(options_.csv, marked);
@@ -241,7 +239,7 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
   Sweep(options_);
   EXPECT_THAT(ReadFile(options_.csv), testing::StartsWith(marked));
   EXPECT_EQ(Rows().size(), 2 * kFormats * 19);
-  // Of another seed than the first there is no half, so the table says nothing of one.
+  // Only the first seed has a half. With another first seed, that column of the table is empty.
   options_.heal_seeds = {22, 21};
   testing::internal::CaptureStdout();
   Sweep(options_);
@@ -316,7 +314,7 @@ TEST_F(SweepTest, ALatentModelIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(options_.csv));
 }
 
-// As Qwen3's models are.
+// Qwen3 has normed keys.
 TEST_F(SweepTest, NormedKeysAreRefused) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.position_embedding = PositionEmbedding::kRope;
@@ -326,7 +324,7 @@ TEST_F(SweepTest, NormedKeysAreRefused) {
                            ": qk_norm is true, which has no latent; a sweep needs it false");
 }
 
-// G = 2, whose full rank is D = 24 too: the model, one group three ways, and sixteenths twice.
+// G = 2 has the full rank D = 24 too: the model, one group three ways, and sixteenths twice.
 TEST_F(SweepTest, StartsFromGqaToo) {
   Save(AttentionKind::kGqa);
   Sweep(options_);
@@ -336,7 +334,7 @@ TEST_F(SweepTest, StartsFromGqaToo) {
   EXPECT_TRUE(rows.contains("float32 gqa activation 1"));
 }
 
-// Heads are averaged; of each row, what does best of all widths of decoupled keys, by each method.
+// Heads are averaged. Each method has the best width of decoupled keys for each row.
 TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
   Checkpoint source{.config = SmallModel(AttentionKind::kGqa), .weights = {}};
   ModelConfig& config = source.config;

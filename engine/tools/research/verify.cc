@@ -1,4 +1,4 @@
-#include "engine/tools/verify.h"
+#include "engine/tools/research/verify.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -32,7 +32,7 @@ constexpr double kSingleUnscaledWhole = 1e-3;  // float32 over the whole
 // Standard normal, in float64.
 at::Tensor Normal(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
 
-// The largest relative error of a row (the last dimension).
+// The largest relative error of a row, which is the last dimension.
 double WorstRowError(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor reference = b.to(at::kDouble);
   return ((a.to(at::kDouble) - reference).norm(2, -1) / reference.norm(2, -1)).max().item<double>();
@@ -74,7 +74,7 @@ LatentProblem To(const LatentProblem& problem, const at::TensorOptions& options)
   return to;
 }
 
-// What is compared; all in the dtype and on the device of the problem.
+// Compared tensors, in the dtype and on the device of the problem.
 struct Results {
   at::Tensor scores;   // [B, H, L1, L2], scaled
   at::Tensor heads;    // [B, L1, H * d], before the output projection
@@ -131,6 +131,90 @@ Results Reduced(const LatentProblem& p, ReducedForm form) {
   return results;
 }
 
+// --- A stack of copies -----------------------------------------------------------------------
+
+struct Projection {
+  at::Tensor weight;  // [G*d, D] float64
+  int64_t copies;     // H/G
+};
+
+// A random projection, or one of a model's layer. Throws LoadError or std::runtime_error.
+Projection CopiedProjection(const VerifyGqaToMlaOptions& options) {
+  at::manual_seed(options.seed);
+  if (options.model.empty()) {
+    return {.weight = Normal({options.rows, options.columns}), .copies = options.copies};
+  }
+  const Checkpoint checkpoint = LoadCheckpoint(options.model, TensorFormat::kFloat32);
+  const ModelConfig& config = checkpoint.config;
+  if (config.attention == AttentionKind::kMla) {
+    throw LoadError(options.model.string() +
+                    ": attention is \"mla\", which has no such matrix; allowed: \"mha\", \"gqa\"");
+  }
+  if (options.layer < 0 || options.layer >= config.num_hidden_layers) {
+    throw std::runtime_error("--layer " + std::to_string(options.layer) +
+                             " is out of range; allowed: 0 to " +
+                             std::to_string(config.num_hidden_layers - 1));
+  }
+  const std::string name =
+      AttentionPrefix(options.layer) + (options.values ? "v_proj.weight" : "k_proj.weight");
+  return {.weight = checkpoint.weights.at(name).to(at::kDouble),
+          .copies = config.num_attention_heads / config.num_key_value_heads};
+}
+
+std::string ShapeText(const at::Tensor& matrix) {
+  return std::to_string(matrix.size(0)) + " x " + std::to_string(matrix.size(1));
+}
+
+// The first singular values of W and of its stack, and their ratios. values, ratios: [rank];
+// of_stack: [rank or more]
+void PrintSingularValues(const at::Tensor& values, const at::Tensor& of_stack,
+                         const at::Tensor& ratios) {
+  constexpr int64_t kShown = 8;
+  const int64_t rank = values.size(0);
+  std::printf("\n%16s %16s %12s\n", "singular value", "of the stack", "ratio");
+  for (int64_t i = 0; i < std::min(rank, kShown); ++i) {
+    std::printf("%16.6f %16.6f %12.9f\n", values[i].item<double>(), of_stack[i].item<double>(),
+                ratios[i].item<double>());
+  }
+  if (rank > kShown) std::printf("  ... and %lld more\n", static_cast<long long>(rank - kShown));
+}
+
+// --- MLA as MQA ------------------------------------------------------------------------------
+
+// The relative error of MLA's outputs as those of MQA, with W_Q and W_O free: one key/value head
+// [c; 0] of width d, and queries W_UK^T W_Q. REQUIRES: rank <= d.
+double ErrorAsMqa(const VerifyNotGqaOptions& o, int64_t rank) {
+  const LatentProblem p = RandomProblem({.x_width = o.width,
+                                         .y_width = o.width,
+                                         .heads = o.heads,
+                                         .head_dim = o.head_dim,
+                                         .rank = rank,
+                                         .batch = 1,
+                                         .queries = 7,
+                                         .keys = 9,
+                                         .dtype = at::kDouble,
+                                         .seed = o.seed},
+                                        /*scaled=*/true);
+  const at::Tensor kv_b = p.weights.kv_b.view({o.heads, 2 * o.head_dim, rank});
+  const at::Tensor uk = kv_b.narrow(1, 0, o.head_dim), uv = kv_b.narrow(1, o.head_dim, o.head_dim);
+  const at::Tensor q = p.weights.q.weight.view({o.heads, o.head_dim, o.width});
+  const at::Tensor out =
+      p.weights.o.weight.view({o.width, o.heads, o.head_dim}).transpose(0, 1);  // [H, D, d]
+  const int64_t missing = o.head_dim - rank;
+  const at::Tensor padded_q =
+      at::constant_pad_nd(at::bmm(uk.transpose(1, 2), q), {0, 0, 0, missing});        // [H, d, D]
+  const at::Tensor padded_out = at::constant_pad_nd(at::bmm(out, uv), {0, missing});  // [H, D, d]
+  const at::Tensor key_value =
+      at::constant_pad_nd(p.weights.kv_a.weight, {0, 0, 0, missing});  // [d, D]
+  const GroupedAttention mqa(o.heads, /*groups=*/1,
+                             {.q = {padded_q.flatten(0, 1), {}},
+                              .k = {key_value, {}},
+                              .v = {key_value, {}},
+                              .o = {padded_out.transpose(0, 1).flatten(1), {}}});
+  return RelativeError(mqa.Dense(p.x, p.y, /*causal=*/false),
+                       LatentAttention(p.shape, p.weights).Dense(p.x, p.y, false));
+}
+
 // --- Models ----------------------------------------------------------------------------------
 
 // Sums over the tokens seen so far.
@@ -148,7 +232,7 @@ struct Comparison {
   void Add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& targets) {
     const at::Tensor differences = (a - b).abs();
     const auto largest = differences.max().item<double>();
-    // A NaN stays.
+    // Keeps a NaN.
     if (std::isnan(largest) || largest > largest_difference) largest_difference = largest;
     difference += differences.sum(at::kDouble).item<double>();
     logits += differences.numel();
@@ -168,7 +252,7 @@ struct Comparison {
 bool VerifyReduction(const VerifyReductionOptions& o) {
   const at::NoGradGuard no_grad;
   if (o.device == at::kCUDA && !at::hasCUDA()) {
-    throw std::runtime_error("--device cuda: there is no CUDA here; allowed: cpu");
+    throw std::runtime_error("--device cuda: this machine or build has no CUDA; allowed: cpu");
   }
   std::printf(
       "Reduced against vanilla: D1 = %lld, D2 = %lld, H = %lld, d = %lld, r = %lld, "
@@ -190,8 +274,8 @@ bool VerifyReduction(const VerifyReductionOptions& o) {
       const bool single = dtype == at::kFloat;
       const LatentProblem problem = To(exact, at::TensorOptions().dtype(dtype));
       const Results vanilla = single ? Vanilla(problem) : reference;
-      // Unscaled scores of float32 differ from float64's in the rows whose best two nearly tie,
-      // vanilla or not: there the two float32 results are compared.
+      // Unscaled float32 scores differ from float64 in rows whose best two nearly tie, reduced or
+      // vanilla. Unscaled float32 results are therefore compared with vanilla in float32.
       const bool by_row = single && scaled;
       const Results& expected = by_row ? reference : vanilla;
       const double bound = !single ? kProof : scaled ? kSingleScaledRow : kSingleUnscaledWhole;
@@ -222,30 +306,7 @@ bool VerifyReduction(const VerifyReductionOptions& o) {
 }
 
 bool VerifyGqaToMla(const VerifyGqaToMlaOptions& options) {
-  at::manual_seed(options.seed);
-  at::Tensor w;  // [G*d, D]
-  int64_t copies = options.copies;
-  if (options.model.empty()) {
-    w = Normal({options.rows, options.columns});
-  } else {
-    const Checkpoint checkpoint = LoadCheckpoint(options.model, TensorFormat::kFloat32);
-    const ModelConfig& config = checkpoint.config;
-    if (config.attention == AttentionKind::kMla) {
-      throw LoadError(
-          options.model.string() +
-          ": attention is \"mla\", which has no such matrix; allowed: \"mha\", \"gqa\"");
-    }
-    if (options.layer < 0 || options.layer >= config.num_hidden_layers) {
-      throw std::runtime_error("--layer " + std::to_string(options.layer) +
-                               " is out of range; allowed: 0 to " +
-                               std::to_string(config.num_hidden_layers - 1));
-    }
-    w = checkpoint.weights
-            .at(AttentionPrefix(options.layer) +
-                (options.values ? "v_proj.weight" : "k_proj.weight"))
-            .to(at::kDouble);
-    copies = config.num_attention_heads / config.num_key_value_heads;
-  }
+  const auto [w, copies] = CopiedProjection(options);
   const at::Tensor stack = w.repeat({copies, 1});  // [H*d, D]
   const auto rank_of = [](const at::Tensor& matrix) {
     return at::linalg_matrix_rank(matrix).item<int64_t>();
@@ -261,28 +322,19 @@ bool VerifyGqaToMla(const VerifyGqaToMlaOptions& options) {
   const at::Tensor down = s.narrow(0, 0, rank).unsqueeze(1) * vt.narrow(0, 0, rank);  // [r, D]
   const at::Tensor product = at::mm(up, down);
   const double squared_error = (product - stack).square().mean().item<double>();
-  // Relative, so that the bound means the same at every scale of the weights.
+  // Relative errors: the bound does not depend on the scale of the weights.
   const bool holds =
       rank == stack_rank && ratio_error <= kProof && RelativeError(product, stack) <= kProof;
 
-  const auto shape = [](const at::Tensor& matrix) {
-    return std::to_string(matrix.size(0)) + " x " + std::to_string(matrix.size(1));
-  };
-  std::printf("W:                     %s, rank %lld\n", shape(w).c_str(),
+  std::printf("W:                     %s, rank %lld\n", ShapeText(w).c_str(),
               static_cast<long long>(rank));
   std::printf("stack of %lld copies:     %s, rank %lld\n", static_cast<long long>(copies),
-              shape(stack).c_str(), static_cast<long long>(stack_rank));
-  std::printf("\n%16s %16s %12s\n", "singular value", "of the stack", "ratio");
-  constexpr int64_t kShown = 8;
-  for (int64_t i = 0; i < std::min(rank, kShown); ++i) {
-    std::printf("%16.6f %16.6f %12.9f\n", values[i].item<double>(), s[i].item<double>(),
-                ratios[i].item<double>());
-  }
-  if (rank > kShown) std::printf("  ... and %lld more\n", static_cast<long long>(rank - kShown));
+              ShapeText(stack).c_str(), static_cast<long long>(stack_rank));
+  PrintSingularValues(values, s, ratios);
   std::printf("sqrt(H/G):             %.9f; the ratios differ from it by at most %.1e of it\n",
               expected, ratio_error);
-  std::printf("\nW_UM:                  %s\nW_DKV:                 %s\n", shape(up).c_str(),
-              shape(down).c_str());
+  std::printf("\nW_UM:                  %s\nW_DKV:                 %s\n", ShapeText(up).c_str(),
+              ShapeText(down).c_str());
   std::printf("mean squared error:    %.1e (of W_UM W_DKV against the stack)\n", squared_error);
   std::printf("GQA as a low-rank pair %s\n", Verdict(holds));
   return holds;
@@ -294,7 +346,7 @@ bool VerifyNotGqa(const VerifyNotGqaOptions& o) {
                              std::to_string(o.heads) + " and be less");
   }
   at::manual_seed(o.seed);
-  // To the nearest stack of `groups` heads of d rows: each group's mean.
+  // Distance to the nearest stack of `groups` heads of d rows: each group's mean.
   const auto distance = [](const at::Tensor& product, int64_t heads, int64_t groups, int64_t d) {
     return RelativeError(RepeatHeads(PoolHeads(product, groups, d), heads, d), product);
   };
@@ -323,37 +375,8 @@ bool VerifyNotGqa(const VerifyNotGqaOptions& o) {
       static_cast<long long>(o.head_dim), static_cast<long long>(o.rank),
       static_cast<long long>(o.width), static_cast<long long>(o.groups), smallest);
 
-  // With W_Q and W_O free: one key/value head [c; 0] of width d, the queries W_UK^T W_Q.
   const int64_t rank = std::min(o.rank, o.head_dim);
-  const LatentProblem p = RandomProblem({.x_width = o.width,
-                                         .y_width = o.width,
-                                         .heads = o.heads,
-                                         .head_dim = o.head_dim,
-                                         .rank = rank,
-                                         .batch = 1,
-                                         .queries = 7,
-                                         .keys = 9,
-                                         .dtype = at::kDouble,
-                                         .seed = o.seed},
-                                        /*scaled=*/true);
-  const at::Tensor kv_b = p.weights.kv_b.view({o.heads, 2 * o.head_dim, rank});
-  const at::Tensor uk = kv_b.narrow(1, 0, o.head_dim), uv = kv_b.narrow(1, o.head_dim, o.head_dim);
-  const at::Tensor q = p.weights.q.weight.view({o.heads, o.head_dim, o.width});
-  const at::Tensor out =
-      p.weights.o.weight.view({o.width, o.heads, o.head_dim}).transpose(0, 1);  // [H, D, d]
-  const int64_t missing = o.head_dim - rank;
-  const at::Tensor padded_q =
-      at::constant_pad_nd(at::bmm(uk.transpose(1, 2), q), {0, 0, 0, missing});        // [H, d, D]
-  const at::Tensor padded_out = at::constant_pad_nd(at::bmm(out, uv), {0, missing});  // [H, D, d]
-  const at::Tensor key_value =
-      at::constant_pad_nd(p.weights.kv_a.weight, {0, 0, 0, missing});  // [d, D]
-  const GroupedAttention mqa(o.heads, /*groups=*/1,
-                             {.q = {padded_q.flatten(0, 1), {}},
-                              .k = {key_value, {}},
-                              .v = {key_value, {}},
-                              .o = {padded_out.transpose(0, 1).flatten(1), {}}});
-  const double error = RelativeError(mqa.Dense(p.x, p.y, /*causal=*/false),
-                                     LatentAttention(p.shape, p.weights).Dense(p.x, p.y, false));
+  const double error = ErrorAsMqa(o, rank);
   std::printf(
       "With W_Q and W_O free, and r = %lld <= d = %lld: MQA whose one head is the latent and "
       "zeros\ngives the outputs of MLA with a relative error of %.1e.\n\n",

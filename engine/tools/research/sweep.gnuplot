@@ -1,4 +1,4 @@
-# The picture of a sweep:   gnuplot -c engine/tools/sweep.gnuplot FILE.csv FILE.svg [SPAN HEALED]
+# The picture of a sweep:   gnuplot -c engine/tools/research/sweep.gnuplot FILE.csv FILE.svg [SPAN HEALED]
 # Losses are drawn to SPAN nats above the source as converted [0.5], and to HEALED after training
 # [0.05].
 csv = ARG1

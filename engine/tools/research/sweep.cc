@@ -1,4 +1,4 @@
-#include "engine/tools/sweep.h"
+#include "engine/tools/research/sweep.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -17,24 +17,26 @@
 #include "engine/base/quantities.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/convert_weights.h"
+#include "engine/tools/calibration.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/input_moments.h"
+#include "engine/tools/latent_cut.h"
 #include "engine/tools/train.h"
 
 namespace triptych::tools {
 namespace {
 
-// Ranks, in sixteenths of the full one, at which nothing is lost. Those of the bytes that GQA can
-// have at H a power of two, and of fewer.
+// Ranks, in sixteenths of the full rank, which is exact: those with the bytes of GQA for H a power
+// of two, and fewer.
 constexpr int64_t kRanks[] = {16, 8, 4, 3, 2, 1};
-// Rows of a latent and decoupled keys, in sixteenths of the model's own, at which nothing is lost.
+// Rows of latent and decoupled keys, in sixteenths of the model's own rows, which are exact.
 constexpr int64_t kRotaryRows[] = {12, 8, 6, 4, 3};
-// Frequencies that "folded" mixes as one.
+// Number of adjacent frequencies that "folded" mixes as one.
 constexpr int64_t kFold = 2;
 
-constexpr int64_t kBatchSize = 4;  // of healing, and its peak rate
-constexpr double kLearningRate = 3e-4;
+constexpr int64_t kBatchSize = 4;       // windows per step of healing
+constexpr double kLearningRate = 3e-4;  // its peak
 
 constexpr char kColumns[] =
     "attention,method,groups,rank,rope_head_dim,elements_per_position,cache,bytes_per_position,"
@@ -42,12 +44,13 @@ constexpr char kColumns[] =
 constexpr size_t kGroups = 2, kRank = 3, kRopeHeadDim = 4, kBytes = 7, kLoss = 8, kSeed = 9,
                  kHalfHealed = 10, kHealed = 11, kColumnCount = 12;
 
+// One conversion of the model.
 struct Point {
   std::string method;
   Checkpoint model;
 };
 
-// MLA of keys that are not rotated.
+// Adds MLA of keys without rotation.
 void AddLatents(const Checkpoint& from, const std::vector<at::Tensor>& covariances,
                 std::vector<Point>& points) {
   const std::vector<KeyValueSvd> by_weight = DecomposeLayers(from);
@@ -63,7 +66,7 @@ void AddLatents(const Checkpoint& from, const std::vector<at::Tensor>& covarianc
   }
 }
 
-// MLA of rotated keys by one method: at each row the width of decoupled keys that does best.
+// Adds MLA of rotated keys by one method: for each row, the best width of decoupled keys.
 void AddRotaryLatents(const Checkpoint& from, const std::string& method, int64_t fold,
                       const std::vector<at::Tensor>& covariances,
                       const std::vector<Window>& windows, std::vector<Point>& points) {
@@ -71,7 +74,7 @@ void AddRotaryLatents(const Checkpoint& from, const std::string& method, int64_t
     double loss;
     Checkpoint model;
   };
-  std::map<int64_t, Best> best;  // by elements of a row
+  std::map<int64_t, Best> best;  // by the elements of a row
   const MixedPairs pairs(from, fold, covariances);
   for (const int64_t width : DecoupledWidths(from.config)) {
     const DecoupledKeys decoupled = pairs.Strongest(width);
@@ -90,7 +93,7 @@ void AddRotaryLatents(const Checkpoint& from, const std::string& method, int64_t
   for (auto& [row, of_row] : best) points.push_back({method, std::move(of_row.model)});
 }
 
-// By bytes, the most first.
+// All points, in descending order of cache bytes.
 std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
                                const std::string& source) {
   const ModelConfig& config = from.config;
@@ -124,7 +127,7 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
   return points;
 }
 
-// A new directory for what training needs, gone with this.
+// A new directory, removed with its content by the destructor.
 class WorkDirectory {
  public:
   explicit WorkDirectory(const std::filesystem::path& beside)
@@ -142,9 +145,10 @@ class WorkDirectory {
   std::filesystem::path path_;
 };
 
-// The model after `steps` of training, of which a tenth warm up: the last weights, and not the best
-// on what is reported. The source teaches, alone: the text, which it was trained on, would have it
-// learn by heart. Nothing is dropped, which in so few steps costs more than it gains.
+// The model after `steps` of training, a tenth of them warm-up. These are the last weights: the
+// best would be chosen by the reported loss. The source is the only teacher: with the text, which
+// the source was trained on, the model would memorize it. Dropout costs more than it gains in few
+// steps.
 Checkpoint Healed(const Checkpoint& model, const SweepOptions& options, uint64_t seed,
                   int64_t steps) {
   const WorkDirectory work(options.csv);
@@ -185,7 +189,7 @@ std::vector<std::string> Split(const std::string& line) {
   return cells;
 }
 
-// What a row says of its point before any loss: "gqa,weight,2,,,512,bfloat16,1024".
+// The cells of a row before its losses: "gqa,weight,2,,,512,bfloat16,1024".
 std::string Describe(const Point& point, CacheFormat cache) {
   const ModelConfig& config = point.model.config;
   const bool mla = config.attention == AttentionKind::kMla;
@@ -199,11 +203,11 @@ std::string Describe(const Point& point, CacheFormat cache) {
   return text.str();
 }
 
-// The rows of a sweep's file, and the file: what was found is never computed again.
+// The rows of a sweep and their file.
 class Rows {
  public:
-  // Reads the rows of this sweep that are there, up to one that was cut off. Throws
-  // std::runtime_error if the file holds anything else.
+  // Reads the existing rows of this sweep, except a truncated last one. Throws std::runtime_error
+  // if the file has anything else.
   Rows(std::filesystem::path file, const std::string& whose) : file_(std::move(file)) {
     const std::string head = "# " + whose + "\n" + kColumns + "\n";
     std::string text;
@@ -211,7 +215,7 @@ class Rows {
     if (!text.starts_with(head)) {
       if (!head.starts_with(text)) {
         throw std::runtime_error("--sweep " + file_.string() +
-                                 ": holds something else; allowed: a new file, or the sweep of "
+                                 ": has other content; allowed: a new file, or the sweep of "
                                  "this model, text and --heal-steps");
       }
       text = head;
@@ -224,12 +228,12 @@ class Rows {
     for (std::string line; std::getline(lines, line);) Keep(line);
   }
 
-  // The row of this point and seed ("" where nothing is healed), or null.
+  // The row of this point and seed ("" without healing), or null.
   const std::vector<std::string>* Find(const std::string& point, const std::string& seed) const {
     const auto found = rows_.find(Key(point, seed));
     return found == rows_.end() ? nullptr : &found->second;
   }
-  // The loss as converted that any row of the point has, or "".
+  // The loss as converted from any row of the point, or "".
   std::string Loss(const std::string& point) const {
     const auto found = rows_.lower_bound(Key(point, ""));
     return found != rows_.end() && found->first.starts_with(Key(point, "")) ? found->second[kLoss]
@@ -265,8 +269,7 @@ class Rows {
   std::map<std::string, std::vector<std::string>> rows_;  // by point and seed
 };
 
-// "1.5411 (1.5402 to 1.5420)": the mean of what the seeds gave, and their range if they are more
-// than one.
+// "1.5411 (1.5402 to 1.5420)": the mean over the seeds, and their range if there are several.
 std::string Spread(const std::vector<double>& losses) {
   if (losses.empty()) return "";
   const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
@@ -276,12 +279,12 @@ std::string Spread(const std::vector<double>& losses) {
   return text + " (" + FormatDecimal(*least, 4) + " to " + FormatDecimal(*most, 4) + ")";
 }
 
-// As Markdown.
+// A Markdown table.
 void PrintTable(const std::vector<Point>& points, const std::vector<std::string>& seeds,
                 const Rows& rows) {
   std::printf(
       "| bytes per position | cache | model | method | as converted | healed: mean (range) | "
-      "of that, by the second half, with the first seed |\n|---:|---|---|---|---|---|---|\n");
+      "change in the second half, first seed |\n|---:|---|---|---|---|---|---|\n");
   for (const Point& point : points) {
     for (const auto& [cache, format] : Names<CacheFormat>()) {
       const std::string name = Describe(point, format);
@@ -305,9 +308,8 @@ void PrintTable(const std::vector<Point>& points, const std::vector<std::string>
   }
 }
 
-// Finds the rows of one conversion with one seed ("" where nothing is healed) that are not there:
-// one for each format of the cache, all of the same healed models. `halved`: what half of the
-// training does as well.
+// Adds the missing rows of one conversion with one seed ("" without healing): one for each format
+// of the cache, all of the same healed models. `halved`: also measures half of the training.
 void Measure(const Point& point, const SweepOptions& options, const std::string& seed, bool halved,
              const Corpus& corpus, Rows& rows) {
   const auto missing = [&](CacheFormat cache) {
@@ -355,7 +357,7 @@ void Sweep(const SweepOptions& options) {
   corpus.RequireHeldOut();
   corpus.RequireTraining(HeldOutLength(from.config));
 
-  // The source's own loss says which model and text this is, whatever their names are.
+  // The source's own loss identifies the model and the text independently of their names.
   const std::string own_loss = Text(HeldOutLoss(AsStored(from), corpus));
   Rows rows(options.csv, "healed for " + std::to_string(options.heal_steps) + " steps of " +
                              std::to_string(kBatchSize) + " windows of " +

@@ -1,4 +1,4 @@
-#include "engine/tools/capacity.h"
+#include "engine/tools/plan/capacity.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -14,15 +14,13 @@
 namespace triptych::tools {
 namespace {
 
-// The server's --max-batch-tokens on a GPU, for which a workspace is made.
-
-// Of latents beside which rotated keys stand: as wide as published models have them.
+// Width of the decoupled keys of rotary MLA, in the proportion of published models; else 0.
 int64_t RotaryKeyWidth(const ModelConfig& config) {
   if (config.position_embedding != PositionEmbedding::kRope) return 0;
   return 2 * CeilDiv(config.head_dim, int64_t{4});
 }
 
-// The most groups whose rows are no wider than the latents; one at the least.
+// The most groups with rows no wider than the latent's; at least one.
 int64_t MatchedGroups(const ModelConfig& config, const ModelConfig& latent) {
   for (int64_t groups = config.num_key_value_heads; groups > 1; --groups) {
     if (config.num_key_value_heads % groups != 0) continue;
@@ -96,7 +94,7 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
     case DeviceKind::kCuda: {
       const CudaModelBytes bytes = CountCudaModelBytes(config, backend);
       plan.cost.weight_bytes = bytes.weights;
-      // Matrices are not padded there: a weight has two bytes, and one multiply-add of each token.
+      // Matrices are not padded on a GPU: two bytes and two FLOP (a multiply-add) for each weight.
       plan.cost.read_bytes = plan.cost.product_flops;
       plan.server_bytes = bytes.workspace;
       break;
@@ -111,7 +109,7 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
         std::string(Name(config.attention)) + ": weights take " +
         std::to_string(plan.cost.weight_bytes) +
         (device == DeviceKind::kCuda ? ", the workspace " : ", the server itself ") +
-        std::to_string(plan.server_bytes) + ", prompts under way " +
+        std::to_string(plan.server_bytes) + ", expanded prompts " +
         std::to_string(plan.prompt_bytes) + " and a block of the cache " +
         std::to_string(block_bytes));
   }
@@ -145,7 +143,7 @@ Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const kernels::Lim
   };
   const double first = gain(1), last = gain(static_cast<double>(context));
   Crossover crossover{.at_first = first > 0};
-  // Between, a step's time grows with the positions in a straight line.
+  // The time of a step is linear in the positions.
   if ((first > 0) != (last > 0)) {
     crossover.positions = 1 + first / (first - last) * static_cast<double>(context - 1);
   }

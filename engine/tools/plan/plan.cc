@@ -1,4 +1,4 @@
-#include "engine/tools/plan.h"
+#include "engine/tools/plan/plan.h"
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,9 @@
 #include "engine/base/quoted.h"
 #include "engine/base/table.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/tools/capacity.h"
 #include "engine/tools/card.h"
-#include "engine/tools/machine.h"
+#include "engine/tools/plan/capacity.h"
+#include "engine/tools/plan/machine.h"
 
 namespace triptych::tools {
 namespace {
@@ -45,7 +45,7 @@ std::string Title(const ModelConfig& config) {
   return name;
 }
 
-// What the kinds that the model is not were made with.
+// The parameters of the kinds that the model itself is not.
 std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& kinds,
                      const PlanOptions& options) {
   std::string text;
@@ -54,14 +54,14 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
   if (config.attention != AttentionKind::kMla) {
     text += "mla: rank " + RankText(mla);
     if (mla.qk_rope_head_dim > 0) {
-      text += " beside rotated keys of width " + std::to_string(mla.qk_rope_head_dim) +
+      text += " with decoupled keys of width " + std::to_string(mla.qk_rope_head_dim) +
               " (convert --rope-head-dim)";
     } else if (!options.rank) {
-      text += ", at which nothing is lost";
+      text += ", which is exact";
     }
     text += options.rank ? "\n" : " (--rank for less)\n";
   } else if (mla.qk_rope_head_dim > 0) {
-    text += "mha, gqa: rotated as a whole, without mla's rotated keys of width " +
+    text += "mha, gqa: rotated as a whole, without mla's decoupled keys of width " +
             std::to_string(mla.qk_rope_head_dim) + "\n";
   }
   if (config.attention != AttentionKind::kGqa && !options.groups) {
@@ -88,8 +88,8 @@ std::string FormatSequences(int64_t count) {
   return FormatCount(count) + (count == 1 ? " sequence" : " sequences");
 }
 
-// What takes longer: to read a position or to compute with it.
-std::string WaitsFor(const KindPlan& plan, const kernels::Limits& limits) {
+// The bound of attention: reading a position or computing with it.
+std::string BoundOf(const KindPlan& plan, const kernels::Limits& limits) {
   const auto bytes = static_cast<double>(plan.info.geometry.BytesPerPosition());
   return bytes / limits.read_bytes >
                  static_cast<double>(plan.cost.core_flops) / AttentionFlops(plan, limits)
@@ -97,7 +97,7 @@ std::string WaitsFor(const KindPlan& plan, const kernels::Limits& limits) {
              : "arithmetic";
 }
 
-// The table's columns are the kinds.
+// A table with a column for each kind.
 class Report {
  public:
   explicit Report(const std::vector<KindPlan>& plans) : plans_(plans), table_(Columns(plans)) {}
@@ -128,8 +128,7 @@ std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
   report.Add("weights", [](const KindPlan& p) { return FormatBytes(p.cost.weight_bytes); });
   switch (machine.device) {
     case DeviceKind::kCpu:
-      report.Add("kept of prompts under way",
-                 [](const KindPlan& p) { return FormatBytes(p.prompt_bytes); });
+      report.Add("expanded prompts", [](const KindPlan& p) { return FormatBytes(p.prompt_bytes); });
       break;
     case DeviceKind::kCuda:
       report.Add("workspace", [](const KindPlan& p) { return FormatBytes(p.server_bytes); });
@@ -141,20 +140,21 @@ std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
   report.Add("positions that fit",
              [](const KindPlan& p) { return FormatCount(p.info.pool_positions()); });
   report.Add("sequences that fit", [](const KindPlan& p) { return FormatCount(p.sequences); });
-  report.Add("weights read, a step",
+  report.Add("weights read per step",
              [](const KindPlan& p) { return FormatBytes(p.cost.read_bytes); });
-  report.Add("cache read, a token", [&](const KindPlan& p) {
+  report.Add("cache read per token", [&](const KindPlan& p) {
     const double bytes =
         static_cast<double>(context) * static_cast<double>(p.info.geometry.BytesPerPosition());
     return FormatBytes(static_cast<int64_t>(std::min(bytes, 0x1p62)));
   });
-  report.Add("arithmetic of products, a token", [](const KindPlan& p) {
+  report.Add("products per token", [](const KindPlan& p) {
     return FormatFlops(static_cast<double>(p.cost.product_flops));
   });
-  report.Add("of attention, a token", [&](const KindPlan& p) {
+  report.Add("attention per token", [&](const KindPlan& p) {
     return FormatFlops(static_cast<double>(context) * static_cast<double>(p.cost.core_flops));
   });
-  report.Add("attention waits for", [&](const KindPlan& p) { return WaitsFor(p, machine.limits); });
+  report.Add("attention is bound by",
+             [&](const KindPlan& p) { return BoundOf(p, machine.limits); });
   return report.ToString();
 }
 
@@ -172,12 +172,12 @@ std::string Speeds(const std::vector<KindPlan>& plans, int64_t context,
   }
   report.Add("tokens/s, all that fit",
              [&](const KindPlan& p) { return speed(p, p.sequences, whole); });
-  report.Add("the same, half of each full",
+  report.Add("tokens/s, all, half full",
              [&](const KindPlan& p) { return speed(p, p.sequences, whole / 2); });
   return report.ToString();
 }
 
-// Where MLA is the faster one in a batch of that size.
+// The positions at which MLA is faster.
 std::string WhereFaster(const Crossover& crossover) {
   if (!crossover.positions) return crossover.at_first ? "faster throughout" : "nowhere faster";
   const auto positions = static_cast<int64_t>(*crossover.positions);
@@ -185,10 +185,10 @@ std::string WhereFaster(const Crossover& crossover) {
                             : "faster from " + FormatCount(positions + 1) + " positions on";
 }
 
-// One sentence for each of the others.
+// One sentence about MLA against another kind.
 std::string Verdict(const KindPlan& mla, const KindPlan& other, const kernels::Limits& limits,
                     int64_t context) {
-  std::vector<std::pair<std::string, std::string>> batches;  // how many, where; equal ones joined
+  std::vector<std::pair<std::string, std::string>> batches;  // sizes, result; equal results joined
   for (const int64_t batch : kBatches) {
     const std::string where = WhereFaster(FindCrossover(mla, other, limits, batch, context));
     if (!batches.empty() && batches.back().second == where) {
@@ -243,14 +243,14 @@ std::string DescribeMemory(int64_t memory, DeviceKind device) {
 const char* LeftOut(DeviceKind device) {
   switch (device) {
     case DeviceKind::kCpu:
-      return R"(Left out: prompts, sampling and scheduling, norms and softmax, a step's scratch memory,
-what loading takes (a part of a layer at a time), and what the processor's caches
-keep. Such a figure is the most that the machine allows.
+      return R"(Left out: prefill, sampling and scheduling, norms and softmax, a step's scratch memory, the memory
+of loading (a part of a layer at a time), and hits in the processor's caches. The speeds
+are upper bounds of the machine.
 )";
     case DeviceKind::kCuda:
-      return R"(Left out: prompts, sampling and scheduling, norms and softmax, launches of kernels, what the
-GPU's cache keeps, and memory that the server leaves free. Reading is taken to be as fast
-as a copy. Such a figure is the most that the GPU allows.
+      return R"(Left out: prefill, sampling and scheduling, norms and softmax, launches of kernels, hits in the
+GPU's cache, and memory that the server leaves free. Reads are taken to be as fast as a
+copy. The speeds are upper bounds of the GPU.
 )";
   }
   return "";
@@ -287,7 +287,7 @@ void Plan(const PlanOptions& options) {
                                 std::to_string(config.max_position_embeddings) +
                                 " positions of the model");
   }
-  // Measuring comes last, so that mistakes show at once.
+  // Measuring takes seconds: check everything else first.
   std::optional<Machine> machine;
   std::optional<Gpu> gpu;
   if (!options.machine.empty()) {

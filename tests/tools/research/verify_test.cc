@@ -1,4 +1,4 @@
-#include "engine/tools/verify.h"
+#include "engine/tools/research/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include "engine/tools/digest.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::tools::verify_test {
@@ -19,27 +20,17 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a function prints.
+// Standard output of a function.
 template <typename Function>
 std::string Printed(Function function) {
   testing::internal::CaptureStdout();
   try {
     function();
-  } catch (...) {  // the tests after this one print too
+  } catch (...) {  // later tests capture output too
     testing::internal::GetCapturedStdout();
     throw;
   }
   return testing::internal::GetCapturedStdout();
-}
-
-template <typename Function>
-std::string Refusal(Function function) {
-  try {
-    function();
-  } catch (const std::runtime_error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(VerifyReduction, HoldsAtOddSizesAndForUnlikeSequences) {
@@ -64,10 +55,11 @@ TEST(VerifyReduction, HoldsAtOddSizesAndForUnlikeSequences) {
 
 TEST(VerifyReduction, RefusesADeviceThatIsNotThere) {
   if (at::hasCUDA()) GTEST_SKIP() << "CUDA is here";
-  EXPECT_THAT(Refusal([] { VerifyReduction({.device = at::kCUDA}); }), HasSubstr("--device cuda"));
+  EXPECT_THAT(RefusalOf<std::runtime_error>([] { VerifyReduction({.device = at::kCUDA}); }),
+              HasSubstr("--device cuda"));
 }
 
-// LibTorch's own errors come with pages of backtrace.
+// LibTorch's errors have pages of backtrace, which must not be printed.
 TEST(VerifyReduction, SaysInOneLineThatTheMemoryIsTooSmall) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer has its own words for it";
@@ -130,7 +122,8 @@ TEST_F(VerifyModelsTest, ARealLayerHasTheRatioOfItsGroups) {
         }),
         HasSubstr(text));
   }
-  EXPECT_THAT(Refusal([&] { VerifyGqaToMla({.model = dir_.path() / "gqa", .layer = 99}); }),
+  EXPECT_THAT(RefusalOf<std::runtime_error>(
+                  [&] { VerifyGqaToMla({.model = dir_.path() / "gqa", .layer = 99}); }),
               HasSubstr("--layer 99 is out of range; allowed: 0 to"));
 }
 
@@ -150,28 +143,29 @@ TEST_F(VerifyModelsTest, AnExactConversionIsEqualAndATruncatedOneIsNot) {
   EXPECT_THAT(printed, HasSubstr("100.000%"));
 }
 
-// The part that is compared is one that neither was trained on, as far as they say.
+// The compared part is held out for both models, by their records.
 TEST_F(VerifyModelsTest, ComparesOnWhatNeitherWasTrainedOn) {
   Checkpoint trained = gqa_;
   trained.config.training_texts = {{Sha256(ReadFile(text_)), 0.25}};
   VerifyModelOptions options = Against(Save("trained", trained));
-  EXPECT_THAT(Refusal([&] { VerifyModel(options); }),
+  EXPECT_THAT(RefusalOf<std::runtime_error>([&] { VerifyModel(options); }),
               HasSubstr("trained was trained on some of that part of"));
   std::swap(options.a, options.b);
-  EXPECT_THAT(Refusal([&] { VerifyModel(options); }),
+  EXPECT_THAT(RefusalOf<std::runtime_error>([&] { VerifyModel(options); }),
               HasSubstr("trained was trained on some of that part of"));
   options.held_out = {};
   EXPECT_THAT(Printed([&] { EXPECT_TRUE(VerifyModel(options)); }),
               HasSubstr("tokens compared   625 held out"));
 }
 
-// What cannot be compared is refused before anything is.
+// Models that cannot be compared are refused first.
 TEST_F(VerifyModelsTest, RefusesAModelThatIsNotFinite) {
   Checkpoint broken = gqa_;
   broken.weights["model.embed_tokens.weight"] =
       broken.weights.at("model.embed_tokens.weight").clone();
   broken.weights.at("model.embed_tokens.weight")['q'].fill_(std::nan(""));
-  EXPECT_THAT(Refusal([&] { VerifyModel(Against(Save("nan", broken), /*tolerance=*/1e6)); }),
+  EXPECT_THAT(RefusalOf<std::runtime_error>(
+                  [&] { VerifyModel(Against(Save("nan", broken), /*tolerance=*/1e6)); }),
               HasSubstr("tensor model.embed_tokens.weight holds numbers that are not finite"));
 }
 
@@ -179,7 +173,7 @@ TEST_F(VerifyModelsTest, RefusesModelsOfUnlikeVocabularies) {
   Checkpoint other = gqa_;
   other.config.vocab_size += 1;
   other.weights = RandomWeights(other.config, 3);
-  EXPECT_THAT(Refusal([&] { VerifyModel(Against(Save("other", other))); }),
+  EXPECT_THAT(RefusalOf<std::runtime_error>([&] { VerifyModel(Against(Save("other", other))); }),
               HasSubstr("vocab_size is"));
 }
 
@@ -187,12 +181,14 @@ TEST(VerifyNotGqa, HoldsAndSaysTheCounterExample) {
   EXPECT_THAT(Printed([] { EXPECT_TRUE(VerifyNotGqa({})); }),
               testing::AllOf(HasSubstr("[3 6; 4 8]"), HasSubstr("1000 random products")));
   Printed([] {
-    // r > d is cut to d for the second half.
+    // r > d is reduced to d for the second half.
     EXPECT_TRUE(
         VerifyNotGqa({.count = 5, .width = 7, .heads = 6, .groups = 3, .head_dim = 3, .rank = 5}));
   });
-  EXPECT_THAT(Refusal([] { VerifyNotGqa({.heads = 4, .groups = 3}); }), HasSubstr("--groups 3"));
-  EXPECT_THAT(Refusal([] { VerifyNotGqa({.heads = 4, .groups = 4}); }), HasSubstr("--groups 4"));
+  EXPECT_THAT(RefusalOf<std::runtime_error>([] { VerifyNotGqa({.heads = 4, .groups = 3}); }),
+              HasSubstr("--groups 3"));
+  EXPECT_THAT(RefusalOf<std::runtime_error>([] { VerifyNotGqa({.heads = 4, .groups = 4}); }),
+              HasSubstr("--groups 4"));
 }
 
 }  // namespace

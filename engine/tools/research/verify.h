@@ -1,7 +1,7 @@
-// The claims of engine/definitions.md, put to the test with numbers. Each function prints what it
-// finds and returns whether the claim holds.
-#ifndef TRIPTYCH_ENGINE_TOOLS_VERIFY_H_
-#define TRIPTYCH_ENGINE_TOOLS_VERIFY_H_
+// Numerical tests of the claims of engine/definitions.md. Each function prints its results and
+// returns true if the claim holds.
+#ifndef TRIPTYCH_ENGINE_TOOLS_RESEARCH_VERIFY_H_
+#define TRIPTYCH_ENGINE_TOOLS_RESEARCH_VERIFY_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +11,7 @@
 
 namespace triptych::tools {
 
-// engine/definitions.md#the-experiment, with its sizes.
+// Sizes of engine/definitions.md#the-experiment.
 struct VerifyReductionOptions {
   int64_t x_width = 1024;                    // D1
   int64_t y_width = 1024;                    // D2
@@ -26,25 +26,25 @@ struct VerifyReductionOptions {
   uint64_t seed = 1;
 };
 
-// Reduced latent attention, factored and premultiplied, against vanilla, with scaled and with
+// Compares reduced latent attention, factored and premultiplied, with vanilla, for scaled and for
 // standard-normal weights: scores, heads before the output projection, outputs; seconds and cache
-// bytes. Throws std::runtime_error if the device is not there.
+// bytes. Throws std::runtime_error if there is no such device.
 bool VerifyReduction(const VerifyReductionOptions& options);
 
-// engine/definitions.md#a-stack-of-copies and engine/definitions.md#a-low-rank-pair,
-// on a random [rows, columns] matrix or on a layer's.
+// A random [rows, columns] matrix, or the projection of a layer.
 struct VerifyGqaToMlaOptions {
   int64_t rows = 4;      // G*d
   int64_t columns = 24;  // D
   int64_t copies = 4;    // H/G
   uint64_t seed = 1;
-  std::filesystem::path model = {};  // instead: a GQA or MHA checkpoint; copies are then its own
+  std::filesystem::path model = {};  // GQA or MHA checkpoint, with its own copies; or empty
   int64_t layer = 0;
   bool values = false;  // its values' projection instead of its keys'
 };
 
-// Rank and singular values of W and of its stack of copies, and the error of factoring the stack at
-// the rank of W. Throws LoadError or std::runtime_error.
+// Tests engine/definitions.md#a-stack-of-copies and engine/definitions.md#a-low-rank-pair: rank and
+// singular values of W and of its stack of copies, and the error of factoring the stack at the rank
+// of W. Throws LoadError or std::runtime_error.
 bool VerifyGqaToMla(const VerifyGqaToMlaOptions& options);
 
 struct VerifyNotGqaOptions {
@@ -57,26 +57,26 @@ struct VerifyNotGqaOptions {
   uint64_t seed = 1;
 };
 
-// That MLA is not GQA with W_Q and W_O as they are (by the counter-example of
-// engine/definitions.md#why-mla-is-not-gqa, and by the smallest distance of random products to a
-// stack of copies), and that with these free it is MQA where r <= d. Throws std::runtime_error if
-// the sizes do not go together.
+// Tests that MLA is not GQA with the same W_Q and W_O, by the counter-example of
+// engine/definitions.md#why-mla-is-not-gqa and by the smallest distance of random products to a
+// stack of copies. Also tests that MLA with r <= d is MQA with other W_Q and W_O. Throws
+// std::runtime_error if the sizes do not fit together.
 bool VerifyNotGqa(const VerifyNotGqaOptions& options);
 
 struct VerifyModelOptions {
   std::filesystem::path a;
   std::filesystem::path b;
   std::filesystem::path text;
-  // The part of the text's end to compare on, which neither was trained on; absent: what Corpus
-  // says for a.
+  // Held-out fraction of the text's end, which neither was trained on; absent: as Corpus has it
+  // for `a`.
   std::optional<double> held_out = {};
-  double tolerance = 1e-4;  // of the largest logit difference
+  double tolerance = 1e-4;  // largest logit difference of equal models
 };
 
-// Two checkpoints on real text: logits, greedy tokens, divergence, losses. Throws LoadError or
-// std::runtime_error.
+// Compares two checkpoints on a text: logits, greedy tokens, divergence, losses. Throws LoadError
+// or std::runtime_error.
 bool VerifyModel(const VerifyModelOptions& options);
 
 }  // namespace triptych::tools
 
-#endif  // TRIPTYCH_ENGINE_TOOLS_VERIFY_H_
+#endif  // TRIPTYCH_ENGINE_TOOLS_RESEARCH_VERIFY_H_

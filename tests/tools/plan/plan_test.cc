@@ -1,4 +1,4 @@
-#include "engine/tools/plan.h"
+#include "engine/tools/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,10 +19,11 @@
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/block_table.h"
 #include "engine/loading/loaded_model.h"
-#include "engine/tools/capacity.h"
-#include "engine/tools/machine.h"
+#include "engine/tools/plan/capacity.h"
+#include "engine/tools/plan/machine.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/serving.h"
 #include "tests/support/temp_dir.h"
 
@@ -36,7 +37,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// What is left for the cache of all these plans, about.
+// Cache bytes of all these plans, approximately.
 constexpr int64_t kCacheBytes = 100'000;
 
 int64_t Memory(const ModelConfig& config, WeightFormat dtype) {
@@ -45,9 +46,9 @@ int64_t Memory(const ModelConfig& config, WeightFormat dtype) {
   return enough - plan.cache_bytes + kCacheBytes;
 }
 
-// ---- The engine's own account ----------------------------------------------------------------
+// ---- Bytes of the engine ----------------------------------------------------------------
 
-// What PackWeights really made, but for the matrices that a step multiplies with.
+// Bytes that PackWeights made, and those of the matrices that a step multiplies with.
 struct Packed {
   int64_t held = 0;
   int64_t multiplied = 0;
@@ -77,7 +78,7 @@ Packed CountPacked(const ModelConfig& config, WeightFormat format) {
   return bytes;
 }
 
-// Every option, and MLA with contexts in which expanding keys and values pays.
+// Every option, and MLA with contexts in which expanded prompts pay.
 std::vector<NamedConfig> Configs() {
   std::vector<NamedConfig> configs = EveryOption();
   NamedConfig& expands = configs.emplace_back(configs.back());
@@ -115,13 +116,13 @@ TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
         WeightFormat::kFloat32);
     const BackendInfo& served = model->info();
     EXPECT_EQ(plan.info.blocks, served.blocks);
-    EXPECT_EQ(plan.info.cache_bytes, served.cache_bytes);  // really allocated
+    EXPECT_EQ(plan.info.cache_bytes, served.cache_bytes);  // allocated
     EXPECT_EQ(plan.info.pool_positions(), served.pool_positions());
     EXPECT_EQ(plan.info.geometry.row_bytes, served.geometry.row_bytes);
     EXPECT_EQ(plan.info.expand_from, served.expand_from);
     EXPECT_EQ(plan.info.expand_from.has_value(), GetParam().name == "MlaExpands");
     EXPECT_EQ(plan.prompt_bytes, served.expand_from ? MostScratchBytes(config) : 0);
-    // As many sequences of 33 positions hold blocks of such a pool, and no more.
+    // The number of sequences of 33 positions that get blocks from such a pool.
     BlockPool pool(served.blocks);
     std::vector<std::unique_ptr<BlockTable>> tables;
     do {
@@ -131,8 +132,8 @@ TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
   }
 }
 
-// By the tensors of a checkpoint: each element of a matrix is multiplied with once, and an
-// embedding of its own not at all. Premultiplied matrices by engine/definitions.md.
+// From the tensors of a checkpoint: a step multiplies with each element of a matrix once, and not
+// with an embedding that is not the output matrix. Premultiplied matrices: engine/definitions.md.
 TEST_P(EachConfigTest, ArithmeticIsThatOfTheDefinitions) {
   const ModelConfig& config = GetParam().config;
   const cpu::StepCost cost = PlanKind(config, WeightFormat::kFloat32, CacheFormat::kFloat32,
@@ -164,7 +165,7 @@ TEST_P(EachConfigTest, ArithmeticIsThatOfTheDefinitions) {
 INSTANTIATE_TEST_SUITE_P(EveryOption, EachConfigTest, testing::ValuesIn(Configs()),
                          [](const auto& test) { return test.param.name; });
 
-// A checkpoint served as each kind, as the server converts it.
+// A checkpoint served as each kind, converted by the server.
 class ServedKindsTest : public testing::Test {
  protected:
   LoadedModel Host(std::optional<ConversionSpec> conversion, WeightFormat dtype, CacheFormat cache,
@@ -267,7 +268,7 @@ TEST(StepSecondsTest, ProductsThenAttentionEachByWhatTheyWaitFor) {
   EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 1, 10), 2 + 30);
   EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 2, 10), 2 + 60);
   EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 5, 10), 5 + 150);
-  // Attention waits for arithmetic, in float32 whatever the weights.
+  // Attention is bound by arithmetic, in float32 for every format of the weights.
   KindPlan busy = Fictitious(32, 8, 16, 40);
   EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 5, 10), 5 + 250);
   busy.dtypes = WeightFormat::kBFloat16;
@@ -324,17 +325,12 @@ class PlanTest : public testing::Test {
     Plan(options);
     return testing::internal::GetCapturedStdout();
   }
-  // What is said of options that are refused.
+  // The one-line message for refused options.
   static std::string Refusal(const PlanOptions& options) {
-    try {
-      Plan(options);
-      ADD_FAILURE() << "it is not refused";
-      return {};
-    } catch (const std::exception& e) {
-      const std::string what = e.what();
-      EXPECT_EQ(what.find('\n'), what.npos) << what;
-      return what;
-    }
+    const std::string what = RefusalOf<std::exception>([&] { Plan(options); });
+    EXPECT_NE(what, kAccepted);
+    EXPECT_EQ(what.find('\n'), what.npos) << what;
+    return what;
   }
 
   const TempDir dir_;
@@ -424,7 +420,7 @@ TEST_F(PlanTest, WhatIsStoredAsIntegersIsServedSo) {
   options.embeddings = WeightFormat::kInt8;
   EXPECT_THAT(Printed(options),
               HasSubstr("weights in int4, embeddings in int8, cache in bfloat16\n"));
-  // The embeddings' share, of 258 rows of the width, is counted in their format.
+  // The embeddings, 258 rows of the width, are counted in their own format.
   const auto weights = [&](const WeightFormats& formats) {
     return PlanKind(config, formats, CacheFormat::kBFloat16, int64_t{1} << 30, 1).cost.weight_bytes;
   };
@@ -433,7 +429,7 @@ TEST_F(PlanTest, WhatIsStoredAsIntegersIsServedSo) {
       weights(WeightFormat::kFloat32) - weights({WeightFormat::kFloat32, WeightFormat::kInt4}));
 }
 
-// As large as a config may say, and as weights may be, with rows as wide.
+// The largest sizes that a config may have and weights may have, with the widest rows.
 TEST_F(PlanTest, NoSizeOverflows) {
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kMla}) {
     ModelConfig config = Wide(kind);
@@ -494,7 +490,7 @@ TEST_F(PlanTest, MachineFilesThatAreNone) {
   EXPECT_THAT(Refusal(Options()), StartsWith(machine_.string()));
   ASSERT_EQ(mkfifo(machine_.c_str(), 0600), 0);
   EXPECT_THAT(Refusal(Options()), StartsWith(machine_.string()));
-  // What a name may hold a terminal does not obey.
+  // A name cannot control the terminal.
   std::filesystem::remove(machine_);
   WriteFile(machine_, with("name", "a\x1b[2Jb\nc"));
   EXPECT_THAT(Printed(Options()), HasSubstr("\na\\x1b[2Jb\\x0ac, 4 cores: "));
@@ -519,7 +515,7 @@ TEST_F(PlanTest, MeasuresThisMachineAndReadsWhatItWrote) {
 
 // ---- On a GPU --------------------------------------------------------------------------------
 
-// A file of one; reading it needs no GPU.
+// Machine file of a GPU; reading it needs no GPU.
 constexpr const char* kGpu = R"({
   "name": "a GPU", "device": "cuda", "read_bytes_per_second": 2e9, "bfloat16_flop_per_second": 4e9
 })";
@@ -677,10 +673,10 @@ TEST_F(GpuPlanTest, MemoryHoldsWeightsWorkspaceAndCache) {
                                   " bytes do not suffice for mha: weights take " +
                                   std::to_string(kWeights) + ", the workspace " +
                                   std::to_string(workspace) +
-                                  ", prompts under way 0 and a block of the cache 4096");
+                                  ", expanded prompts 0 and a block of the cache 4096");
 }
 
-// Products and attention both at bfloat16's rate.
+// Products and attention both compute at the rate of bfloat16.
 TEST_F(GpuPlanTest, PrintsWhatIsPlanned) {
   PlanOptions options = Options();
   options.context = 60;
@@ -691,17 +687,17 @@ TEST_F(GpuPlanTest, PrintsWhatIsPlanned) {
                     HasSubstr("\n1.0 GiB of the GPU's memory; sequences of 60 positions\n"
                               "a GPU, GPU: a copy reads and writes 2.0 GB/s, 4.0 GFLOP/s in "
                               "bfloat16\n"),
-                    Not(HasSubstr("kept of prompts"))));
+                    Not(HasSubstr("expanded prompts"))));
   EXPECT_THAT(Row(text, "weights"), ContainsRegex("73.0 KiB .* 68.0 KiB"));
   EXPECT_THAT(Row(text, "workspace"), HasSubstr("MiB"));
-  EXPECT_THAT(Row(text, "attention waits for"), ContainsRegex("memory .* arithmetic"));
+  EXPECT_THAT(Row(text, "attention is bound by"), ContainsRegex("memory .* arithmetic"));
   // With eight sequences MHA's products take 8 * 2 * kMhaElements FLOP / 4e9 = 98.816 us, and its
   // attention 480 positions * 256 bytes / 2e9 = 61.44 us. MLA's products take 88.576 us, and its
   // attention 480 positions * 512 FLOP / 4e9 = 61.44 us.
   EXPECT_EQ(2 * 8 * kMhaElements, 395'264);
   EXPECT_EQ(2 * 8 * kMlaElements, 354'304);
   EXPECT_THAT(Row(text, "tokens/s, 8 sequences"), ContainsRegex(" 49,920.1 .* 53,327.6"));
-  // One sequence waits for its 49,408 bytes of weights, 24.704 us, and for 7.68 us of cache.
+  // One sequence is bound by its 49,408 bytes of weights, 24.704 us, and by 7.68 us of cache.
   EXPECT_THAT(Row(text, "tokens/s, 1 sequence"), ContainsRegex(" 30,879.4 "));
 }
 
@@ -752,7 +748,7 @@ TEST_F(PlanProgramTest, TakesItsFlags) {
   EXPECT_EQ(result.out, Printed(options));
 }
 
-// Mistakes for the parser, and one that shows late.
+// Mistakes that the parser finds, and one that a plan finds.
 TEST_F(PlanProgramTest, MistakesAreOneLineAndStatusTwo) {
   ExpectRefused({"--memory", "1GiB"}, "--model is required");
   ExpectRefused({"--model", model_}, "--memory is required");

@@ -1,4 +1,4 @@
-#include "engine/tools/machine.h"
+#include "engine/tools/plan/machine.h"
 
 #include <fstream>
 #include <iterator>

@@ -1,6 +1,6 @@
-// The rates of a CPU or a GPU, for planning: measured here, or read from a file.
-#ifndef TRIPTYCH_ENGINE_TOOLS_MACHINE_H_
-#define TRIPTYCH_ENGINE_TOOLS_MACHINE_H_
+// Rates of a CPU or GPU for planning, measured or read from a file.
+#ifndef TRIPTYCH_ENGINE_TOOLS_PLAN_MACHINE_H_
+#define TRIPTYCH_ENGINE_TOOLS_PLAN_MACHINE_H_
 
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace triptych::tools {
 
-// The kind of device that serves a model.
+// Kind of the device that serves a model.
 enum class DeviceKind { kCpu, kCuda };
 
 constexpr std::string_view Name(DeviceKind kind) {
@@ -27,44 +27,44 @@ constexpr std::string_view Name(DeviceKind kind) {
 struct Machine {
   std::string name;
   DeviceKind device = DeviceKind::kCpu;
-  int64_t cores = 0;  // of a CPU; a GPU has none here
-  // A GPU has only read_bytes, which is what a large copy reads and writes together, and
+  int64_t cores = 0;  // of a CPU; 0 for a GPU
+  // A GPU has only read_bytes, the bytes that a large copy reads and writes together, and
   // bfloat16_flops.
   kernels::Limits limits;
 };
 
-// What this machine's processor is called, as Linux tells it; "unnamed" where it does not.
+// Name of this machine's processor by Linux; "unnamed" if Linux has none.
 std::string ProcessorName();
 
-// This one, by so many threads; takes some five seconds.
+// Measures this machine with `threads` threads, in about five seconds.
 Machine MeasureMachine(int threads);
 
 // A GPU of this machine.
 struct Gpu {
-  int number = 0;  // CUDA's
+  int number = 0;  // of CUDA
   std::string name;
-  int64_t free_bytes = 0;  // of its memory
+  int64_t free_bytes = 0;  // free memory
 };
 
-// The GPU that "cuda", the first one, or "cuda:N" names. Throws std::invalid_argument if this
-// machine or this build has no such GPU.
+// The GPU with this name: "cuda" (the first) or "cuda:N". Throws std::invalid_argument if this
+// machine or build has no such GPU.
 Gpu FindGpu(const std::string& name);
 
-// Takes about a second. Throws std::runtime_error for errors of CUDA.
+// Measures a GPU, in about a second. Throws std::runtime_error for errors of CUDA.
 Machine MeasureGpu(const Gpu& gpu);
 
-// A file is a JSON object. A CPU has all of these fields:
+// Reads a JSON object. A CPU has all of these fields:
 //   {"name": "...", "cores": 2, "read_bytes_per_second": 35e9,
 //    "float32_flop_per_second": 236e9, "bfloat16_flop_per_second": 471e9,
 //    "int8_flop_per_second": 942e9, "int4_flop_per_second": 942e9}
 // A GPU has all of these and no others:
 //   {"name": "...", "device": "cuda", "read_bytes_per_second": 2.9e12,
 //    "bfloat16_flop_per_second": 750e12}
-// Throws LoadError, naming the field, its value and what is allowed.
+// Throws LoadError with the field, its value and the allowed values.
 Machine ReadMachine(const std::filesystem::path& file);
 // Throws std::runtime_error.
 void WriteMachine(const std::filesystem::path& file, const Machine& machine);
 
 }  // namespace triptych::tools
 
-#endif  // TRIPTYCH_ENGINE_TOOLS_MACHINE_H_
+#endif  // TRIPTYCH_ENGINE_TOOLS_PLAN_MACHINE_H_

@@ -1,0 +1,37 @@
+// Comparison of MHA, GQA and MLA for a model: sequences that fit in memory, and their speed.
+#ifndef TRIPTYCH_ENGINE_TOOLS_PLAN_PLAN_H_
+#define TRIPTYCH_ENGINE_TOOLS_PLAN_PLAN_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "engine/base/formats.h"
+
+namespace triptych::tools {
+
+struct PlanOptions {
+  std::filesystem::path model;  // checkpoint, of which only the config is read
+  // Bytes of memory of the whole server. Absent: the free memory of the GPU `device`.
+  std::optional<int64_t> memory = {};
+  std::optional<int64_t> context =
+      {};                              // positions of every sequence; the model's context if absent
+  std::optional<int64_t> groups = {};  // G of GQA; as EachKindOf has it if absent
+  std::optional<int64_t> rank = {};    // r of MLA; as EachKindOf has it if absent
+  // Format of the weights; the checkpoint's if absent. A GPU allows only bfloat16, its default.
+  std::optional<WeightFormat> dtype = {};
+  std::optional<WeightFormat> embeddings = {};  // as `dtype` if absent, or as stored
+  std::optional<CacheFormat> cache = {};        // as the weights if absent
+  std::filesystem::path machine = {};           // file; if empty, `device` is measured
+  std::string device = "cpu";                   // "cpu", "cuda" or "cuda:N"
+  std::filesystem::path write_machine = {};     // output file for the measurement, or empty
+  int threads = 1;                              // of the measurement of a CPU
+};
+
+// Prints the plan of each kind. Throws LoadError, std::invalid_argument or std::runtime_error.
+void Plan(const PlanOptions& options);
+
+}  // namespace triptych::tools
+
+#endif  // TRIPTYCH_ENGINE_TOOLS_PLAN_PLAN_H_
