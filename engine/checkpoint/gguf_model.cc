@@ -12,6 +12,7 @@
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
 #include "engine/model/tensor_names.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 namespace {
@@ -200,7 +201,9 @@ JsonFields GgufConfigFields(const GgufFile& file) {
 
 ModelConfig ReadGgufConfig(const GgufFile& file) {
   const Architecture& architecture = ArchitectureOf(file);
-  ModelConfig config = ParsePublishedConfig(GgufConfigFields(file)).config;
+  JsonFields fields = GgufConfigFields(file);
+  PublishedConfig published = TakePublishedConfig(fields);
+  ModelConfig& config = published.config;
   for (const char* width : kHeadWidths) {
     const std::string key = std::string(architecture.name) + "." + width;
     const auto found = file.metadata().find(key);
@@ -214,8 +217,12 @@ ModelConfig ReadGgufConfig(const GgufFile& file) {
   if (architecture.rotates && output_bias != config.OutputBias()) {
     config.attention_output_bias = output_bias;
   }
-  ParseModelConfig(ToJson(config), file.name() + ", as it is served");  // bounds what was added
-  return config;
+  ConfigOrigin origin = OriginOf(*published.family, fields);
+  if (file.Find(kFactors) != nullptr) {
+    origin.names["rope_factors"] = std::string("rope_factors (from tensor ") + kFactors + ")";
+  }
+  Validate(config, origin);
+  return std::move(config);
 }
 
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,

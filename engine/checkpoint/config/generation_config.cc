@@ -78,7 +78,7 @@ std::optional<float> Number(JsonFields& fields, const char* field, const Range<f
 
 std::optional<int32_t> Integer(JsonFields& fields, const char* field, const Range<int32_t>& range) {
   if (!fields.Has(field)) return std::nullopt;
-  return static_cast<int32_t>(fields.Int(field, range.low, range.high));
+  return static_cast<int32_t>(fields.Int(field, {range.low, range.high}));
 }
 
 // What is left that would change the text, a few fields of it.

@@ -106,7 +106,7 @@ std::string TakeText(JsonFields& fields, const char* key, const Json& fallback =
 }
 
 ScoredPiece::Kind TakeKind(const JsonFields& fields, size_t token, const Json& type) {
-  switch (fields.CheckedInt(Indexed(kTypes, token), type, 1, 6)) {
+  switch (fields.CheckedInt(Indexed(kTypes, token), type, {1, 6})) {
     case 2:
       return ScoredPiece::kUnknown;
     case 3:
@@ -143,12 +143,12 @@ std::vector<ScoredPiece> TakePieces(JsonFields& fields) {
 
 std::optional<int32_t> TakeToken(JsonFields& fields, const char* key, size_t tokens) {
   if (!fields.Has(key)) return std::nullopt;
-  return static_cast<int32_t>(fields.Int(key, 0, static_cast<int64_t>(tokens) - 1));
+  return static_cast<int32_t>(fields.Int(key, {0, static_cast<int64_t>(tokens) - 1}));
 }
 
 std::vector<int32_t> TakeEnds(JsonFields& fields, size_t tokens) {
   std::vector<int32_t> ends = {
-      static_cast<int32_t>(fields.Int(kEndKey, 0, static_cast<int64_t>(tokens) - 1))};
+      static_cast<int32_t>(fields.Int(kEndKey, {0, static_cast<int64_t>(tokens) - 1}))};
   for (const char* key : kOtherEnds) {
     const std::optional<int32_t> token = TakeToken(fields, key, tokens);
     if (token && std::find(ends.begin(), ends.end(), *token) == ends.end()) ends.push_back(*token);

@@ -35,7 +35,7 @@ bool AddEndTokens(const std::filesystem::path& file, std::vector<int32_t>& token
   if (value.size() > kMaxEndTokens) fields->RefuseValue(field, value, "allowed: at most 64 tokens");
   for (const Json& token : value) {
     tokens.push_back(static_cast<int32_t>(
-        fields->CheckedInt(field, token, 0, std::numeric_limits<int32_t>::max() - 1)));
+        fields->CheckedInt(field, token, {0, std::numeric_limits<int32_t>::max() - 1})));
   }
   return true;
 }

@@ -290,8 +290,8 @@ class Parser {
       fused = true;
     } else if (type == "Strip" && fused) {
       const std::string content = Text(fields, "content");
-      const int64_t start = fields.Int("start", 0, 1);
-      fields.Int("stop", 0, 0);
+      const int64_t start = fields.Int("start", {0, 1});
+      fields.Int("stop", {0, 0});
       if (content != " ") fields.Refuse("content", Quoted(content), "supported: \" \"");
       decoding_.drops_leading_space = start == 1;
     } else if (type == "ByteFallback" && !fused) {
@@ -354,7 +354,7 @@ class Parser {
     ids_.reserve(vocab.size());
     for (const auto& [piece, id] : vocab.items()) {
       const auto token = static_cast<int32_t>(
-          fields.CheckedInt("vocab[" + Quoted(piece) + "]", id, 0, max_token_));
+          fields.CheckedInt("vocab[" + Quoted(piece) + "]", id, {0, max_token_}));
       if (piece.size() > kMaxTokenizerJsonPieceBytes) {
         fields.Refuse("vocab", "of " + Quoted(piece), "allowed: pieces of at most 4096 bytes");
       }
@@ -408,7 +408,7 @@ class Parser {
     size_t bytes = 0;
     for (size_t i = 0; i < list.size(); ++i) {
       JsonFields fields(list[i], Indexed(source_ + ": added_tokens", i));
-      AddedToken token{.token = static_cast<int32_t>(fields.Int("id", 0, max_token_)),
+      AddedToken token{.token = static_cast<int32_t>(fields.Int("id", {0, max_token_})),
                        .text = Text(fields, "content"),
                        .special = fields.Bool("special", false),
                        .left_strip = fields.Bool("lstrip", false),
