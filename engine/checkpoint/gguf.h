@@ -39,6 +39,9 @@ class GgufFile final : public FileTensors {
   const Json& metadata() const { return metadata_; }
 
  private:
+  // Checks that tensors lie within the file and apart, and makes their offsets those in the file.
+  void PlaceTensors(uint64_t data_begin);
+
   Json metadata_;
 };
 

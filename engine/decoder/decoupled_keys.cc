@@ -6,6 +6,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "engine/decoder/tensor_specs.h"
+
 namespace triptych {
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/decoder/tensor_specs.h"
+
 namespace triptych {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/decoder/convert_weights.h"
+#include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych::tools {

@@ -15,6 +15,7 @@
 #include "engine/backend/cpu/latent_layer.h"
 #include "engine/backend/cpu/pack.h"
 #include "engine/decoder/layer_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/kernels/row_layout.h"
 
 namespace triptych::cpu {
@@ -126,7 +127,7 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
 
 CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
                        std::optional<int64_t> expand_from, kernels::ThreadPool& pool) {
-  HeldWeights held(std::move(weights));
+  WeightsInMemory held(std::move(weights));
   return PackWeights(config, held, formats, expand_from, pool);
 }
 

@@ -104,6 +104,18 @@ bool JsonFields::Bool(const std::string& field, bool fallback) {
   return value.get<bool>();
 }
 
+std::string JsonFields::Text(const std::string& field, const Json& fallback) {
+  const Json value = Take(field, fallback);
+  if (!value.is_string()) RefuseValue(field, value, "allowed: a text");
+  return value.get<std::string>();
+}
+
+Json JsonFields::List(const std::string& field) {
+  Json list = Take(field, nullptr);
+  if (!list.is_array()) RefuseValue(field, list, "allowed: a list");
+  return list;
+}
+
 void JsonFields::Only(const std::string& field, const Json& value) {
   if (!Has(field)) return;
   const Json given = Take(field, nullptr);

@@ -51,6 +51,9 @@ class JsonFields {
   // A list of numbers, which must be there.
   std::vector<double> Numbers(const std::string& field);
   bool Bool(const std::string& field, bool fallback);
+  std::string Text(const std::string& field, const Json& fallback = nullptr);
+  // A list, which must be there.
+  Json List(const std::string& field);
   template <typename Enum>
   Enum Choice(const std::string& field, const Json& fallback = nullptr) {
     const Json value = Take(field, fallback);

@@ -99,12 +99,6 @@ Json TakeList(JsonFields& fields, const char* key, int64_t least, int64_t most) 
   return list;
 }
 
-std::string TakeText(JsonFields& fields, const char* key, const Json& fallback = nullptr) {
-  const Json value = fields.Take(key, fallback);
-  if (!value.is_string()) fields.RefuseValue(key, value, "allowed: a text");
-  return value.get<std::string>();
-}
-
 ScoredPiece::Kind TakeKind(const JsonFields& fields, size_t token, const Json& type) {
   switch (fields.CheckedInt(Indexed(kTypes, token), type, {1, 6})) {
     case 2:
@@ -190,7 +184,7 @@ ScoredVocabulary TakeScored(JsonFields& fields) {
 }
 
 const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
-  const std::string name = TakeText(fields, kPre);
+  const std::string name = fields.Text(kPre);
   std::string allowed = "supported:";
   for (const PreTokenizer& known : kPreTokenizers) {
     if (name == known.name) return known;
@@ -266,7 +260,7 @@ ByteLevel TakeByteLevel(JsonFields& fields) {
 std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
                                                         const std::string& source) {
   JsonFields fields(KeysOf(metadata), source);
-  const std::string model = TakeText(fields, kModel);
+  const std::string model = fields.Text(kModel);
   if (model == "llama") return TakeScored(fields);
   if (model == "gpt2") return TakeByteLevel(fields);
   fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
