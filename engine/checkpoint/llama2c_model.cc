@@ -26,7 +26,7 @@ Header ReadHeader(const InputFile& file) {
     throw LoadError(file.name() + ": " + std::to_string(file.size()) +
                     " bytes is too short for llama2.c's header");
   }
-  // Little-endian, as the machines are that this is built for.
+  // Files and supported machines are little-endian.
   file.ReadAt(0, std::as_writable_bytes(std::span(header)));
   return header;
 }
@@ -97,7 +97,7 @@ class Llama2cTensors final : public FileTensors {
   const ModelConfig& config() const { return config_; }
 
  private:
-  // The config's bounds keep all of it far from an overflow.
+  // No size overflows: the config's bounds are far below.
   void Add(const std::string& tensor, std::vector<int64_t> shape) {
     Entry entry;
     entry.dtype = "F32";

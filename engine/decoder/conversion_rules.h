@@ -19,7 +19,7 @@ int64_t FullRank(const ModelConfig& config, int64_t rope_head_dim = 0);
 // nothing is lost, for rotated keys. 0 if keys are not rotated, and for other conversions.
 int64_t RopeHeadDim(const ConversionSpec& to, const ModelConfig& from);
 
-// Whether a conversion by the weights alone gives the heads of a group a common basis.
+// Whether a conversion by the weights only gives the heads of a group a common basis.
 bool HasCommonBases(const ConversionSpec& to, const ModelConfig& from);
 
 // The config of the model that Convert makes, as far as it determines the tensors and their shapes.

@@ -30,7 +30,7 @@ constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kBeginKey = "tokenizer.ggml.bos_token_id";
 constexpr const char* kEndKey = "tokenizer.ggml.eos_token_id";
-// What else ends a text: of a turn, and of a message.
+// Further end tokens: of a turn and of a message.
 constexpr const char* kOtherEnds[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 constexpr const char* kAddBegin = "tokenizer.ggml.add_bos_token";
 constexpr const char* kAddSpace = "tokenizer.ggml.add_space_prefix";
@@ -38,14 +38,14 @@ constexpr const char* kRemoveSpaces = "tokenizer.ggml.remove_extra_whitespaces";
 
 constexpr auto kMaxTokens = static_cast<int64_t>(kMaxScoredPieces);
 
-// How published models with byte-level tokenizers cut their texts: as in their tokenizer.json.
+// The pre-tokenizers of published byte-level models, as in their tokenizer.json.
 struct PreTokenizer {
-  const char* name;               // in files
-  const char* pattern = nullptr;  // GPT-2's if there is none
-  bool cuts_digits = false;       // from each other, before that
-  bool normalizes = false;        // to Unicode's form C
-  bool ignores_merges = false;    // of a word that is a token
-  bool begins = false;            // with the begin token, unless the file says it
+  const char* name;               // in GGUF files
+  const char* pattern = nullptr;  // null: GPT-2's
+  bool cuts_digits = false;       // separates digits, before the pattern
+  bool normalizes = false;        // to NFC
+  bool ignores_merges = false;    // for a word that is a token
+  bool begins = false;            // default of add_bos_token
 };
 constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "gpt-2"},
@@ -67,7 +67,7 @@ constexpr PreTokenizer kPreTokenizers[] = {
      .begins = true},
 };
 
-// The keys that are of the tokenizer, but those that change no tokens.
+// The keys of the tokenizer, except those that do not change tokens.
 Json KeysOf(const Json& metadata) {
   Json own = Json::object();
   for (const auto& [key, value] : metadata.items()) {
@@ -150,7 +150,7 @@ std::vector<int32_t> TakeEnds(JsonFields& fields, size_t tokens) {
   return ends;
 }
 
-// The token that is put before texts, if one is.
+// The token before texts, if there is one.
 std::optional<int32_t> TakeBegin(JsonFields& fields, size_t tokens, bool otherwise) {
   const std::optional<int32_t> begin = TakeToken(fields, kBeginKey, tokens);
   if (!fields.Bool(kAddBegin, otherwise)) return std::nullopt;
@@ -173,8 +173,8 @@ ScoredVocabulary TakeScored(JsonFields& fields) {
     }
     pieces[i].score = scores[i].get<float>();
   }
-  fields.Take(kPre, "");     // it cuts nothing
-  fields.Take(kMerges, "");  // what the scores say
+  fields.Take(kPre, "");     // unused by SentencePiece
+  fields.Take(kMerges, "");  // scores give the merges
   RequireFalse(fields, kRemoveSpaces);
   vocabulary.adds_space = fields.Bool(kAddSpace, true);
   vocabulary.begin = TakeBegin(fields, pieces.size(), true);
@@ -193,9 +193,9 @@ const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
   fields.Refuse(kPre, Quoted(name), allowed);
 }
 
-// As it is published with such a model.
+// A byte-level tokenizer, as published models have it.
 struct ByteLevel {
-  Json json;  // what tokenizer.json says
+  Json json;  // of tokenizer.json
   EndTokens ends;
 };
 
@@ -252,7 +252,7 @@ ByteLevel TakeByteLevel(JsonFields& fields) {
   EndTokens ends{.text = {}, .tokens = TakeEnds(fields, pieces.size())};
   RequireFalse(fields, kRemoveSpaces);
   RequireFalse(fields, kAddSpace);
-  fields.Take(kScores, "");  // the merges say it
+  fields.Take(kScores, "");  // merges give the order
   fields.RefuseLeftOver();
   return {.json = std::move(json), .ends = std::move(ends)};
 }
@@ -266,8 +266,8 @@ std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
   fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
 }
 
-// The next two throw unless what they return can be read; the second also unless the same tokens
-// begin and end texts then.
+// The next two functions throw if their result cannot be read back. The second also throws if other
+// tokens would begin or end texts.
 
 std::string ToTokenizerJson(const ByteLevel& byte_level, const std::string& source) {
   std::string json = byte_level.json.dump();

@@ -9,7 +9,7 @@
 
 namespace triptych::checkpoint {
 
-// How pieces become bytes again.
+// Rules that turn pieces into bytes.
 struct Decoding {
   struct Replacement {
     std::string what;

@@ -27,7 +27,7 @@ class Parser {
 
   std::shared_ptr<const Tokenizer> Parse() {
     root_.Take("version", "");
-    // Of batches in training: served texts are neither truncated nor padded.
+    // Options of batches in training: served texts are neither truncated nor padded.
     root_.Take("truncation", "");
     root_.Take("padding", "");
     ParseNormalizer(Optional(root_, "normalizer"), source_ + ": normalizer", pipeline_);
