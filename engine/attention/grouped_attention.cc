@@ -8,7 +8,7 @@
 
 #include "engine/attention/dense.h"
 #include "engine/attention/rms_norm.h"
-#include "engine/model/row_layout.h"
+#include "engine/kernels/row_layout.h"
 
 namespace triptych {
 
@@ -54,7 +54,7 @@ at::Tensor GroupedAttention::Rows(const at::Tensor& y, const at::Tensor& positio
 }
 
 kernels::PagedRowLayout GroupedAttention::layout() const {
-  return GroupedRowLayout(heads_, groups_, d_qk_, d_v_);
+  return kernels::GroupedRowLayout(heads_, groups_, d_qk_, d_v_);
 }
 
 }  // namespace triptych

@@ -8,7 +8,7 @@
 
 #include "engine/attention/dense.h"
 #include "engine/attention/rms_norm.h"
-#include "engine/model/row_layout.h"
+#include "engine/kernels/row_layout.h"
 
 namespace triptych {
 namespace {
@@ -125,7 +125,7 @@ at::Tensor ReducedLatentAttention::Output(const at::Tensor& latents) const {
 }
 
 kernels::PagedRowLayout ReducedLatentAttention::layout() const {
-  return LatentRowLayout(shape_.heads, shape_.rank, shape_.d_rope);
+  return kernels::LatentRowLayout(shape_.heads, shape_.rank, shape_.d_rope);
 }
 
 at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& y,

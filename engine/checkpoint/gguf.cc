@@ -26,7 +26,7 @@ constexpr uint32_t kMaxDims = 4;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
 
-// Of metadata, as they are numbered in a file.
+// Types of metadata, by their numbers in a file.
 enum class ValueType : uint32_t {
   kUint8,
   kInt8,
@@ -43,7 +43,7 @@ enum class ValueType : uint32_t {
   kFloat64,
 };
 
-// The fewest bytes that a value takes.
+// The least size of a value, in bytes.
 uint64_t LeastBytes(ValueType type) {
   switch (type) {
     case ValueType::kUint8:
@@ -69,11 +69,11 @@ uint64_t LeastBytes(ValueType type) {
 
 struct TensorType {
   const char* name;
-  uint64_t numbers;  // of a block
-  uint64_t bytes;    // of it
+  uint64_t numbers;  // in a block
+  uint64_t bytes;    // in a block
 };
 
-// By the number that a type has in a file; none if it is not supported.
+// The type with this number in files; none if it is not supported.
 std::optional<TensorType> SupportedType(uint32_t type) {
   switch (type) {
     case 0:
@@ -100,7 +100,7 @@ std::string NameOfType(uint32_t type) {
   return "number " + std::to_string(type);
 }
 
-// What a person would write: 1e-05, not 9.99999974737875e-06.
+// The number as people write it: 1e-05, not 9.99999974737875e-06.
 double ShortestDecimal(float value) {
   if (!std::isfinite(value)) return value;
   std::array<char, 32> text;
@@ -114,7 +114,7 @@ uint64_t RoundUp(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
 }
 
-// Takes a file's header from its beginning. Every function throws LoadError.
+// Reads a file's header from its beginning. Every function throws LoadError.
 class HeaderReader {
  public:
   explicit HeaderReader(const InputFile& file) : file_(file) {}
@@ -125,7 +125,7 @@ class HeaderReader {
     throw LoadError(file_.name() + ": " + why);
   }
 
-  // Throws unless so many values can be there.
+  // Throws unless the rest of the file has room for `count` values of at least `least_bytes` each.
   void Expect(uint64_t count, uint64_t least_bytes, const std::string& what) {
     if (count > (file_.size() - offset_) / least_bytes) {
       Refuse(what + " of " + std::to_string(count) + " values is longer than the file");
@@ -136,7 +136,7 @@ class HeaderReader {
     values_ += count;
   }
 
-  // Little-endian, as the machines are that this is built for.
+  // Files and supported machines are little-endian.
   template <typename T>
   T Number() {
     T value;
@@ -271,6 +271,71 @@ void RefuseSplit(const Json& metadata, const HeaderReader& reader) {
   reader.Refuse("split.count is " + ShownJson(*found) + "; supported: a model in one file");
 }
 
+// Shape of a tensor, and its number of elements.
+struct Extents {
+  std::vector<int64_t> shape;
+  uint64_t numbers = 1;
+};
+
+Extents ReadExtents(HeaderReader& reader, const std::string& where) {
+  const auto dims = reader.Number<uint32_t>();
+  if (dims > kMaxDims) {
+    reader.Refuse(where + " has " + std::to_string(dims) + " dimensions; allowed: at most " +
+                  std::to_string(kMaxDims));
+  }
+  Extents extents;
+  bool empty = false;
+  for (uint32_t dim = 0; dim < dims; ++dim) {
+    const auto extent = reader.Number<uint64_t>();
+    empty |= extent == 0;
+    // An empty tensor's other extents must not overflow either, in any order of multiplying.
+    if (__builtin_mul_overflow(extents.numbers, std::max<uint64_t>(extent, 1), &extents.numbers) ||
+        extents.numbers > INT64_MAX) {
+      reader.Refuse(where + " has a shape that overflows");
+    }
+    extents.shape.insert(extents.shape.begin(), static_cast<int64_t>(extent));
+  }
+  if (empty) extents.numbers = 0;
+  return extents;
+}
+
+// Fills dtype, shape and bytes; returns the offset in the data section.
+uint64_t ReadTensorInfo(HeaderReader& reader, const std::string& where, uint64_t alignment,
+                        StoredTensor& tensor) {
+  auto [shape, numbers] = ReadExtents(reader, where);
+  const auto number = reader.Number<uint32_t>();
+  const std::optional<TensorType> type = SupportedType(number);
+  if (!type) {
+    reader.Refuse(where + " is of type " + NameOfType(number) +
+                  "; supported: F32, F16, BF16, Q8_0");
+  }
+  const uint64_t row = shape.empty() ? 1 : static_cast<uint64_t>(shape.back());
+  if (row % type->numbers != 0 ||
+      __builtin_mul_overflow(numbers / type->numbers, type->bytes, &tensor.bytes)) {
+    reader.Refuse(where + " has rows of " + std::to_string(row) + "; allowed for " + type->name +
+                  ": multiples of " + std::to_string(type->numbers) + " that do not overflow");
+  }
+  tensor.dtype = type->name;
+  tensor.shape = std::move(shape);
+  const auto begin = reader.Number<uint64_t>();
+  if (begin % alignment != 0) {
+    reader.Refuse(where + " is at offset " + std::to_string(begin) + "; allowed: multiples of " +
+                  std::to_string(alignment));
+  }
+  return begin;
+}
+
+void CheckVersion(const InputFile& file, HeaderReader& reader) {
+  if (file.size() < 4 || reader.Number<std::array<char, 4>>() != std::array{'G', 'G', 'U', 'F'}) {
+    reader.Refuse("does not begin with GGUF");
+  }
+  const auto version = reader.Number<uint32_t>();
+  if (version != 2 && version != 3) {
+    reader.Refuse("is of version " + std::to_string(version) +
+                  "; supported: 2 and 3, little-endian");
+  }
+}
+
 }  // namespace
 
 void DecodeQ80(std::span<const std::byte> blocks, std::span<float> numbers) {
@@ -293,14 +358,7 @@ bool IsGgufFile(const std::filesystem::path& path) {
 
 GgufFile::GgufFile(const std::filesystem::path& path) : FileTensors(path) {
   HeaderReader reader(file());
-  if (file().size() < 4 || reader.Number<std::array<char, 4>>() != std::array{'G', 'G', 'U', 'F'}) {
-    reader.Refuse("does not begin with GGUF");
-  }
-  const auto version = reader.Number<uint32_t>();
-  if (version != 2 && version != 3) {
-    reader.Refuse("is of version " + std::to_string(version) +
-                  "; supported: 2 and 3, little-endian");
-  }
+  CheckVersion(file(), reader);
   const auto tensors = reader.Number<uint64_t>();
   const auto keys = reader.Number<uint64_t>();
   if (tensors > kMaxTensors) {
@@ -314,55 +372,24 @@ GgufFile::GgufFile(const std::filesystem::path& path) : FileTensors(path) {
   for (uint64_t i = 0; i < tensors; ++i) {
     std::string name = reader.Text(kMaxNameBytes, "name of tensor " + std::to_string(i));
     const std::string where = "tensor " + Printable(name);
-    const auto dims = reader.Number<uint32_t>();
-    if (dims > kMaxDims) {
-      reader.Refuse(where + " has " + std::to_string(dims) + " dimensions; allowed: at most 4");
-    }
     Entry entry;
-    uint64_t numbers = 1;
-    bool empty = false;
-    for (uint32_t dim = 0; dim < dims; ++dim) {
-      const auto extent = reader.Number<uint64_t>();
-      empty |= extent == 0;
-      // The others overflow in no order, for whoever multiplies them.
-      if (__builtin_mul_overflow(numbers, std::max<uint64_t>(extent, 1), &numbers) ||
-          numbers > INT64_MAX) {
-        reader.Refuse(where + " has a shape that overflows");
-      }
-      entry.shape.insert(entry.shape.begin(), static_cast<int64_t>(extent));
-    }
-    if (empty) numbers = 0;
-    const auto number = reader.Number<uint32_t>();
-    const std::optional<TensorType> type = SupportedType(number);
-    if (!type) {
-      reader.Refuse(where + " is of type " + NameOfType(number) +
-                    "; supported: F32, F16, BF16, Q8_0");
-    }
-    const uint64_t row = entry.shape.empty() ? 1 : static_cast<uint64_t>(entry.shape.back());
-    if (row % type->numbers != 0 ||
-        __builtin_mul_overflow(numbers / type->numbers, type->bytes, &entry.bytes)) {
-      reader.Refuse(where + " has rows of " + std::to_string(row) + "; allowed for " + type->name +
-                    ": multiples of " + std::to_string(type->numbers) + " that do not overflow");
-    }
-    entry.dtype = type->name;
-    entry.begin = reader.Number<uint64_t>();
-    if (entry.begin % alignment != 0) {
-      reader.Refuse(where + " is at offset " + std::to_string(entry.begin) +
-                    "; allowed: multiples of " + std::to_string(alignment));
-    }
+    entry.begin = ReadTensorInfo(reader, where, alignment, entry);
     if (!entries().emplace(std::move(name), std::move(entry)).second) {
       reader.Refuse(where + " is there twice");
     }
   }
+  PlaceTensors(RoundUp(reader.offset(), alignment));
+}
 
-  const uint64_t data_begin = RoundUp(reader.offset(), alignment);
+void GgufFile::PlaceTensors(uint64_t data_begin) {
+  const auto refuse = [&](const std::string& why) { throw LoadError(name() + ": " + why); };
   const uint64_t data_bytes = file().size() - std::min(file().size(), data_begin);
   std::vector<std::pair<const std::string*, Entry*>> in_order;
   for (auto& [name, entry] : entries()) {
     if (entry.begin > data_bytes || entry.bytes > data_bytes - entry.begin) {
-      reader.Refuse("tensor " + Printable(name) + " is " + std::to_string(entry.bytes) +
-                    " bytes at offset " + std::to_string(entry.begin) + "; the file holds " +
-                    std::to_string(data_bytes) + " bytes of data");
+      refuse("tensor " + Printable(name) + " is " + std::to_string(entry.bytes) +
+             " bytes at offset " + std::to_string(entry.begin) + "; the file holds " +
+             std::to_string(data_bytes) + " bytes of data");
     }
     in_order.emplace_back(&name, &entry);
   }
@@ -373,7 +400,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : FileTensors(path) {
   uint64_t end = 0;
   for (const auto& [name, entry] : in_order) {
     if (entry->begin < end) {
-      reader.Refuse("tensor " + Printable(*name) + " overlaps the one before it");
+      refuse("tensor " + Printable(*name) + " overlaps the one before it");
     }
     end = entry->begin + entry->bytes;
     entry->begin += data_begin;

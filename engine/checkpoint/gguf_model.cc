@@ -12,6 +12,7 @@
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
 #include "engine/model/tensor_names.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 namespace {
@@ -20,10 +21,10 @@ constexpr const char* kArchitecture = "general.architecture";
 constexpr const char* kEmbedding = "token_embd.weight";
 constexpr const char* kOutput = "output.weight";
 constexpr const char* kFactors = "rope_freqs.weight";
-// Keys after "ARCHITECTURE." that must be the width of a head.
+// Keys after "ARCHITECTURE." whose value must be the width of a head.
 constexpr const char* kHeadWidths[] = {"rope.dimension_count", "attention.value_length"};
 
-// A key after "ARCHITECTURE." and the field of config.json that says the same.
+// A key after "ARCHITECTURE." and the field of config.json with the same meaning.
 struct SameField {
   const char* key;
   const char* field;
@@ -43,11 +44,11 @@ constexpr SameField kGpt2Fields[] = {
     {"attention.head_count", "n_head"}, {"attention.layer_norm_epsilon", "layer_norm_epsilon"}};
 
 struct Architecture {
-  const char* name;  // of the family in config.json, too
+  const char* name;  // also of the family in config.json
   std::span<const SameField> fields;
   bool rotates = true;
-  // Rows of queries and keys are put in another order by what makes these files: rotary pairs are
-  // (2i, 2i + 1), not as they are published.
+  // Converters to GGUF permute the rows of queries and keys: rotary pairs are (2i, 2i + 1), unlike
+  // in the published files.
   bool interleaves = false;
 };
 constexpr Architecture kArchitectures[] = {{"llama", kLlamaFields, true, true},
@@ -77,8 +78,8 @@ bool HasLayerTensor(const GgufFile& file, const std::string& name) {
   return file.Find("blk.0." + name) != nullptr;
 }
 
-// What the family calls the dtype of most bytes. Blocks of integers are served as bfloat16, whose
-// rounding is finer than theirs.
+// The family's name of the dtype of most bytes. Blocks of integers are served as bfloat16, whose
+// rounding is finer.
 const char* DtypeOf(const GgufFile& file) {
   std::map<std::string, uint64_t> bytes;
   for (const std::string& name : file.TensorNames()) {
@@ -104,7 +105,7 @@ Json KeysOf(const Json& metadata, const std::string& prefix) {
 Json TakeScaling(JsonFields& keys, const std::string& prefix) {
   const std::string scaling = prefix + "rope.scaling.";
   const std::string type_key = scaling + "type";
-  keys.Ignore(scaling + "finetuned");  // says how it was made
+  keys.Ignore(scaling + "finetuned");  // a note about training
   const Json old_name = keys.Take(prefix + "rope.scale_linear", 1.0);
   const Json factor = keys.Take(scaling + "factor", old_name);
   const Json type = keys.Take(type_key, "linear");
@@ -119,13 +120,13 @@ Json TakeScaling(JsonFields& keys, const std::string& prefix) {
   return yarn;
 }
 
-// What stands in kFactors, which is there: by how much the frequency of each rotary pair is
-// divided.
+// The divisors of the frequencies of rotary pairs, from tensor kFactors. REQUIRES: it is there.
 std::vector<float> ReadFactors(const GgufFile& file, int64_t pairs) {
   const StoredTensor& stored = *file.Find(kFactors);
   const std::string where = file.name() + ": tensor " + kFactors;
   if (stored.dtype != "F32" || stored.shape != std::vector<int64_t>{pairs}) {
-    throw LoadError(where + " is not as needed: " + std::to_string(pairs) + " numbers in F32");
+    throw LoadError(where + " is " + stored.dtype + " of shape " + ShapeText(stored.shape) +
+                    "; allowed: F32 of shape [" + std::to_string(pairs) + "]");
   }
   std::vector<float> factors(static_cast<size_t>(pairs));
   file.Read(kFactors, std::as_writable_bytes(std::span(factors)));
@@ -145,7 +146,7 @@ void TakeFactors(const GgufFile& file, ModelConfig& config) {
   for (size_t i = 0; i < factors.size(); ++i) config.rope_factors[i] *= factors[i];
 }
 
-using OwnName = std::pair<const char*, const char*>;  // here, and there
+using OwnName = std::pair<const char*, const char*>;  // in GGUF, in the engine
 constexpr OwnName kNames[] = {{"token_embd", "model.embed_tokens"},
                               {"position_embd", "model.embed_positions"},
                               {"output_norm", "model.norm"},
@@ -191,7 +192,7 @@ JsonFields GgufConfigFields(const GgufFile& file) {
     keys.Only(groups, config["n_head"]);
   }
   for (const char* experts : {"expert_count", "expert_used_count"}) keys.Only(prefix + experts, 0);
-  // What ReadGgufConfig compares, what tensors say, and how they lay where they come from.
+  // ReadGgufConfig compares the widths; tensors give the vocabulary; the layout is a note.
   for (const char* width : kHeadWidths) keys.Ignore(prefix + width);
   for (const char* known : {"vocab_size", "tensor_data_layout"}) keys.Ignore(prefix + known);
   keys.RefuseLeftOver();
@@ -200,7 +201,9 @@ JsonFields GgufConfigFields(const GgufFile& file) {
 
 ModelConfig ReadGgufConfig(const GgufFile& file) {
   const Architecture& architecture = ArchitectureOf(file);
-  ModelConfig config = ParsePublishedConfig(GgufConfigFields(file)).config;
+  JsonFields fields = GgufConfigFields(file);
+  PublishedConfig published = TakePublishedConfig(fields);
+  ModelConfig& config = published.config;
   for (const char* width : kHeadWidths) {
     const std::string key = std::string(architecture.name) + "." + width;
     const auto found = file.metadata().find(key);
@@ -214,8 +217,12 @@ ModelConfig ReadGgufConfig(const GgufFile& file) {
   if (architecture.rotates && output_bias != config.OutputBias()) {
     config.attention_output_bias = output_bias;
   }
-  ParseModelConfig(ToJson(config), file.name() + ", as it is served");  // bounds what was added
-  return config;
+  ConfigOrigin origin = OriginOf(*published.family, fields);
+  if (file.Find(kFactors) != nullptr) {
+    origin.names["rope_factors"] = std::string("rope_factors (from tensor ") + kFactors + ")";
+  }
+  Validate(config, origin);
+  return std::move(config);
 }
 
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,

@@ -1,4 +1,4 @@
-// The model in a GGUF file: what its metadata and its tensors' names mean. Torch-free.
+// Config and tensors of the model in a GGUF file.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_GGUF_MODEL_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_GGUF_MODEL_H_
 
@@ -14,13 +14,13 @@
 
 namespace triptych::checkpoint {
 
-// The fields of the config.json that the model's family publishes, model_type among them, out of
-// the metadata, whose keys messages name. Architectures are llama, which Mistral's models are too,
-// qwen2, qwen3 and gpt2; keys of theirs that are not known are refused. torch_dtype is that of most
-// bytes, and bfloat16 where that is Q8_0. Throws LoadError.
+// The metadata as fields of the config.json of the model's family, with model_type. Messages name
+// the metadata's keys. Architectures are llama (also of Mistral's models), qwen2, qwen3 and gpt2;
+// unknown keys of theirs are refused. torch_dtype is the dtype of most bytes, or bfloat16 for Q8_0.
+// Throws LoadError.
 JsonFields GgufConfigFields(const GgufFile& file);
 
-// The config that those fields are, with what else the file says: the order of its rotary pairs,
+// The validated config of those fields and of the rest of the file: the order of rotary pairs, the
 // factors of their frequencies, biases. Throws LoadError.
 ModelConfig ReadGgufConfig(const GgufFile& file);
 
@@ -28,10 +28,10 @@ ModelConfig ReadGgufConfig(const GgufFile& file);
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config);
 
-// Of a chat template, wherever it is.
+// The maximum size of a chat template, in a GGUF file or a directory.
 inline constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 
-// The Jinja template that conversations are rendered by, if the file has one. Throws LoadError.
+// The chat template (Jinja), if the file has one. Throws LoadError.
 std::optional<std::string> GgufChatTemplate(const GgufFile& file);
 
 }  // namespace triptych::checkpoint

@@ -10,12 +10,10 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/json.h"
-#include "engine/checkpoint/config/config_file.h"
-#include "engine/checkpoint/config/json_fields.h"
-#include "engine/checkpoint/config/triptych_config.h"
 #include "engine/checkpoint/tensors/file_tensors.h"
+#include "engine/model/config.h"
 #include "engine/model/tensor_names.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 namespace {
@@ -28,40 +26,46 @@ Header ReadHeader(const InputFile& file) {
     throw LoadError(file.name() + ": " + std::to_string(file.size()) +
                     " bytes is too short for llama2.c's header");
   }
-  // Little-endian, as the machines are that this is built for.
+  // Files and supported machines are little-endian.
   file.ReadAt(0, std::as_writable_bytes(std::span(header)));
   return header;
 }
 
 ModelConfig ConfigOf(const Header& header, const std::string& source) {
   const auto [dim, hidden_dim, layers, heads, groups, vocab, positions] = header;
-  Json config = {{"model_type", kTriptychType},
-                 {"attention", groups == heads ? "mha" : "gqa"},
-                 {"hidden_size", dim},
-                 {"intermediate_size", hidden_dim},
-                 {"num_hidden_layers", layers},
-                 {"num_attention_heads", heads},
-                 {"num_key_value_heads", groups},
-                 {"vocab_size", vocab < 0 ? -int64_t{vocab} : int64_t{vocab}},
-                 {"max_position_embeddings", positions},
-                 {"head_grouping", "contiguous"},
-                 {"position_embedding", "rope"},
-                 {"rope_theta", 10000.0},
-                 {"rope_interleave", true},
-                 {"norm", "rms_norm"},
-                 {"norm_eps", 1e-5},
-                 {"mlp", "swiglu"},
-                 {"tie_word_embeddings", vocab > 0},
-                 {"torch_dtype", "float32"}};
-  return ParsePublishedConfig({std::move(config),
-                               source,
-                               {{"hidden_size", "dim"},
-                                {"intermediate_size", "hidden_dim"},
-                                {"num_hidden_layers", "n_layers"},
-                                {"num_attention_heads", "n_heads"},
-                                {"num_key_value_heads", "n_kv_heads"},
-                                {"max_position_embeddings", "seq_len"}}})
-      .config;
+  ModelConfig config;
+  config.vocab_size = vocab < 0 ? -int64_t{vocab} : int64_t{vocab};
+  config.hidden_size = dim;
+  config.intermediate_size = hidden_dim;
+  config.num_hidden_layers = layers;
+  config.num_attention_heads = heads;
+  config.num_key_value_heads = groups;
+  config.head_dim = heads > 0 ? dim / heads : 0;
+  config.max_position_embeddings = positions;
+  config.attention = groups == heads ? AttentionKind::kMha : AttentionKind::kGqa;
+  config.head_grouping = HeadGrouping::kContiguous;
+  config.position_embedding = PositionEmbedding::kRope;
+  config.rope_theta = 10000;
+  config.rope_interleave = true;
+  config.norm = NormKind::kRmsNorm;
+  config.norm_eps = 1e-5;
+  config.mlp = MlpKind::kSwiglu;
+  config.hidden_act = HiddenAct::kSilu;
+  config.tie_word_embeddings = vocab > 0;
+  config.torch_dtype = TensorFormat::kFloat32;
+  Validate(config, {.file = source,
+                    .names = {{"hidden_size", "dim"},
+                              {"intermediate_size", "hidden_dim"},
+                              {"num_hidden_layers", "n_layers"},
+                              {"num_attention_heads", "n_heads"},
+                              {"num_key_value_heads", "n_kv_heads"},
+                              {"head_dim", "dim / n_heads"},
+                              {"max_position_embeddings", "seq_len"}}});
+  if (dim % heads != 0) {
+    throw LoadError(source + ": n_heads is " + std::to_string(heads) +
+                    "; it must divide dim = " + std::to_string(dim));
+  }
+  return config;
 }
 
 class Llama2cTensors final : public FileTensors {
@@ -93,7 +97,7 @@ class Llama2cTensors final : public FileTensors {
   const ModelConfig& config() const { return config_; }
 
  private:
-  // The config's bounds keep all of it far from an overflow.
+  // No size overflows: the config's bounds are far below.
   void Add(const std::string& tensor, std::vector<int64_t> shape) {
     Entry entry;
     entry.dtype = "F32";

@@ -1,7 +1,7 @@
-// A checkpoint, opened, whatever files it is. Torch-free.
+// Opened checkpoint: config and tensors of a directory or a GGUF file.
 //
-// A checkpoint is a directory with config.json and its tensors in safetensors
-// (engine/checkpoint/tensors/open_tensors.h), or a GGUF file.
+// A directory has config.json and its tensors in safetensors (engine/checkpoint/tensors/
+// open_tensors.h).
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_OPEN_CHECKPOINT_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_OPEN_CHECKPOINT_H_
 
@@ -16,25 +16,25 @@ namespace triptych::checkpoint {
 
 class GgufFile;
 
-// Whether a path may be one: a directory, or a file whose name ends in ".gguf".
+// Whether a path may be a checkpoint: a directory, or a file whose name ends in ".gguf".
 bool MayBeCheckpoint(const std::filesystem::path& path);
 
-// Copies share what is open.
+// Copies share the open files.
 struct OpenedCheckpoint {
   std::filesystem::path path;
   ModelConfig config;
-  std::shared_ptr<const TensorSource> tensors;  // by the engine's names, not all of them checked
-  std::shared_ptr<const GgufFile> gguf = {};    // what it is in, unless that is a directory
+  std::shared_ptr<const TensorSource> tensors;  // by the engine's names; shapes are not checked
+  std::shared_ptr<const GgufFile> gguf = {};    // null for a directory
   bool window_is_context = false;               // PublishedConfig's
 };
 
-// Throws LoadError.
+// Opens a checkpoint; its config is valid. Throws LoadError.
 OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint);
 
-// Its config alone. Throws LoadError.
+// The config of a checkpoint, without opening its tensors. Throws LoadError.
 ModelConfig ReadConfig(const std::filesystem::path& checkpoint);
 
-// The files that say what it computes: the one with its config, then those with its tensors. Throws
+// The files that determine the computation: the config's, then those of the tensors. Throws
 // LoadError.
 std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& checkpoint);
 

@@ -13,7 +13,7 @@ namespace triptych {
 
 void SetComputeThreads(int threads) {
   at::set_num_threads(threads);
-  // There if LibTorch's BLAS is OpenBLAS, whose threads LibTorch does not know of.
+  // The symbol exists if LibTorch's BLAS is OpenBLAS, whose threads LibTorch does not manage.
   using SetThreads = void (*)(int);
   static const auto set_blas_threads =
       reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
@@ -38,7 +38,7 @@ void RunOnComputeThreads(int64_t count, const std::function<void(int64_t)>& run)
     std::vector<std::jthread> running;
     for (int64_t i = 0; i < std::min<int64_t>(threads, count); ++i) running.emplace_back(work);
   }
-  SetComputeThreads(threads);  // of the BLAS library too, which the workers share
+  SetComputeThreads(threads);  // also of the BLAS library, which the workers share
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }

@@ -1,4 +1,4 @@
-// A decoder that trains and evaluates (engine/definitions.md#the-decoder).
+// Decoder for training and evaluation (engine/definitions.md#the-decoder).
 #ifndef TRIPTYCH_ENGINE_DECODER_DECODER_H_
 #define TRIPTYCH_ENGINE_DECODER_DECODER_H_
 
@@ -19,13 +19,13 @@ namespace triptych {
 // Const methods are safe to call from several threads.
 class Decoder {
  public:
-  // `weights` and `compute` are as DecoderFrame takes them; the attention's tensors are
-  // shared too. Keys and values, or latents, are rounded to `cache`.
+  // `weights` and `compute`: as in DecoderFrame; the attention's tensors are shared, too. Keys and
+  // values, or latents, are rounded to `cache`.
   Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute,
           CacheFormat cache = CacheFormat::kFloat32);
 
-  // Whole sequences, differentiable. `dropout`, if given, acts on what the residual stream starts
-  // as and what blocks add to it, and on attention weights (as in Radford et al. 2019).
+  // Computes whole sequences, differentiably. `dropout`, if given, acts on the residual stream's
+  // start, on the outputs of blocks and on attention weights (as in Radford et al. 2019).
   //   ids: [batch, length] int64, length <= max_position_embeddings
   //   returns logits [batch, length, vocab_size]
   at::Tensor Forward(const at::Tensor& ids, Dropout* dropout = nullptr) const;

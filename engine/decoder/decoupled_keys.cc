@@ -6,6 +6,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "engine/decoder/tensor_specs.h"
+
 namespace triptych {
 namespace {
 
@@ -59,7 +61,7 @@ MixedPairs::MixedPairs(const Checkpoint& from, int64_t fold,
     const std::string prefix = AttentionPrefix(layer);
     const at::Tensor keys = AsPairs(from.weights.at(prefix + "k_proj.weight"), pairs_);
     const auto bias = from.weights.find(prefix + "k_proj.bias");
-    double all = 0;  // that rotation does to this layer's keys
+    double all = 0;  // the effect of rotation on this layer's keys
     for (size_t i = 0; i < folds_.size(); ++i) {
       const auto first = static_cast<int64_t>(i) * fold;
       at::Tensor moments =
@@ -75,7 +77,7 @@ MixedPairs::MixedPairs(const Checkpoint& from, int64_t fold,
     if (all == 0) continue;
     for (Fold& one : folds_) one.shares.back() /= all;
   }
-  // Of each fold the strongest slots come first in every layer, and so they do in the sum.
+  // The slots of a fold are strongest first in every layer, and so in the sum.
   for (size_t i = 0; i < folds_.size(); ++i) {
     for (int64_t slot = 0; slot < fold * groups_; ++slot) {
       double share = 0;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "engine/attention/rms_norm.h"
+#include "engine/decoder/tensor_specs.h"
 
 namespace triptych {
 

@@ -1,4 +1,4 @@
-// The decoder around its attention (engine/definitions.md#the-decoder), on LibTorch's operations:
+// Decoder without its attention (engine/definitions.md#the-decoder), on LibTorch's operations:
 // embedding, pre-norm residual blocks, output matrix.
 #ifndef TRIPTYCH_ENGINE_DECODER_FRAME_H_
 #define TRIPTYCH_ENGINE_DECODER_FRAME_H_
@@ -18,17 +18,17 @@ namespace triptych {
 // Const methods are safe to call from several threads.
 class DecoderFrame {
  public:
-  // `weights` holds what ExpectedTensors(config) lists; tensors are shared, not copied, and those
-  // of attention are not kept. Linear layers compute in `compute`; the residual stream and
-  // the logits in float32, or in float64 if that is the compute dtype.
+  // `weights` holds the tensors of ExpectedTensors(config). They are shared, not copied; those of
+  // attention are not kept. Linear layers compute in `compute`, the residual stream and the logits
+  // in float32, or in float64 if `compute` is float64.
   DecoderFrame(const ModelConfig& config, const Weights& weights, ComputeType compute);
 
-  // What the residual stream starts as.
+  // The start of the residual stream.
   //   ids: [..., length] int64   positions: [length] int64   returns [..., length, D]
   at::Tensor Embed(const at::Tensor& ids, const at::Tensor& positions) const;
-  // The residual stream after all blocks. attend(layer, normal) is what attention adds to it and
-  // add(x, branch) adds.
-  //   x: [..., length, D], as Embed gives it
+  // The residual stream after all blocks. attend(layer, normal) returns the output of attention,
+  // and add(x, branch) the sum.
+  //   x: [..., length, D], of Embed
   //   normal: [..., length, D] in the compute dtype
   //   returns [..., length, D]
   template <typename Attend, typename Add>

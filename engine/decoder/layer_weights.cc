@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/decoder/tensor_specs.h"
+
 namespace triptych {
 namespace {
 
@@ -66,7 +68,7 @@ at::Tensor SinusoidalPositions(int64_t positions, int64_t width) {
   const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
   const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -exponents);
   const at::Tensor table = at::empty({positions, width}, at::kDouble);
-  constexpr int64_t kSlice = 4096;  // the angles of one slice are all that is held beside the table
+  constexpr int64_t kSlice = 4096;  // only the angles of one slice are in memory besides the table
   for (int64_t first = 0; first < positions; first += kSlice) {
     const int64_t end = std::min(first + kSlice, positions);
     const at::Tensor angles = at::arange(first, end, at::kDouble).unsqueeze(1) * frequencies;

@@ -1,4 +1,4 @@
-// The weights of a decoder's layers, found by the names that checkpoints give them.
+// Weights of a decoder's layers by their roles.
 #ifndef TRIPTYCH_ENGINE_DECODER_LAYER_WEIGHTS_H_
 #define TRIPTYCH_ENGINE_DECODER_LAYER_WEIGHTS_H_
 
@@ -27,34 +27,35 @@ struct MlpWeights {
   Linear down;  // [D, intermediate]
 };
 
-// Every function below shares the tensors and copies nothing. What a config does not have is
-// undefined.
+// Every function below shares the tensors and copies nothing. A tensor that a config does not have
+// is undefined.
 
 NormWeights FindNorm(const Weights& weights, const std::string& name);
 MlpWeights FindMlp(const Weights& weights, int64_t layer);
 GroupedWeights FindGrouped(const Weights& weights, int64_t layer);
 LatentWeights FindLatent(const Weights& weights, int64_t layer);
 
-// What grouped attention needs beside them. `rotary` is MakeRotary's.
+// Grouped attention's options. `rotary`: of MakeRotary.
 GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer, const Rotary& rotary);
 
-// The norms before a layer's attention and before its MLP, and the one after all layers.
+// Names of the norms before a layer's attention, before its MLP, and after all layers.
 std::string AttentionNormName(int64_t layer);
 std::string MlpNormName(int64_t layer);
 inline constexpr const char* kFinalNormName = "model.norm";
 
-// The embedding itself if the two are tied.
+// The output matrix: the embedding if the two are tied.
 at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights);
 
 // sin(p / 10000^(2i/D)) at 2i, cos at 2i+1 (Vaswani et al. 2017, arXiv:1706.03762):
 // [positions, width] float64. REQUIRES: an even width.
 at::Tensor SinusoidalPositions(int64_t positions, int64_t width);
 
-// What is added to the embedding: learned or sinusoidal positions [max_positions, D], or undefined.
+// Learned or sinusoidal positions [max_positions, D], which are added to the embedding; or
+// undefined.
 at::Tensor PositionTable(const ModelConfig& config, const Weights& weights, at::Device device);
 
-// Of queries and keys, or of decoupled keys under MLA; undefined unless positions are rotary. The
-// layers share it.
+// The rotation of queries and keys, or of decoupled keys under MLA; undefined unless positions are
+// rotary. All layers share it.
 Rotary MakeRotary(const ModelConfig& config, at::Device device);
 
 }  // namespace triptych

@@ -22,7 +22,10 @@
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
-#include "engine/decoder/convert_weights.h"
+#include "engine/decoder/conversion_rules.h"
+#include "engine/decoder/converted_source.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 
 namespace triptych {

@@ -1,4 +1,4 @@
-// What to make of a checkpoint. Torch-free.
+// Options of a conversion between attention kinds.
 #ifndef TRIPTYCH_ENGINE_MODEL_CONVERSION_SPEC_H_
 #define TRIPTYCH_ENGINE_MODEL_CONVERSION_SPEC_H_
 
@@ -11,9 +11,9 @@
 
 namespace triptych {
 
-// How fewer key/value heads, or a latent, are made.
+// The method that makes fewer key/value heads, or a latent.
 enum class ConversionMethod {
-  kWeight,      // by singular values of the weights alone
+  kWeight,      // by singular values of the weights only
   kActivation,  // whitened by the covariance of each layer's inputs over a text
   kPool,        // GQA only: the mean of a group's heads
 };
@@ -23,21 +23,21 @@ struct ConversionSpec {
   AttentionKind attention = AttentionKind::kMla;
   int64_t groups = 0;  // GQA: G
   int64_t rank = 0;    // MLA: r, the same in every layer; 0 for the full rank, which loses nothing
-  // MLA of rotated keys: d_R of the decoupled ones, 0 for all that there are, which loses nothing;
-  // and how many adjacent frequencies are mixed as if they were one.
+  // MLA of rotated keys: d_R of the decoupled keys, 0 for all pairs, which loses nothing; and the
+  // number of adjacent frequencies that are mixed as if they were one.
   int64_t rope_head_dim = 0;
   int64_t fold = 1;
-  std::optional<ConversionMethod> method = {};  // the default's, if absent
+  std::optional<ConversionMethod> method = {};  // absent: the default of MethodOf
 };
 
-// The method of a conversion of such a model: what it asks for, or else the best there is. That is
-// pool for GQA where keys are rotated, as no query can undo a basis then; activation where there is
-// a text to take inputs from; weight otherwise.
+// The method of a conversion: the one that it asks for, or the best. The best is pool for GQA of
+// rotated keys, since no query can undo a basis then; activation if there is a text to take inputs
+// from; weight otherwise.
 ConversionMethod MethodOf(const ConversionSpec& to, const ModelConfig& from, bool has_text);
 
-// The config of the same model with G key/value heads, of kind MHA (G = H) or GQA.
+// The config of the same model with MHA (G = H) or GQA of G key/value heads.
 ModelConfig WithGroups(ModelConfig config, AttentionKind attention, int64_t groups);
-// The config of the same model with latents of these ranks, one for each layer.
+// The config of the same model with MLA of these ranks, one for each layer.
 ModelConfig WithLatents(ModelConfig config, std::vector<int64_t> ranks);
 
 }  // namespace triptych

@@ -1,5 +1,5 @@
-// The widths of a latent attention layer, and the forms that its reduced weights can take
-// (engine/definitions.md#multi-head-latent-attention). Torch-free.
+// Widths of a latent attention layer, and the forms of its reduced weights
+// (engine/definitions.md#multi-head-latent-attention).
 #ifndef TRIPTYCH_ENGINE_MODEL_LATENT_SHAPE_H_
 #define TRIPTYCH_ENGINE_MODEL_LATENT_SHAPE_H_
 
@@ -20,7 +20,7 @@ struct LatentShape {
   double norm_eps = 0;  // of the norms of latents and of low-rank queries
   // The width that queries are projected from; 0: D1.
   int64_t query_rank = 0;
-  double score_factor = 1;  // beside 1 / sqrt(d_qk + d_R)
+  double score_factor = 1;  // besides 1 / sqrt(d_qk + d_R)
 
   double reduced_scale() const;  // 1 / sqrt(r + d_R)
 };
@@ -28,7 +28,7 @@ struct LatentShape {
 // The shape of one layer. REQUIRES: the attention is MLA.
 LatentShape LatentShapeOf(const ModelConfig& config, int64_t layer);
 
-// The two forms that the reduced weights can take; results are equal.
+// The two forms of reduced weights; results are equal.
 enum class ReducedForm {
   kFactored,       // W_Q then W_UK^T; W_UV then W_O: 2D^2 + 3rD elements in the decoder
   kPremultiplied,  // W^_Q and W^_O: (2H + 1)rD elements
@@ -36,7 +36,7 @@ enum class ReducedForm {
 
 std::string_view Name(ReducedForm form);
 
-// The form that has fewer elements to read, for queries of D1 = `width`.
+// The form with fewer elements, for queries of D1 = `width`.
 ReducedForm SmallerForm(const LatentShape& shape, int64_t width);
 
 // The smaller form of every layer; empty unless the attention is MLA.

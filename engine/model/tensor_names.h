@@ -1,4 +1,4 @@
-// What the tensors of a layer are called. Torch-free.
+// Names of the tensors of layers.
 #ifndef TRIPTYCH_ENGINE_MODEL_TENSOR_NAMES_H_
 #define TRIPTYCH_ENGINE_MODEL_TENSOR_NAMES_H_
 
@@ -11,13 +11,13 @@
 
 namespace triptych {
 
-// What the names of all layers' tensors begin with, and no others'.
+// Prefix of the names of all layers' tensors, and of no others.
 inline constexpr const char* kLayersPrefix = "model.layers.";
-// What the names of a layer's tensors begin with: "model.layers.N.".
+// Prefix of the names of a layer's tensors: "model.layers.N.".
 inline std::string LayerPrefix(int64_t layer) {
   return kLayersPrefix + std::to_string(layer) + ".";
 }
-// The layer whose tensors' names begin so; none if it is no layer's.
+// The layer of a tensor's name or prefix; none if it is not of a layer.
 inline std::optional<int64_t> LayerOf(std::string_view name) {
   constexpr std::string_view kBefore = kLayersPrefix;
   if (!name.starts_with(kBefore)) return std::nullopt;

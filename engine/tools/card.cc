@@ -7,7 +7,8 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/quantities.h"
-#include "engine/decoder/weights.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/decoder/write_weights.h"
 
 namespace triptych::tools {
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/decoder/convert_weights.h"
+#include "engine/decoder/weights.h"
 #include "engine/tools/convert_options.h"
 #include "engine/tools/corpus.h"
 

@@ -20,6 +20,8 @@
 #include "engine/base/ceil_div.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/weights.h"
 #include "engine/kv_cache/geometry.h"
 
 namespace triptych::tools {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
 
 namespace triptych::tools {

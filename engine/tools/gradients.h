@@ -8,6 +8,7 @@
 
 #include "engine/attention/dropout.h"
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/optimizer.h"
 

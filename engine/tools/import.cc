@@ -8,7 +8,10 @@
 #include "engine/checkpoint/llama2c_model.h"
 #include "engine/checkpoint/tokenizer/llama2c_tokenizer.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/tools/card.h"
 #include "engine/tools/output_directory.h"
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/tensor_specs.h"
 
 namespace triptych::tools {
 namespace {

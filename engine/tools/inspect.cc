@@ -8,6 +8,8 @@
 #include "engine/base/names.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "engine/model/config.h"
 #include "engine/tools/card.h"

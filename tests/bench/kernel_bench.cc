@@ -23,7 +23,7 @@
 #include "engine/kernels/limits.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
-#include "engine/model/row_layout.h"
+#include "engine/kernels/row_layout.h"
 #include "engine/tools/plan/machine.h"
 #include "tests/bench/instruction_set.h"
 #include "tests/bench/median.h"
@@ -199,9 +199,9 @@ void RegisterAll(const Machine& machine) {
     int64_t row_width;
   };
   const std::vector<Kind> kinds = {
-      {"mha", GroupedRowLayout(32, 32, 32, 32), 2 * 32 * 32},
-      {"gqa8", GroupedRowLayout(32, 8, 32, 32), 2 * 8 * 32},
-      {"mla64", LatentRowLayout(32, 64, 0), 64},
+      {"mha", kernels::GroupedRowLayout(32, 32, 32, 32), 2 * 32 * 32},
+      {"gqa8", kernels::GroupedRowLayout(32, 8, 32, 32), 2 * 8 * 32},
+      {"mla64", kernels::LatentRowLayout(32, 64, 0), 64},
   };
   const std::vector<std::string> sizes = {"out", "in", "rows"};
   // A large layer, and a small model's layer.

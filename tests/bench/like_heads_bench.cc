@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/conversion_rules.h"
 #include "engine/decoder/convert_weights.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/weights.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/input_moments.h"
 

@@ -26,7 +26,7 @@
 #include "engine/kernels/limits.h"
 #include "engine/kernels/packed_linear.h"
 #include "engine/kernels/paged_attention.h"
-#include "engine/model/row_layout.h"
+#include "engine/kernels/row_layout.h"
 #include "engine/tools/plan/machine.h"
 #include "tests/bench/instruction_set.h"
 #include "tests/bench/median.h"
@@ -49,7 +49,7 @@ double SecondsSince(Clock::time_point start) {
 class Layers {
  public:
   Layers(int64_t groups, int64_t context, kernels::KernelContext& all)
-      : layout_(GroupedRowLayout(kHeads, groups, kHeadDim, kHeadDim)),
+      : layout_(kernels::GroupedRowLayout(kHeads, groups, kHeadDim, kHeadDim)),
         context_(context),
         blocks_(CeilDiv(context, kBlockPositions)),
         cache_(kSequences * blocks_, kBlockPositions,

@@ -18,6 +18,7 @@
 
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/decoder/compute_threads.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/tools/gradients.h"
 #include "engine/tools/optimizer.h"
 #include "tests/bench/median.h"

@@ -370,11 +370,13 @@ TEST_F(GgufModelTest, RefusesRotationsThatAreNotKnown) {
   EXPECT_EQ(Refusal(strengths),
             "llama.rope.scaling.yarn_log_multiplier is not a field that is known (value 0.1); "
             "supported: without it");
-  for (const std::vector<uint64_t>& dims : std::vector<std::vector<uint64_t>>{{2}, {1, 1}, {0}}) {
+  for (const auto& [dims, shape] : std::vector<std::pair<std::vector<uint64_t>, std::string>>{
+           {{2}, "[2]"}, {{1, 1}, "[1, 1]"}, {{0}, "[0]"}}) {
     Model factors = Llama();
     factors.next = 1;
     factors.AddTensor("rope_freqs.weight", dims);
-    EXPECT_EQ(Refusal(factors), "tensor rope_freqs.weight is not as needed: 1 numbers in F32");
+    EXPECT_EQ(Refusal(factors),
+              "tensor rope_freqs.weight is F32 of shape " + shape + "; allowed: F32 of shape [1]");
   }
   Model zero = Llama();
   zero.next = 0;

@@ -15,7 +15,13 @@
 
 #include "engine/attention/algebra.h"
 #include "engine/checkpoint/config/config_file.h"
+#include "engine/decoder/conversion_rules.h"
+#include "engine/decoder/converted_source.h"
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/decoder/weights.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/loading/loaded_model.h"
 #include "tests/support/oracle.h"
 #include "tests/support/random_model.h"

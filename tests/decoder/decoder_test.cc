@@ -18,6 +18,9 @@
 
 #include "engine/attention/dropout.h"
 #include "engine/backend/cpu/pack_weights.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/tools/quantize.h"
 #include "tests/support/gradients.h"
 #include "tests/support/oracle.h"

@@ -13,6 +13,8 @@
 #include "engine/base/error.h"
 #include "engine/decoder/convert_weights.h"
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/decoder/weights.h"
 #include "tests/support/random_model.h"
 #include "tests/support/refusal.h"
 #include "tests/support/tensors.h"

@@ -12,6 +12,8 @@
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/tensors/safetensors.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "tests/support/gguf_file.h"
 #include "tests/support/temp_dir.h"

@@ -11,6 +11,8 @@
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "engine/loading/loaded_model.h"
 #include "engine/tools/corpus.h"

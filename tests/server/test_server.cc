@@ -3,6 +3,7 @@
 #include <fstream>
 #include <thread>
 
+#include "engine/decoder/write_weights.h"
 #include "server/server.h"
 #include "tests/support/random_model.h"
 #include "tests/support/tokenizer_files.h"

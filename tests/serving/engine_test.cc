@@ -22,6 +22,8 @@
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/loading/loaded_model.h"
 #include "engine/serving/engine_loop.h"
 #include "tests/support/allocation_meter.h"

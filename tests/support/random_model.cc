@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "engine/decoder/tensor_specs.h"
 #include "tests/support/tensors.h"
 
 namespace triptych {

@@ -13,6 +13,11 @@
 #include <vector>
 
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/conversion_rules.h"
+#include "engine/decoder/convert_weights.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/tools/calibration.h"
 #include "engine/tools/digest.h"
 #include "engine/tools/evaluate.h"

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/tools/digest.h"
 #include "tests/support/held_out.h"
 #include "tests/support/random_model.h"

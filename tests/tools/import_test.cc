@@ -11,6 +11,7 @@
 
 #include "engine/checkpoint/llama2c_model.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/decoder/read_weights.h"
 #include "engine/decoder/weights.h"
 #include "engine/loading/loaded_model.h"
 #include "tests/support/llama2c_file.h"

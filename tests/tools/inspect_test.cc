@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/decoder/weights.h"
+#include "engine/decoder/write_weights.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 

@@ -8,13 +8,13 @@
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/rotation.h"
-#include "engine/model/row_layout.h"
+#include "engine/kernels/row_layout.h"
 
 namespace triptych::cpu {
 
 LatentLayer::LatentLayer(const LatentShape& shape, Weights weights)
     : shape_(shape),
-      layout_(LatentRowLayout(shape.heads, shape.rank, shape.d_rope)),
+      layout_(kernels::LatentRowLayout(shape.heads, shape.rank, shape.d_rope)),
       scale_(static_cast<float>(shape.reduced_scale())),
       weights_(std::move(weights)) {}
 
@@ -150,7 +150,8 @@ void LatentLayer::AttendExpanded(const Span& span, ExpandedRows* kept,
   const int64_t panels = CeilDiv(end, kernels::kPanelPositions);
   // Heads whose keys and values are expanded at once.
   const int64_t heads = kept != nullptr ? shape_.heads : 1;
-  const kernels::PagedRowLayout layout = GroupedRowLayout(heads, heads, key_width, shape_.d_v);
+  const kernels::PagedRowLayout layout =
+      kernels::GroupedRowLayout(heads, heads, key_width, shape_.d_v);
   const int64_t width = heads * (key_width + shape_.d_v);
   const kernels::PagedCache keys_and_values =
       kept != nullptr

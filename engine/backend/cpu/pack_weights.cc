@@ -15,7 +15,8 @@
 #include "engine/backend/cpu/latent_layer.h"
 #include "engine/backend/cpu/pack.h"
 #include "engine/decoder/layer_weights.h"
-#include "engine/model/row_layout.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/kernels/row_layout.h"
 
 namespace triptych::cpu {
 namespace {
@@ -32,8 +33,8 @@ std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config, int
                                                   const RotationTable& rotation,
                                                   kernels::ThreadPool& pool) {
   return std::make_unique<GroupedLayer>(
-      GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads, config.head_dim,
-                       config.head_dim),
+      kernels::GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads,
+                                config.head_dim, config.head_dim),
       static_cast<float>(config.ScoreFactor(layer) /
                          std::sqrt(static_cast<double>(config.head_dim))),
       GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format, pool),
@@ -126,7 +127,7 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
 
 CpuWeights PackWeights(const ModelConfig& config, Weights weights, const WeightFormats& formats,
                        std::optional<int64_t> expand_from, kernels::ThreadPool& pool) {
-  HeldWeights held(std::move(weights));
+  WeightsInMemory held(std::move(weights));
   return PackWeights(config, held, formats, expand_from, pool);
 }
 

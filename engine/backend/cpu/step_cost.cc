@@ -7,8 +7,8 @@
 #include "engine/base/error.h"
 #include "engine/kernels/packed_format.h"
 #include "engine/kernels/packed_linear.h"
+#include "engine/kernels/row_layout.h"
 #include "engine/model/latent_shape.h"
-#include "engine/model/row_layout.h"
 
 namespace triptych::cpu {
 namespace {
@@ -62,7 +62,7 @@ void CountGrouped(const ModelConfig& config, StepCounter& counter) {
   counter.Multiply({1, (heads + 2 * groups) * d, width});
   counter.Multiply({1, width, heads * d});
   if (config.qk_norm) counter.HoldFloats(2 * d);
-  counter.Attend(GroupedRowLayout(heads, groups, d, d));
+  counter.Attend(kernels::GroupedRowLayout(heads, groups, d, d));
 }
 
 void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expand,
@@ -91,7 +91,7 @@ void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expan
       break;
   }
   if (config.kv_a_layernorm) counter.HoldFloats(rank);
-  counter.Attend(LatentRowLayout(heads, rank, shape.d_rope));
+  counter.Attend(kernels::LatentRowLayout(heads, rank, shape.d_rope));
 }
 
 void CountPositions(const ModelConfig& config, StepCounter& counter) {

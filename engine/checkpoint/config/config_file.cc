@@ -10,26 +10,77 @@
 namespace triptych::checkpoint {
 namespace {
 
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+
+void WriteLatents(const ModelConfig& config, OrderedJson& json) {
+  const auto& ranks = config.kv_lora_rank;
+  if (std::equal(ranks.begin() + 1, ranks.end(), ranks.begin())) {
+    json["kv_lora_rank"] = ranks.front();
+  } else {
+    json["kv_lora_rank"] = ranks;
+  }
+  json["qk_rope_head_dim"] = config.qk_rope_head_dim;
+  if (config.v_head_dim > 0) json["v_head_dim"] = config.v_head_dim;
+  json["kv_a_layernorm"] = config.kv_a_layernorm;
+  if (config.q_lora_rank > 0) json["q_lora_rank"] = config.q_lora_rank;
+  if (config.latent_bias) json["latent_bias"] = true;
+  if (config.latent_norm_eps) json["latent_norm_eps"] = *config.latent_norm_eps;
+}
+
+void WriteAttention(const ModelConfig& config, OrderedJson& json) {
+  json["num_attention_heads"] = config.num_attention_heads;
+  json["num_key_value_heads"] = config.num_key_value_heads;
+  json["head_dim"] = config.head_dim;
+  json["head_grouping"] = Name(config.head_grouping);
+  if (config.attention == AttentionKind::kMla) WriteLatents(config, json);
+  if (config.qk_norm) json["qk_norm"] = true;
+  if (config.attention_score_factor != 1) {
+    json["attention_score_factor"] = config.attention_score_factor;
+  }
+  if (config.scale_attn_by_inverse_layer_idx) json["scale_attn_by_inverse_layer_idx"] = true;
+}
+
+void WritePositions(const ModelConfig& config, OrderedJson& json) {
+  json["position_embedding"] = Name(config.position_embedding);
+  if (config.position_embedding != PositionEmbedding::kRope) return;
+  json["rope_theta"] = config.rope_theta;
+  if (!config.rope_factors.empty()) json["rope_factors"] = config.rope_factors;
+  if (config.rope_attention_factor != 1) {
+    json["rope_attention_factor"] = config.rope_attention_factor;
+  }
+  json["rope_interleave"] = config.rope_interleave;
+}
 
 }  // namespace
 
-ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
-  return ParsePublishedConfig(JsonFields(ParseJson(json, source), source)).config;
-}
-
-PublishedConfig ParsePublishedConfig(JsonFields fields) {
+PublishedConfig TakePublishedConfig(JsonFields& fields) {
   const Family& family = FamilyOf(fields);
   const Json positions = fields.left_over().value("max_position_embeddings", Json());
   PublishedConfig published{family.parse(fields), &family};
   fields.RefuseLeftOver();
   published.window_is_context = positions.is_number_integer() &&
                                 published.config.max_position_embeddings < positions.get<int64_t>();
-  // What becomes of a family's fields is bounded as Triptych's own are.
-  if (&family != &TriptychFamily()) {
-    ParseModelConfig(ToJson(published.config), fields.source() + ", as it is served");
-  }
   return published;
+}
+
+ConfigOrigin OriginOf(const Family& family, const JsonFields& fields) {
+  ConfigOrigin origin{.file = fields.source(), .names = fields.names()};
+  for (const auto& [field, published] : family.names) {
+    origin.names[field] = fields.NameOf(published);
+  }
+  return origin;
+}
+
+PublishedConfig ParsePublishedConfig(JsonFields fields) {
+  PublishedConfig published = TakePublishedConfig(fields);
+  Validate(published.config, OriginOf(*published.family, fields));
+  return published;
+}
+
+ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
+  return ParsePublishedConfig(JsonFields(ParseJson(json, source), source)).config;
 }
 
 PublishedConfig ReadPublishedConfig(const std::filesystem::path& file) {
@@ -42,46 +93,16 @@ ModelConfig ReadModelConfig(const std::filesystem::path& file) {
 }
 
 std::string ToJson(const ModelConfig& config) {
-  nlohmann::ordered_json json;
+  OrderedJson json;
   json["model_type"] = kTriptychType;
   json["attention"] = Name(config.attention);
   json["hidden_size"] = config.hidden_size;
   json["num_hidden_layers"] = config.num_hidden_layers;
-  json["num_attention_heads"] = config.num_attention_heads;
-  json["num_key_value_heads"] = config.num_key_value_heads;
-  json["head_dim"] = config.head_dim;
-  json["head_grouping"] = Name(config.head_grouping);
-  if (config.attention == AttentionKind::kMla) {
-    const auto& ranks = config.kv_lora_rank;
-    if (std::equal(ranks.begin() + 1, ranks.end(), ranks.begin())) {
-      json["kv_lora_rank"] = ranks.front();
-    } else {
-      json["kv_lora_rank"] = ranks;
-    }
-    json["qk_rope_head_dim"] = config.qk_rope_head_dim;
-    if (config.v_head_dim > 0) json["v_head_dim"] = config.v_head_dim;
-    json["kv_a_layernorm"] = config.kv_a_layernorm;
-    if (config.q_lora_rank > 0) json["q_lora_rank"] = config.q_lora_rank;
-    if (config.latent_bias) json["latent_bias"] = true;
-    if (config.latent_norm_eps) json["latent_norm_eps"] = *config.latent_norm_eps;
-  }
-  if (config.qk_norm) json["qk_norm"] = true;
-  if (config.attention_score_factor != 1) {
-    json["attention_score_factor"] = config.attention_score_factor;
-  }
-  if (config.scale_attn_by_inverse_layer_idx) json["scale_attn_by_inverse_layer_idx"] = true;
+  WriteAttention(config, json);
   json["intermediate_size"] = config.intermediate_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["vocab_size"] = config.vocab_size;
-  json["position_embedding"] = Name(config.position_embedding);
-  if (config.position_embedding == PositionEmbedding::kRope) {
-    json["rope_theta"] = config.rope_theta;
-    if (!config.rope_factors.empty()) json["rope_factors"] = config.rope_factors;
-    if (config.rope_attention_factor != 1) {
-      json["rope_attention_factor"] = config.rope_attention_factor;
-    }
-    json["rope_interleave"] = config.rope_interleave;
-  }
+  WritePositions(config, json);
   json["norm"] = Name(config.norm);
   json["norm_eps"] = config.norm_eps;
   json["norm_bias"] = config.norm_bias;

@@ -1,7 +1,7 @@
-// What the config.json of a checkpoint means. Torch-free.
+// Reader and writer of a checkpoint's config.json.
 //
-// Published configs say the same things in other fields; model_type says whose. Their ModelConfig
-// names the order of heads and of rotary pairs that their tensors have (head_grouping,
+// model_type names the family, whose fields become a ModelConfig. The ModelConfig of a published
+// family names the order of heads and of rotary pairs in its tensors (head_grouping,
 // rope_interleave).
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_CONFIG_FILE_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_CONFIG_FILE_H_
@@ -13,25 +13,32 @@
 #include "engine/checkpoint/config/family.h"
 #include "engine/checkpoint/config/json_fields.h"
 #include "engine/model/config.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 
-// The file of a checkpoint's directory that holds its config.
+// The config's file in a checkpoint's directory.
 inline constexpr const char* kConfigFile = "config.json";
 
 struct PublishedConfig {
   ModelConfig config;
-  const Family* family;            // never null
-  bool window_is_context = false;  // a sliding window ends the context before what is published
+  const Family* family;  // never null
+  bool window_is_context =
+      false;  // a sliding window is the context, which is shorter than published
 };
 
-// Reads and checks a config. `source` is the file's name for messages. Throws LoadError.
+// Read and validate a config. `source` is the file's name for messages. Throw LoadError.
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source);
 PublishedConfig ParsePublishedConfig(JsonFields fields);
 PublishedConfig ReadPublishedConfig(const std::filesystem::path& file);
 ModelConfig ReadModelConfig(const std::filesystem::path& file);
 
-// The config as JSON, of model_type "triptych", that ParseModelConfig reads back to the same value.
+// The two steps of ParsePublishedConfig, for a source that changes the config before Validate:
+// takes all fields, and names where the config comes from. Throws LoadError.
+PublishedConfig TakePublishedConfig(JsonFields& fields);
+ConfigOrigin OriginOf(const Family& family, const JsonFields& fields);
+
+// The config as JSON of model_type "triptych". ParseModelConfig reads it back to the same value.
 std::string ToJson(const ModelConfig& config);
 
 }  // namespace triptych::checkpoint

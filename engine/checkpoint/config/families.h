@@ -1,4 +1,4 @@
-// All families of models. Torch-free.
+// Table of all families of models.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_FAMILIES_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_FAMILIES_H_
 
@@ -8,7 +8,7 @@
 namespace triptych::checkpoint {
 
 const Family& TriptychFamily();
-// The family of a config by its model_type, which is taken; Triptych's own if it is absent. Throws
+// Takes a config's model_type and returns its family; Triptych's own if the field is absent. Throws
 // LoadError.
 const Family& FamilyOf(JsonFields& fields);
 

@@ -1,12 +1,12 @@
-// Families of published models: what their configs mean and what their tensors are called, each in
-// a file of its own. Torch-free.
+// Interface of a family of published models: the meaning of its config and its tensors' names.
 //
-// A family's fields are of three kinds: those it takes; those that change nothing that is computed,
-// which it ignores by name; and all others, which are refused.
+// A family takes some fields, ignores by name those that do not change the computation, and refuses
+// all others. Each family has a file of its own.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_FAMILY_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_FAMILY_H_
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,17 +17,26 @@
 
 namespace triptych::checkpoint {
 
-// Where a model's tensors are in what is published.
+// The places of a model's tensors in its published files.
 struct TensorMap {
-  std::map<std::string, TensorOrigin> origins;  // by the names of ExpectedTensors; others are there
-  std::vector<std::string> left_out;            // what no model needs
+  // By the names of ExpectedTensors. Tensors that are not in the map have these names already.
+  std::map<std::string, TensorOrigin> origins;
+  std::vector<std::string> left_out;  // published tensors that no model needs
+};
+
+// A field of ModelConfig and its name in a family's config.json, or what it is computed from.
+struct FieldName {
+  const char* field;
+  const char* published;
 };
 
 struct Family {
   const char* model_type;
-  // Takes or ignores what it knows of the fields of a config.json. Throws LoadError.
+  // Takes or ignores the fields of a config.json that the family knows. The result is not
+  // validated. Throws LoadError.
   ModelConfig (*parse)(JsonFields& fields);
   TensorMap (*tensors)(const ModelConfig& config, const TensorSource& published);
+  std::span<const FieldName> names = {};  // where they differ from ModelConfig's
 };
 
 }  // namespace triptych::checkpoint

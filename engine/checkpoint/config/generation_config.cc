@@ -11,8 +11,8 @@
 namespace triptych::checkpoint {
 namespace {
 
-// Whatever they say. Of max_length, which counts the prompt too, the context does the work here;
-// what only beams have is as good as num_beams, below.
+// Fields without effect, for any value. max_length counts the prompt too: here the context is that
+// bound. Fields of beam search have an effect only with num_beams, below.
 constexpr const char* kChangeNothingInGeneration[] = {
     "_from_model_config",
     "assistant_confidence_threshold",
@@ -46,7 +46,7 @@ constexpr const char* kChangeNothingInGeneration[] = {
     "use_cache",
 };
 
-// What these say that changes nothing either.
+// Values of these fields that change nothing.
 constexpr std::pair<std::string_view, double> kNeutral[] = {
     {"encoder_no_repeat_ngram_size", 0},
     {"encoder_repetition_penalty", 1},
@@ -78,10 +78,10 @@ std::optional<float> Number(JsonFields& fields, const char* field, const Range<f
 
 std::optional<int32_t> Integer(JsonFields& fields, const char* field, const Range<int32_t>& range) {
   if (!fields.Has(field)) return std::nullopt;
-  return static_cast<int32_t>(fields.Int(field, range.low, range.high));
+  return static_cast<int32_t>(fields.Int(field, {range.low, range.high}));
 }
 
-// What is left that would change the text, a few fields of it.
+// The fields left that would change the text; at most kShown of them, and the number of the rest.
 std::string NotApplied(const Json& left_over) {
   constexpr int64_t kShown = 8;
   std::string text;

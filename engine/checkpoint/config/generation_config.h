@@ -1,4 +1,4 @@
-// How a checkpoint's text is generated where a request says nothing. Torch-free.
+// Reader of generation_config.json: a checkpoint's defaults for requests.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_GENERATION_CONFIG_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_GENERATION_CONFIG_H_
 
@@ -13,30 +13,30 @@
 
 namespace triptych::checkpoint {
 
-// The file of a checkpoint's directory that says so. Its end tokens are the tokenizer's
+// The file in a checkpoint's directory. Its end tokens are read with the tokenizer
 // (engine/checkpoint/tokenizer/load_tokenizer.h).
 inline constexpr const char* kGenerationConfigFile = "generation_config.json";
 
-// Such a file's text that says which tokens end texts, too.
+// The text of `config` with these end tokens.
 std::string WithEndTokens(Json config, const std::vector<int32_t>& ends);
 
-// Absent is what the file does not say. Values are in the ranges of a request's fields
-// (engine/base/request_limits.h), and mean what they do there.
+// A value is absent if its field is. Values have the meaning and the ranges of a request's fields
+// (engine/base/request_limits.h).
 struct GenerationConfig {
-  std::optional<float> temperature;  // 0 where do_sample is false
+  std::optional<float> temperature;  // 0 if do_sample is false
   std::optional<int32_t> top_k;
   std::optional<float> top_p;
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
   std::optional<int32_t> max_new_tokens;
-  // What the file says beside that would change the text, on one line that a terminal shows:
-  // "num_beams = 4, typical_p = 0.9". Empty if there is none.
+  // Other fields of the file that would change the text, on one printable line: "num_beams = 4,
+  // typical_p = 0.9". Empty if there are none.
   std::string not_applied;
 };
 
 // Throws LoadError if a value is not allowed.
 GenerationConfig ParseGenerationConfig(JsonFields fields);
-// The config of a checkpoint, which says nothing where there is no such file, as beside GGUF files.
+// The config of a checkpoint. All values are absent if there is no such file, and for GGUF files.
 // Throws LoadError.
 GenerationConfig ReadGenerationConfig(const std::filesystem::path& checkpoint);
 

@@ -5,6 +5,7 @@
 
 #include "engine/checkpoint/config/published_fields.h"
 #include "engine/model/tensor_names.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 namespace {
@@ -30,12 +31,12 @@ ModelConfig ParseGpt2Config(JsonFields& fields) {
   IgnoreWhatChangesNothing(fields);
   for (const char* field : kChangeNothingInGpt2) fields.Ignore(field);
   ModelConfig config;
-  config.vocab_size = fields.Int("vocab_size", 1, 1 << 24);
-  config.hidden_size = fields.Int("n_embd", 1, kMaxWidth);
-  config.num_hidden_layers = fields.Int("n_layer", 1, 1024);
-  config.num_attention_heads = fields.Int("n_head", 1, kMaxWidth);
-  config.max_position_embeddings = fields.Int("n_positions", 2, 1 << 24);
-  config.intermediate_size = fields.Int("n_inner", 1, kMaxWidth, 4 * config.hidden_size);
+  config.vocab_size = fields.Int("vocab_size", config_limits::kVocabulary);
+  config.hidden_size = fields.Int("n_embd", config_limits::kWidth);
+  config.num_hidden_layers = fields.Int("n_layer", config_limits::kLayers);
+  config.num_attention_heads = fields.Int("n_head", config_limits::kWidth);
+  config.max_position_embeddings = fields.Int("n_positions", config_limits::kPositions);
+  config.intermediate_size = fields.Int("n_inner", config_limits::kWidth, 4 * config.hidden_size);
   if (config.hidden_size % config.num_attention_heads != 0) {
     fields.Refuse("n_head", std::to_string(config.num_attention_heads),
                   "it must divide n_embd = " + std::to_string(config.hidden_size));
@@ -45,7 +46,7 @@ ModelConfig ParseGpt2Config(JsonFields& fields) {
   config.head_dim = config.hidden_size / config.num_attention_heads;
   config.position_embedding = PositionEmbedding::kLearned;
   config.norm = NormKind::kLayerNorm;
-  config.norm_eps = fields.PositiveNumber("layer_norm_epsilon", 1.0, 1e-5);
+  config.norm_eps = fields.Number("layer_norm_epsilon", config_limits::kEpsilon, 1e-5);
   config.norm_bias = true;
   config.mlp = MlpKind::kGelu;
   const Json activation = fields.Take("activation_function", "gelu_new");
@@ -76,7 +77,7 @@ TensorMap Gpt2Tensors(const ModelConfig& config, const TensorSource& published) 
     map.origins.emplace(name, std::move(origin));
   };
   const int64_t width = config.hidden_size;
-  // A matrix and its bias, or some rows of both, of queries, keys and values.
+  // A matrix and its bias, or the rows of queries, keys or values in both.
   const auto add_linear = [&](const std::string& name, const std::string& from, int64_t first_row,
                               std::optional<int64_t> rows) {
     const std::optional<int64_t> of_rows = rows ? std::optional(3 * width) : std::nullopt;
@@ -99,7 +100,7 @@ TensorMap Gpt2Tensors(const ModelConfig& config, const TensorSource& published) 
     add_norm(to + "post_attention_layernorm", from + "ln_2");
     add_linear(to + "mlp.up_proj", from + "mlp.c_fc", 0, {});
     add_linear(to + "mlp.down_proj", from + "mlp.c_proj", 0, {});
-    // Causal masks, which are no weights.
+    // Causal masks are stored with the weights.
     for (const char* mask : {"attn.bias", "attn.masked_bias"}) {
       map.left_out.push_back(prefix + from + mask);
     }

@@ -1,5 +1,4 @@
-// gpt2: multi-head attention with learned positions, layer norms and GELU; fused, transposed
-// matrices. Torch-free.
+// The family gpt2: MHA with learned positions, layer norms and GELU; fused, transposed matrices.
 // Source: Radford et al. 2019, github.com/openai/gpt-2, and what the published files hold.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_GPT2_FAMILY_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_GPT2_FAMILY_H_
@@ -8,7 +7,14 @@
 
 namespace triptych::checkpoint {
 
-// As Family has them.
+inline constexpr FieldName kGpt2Names[] = {{"hidden_size", "n_embd"},
+                                           {"intermediate_size", "n_inner"},
+                                           {"max_position_embeddings", "n_positions"},
+                                           {"norm_eps", "layer_norm_epsilon"},
+                                           {"num_attention_heads", "n_head"},
+                                           {"num_hidden_layers", "n_layer"}};
+
+// The functions of Family.
 ModelConfig ParseGpt2Config(JsonFields& fields);
 TensorMap Gpt2Tensors(const ModelConfig& config, const TensorSource& published);
 

@@ -1,9 +1,9 @@
 #include "engine/checkpoint/config/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <sstream>
 
 #include "engine/base/file.h"
 #include "engine/base/quoted.h"
@@ -20,9 +20,13 @@ JsonFields::JsonFields(Json object, std::string source, std::map<std::string, st
   if (!object_.is_object()) throw LoadError(source_ + ": must hold a JSON object");
 }
 
-std::string JsonFields::Where(const std::string& field) const {
+std::string JsonFields::NameOf(const std::string& field) const {
   const auto named = names_.find(field);
-  return source_ + ": " + (named == names_.end() ? field : named->second);
+  return named == names_.end() ? field : named->second;
+}
+
+std::string JsonFields::Where(const std::string& field) const {
+  return source_ + ": " + NameOf(field);
 }
 
 void JsonFields::Refuse(const std::string& field, const std::string& value,
@@ -50,51 +54,66 @@ Json JsonFields::Take(const std::string& field, const Json& fallback) {
   return value;
 }
 
-int64_t JsonFields::Int(const std::string& field, int64_t min, int64_t max, const Json& fallback) {
-  return CheckedInt(field, Take(field, fallback), min, max);
+int64_t JsonFields::Int(const std::string& field, const Range<int64_t>& range,
+                        const Json& fallback) {
+  return CheckedInt(field, Take(field, fallback), range);
 }
 
-int64_t JsonFields::CheckedInt(const std::string& field, const Json& value, int64_t min,
-                               int64_t max) const {
-  const std::string allowed =
-      "allowed: an integer from " + std::to_string(min) + " to " + std::to_string(max);
-  if (!value.is_number_integer()) RefuseValue(field, value, allowed);
+int64_t JsonFields::CheckedInt(const std::string& field, const Json& value,
+                               const Range<int64_t>& range) const {
   // Unsigned values beyond int64 would wrap.
-  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max)) {
-    RefuseValue(field, value, allowed);
+  const bool wraps = value.is_number_unsigned() &&
+                     value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+  if (!value.is_number_integer() || wraps || !range.Contains(value.get<int64_t>())) {
+    RefuseValue(field, value, "allowed: " + Described(range));
   }
-  const auto number = value.get<int64_t>();
-  if (number < min || number > max) RefuseValue(field, value, allowed);
-  return number;
+  return value.get<int64_t>();
 }
 
-double JsonFields::PositiveNumber(const std::string& field, double max, const Json& fallback) {
+double JsonFields::Number(const std::string& field, const Range<double>& range,
+                          const Json& fallback) {
   const Json value = Take(field, fallback);
-  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > max) {
-    std::ostringstream allowed;
-    allowed << "allowed: a number above 0 and at most " << max;
-    RefuseValue(field, value, allowed.str());
+  if (!value.is_number() || !range.Contains(value.get<double>())) {
+    RefuseValue(field, value, "allowed: " + Described(range));
   }
   return value.get<double>();
 }
 
+std::vector<double> JsonFields::Numbers(const std::string& field) {
+  const Json value = Take(field, nullptr);
+  const auto is_number = [](const Json& element) { return element.is_number(); };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_number)) {
+    RefuseValue(field, value, "allowed: a list of numbers");
+  }
+  return value.get<std::vector<double>>();
+}
+
 float JsonFields::Float(const std::string& field, const Range<float>& range) {
   const Json value = Take(field, nullptr);
-  // What is far beyond a float's largest has no float next to it.
+  // A number far beyond the largest float has no nearest float.
   if (value.is_number() && std::abs(value.get<double>()) <= std::numeric_limits<float>::max()) {
     const float number = value.get<float>();
     if (range.Contains(number)) return number;
   }
-  std::ostringstream allowed;
-  allowed << "allowed: a number " << (range.above_low ? "above " : "from ") << range.low
-          << (range.above_low ? " and at most " : " to ") << range.high;
-  RefuseValue(field, value, allowed.str());
+  RefuseValue(field, value, "allowed: " + Described(range));
 }
 
 bool JsonFields::Bool(const std::string& field, bool fallback) {
   const Json value = Take(field, fallback);
   if (!value.is_boolean()) RefuseValue(field, value, "allowed: true, false");
   return value.get<bool>();
+}
+
+std::string JsonFields::Text(const std::string& field, const Json& fallback) {
+  const Json value = Take(field, fallback);
+  if (!value.is_string()) RefuseValue(field, value, "allowed: a text");
+  return value.get<std::string>();
+}
+
+Json JsonFields::List(const std::string& field) {
+  Json list = Take(field, nullptr);
+  if (!list.is_array()) RefuseValue(field, list, "allowed: a list");
+  return list;
 }
 
 void JsonFields::Only(const std::string& field, const Json& value) {

@@ -1,4 +1,4 @@
-// The fields of a JSON object, checked one by one. Torch-free.
+// Reader of a JSON object's fields, one by one.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_JSON_FIELDS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_JSON_FIELDS_H_
 
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
@@ -16,12 +17,13 @@
 
 namespace triptych::checkpoint {
 
-// Takes fields out of a JSON object one by one, so that what is left over is unknown. Every
-// function throws LoadError, naming the file, the field, its value and what is allowed.
+// Takes fields out of a JSON object one by one, so that the fields left over are unknown. Checks
+// presence, types and single ranges. Every function throws LoadError, naming the file, the field,
+// its value and what is allowed.
 class JsonFields {
  public:
-  // `source` is the file's name for messages, `names` what fields are called there, where that is
-  // something else. Throws LoadError unless `object` is one.
+  // `source` is the file's name for messages. `names` are the fields' names in the file, where the
+  // two differ. Throws LoadError unless `object` is an object.
   JsonFields(Json object, std::string source, std::map<std::string, std::string> names = {});
 
   [[noreturn]] void Refuse(const std::string& field, const std::string& value,
@@ -31,16 +33,27 @@ class JsonFields {
   [[noreturn]] void RefuseMissing(const std::string& field) const;
 
   const std::string& source() const { return source_; }
+  const std::map<std::string, std::string>& names() const { return names_; }
+  // A field's name in the file.
+  std::string NameOf(const std::string& field) const;
   bool Has(const std::string& field) const { return object_.contains(field); }
 
-  // Absent fields give `fallback`, or are refused where that is null.
+  // Absent fields give `fallback`; a null `fallback` refuses them.
   Json Take(const std::string& field, const Json& fallback);
-  int64_t Int(const std::string& field, int64_t min, int64_t max, const Json& fallback = nullptr);
-  int64_t CheckedInt(const std::string& field, const Json& value, int64_t min, int64_t max) const;
-  double PositiveNumber(const std::string& field, double max, const Json& fallback = nullptr);
-  // The float next to a number, which is in the range as a float. The field must be there.
+  int64_t Int(const std::string& field, const Range<int64_t>& range,
+              const Json& fallback = nullptr);
+  int64_t CheckedInt(const std::string& field, const Json& value,
+                     const Range<int64_t>& range) const;
+  double Number(const std::string& field, const Range<double>& range,
+                const Json& fallback = nullptr);
+  // The float nearest to a number; it must be in the range. The field must be there.
   float Float(const std::string& field, const Range<float>& range);
+  // A list of numbers, which must be there.
+  std::vector<double> Numbers(const std::string& field);
   bool Bool(const std::string& field, bool fallback);
+  std::string Text(const std::string& field, const Json& fallback = nullptr);
+  // A list, which must be there.
+  Json List(const std::string& field);
   template <typename Enum>
   Enum Choice(const std::string& field, const Json& fallback = nullptr) {
     const Json value = Take(field, fallback);
@@ -52,24 +65,24 @@ class JsonFields {
     RefuseValue(field, value, allowed);
   }
 
-  // Fields that change nothing, whatever they say.
+  // Drops a field that changes nothing, whatever its value.
   void Ignore(const std::string& field) { object_.erase(field); }
-  // A field that is refused unless it is absent or `value`.
+  // Refuses a field unless it is absent or `value`.
   void Only(const std::string& field, const Json& value);
-  // Fields that are null are absent from now on.
+  // Drops the fields that are null.
   void DropNulls();
 
   void RefuseLeftOver() const;
-  // What has been neither taken nor ignored.
+  // The fields that have been neither taken nor ignored.
   const Json& left_over() const { return object_; }
 
-  // The fields of an object that is a field of this one.
+  // The fields of an object within this one.
   JsonFields Inside(const std::string& field, Json object) const {
     return JsonFields(std::move(object), Where(field));
   }
 
  private:
-  // A field's name in the file, after the file's.
+  // "FILE: FIELD", by their names for messages.
   std::string Where(const std::string& field) const;
 
   Json object_;
@@ -77,8 +90,8 @@ class JsonFields {
   std::map<std::string, std::string> names_;
 };
 
-// The fields of a JSON file of at most 16 MiB that a checkpoint may have beside its config; none if
-// there is no such file. Throws LoadError.
+// The fields of one of a checkpoint's optional JSON files, at most 16 MiB; none if there is no such
+// file. Throws LoadError.
 std::optional<JsonFields> ReadFieldsIfThere(const std::filesystem::path& file);
 
 }  // namespace triptych::checkpoint

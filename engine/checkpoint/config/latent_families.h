@@ -1,5 +1,5 @@
-// deepseek_v2 and deepseek_v3 without experts, and minicpm3: multi-head latent attention with
-// decoupled rotary keys. Torch-free.
+// The families deepseek_v2 and deepseek_v3 without experts, and minicpm3: multi-head latent
+// attention with decoupled rotary keys.
 // Sources: arXiv:2405.04434, arXiv:2412.19437, arXiv:2404.06395 and what the published files hold.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_LATENT_FAMILIES_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_LATENT_FAMILIES_H_
@@ -8,12 +8,30 @@
 
 namespace triptych::checkpoint {
 
-// As Family has them.
+inline constexpr FieldName kDeepseekNames[] = {
+    {"attention_score_factor", "attention_score_factor (from rope_scaling)"},
+    {"head_dim", "qk_nope_head_dim"},
+    {"latent_bias", "attention_bias"},
+    {"norm_eps", "rms_norm_eps"},
+    {"rope_attention_factor", "rope_attention_factor (from rope_scaling)"},
+    {"rope_factors", "rope_factors (from rope_scaling)"}};
+inline constexpr FieldName kMiniCpm3Names[] = {
+    {"attention_score_factor", "attention_score_factor (from rope_scaling)"},
+    {"embedding_multiplier", "scale_emb * sqrt(num_hidden_layers) / scale_depth"},
+    {"head_dim", "qk_nope_head_dim"},
+    {"latent_bias", "attention_bias"},
+    {"logit_multiplier", "dim_model_base / hidden_size"},
+    {"norm_eps", "rms_norm_eps * num_hidden_layers / scale_depth^2"},
+    {"rope_attention_factor", "rope_attention_factor (from rope_scaling)"},
+    {"rope_factors", "rope_factors (from rope_scaling)"},
+    {"v_head_dim", "hidden_size / num_attention_heads"}};
+
+// The functions of Family.
 ModelConfig ParseDeepseekV2Config(JsonFields& fields);
 ModelConfig ParseDeepseekV3Config(JsonFields& fields);
 ModelConfig ParseMiniCpm3Config(JsonFields& fields);
-// Tensors have their names; a tied head that is stored twice and the layers that predict further
-// tokens are left out.
+// Tensors have the engine's names. The second copy of a tied head and the layers that predict
+// further tokens are left out.
 TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published);
 
 }  // namespace triptych::checkpoint

@@ -6,36 +6,29 @@
 
 #include "engine/checkpoint/config/published_fields.h"
 #include "engine/checkpoint/config/rope_scaling.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 namespace {
 
-constexpr int64_t kMaxWindow = 1 << 24;
+constexpr int64_t kMaxWindow = config_limits::kPositions.high;
 
-// All but biases, windows and norms of queries and keys.
+// Every field except biases, windows and norms of queries and keys.
 ModelConfig TakeLlamaCommon(JsonFields& fields) {
   IgnoreWhatChangesNothing(fields);
   ModelConfig config;
   TakeSizes(fields, config);
   TakeHeadDim(fields, config);
   const int64_t heads = config.num_attention_heads;
-  config.num_key_value_heads = fields.Int("num_key_value_heads", 1, heads, heads);
-  if (heads % config.num_key_value_heads != 0) {
-    fields.Refuse("num_key_value_heads", std::to_string(config.num_key_value_heads),
-                  "it must divide num_attention_heads = " + std::to_string(heads));
-  }
+  config.num_key_value_heads = fields.Int("num_key_value_heads", config_limits::kWidth, heads);
   config.attention =
       config.num_key_value_heads == heads ? AttentionKind::kMha : AttentionKind::kGqa;
   config.head_grouping = HeadGrouping::kContiguous;
-  if (config.head_dim % 2 != 0) {
-    fields.Refuse("head_dim", std::to_string(config.head_dim),
-                  "it must be even with rotary positions");
-  }
   config.position_embedding = PositionEmbedding::kRope;
   config.rope_interleave = false;
   TakeRope(fields, config);
   config.norm = NormKind::kRmsNorm;
-  config.norm_eps = fields.PositiveNumber("rms_norm_eps", 1.0, 1e-6);
+  config.norm_eps = fields.Number("rms_norm_eps", config_limits::kEpsilon, 1e-6);
   config.mlp = MlpKind::kSwiglu;
   config.hidden_act = HiddenAct::kSilu;
   fields.Only("hidden_act", "silu");
@@ -44,12 +37,12 @@ ModelConfig TakeLlamaCommon(JsonFields& fields) {
   return config;
 }
 
-// A default that is another number than the heads', which a config should not leave unsaid.
+// Refuses an absent num_key_value_heads, whose default is not num_attention_heads.
 void RequireGroups(const JsonFields& fields) {
   if (!fields.Has("num_key_value_heads")) fields.RefuseMissing("num_key_value_heads");
 }
 
-// Which layers have a window, where that is said: some, none, or nothing.
+// Whether layer_types gives some layer a window; none if it is absent or empty.
 std::optional<bool> TakeLayerTypes(JsonFields& fields) {
   const Json types = fields.Take("layer_types", Json::array());
   const auto is_known = [](const Json& type) {
@@ -63,25 +56,19 @@ std::optional<bool> TakeLayerTypes(JsonFields& fields) {
   return std::find(types.begin(), types.end(), "sliding_attention") != types.end();
 }
 
-// The window of those models that have one unless they say that it is null. Before nulls are
-// dropped.
+// The window of a family that has one unless sliding_window is null. Call before nulls are dropped.
 int64_t DefaultWindow(const JsonFields& fields) {
   return fields.Has("sliding_window") ? kMaxWindow : 4096;
 }
 
-// Layers of Qwen's models have a window, if they use one, where layer_types says so, or else those
-// from max_window_layers on.
+// With use_sliding_window, the layers of Qwen's models that layer_types names have a window;
+// without layer_types, those from max_window_layers on.
 void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config) {
   const bool uses = fields.Bool("use_sliding_window", false);
   const std::optional<bool> some = TakeLayerTypes(fields);
-  const int64_t window = fields.Int("sliding_window", 2, kMaxWindow, default_window);
-  const int64_t from = fields.Int("max_window_layers", 0, 1 << 20, 28);
+  const int64_t window = fields.Int("sliding_window", {2, kMaxWindow}, default_window);
+  const int64_t from = fields.Int("max_window_layers", {0, 1 << 20}, 28);
   if (uses && some.value_or(from < config.num_hidden_layers)) LimitToWindow(window, config);
-}
-
-ModelConfig Checked(const JsonFields& fields, ModelConfig config) {
-  CheckPositionTables(fields, config);
-  return config;
 }
 
 }  // namespace
@@ -90,11 +77,11 @@ ModelConfig ParseLlamaConfig(JsonFields& fields) {
   ModelConfig config = TakeLlamaCommon(fields);
   config.attention_bias = fields.Bool("attention_bias", false);
   config.mlp_bias = fields.Bool("mlp_bias", false);
-  // Which transformers' models do not read.
+  // transformers' Llama does not read them.
   for (const char* field : {"max_sequence_length", "rope_interleaved", "sliding_window"}) {
     fields.Ignore(field);
   }
-  return Checked(fields, config);
+  return config;
 }
 
 ModelConfig ParseMistralConfig(JsonFields& fields) {
@@ -103,8 +90,8 @@ ModelConfig ParseMistralConfig(JsonFields& fields) {
   ModelConfig config = TakeLlamaCommon(fields);
   for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // no biases ever
   TakeLayerTypes(fields);
-  LimitToWindow(fields.Int("sliding_window", 2, kMaxWindow, default_window), config);
-  return Checked(fields, config);
+  LimitToWindow(fields.Int("sliding_window", {2, kMaxWindow}, default_window), config);
+  return config;
 }
 
 ModelConfig ParseQwen2Config(JsonFields& fields) {
@@ -116,7 +103,7 @@ ModelConfig ParseQwen2Config(JsonFields& fields) {
   fields.Only("use_mrope", false);
   for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // always as above
   TakeLayerWindows(fields, default_window, config);
-  return Checked(fields, config);
+  return config;
 }
 
 ModelConfig ParseQwen3Config(JsonFields& fields) {
@@ -128,7 +115,7 @@ ModelConfig ParseQwen3Config(JsonFields& fields) {
   config.attention_bias = fields.Bool("attention_bias", false);
   fields.Ignore("mlp_bias");  // never any
   TakeLayerWindows(fields, default_window, config);
-  return Checked(fields, config);
+  return config;
 }
 
 TensorMap LlamaTensors(const ModelConfig& config, const TensorSource&) {

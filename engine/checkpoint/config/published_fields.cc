@@ -4,11 +4,12 @@
 #include <string>
 
 #include "engine/model/tensor_names.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 namespace {
 
-// Of transformers' PretrainedConfig and of training.
+// Fields of transformers' PretrainedConfig and of training.
 constexpr const char* kChangeNothing[] = {
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -89,17 +90,17 @@ void IgnoreWhatChangesNothing(JsonFields& fields) {
 }
 
 void TakeSizes(JsonFields& fields, ModelConfig& config) {
-  config.vocab_size = fields.Int("vocab_size", 1, 1 << 24);
-  config.hidden_size = fields.Int("hidden_size", 1, kMaxWidth);
-  config.intermediate_size = fields.Int("intermediate_size", 1, kMaxWidth);
-  config.num_hidden_layers = fields.Int("num_hidden_layers", 1, 1024);
-  config.num_attention_heads = fields.Int("num_attention_heads", 1, kMaxWidth);
-  config.max_position_embeddings = fields.Int("max_position_embeddings", 2, 1 << 24);
+  config.vocab_size = fields.Int("vocab_size", config_limits::kVocabulary);
+  config.hidden_size = fields.Int("hidden_size", config_limits::kWidth);
+  config.intermediate_size = fields.Int("intermediate_size", config_limits::kWidth);
+  config.num_hidden_layers = fields.Int("num_hidden_layers", config_limits::kLayers);
+  config.num_attention_heads = fields.Int("num_attention_heads", config_limits::kWidth);
+  config.max_position_embeddings = fields.Int("max_position_embeddings", config_limits::kPositions);
 }
 
 void TakeHeadDim(JsonFields& fields, ModelConfig& config) {
   if (fields.Has("head_dim")) {
-    config.head_dim = fields.Int("head_dim", 1, kMaxWidth);
+    config.head_dim = fields.Int("head_dim", config_limits::kWidth);
   } else if (config.hidden_size % config.num_attention_heads == 0) {
     config.head_dim = config.hidden_size / config.num_attention_heads;
   } else {
@@ -126,22 +127,6 @@ void LimitToWindow(int64_t window, ModelConfig& config) {
   config.max_position_embeddings = std::min(config.max_position_embeddings, window);
 }
 
-std::vector<double> TakeRopeFactors(JsonFields& fields, const char* field,
-                                    const ModelConfig& config) {
-  constexpr double kMost = 1e18;
-  const Json factors = fields.Take(field, nullptr);
-  const auto is_factor = [](const Json& factor) {
-    return factor.is_number() && factor.get<double>() >= 1 / kMost && factor.get<double>() <= kMost;
-  };
-  if (!factors.is_array() || std::ssize(factors) != config.RotaryDim() / 2 ||
-      !std::all_of(factors.begin(), factors.end(), is_factor)) {
-    fields.RefuseValue(field, factors,
-                       "allowed: a list of " + std::to_string(config.RotaryDim() / 2) +
-                           " numbers from 1e-18 to 1e18, one for each pair that is rotated");
-  }
-  return factors.get<std::vector<double>>();
-}
-
 std::vector<std::string> TensorsBeside(const ModelConfig& config) {
   std::vector<std::string> names;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -149,18 +134,6 @@ std::vector<std::string> TensorsBeside(const ModelConfig& config) {
   }
   if (config.tie_word_embeddings) names.push_back("lm_head.weight");
   return names;
-}
-
-void CheckPositionTables(const JsonFields& fields, const ModelConfig& config) {
-  constexpr int64_t kMaxElements = int64_t{1} << 25;  // 2^18 positions of 128, 1 GB at the most
-  const int64_t width = config.position_embedding == PositionEmbedding::kSinusoidal
-                            ? config.hidden_size
-                            : config.RotaryDim();
-  if (width == 0 || config.max_position_embeddings <= kMaxElements / width) return;
-  fields.Refuse("max_position_embeddings", std::to_string(config.max_position_embeddings),
-                "with " + std::string(Name(config.position_embedding)) + " positions of width " +
-                    std::to_string(width) + " allowed: an integer from 2 to " +
-                    std::to_string(kMaxElements / width));
 }
 
 }  // namespace triptych::checkpoint

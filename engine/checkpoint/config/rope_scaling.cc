@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/config/published_fields.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych::checkpoint {
 namespace {
@@ -25,15 +25,16 @@ std::vector<double> Factors(const ModelConfig& config, Of of) {
 }
 
 double Original(JsonFields& scaling, const ModelConfig& config) {
-  return static_cast<double>(
-      scaling.Int("original_max_position_embeddings", 1, 1 << 24, config.max_position_embeddings));
+  return static_cast<double>(scaling.Int("original_max_position_embeddings",
+                                         {1, config_limits::kPositions.high},
+                                         config.max_position_embeddings));
 }
 
-// Long waves are stretched by `factor`, short ones are left, those between in proportion.
+// Stretches long waves by `factor`, leaves short ones, and the waves between them in proportion.
 void TakeLlama3(JsonFields& scaling, ModelConfig& config) {
-  const double factor = scaling.PositiveNumber("factor", kMaxFactor);
-  const double low = scaling.PositiveNumber("low_freq_factor", kMaxFactor);
-  const double high = scaling.PositiveNumber("high_freq_factor", kMaxFactor);
+  const double factor = scaling.Number("factor", config_limits::kFactor);
+  const double low = scaling.Number("low_freq_factor", config_limits::kFactor);
+  const double high = scaling.Number("high_freq_factor", config_limits::kFactor);
   const double original = Original(scaling, config);
   if (high <= low) {
     scaling.Refuse("high_freq_factor", Json(high).dump(),
@@ -46,24 +47,24 @@ void TakeLlama3(JsonFields& scaling, ModelConfig& config) {
   });
 }
 
-// What YaRN calls mscale.
+// YaRN's mscale.
 double Magnitude(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
 struct Mscales {
   double factor;
-  double all_dim;  // 0 if it is not said
+  double all_dim;  // 0: absent
 };
 
 Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
-  const double factor = scaling.PositiveNumber("factor", kMaxFactor);
+  const double factor = scaling.Number("factor", config_limits::kFactor);
   const double original = Original(scaling, config);
-  const double fast = scaling.PositiveNumber("beta_fast", kMaxFactor, 32.0);
-  const double slow = scaling.PositiveNumber("beta_slow", kMaxFactor, 1.0);
+  const double fast = scaling.Number("beta_fast", config_limits::kFactor, 32.0);
+  const double slow = scaling.Number("beta_slow", config_limits::kFactor, 1.0);
   const bool truncate = scaling.Bool("truncate", true);
   const auto dim = static_cast<double>(config.RotaryDim());
-  // The dimension whose pair turns so often in the original context.
+  // The dimension whose pair makes this number of turns in the original context.
   const auto dimension = [&](double turns) {
     return dim * std::log(original / (2 * std::numbers::pi * turns)) /
            (2 * std::log(config.rope_theta));
@@ -91,29 +92,31 @@ Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
   }
   if (!has_mscale) {
     config.rope_attention_factor =
-        scaling.PositiveNumber("attention_factor", kMaxFactor, Magnitude(factor, 1));
+        scaling.Number("attention_factor", config_limits::kFactor, Magnitude(factor, 1));
     return {factor, 0};
   }
-  const double mscale = scaling.PositiveNumber("mscale", kMaxFactor);
-  const double all_dim = scaling.PositiveNumber("mscale_all_dim", kMaxFactor);
-  config.rope_attention_factor = scaling.PositiveNumber(
-      "attention_factor", kMaxFactor, Magnitude(factor, mscale) / Magnitude(factor, all_dim));
+  const double mscale = scaling.Number("mscale", config_limits::kFactor);
+  const double all_dim = scaling.Number("mscale_all_dim", config_limits::kFactor);
+  config.rope_attention_factor =
+      scaling.Number("attention_factor", config_limits::kFactor,
+                     Magnitude(factor, mscale) / Magnitude(factor, all_dim));
   return {factor, all_dim};
 }
 
-// Implementations differ in when the long factors begin: served is what is the same in all.
+// Implementations differ in when the long factors begin. Only models on which they agree are
+// served.
 void TakeLongRope(JsonFields& scaling, ModelConfig& config) {
   const double original = Original(scaling, config);
   const auto most = static_cast<double>(config.max_position_embeddings);
-  config.rope_factors = TakeRopeFactors(scaling, "short_factor", config);
-  if (TakeRopeFactors(scaling, "long_factor", config) != config.rope_factors && most > original) {
+  config.rope_factors = scaling.Numbers("short_factor");
+  if (scaling.Numbers("long_factor") != config.rope_factors && most > original) {
     scaling.Refuse("original_max_position_embeddings", Json(original).dump(),
                    "supported: at least max_position_embeddings = " + Json(most).dump() +
                        " where short_factor and long_factor differ");
   }
-  const double longer = scaling.PositiveNumber("factor", kMaxFactor, most / original);
-  config.rope_attention_factor = scaling.PositiveNumber(
-      "attention_factor", kMaxFactor,
+  const double longer = scaling.Number("factor", config_limits::kFactor, most / original);
+  config.rope_attention_factor = scaling.Number(
+      "attention_factor", config_limits::kFactor,
       longer > 1 && original > 1 ? std::sqrt(1 + std::log(longer) / std::log(original)) : 1.0);
 }
 
@@ -124,14 +127,14 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
     fields.RefuseValue(kParameters, fields.Take(kParameters, nullptr),
                        "allowed where there is no rope_scaling");
   }
-  config.rope_theta = fields.PositiveNumber("rope_theta", kMaxRopeTheta, 10000.0);
+  config.rope_theta = fields.Number("rope_theta", config_limits::kRopeTheta, 10000.0);
   fields.Only("partial_rotary_factor", 1.0);
   const char* const field = fields.Has(kParameters) ? kParameters : kScaling;
   const Json given = fields.Take(field, Json::object());
   if (!given.is_object()) fields.RefuseValue(field, given, "allowed: an object, null");
   JsonFields scaling = fields.Inside(field, given);
   scaling.DropNulls();
-  config.rope_theta = scaling.PositiveNumber("rope_theta", kMaxRopeTheta, config.rope_theta);
+  config.rope_theta = scaling.Number("rope_theta", config_limits::kRopeTheta, config.rope_theta);
   if (config.rope_theta <= 1) {
     fields.Refuse("rope_theta", Json(config.rope_theta).dump(), "allowed: a number above 1");
   }
@@ -145,7 +148,7 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
     scaling.Ignore("factor");
     scaling.Only("original_max_position_embeddings", config.max_position_embeddings);
   } else if (type == "linear") {
-    const double factor = scaling.PositiveNumber("factor", kMaxFactor);
+    const double factor = scaling.Number("factor", config_limits::kFactor);
     config.rope_factors = Factors(config, [&](int64_t) { return factor; });
   } else if (type == "llama3") {
     TakeLlama3(scaling, config);

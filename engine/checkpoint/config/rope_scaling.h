@@ -1,4 +1,4 @@
-// Rotary positions as published configs describe them. Torch-free.
+// Rotary positions in published configs.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_ROPE_SCALING_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_ROPE_SCALING_H_
 
@@ -7,13 +7,13 @@
 
 namespace triptych::checkpoint {
 
-// rope_theta and rope_scaling, or rope_parameters, which is both: takes them into the config, whose
-// other sizes are known, all but the scores' factor. Nothing, linear, dynamic (which changes
-// nothing up to max_position_embeddings), llama3, yarn (Peng et al. 2023, arXiv:2309.00071) and
-// longrope (Ding et al. 2024, arXiv:2402.13753) are known. Throws LoadError.
+// Takes rope_theta and rope_scaling, or rope_parameters, which holds both, into the config, except
+// for the factor of scores. Known types: none, linear, dynamic (which changes nothing up to
+// max_position_embeddings), llama3, yarn (Peng et al. 2023, arXiv:2309.00071) and longrope (Ding et
+// al. 2024, arXiv:2402.13753). Throws LoadError. REQUIRES: the config has its sizes.
 void TakeRope(JsonFields& fields, ModelConfig& config);
 
-// The same of models with latent attention, whose scores YaRN's mscale_all_dim multiplies, too.
+// The same for latent attention. YaRN's mscale_all_dim also multiplies the scores.
 void TakeLatentRope(JsonFields& fields, ModelConfig& config);
 
 }  // namespace triptych::checkpoint

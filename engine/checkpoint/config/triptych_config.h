@@ -1,4 +1,4 @@
-// The config.json of model_type "triptych": engine/model/config.h lists its fields. Torch-free.
+// Parser of a config.json of model_type "triptych", whose fields engine/model/config.h lists.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_TRIPTYCH_CONFIG_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_TRIPTYCH_CONFIG_H_
 
@@ -9,7 +9,7 @@ namespace triptych::checkpoint {
 
 inline constexpr const char* kTriptychType = "triptych";
 
-// `fields` are those of the file but model_type. Throws LoadError.
+// `fields` are the file's, without model_type. The result is not validated. Throws LoadError.
 ModelConfig ParseTriptychConfig(JsonFields& fields);
 
 }  // namespace triptych::checkpoint

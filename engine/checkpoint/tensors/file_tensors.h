@@ -1,4 +1,4 @@
-// Tensors that lie in one file. Torch-free.
+// Base class of formats that hold all tensors in one file.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_FILE_TENSORS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_FILE_TENSORS_H_
 
@@ -15,9 +15,8 @@
 
 namespace triptych::checkpoint {
 
-// What is common to formats whose header is read when the file is opened: who derives from it says
-// where the tensors lie. They are read when they are asked for, so that a file that changes
-// meanwhile can give wrong numbers or LoadError, and nothing worse.
+// A derived class reads the header in its constructor, and adds the entries. Tensors are read by
+// Read: a file that has changed since gives wrong numbers or LoadError, and nothing worse.
 class FileTensors : public TensorSource {
  public:
   const std::string& name() const final { return file_.name(); }

@@ -40,7 +40,7 @@ void ReadRow(WeightFormat format, std::span<const std::byte> integers,
              std::span<const uint16_t> scales, std::span<float> weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
     const bool eight = format == WeightFormat::kInt8;
-    const int half = eight ? 1 << 7 : 1 << 3;  // from which on bits stand for what is below zero
+    const int half = eight ? 1 << 7 : 1 << 3;  // bits from here on are negative
     const auto bits =
         std::to_integer<int>(eight ? integers[i] : integers[i / 2] >> (i % 2 * 4) & std::byte{0xf});
     const int integer = bits >= half ? bits - 2 * half : bits;

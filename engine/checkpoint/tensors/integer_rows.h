@@ -1,5 +1,4 @@
-// Matrices that are stored as integers: rows of them in one tensor, their scales in another.
-// Torch-free.
+// Storage of matrices as integers: rows in one tensor, their scales in another.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_INTEGER_ROWS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_INTEGER_ROWS_H_
 
@@ -12,8 +11,8 @@
 
 namespace triptych::checkpoint {
 
-// How a row of `inputs` weights is stored (engine/definitions.md#integer-weights-and-cache-rows):
-// int8 as I8, an element each; int4 as U8, two elements each, the even one in the low four bits,
+// Layout of a row of `inputs` weights (engine/definitions.md#integer-weights-and-cache-rows): int8
+// as I8, an element each; int4 as U8, two elements each, the even one in the low four bits,
 // both in two's complement. The scales of its groups are BF16.
 struct IntegerRow {
   const char* dtype;  // in safetensors
@@ -23,15 +22,15 @@ struct IntegerRow {
 // REQUIRES: a format of integers.
 IntegerRow IntegerRowOf(WeightFormat format, int64_t inputs);
 
-// The tensor that holds the scales of another.
+// The name of the tensor with the scales of another.
 std::string ScalesName(const std::string& tensor);
 
 // Rounds a row to integers.
-//   weights: [inputs], finite   integers, scales: as IntegerRowOf has them
+//   weights: [inputs], finite   integers, scales: of the sizes of IntegerRowOf
 void StoreRow(WeightFormat format, std::span<const float> weights, std::span<std::byte> integers,
               std::span<uint16_t> scales);
 
-// The weights that StoreRow has rounded to, exactly.
+// The exact weights of what StoreRow has stored.
 void ReadRow(WeightFormat format, std::span<const std::byte> integers,
              std::span<const uint16_t> scales, std::span<float> weights);
 

@@ -14,11 +14,11 @@ namespace triptych::checkpoint {
 namespace {
 
 int64_t Elements(const std::vector<int64_t>& shape) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;  // whatever the others are
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;  // for any other extents
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// What the origin's rows are; absent if it has no such rows, or they are not whole bytes.
+// The description of an origin's rows; none if there are no such rows, or they are not whole bytes.
 std::optional<StoredTensor> RowsOf(const StoredTensor& whole, const TensorOrigin& origin) {
   StoredTensor part = whole;
   if (origin.transposed) {
@@ -55,7 +55,7 @@ void CheckRows(const TensorSource& source, const TensorOrigin& origin, const Sto
 // from: [rows, columns] -> to: [columns, rows], of elements of `size` bytes
 void Transpose(std::span<const std::byte> from, int64_t rows, int64_t columns, size_t size,
                std::span<std::byte> to) {
-  constexpr int64_t kTile = 64;  // whose lines stay in the first cache
+  constexpr int64_t kTile = 64;  // its lines stay in the L1 cache
   for (int64_t top = 0; top < rows; top += kTile) {
     for (int64_t left = 0; left < columns; left += kTile) {
       for (int64_t i = top; i < std::min(top + kTile, rows); ++i) {

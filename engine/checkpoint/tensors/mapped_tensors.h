@@ -1,4 +1,4 @@
-// A checkpoint's tensors under other names. Torch-free.
+// Renamed, transposed and split tensors of another source.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_MAPPED_TENSORS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_MAPPED_TENSORS_H_
 
@@ -15,23 +15,24 @@
 
 namespace triptych::checkpoint {
 
-// Where a tensor comes from: some rows of another.
+// The origin of a tensor: rows of another tensor.
 struct TensorOrigin {
-  std::string tensor;       // its name there
+  std::string tensor;       // the origin's name
   bool transposed = false;  // a matrix, stored as [inputs, outputs]
-  // Of the matrix [outputs, inputs], or the elements of a vector; all of them if `rows` is absent.
+  // Rows of the matrix [outputs, inputs], or elements of a vector; without `rows` all of them.
   int64_t first_row = 0;
   std::optional<int64_t> rows = {};
-  // How many the whole must have, so that no more is read than the config asks for.
+  // The number of rows that the origin must have, so that no more is read than the config needs.
   std::optional<int64_t> of_rows = {};
 };
 
-// Names that are not mapped are those of `source`, but for what is mapped from or left out.
+// The tensors of `source`, some of them under other names. Published and GGUF checkpoints get the
+// engine's names by it. Tensors that are neither mapped nor left out keep their names.
 class MappedTensors final : public TensorSource {
  public:
-  // `origins`: by the new names; those whose origin is not in `source`, or lacks the rows, are not
-  // there. `left_out`: names in `source` that nobody needs. Throws LoadError where an origin has
-  // more or fewer rows than it must have.
+  // `origins`: by new name. A tensor is absent if its origin is not in `source`, or lacks the rows.
+  // `left_out`: names in `source` that are dropped. Throws LoadError if an origin has more or fewer
+  // rows than `of_rows`.
   MappedTensors(std::shared_ptr<const TensorSource> source,
                 std::map<std::string, TensorOrigin> origins,
                 const std::vector<std::string>& left_out = {});
@@ -40,8 +41,7 @@ class MappedTensors final : public TensorSource {
   std::vector<std::string> TensorNames() const override;
   const StoredTensor* Find(const std::string& tensor) const override;
   std::string NameInFiles(const std::string& tensor) const override;
-  // Holds the whole origin meanwhile, twice if it is transposed, where that is not asked for as it
-  // is.
+  // Holds the whole origin while it reads rows of it, and twice if it is transposed.
   void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
 
  private:
@@ -52,7 +52,7 @@ class MappedTensors final : public TensorSource {
 
   std::shared_ptr<const TensorSource> source_;
   std::map<std::string, Mapped> tensors_;
-  std::map<std::string, std::string> names_;  // of all origins, those that are missing, too
+  std::map<std::string, std::string> names_;  // of all origins, also of missing ones
 };
 
 }  // namespace triptych::checkpoint

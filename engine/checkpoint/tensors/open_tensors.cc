@@ -10,7 +10,7 @@ namespace triptych::checkpoint {
 namespace {
 
 bool IsSharded(const std::filesystem::path& directory) {
-  std::error_code ignored;  // what cannot be read is said where it is opened
+  std::error_code ignored;  // opening the file reports it
   return !std::filesystem::exists(directory / kWeightsFile, ignored) &&
          std::filesystem::exists(directory / kIndexFile, ignored);
 }

@@ -1,4 +1,4 @@
-// Which files hold the tensors of a checkpoint. Torch-free.
+// The tensors of a checkpoint's directory.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_OPEN_TENSORS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_OPEN_TENSORS_H_
 
@@ -10,14 +10,14 @@
 
 namespace triptych::checkpoint {
 
-// The file that the tensors of a checkpoint are written to.
+// The file that a checkpoint's tensors are written to.
 inline constexpr const char* kWeightsFile = "model.safetensors";
 
-// The files that hold the tensors of the checkpoint in `directory`: model.safetensors if it is
-// there, else the shards that model.safetensors.index.json names. Throws LoadError.
+// The files of the tensors: model.safetensors if it is there, otherwise the shards that
+// model.safetensors.index.json names. Throws LoadError.
 std::vector<std::filesystem::path> TensorFiles(const std::filesystem::path& directory);
 
-// Those tensors, by the names that they have there. Throws LoadError.
+// The tensors of those files, by their names there. Throws LoadError.
 std::unique_ptr<const TensorSource> OpenTensors(const std::filesystem::path& directory);
 
 }  // namespace triptych::checkpoint

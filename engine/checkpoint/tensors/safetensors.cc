@@ -101,7 +101,7 @@ void CheckTiling(const std::map<std::string, SafetensorsEntry>& entries, uint64_
   }
 }
 
-// The length of a header, which stands before it.
+// The length of a header, from the bytes before it.
 uint64_t ReadHeaderLength(uint64_t file_bytes, const ReadBytes& read, const std::string& source) {
   if (file_bytes == 0) throw LoadError(source + ": is empty");
   if (file_bytes < kLengthBytes) {

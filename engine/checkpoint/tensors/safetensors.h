@@ -1,4 +1,4 @@
-// The safetensors container: named tensors behind a JSON header. Torch-free.
+// Reader and writer of the safetensors container: named tensors behind a JSON header.
 // Format: https://huggingface.co/docs/safetensors
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_SAFETENSORS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_SAFETENSORS_H_
@@ -18,7 +18,7 @@
 namespace triptych::checkpoint {
 
 struct SafetensorsEntry : StoredTensor {
-  // Where the tensor's bytes lie in the data section; there are end - begin = `bytes` of them.
+  // The tensor's place in the data section; end - begin = `bytes`.
   uint64_t begin = 0;
   uint64_t end = 0;
 };
@@ -28,18 +28,18 @@ struct SafetensorsHeader {
   uint64_t data_begin = 0;  // of the data section in the file
 };
 
-// Fills `bytes` with what stands at `offset` in a file.
+// Fills `bytes` from `offset` in a file.
 using ReadBytes = std::function<void(uint64_t offset, std::span<std::byte> bytes)>;
 
-// Reads the header of a file of `file_bytes`: 8 bytes of the header's length, the header as JSON,
-// the data section. Each of the first two is read once. Entries are checked: known dtype, no
-// overflow, byte size equal to shape times element size, inside the file, neither overlapping nor
-// leaving gaps. Throws LoadError; `source` is the file's name for messages.
+// Reads the header of a file of `file_bytes`, which has 8 bytes of the header's length, the header
+// as JSON, and the data section. Reads the first two once each. Checks every entry: known dtype, no
+// overflow, byte size equal to shape times element size, inside the file, neither overlaps nor
+// gaps. Throws LoadError; `source` is the file's name for messages.
 SafetensorsHeader ReadSafetensorsHeader(uint64_t file_bytes, const ReadBytes& read,
                                         const std::string& source);
 
-// A file whose header was checked when it was opened. Tensors are read when they are asked for, so
-// that a file that changes meanwhile can give wrong numbers or LoadError, and nothing worse.
+// One file. The constructor checks the header. Tensors are read by Read: a file that has changed
+// since gives wrong numbers or LoadError, and nothing worse.
 class SafetensorsFile final : public TensorSource {
  public:
   // Throws LoadError.
@@ -65,7 +65,7 @@ struct SafetensorsTensor {
   std::span<const std::byte> data;
 };
 
-// Writes all of a file into `file`, which is not committed. Throws std::runtime_error.
+// Writes into `file`, without committing it. Throws std::runtime_error.
 void WriteSafetensors(StagedFile& file, const std::vector<SafetensorsTensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 // Replaces the file at `path`. Throws std::runtime_error.

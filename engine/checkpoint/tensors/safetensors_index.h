@@ -1,4 +1,4 @@
-// A checkpoint's tensors in several files, and the index that says which is in which. Torch-free.
+// Tensors of a checkpoint in several safetensors files (shards), and the index of these files.
 // Format: https://huggingface.co/docs/safetensors
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_SAFETENSORS_INDEX_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_SAFETENSORS_INDEX_H_
@@ -15,11 +15,12 @@
 
 namespace triptych::checkpoint {
 
-// The index of a checkpoint's directory.
+// The index file in a checkpoint's directory.
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-// The shard that holds each tensor, by the tensors' names: files beside the index, named without a
-// path, at most kMaxShards of them. `source` is the index's name for messages. Throws LoadError.
+// The shard of each tensor, by the tensor's name. Shards are files in the directory of the index,
+// at most kMaxShards of them, named without a path. `source` is the index's name for messages.
+// Throws LoadError.
 inline constexpr size_t kMaxShards = 1024;
 std::map<std::string, std::string> ParseSafetensorsIndex(std::string_view json,
                                                          const std::string& source);
@@ -27,10 +28,10 @@ std::map<std::string, std::string> ParseSafetensorsIndex(std::string_view json,
 // The shards that an index file names, each once. Throws LoadError.
 std::vector<std::filesystem::path> ShardFiles(const std::filesystem::path& index);
 
-// The tensors that an index names. What a shard holds beside them belongs to no checkpoint and is
-// not there; a tensor that the index places in another shard is refused, as is one that is missing.
-// Every shard is checked when this is made, and open only then and while a tensor of it is read, so
-// that a file that changes meanwhile can give wrong numbers or LoadError, and nothing worse.
+// The tensors that an index names. Other tensors of a shard are left out. A tensor that is missing,
+// or in a shard that the index does not place it in, is refused. The constructor checks every
+// shard. A shard is open only then and while a tensor of it is read: a file that has changed since
+// gives wrong numbers or LoadError, and nothing worse.
 class ShardedTensors final : public TensorSource {
  public:
   // Throws LoadError.

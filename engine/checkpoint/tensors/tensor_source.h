@@ -1,4 +1,4 @@
-// Where the tensors of a checkpoint come from. Torch-free.
+// Interface of a checkpoint's tensors as bytes.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_TENSOR_SOURCE_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_TENSOR_SOURCE_H_
 
@@ -10,9 +10,9 @@
 
 namespace triptych::checkpoint {
 
-// What is stored under a name.
+// Description of a stored tensor.
 struct StoredTensor {
-  std::string dtype;           // by its name in safetensors: "F32", "BF16", "F16", ...; "Q8_0"
+  std::string dtype;           // its name in safetensors: "F32", "BF16", "F16", ...; also "Q8_0"
   std::vector<int64_t> shape;  // each at least 0
   uint64_t bytes = 0;          // of all elements
 };
@@ -28,22 +28,23 @@ inline std::string ShapeText(const std::vector<int64_t>& shape) {
   return text;
 }
 
-// The tensors of one checkpoint by their names, whatever files they are in. Immutable and
-// thread-safe.
+// The stored bytes of a checkpoint's tensors, by name: below all conversion, and without LibTorch.
+// (WeightSource, above it in engine/decoder/weights.h, gives tensors of LibTorch, part by part.)
+// Immutable and thread-safe.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // The file that holds them, or the directory, for messages.
+  // The file or the index of the tensors, for messages.
   virtual const std::string& name() const = 0;
-  // Every tensor's name, each once.
+  // The name of every tensor, once.
   virtual std::vector<std::string> TensorNames() const = 0;
-  // Null if there is no such tensor. Valid as long as this object.
+  // Null if there is no such tensor. The pointer is valid during the lifetime of this object.
   virtual const StoredTensor* Find(const std::string& tensor) const = 0;
-  // What a tensor is called in the files, for messages.
+  // A tensor's name in the files, for messages.
   virtual std::string NameInFiles(const std::string& tensor) const { return tensor; }
-  // Fills `bytes`, as many as Find says, with the tensor's elements: little-endian, row by row.
-  // Throws LoadError, and std::out_of_range if there is no such tensor or it has another size.
+  // Fills `bytes` with the tensor's elements, little-endian, row by row. Throws LoadError, and
+  // std::out_of_range if there is no such tensor or its size is not that of `bytes`.
   virtual void Read(const std::string& tensor, std::span<std::byte> bytes) const = 0;
 };
 

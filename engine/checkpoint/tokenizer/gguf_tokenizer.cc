@@ -30,7 +30,7 @@ constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kBeginKey = "tokenizer.ggml.bos_token_id";
 constexpr const char* kEndKey = "tokenizer.ggml.eos_token_id";
-// What else ends a text: of a turn, and of a message.
+// Further end tokens: of a turn and of a message.
 constexpr const char* kOtherEnds[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 constexpr const char* kAddBegin = "tokenizer.ggml.add_bos_token";
 constexpr const char* kAddSpace = "tokenizer.ggml.add_space_prefix";
@@ -38,14 +38,14 @@ constexpr const char* kRemoveSpaces = "tokenizer.ggml.remove_extra_whitespaces";
 
 constexpr auto kMaxTokens = static_cast<int64_t>(kMaxScoredPieces);
 
-// How published models with byte-level tokenizers cut their texts: as in their tokenizer.json.
+// The pre-tokenizers of published byte-level models, as in their tokenizer.json.
 struct PreTokenizer {
-  const char* name;               // in files
-  const char* pattern = nullptr;  // GPT-2's if there is none
-  bool cuts_digits = false;       // from each other, before that
-  bool normalizes = false;        // to Unicode's form C
-  bool ignores_merges = false;    // of a word that is a token
-  bool begins = false;            // with the begin token, unless the file says it
+  const char* name;               // in GGUF files
+  const char* pattern = nullptr;  // null: GPT-2's
+  bool cuts_digits = false;       // separates digits, before the pattern
+  bool normalizes = false;        // to NFC
+  bool ignores_merges = false;    // for a word that is a token
+  bool begins = false;            // default of add_bos_token
 };
 constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "gpt-2"},
@@ -67,7 +67,7 @@ constexpr PreTokenizer kPreTokenizers[] = {
      .begins = true},
 };
 
-// The keys that are of the tokenizer, but those that change no tokens.
+// The keys of the tokenizer, except those that do not change tokens.
 Json KeysOf(const Json& metadata) {
   Json own = Json::object();
   for (const auto& [key, value] : metadata.items()) {
@@ -99,14 +99,8 @@ Json TakeList(JsonFields& fields, const char* key, int64_t least, int64_t most) 
   return list;
 }
 
-std::string TakeText(JsonFields& fields, const char* key, const Json& fallback = nullptr) {
-  const Json value = fields.Take(key, fallback);
-  if (!value.is_string()) fields.RefuseValue(key, value, "allowed: a text");
-  return value.get<std::string>();
-}
-
 ScoredPiece::Kind TakeKind(const JsonFields& fields, size_t token, const Json& type) {
-  switch (fields.CheckedInt(Indexed(kTypes, token), type, 1, 6)) {
+  switch (fields.CheckedInt(Indexed(kTypes, token), type, {1, 6})) {
     case 2:
       return ScoredPiece::kUnknown;
     case 3:
@@ -143,12 +137,12 @@ std::vector<ScoredPiece> TakePieces(JsonFields& fields) {
 
 std::optional<int32_t> TakeToken(JsonFields& fields, const char* key, size_t tokens) {
   if (!fields.Has(key)) return std::nullopt;
-  return static_cast<int32_t>(fields.Int(key, 0, static_cast<int64_t>(tokens) - 1));
+  return static_cast<int32_t>(fields.Int(key, {0, static_cast<int64_t>(tokens) - 1}));
 }
 
 std::vector<int32_t> TakeEnds(JsonFields& fields, size_t tokens) {
   std::vector<int32_t> ends = {
-      static_cast<int32_t>(fields.Int(kEndKey, 0, static_cast<int64_t>(tokens) - 1))};
+      static_cast<int32_t>(fields.Int(kEndKey, {0, static_cast<int64_t>(tokens) - 1}))};
   for (const char* key : kOtherEnds) {
     const std::optional<int32_t> token = TakeToken(fields, key, tokens);
     if (token && std::find(ends.begin(), ends.end(), *token) == ends.end()) ends.push_back(*token);
@@ -156,7 +150,7 @@ std::vector<int32_t> TakeEnds(JsonFields& fields, size_t tokens) {
   return ends;
 }
 
-// The token that is put before texts, if one is.
+// The token before texts, if there is one.
 std::optional<int32_t> TakeBegin(JsonFields& fields, size_t tokens, bool otherwise) {
   const std::optional<int32_t> begin = TakeToken(fields, kBeginKey, tokens);
   if (!fields.Bool(kAddBegin, otherwise)) return std::nullopt;
@@ -179,8 +173,8 @@ ScoredVocabulary TakeScored(JsonFields& fields) {
     }
     pieces[i].score = scores[i].get<float>();
   }
-  fields.Take(kPre, "");     // it cuts nothing
-  fields.Take(kMerges, "");  // what the scores say
+  fields.Take(kPre, "");     // unused by SentencePiece
+  fields.Take(kMerges, "");  // scores give the merges
   RequireFalse(fields, kRemoveSpaces);
   vocabulary.adds_space = fields.Bool(kAddSpace, true);
   vocabulary.begin = TakeBegin(fields, pieces.size(), true);
@@ -190,7 +184,7 @@ ScoredVocabulary TakeScored(JsonFields& fields) {
 }
 
 const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
-  const std::string name = TakeText(fields, kPre);
+  const std::string name = fields.Text(kPre);
   std::string allowed = "supported:";
   for (const PreTokenizer& known : kPreTokenizers) {
     if (name == known.name) return known;
@@ -199,9 +193,9 @@ const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
   fields.Refuse(kPre, Quoted(name), allowed);
 }
 
-// As it is published with such a model.
+// A byte-level tokenizer, as published models have it.
 struct ByteLevel {
-  Json json;  // what tokenizer.json says
+  Json json;  // of tokenizer.json
   EndTokens ends;
 };
 
@@ -258,7 +252,7 @@ ByteLevel TakeByteLevel(JsonFields& fields) {
   EndTokens ends{.text = {}, .tokens = TakeEnds(fields, pieces.size())};
   RequireFalse(fields, kRemoveSpaces);
   RequireFalse(fields, kAddSpace);
-  fields.Take(kScores, "");  // the merges say it
+  fields.Take(kScores, "");  // merges give the order
   fields.RefuseLeftOver();
   return {.json = std::move(json), .ends = std::move(ends)};
 }
@@ -266,14 +260,14 @@ ByteLevel TakeByteLevel(JsonFields& fields) {
 std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
                                                         const std::string& source) {
   JsonFields fields(KeysOf(metadata), source);
-  const std::string model = TakeText(fields, kModel);
+  const std::string model = fields.Text(kModel);
   if (model == "llama") return TakeScored(fields);
   if (model == "gpt2") return TakeByteLevel(fields);
   fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
 }
 
-// The next two throw unless what they return can be read; the second also unless the same tokens
-// begin and end texts then.
+// The next two functions throw if their result cannot be read back. The second also throws if other
+// tokens would begin or end texts.
 
 std::string ToTokenizerJson(const ByteLevel& byte_level, const std::string& source) {
   std::string json = byte_level.json.dump();

@@ -1,4 +1,4 @@
-// The tokenizer in a GGUF file's metadata. Torch-free.
+// Reader of the tokenizer in a GGUF file's metadata.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_GGUF_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_GGUF_TOKENIZER_H_
 
@@ -11,16 +11,16 @@
 
 namespace triptych::checkpoint {
 
-// The tokenizer that `metadata` of a file describes by its keys "tokenizer.ggml...":
-// SentencePiece's BPE ("llama") or a byte-level one ("gpt2"), whose pre-tokenizer
-// "tokenizer.ggml.pre" names. Texts end with its tokens eos, eot and eom. What changes tokens and
-// is not supported is refused. `source` is the file's name for messages. Throws LoadError.
+// The tokenizer that the keys "tokenizer.ggml..." of `metadata` describe: SentencePiece's BPE
+// ("llama") or byte-level BPE ("gpt2"), whose pre-tokenizer "tokenizer.ggml.pre" names. The tokens
+// eos, eot and eom end texts. Refuses unsupported settings that change tokens. `source` is the
+// file's name for messages. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata,
                                                     const std::string& source);
 
-// The same tokenizer as files of a directory, by their names: tokenizer.model of SentencePiece's
-// BPE, tokenizer.json of a byte-level one, and what goes with them. Throws LoadError, also where no
-// such file says the same.
+// The same tokenizer as files of a directory, by file name: tokenizer.model for SentencePiece's
+// BPE, tokenizer.json for byte-level BPE, and their settings. Throws LoadError, also if no such
+// file can express the tokenizer.
 std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
                                                       const std::string& source);
 

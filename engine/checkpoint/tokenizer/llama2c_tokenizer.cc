@@ -14,7 +14,7 @@ namespace {
 constexpr int32_t kUnknown = 0;
 constexpr int32_t kBeginToken = 1;
 constexpr int32_t kEndToken = 2;
-constexpr int32_t kFirstByte = 3;  // "<0x00>" and those after it
+constexpr int32_t kFirstByte = 3;  // "<0x00>"; the other bytes follow
 constexpr int32_t kFirstPiece = kFirstByte + 256;
 constexpr int32_t kMaxLlama2cPieceBytes = 128;
 
@@ -22,7 +22,7 @@ constexpr int32_t kMaxLlama2cPieceBytes = 128;
 
 std::shared_ptr<const Tokenizer> ParseLlama2cTokenizer(std::string_view bytes,
                                                        const std::string& source) {
-  // Little-endian, as the machines are that this is built for.
+  // Files and supported machines are little-endian.
   const auto take = [&]<typename T>(T value) {
     if (bytes.size() < sizeof(T)) throw LoadError(source + ": ends inside a token");
     std::memcpy(&value, bytes.data(), sizeof(T));
@@ -49,7 +49,7 @@ std::shared_ptr<const Tokenizer> ParseLlama2cTokenizer(std::string_view bytes,
     throw LoadError(source + ": has " + std::to_string(pieces.size()) +
                     " tokens; allowed: at least " + std::to_string(kFirstPiece));
   }
-  // The file has other texts for them.
+  // The file has other texts for the special tokens.
   pieces[kUnknown].text.clear();
   pieces[kUnknown].kind = ScoredPiece::kUnknown;
   for (const auto& [token, text] : {std::pair{kBeginToken, "<s>"}, {kEndToken, "</s>"}}) {

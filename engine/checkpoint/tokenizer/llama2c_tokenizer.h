@@ -1,4 +1,4 @@
-// The tokenizer file of llama2.c: the pieces and scores of a SentencePiece BPE. Torch-free.
+// Reader of llama2.c's tokenizer file: the pieces and scores of a SentencePiece BPE.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_LLAMA2C_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_LLAMA2C_TOKENIZER_H_
 
@@ -10,11 +10,11 @@
 
 namespace triptych::checkpoint {
 
-// The file of a checkpoint's directory that holds it.
+// The file's name in a checkpoint's directory.
 inline constexpr const char* kLlama2cTokenizerFile = "tokenizer.bin";
 
-// `bytes` are what the file holds, `source` is its name for messages. Tokens 0 to 2 are what is
-// unknown, begins and ends texts. Throws LoadError.
+// `bytes` is the content of the file, `source` its name for messages. Tokens 0, 1 and 2 are the
+// unknown token, the begin token and the end token. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseLlama2cTokenizer(std::string_view bytes,
                                                        const std::string& source);
 

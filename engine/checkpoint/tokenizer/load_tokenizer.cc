@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMaxEndTokens = 64;
 constexpr const char* kTemplateFile = "chat_template.jinja";
 
-// eos_token_id of a config: absent, null, a token or a list of them.
+// Adds eos_token_id of a config: a token or a list of tokens. False if it is absent or null.
 bool AddEndTokens(const std::filesystem::path& file, std::vector<int32_t>& tokens) {
   std::optional<JsonFields> fields = ReadFieldsIfThere(file);
   const std::string field = "eos_token_id";
@@ -35,7 +35,7 @@ bool AddEndTokens(const std::filesystem::path& file, std::vector<int32_t>& token
   if (value.size() > kMaxEndTokens) fields->RefuseValue(field, value, "allowed: at most 64 tokens");
   for (const Json& token : value) {
     tokens.push_back(static_cast<int32_t>(
-        fields->CheckedInt(field, token, 0, std::numeric_limits<int32_t>::max() - 1)));
+        fields->CheckedInt(field, token, {0, std::numeric_limits<int32_t>::max() - 1})));
   }
   return true;
 }
@@ -57,15 +57,14 @@ Settings ReadSettings(const std::filesystem::path& directory) {
     }
     settings.begins = fields->Bool("add_bos_token", true);
   }
-  // What a generation ends with, where it is said; what the model was made with otherwise.
+  // The end tokens of generation, or by default those of the model.
   if (!AddEndTokens(directory / kGenerationConfigFile, settings.ends.tokens)) {
     AddEndTokens(directory / "config.json", settings.ends.tokens);
   }
   return settings;
 }
 
-// Throws if the model is in another form than Triptych's own: of that one alone tokens are bytes
-// where no file says what they are.
+// Throws unless model_type is "triptych": only such a model's tokens are bytes without a tokenizer.
 void RequireBytes(const std::filesystem::path& directory) {
   std::optional<JsonFields> config = ReadFieldsIfThere(directory / "config.json");
   if (!config) return;
@@ -75,7 +74,7 @@ void RequireBytes(const std::filesystem::path& directory) {
                   family.model_type + "\"; supported: tokenizer.json, tokenizer.model");
 }
 
-// What a GGUF file says, as files that are read as they are written.
+// The tokenizer and the chat template of a GGUF file, as files of a directory.
 std::map<std::string, std::string> FilesOf(const GgufFile& gguf) {
   std::map<std::string, std::string> files = GgufTokenizerFiles(gguf.metadata(), gguf.name());
   if (std::optional<std::string> chat = GgufChatTemplate(gguf)) {
@@ -131,7 +130,7 @@ std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& c
     files.emplace(name,
                   ReadText(file, name == kTemplateFile ? kMaxTemplateBytes : kMaxTokenizerBytes));
   }
-  // A config in Triptych's own form says nothing of tokens.
+  // A config of model_type "triptych" does not name end tokens.
   std::vector<int32_t> ends;
   const std::filesystem::path generation = checkpoint / kGenerationConfigFile;
   if (!AddEndTokens(generation, ends) && AddEndTokens(checkpoint / "config.json", ends)) {

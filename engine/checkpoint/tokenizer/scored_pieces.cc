@@ -15,127 +15,178 @@
 namespace triptych::checkpoint {
 namespace {
 
-// All ways to cut a piece in two are looked at.
+// Every way to split a piece in two is looked at.
 constexpr size_t kMaxPieceBytes = 128;
-// Of published vocabularies, about two for each piece.
+// Published vocabularies have about two merges for each piece.
 constexpr size_t kMaxMerges = size_t{1} << 22;
 
 bool IsOneCharacter(std::string_view text) {
   return !text.empty() && FirstUtf8Piece(text).length == text.size();
 }
 
+// Makes the parts of a tokenizer out of scored pieces.
+class PartsBuilder {
+ public:
+  PartsBuilder(ScoredVocabulary vocabulary, const std::string& source)
+      : vocabulary_(std::move(vocabulary)),
+        source_(source),
+        merged_(vocabulary_.pieces.size()),
+        unused_(vocabulary_.pieces.size()) {
+    parts_.pieces.resize(vocabulary_.pieces.size());
+    parts_.decoded.resize(vocabulary_.pieces.size());
+    parts_.options.fuse_unknown = true;
+  }
+
+  BpeTokenizerParts Build() {
+    for (size_t token = 0; token < vocabulary_.pieces.size(); ++token) AddPiece(token);
+    AddEnds();
+    AddMerges();
+    AddSpaces();
+    return std::move(parts_);
+  }
+
+ private:
+  [[noreturn]] void Refuse(size_t token, const std::string& why) const {
+    throw LoadError(source_ + ": token " + std::to_string(token) + " " + why);
+  }
+
+  void AddPiece(size_t token) {
+    const auto& [text, score, kind] = vocabulary_.pieces[token];
+    if (!std::isfinite(score)) Refuse(token, "has no finite score");
+    scores_.push_back(score);
+    if (!text.empty() && !known_.insert(text).second) {
+      Refuse(token, "is " + Quoted(text) + ", which another one is too");
+    }
+    switch (kind) {
+      case ScoredPiece::kNormal:
+      case ScoredPiece::kUnused:
+        AddMerged(token);
+        break;
+      case ScoredPiece::kByte:
+        AddByte(token);
+        break;
+      case ScoredPiece::kUnknown:
+        parts_.options.unknown = parts_.options.unknown.value_or(static_cast<int32_t>(token));
+        [[fallthrough]];
+      case ScoredPiece::kControl:
+      case ScoredPiece::kUserDefined:
+        AddWhole(token);
+        break;
+    }
+  }
+
+  void AddMerged(size_t token) {
+    const std::string& text = vocabulary_.pieces[token].text;
+    if (text.size() > kMaxPieceBytes) {
+      Refuse(token, "is " + Quoted(text) + "; allowed: at most " + std::to_string(kMaxPieceBytes) +
+                        " bytes");
+    }
+    merged_[token] = text;
+    // A character cannot be split: SentencePiece keeps it, used or not.
+    unused_[token] =
+        vocabulary_.pieces[token].kind == ScoredPiece::kUnused && !IsOneCharacter(text);
+    if (unused_[token]) return;
+    parts_.pieces[token] = text;
+    parts_.decoded[token] = ReplaceAll(text, vocabulary_.space, " ");
+  }
+
+  void AddByte(size_t token) {
+    const std::string& text = vocabulary_.pieces[token].text;
+    const std::optional<char> byte = FallbackByte(text);
+    if (!byte) {
+      Refuse(token, "is " + Quoted(text) + "; allowed for bytes: \"<0x00>\" to \"<0xFF>\"");
+    }
+    parts_.pieces[token] = text;
+    parts_.decoded[token] = std::string(1, *byte);
+    parts_.options.byte_fallback = true;
+  }
+
+  // A token that is found in texts before anything is merged.
+  void AddWhole(size_t token) {
+    const auto& [text, score, kind] = vocabulary_.pieces[token];
+    if (text.empty()) return;
+    if (text.size() > kMaxAddedTokenBytes || FindInvalidUtf8(text)) {
+      Refuse(token, "is " + Quoted(text) + "; allowed: UTF-8 of at most " +
+                        std::to_string(kMaxAddedTokenBytes) + " bytes");
+    }
+    added_bytes_ += text.size();
+    if (added_bytes_ > kMaxAddedBytes) {
+      Refuse(token, "brings special and user-defined tokens to " + std::to_string(added_bytes_) +
+                        " bytes; allowed: at most " + std::to_string(kMaxAddedBytes));
+    }
+    const bool special = kind != ScoredPiece::kUserDefined;
+    parts_.added.push_back(
+        {.token = static_cast<int32_t>(token), .text = text, .special = special});
+    if (special) return;
+    parts_.added.back().text = ReplaceAll(text, vocabulary_.space, " ");
+    parts_.decoded[token] = parts_.added.back().text;
+  }
+
+  void AddEnds() {
+    const auto check = [&](int32_t token, const char* what) {
+      if (token >= 0 && static_cast<size_t>(token) < vocabulary_.pieces.size()) return;
+      throw LoadError(source_ + ": has no token " + std::to_string(token) + ", which is to " +
+                      what + " texts");
+    };
+    if (vocabulary_.begin) check(*vocabulary_.begin, "begin");
+    for (const int32_t end : vocabulary_.ends) check(end, "end");
+    if (vocabulary_.ends.empty()) throw LoadError(source_ + ": no token ends texts");
+    parts_.begin = vocabulary_.begin;
+    parts_.ends = std::move(vocabulary_.ends);
+  }
+
+  void AddMerges() {
+    std::optional<std::vector<Merge>> merges = MergesByScore(merged_, scores_, kMaxMerges);
+    if (!merges) {
+      throw LoadError(source_ + ": its pieces are made of others in more than " +
+                      std::to_string(kMaxMerges) + " ways; allowed: at most " +
+                      std::to_string(kMaxMerges));
+    }
+    parts_.merges = *std::move(merges);
+    const auto made = std::find_if(parts_.merges.begin(), parts_.merges.end(),
+                                   [&](const Merge& merge) { return unused_[merge.result]; });
+    if (made == parts_.merges.end()) return;
+    // SentencePiece splits an unused piece by every merge within a text. User-defined tokens end
+    // such a text here.
+    if (std::any_of(parts_.added.begin(), parts_.added.end(),
+                    [](const AddedToken& token) { return !token.special; })) {
+      Refuse(made->result,
+             "is unused, and others merge to it; supported: no such token where some "
+             "are user-defined");
+    }
+    parts_.options.unused = std::move(unused_);
+  }
+
+  void AddSpaces() {
+    if (vocabulary_.adds_space) parts_.normalizer.emplace_back(PrependStep{vocabulary_.space});
+    if (vocabulary_.space != " ") {
+      parts_.normalizer.emplace_back(ReplaceStep{Regex(" ", Regex::Syntax::kLiteral, source_),
+                                                 vocabulary_.space, /*match_bytes=*/1});
+    }
+    parts_.drops_leading_space = vocabulary_.adds_space;
+  }
+
+  ScoredVocabulary vocabulary_;
+  const std::string& source_;
+  BpeTokenizerParts parts_;
+  std::vector<std::string> merged_;  // texts that merges may make, by token
+  std::vector<bool> unused_;         // of those, the tokens that texts do not consist of
+  std::vector<float> scores_;
+  size_t added_bytes_ = 0;
+  std::unordered_set<std::string_view, KeyedHash> known_;
+};
+
 }  // namespace
 
 void CheckPieceCount(const ScoredVocabulary& vocabulary, const std::string& source) {
   if (vocabulary.pieces.size() < kMaxScoredPieces) return;
   throw LoadError(source + ": holds more than " + std::to_string(kMaxScoredPieces) +
-                  " tokens; allowed: at most so many");
+                  " tokens; allowed: at most " + std::to_string(kMaxScoredPieces));
 }
 
 std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary,
                                                      const std::string& source) {
-  const size_t count = vocabulary.pieces.size();
-  const auto refuse = [&](size_t token, const std::string& why) {
-    throw LoadError(source + ": token " + std::to_string(token) + " " + why);
-  };
-  BpeTokenizerParts parts;
-  parts.pieces.resize(count);
-  parts.decoded.resize(count);
-  parts.options.fuse_unknown = true;
-  std::vector<std::string> merged(count);  // what merges may make
-  std::vector<bool> unused(count);         // of it, what texts are not made of
-  std::vector<float> scores;
-  size_t added_bytes = 0;
-  std::unordered_set<std::string_view, KeyedHash> known;
-  for (size_t token = 0; token < count; ++token) {
-    const auto& [text, score, kind] = vocabulary.pieces[token];
-    if (!std::isfinite(score)) refuse(token, "has no finite score");
-    scores.push_back(score);
-    if (!text.empty() && !known.insert(text).second) {
-      refuse(token, "is " + Quoted(text) + ", which another one is too");
-    }
-    const auto id = static_cast<int32_t>(token);
-    switch (kind) {
-      case ScoredPiece::kNormal:
-      case ScoredPiece::kUnused:
-        if (text.size() > kMaxPieceBytes) {
-          refuse(token, "is " + Quoted(text) + "; allowed: at most 128 bytes");
-        }
-        merged[token] = text;
-        // A character cannot be taken apart: SentencePiece leaves it, used or not.
-        unused[token] = kind == ScoredPiece::kUnused && !IsOneCharacter(text);
-        if (unused[token]) break;
-        parts.pieces[token] = text;
-        parts.decoded[token] = ReplaceAll(text, vocabulary.space, " ");
-        break;
-      case ScoredPiece::kByte: {
-        const std::optional<char> byte = FallbackByte(text);
-        if (!byte)
-          refuse(token, "is " + Quoted(text) + "; allowed for bytes: \"<0x00>\" to \"<0xFF>\"");
-        parts.pieces[token] = text;
-        parts.decoded[token] = std::string(1, *byte);
-        parts.options.byte_fallback = true;
-        break;
-      }
-      case ScoredPiece::kUnknown:
-        parts.options.unknown = parts.options.unknown.value_or(id);
-        [[fallthrough]];
-      case ScoredPiece::kControl:
-      case ScoredPiece::kUserDefined:
-        if (text.empty()) break;
-        if (text.size() > kMaxAddedTokenBytes || FindInvalidUtf8(text)) {
-          refuse(token, "is " + Quoted(text) + "; allowed: UTF-8 of at most 256 bytes");
-        }
-        added_bytes += text.size();
-        if (added_bytes > kMaxAddedBytes) {
-          refuse(token, "makes special and user-defined ones more than " +
-                            std::to_string(kMaxAddedBytes) + " bytes; allowed: at most so many");
-        }
-        parts.added.push_back(
-            {.token = id, .text = text, .special = kind != ScoredPiece::kUserDefined});
-        if (kind == ScoredPiece::kUserDefined) {
-          parts.added.back().text = ReplaceAll(text, vocabulary.space, " ");
-          parts.decoded[token] = parts.added.back().text;
-        }
-        break;
-    }
-  }
-  const auto check = [&](int32_t token, const char* what) {
-    if (token >= 0 && static_cast<size_t>(token) < count) return;
-    throw LoadError(source + ": has no token " + std::to_string(token) + ", which is to " + what +
-                    " texts");
-  };
-  if (vocabulary.begin) check(*vocabulary.begin, "begin");
-  for (const int32_t end : vocabulary.ends) check(end, "end");
-  if (vocabulary.ends.empty()) throw LoadError(source + ": no token ends texts");
-
-  std::optional<std::vector<Merge>> merges = MergesByScore(merged, scores, kMaxMerges);
-  if (!merges) {
-    throw LoadError(source + ": its pieces are made of others in more than " +
-                    std::to_string(kMaxMerges) + " ways; allowed: at most so many");
-  }
-  parts.merges = *std::move(merges);
-  const auto made = std::find_if(parts.merges.begin(), parts.merges.end(),
-                                 [&](const Merge& merge) { return unused[merge.result]; });
-  if (made != parts.merges.end()) {
-    // SentencePiece takes it apart by all that can be merged in a text, which those cut here.
-    if (std::any_of(parts.added.begin(), parts.added.end(),
-                    [](const AddedToken& token) { return !token.special; })) {
-      refuse(made->result,
-             "is unused, and others merge to it; supported: no such token where some "
-             "are user-defined");
-    }
-    parts.options.unused = std::move(unused);
-  }
-  if (vocabulary.adds_space) parts.normalizer.emplace_back(PrependStep{vocabulary.space});
-  if (vocabulary.space != " ") {
-    parts.normalizer.emplace_back(ReplaceStep{Regex(" ", Regex::Syntax::kLiteral, source),
-                                              vocabulary.space, /*match_bytes=*/1});
-  }
-  parts.drops_leading_space = vocabulary.adds_space;
-  parts.begin = vocabulary.begin;
-  parts.ends = std::move(vocabulary.ends);
-  return std::make_shared<const BpeTokenizer>(std::move(parts));
+  return std::make_shared<const BpeTokenizer>(PartsBuilder(std::move(vocabulary), source).Build());
 }
 
 }  // namespace triptych::checkpoint

@@ -18,7 +18,7 @@ class WireReader {
   struct Field {
     uint64_t number = 0;
     uint64_t value = 0;      // of a varint
-    std::string_view bytes;  // of what has a length
+    std::string_view bytes;  // of a field with a length
   };
 
   WireReader(std::string_view bytes, const std::string& source) : rest_(bytes), source_(source) {}
@@ -70,7 +70,7 @@ class WireReader {
   const std::string& source_;
 };
 
-// Writes it.
+// Writes the wire format of protocol buffers.
 class WireWriter {
  public:
   void AddNumber(uint64_t field, uint64_t value) {
@@ -100,8 +100,8 @@ class WireWriter {
   std::string bytes_;
 };
 
-// The fields of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec
-// (sentencepiece_model.proto) that count.
+// The fields used of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec
+// (sentencepiece_model.proto).
 enum ModelField : uint64_t { kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5 };
 enum PieceField : uint64_t { kText = 1, kScore = 2, kType = 3 };
 enum TrainerField : uint64_t {
@@ -120,7 +120,7 @@ enum NormalizerField : uint64_t {
 };
 constexpr uint64_t kUnigram = 1;
 constexpr uint64_t kBpe = 2;
-// As types of pieces are numbered, from 1 on.
+// Types of pieces by their numbers, from 1 on.
 constexpr ScoredPiece::Kind kKinds[] = {ScoredPiece::kNormal,  ScoredPiece::kUnknown,
                                         ScoredPiece::kControl, ScoredPiece::kUserDefined,
                                         ScoredPiece::kUnused,  ScoredPiece::kByte};

@@ -1,7 +1,7 @@
-// The tokenizer.model of a checkpoint: what the SentencePiece library trains. Torch-free.
+// Reader and writer of tokenizer.model, the file of the SentencePiece library.
 //
-// Read here and not by that library, which brings a copy of Protobuf's symbols along that other
-// libraries of the same program then call.
+// The SentencePiece library is not used: it contains a copy of Protobuf's symbols, which other
+// libraries of the same program would then call.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_SENTENCEPIECE_MODEL_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_SENTENCEPIECE_MODEL_H_
 
@@ -16,15 +16,15 @@
 
 namespace triptych::checkpoint {
 
-// Byte pair encoding whose normalization keeps every character. `begins` says whether its begin
-// token is put before texts; its end token ends them, if it has one, and so do `ends`. `source` is
+// Reads byte pair encoding whose normalization keeps every character. `begins`: puts the model's
+// begin token before texts. The model's end token, if it has one, and `ends` end texts. `source` is
 // the file's name for messages. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseSentencePieceModel(std::string_view model,
                                                          const std::string& source, bool begins,
                                                          const std::vector<int32_t>& ends);
 
-// The model that is read back as this vocabulary; its begin token and its first end token are, if
-// they are control tokens. REQUIRES: U+2581 stands for a space, and an end token.
+// A model that is read back as this vocabulary. The begin token and the first end token are read
+// back if they are control tokens. REQUIRES: the space is U+2581; there is an end token.
 std::string WriteSentencePieceModel(const ScoredVocabulary& vocabulary);
 
 }  // namespace triptych::checkpoint

@@ -1,4 +1,4 @@
-// tokenizer.json: the tokenizer of a published model. Torch-free.
+// Reader of tokenizer.json, the tokenizer of a published model.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_TOKENIZER_JSON_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_TOKENIZER_JSON_H_
 
@@ -14,14 +14,14 @@
 
 namespace triptych::checkpoint {
 
-// What ends texts, which a tokenizer.json does not say.
+// The tokens that end texts; a tokenizer.json does not name them.
 struct EndTokens {
-  std::optional<std::string> text = {};  // of the token that is put after one
+  std::optional<std::string> text = {};  // the text of such a token
   std::vector<int32_t> tokens = {};
 };
 
-// The tokenizer that `json` describes. What changes tokens and is not supported is refused.
-// `source` is the file's name for messages. Throws LoadError.
+// The tokenizer that `json` describes. Refuses unsupported settings that change tokens. `source` is
+// the file's name for messages. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json,
                                                     const std::string& source,
                                                     const EndTokens& ends);

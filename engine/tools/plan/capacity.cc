@@ -8,7 +8,7 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/server_bytes.h"
 #include "engine/base/ceil_div.h"
-#include "engine/decoder/convert_weights.h"
+#include "engine/decoder/conversion_rules.h"
 #include "engine/model/conversion_spec.h"
 
 namespace triptych::tools {

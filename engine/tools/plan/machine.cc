@@ -97,9 +97,9 @@ Machine ReadMachine(const std::filesystem::path& file) {
   }
   machine.name = name.get<std::string>();
   machine.device = fields.Choice<DeviceKind>("device", Name(DeviceKind::kCpu));
-  if (machine.device == DeviceKind::kCpu) machine.cores = fields.Int("cores", 1, 1 << 20);
+  if (machine.device == DeviceKind::kCpu) machine.cores = fields.Int("cores", {1, 1 << 20});
   for (const Rate& rate : RatesOf(machine.device)) {
-    const double value = fields.PositiveNumber(rate.field, kMostPerSecond);
+    const double value = fields.Number(rate.field, {0, kMostPerSecond, /*above_low=*/true});
     if (value < 1) fields.RefuseValue(rate.field, value, "allowed: 1 and more");
     machine.limits.*rate.value = value;
   }

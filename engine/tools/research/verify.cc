@@ -18,6 +18,8 @@
 #include "engine/attention/latent_attention.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/evaluate.h"
 

@@ -43,7 +43,7 @@ class WatchedSource final : public WeightSource {
         tensor.options());
   }
 
-  HeldWeights held_;
+  WeightsInMemory held_;
   int64_t live_bytes_ = 0;
   int64_t most_of_a_layer_ = 0;
 };

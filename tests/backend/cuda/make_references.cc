@@ -21,6 +21,8 @@
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/base/ceil_div.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "engine/text/byte_tokenizer.h"
 #include "tests/backend/cuda/references.h"
@@ -160,7 +162,7 @@ std::vector<float> ExactLogits(TensorModel& model, const std::vector<int64_t>& i
 Reference MakeReference(const Case& from, uint64_t seed) {
   const ModelConfig& config = from.named.config;
   const Weights rounded = Cast(RandomWeights(config, seed), at::kBFloat16);
-  HeldWeights source(rounded);
+  WeightsInMemory source(rounded);
   CheckpointCudaWeights packed(config, source);
   Reference reference{.name = from.named.name,
                       .config = config,
@@ -207,7 +209,7 @@ Reference MakeShippedReference(const std::string& name) {
   const ModelConfig config = reader.config();
   Weights weights;
   for (const std::string& prefix : PartPrefixes(config)) weights.merge(reader.Take(prefix));
-  HeldWeights source(weights);
+  WeightsInMemory source(weights);
   CheckpointCudaWeights packed(config, source);
   Reference reference{
       .name = name, .config = config, .weights = HeldCudaWeights(config, packed), .sequences = {}};

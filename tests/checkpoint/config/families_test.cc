@@ -289,7 +289,8 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
       {With(SmolLm2(), {{"rope_theta", 0.5}}), "rope_theta", "above 1"},
       {scaled({{"rope_type", "su"}}), "rope_type is \"su\"", "\"longrope\""},
       {scaled({{"type", "linear"}}), "rope_scaling: factor is missing", ""},
-      {scaled({{"type", "linear"}, {"factor", 1e-300}}), "rope_factors", "1e-18"},
+      {scaled({{"type", "linear"}, {"factor", 1e-300}}), "rope_factors (from rope_scaling) is",
+       "1e-18"},
       {scaled({{"type", "linear"}, {"factor", 2}, {"new", 1}}), "rope_scaling: new", "not a field"},
       {scaled(With(yarn, {{"mscale", 1.0}})), "mscale is 1.0", "together, or neither"},
       {scaled({{"rope_type", "llama3"},
@@ -310,6 +311,8 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
       {With(DeepSeekDense(), {{"num_key_value_heads", 4}}), "num_key_value_heads is 4", "16"},
       {With(MiniCpm3(), {{"v_head_dim", 32}}), "v_head_dim is 32", "64"},
       {With(MiniCpm3(), {{"scale_depth", 1e-300}}), "scale_depth is 1e-300", "0.001"},
+      {With(MiniCpm3(), {{"rms_norm_eps", 0.5}}),
+       "rms_norm_eps * num_hidden_layers / scale_depth^2 is", "at most 1"},
   };
   for (const auto& [config, field, allowed] : cases) {
     EXPECT_THAT(Refusal(config),

@@ -233,7 +233,7 @@ TEST(SentencePieceModelTest, WaysToMergeAreBounded) {
   } catch (const LoadError& e) {
     EXPECT_STREQ(e.what(),
                  "tokenizer.model: its pieces are made of others in more than 4194304 ways; "
-                 "allowed: at most so many");
+                 "allowed: at most 4194304");
   }
 }
 
@@ -273,7 +273,7 @@ TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
     control += Piece(std::to_string(i) + std::string(250, 'x'), 0, kControl);
   }
   EXPECT_THAT(refusal(Model() + control),
-              HasSubstr("makes special and user-defined ones more than 4194304 bytes"));
+              HasSubstr("brings special and user-defined tokens to 4194362 bytes; allowed: at most 4194304"));
   EXPECT_THAT(refusal(Model(), {264}), HasSubstr("has no token 264"));
   const std::string whole = Model();
   for (size_t length = 1; length < whole.size(); length += 5) {

@@ -473,8 +473,8 @@ TEST(TokenizerJsonTest, WhatAddedTokensTakeIsBounded) {
   };
   EXPECT_EQ(refusal("-", nullptr), "accepted");
   EXPECT_EQ(refusal(dashes, nullptr),
-            "tokenizer.json: added_tokens is more than 4194304 bytes of text; allowed: at most so "
-            "many");
+            "tokenizer.json: added_tokens is more than 4194304 bytes of text; allowed: at most "
+            "4194304");
   EXPECT_EQ(
       refusal("-", {{"type", "Replace"}, {"pattern", {{"String", "-"}}}, {"content", dashes}}),
       "tokenizer.json: added_tokens cannot be normalized: they become more than 4194304 "

@@ -16,6 +16,8 @@
 #include "engine/base/quantities.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/decoder/layer_weights.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/block_table.h"
 #include "engine/loading/loaded_model.h"

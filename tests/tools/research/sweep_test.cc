@@ -13,7 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/decoder/conversion_rules.h"
 #include "engine/decoder/convert_weights.h"
+#include "engine/decoder/read_weights.h"
+#include "engine/decoder/weights.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/tools/calibration.h"
 #include "engine/tools/convert.h"
 #include "engine/tools/evaluate.h"

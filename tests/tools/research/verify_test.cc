@@ -9,6 +9,8 @@
 
 #include "engine/base/file.h"
 #include "engine/decoder/convert_weights.h"
+#include "engine/decoder/weights.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/tools/digest.h"
 #include "tests/support/process.h"
 #include "tests/support/random_model.h"

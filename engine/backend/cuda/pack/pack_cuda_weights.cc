@@ -8,6 +8,7 @@
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
 #include "engine/decoder/layer_weights.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/model/latent_shape.h"
 
 namespace triptych {
