@@ -15,8 +15,9 @@ CLI::Validator NumberIn(double low, double high) {
   range << low << " to " << high;
   return CLI::Validator(
       [low, high, allowed = range.str()](std::string& text) {
-        return ParseNumber(text, low, high) ? ""
-                                            : Quoted(text) + " is not allowed; allowed: " + allowed;
+        return ParseNumber(text, low, high)
+                   ? ""
+                   : Quoted(text) + " is not a number that is allowed: " + allowed;
       },
       "FLOAT in [" + range.str() + "]");
 }

@@ -243,14 +243,14 @@ std::string DescribeMemory(int64_t memory, DeviceKind device) {
 const char* LeftOut(DeviceKind device) {
   switch (device) {
     case DeviceKind::kCpu:
-      return R"(Left out: prefill, sampling and scheduling, norms and softmax, a step's scratch memory, the memory
-of loading (a part of a layer at a time), and hits in the processor's caches. The speeds
-are upper bounds of the machine.
+      return R"(Left out: prefill, sampling and scheduling, norms and softmax, a step's scratch memory,
+the memory of loading (a part of a layer at a time), and hits in the processor's caches.
+The speeds are upper bounds of the machine.
 )";
     case DeviceKind::kCuda:
-      return R"(Left out: prefill, sampling and scheduling, norms and softmax, launches of kernels, hits in the
-GPU's cache, and memory that the server leaves free. Reads are taken to be as fast as a
-copy. The speeds are upper bounds of the GPU.
+      return R"(Left out: prefill, sampling and scheduling, norms and softmax, launches of kernels, hits
+in the GPU's cache, and memory that the server leaves free. Reads are taken to be as fast
+as a copy. The speeds are upper bounds of the GPU.
 )";
   }
   return "";

@@ -219,7 +219,7 @@ class Rows {
     if (!text.starts_with(head)) {
       if (!head.starts_with(text)) {
         throw std::runtime_error("--sweep " + file_.string() +
-                                 ": has other content; allowed: a new file, or the sweep of "
+                                 ": holds something else; allowed: a new file, or the sweep of "
                                  "this model, text and --heal-steps");
       }
       text = head;
