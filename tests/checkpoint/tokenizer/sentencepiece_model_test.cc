@@ -276,8 +276,10 @@ TEST(SentencePieceModelTest, RefusesWhatItDoesNotSupport) {
   for (int i = 0; i < 17'000; ++i) {
     control += Piece(std::to_string(i) + std::string(250, 'x'), 0, kControl);
   }
-  EXPECT_THAT(refusal(Model() + control),
-              HasSubstr("brings special and user-defined tokens to 4194362 bytes; allowed: at most 4194304"));
+  EXPECT_THAT(
+      refusal(Model() + control),
+      HasSubstr(
+          "brings special and user-defined tokens to 4194362 bytes; allowed: at most 4194304"));
   EXPECT_THAT(refusal(Model(), {264}), HasSubstr("has no token 264"));
   const std::string whole = Model();
   for (size_t length = 1; length < whole.size(); length += 5) {
