@@ -3,23 +3,13 @@
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_GGUF_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_GGUF_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 
 #include "engine/base/json.h"
 #include "engine/checkpoint/tensors/file_tensors.h"
 
 namespace triptych::checkpoint {
-
-// The dtype of tensors in blocks of 32 numbers: a scale in float16, then an int8 for each.
-inline constexpr const char* kQ80 = "Q8_0";
-inline constexpr int64_t kQ80Numbers = 32;
-inline constexpr int64_t kQ80Bytes = 34;
-
-// The numbers of blocks. REQUIRES: kQ80Bytes for every kQ80Numbers.
-void DecodeQ80(std::span<const std::byte> blocks, std::span<float> numbers);
 
 // Whether a path names a GGUF file: it ends in ".gguf", and is no directory.
 bool IsGgufFile(const std::filesystem::path& path);

@@ -11,8 +11,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
-#include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/tensors/integer_rows.h"
+#include "engine/checkpoint/tensors/q80_blocks.h"
 #include "engine/decoder/engine_order.h"
 #include "engine/decoder/integer_matrix.h"
 

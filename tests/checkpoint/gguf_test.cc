@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/checkpoint/tensors/q80_blocks.h"
 #include "tests/support/gguf_file.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
