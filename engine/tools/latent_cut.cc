@@ -14,6 +14,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/decoder/conversion_rules.h"
+#include "engine/decoder/tensor_specs.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/format_text.h"
 
