@@ -22,8 +22,7 @@ class EngineLoop {
   // once on the loop's thread with the error.
   explicit EngineLoop(std::vector<Engine*> engines,
                       std::function<void(const std::string&)> on_device_lost = {});
-  // Runs the tasks posted so far, then cancels what is live and ends the thread.
-  ~EngineLoop();
+  ~EngineLoop() { Stop(); }
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
@@ -34,6 +33,10 @@ class EngineLoop {
   // Makes every engine refuse new requests, and waits until the live ones have ended. After
   // `timeout` those left are cancelled, and the result is false.
   bool Drain(std::chrono::nanoseconds timeout) TRIPTYCH_EXCLUDES(mutex_);
+
+  // Runs the tasks posted so far, then cancels what is live and ends the thread. Tasks that are
+  // posted later never run. Called by one thread at a time; harmless after the first call.
+  void Stop() TRIPTYCH_EXCLUDES(mutex_);
 
  private:
   void Run() TRIPTYCH_EXCLUDES(mutex_);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/core/access/byte_budget.h"
-#include "server/core/requests/generation.h"
+#include "server/core/requests/call.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
@@ -15,10 +15,10 @@
 
 namespace triptych::server {
 
-// Answers with what a generation brings: at its end, or by server-sent events as it comes.
+// Answers with the text of a call: at its end, or by server-sent events as it is generated.
 class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
  public:
-  CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
+  CompletionCall(std::shared_ptr<Call> call, CompletionRequest request,
                  std::unique_ptr<CompletionAnswer> answer, const std::string& client,
                  std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
 
@@ -35,10 +35,10 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   void Send(const StreamChunk& chunk);
   // False, and the client is told, if the answer is larger than may be kept.
   bool Keep(const StreamChunk& chunk);
-  void End(const GenerationEnd& end);
+  void End(const CallEnd& end);
   void Respond(HttpResponse response);
 
-  const std::shared_ptr<Generation> generation_;
+  const std::shared_ptr<Call> call_;
   const CompletionRequest request_;
   const std::shared_ptr<Mailbox> mailbox_;
   std::unique_ptr<CompletionAnswer> answer_;  // until it is responded

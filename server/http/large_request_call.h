@@ -1,4 +1,4 @@
-// A request whose body takes long to read.
+// A request with a body that takes long to read.
 #ifndef TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_
 #define TRIPTYCH_SERVER_HTTP_LARGE_REQUEST_CALL_H_
 
@@ -12,17 +12,18 @@
 
 namespace triptych::server {
 
-// Has the request handled in its turn, so that it holds up nobody's streams, and then answers as it
-// would have been answered at once.
+// Handles the request in its client's turn, so that it delays no streams, and then answers as for
+// a small request.
 class LargeRequestCall final : public HttpCall,
                                public std::enable_shared_from_this<LargeRequestCall> {
  public:
   // On another thread.
   using Handle = std::function<HttpReply(const HttpRequest&)>;
 
-  // The texts outlive the call.
-  LargeRequestCall(HttpRequest request, std::string client, Handle handle, TokenizationQueue& texts,
-                   std::shared_ptr<Mailbox> mailbox);
+  // The queue must outlive the call. `kept` is held until the request has been handled, and
+  // released after it.
+  LargeRequestCall(HttpRequest request, std::string client, Handle handle, TokenizationQueue& queue,
+                   std::shared_ptr<Mailbox> mailbox, std::shared_ptr<void> kept);
 
   void Start(Exchange& exchange) override;
   void OnWritten() override;
@@ -31,10 +32,16 @@ class LargeRequestCall final : public HttpCall,
  private:
   void OnAnswer(HttpReply answer);
 
-  std::shared_ptr<HttpRequest> request_;  // until it waits for its turn
+  // The request and what is to outlive it. Members die in the opposite order.
+  struct Waiting {
+    std::shared_ptr<void> kept;
+    HttpRequest request;
+  };
+
+  std::shared_ptr<Waiting> waiting_;  // until it waits for its turn
   const std::string client_;
   const Handle handle_;
-  TokenizationQueue& texts_;
+  TokenizationQueue& queue_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
   std::shared_ptr<HttpCall> call_;  // that answers, if it is not answered at once

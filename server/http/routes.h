@@ -1,10 +1,11 @@
-// What is at which path, and who may ask for it.
+// The paths of the HTTP server, and the scopes that they require.
 #ifndef TRIPTYCH_SERVER_HTTP_ROUTES_H_
 #define TRIPTYCH_SERVER_HTTP_ROUTES_H_
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,8 +16,6 @@
 #include "server/core/access/access.h"
 #include "server/core/access/auth_gate.h"
 #include "server/core/access/byte_budget.h"
-#include "server/core/requests/tokenization_queue.h"
-#include "server/core/transport_options.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
@@ -24,21 +23,20 @@
 
 namespace triptych::server {
 
-// A request is seen twice: when its head is there, so that no body is read of those who are
-// refused, and when it is whole. On the I/O thread, but for Set.
+// Sees a request twice: when its head has arrived, so that the body of a refused request is not
+// read, and when it is whole. On the I/O thread, except Set.
 class Routes {
  public:
   enum class State { kStarting, kServing, kDraining };
 
-  // All outlive the routes and the calls that they make.
-  Routes(const AuthGate& gate, const TransportLimits& limits, std::shared_ptr<Mailbox> mailbox,
-         ByteBudget& budget);
+  // All must outlive the routes and the calls that they make.
+  Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
+  // Waits until no large request waits for its turn.
+  ~Routes();
+  Routes(const Routes&) = delete;
+  Routes& operator=(const Routes&) = delete;
 
-  // From kDraining on, what still waits for its turn is refused.
-  void Set(State state) {
-    state_ = state;
-    if (state == State::kDraining) texts_.StartDrain();
-  }
+  void Set(State state) { state_ = state; }
   State state() const { return state_; }
 
   struct Route {
@@ -69,7 +67,7 @@ class Routes {
   };
   std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
 
-  // A large body takes long to read: that is done on another thread (TokenizationQueue).
+  // A large body takes long to read: another thread does that (TokenizationQueue).
   HttpReply Handle(Admitted admitted, HttpRequest request) const;
 
  private:
@@ -98,7 +96,12 @@ class Routes {
   ByteBudget& budget_;
   const int64_t created_ = UnixTime();  // when the models were put up
   std::atomic<State> state_ = State::kStarting;
-  mutable TokenizationQueue texts_;  // last: its thread uses all of the above
+  // Held by each large request until it has been handled.
+  struct LargeRequests {
+    ~LargeRequests() { handled.set_value(); }
+    std::promise<void> handled;
+  };
+  std::shared_ptr<LargeRequests> large_requests_ = std::make_shared<LargeRequests>();
 };
 
 }  // namespace triptych::server

@@ -1,4 +1,4 @@
-// What every call passes before its handler does anything, over any transport.
+// Authorization of every call, over any transport.
 #ifndef TRIPTYCH_SERVER_CORE_ACCESS_AUTH_GATE_H_
 #define TRIPTYCH_SERVER_CORE_ACCESS_AUTH_GATE_H_
 
@@ -12,20 +12,20 @@
 #include "server/core/access/caller.h"
 #include "server/core/access/certificate_files.h"
 #include "server/core/error.h"
-#include "server/core/model_registry.h"
 #include "server/core/requests/trace_parent.h"
+#include "server/core/server_core.h"
 #include "server/core/transport_options.h"
 
 namespace triptych::server {
 
-// A call that was let in.
+// A call that may go on.
 struct AuthorizedCall {
   Caller caller;
-  ModelRegistry& registry;
+  ServerCore& core;
   std::chrono::milliseconds stall_timeout;  // of its writes: TransportLimits
 };
 
-// Refuses who may not, and everybody until there is a registry. All transports share one.
+// Refuses callers that lack a scope, and every caller until Open. All transports share one.
 // Thread-safe.
 class AuthGate {
  public:
@@ -47,9 +47,9 @@ class AuthGate {
     if (!caller.ok()) return caller.error();
     caller.value().traceparent = TraceParent(call.traceparent);
     caller.value().arrived = serving::EngineClock::now();
-    ModelRegistry* const registry = registry_;
-    if (registry == nullptr) return Starting();
-    return AuthorizedCall{std::move(caller).value(), *registry, stall_timeout_};
+    ServerCore* const core = core_;
+    if (core == nullptr) return Starting();
+    return AuthorizedCall{std::move(caller).value(), *core, stall_timeout_};
   }
 
   // The same for a request that is computed, for which there must be memory too.
@@ -59,15 +59,15 @@ class AuthGate {
     return entry;
   }
 
-  // Lets calls in from now on. The host must outlive them.
-  void Open(ModelRegistry& registry) { registry_ = &registry; }
+  // Lets calls in from now on. The core must outlive them.
+  void Open(ServerCore& core) { core_ = &core; }
 
  private:
   const Access access_;
   const std::shared_ptr<CertificateFiles> certificates_;
   const std::chrono::milliseconds stall_timeout_;
   const std::function<bool()> is_memory_short_;
-  std::atomic<ModelRegistry*> registry_ = nullptr;
+  std::atomic<ServerCore*> core_ = nullptr;
 };
 
 }  // namespace triptych::server
