@@ -22,7 +22,7 @@
 #include "engine/loading/loaded_model.h"
 #include "server/core/access/auth_gate.h"
 #include "server/core/chat/chat_template_file.h"
-#include "server/core/model_registry.h"
+#include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 
@@ -277,9 +277,10 @@ Server::Server(const ServerOptions& options) {
     http_server_ = std::make_unique<HttpServer>(*transport.http, transport, *gate_);
     http_address_ = http_server_->address();
   }
-  registry_ = std::make_unique<ModelRegistry>(LoadModels(options, std::move(models), context),
-                                              options.admission, transport.device_lost);
-  gate_->Open(*registry_);
+  core_ = std::make_unique<ServerCore>(LoadModels(options, std::move(models), context),
+                                       options.admission, transport.limits.max_message_bytes,
+                                       transport.device_lost);
+  gate_->Open(*core_);
   grpc_server_->Serve();
   if (http_server_ != nullptr) http_server_->Serve();
 }
@@ -291,7 +292,7 @@ Server::~Server() {
 bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
   grpc_server_->StartDrain();
   if (http_server_ != nullptr) http_server_->StartDrain();
-  const bool drained = registry_->Drain(drain_timeout);
+  const bool drained = core_->requests.Drain(drain_timeout);
   if (http_server_ != nullptr) http_server_->Close(kCloseTimeout);
   http_server_.reset();
   grpc_server_->Close(kCloseTimeout);

@@ -14,7 +14,7 @@ namespace triptych::server {
 class AuthGate;
 class GrpcServer;
 class HttpServer;
-class ModelRegistry;
+struct ServerCore;
 
 // Serves from construction until Shutdown.
 class Server {
@@ -37,9 +37,9 @@ class Server {
 
  private:
   MemoryGauge memory_gauge_;
-  std::unique_ptr<ModelRegistry> registry_;
+  std::unique_ptr<ServerCore> core_;
   std::unique_ptr<AuthGate> gate_;
-  // Null after Shutdown. Declared after the registry, so destroyed before it.
+  // Null after Shutdown. Declared after the core, so destroyed before it.
   std::unique_ptr<GrpcServer> grpc_server_;
   std::unique_ptr<HttpServer> http_server_;  // also null if HTTP is off
   std::string address_;

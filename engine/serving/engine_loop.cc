@@ -21,7 +21,8 @@ EngineLoop::EngineLoop(std::vector<Engine*> engines,
              }),
       thread_([this] { Run(); }) {}
 
-EngineLoop::~EngineLoop() {
+void EngineLoop::Stop() {
+  if (!thread_.joinable()) return;
   {
     const MutexLock lock(mutex_);
     stopping_ = true;

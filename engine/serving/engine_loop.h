@@ -23,7 +23,7 @@ class EngineLoop {
   explicit EngineLoop(std::vector<Engine*> engines,
                       std::function<void(const std::string&)> on_device_lost = {});
   // Runs the tasks posted so far, cancels the live requests and joins the thread.
-  ~EngineLoop();
+  ~EngineLoop() { Stop(); }
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
@@ -34,6 +34,10 @@ class EngineLoop {
   // Makes every engine reject new requests, and waits until the live ones have ended. After
   // `timeout`, posts the cancellation of the rest and returns false.
   bool Drain(std::chrono::nanoseconds timeout) TRIPTYCH_EXCLUDES(mutex_);
+
+  // Runs the tasks posted so far, then cancels what is live and ends the thread. Tasks that are
+  // posted later never run. Called by one thread at a time; harmless after the first call.
+  void Stop() TRIPTYCH_EXCLUDES(mutex_);
 
  private:
   void Run() TRIPTYCH_EXCLUDES(mutex_);

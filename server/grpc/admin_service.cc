@@ -30,7 +30,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
     timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::seconds(asked.seconds()) + rest);
   }
-  response->set_live_requests(static_cast<int32_t>(entry.value().registry.live_requests()));
+  response->set_live_requests(static_cast<int32_t>(entry.value().core.requests.live_requests()));
   request_drain_(timeout, entry.value().caller.client);
   return FinishUnary(context, grpc::Status::OK);
 }

@@ -89,7 +89,7 @@ class GrpcServer::Drain {
 };
 
 GrpcServer::GrpcServer(const TransportOptions& options, const AuthGate& gate)
-    : inference_service_(gate, options.limits),
+    : inference_service_(gate),
       model_service_(gate),
       kv_cache_service_(gate),
       admin_service_(gate, options.request_drain),

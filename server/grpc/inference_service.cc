@@ -1,7 +1,8 @@
 #include "server/grpc/inference_service.h"
 
-#include <iterator>
-#include <span>
+#include <google/protobuf/message.h>
+
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -14,21 +15,17 @@
 #include "server/grpc/wire.h"
 
 namespace triptych::server {
+namespace {
 
-void InferenceService::InTurn(const AuthorizedCall& entry,
-                              const grpc::CallbackServerContext* context,
-                              const google::protobuf::Message& message, int64_t text_bytes,
-                              std::function<void(const std::optional<Error>&)> handle) {
-  TokenizationQueue::Call call{.client = entry.caller.client,
-                               .text_bytes = text_bytes,
-                               .is_cancelled = [context] { return context->IsCancelled(); },
-                               .handle = std::move(handle)};
-  // All of it, and not as it came: what is empty there takes memory, too.
-  if (text_bytes > TokenizationQueue::kMaxQuickBytes) {
-    call.held_bytes = static_cast<int64_t>(message.SpaceUsedLong());
-  }
-  texts_.Handle(call);
+// gRPC keeps a call's context and message until the call is finished.
+RequestService::Turn TurnOf(const grpc::CallbackServerContext* context,
+                            const google::protobuf::Message* message) {
+  // The message as it lies in memory, where even empty strings take some.
+  return {.held_bytes = [message] { return static_cast<int64_t>(message->SpaceUsedLong()); },
+          .is_cancelled = [context] { return context->IsCancelled(); }};
 }
+
+}  // namespace
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {
@@ -36,15 +33,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   if (!entry.ok()) {
     return new RefusedStream<v1::GenerateResponse>(ToStatus(entry.error(), *context));
   }
-  GenerateReactor* const reactor =
-      GenerateReactor::Make(*context, entry.value().stall_timeout, draining_);
-  InTurn(entry.value(), context, *message, std::ssize(message->text()),
-         [=, entry = entry.value()](const std::optional<Error>& refused) {
-           if (refused) return reactor->Refuse(*refused);
-           const auto generation = entry.registry.Generate(FromProto(*message), entry.caller);
-           if (!generation.ok()) return reactor->Refuse(generation.error());
-           reactor->Begin(generation.value());
-         });
+  const AuthorizedCall& call = entry.value();
+  auto* const reactor = MakeReactor<GenerateReactor>(*context, call.stall_timeout, draining_);
+  call.core.requests.Generate(FromProto(*message), call.caller, TurnOf(context, message),
+                              [reactor](auto made) { reactor->Begin(std::move(made)); });
   return reactor;
 }
 
@@ -53,16 +45,10 @@ grpc::ServerUnaryReactor* InferenceService::Score(grpc::CallbackServerContext* c
                                                   v1::ScoreResponse* response) {
   const Result<AuthorizedCall> entry = gate_.EnterToCompute(CredentialsOf(*context));
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  ScoreReactor* const reactor = ScoreReactor::Make(*context, response, entry.value().stall_timeout);
-  int64_t text_bytes = 0;
-  for (const v1::ScoreInput& input : message->inputs()) text_bytes += std::ssize(input.text());
-  InTurn(entry.value(), context, *message, text_bytes,
-         [=, entry = entry.value()](const std::optional<Error>& refused) {
-           if (refused) return reactor->Refuse(*refused);
-           const auto scoring = entry.registry.Score(FromProto(*message), entry.caller);
-           if (!scoring.ok()) return reactor->Refuse(scoring.error());
-           reactor->Begin(scoring.value());
-         });
+  const AuthorizedCall& call = entry.value();
+  auto* const reactor = MakeReactor<ScoreReactor>(*context, call.stall_timeout, response);
+  call.core.requests.Score(FromProto(*message), call.caller, TurnOf(context, message),
+                           [reactor](auto made) { reactor->Begin(std::move(made)); });
   return reactor;
 }
 
@@ -71,15 +57,15 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      v1::TokenizeResponse* response) {
   const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
-  InTurn(entry.value(), context, *message, std::ssize(message->text()),
-         [=, &registry = entry.value().registry](const std::optional<Error>& refused) {
-           if (refused) return reactor->End(ToStatus(*refused, *context));
-           Result<TokenizedText> text = registry.Tokenize(FromProto(*message));
-           if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
-           *response = ToProto(std::move(text).value());
-           reactor->End(grpc::Status::OK);
-         });
+  const AuthorizedCall& call = entry.value();
+  auto* const reactor = MakeReactor<AlarmedUnary>(*context, call.stall_timeout);
+  call.core.requests.Tokenize(FromProto(*message), call.caller, TurnOf(context, message),
+                              [=](Result<TokenizedText> text) {
+                                if (!text.ok())
+                                  return reactor->End(ToStatus(text.error(), *context));
+                                *response = ToProto(std::move(text).value());
+                                reactor->End(grpc::Status::OK);
+                              });
   return reactor;
 }
 
@@ -88,16 +74,15 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                                                        v1::DetokenizeResponse* response) {
   const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
-  const std::span<const int32_t> ids(message->token_ids().data(), message->token_ids_size());
-  InTurn(entry.value(), context, *message, std::ssize(ids),
-         [=, &registry = entry.value().registry](const std::optional<Error>& refused) {
-           if (refused) return reactor->End(ToStatus(*refused, *context));
-           Result<std::string> text = registry.Detokenize(message->model(), ids);
-           if (!text.ok()) return reactor->End(ToStatus(text.error(), *context));
-           response->set_text(std::move(text).value());
-           reactor->End(grpc::Status::OK);
-         });
+  const AuthorizedCall& call = entry.value();
+  auto* const reactor = MakeReactor<AlarmedUnary>(*context, call.stall_timeout);
+  call.core.requests.Detokenize(FromProto(*message), call.caller, TurnOf(context, message),
+                                [=](Result<std::string> text) {
+                                  if (!text.ok())
+                                    return reactor->End(ToStatus(text.error(), *context));
+                                  response->set_text(std::move(text).value());
+                                  reactor->End(grpc::Status::OK);
+                                });
   return reactor;
 }
 

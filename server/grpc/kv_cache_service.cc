@@ -9,7 +9,7 @@
 namespace triptych::server {
 namespace {
 
-// Ends a unary call with the registry's answer.
+// Ends a unary call with the answer.
 template <typename Answer, typename Response>
 void Finish(const Result<Answer>& answer, grpc::CallbackServerContext& context, Response* response,
             AlarmedUnary* reactor) {
@@ -24,8 +24,8 @@ grpc::ServerUnaryReactor* KvCacheService::GetKvCacheStats(grpc::CallbackServerCo
                                                           v1::GetKvCacheStatsResponse* response) {
   const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kStatistics);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
-  entry.value().registry.CollectStats(
+  auto* const reactor = MakeReactor<AlarmedUnary>(*context, entry.value().stall_timeout);
+  entry.value().core.stats.Collect(
       FromProto(*message), entry.value().caller,
       [=](const Result<RegistryStats>& stats) { Finish(stats, *context, response, reactor); });
   return reactor;
@@ -36,8 +36,8 @@ grpc::ServerUnaryReactor* KvCacheService::ListSequences(grpc::CallbackServerCont
                                                         v1::ListSequencesResponse* response) {
   const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  auto* const reactor = new AlarmedUnary(*context, entry.value().stall_timeout);
-  entry.value().registry.ListSequences(
+  auto* const reactor = MakeReactor<AlarmedUnary>(*context, entry.value().stall_timeout);
+  entry.value().core.stats.ListSequences(
       FromProto(*message), entry.value().caller,
       [=](const Result<SequencePage>& page) { Finish(page, *context, response, reactor); });
   return reactor;
@@ -49,11 +49,11 @@ grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse>* KvCacheService::WatchKv
   if (!entry.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(entry.error(), *context));
   }
-  const Result<StatsWatch> watch = entry.value().registry.Watch(FromProto(*message));
+  const Result<StatsWatch> watch = entry.value().core.stats.Watch(FromProto(*message));
   if (!watch.ok()) {
     return new RefusedStream<v1::WatchKvCacheStatsResponse>(ToStatus(watch.error(), *context));
   }
-  return new WatchReactor(entry.value().registry, watch.value(), watches_, *context,
+  return new WatchReactor(entry.value().core.stats, watch.value(), watches_, *context,
                           entry.value().stall_timeout);
 }
 

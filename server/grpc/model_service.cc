@@ -13,7 +13,7 @@ grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* 
                                                    v1::ListModelsResponse* response) {
   const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  const Result<ModelPage> page = entry.value().registry.ListModels(FromProto(*message));
+  const Result<ModelPage> page = entry.value().core.models.ListModels(FromProto(*message));
   if (!page.ok()) return FinishUnary(context, ToStatus(page.error(), *context));
   for (const ModelInfo& model : page.value().models) {
     *response->add_models() = ToProto(model, /*special_tokens=*/false);
@@ -28,7 +28,7 @@ grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* co
                                                  v1::GetModelResponse* response) {
   const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
   if (!entry.ok()) return FinishUnary(context, ToStatus(entry.error(), *context));
-  const auto model = entry.value().registry.Find(message->model());
+  const auto model = entry.value().core.models.Find(message->model());
   if (!model.ok()) return FinishUnary(context, ToStatus(model.error(), *context));
   *response->mutable_model() = ToProto(*model.value(), /*special_tokens=*/true);
   return FinishUnary(context, grpc::Status::OK);

@@ -24,10 +24,10 @@ void OpenWatches::Remove(WatchReactor* watch) {
   watches_.erase(watch);
 }
 
-WatchReactor::WatchReactor(ModelRegistry& registry, const StatsWatch& watch, OpenWatches& open,
+WatchReactor::WatchReactor(StatsService& stats, const StatsWatch& watch, OpenWatches& open,
                            grpc::CallbackServerContext& context,
                            std::chrono::milliseconds stall_timeout)
-    : registry_(registry),
+    : stats_(stats),
       watch_(watch),
       open_(open),
       context_(context),
@@ -37,8 +37,8 @@ WatchReactor::WatchReactor(ModelRegistry& registry, const StatsWatch& watch, Ope
 }
 
 void WatchReactor::Collect() {
-  registry_.CollectStats(watch_, [this](const RegistryStats& stats) {
-    *message_.mutable_stats() = ToProto(stats);
+  stats_.Collect(watch_, [this](const RegistryStats& now) {
+    *message_.mutable_stats() = ToProto(now);
     stall_alarm_->Begin();
     StartWrite(&message_);
   });

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "engine/base/mutex.h"
-#include "server/core/model_registry.h"
+#include "server/core/stats/stats_service.h"
 #include "server/grpc/stall_alarm.h"
 #include "triptych/v1/kv_cache.pb.h"
 
@@ -43,8 +43,8 @@ class OpenWatches {
 // completion owns the stream and starts the next step or finishes.
 class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStatsResponse> {
  public:
-  // `registry` and `open` must outlive the call.
-  WatchReactor(ModelRegistry& registry, const StatsWatch& watch, OpenWatches& open,
+  // The service and `open` must outlive the call.
+  WatchReactor(StatsService& stats, const StatsWatch& watch, OpenWatches& open,
                grpc::CallbackServerContext& context, std::chrono::milliseconds stall_timeout);
 
   void OnWriteDone(bool ok) override TRIPTYCH_EXCLUDES(mutex_);
@@ -66,7 +66,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchKvCacheStats
   void Stop(End end) TRIPTYCH_EXCLUDES(mutex_);
   void FinishAs(End end);
 
-  ModelRegistry& registry_;
+  StatsService& stats_;
   const StatsWatch watch_;
   OpenWatches& open_;
   grpc::CallbackServerContext& context_;

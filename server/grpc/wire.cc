@@ -299,6 +299,10 @@ WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message) {
   return params;
 }
 
+DetokenizeParams FromProto(const v1::DetokenizeRequest& message) {
+  return {.model = message.model(), .token_ids = View(message.token_ids())};
+}
+
 TokenizeParams FromProto(const v1::TokenizeRequest& message) {
   return {.model = message.model(),
           .text = message.text(),
@@ -325,7 +329,7 @@ v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& reques
   return message;
 }
 
-v1::ScoreResponse ToProto(const Scoring::Scores& scores) {
+v1::ScoreResponse ToProto(const Scores& scores) {
   v1::ScoreResponse message;
   for (const InputScore& score : scores) {
     v1::ScoreResult& result = *message.add_results();
@@ -337,7 +341,7 @@ v1::ScoreResponse ToProto(const Scoring::Scores& scores) {
   return message;
 }
 
-v1::TokenizeResponse ToProto(TokenizedText text) {
+v1::TokenizeResponse ToProto(TokenizedText&& text) {
   v1::TokenizeResponse message;
   message.mutable_token_ids()->Add(text.tokens.begin(), text.tokens.end());
   message.set_pieces(std::move(text.pieces));

@@ -5,12 +5,11 @@
 #include <string>
 
 #include "server/core/model_info.h"
-#include "server/core/model_registry.h"
 #include "server/core/requests/request_params.h"
-#include "server/core/requests/scoring.h"
+#include "server/core/requests/scores.h"
 #include "server/core/requests/stream_buffer.h"
 #include "server/core/requests/validation.h"
-#include "server/core/stats/stats_collector.h"
+#include "server/core/stats/stats_service.h"
 #include "triptych/v1/inference.pb.h"
 #include "triptych/v1/kv_cache.pb.h"
 #include "triptych/v1/model.pb.h"
@@ -29,10 +28,11 @@ StatsParams FromProto(const v1::GetKvCacheStatsRequest& message);
 ListSequencesParams FromProto(const v1::ListSequencesRequest& message);
 WatchStatsParams FromProto(const v1::WatchKvCacheStatsRequest& message);
 TokenizeParams FromProto(const v1::TokenizeRequest& message);
+DetokenizeParams FromProto(const v1::DetokenizeRequest& message);
 
 v1::GenerateResponse ToProto(const StreamChunk& chunk, const std::string& request_id);
-v1::ScoreResponse ToProto(const Scoring::Scores& scores);
-v1::TokenizeResponse ToProto(TokenizedText text);
+v1::ScoreResponse ToProto(const Scores& scores);
+v1::TokenizeResponse ToProto(TokenizedText&& text);
 v1::GetKvCacheStatsResponse ToProto(const RegistryStats& stats);
 v1::ListSequencesResponse ToProto(const SequencePage& page);
 // `special_tokens`: with the tokenizer's special tokens, which may be many.

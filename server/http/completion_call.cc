@@ -24,7 +24,7 @@ std::string Event(const std::string& data) { return "data: " + data + "\n\n"; }
 
 }  // namespace
 
-class CompletionCall::Listener final : public GenerationListener,
+class CompletionCall::Listener final : public CallListener,
                                        public std::enable_shared_from_this<Listener> {
  public:
   explicit Listener(const std::shared_ptr<CompletionCall>& call)
@@ -51,10 +51,10 @@ class CompletionCall::Listener final : public GenerationListener,
   std::atomic<bool> posted_ = false;
 };
 
-CompletionCall::CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
+CompletionCall::CompletionCall(std::shared_ptr<Call> call, CompletionRequest request,
                                std::unique_ptr<CompletionAnswer> answer, const std::string& client,
                                std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
-    : generation_(std::move(generation)),
+    : call_(std::move(call)),
       request_(std::move(request)),
       mailbox_(std::move(mailbox)),
       answer_(std::move(answer)),
@@ -62,22 +62,22 @@ CompletionCall::CompletionCall(std::shared_ptr<Generation> generation, Completio
 
 void CompletionCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
-  generation_->Start(std::make_shared<Listener>(shared_from_this()));
+  call_->Start(std::make_shared<Listener>(shared_from_this()));
 }
 
 void CompletionCall::OnWritten() {
-  if (std::exchange(in_flight_, false)) generation_->ChunkDone(/*delivered=*/true);
+  if (std::exchange(in_flight_, false)) call_->ChunkDone(/*delivered=*/true);
   Advance();
 }
 
 void CompletionCall::OnGone() {
   over_ = true;
-  generation_->Cancel();
+  call_->Cancel();
 }
 
 void CompletionCall::Advance() {
   while (!over_) {
-    const Generation::Event event = generation_->Take();
+    const Call::Event event = call_->Take();
     if (std::holds_alternative<std::monostate>(event)) return;
     if (std::holds_alternative<RequestAccepted>(event)) {
       if (!request_.stream) continue;
@@ -85,11 +85,11 @@ void CompletionCall::Advance() {
       begun_ = true;
       exchange_->Begin(
           {.content_type = "text/event-stream",
-           .headers = {{"Cache-Control", "no-cache"}, {kRequestIdHeader, generation_->id()}}});
+           .headers = {{"Cache-Control", "no-cache"}, {kRequestIdHeader, call_->id()}}});
     } else if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
       Send(*chunk);
     } else {
-      End(std::get<GenerationEnd>(event));
+      End(std::get<CallEnd>(event));
     }
   }
 }
@@ -99,7 +99,7 @@ void CompletionCall::Send(const StreamChunk& chunk) {
     in_flight_ = true;
     exchange_->Write(Event(answer_->Chunk(chunk)));
   } else if (Keep(chunk)) {
-    generation_->ChunkDone(/*delivered=*/true);
+    call_->ChunkDone(/*delivered=*/true);
   }
 }
 
@@ -111,7 +111,7 @@ bool CompletionCall::Keep(const StreamChunk& chunk) {
     return true;
   }
   over_ = true;
-  generation_->Cancel();
+  call_->Cancel();
   Respond(ErrorResponse(fits ? MemoryPressure()
                              : InvalidArgument("stream", "is false, but the response exceeds " +
                                                              std::to_string(kMaxKeptBytes) +
@@ -120,7 +120,7 @@ bool CompletionCall::Keep(const StreamChunk& chunk) {
   return false;
 }
 
-void CompletionCall::End(const GenerationEnd& end) {
+void CompletionCall::End(const CallEnd& end) {
   over_ = true;
   if (end.error) {
     const Error error = InCompletionTerms(*end.error, request_);
@@ -140,7 +140,7 @@ void CompletionCall::End(const GenerationEnd& end) {
 }
 
 void CompletionCall::Respond(HttpResponse response) {
-  response.headers.emplace_back(kRequestIdHeader, generation_->id());
+  response.headers.emplace_back(kRequestIdHeader, call_->id());
   answer_.reset();
   kept_.Hold(0);  // the connection accounts for the response
   exchange_->Respond(std::move(response));

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/core/access/byte_budget.h"
-#include "server/core/requests/generation.h"
+#include "server/core/requests/call.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
@@ -15,10 +15,10 @@
 
 namespace triptych::server {
 
-// Sends the output of a generation: whole at its end, or as server-sent events while it runs.
+// Sends the output of a call: whole at its end, or as server-sent events while it runs.
 class CompletionCall final : public HttpCall, public std::enable_shared_from_this<CompletionCall> {
  public:
-  CompletionCall(std::shared_ptr<Generation> generation, CompletionRequest request,
+  CompletionCall(std::shared_ptr<Call> call, CompletionRequest request,
                  std::unique_ptr<CompletionAnswer> answer, const std::string& client,
                  std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
 
@@ -35,10 +35,10 @@ class CompletionCall final : public HttpCall, public std::enable_shared_from_thi
   void Send(const StreamChunk& chunk);
   // Adds the chunk to the whole response. False, after an error response, if it gets too large.
   bool Keep(const StreamChunk& chunk);
-  void End(const GenerationEnd& end);
+  void End(const CallEnd& end);
   void Respond(HttpResponse response);
 
-  const std::shared_ptr<Generation> generation_;
+  const std::shared_ptr<Call> call_;
   const CompletionRequest request_;
   const std::shared_ptr<Mailbox> mailbox_;
   std::unique_ptr<CompletionAnswer> answer_;  // null after the response

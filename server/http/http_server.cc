@@ -111,7 +111,7 @@ class HttpServer::Impl {
         mailbox_(std::make_shared<Mailbox>(
             [this](Mailbox::Task task) { asio::post(context_, std::move(task)); })),
         hosts_(options),
-        routes_(gate, limits_, mailbox_, budget_) {
+        routes_(gate, mailbox_, budget_) {
     if (gate.certificates() != nullptr) tls_.emplace(gate.certificates());
     for (tcp::acceptor& acceptor : Listen(context_, listen)) {
       listeners_.push_back(Listener{std::move(acceptor), asio::steady_timer(context_)});

@@ -140,7 +140,7 @@ auto KvCacheCall::Then(void (KvCacheCall::*then)(const Answer&)) {
 int64_t KvCacheCall::MostBytes() const {
   int64_t sequences = 0;
   if (params_.block_map) {
-    const int64_t models = params_.sequences.model.empty() ? std::ssize(registry_.models()) : 1;
+    const int64_t models = params_.sequences.model.empty() ? std::ssize(core_.models.models()) : 1;
     sequences += models * static_cast<int64_t>(serving::BlockMap::kMaxHolders);
   }
   const Result<size_t> page_size = ValidatePageSize(params_.sequences.page_size);
@@ -153,15 +153,15 @@ int64_t KvCacheCall::MostBytes() const {
 void KvCacheCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
   if (!kept_.Hold(MostBytes())) return Respond(ErrorResponse(MemoryPressure()));
-  registry_.CollectStats({.model = params_.sequences.model, .block_map = params_.block_map},
-                         caller_, Then(&KvCacheCall::OnStats));
+  core_.stats.Collect({.model = params_.sequences.model, .block_map = params_.block_map}, caller_,
+                      Then(&KvCacheCall::OnStats));
 }
 
 void KvCacheCall::OnStats(const Result<RegistryStats>& stats) {
   if (!stats.ok()) return Respond(ErrorResponse(stats.error()));
   if (!caller_.May(Scope::kInference)) return Respond({.body = ToText(ToJson(stats.value()))});
   stats_ = stats.value();
-  registry_.ListSequences(params_.sequences, caller_, Then(&KvCacheCall::OnSequences));
+  core_.stats.ListSequences(params_.sequences, caller_, Then(&KvCacheCall::OnSequences));
 }
 
 void KvCacheCall::OnSequences(const Result<SequencePage>& page) {

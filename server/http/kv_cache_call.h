@@ -9,9 +9,8 @@
 
 #include "server/core/access/byte_budget.h"
 #include "server/core/access/caller.h"
-#include "server/core/model_registry.h"
 #include "server/core/requests/request_params.h"
-#include "server/core/stats/stats_collector.h"
+#include "server/core/server_core.h"
 #include "server/http/exchange.h"
 #include "server/http/json_output.h"
 #include "server/http/mailbox.h"
@@ -31,10 +30,10 @@ struct KvCacheParams {
 // Answers with GetKvCacheStats and, if the caller has the scope inference, ListSequences.
 class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<KvCacheCall> {
  public:
-  // `registry` and `budget` must outlive the call.
-  KvCacheCall(ModelRegistry& registry, Caller caller, KvCacheParams params,
+  // `core` and `budget` must outlive the call.
+  KvCacheCall(ServerCore& core, Caller caller, KvCacheParams params,
               std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
-      : registry_(registry),
+      : core_(core),
         caller_(std::move(caller)),
         params_(std::move(params)),
         mailbox_(std::move(mailbox)),
@@ -43,7 +42,7 @@ class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<K
   void Start(Exchange& exchange) override;
 
  private:
-  // A callback for the registry's thread that calls `then` on the I/O thread.
+  // A callback for StatsService's thread that calls `then` on the I/O thread.
   template <typename Answer>
   auto Then(void (KvCacheCall::*then)(const Answer&));
   // Upper bound of the memory kept until the response. Block maps do not count: calls share them.
@@ -52,7 +51,7 @@ class KvCacheCall final : public HttpCall, public std::enable_shared_from_this<K
   void OnSequences(const Result<SequencePage>& page);
   void Respond(HttpResponse response);
 
-  ModelRegistry& registry_;
+  ServerCore& core_;
   const Caller caller_;
   const KvCacheParams params_;
   const std::shared_ptr<Mailbox> mailbox_;

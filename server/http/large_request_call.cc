@@ -11,29 +11,30 @@
 namespace triptych::server {
 
 LargeRequestCall::LargeRequestCall(HttpRequest request, std::string client, Handle handle,
-                                   TokenizationQueue& texts, std::shared_ptr<Mailbox> mailbox)
-    : request_(std::make_shared<HttpRequest>(std::move(request))),
+                                   TokenizationQueue& queue, std::shared_ptr<Mailbox> mailbox,
+                                   std::shared_ptr<void> kept)
+    : waiting_(std::make_shared<Waiting>(Waiting{std::move(kept), std::move(request)})),
       client_(std::move(client)),
       handle_(std::move(handle)),
-      texts_(texts),
+      queue_(queue),
       mailbox_(std::move(mailbox)) {}
 
 void LargeRequestCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
-  const int64_t bytes = std::ssize(request_->body);
-  texts_.Handle(
+  const int64_t bytes = std::ssize(waiting_->request.body);
+  queue_.Handle(
       {.client = client_,
        .text_bytes = bytes,
        .held_bytes = bytes,
        .is_cancelled = [call = weak_from_this()] { return call.expired(); },
        .handle =
-           [call = weak_from_this(), request = std::exchange(request_, nullptr), handle = handle_,
+           [call = weak_from_this(), waiting = std::exchange(waiting_, nullptr), handle = handle_,
             mailbox = mailbox_](const std::optional<Error>& refused) mutable {
-             HttpReply answer = refused ? ErrorResponse(*refused) : handle(*request);
+             HttpReply answer = refused ? ErrorResponse(*refused) : handle(waiting->request);
              // The request is returned in any case: its share of the budget ends on the I/O thread.
-             mailbox->Post([call, request = std::exchange(request, nullptr),
+             mailbox->Post([call, waiting = std::exchange(waiting, nullptr),
                             answer = std::move(answer)]() mutable {
-               request.reset();
+               waiting.reset();
                if (const auto self = call.lock()) {
                  self->exchange_->Guard([&] { self->OnAnswer(std::move(answer)); });
                }

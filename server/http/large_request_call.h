@@ -20,9 +20,10 @@ class LargeRequestCall final : public HttpCall,
   // Called on the queue's thread.
   using Handle = std::function<HttpReply(const HttpRequest&)>;
 
-  // `texts` must outlive the call.
-  LargeRequestCall(HttpRequest request, std::string client, Handle handle, TokenizationQueue& texts,
-                   std::shared_ptr<Mailbox> mailbox);
+  // The queue must outlive the call. `kept` is held until the request has been handled, and
+  // released after it.
+  LargeRequestCall(HttpRequest request, std::string client, Handle handle, TokenizationQueue& queue,
+                   std::shared_ptr<Mailbox> mailbox, std::shared_ptr<void> kept);
 
   void Start(Exchange& exchange) override;
   void OnWritten() override;
@@ -31,10 +32,16 @@ class LargeRequestCall final : public HttpCall,
  private:
   void OnAnswer(HttpReply answer);
 
-  std::shared_ptr<HttpRequest> request_;  // null once queued
+  // The request, and an object that outlives it. Members are destroyed in reverse order.
+  struct Waiting {
+    std::shared_ptr<void> kept;
+    HttpRequest request;
+  };
+
+  std::shared_ptr<Waiting> waiting_;  // null once queued
   const std::string client_;
   const Handle handle_;
-  TokenizationQueue& texts_;
+  TokenizationQueue& queue_;
   const std::shared_ptr<Mailbox> mailbox_;
   Exchange* exchange_ = nullptr;
   std::shared_ptr<HttpCall> call_;  // null if the response is immediate

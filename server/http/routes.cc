@@ -12,7 +12,7 @@
 
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
-#include "server/core/model_registry.h"
+#include "server/core/requests/tokenization_queue.h"
 #include "server/core/stats/metrics.h"
 #include "server/http/chat_completions.h"
 #include "server/http/completion_call.h"
@@ -139,12 +139,14 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
 };
 
-Routes::Routes(const AuthGate& gate, const TransportLimits& limits,
-               std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
-    : gate_(gate),
-      mailbox_(std::move(mailbox)),
-      budget_(budget),
-      texts_(limits.max_message_bytes) {}
+Routes::Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
+    : gate_(gate), mailbox_(std::move(mailbox)), budget_(budget) {}
+
+Routes::~Routes() {
+  const std::future<void> handled = large_requests_->handled.get_future();
+  large_requests_.reset();
+  handled.wait();
+}
 
 std::span<const Routes::Route> Routes::Table() { return kRoutes; }
 
@@ -181,8 +183,8 @@ HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
     return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request), caller.client,
-      [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); }, texts_,
-      mailbox_);
+      [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); },
+      admitted.entry->core.requests.queue(), mailbox_, large_requests_);
 }
 
 HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
@@ -211,13 +213,14 @@ HttpReply Routes::Health(const AuthorizedCall*, const HttpRequest&) const {
 
 HttpReply Routes::ListModels(const AuthorizedCall* entry, const HttpRequest&) const {
   JsonOutput data = JsonOutput::array();
-  for (const ModelInfo& model : entry->registry.models())
+  for (const ModelInfo& model : entry->core.models.models())
     data.push_back(ModelJson(model, created_));
   return HttpResponse{.body = ToText({{"object", "list"}, {"data", std::move(data)}})};
 }
 
 HttpReply Routes::GetModel(const AuthorizedCall* entry, const HttpRequest& request) const {
-  const auto model = entry->registry.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
+  const auto model =
+      entry->core.models.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
   if (!model.ok()) return ErrorResponse(model.error());
   JsonOutput answer = ModelJson(*model.value(), created_);
   JsonOutput& special_tokens = answer["tokenizer"]["special_tokens"] = JsonOutput::array();
@@ -229,15 +232,15 @@ HttpReply Routes::GetModel(const AuthorizedCall* entry, const HttpRequest& reque
 
 template <typename Answer>
 HttpReply Routes::Generate(const AuthorizedCall& entry, CompletionRequest request) const {
-  const auto generation = entry.registry.Generate(request.params, entry.caller);
-  if (!generation.ok()) return ErrorResponse(InCompletionTerms(generation.error(), request));
-  const auto model = entry.registry.Find(request.params.model);
+  const auto call = entry.core.requests.Generate(request.params, entry.caller);
+  if (!call.ok()) return ErrorResponse(InCompletionTerms(call.error(), request));
+  const auto model = entry.core.models.Find(request.params.model);
   request.params.prompt = {};  // the viewed body is about to be freed
-  request.prompt_tokens = generation.value()->prompt();
-  request.begin_token = generation.value()->begin_token();
-  auto answer = std::make_unique<Answer>(*model.value(), generation.value()->id(), request);
+  request.prompt_tokens = call.value()->prompt();
+  request.begin_token = call.value()->begin_token();
+  auto answer = std::make_unique<Answer>(*model.value(), call.value()->id(), request);
   request.prompt_tokens = {};
-  return std::make_shared<CompletionCall>(generation.value(), std::move(request), std::move(answer),
+  return std::make_shared<CompletionCall>(call.value(), std::move(request), std::move(answer),
                                           entry.caller.client, mailbox_, budget_);
 }
 
@@ -254,7 +257,7 @@ HttpReply Routes::Chat(const AuthorizedCall* entry, const HttpRequest& request) 
   if (!body.ok()) return ErrorResponse(body.error());
   Result<ChatRequest> chat = ParseChat(body.value());
   if (!chat.ok()) return ErrorResponse(chat.error());
-  const auto model = entry->registry.Find(chat.value().completion.params.model);
+  const auto model = entry->core.models.Find(chat.value().completion.params.model);
   if (!model.ok()) return ErrorResponse(model.error());
   Result<CompletionRequest> completion = ToCompletion(std::move(chat).value(), *model.value());
   if (!completion.ok()) return ErrorResponse(completion.error());
@@ -271,7 +274,7 @@ HttpReply Routes::Tokenize(const AuthorizedCall* entry, const HttpRequest& reque
   params.options = ReadTextOptions(fields, /*adds=*/false);
   params.pieces = fields.Bool("with_pieces").value_or(false);
   if (const auto error = fields.Finish()) return ErrorResponse(*error);
-  const auto text = entry->registry.Tokenize(params);
+  const auto text = entry->core.requests.Tokenize(params);
   if (!text.ok()) return ErrorResponse(text.error());
   return HttpResponse{.body = TokensText(text.value(), params.pieces)};
 }
@@ -280,22 +283,24 @@ HttpReply Routes::Detokenize(const AuthorizedCall* entry, const HttpRequest& req
   const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   Fields fields(body.value());
-  const std::string model(fields.String("model").value_or(""));
+  DetokenizeParams params;
+  params.model = fields.String("model").value_or("");
   const std::vector<int32_t> ids = fields.TokenIds("token_ids");
+  params.token_ids = ids;
   if (const auto error = fields.Finish()) return ErrorResponse(*error);
-  const auto text = entry->registry.Detokenize(model, ids);
+  const auto text = entry->core.requests.Detokenize(params);
   if (!text.ok()) return ErrorResponse(text.error());
   return HttpResponse{.body = ToText({{"text", text.value()}})};
 }
 
 HttpReply Routes::Metrics(const AuthorizedCall* entry, const HttpRequest&) const {
-  return HttpResponse{.body = entry->registry.Metrics(), .content_type = kMetricsContentType};
+  return HttpResponse{.body = entry->core.stats.Metrics(), .content_type = kMetricsContentType};
 }
 
 HttpReply Routes::KvCache(const AuthorizedCall* entry, const HttpRequest& request) const {
   Result<KvCacheParams> params = ReadQuery(request);
   if (!params.ok()) return ErrorResponse(params.error());
-  return std::make_shared<KvCacheCall>(entry->registry, entry->caller, std::move(params).value(),
+  return std::make_shared<KvCacheCall>(entry->core, entry->caller, std::move(params).value(),
                                        mailbox_, budget_);
 }
 

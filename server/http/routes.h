@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,8 +16,6 @@
 #include "server/core/access/access.h"
 #include "server/core/access/auth_gate.h"
 #include "server/core/access/byte_budget.h"
-#include "server/core/requests/tokenization_queue.h"
-#include "server/core/transport_options.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
@@ -31,14 +30,13 @@ class Routes {
   enum class State { kStarting, kServing, kDraining };
 
   // All arguments must outlive the routes and their calls.
-  Routes(const AuthGate& gate, const TransportLimits& limits, std::shared_ptr<Mailbox> mailbox,
-         ByteBudget& budget);
+  Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
+  // Waits until no large request waits for its turn.
+  ~Routes();
+  Routes(const Routes&) = delete;
+  Routes& operator=(const Routes&) = delete;
 
-  // kDraining refuses the requests that wait in the tokenization queue.
-  void Set(State state) {
-    state_ = state;
-    if (state == State::kDraining) texts_.StartDrain();
-  }
+  void Set(State state) { state_ = state; }
   State state() const { return state_; }
 
   struct Route {
@@ -98,7 +96,12 @@ class Routes {
   ByteBudget& budget_;
   const int64_t created_ = UnixTime();  // reported as the models' creation time
   std::atomic<State> state_ = State::kStarting;
-  mutable TokenizationQueue texts_;  // last: its thread uses the members above
+  // Held by each large request until it has been handled.
+  struct LargeRequests {
+    ~LargeRequests() { handled.set_value(); }
+    std::promise<void> handled;
+  };
+  std::shared_ptr<LargeRequests> large_requests_ = std::make_shared<LargeRequests>();
 };
 
 }  // namespace triptych::server

@@ -26,7 +26,7 @@ std::string Detokenize(const TestServer& server, const std::string& model,
   request.set_model(model);
   request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
   v1::DetokenizeResponse response;
-  const auto status = Call(server.inference(), &Inference::Detokenize, request, &response);
+  const auto status = CallUnary(server.inference(), &Inference::Detokenize, request, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response.text();
 }
@@ -203,7 +203,7 @@ TEST_P(GenerateOfEachKind, ScoreAgreesWithGenerate) {
     const std::vector<int32_t> tokens = stream->tokens();
     score.mutable_inputs(0)->mutable_tokens()->mutable_ids()->Add(tokens.begin(), tokens.end());
     v1::ScoreResponse response;
-    ASSERT_TRUE(Call(server.inference(), &Inference::Score, score, &response).ok());
+    ASSERT_TRUE(CallUnary(server.inference(), &Inference::Score, score, &response).ok());
 
     ASSERT_EQ(response.results_size(), 1);
     const v1::ScoreResult& result = response.results(0);
@@ -309,7 +309,7 @@ TEST(GenerateTest, TakesThePromptAsTextOrTokens) {
   tokenize.set_model("mla");
   tokenize.set_text(request.text());
   v1::TokenizeResponse tokens;
-  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, tokenize, &tokens).ok());
+  ASSERT_TRUE(CallUnary(server.inference(), &Inference::Tokenize, tokenize, &tokens).ok());
   EXPECT_THAT(tokens.token_ids(), ElementsAre('h', 0xC3, 0xA9, 'l', 'l', 'o'));
   request.mutable_tokens()->add_ids(256);  // the begin token, which is added only to text
   request.mutable_tokens()->mutable_ids()->MergeFrom(tokens.token_ids());
@@ -497,7 +497,7 @@ TEST(ScoreTest, RefusesWhatIsOutOfRange) {
   request.set_model("mha");
   v1::ScoreResponse response;
   const auto score = [&] {
-    return Call(server.inference(), &Inference::Score, request, &response);
+    return CallUnary(server.inference(), &Inference::Score, request, &response);
   };
   EXPECT_TRUE(RefusesField(score(), "inputs"));
   request.add_inputs()->mutable_tokens()->add_ids(258);
@@ -521,7 +521,7 @@ TEST(ScoreTest, SeveralInputsAreScoredAsEachByItself) {
     request.set_model("gqa");
     for (const std::string& text : inputs) request.add_inputs()->set_text(text);
     v1::ScoreResponse response;
-    const auto status = Call(server.inference(), &Inference::Score, request, &response);
+    const auto status = CallUnary(server.inference(), &Inference::Score, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response;
   };
@@ -679,7 +679,7 @@ TEST(GenerateTest, ReportsThePromptsLogProbabilitiesAsScoreDoes) {
   score.set_model("mla");
   score.add_inputs()->set_text(request.text());
   v1::ScoreResponse response;
-  ASSERT_TRUE(Call(server.inference(), &Inference::Score, score, &response).ok());
+  ASSERT_TRUE(CallUnary(server.inference(), &Inference::Score, score, &response).ok());
   ASSERT_EQ(std::ssize(prompt), std::ssize(request.text()));
   for (size_t i = 0; i < prompt.size(); ++i) {
     EXPECT_EQ(prompt[i].chosen().token_id(), request.text()[i]);
@@ -694,7 +694,7 @@ TEST(ScoreTest, NothingIsCertain) {
   request.set_model("gqa");
   request.add_inputs()->set_text("");
   v1::ScoreResponse response;
-  ASSERT_TRUE(Call(server.inference(), &Inference::Score, request, &response).ok());
+  ASSERT_TRUE(CallUnary(server.inference(), &Inference::Score, request, &response).ok());
   EXPECT_EQ(response.results(0).log_likelihood(), 0);
   EXPECT_EQ(response.results(0).scored_tokens(), 0);
   EXPECT_THAT(response.results(0).token_logprobs(), IsEmpty());
@@ -710,7 +710,7 @@ TEST(ScoreTest, WithoutABeginTokenTheFirstTokenIsNotScored) {
   v1::TokenIds& tokens = *request.add_inputs()->mutable_tokens();
   for (const int32_t id : {97, 256}) tokens.add_ids(id);
   v1::ScoreResponse response;
-  ASSERT_TRUE(Call(server.inference(), &Inference::Score, request, &response).ok());
+  ASSERT_TRUE(CallUnary(server.inference(), &Inference::Score, request, &response).ok());
   EXPECT_EQ(response.results(0).scored_tokens(), 2);
   EXPECT_EQ(response.results(1).scored_tokens(), 1);
   EXPECT_EQ(response.results(1).log_likelihood(), response.results(2).log_likelihood());
@@ -722,13 +722,13 @@ TEST(TokenizeTest, PiecesAndTheirOffsets) {
   request.set_text("a</s>\u00e9");
   request.set_parse_special_tokens(true);
   v1::TokenizeResponse response;
-  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, request, &response).ok());
+  ASSERT_TRUE(CallUnary(server.inference(), &Inference::Tokenize, request, &response).ok());
   EXPECT_THAT(response.token_ids(), ElementsAre(97, 256, 0xC3, 0xA9));
   EXPECT_EQ(response.pieces(), "");
   EXPECT_THAT(response.offsets(), IsEmpty());
   request.set_pieces(true);
   request.set_begin_token(true);
-  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, request, &response).ok());
+  ASSERT_TRUE(CallUnary(server.inference(), &Inference::Tokenize, request, &response).ok());
   EXPECT_THAT(response.token_ids(), ElementsAre(257, 97, 256, 0xC3, 0xA9));
   EXPECT_EQ(response.pieces(), "a\u00e9");
   EXPECT_THAT(response.offsets(), ElementsAre(0, 0, 1, 1, 2));
@@ -740,7 +740,7 @@ TEST(TokenizeTest, RoundTrip) {
   request.set_model("mha");
   request.set_text(std::string("caf\u00e9 \U0001F600\n\0 end", 16));
   v1::TokenizeResponse tokens;
-  ASSERT_TRUE(Call(server.inference(), &Inference::Tokenize, request, &tokens).ok());
+  ASSERT_TRUE(CallUnary(server.inference(), &Inference::Tokenize, request, &tokens).ok());
   EXPECT_EQ(tokens.token_ids_size(), std::ssize(request.text()));
   EXPECT_EQ(Detokenize(server, "mha", {tokens.token_ids().begin(), tokens.token_ids().end()}),
             request.text());
@@ -753,10 +753,10 @@ TEST(TokenizeTest, RoundTrip) {
   bad.add_token_ids(0);
   bad.add_token_ids(258);
   v1::DetokenizeResponse response;
-  EXPECT_TRUE(RefusesField(Call(server.inference(), &Inference::Detokenize, bad, &response),
+  EXPECT_TRUE(RefusesField(CallUnary(server.inference(), &Inference::Detokenize, bad, &response),
                            "token_ids[1]"));
   bad.set_token_ids(1, -1);
-  EXPECT_TRUE(RefusesField(Call(server.inference(), &Inference::Detokenize, bad, &response),
+  EXPECT_TRUE(RefusesField(CallUnary(server.inference(), &Inference::Detokenize, bad, &response),
                            "token_ids[1]"));
 }
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "engine/backend/model_backend.h"
-#include "server/core/model_registry.h"
+#include "server/core/stats/stats_service.h"
 #include "tests/server/test_server.h"
 #include "tests/support/random_model.h"
 
@@ -32,7 +32,7 @@ using KvCache = v1::KvCacheService::Stub;
 grpc::Status ListSequences(const TestServer& server, const v1::ListSequencesRequest& request,
                            v1::ListSequencesResponse* response) {
   response->Clear();
-  return Call(server.kv_cache(), &KvCache::ListSequences, request, response);
+  return CallUnary(server.kv_cache(), &KvCache::ListSequences, request, response);
 }
 
 // A WatchKvCacheStats call. Cancelled if it is destroyed before its end.
@@ -66,7 +66,7 @@ class Watch {
 TEST(ModelServiceTest, DescribesEachModel) {
   const TestServer server;
   v1::ListModelsResponse list;
-  ASSERT_TRUE(Call(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
+  ASSERT_TRUE(CallUnary(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
   const std::vector<TestModel> expected = OneOfEachKind();
   const std::vector<v1::AttentionKind> kinds = {v1::ATTENTION_KIND_MHA, v1::ATTENTION_KIND_GQA,
                                                 v1::ATTENTION_KIND_MLA};
@@ -99,7 +99,7 @@ TEST(ModelServiceTest, DescribesEachModel) {
     v1::GetModelRequest get;
     get.set_model(model.name());
     v1::GetModelResponse one;
-    ASSERT_TRUE(Call(server.models(), &Models::GetModel, get, &one).ok());
+    ASSERT_TRUE(CallUnary(server.models(), &Models::GetModel, get, &one).ok());
     EXPECT_TRUE(MessageDifferencer::Equals(one.model(), model));
   }
   // Embedding and head, learned positions, the last norm; per layer two norms, four projections of
@@ -111,7 +111,7 @@ TEST(ModelServiceTest, DescribesEachModel) {
 TEST(ModelServiceTest, OneModelSaysItsSpecialTokens) {
   const TestServer server({.models = {SpecialTokensModel()}});
   v1::GetModelResponse one;
-  ASSERT_TRUE(Call(server.models(), &Models::GetModel, v1::GetModelRequest(), &one).ok());
+  ASSERT_TRUE(CallUnary(server.models(), &Models::GetModel, v1::GetModelRequest(), &one).ok());
   v1::Tokenizer& tokenizer = *one.mutable_model()->mutable_tokenizer();
   EXPECT_EQ(tokenizer.kind(), "byte-level BPE");
   EXPECT_EQ(tokenizer.vocab_size(), 258);
@@ -121,7 +121,7 @@ TEST(ModelServiceTest, OneModelSaysItsSpecialTokens) {
   EXPECT_EQ(tokenizer.special_tokens(1).id(), 257);
   EXPECT_EQ(tokenizer.special_tokens(1).text(), "<s>");
   v1::ListModelsResponse list;
-  ASSERT_TRUE(Call(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
+  ASSERT_TRUE(CallUnary(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
   tokenizer.clear_special_tokens();
   EXPECT_TRUE(MessageDifferencer::Equals(list.models(0), one.model())) << "small";
 }
@@ -132,7 +132,7 @@ TEST(ModelServiceTest, SaysWhatARequestTakesWhereItIsSilent) {
           "max_new_tokens": 1000000})");
   const TestServer server({.models = {OneOfEachKind()[0], with_defaults}});
   v1::ListModelsResponse list;
-  ASSERT_TRUE(Call(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
+  ASSERT_TRUE(CallUnary(server.models(), &Models::ListModels, v1::ListModelsRequest(), &list).ok());
   ASSERT_EQ(list.models_size(), 2);
   v1::GenerationDefaults expected;
   v1::SamplingParams& sampling = *expected.mutable_sampling();
@@ -152,7 +152,7 @@ TEST(ModelServiceTest, SaysWhatARequestTakesWhereItIsSilent) {
   v1::GetModelRequest get;
   get.set_model("own");
   v1::GetModelResponse one;
-  ASSERT_TRUE(Call(server.models(), &Models::GetModel, get, &one).ok());
+  ASSERT_TRUE(CallUnary(server.models(), &Models::GetModel, get, &one).ok());
   EXPECT_TRUE(MessageDifferencer::Equals(one.model().generation_defaults(), expected));
 }
 
@@ -161,16 +161,16 @@ TEST(ModelServiceTest, ListsModelsInPages) {
   v1::ListModelsRequest request;
   request.set_page_size(2);
   v1::ListModelsResponse page;
-  ASSERT_TRUE(Call(server.models(), &Models::ListModels, request, &page).ok());
+  ASSERT_TRUE(CallUnary(server.models(), &Models::ListModels, request, &page).ok());
   ASSERT_EQ(page.models_size(), 2);
   request.set_page_token(page.next_page_token());
-  ASSERT_TRUE(Call(server.models(), &Models::ListModels, request, &page).ok());
+  ASSERT_TRUE(CallUnary(server.models(), &Models::ListModels, request, &page).ok());
   ASSERT_EQ(page.models_size(), 1);
   EXPECT_EQ(page.models(0).name(), "mla");
   EXPECT_EQ(page.next_page_token(), "");
   request.set_page_token("2");
   EXPECT_TRUE(
-      RefusesField(Call(server.models(), &Models::ListModels, request, &page), "page_token"));
+      RefusesField(CallUnary(server.models(), &Models::ListModels, request, &page), "page_token"));
 }
 
 TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
@@ -189,7 +189,7 @@ TEST(ModelServiceTest, SaysHowLatentAttentionAttends) {
       v1::GetModelRequest request;
       request.set_model(name);
       v1::GetModelResponse response;
-      EXPECT_TRUE(Call(server.models(), &Models::GetModel, request, &response).ok());
+      EXPECT_TRUE(CallUnary(server.models(), &Models::GetModel, request, &response).ok());
       models[name] = response.model();
     }
     EXPECT_THAT(models["gains"].latent_forms(), ElementsAre("factored", "premultiplied"));
@@ -213,7 +213,7 @@ std::vector<grpc::Status> CallEverything(const TestServer& server, const std::st
   std::vector<grpc::Status> statuses;
   const auto call = [&](auto& stub, auto method, auto request, auto response) {
     request.set_model(model);
-    statuses.push_back(Call(stub, method, request, &response));
+    statuses.push_back(CallUnary(stub, method, request, &response));
   };
   call(server.models(), &Models::GetModel, v1::GetModelRequest(), v1::GetModelResponse());
   v1::ScoreRequest score;
@@ -307,7 +307,7 @@ TEST(KvCacheServiceTest, SplitsTheTotalAndAddsItUp) {
   v1::GetKvCacheStatsRequest request;
   request.set_model("gqa");
   v1::GetKvCacheStatsResponse one;
-  ASSERT_TRUE(Call(server.kv_cache(), &KvCache::GetKvCacheStats, request, &one).ok());
+  ASSERT_TRUE(CallUnary(server.kv_cache(), &KvCache::GetKvCacheStats, request, &one).ok());
   ASSERT_EQ(one.models_size(), 1);
   EXPECT_GT(TimeUtil::DurationToNanoseconds(one.models(0).uptime()),
             TimeUtil::DurationToNanoseconds(stats.models(1).uptime()));
@@ -325,7 +325,7 @@ TEST(KvCacheServiceTest, MapsThePoolsForThoseWhoAsk) {
   v1::GetKvCacheStatsRequest request;
   request.set_block_map(true);
   v1::GetKvCacheStatsResponse response;
-  ASSERT_TRUE(Call(server.kv_cache(), &KvCache::GetKvCacheStats, request, &response).ok());
+  ASSERT_TRUE(CallUnary(server.kv_cache(), &KvCache::GetKvCacheStats, request, &response).ok());
   const v1::KvCacheStats& stats = response.models(0);
   const v1::BlockMap& map = stats.block_map();
   ASSERT_EQ(map.holders_size(), 1);
@@ -452,7 +452,7 @@ TEST(KvCacheServiceTest, TheStreamsOfStatisticsAreBounded) {
   request.mutable_interval()->set_seconds(3600);
   std::vector<std::unique_ptr<Watch>> watches;
   v1::WatchKvCacheStatsResponse response;
-  for (size_t i = 0; i < ModelRegistry::kMaxWatchers; ++i) {
+  for (size_t i = 0; i < StatsService::kMaxWatchers; ++i) {
     watches.push_back(std::make_unique<Watch>(server, request));
     ASSERT_TRUE(watches.back()->Read(&response));
   }

@@ -9,7 +9,7 @@
 #include <future>
 
 #include "server/core/access/auth_gate.h"
-#include "server/core/model_registry.h"
+#include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
 #include "tests/server/any_method.h"
 #include "tests/server/test_server.h"
@@ -21,18 +21,6 @@ using namespace std::chrono_literals;
 using grpc::StatusCode;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-v1::GenerateRequest Endless() { return Greedy("endless", "a", kEndlessPositions - 10); }
-
-TestServerOptions OneEndlessModel(const TransportLimits& limits = {}) {
-  TestServerOptions options{.models = {EndlessModel()}};
-  options.transport.limits = limits;
-  return options;
-}
-
-bool IsIdle(const v1::KvCacheStats& stats) {
-  return stats.running_sequences() + stats.waiting_sequences() == 0;
-}
 
 std::unique_ptr<v1::InferenceService::Stub> Inference(
     const std::shared_ptr<grpc::Channel>& channel) {
@@ -82,7 +70,7 @@ TEST(LimitsTest, BytesOfAMessage) {
   ASSERT_EQ(request.ByteSizeLong(), kBytes);
   v1::TokenizeResponse response;
   const auto tokenize = [&] {
-    return Call(server.inference(), &v1::InferenceService::Stub::Tokenize, request, &response);
+    return CallUnary(server.inference(), &v1::InferenceService::Stub::Tokenize, request, &response);
   };
   grpc::Status status = tokenize();
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -296,7 +284,8 @@ TEST(LimitsTest, BeforeModelsAreLoadedCallsAreRefused) {
     grpc::health::v1::HealthCheckRequest request;
     request.set_service(service);
     grpc::health::v1::HealthCheckResponse response;
-    EXPECT_TRUE(Call(*health, &grpc::health::v1::Health::Stub::Check, request, &response).ok());
+    EXPECT_TRUE(
+        CallUnary(*health, &grpc::health::v1::Health::Stub::Check, request, &response).ok());
     EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   }
   // Another server cannot take its port.
@@ -314,15 +303,15 @@ TEST(LimitsTest, WithoutMemoryRequestsThatComputeAreRefused) {
   TransportOptions options;
   options.listen = "127.0.0.1:0";
   options.is_memory_short = [&] { return is_short.load(); };
-  ModelRegistry registry({}, {});  // without models: every request fails in the end
+  ServerCore core({});  // without models: every request fails in the end
   AuthGate gate(options);
-  gate.Open(registry);
+  gate.Open(core);
   const GrpcServer server(options, gate);
   const auto inference = Inference(OwnConnection(server.address()));
   v1::ScoreResponse scores;
   const auto generate = [&] { return GenerateCall(*inference, Endless()).Finish(); };
   const auto score = [&] {
-    return Call(*inference, &v1::InferenceService::Stub::Score, v1::ScoreRequest(), &scores);
+    return CallUnary(*inference, &v1::InferenceService::Stub::Score, v1::ScoreRequest(), &scores);
   };
   for (const bool now : {false, true, false}) {
     is_short = now;
@@ -336,7 +325,7 @@ TEST(LimitsTest, WithoutMemoryRequestsThatComputeAreRefused) {
     }
     v1::TokenizeResponse tokens;
     EXPECT_NE(
-        Call(*inference, &v1::InferenceService::Stub::Tokenize, v1::TokenizeRequest(), &tokens)
+        CallUnary(*inference, &v1::InferenceService::Stub::Tokenize, v1::TokenizeRequest(), &tokens)
             .error_code(),
         StatusCode::RESOURCE_EXHAUSTED);
   }

@@ -11,7 +11,7 @@
 #include "server/core/access/auth_gate.h"
 #include "server/core/requests/tokenization_queue.h"
 #include "server/grpc/grpc_server.h"
-#include "tests/server/fake_registry.h"
+#include "tests/server/fake_core.h"
 #include "tests/server/test_server.h"
 
 namespace triptych::server::long_prompts_test {
@@ -24,14 +24,14 @@ constexpr int64_t kMaxMessageBytes = int64_t{5} << 20;
 
 class GrpcLongTextsTest : public testing::Test {
  protected:
-  GrpcLongTextsTest() { gate_.Open(registry_.registry()); }
-  ~GrpcLongTextsTest() override { registry_.LetGo(); }
+  GrpcLongTextsTest() { gate_.Open(fake_.core()); }
+  ~GrpcLongTextsTest() override { fake_.LetGo(); }
 
   // From now on texts are not encoded until they are let go; returns when the call's is to be.
   void Hold(const v1::GenerateRequest& request) {
-    registry_.HoldTexts();
+    fake_.HoldTexts();
     held_ = std::make_unique<GenerateCall>(*inference_, request);
-    while (registry_.held_texts() == 0) std::this_thread::yield();
+    while (fake_.held_texts() == 0) std::this_thread::yield();
   }
 
   TransportOptions Options() {
@@ -46,7 +46,7 @@ class GrpcLongTextsTest : public testing::Test {
   }
 
   std::atomic<int> calls_ = 0;
-  FakeRegistry registry_;
+  FakeCore fake_{kMaxMessageBytes};
   AuthGate gate_{Options()};
   GrpcServer server_{Options(), gate_};
   const std::shared_ptr<grpc::Channel> channel_ = OwnConnection(server_.address());
@@ -67,11 +67,11 @@ TEST_F(GrpcLongTextsTest, HoldUpNoOtherCalls) {
   v1::DetokenizeResponse response;
   for (int i = 0; i < 48; ++i) {
     const grpc::Status status =
-        Call(*inference_, &v1::InferenceService::Stub::Detokenize, request, &response);
+        CallUnary(*inference_, &v1::InferenceService::Stub::Detokenize, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
-  EXPECT_EQ(registry_.held_texts(), 1);
-  registry_.LetGo();
+  EXPECT_EQ(fake_.held_texts(), 1);
+  fake_.LetGo();
   for (const auto& call : calls) {
     const grpc::Status status = call->Finish();
     EXPECT_TRUE(status.ok()) << status.error_message();
@@ -80,7 +80,7 @@ TEST_F(GrpcLongTextsTest, HoldUpNoOtherCalls) {
 }
 
 TEST_F(GrpcLongTextsTest, AreAnsweredAsOthersAre) {
-  registry_.LetGo();
+  fake_.LetGo();
   const auto generation = Generate(*inference_, Greedy("", long_text_, 3));
   EXPECT_EQ(generation->tokens().size(), 3u);
   EXPECT_FALSE(generation->RequestId().empty());
@@ -93,21 +93,22 @@ TEST_F(GrpcLongTextsTest, AreAnsweredAsOthersAre) {
   v1::ScoreRequest score;
   for (int i = 0; i < 2; ++i) score.add_inputs()->set_text(long_text_.substr(0, 10'000));
   v1::ScoreResponse scores;
-  EXPECT_TRUE(Call(*inference_, &v1::InferenceService::Stub::Score, score, &scores).ok());
+  EXPECT_TRUE(CallUnary(*inference_, &v1::InferenceService::Stub::Score, score, &scores).ok());
   ASSERT_EQ(scores.results_size(), 2);
   EXPECT_EQ(scores.results(1).scored_tokens(), 10'000);
   score.set_model("none");
-  EXPECT_EQ(Call(*inference_, &v1::InferenceService::Stub::Score, score, &scores).error_code(),
+  EXPECT_EQ(CallUnary(*inference_, &v1::InferenceService::Stub::Score, score, &scores).error_code(),
             StatusCode::NOT_FOUND);
 
   v1::TokenizeRequest tokenize;
   tokenize.set_text(long_text_);
   v1::TokenizeResponse tokens;
-  EXPECT_TRUE(Call(*inference_, &v1::InferenceService::Stub::Tokenize, tokenize, &tokens).ok());
+  EXPECT_TRUE(
+      CallUnary(*inference_, &v1::InferenceService::Stub::Tokenize, tokenize, &tokens).ok());
   EXPECT_EQ(tokens.token_ids_size(), std::ssize(long_text_));
   tokenize.set_model("none");
   EXPECT_EQ(
-      Call(*inference_, &v1::InferenceService::Stub::Tokenize, tokenize, &tokens).error_code(),
+      CallUnary(*inference_, &v1::InferenceService::Stub::Tokenize, tokenize, &tokens).error_code(),
       StatusCode::NOT_FOUND);
 }
 
@@ -116,26 +117,26 @@ TEST_F(GrpcLongTextsTest, TokensStandForFourMebibytesAtMost) {
   request.mutable_token_ids()->Resize((4 << 20) + 1, 'a');
   v1::DetokenizeResponse response;
   const grpc::Status status =
-      Call(*inference_, &v1::InferenceService::Stub::Detokenize, request, &response);
+      CallUnary(*inference_, &v1::InferenceService::Stub::Detokenize, request, &response);
   EXPECT_TRUE(RefusesField(status, "token_ids"));
 }
 
 // Its generation begins after the call was cancelled.
 TEST_F(GrpcLongTextsTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
-  Hold(Greedy("", long_text_, FakeRegistry::kPositions / 2));
-  GenerateCall waits(*inference_, Greedy("", long_text_, FakeRegistry::kPositions / 2));
-  EXPECT_EQ(registry_.registry().live_requests(), 1);
+  Hold(Greedy("", long_text_, FakeCore::kPositions / 2));
+  GenerateCall waits(*inference_, Greedy("", long_text_, FakeCore::kPositions / 2));
+  EXPECT_EQ(fake_.core().requests.live_requests(), 1);
   for (GenerateCall* call : {held_.get(), &waits}) {
     call->Cancel();
     EXPECT_EQ(call->Finish().error_code(), StatusCode::CANCELLED);
   }
-  registry_.LetEncode(2);
-  for (int steps = 0; registry_.registry().live_requests() > 0; std::this_thread::yield()) {
-    if (registry_.begun_steps() <= steps) continue;
-    registry_.LetCompute(1);  // or the engine waits in a step, and learns nothing
+  fake_.LetEncode(2);
+  for (int steps = 0; fake_.core().requests.live_requests() > 0; std::this_thread::yield()) {
+    if (fake_.begun_steps() <= steps) continue;
+    fake_.LetCompute(1);  // or the engine waits in a step, and learns nothing
     ++steps;
   }
-  EXPECT_THAT(registry_.registry().Metrics(), testing::HasSubstr("outcome=\"length\"} 0\n"));
+  EXPECT_THAT(fake_.core().stats.Metrics(), testing::HasSubstr("outcome=\"length\"} 0\n"));
 }
 
 TEST_F(GrpcLongTextsTest, WaitingForItsTurnIsTimeInTheQueue) {
@@ -145,7 +146,7 @@ TEST_F(GrpcLongTextsTest, WaitingForItsTurnIsTimeInTheQueue) {
   const auto held = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - held;
-  registry_.LetGo();
+  fake_.LetGo();
   for (GenerateCall* call : {held_.get(), &waits}) {
     ASSERT_TRUE(call->Finish().ok());
     const auto& queue_time = call->completion().usage().queue_time();
@@ -173,7 +174,7 @@ TEST_F(GrpcLongTextsTest, WhatWaitsIsBounded) {
   const grpc::Status refused = over->get();
   EXPECT_TRUE(IsError(refused, StatusCode::RESOURCE_EXHAUSTED, "TEXTS_WAITING"));
   EXPECT_TRUE(GetDetail<google::rpc::RetryInfo>(refused).has_value());
-  registry_.LetGo();
+  fake_.LetGo();
   calls.erase(over);
   EXPECT_TRUE(RefusesField(calls.front().get(), "stop"));
   EXPECT_TRUE(held_->Finish().ok());
@@ -190,10 +191,11 @@ TEST_F(GrpcLongTextsTest, WhatWaitsAtADrainIsRefused) {
   GenerateCall waits(*inference_, Greedy("", long_text_, 1));
   while (calls_ < 2) std::this_thread::yield();
   server_.StartDrain();
-  registry_.LetGo();
+  fake_.core().requests.StartDrain();
+  fake_.LetGo();
   EXPECT_EQ(waits.Finish().error_code(), StatusCode::UNAVAILABLE);
   EXPECT_TRUE(held_->Finish().ok());
-  EXPECT_TRUE(registry_.registry().Drain(kForever));
+  EXPECT_TRUE(fake_.core().requests.Drain(kForever));
 }
 
 }  // namespace

@@ -228,7 +228,8 @@ TEST_F(ServerProcessTest, TextThatIsNoUtf8WritesNothingToStandardError) {
   request.set_text("\xff\xfe");
   v1::TokenizeResponse response;
   EXPECT_FALSE(
-      Call(*server.Inference(), &v1::InferenceService::Stub::Tokenize, request, &response).ok());
+      CallUnary(*server.Inference(), &v1::InferenceService::Stub::Tokenize, request, &response)
+          .ok());
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(), 0);
   EXPECT_THAT(server.err(), IsEmpty());
@@ -375,10 +376,10 @@ TEST_F(ServerProcessTest, ACallDrainsItAsASignalDoes) {
   v1::DrainRequest request;
   v1::DrainResponse response;
   request.mutable_timeout()->set_seconds(86401);
-  EXPECT_TRUE(
-      RefusesField(Call(*admin, &v1::AdminService::Stub::Drain, request, &response), "timeout"));
+  EXPECT_TRUE(RefusesField(CallUnary(*admin, &v1::AdminService::Stub::Drain, request, &response),
+                           "timeout"));
   request.mutable_timeout()->set_seconds(86400);
-  ASSERT_TRUE(Call(*admin, &v1::AdminService::Stub::Drain, request, &response).ok());
+  ASSERT_TRUE(CallUnary(*admin, &v1::AdminService::Stub::Drain, request, &response).ok());
   EXPECT_EQ(response.live_requests(), 1);
   EXPECT_TRUE(stream.Finish().ok());
   EXPECT_THAT(stream.tokens(), SizeIs(kLongReplyTokens));
@@ -404,11 +405,11 @@ TEST_F(ServerProcessTest, TheLogHoldsNothingOfWhatClientsSayOrGet) {
   v1::TokenizeRequest tokenize;
   tokenize.set_text(marker);
   v1::TokenizeResponse tokens;
-  EXPECT_TRUE(Call(*stub, &v1::InferenceService::Stub::Tokenize, tokenize, &tokens).ok());
+  EXPECT_TRUE(CallUnary(*stub, &v1::InferenceService::Stub::Tokenize, tokenize, &tokens).ok());
   v1::ScoreRequest score;
   score.add_inputs()->set_text(marker);
   v1::ScoreResponse scores;
-  EXPECT_TRUE(Call(*stub, &v1::InferenceService::Stub::Score, score, &scores).ok());
+  EXPECT_TRUE(CallUnary(*stub, &v1::InferenceService::Stub::Score, score, &scores).ok());
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(), 0);
   for (const std::string& line : server.lines()) {
@@ -424,8 +425,8 @@ TEST_F(ServerProcessTest, AClientThatDiesFreesItsBlocks) {
   const auto stub = v1::KvCacheService::NewStub(client::Connect(server.address()));
   const auto used = [&] {
     v1::GetKvCacheStatsResponse stats;
-    const grpc::Status status = Call(*stub, &v1::KvCacheService::Stub::GetKvCacheStats,
-                                     v1::GetKvCacheStatsRequest(), &stats);
+    const grpc::Status status = CallUnary(*stub, &v1::KvCacheService::Stub::GetKvCacheStats,
+                                          v1::GetKvCacheStatsRequest(), &stats);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return stats.total_used_bytes();
   };
@@ -565,7 +566,7 @@ TEST_F(ServerProcessTest, ServesOneCheckpointThreeWays) {
     v1::GetModelRequest request;
     request.set_model(way.name);
     v1::GetModelResponse response;
-    ASSERT_TRUE(Call(*models, &v1::ModelService::Stub::GetModel, request, &response).ok());
+    ASSERT_TRUE(CallUnary(*models, &v1::ModelService::Stub::GetModel, request, &response).ok());
     const v1::Model& model = response.model();
     EXPECT_EQ(nlohmann::json::parse(model.config_json()),
               nlohmann::json::parse(checkpoint::ToJson(way.config)));
@@ -604,7 +605,7 @@ TEST_F(ServerProcessTest, ConvertingLosesNothingToTheDtypeThatIsServed) {
     request.add_inputs()->set_text("To be, or not to be, that is the question");
     v1::ScoreResponse response;
     const grpc::Status status =
-        Call(*server.Inference(), &v1::InferenceService::Stub::Score, request, &response);
+        CallUnary(*server.Inference(), &v1::InferenceService::Stub::Score, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response.results(0).log_likelihood();
   };

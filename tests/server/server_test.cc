@@ -19,16 +19,6 @@ using Inference = v1::InferenceService::Stub;
 const char* const kServices[] = {"triptych.v1.InferenceService", "triptych.v1.ModelService",
                                  "triptych.v1.KvCacheService"};
 
-// A request whose sequence lives until it is cancelled.
-v1::GenerateRequest Endless() { return Greedy("endless", "a", kEndlessPositions - 10); }
-
-TestServerOptions OneEndlessModel() { return {.models = {EndlessModel()}}; }
-
-bool IsIdle(const v1::KvCacheStats& stats) {
-  return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.used_bytes() == 0 &&
-         stats.free_blocks() + stats.evictable_blocks() == stats.total_blocks();
-}
-
 TEST(ServerTest, ACancelFreesTheBlocks) {
   const TestServer server(OneEndlessModel());
   GenerateCall stream(server.inference(), Endless());
@@ -91,7 +81,7 @@ TEST(ServerTest, AFullQueueSaysWhenToTryAgain) {
   v1::ScoreRequest score;
   score.add_inputs()->set_text("a");
   v1::ScoreResponse response;
-  EXPECT_TRUE(IsError(Call(server.inference(), &Inference::Score, score, &response),
+  EXPECT_TRUE(IsError(CallUnary(server.inference(), &Inference::Score, score, &response),
                       StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL"));
 
   // Accepted requests continue: the queued one runs after the first.
@@ -105,8 +95,8 @@ TEST(ServerTest, ARequestsIdIsToldFirst) {
   const std::string id = first.RequestId();
   EXPECT_THAT(id, testing::MatchesRegex("[0-9a-f]{8}-[0-9]+"));
   v1::ListSequencesResponse live;
-  ASSERT_TRUE(Call(server.kv_cache(), &v1::KvCacheService::Stub::ListSequences,
-                   v1::ListSequencesRequest(), &live)
+  ASSERT_TRUE(CallUnary(server.kv_cache(), &v1::KvCacheService::Stub::ListSequences,
+                        v1::ListSequencesRequest(), &live)
                   .ok());
   ASSERT_EQ(live.sequences_size(), 1);
   EXPECT_EQ(live.sequences(0).request_id(), id);
@@ -165,7 +155,7 @@ TEST(ServerTest, OneClientsShareIsBounded) {
   v1::ScoreRequest score;
   score.add_inputs()->set_text("a");
   v1::ScoreResponse response;
-  EXPECT_TRUE(IsError(Call(server.inference(), &Inference::Score, score, &response),
+  EXPECT_TRUE(IsError(CallUnary(server.inference(), &Inference::Score, score, &response),
                       StatusCode::RESOURCE_EXHAUSTED, "CLIENT_LIMIT"));
 }
 
@@ -327,7 +317,7 @@ TEST(ServerTest, HealthOfAnUnknownServiceIsNotFound) {
   grpc::health::v1::HealthCheckRequest request;
   request.set_service("triptych.v1.Nothing");
   grpc::health::v1::HealthCheckResponse response;
-  EXPECT_EQ(Call(server.health(), &grpc::health::v1::Health::Stub::Check, request, &response)
+  EXPECT_EQ(CallUnary(server.health(), &grpc::health::v1::Health::Stub::Check, request, &response)
                 .error_code(),
             StatusCode::NOT_FOUND);
 }

@@ -74,6 +74,20 @@ TestModel EndlessModel() {
           .kv_cache_bytes = kEndlessPositions * BytesPerPosition(config)};
 }
 
+TestServerOptions OneEndlessModel(const TransportLimits& limits) {
+  TestServerOptions options{.models = {EndlessModel()}};
+  options.transport.limits = limits;
+  return options;
+}
+
+v1::GenerateRequest Endless() { return Greedy("endless", "a", kEndlessPositions - 10); }
+
+bool IsIdle(const v1::KvCacheStats& stats) {
+  return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.used_bytes() == 0 &&
+         stats.allocated_bytes() == 0 &&
+         stats.free_blocks() + stats.evictable_blocks() == stats.total_blocks();
+}
+
 int64_t BytesPerPosition(const ModelConfig& config) {
   int64_t elements = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -125,8 +139,8 @@ bool TestServer::Shutdown(std::chrono::milliseconds drain_timeout) {
 
 v1::GetKvCacheStatsResponse TestServer::Stats() const {
   v1::GetKvCacheStatsResponse response;
-  const grpc::Status status = Call(kv_cache(), &v1::KvCacheService::Stub::GetKvCacheStats,
-                                   v1::GetKvCacheStatsRequest(), &response);
+  const grpc::Status status = CallUnary(kv_cache(), &v1::KvCacheService::Stub::GetKvCacheStats,
+                                        v1::GetKvCacheStatsRequest(), &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response;
 }
@@ -158,7 +172,7 @@ grpc::health::v1::HealthCheckResponse::ServingStatus TestServer::Health(
   request.set_service(service);
   grpc::health::v1::HealthCheckResponse response;
   const grpc::Status status =
-      Call(health(), &grpc::health::v1::Health::Stub::Check, request, &response);
+      CallUnary(health(), &grpc::health::v1::Health::Stub::Check, request, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response.status();
 }

@@ -87,6 +87,13 @@ inline TestServerOptions WithHttp(TestServerOptions options = {}) {
   return options;
 }
 
+// EndlessModel only.
+TestServerOptions OneEndlessModel(const TransportLimits& limits = {});
+// A request that keeps a sequence alive until it is cancelled.
+v1::GenerateRequest Endless();
+// No sequence runs or waits, and none has a block.
+bool IsIdle(const v1::KvCacheStats& stats);
+
 // A channel to a server that shares its connection with no other channel of this process.
 std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address,
                                              const std::shared_ptr<grpc::ChannelCredentials>&
@@ -177,11 +184,12 @@ class GenerateCall {
 std::unique_ptr<GenerateCall> Generate(v1::InferenceService::Stub& stub,
                                        const v1::GenerateRequest& request);
 
-// Calls a unary method of a stub: Call(stub, &Stub::Method, request, &response).
+// Calls a unary method of a stub: CallUnary(stub, &Stub::Method, request, &response).
 template <typename Stub, typename Request, typename Response>
-grpc::Status Call(Stub& stub,
-                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                  const Request& request, Response* response) {
+grpc::Status CallUnary(Stub& stub,
+                       grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                    Response*),
+                       const Request& request, Response* response) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kForever);
   return (stub.*method)(&context, request, response);

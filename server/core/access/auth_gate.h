@@ -12,8 +12,8 @@
 #include "server/core/access/caller.h"
 #include "server/core/access/certificate_files.h"
 #include "server/core/error.h"
-#include "server/core/model_registry.h"
 #include "server/core/requests/trace_parent.h"
+#include "server/core/server_core.h"
 #include "server/core/transport_options.h"
 
 namespace triptych::server {
@@ -21,7 +21,7 @@ namespace triptych::server {
 // A call that has passed the gate.
 struct AuthorizedCall {
   Caller caller;
-  ModelRegistry& registry;
+  ServerCore& core;
   std::chrono::milliseconds stall_timeout;  // TransportLimits::stall_timeout
 };
 
@@ -47,9 +47,9 @@ class AuthGate {
     if (!caller.ok()) return caller.error();
     caller.value().traceparent = TraceParent(call.traceparent);
     caller.value().arrived = serving::EngineClock::now();
-    ModelRegistry* const registry = registry_;
-    if (registry == nullptr) return Starting();
-    return AuthorizedCall{std::move(caller).value(), *registry, stall_timeout_};
+    ServerCore* const core = core_;
+    if (core == nullptr) return Starting();
+    return AuthorizedCall{std::move(caller).value(), *core, stall_timeout_};
   }
 
   // Enter for a request that computes: needs the scope inference, and memory (else
@@ -60,15 +60,15 @@ class AuthGate {
     return entry;
   }
 
-  // Admits calls from now on. `registry` must outlive them.
-  void Open(ModelRegistry& registry) { registry_ = &registry; }
+  // Admits calls from now on. `core` must outlive them.
+  void Open(ServerCore& core) { core_ = &core; }
 
  private:
   const Access access_;
   const std::shared_ptr<CertificateFiles> certificates_;
   const std::chrono::milliseconds stall_timeout_;
   const std::function<bool()> is_memory_short_;
-  std::atomic<ModelRegistry*> registry_ = nullptr;
+  std::atomic<ServerCore*> core_ = nullptr;
 };
 
 }  // namespace triptych::server

@@ -76,6 +76,11 @@ struct TokenizeParams {
   bool pieces = false;  // what each token stands for, too
 };
 
+struct DetokenizeParams {
+  std::string model;                   // may be empty if only one is loaded
+  std::span<const int32_t> token_ids;  // live until the function that takes them returns
+};
+
 struct ListModelsParams {
   int32_t page_size = 0;  // the default if 0
   std::string page_token;

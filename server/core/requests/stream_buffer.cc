@@ -60,10 +60,10 @@ bool StreamBuffer::Append(serving::Delta delta) {
   return Count(pending, before, heap);
 }
 
-bool StreamBuffer::AppendPrompt(std::vector<serving::TokenLogprobs> logprobs) {
+bool StreamBuffer::AppendPrompt(int32_t choice, std::vector<serving::TokenLogprobs> logprobs) {
   bool fits = true;
   for (serving::TokenLogprobs& one : logprobs) {
-    Pending& pending = Last(0);
+    Pending& pending = Last(choice);
     const size_t before = FlatBytes(pending.chunk);
     const size_t heap = HeapBytes(one);
     pending.chunk.prompt_logprobs.push_back(std::move(one));

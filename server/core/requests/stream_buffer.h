@@ -1,4 +1,4 @@
-// What has been generated and not been delivered yet.
+// Results that have not been delivered yet.
 #ifndef TRIPTYCH_SERVER_CORE_REQUESTS_STREAM_BUFFER_H_
 #define TRIPTYCH_SERVER_CORE_REQUESTS_STREAM_BUFFER_H_
 
@@ -13,13 +13,13 @@
 
 namespace triptych::server {
 
-// What a client is sent in one message: what was generated of one choice since its last chunk.
+// New results of one choice, or of one input of a score, since its last chunk.
 struct StreamChunk {
-  int32_t choice = 0;
-  std::string text;  // whole UTF-8 characters
+  int32_t choice = 0;  // or the input
+  std::string text;    // whole UTF-8 characters
   std::vector<int32_t> tokens;
   std::vector<serving::TokenLogprobs> logprobs;         // one for each of tokens, if asked for
-  std::vector<serving::TokenLogprobs> prompt_logprobs;  // of choice 0, if asked for
+  std::vector<serving::TokenLogprobs> prompt_logprobs;  // of a request's first choice, if asked for
   std::optional<serving::Completion> completion;        // in the choice's last chunk only
 };
 
@@ -34,7 +34,7 @@ class StreamBuffer {
 
   // Both: false if the buffer now holds more than the bound. REQUIRES: a choice that there is.
   bool Append(serving::Delta delta);
-  bool AppendPrompt(std::vector<serving::TokenLogprobs> logprobs);  // to choice 0
+  bool AppendPrompt(int32_t choice, std::vector<serving::TokenLogprobs> logprobs);
   // Makes what is held of the choice its last chunk, even if it is nothing else.
   void Complete(serving::Completion completion);
   // Drops what is held.

@@ -8,38 +8,39 @@
 namespace triptych::server {
 namespace {
 
-// Whatever `function` throws fails the call.
+// Refuses the task with STEP_FAILED if `function` throws.
 template <typename Function>
-void Guard(const TokenizationQueue::Call& call, const Function& function) {
+void Guard(const TokenizationQueue::Task& task, const Function& function) {
   try {
     function();
   } catch (const std::exception& e) {  // such as std::bad_alloc
     spdlog::error("a request fails: {}", e.what());
-    call.handle(Internal("the request could not be handled"));
+    task.handle(Internal("the request could not be handled"));
   }
 }
 
 }  // namespace
 
-void TokenizationQueue::Handle(const Call& call) {
-  Guard(call, [&] {
-    if (call.text_bytes <= kMaxQuickBytes) {
-      call.handle(std::nullopt);
+void TokenizationQueue::Handle(Task task) {
+  Guard(task, [&] {
+    if (task.text_bytes <= kMaxQuickBytes) {
+      task.handle(std::nullopt);
     } else {
-      Wait(call);
+      Wait(task);
     }
   });
 }
 
-void TokenizationQueue::Wait(const Call& call) {
-  auto share = std::make_unique<ByteBudget::Share>(budget_, call.client);
-  if (!share->Hold(call.held_bytes)) return call.handle(TextsWaiting());
-  Waiting waiting{call, std::move(share)};
+void TokenizationQueue::Wait(Task& task) {
+  auto share = std::make_unique<ByteBudget::Share>(budget_, task.client);
+  if (!share->Hold(task.held_bytes)) return task.handle(TextsWaiting());
   const MutexLock lock(mutex_);
-  // As many turns as calls. First: if the call cannot be put down after it, there is a turn too
-  // many, which does no harm.
+  // One turn for each task. The turn first: if the task cannot be put down after it, the turn finds
+  // no task, which is harmless.
   worker_.Post([this] { TakeTurn(); });
-  waiting_.emplace(call.client, std::move(waiting));
+  Waiting& waiting = waiting_.emplace(task.client, Waiting())->second;
+  waiting.task = std::move(task);  // throws nothing
+  waiting.share = std::move(share);
 }
 
 void TokenizationQueue::TakeTurn() {
@@ -52,14 +53,14 @@ void TokenizationQueue::TakeTurn() {
     turn = waiting_.extract(next);
     last_client_.swap(turn.key());
   }
-  const Call& call = turn.mapped().call;
-  Guard(call, [&] {
-    if (call.is_cancelled()) {
-      call.handle(Cancelled());
+  const Task& task = turn.mapped().task;
+  Guard(task, [&] {
+    if (task.is_cancelled()) {
+      task.handle(Cancelled());
     } else if (draining_) {
-      call.handle(Draining());
+      task.handle(Draining());
     } else {
-      call.handle(std::nullopt);
+      task.handle(std::nullopt);
     }
   });
 }

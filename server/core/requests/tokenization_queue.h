@@ -1,4 +1,4 @@
-// Texts that take long to become tokens.
+// Queue of the texts that take long to tokenize.
 #ifndef TRIPTYCH_SERVER_CORE_REQUESTS_TOKENIZATION_QUEUE_H_
 #define TRIPTYCH_SERVER_CORE_REQUESTS_TOKENIZATION_QUEUE_H_
 
@@ -18,48 +18,49 @@
 
 namespace triptych::server {
 
-// Has calls with long texts handled one after the other on a thread of its own, so that they hold
-// up no thread of a transport's that others need: clients take turns, and each one's calls are
-// handled in the order in which they come. Calls with short texts are handled at once. Thread-safe.
+// Handles tasks with long texts one after the other on a thread of its own, so that they block no
+// thread of a transport. Clients take turns; each client's tasks are handled in order of arrival.
+// Tasks with short texts are handled at once, on the caller's thread. Thread-safe.
 class TokenizationQueue {
  public:
-  // Of a call's texts together, which take up to a microsecond for each byte: more of them wait.
+  // Bytes of a task's texts, which take up to a microsecond each. A task with more waits.
   static constexpr int64_t kMaxQuickBytes = int64_t{16} << 10;
-  // Of what all calls hold that wait, and the one whose turn it is; more where calls are larger.
+  // Bound on the memory that all waiting tasks and the current one hold, unless tasks are larger.
   // One client may have half of it.
   static constexpr int64_t kMaxHeldBytes = int64_t{16} << 20;
 
-  // `max_call_bytes` is the most that one call holds: any one can wait.
-  explicit TokenizationQueue(int64_t max_call_bytes)
-      : budget_(std::max(kMaxHeldBytes, 2 * max_call_bytes)) {}
-  // Waits until all calls have been handled.
+  // `max_task_bytes`: the most that one task holds. The bound is at least twice that.
+  explicit TokenizationQueue(int64_t max_task_bytes)
+      : budget_(std::max(kMaxHeldBytes, 2 * max_task_bytes)) {}
+  // Waits until all tasks have been handled.
   ~TokenizationQueue() = default;
   TokenizationQueue(const TokenizationQueue&) = delete;
   TokenizationQueue& operator=(const TokenizationQueue&) = delete;
 
-  struct Call {
+  struct Task {
     std::string client;
     int64_t text_bytes = 0;
     int64_t held_bytes = 0;              // in memory, until it has been handled
     std::function<bool()> is_cancelled;  // asked in its turn
-    // Handles the call, or ends it with the error: TEXTS_WAITING, at once, where no more may wait;
-    // CANCELLED or DRAINING, in its turn. If it throws, or there is no memory for the call to wait,
-    // it is called (again) with STEP_FAILED.
+    // Handles the task, or refuses it with the error: TEXTS_WAITING, at once, if the bound is
+    // reached; CANCELLED or DRAINING, in its turn. If it throws, or there is no memory for the task
+    // to wait, it is called (again) with STEP_FAILED.
     std::function<void(const std::optional<Error>&)> handle;
   };
-  void Handle(const Call& call) TRIPTYCH_EXCLUDES(mutex_);
+  void Handle(Task task) TRIPTYCH_EXCLUDES(mutex_);
 
-  // What still waits for its turn, and what will, is refused.
+  // Refuses the tasks that wait for their turn, and those that will.
   void StartDrain() { draining_ = true; }
 
  private:
   struct Waiting {
-    Call call;
+    Task task;
     std::unique_ptr<ByteBudget::Share> share;
   };
 
-  void Wait(const Call& call) TRIPTYCH_EXCLUDES(mutex_);
-  // Of the call that comes next.
+  // Takes the task unless it throws or refuses it.
+  void Wait(Task& task) TRIPTYCH_EXCLUDES(mutex_);
+  // Handles the next task.
   void TakeTurn() TRIPTYCH_EXCLUDES(mutex_);
 
   ByteBudget budget_;

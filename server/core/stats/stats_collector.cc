@@ -8,25 +8,12 @@
 
 namespace triptych::server {
 
-void RegistryStats::Add(ModelStats stats) {
-  pool_bytes += stats.kv_cache.pool_bytes;
-  used_bytes += stats.kv_cache.used_bytes;
-  allocated_bytes += stats.kv_cache.allocated_bytes;
-  evictable_bytes += stats.kv_cache.evictable_bytes;
-  free_bytes += stats.kv_cache.free_bytes;
-  models.push_back(std::move(stats));
-}
-
-StatsCollector::StatsCollector(Engines& engines, Post engines_thread, Post answer_thread,
-                               Clock clock)
-    : engines_(engines),
-      engines_thread_(std::move(engines_thread)),
-      answer_thread_(std::move(answer_thread)),
-      clock_(std::move(clock)) {}
+StatsCollector::StatsCollector(EngineThread& engines, Post answer_thread, Clock clock)
+    : engines_(engines), answer_thread_(std::move(answer_thread)), clock_(std::move(clock)) {}
 
 void StatsCollector::PostTask() {
   if (std::exchange(posted_, true)) return;
-  engines_thread_([this] { AskEngines(); });
+  engines_.Post([this] { AskEngines(); });
 }
 
 void StatsCollector::Ask(bool block_maps, StatsDone done) {
@@ -52,7 +39,8 @@ StatsCollector::Snapshot StatsCollector::WithBlockMaps() {
   const serving::EngineClock::time_point now = clock_();
   const auto age = std::max<std::chrono::nanoseconds>(kBlockMapAge, kBlockMapPause * mapping_took_);
   if (mapped_ == nullptr || now - mapped_at_ >= age) {
-    mapped_ = std::make_shared<const std::vector<ModelStats>>(engines_.Stats(/*block_maps=*/true));
+    mapped_ =
+        std::make_shared<const std::vector<ModelStats>>(engines_.Snapshot(/*block_maps=*/true));
     mapped_at_ = now;
     mapping_took_ = clock_() - now;
   }
@@ -83,8 +71,9 @@ void StatsCollector::AskEngines() {
   };
   if (plain != stats.begin()) answer(stats.begin(), plain, WithBlockMaps());
   if (plain != stats.end()) {
-    answer(plain, stats.end(),
-           std::make_shared<const std::vector<ModelStats>>(engines_.Stats(/*block_maps=*/false)));
+    answer(
+        plain, stats.end(),
+        std::make_shared<const std::vector<ModelStats>>(engines_.Snapshot(/*block_maps=*/false)));
   }
   for (Asked& asked : listings) {
     std::vector<LiveSequence> sequences = engines_.Sequences(asked.listing);

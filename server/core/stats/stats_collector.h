@@ -4,55 +4,17 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "engine/base/mutex.h"
-#include "engine/serving/block_map.h"
 #include "engine/serving/request.h"
-#include "engine/serving/stats.h"
+#include "server/core/engine_thread.h"
+#include "server/core/stats/model_stats.h"
 
 namespace triptych::server {
-
-struct ModelStats {
-  std::string model;
-  serving::KvCacheStats kv_cache;
-  std::shared_ptr<const serving::BlockMap> block_map;  // of the same moment; null unless requested
-  // The map's holders after redaction for the caller; reported instead of block_map->holders.
-  std::shared_ptr<const std::vector<serving::SequenceStats>> holders = {};
-};
-
-struct RegistryStats {
-  std::vector<ModelStats> models;
-  // The sums over `models`.
-  int64_t pool_bytes = 0;
-  int64_t used_bytes = 0;
-  int64_t allocated_bytes = 0;
-  int64_t evictable_bytes = 0;
-  int64_t free_bytes = 0;
-
-  void Add(ModelStats stats);
-};
-
-struct LiveSequence {
-  std::string model;
-  serving::SequenceStats stats;
-};
-
-// The sequences of one page of a list.
-struct SequenceListing {
-  std::vector<size_t> models;  // of ModelRegistry::models()
-  uint64_t after = 0;          // only higher numbers
-  size_t limit = 0;
-  std::optional<std::string> client;  // only its sequences; absent: every client's
-
-  bool operator==(const SequenceListing&) const = default;
-};
 
 // Collects statistics for all callers at a cost to the engines' thread that does not grow with
 // their number: at most one task is posted there, which runs between two steps and serves every
@@ -60,16 +22,6 @@ struct SequenceListing {
 class StatsCollector {
  public:
   using Post = std::function<void(std::function<void()>)>;
-
-  // Reads the engines; called on their thread.
-  class Engines {
-   public:
-    virtual ~Engines() = default;
-    // Statistics of every model.
-    virtual std::vector<ModelStats> Stats(bool block_maps) = 0;
-    // In any order.
-    virtual std::vector<LiveSequence> Sequences(const SequenceListing& listing) = 0;
-  };
 
   // Number of different listings answered between two steps; further ones wait for the next task.
   static constexpr size_t kListingsPerStep = 4;
@@ -83,8 +35,8 @@ class StatsCollector {
 
   using Clock = std::function<serving::EngineClock::time_point()>;
 
-  // `engines_thread` and `answer_thread` run posted tasks in order, for the collector's lifetime.
-  StatsCollector(Engines& engines, Post engines_thread, Post answer_thread,
+  // `answer_thread` runs its tasks in order. Both run tasks only while the collector lives.
+  StatsCollector(EngineThread& engines, Post answer_thread,
                  Clock clock = serving::EngineClock::now);
 
   // Calls `done` with statistics of every model.
@@ -115,8 +67,7 @@ class StatsCollector {
   void PostTask() TRIPTYCH_REQUIRES(mutex_);
   void AskEngines() TRIPTYCH_EXCLUDES(mutex_);
 
-  Engines& engines_;
-  const Post engines_thread_;
+  EngineThread& engines_;
   const Post answer_thread_;
   const Clock clock_;
   // The last snapshot with block maps, when it was taken, and its build time. Engines' thread only.

@@ -12,7 +12,7 @@
 #include "server/core/access/auth_gate.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/fake_registry.h"
+#include "tests/server/fake_core.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
@@ -43,8 +43,8 @@ namespace {
 // Not while requests are handled: destructors of nlohmann's values allocate, and must not fail.
 TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
   const CapturedLog log;
-  FakeRegistry registry;
-  registry.LetGo();
+  FakeCore fake;
+  fake.LetGo();
   TransportOptions options;
   options.limits.max_connections = 4;
   options.is_memory_short = [] {  // called on the thread that must fail
@@ -52,7 +52,7 @@ TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
     return false;
   };
   AuthGate gate(options);
-  gate.Open(registry.registry());
+  gate.Open(fake.core());
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   ASSERT_TRUE(HttpClient(server.address()).TryAsk(PostText(Stream(2))).has_value());

@@ -32,7 +32,7 @@
 #include "server/core/requests/tokenization_queue.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/fake_registry.h"
+#include "tests/server/fake_core.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 
@@ -43,9 +43,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 TestServerOptions WithLimits(const TransportLimits& limits) {
-  TestServerOptions options = WithHttp({.models = {EndlessModel()}});
-  options.transport.limits = limits;
-  return options;
+  return WithHttp(OneEndlessModel(limits));
 }
 
 json Short() { return {{"prompt", "a"}, {"max_tokens", 3}, {"temperature", 0}}; }
@@ -56,10 +54,6 @@ json Endless(bool stream) {
           {"temperature", 0},
           {"stream", stream},
           {"logit_bias", {{"257", -1000}}}};
-}
-
-bool IsIdle(const v1::KvCacheStats& stats) {
-  return stats.running_sequences() + stats.waiting_sequences() == 0 && stats.allocated_bytes() == 0;
 }
 
 bool Runs(const v1::KvCacheStats& stats) { return stats.running_sequences() == 1; }
@@ -438,34 +432,34 @@ TEST(HttpConnectionTest, WhatADrainCutsOffSaysSo) {
 class HttpHostTest : public testing::Test {
  protected:
   HttpHostTest() {
-    gate_.Open(registry_.registry());
+    gate_.Open(fake_.core());
     server_.Serve();
   }
 
-  FakeRegistry registry_;
+  FakeCore fake_;
   const TransportOptions options_;
   AuthGate gate_{options_};
   HttpServer server_{"127.0.0.1:0", options_, gate_};
 };
 
 TEST(HttpConnectionTest, WhatStatisticsKeepWhileTheyWaitIsBounded) {
-  FakeRegistry registry;
+  FakeCore fake;
   TransportOptions options;
   options.limits.max_memory_bytes = 2 << 20;  // half of it per client
   AuthGate gate(options);
-  gate.Open(registry.registry());
+  gate.Open(fake.core());
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   HttpClient generates(server.address()), other(server.address());
   generates.Send("POST", "/v1/completions", Stream(10).dump());
-  ASSERT_TRUE(WaitFor([&] { return registry.begun_steps() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return fake.begun_steps() == 1; }));
   std::list<HttpClient> clients;
   for (int i = 0; i < 20; ++i)
     EXPECT_EQ(clients.emplace_back(server.address()).Get("/health").status, 200);
   const std::string path = "/v1/kv-cache?block_map=true";
   for (HttpClient& client : clients) client.Send("GET", path, "");
-  EXPECT_EQ(other.Get("/health").status, 200);  // earlier bytes have been read
-  registry.LetGo();
+  EXPECT_EQ(other.Get("/health").status, 200);  // what came before has been seen
+  fake.LetGo();
   int refused = 0;
   for (HttpClient& client : clients) {
     const HttpAnswer answer = client.Read();
@@ -482,13 +476,13 @@ TEST_F(HttpHostTest, ADrainLetsAnswersEnd) {
   HttpClient client(server_.address()), other(server_.address());
   EXPECT_EQ(other.Get("/health").status, 200);
   client.Send("POST", "/v1/completions", Stream(20).dump());
-  registry_.LetCompute(2);
+  fake_.LetCompute(2);
   HttpClient::Events events(client);
   ASSERT_TRUE(events.Next().has_value());
   server_.StartDrain();
   EXPECT_EQ(other.Get("/health").status, 503);
-  registry_.LetGo();
-  EXPECT_TRUE(registry_.registry().Drain(kForever));
+  fake_.LetGo();
+  EXPECT_TRUE(fake_.core().requests.Drain(kForever));
   std::thread closes([&] { server_.Close(kForever); });
   std::optional<std::string> last, next;
   while ((next = events.Next())) last = next;
@@ -506,42 +500,42 @@ TEST_F(HttpHostTest, AClientThatClosesFreesItsBlocksByTheNextStep) {
   for (const auto& [path, request] : {std::pair<std::string, json>("/v1/completions", Stream(1000)),
                                       std::pair<std::string, json>("/v1/chat/completions", chat)}) {
     SCOPED_TRACE(path);
-    const int begun = registry_.begun_steps();
+    const int begun = fake_.begun_steps();
     HttpClient client(server_.address());
     client.Send("POST", path, request.dump());
-    registry_.LetCompute(2);
+    fake_.LetCompute(2);
     HttpClient::Events events(client);
     ASSERT_TRUE(events.Next().has_value());
-    ASSERT_TRUE(WaitFor([&] { return registry_.begun_steps() == begun + 3; }));
+    ASSERT_TRUE(WaitFor([&] { return fake_.begun_steps() == begun + 3; }));
     client.Close();
-    EXPECT_EQ(other.Get("/health").status, 200);  // earlier bytes have been read
-    EXPECT_EQ(registry_.registry().live_requests(), 1);
-    registry_.LetCompute(1);  // the running step
-    EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 0; }));
+    EXPECT_EQ(other.Get("/health").status, 200);  // what came before has been seen
+    EXPECT_EQ(fake_.core().requests.live_requests(), 1);
+    fake_.LetCompute(1);  // the step that has begun
+    EXPECT_TRUE(WaitFor([&] { return fake_.core().requests.live_requests() == 0; }));
   }
 }
 
 TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
   HttpClient client(server_.address());
-  json request = Stream(FakeRegistry::kPositions - 10);
+  json request = Stream(FakeCore::kPositions - 10);
   request["stream"] = false;
   client.Send("POST", "/v1/completions", request.dump());
-  EXPECT_TRUE(WaitFor([&] { return registry_.begun_steps() == 1; }));
-  registry_.registry().Drain(0ms);
-  registry_.LetGo();
+  EXPECT_TRUE(WaitFor([&] { return fake_.begun_steps() == 1; }));
+  fake_.core().requests.Drain(0ms);
+  fake_.LetGo();
   const HttpAnswer answer = client.Read();
   EXPECT_EQ(answer.error("code"), "draining");
   EXPECT_FALSE(answer.headers.at("x-request-id").empty());
 }
 
 TEST_F(HttpHostTest, ALargeBodyHoldsUpNobody) {
-  registry_.HoldTexts();
+  fake_.HoldTexts();
   HttpClient large(server_.address()), other(server_.address());
   const std::string text(TokenizationQueue::kMaxQuickBytes, 'a');
   large.Send("POST", "/tokenize", json({{"text", text}}).dump());
-  ASSERT_TRUE(WaitFor([&] { return registry_.held_texts() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return fake_.held_texts() == 1; }));
   EXPECT_EQ(other.Get("/health").status, 200);
-  registry_.LetGo();
+  fake_.LetGo();
   EXPECT_THAT(large.Read().json().at("token_ids"), testing::SizeIs(text.size()));
   EXPECT_EQ(large.Post("/tokenize", {{"text", text}, {"model", "x"}}).status, 404);
 }
@@ -553,35 +547,36 @@ TEST_F(HttpHostTest, LargeBodiesThatWaitAreBounded) {
   options.limits.max_message_bytes = kHalf;
   HttpServer server("127.0.0.1:0", options, gate_);
   server.Serve();
-  registry_.HoldTexts();
+  fake_.HoldTexts();
   HttpClient held(server.address()), waits(server.address()), refused(server.address());
   const auto text = [](size_t bytes) { return json({{"text", std::string(bytes, 'a')}}); };
   held.Send("POST", "/tokenize", text(kHalf - 2 * kQuick).dump());
-  ASSERT_TRUE(WaitFor([&] { return registry_.held_texts() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return fake_.held_texts() == 1; }));
   waits.Send("POST", "/tokenize", text(kQuick).dump());
   const HttpAnswer answer = refused.Post("/tokenize", text(2 * kQuick));
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.error("code"), "texts_waiting");
   server.StartDrain();
-  registry_.LetGo();
+  fake_.core().requests.StartDrain();
+  fake_.LetGo();
   EXPECT_EQ(waits.Read().error("code"), "draining");
   EXPECT_EQ(held.Read().status, 200);
 }
 
 TEST_F(HttpHostTest, WaitingForItsTurnIsTimeInTheQueue) {
-  registry_.HoldTexts();
+  fake_.HoldTexts();
   HttpClient client(server_.address());
   json request = Stream(1);
   request["stream"] = false;
   request["prompt"] = std::string(TokenizationQueue::kMaxQuickBytes, 'a');
   client.Send("POST", "/v1/completions", request.dump());
-  ASSERT_TRUE(WaitFor([&] { return registry_.held_texts() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return fake_.held_texts() == 1; }));
   const auto held = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(20ms);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - held;
-  registry_.LetGo();
+  fake_.LetGo();
   EXPECT_EQ(client.Read().status, 200);
-  const std::string metrics = registry_.registry().Metrics();
+  const std::string metrics = fake_.core().stats.Metrics();
   const std::regex line("triptych_request_queue_time_seconds_sum\\{[^}]*\\} (\\S+)");
   std::smatch sum;
   ASSERT_TRUE(std::regex_search(metrics, sum, line)) << metrics;
@@ -592,18 +587,18 @@ TEST_F(HttpHostTest, ALargePromptIsAnsweredAsOthersAre) {
   json request = Stream(3);
   request["prompt"] = std::string(TokenizationQueue::kMaxQuickBytes, 'a');
   json endless = request;
-  endless["max_tokens"] = FakeRegistry::kPositions / 2;
+  endless["max_tokens"] = FakeCore::kPositions / 2;
   HttpClient client(server_.address());
   client.Send("POST", "/v1/completions", endless.dump());
-  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return fake_.core().requests.live_requests() == 1; }));
   client.Close();
   EXPECT_TRUE(WaitFor([&] {
-    registry_.LetCompute(1);  // otherwise the engine waits in a step and sees no cancellation
-    return registry_.registry().live_requests() == 0;
+    fake_.LetCompute(1);  // or the engine waits in a step, and learns nothing
+    return fake_.core().requests.live_requests() == 0;
   }));
-  EXPECT_LT(registry_.begun_steps(),
-            FakeRegistry::kPositions / 4);  // ended because its client disconnected
-  registry_.LetGo();
+  EXPECT_LT(fake_.begun_steps(),
+            FakeCore::kPositions / 4);  // it ended as its client was gone
+  fake_.LetGo();
   HttpClient next(server_.address());
   next.Send("POST", "/v1/completions", request.dump());
   EXPECT_FALSE(HttpClient::Events(next).All().empty());
@@ -614,13 +609,13 @@ TEST_F(HttpHostTest, ALargePromptIsAnsweredAsOthersAre) {
 TEST_F(HttpHostTest, SoMuchMayBeSentAhead) {
   HttpClient client(server_.address()), other(server_.address());
   client.Send("POST", "/v1/completions", Stream(3).dump());
-  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return fake_.core().requests.live_requests() == 1; }));
   std::string get = "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ";
   get += std::string(Connection::kMaxPipelinedBytes / 2 - get.size() - 4, 'a') + "\r\n\r\n";
   client.SendText(get + get);
   // One thread reads from all connections in turn.
   for (int i = 0; i < 10; ++i) EXPECT_EQ(other.Get("/health").status, 200);
-  registry_.LetGo();
+  fake_.LetGo();
   EXPECT_EQ(client.Read().status, 200);
   EXPECT_EQ(client.Read().json()["status"], "ok");
   EXPECT_EQ(client.Read().json()["status"], "ok");
@@ -631,7 +626,7 @@ TEST_F(HttpHostTest, WhoSendsTooMuchAheadIsCutOff) {
   json request = Stream(3);
   request["stream"] = false;  // no answer yet
   client.Send("POST", "/v1/completions", request.dump());
-  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
+  EXPECT_TRUE(WaitFor([&] { return fake_.core().requests.live_requests() == 1; }));
   client.SendText(std::string(Connection::kMaxPipelinedBytes + 1, 'a'));
   EXPECT_TRUE(client.IsClosed());
 }
@@ -684,7 +679,7 @@ class HttpFailureTest : public testing::Test {
  protected:
   using Tcp = boost::asio::ip::tcp;
 
-  HttpFailureTest() { gate_.Open(registry_.registry()); }
+  HttpFailureTest() { gate_.Open(fake_.core()); }
 
   // Serves one connection, whose operations fail according to fails_.
   void Accept() {
@@ -709,7 +704,7 @@ class HttpFailureTest : public testing::Test {
     return "127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
   }
 
-  FakeRegistry registry_;
+  FakeCore fake_;
   TransportOptions options_;
   AuthGate gate_{options_};
   FailingStream::Fails fails_;
@@ -724,7 +719,7 @@ class HttpFailureTest : public testing::Test {
     boost::asio::post(context_, std::move(task));
   });
   const HostNames hosts_{options_};
-  Routes routes_{gate_, options_.limits, mailbox_, budget_};
+  Routes routes_{gate_, mailbox_, budget_};
   std::thread thread_;
 };
 
@@ -732,28 +727,28 @@ TEST_F(HttpFailureTest, WhatTheEngineBringsMayFail) {
   Accept();
   HttpClient client(address());
   client.Send("POST", "/v1/completions", Stream(1000).dump());
-  registry_.LetCompute(2);
+  fake_.LetCompute(2);
   HttpClient::Events events(client);
   ASSERT_TRUE(events.Next().has_value());
   fails_.writes = true;
-  registry_.LetGo();
-  EXPECT_TRUE(WaitFor([&] { return closed_ && registry_.registry().live_requests() == 0; }));
+  fake_.LetGo();
+  EXPECT_TRUE(WaitFor([&] { return closed_ && fake_.core().requests.live_requests() == 0; }));
 }
 
 TEST_F(HttpFailureTest, WhatTheEngineCannotTellIsToldWithWhatIsNext) {
   Accept();
   HttpClient client(address());
-  client.Send("POST", "/v1/completions", Stream(FakeRegistry::kPositions - 10).dump());
-  registry_.LetCompute(2);
+  client.Send("POST", "/v1/completions", Stream(FakeCore::kPositions - 10).dump());
+  fake_.LetCompute(2);
   HttpClient::Events events(client);
   ASSERT_TRUE(events.Next().has_value());
   fails_.next_post = true;
   EXPECT_TRUE(WaitFor([&] {
-    registry_.LetCompute(1);
+    fake_.LetCompute(1);
     return !fails_.next_post;
   }));
   for (int i = 0; i < 10; ++i) {
-    registry_.LetCompute(1);
+    fake_.LetCompute(1);
     ASSERT_TRUE(events.Next().has_value());
   }
 }
@@ -766,12 +761,12 @@ TEST_F(HttpFailureTest, ADrainWaitsUntilAnAnswerIsTaken) {
   request["stream"] = false;
   request["logprobs"] = 20;
   client.Send("POST", "/v1/completions", request.dump());
-  ASSERT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
+  ASSERT_TRUE(WaitFor([&] { return fake_.core().requests.live_requests() == 1; }));
   HttpAnswer answer;
   std::thread reader([&] { answer = client.Read(); });
-  registry_.LetGo();
-  EXPECT_TRUE(registry_.registry().Drain(kForever));
-  fails_.writes = true;  // from now on, writes fail
+  fake_.LetGo();
+  EXPECT_TRUE(fake_.core().requests.Drain(kForever));
+  fails_.writes = true;  // nothing more is sent from now on
   reader.join();
   EXPECT_GT(answer.body.size(), 5 * FailingStream::kSlowBytes);
 }

@@ -70,7 +70,8 @@ TEST(HttpMetricsTest, TotalsAreWhatClientsSaw) {
     score.set_model(model.name);
     for (const char* text : {"abc", "to be"}) score.add_inputs()->set_text(text);
     v1::ScoreResponse scores;
-    ASSERT_TRUE(Call(server.inference(), &v1::InferenceService::Stub::Score, score, &scores).ok());
+    ASSERT_TRUE(
+        CallUnary(server.inference(), &v1::InferenceService::Stub::Score, score, &scores).ok());
     for (const auto& result : scores.results()) add(result.usage());
     const json usage =
         client

@@ -409,8 +409,8 @@ TEST(HttpServerTest, SaysHowItStartsAndDrains) {
   EXPECT_EQ(starting.status, 503);
   EXPECT_EQ(starting.error("code"), "starting");
   EXPECT_EQ(starting.headers.at("retry-after"), "1");
-  ModelRegistry registry({}, {});
-  gate.Open(registry);
+  ServerCore core({});
+  gate.Open(core);
   server.Serve();
   EXPECT_EQ(client.Get("/health").json(), json({{"status", "ok"}}));
   EXPECT_EQ(client.Get("/v1/models").status, 200);
@@ -488,8 +488,8 @@ TEST(HttpServerTest, WithoutMemoryWhatComputesIsRefused) {
   TransportOptions options;
   options.is_memory_short = [] { return true; };
   AuthGate gate(options);
-  ModelRegistry registry({}, {});
-  gate.Open(registry);
+  ServerCore core({});
+  gate.Open(core);
   HttpServer server("127.0.0.1:0", options, gate);
   server.Serve();
   HttpClient client(server.address());

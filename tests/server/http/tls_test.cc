@@ -14,7 +14,7 @@
 #include "server/core/access/auth_gate.h"
 #include "server/http/http_server.h"
 #include "tests/server/captured_log.h"
-#include "tests/server/fake_registry.h"
+#include "tests/server/fake_core.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 #include "tests/support/certificates.h"
@@ -83,7 +83,7 @@ class HttpTlsTest : public testing::Test {
   }
   void Serve() {
     gate_ = std::make_unique<AuthGate>(options_);
-    gate_->Open(registry_.registry());
+    gate_->Open(fake_.core());
     server_ = std::make_unique<HttpServer>("127.0.0.1:0", options_, *gate_);
     server_->Serve();
   }
@@ -102,7 +102,7 @@ class HttpTlsTest : public testing::Test {
   const std::filesystem::path certificate_ = directory_.path() / "server.crt";
   const std::filesystem::path key_ = directory_.path() / "server.key";
   const CertificateAuthority authority_;
-  FakeRegistry registry_;
+  FakeCore fake_;
   TransportOptions options_;
   std::unique_ptr<AuthGate> gate_;
   std::unique_ptr<HttpServer> server_;
@@ -138,7 +138,7 @@ TEST_F(HttpTlsTest, AsksClientsForTheirCertificates) {
 
 TEST_F(HttpTlsTest, StreamsAndEnds) {
   Serve();
-  registry_.LetGo();
+  fake_.LetGo();
   TlsClient client(server_->address(), authority_);
   client.SendText(PostText(Stream(300), "Connection: close\r\n"));
   EXPECT_THAT(client.ReadToEnd(),
@@ -160,15 +160,14 @@ TEST_F(HttpTlsTest, AReaderThatStoppedIsCutOff) {
   Serve();
   const CapturedLog log;
   TlsClient client(server_->address(), authority_, {}, /*receive_buffer=*/4096);
-  nlohmann::json request = Stream(FakeRegistry::kPositions - 10);
+  nlohmann::json request = Stream(FakeCore::kPositions - 10);
   request["logprobs"] = 20;
   client.SendText(PostText(request));
-  EXPECT_TRUE(WaitFor([&] { return registry_.registry().live_requests() == 1; }));
-  // Enough to fill the sockets, but pending output stays below the limit that would end the
-  // request.
+  EXPECT_TRUE(WaitFor([&] { return fake_.core().requests.live_requests() == 1; }));
+  // So that sockets fill, but what waits for them is less than would end the request by itself.
   EXPECT_TRUE(WaitFor([&] {
-    registry_.LetCompute(2);
-    return registry_.registry().live_requests() == 0;
+    fake_.LetCompute(2);
+    return fake_.core().requests.live_requests() == 0;
   }));
   EXPECT_TRUE(WaitFor([&] { return log.text().find("on small: CANCELLED") != std::string::npos; }))
       << log.text();
@@ -198,7 +197,7 @@ TEST_F(HttpTlsTest, SharesItsCertificateWithGrpc) {
   const auto health =
       grpc::health::v1::Health::NewStub(OwnConnection(server.address(), Trusting(next)));
   grpc::health::v1::HealthCheckResponse response;
-  EXPECT_TRUE(Call(*health, &grpc::health::v1::Health::Stub::Check, {}, &response).ok());
+  EXPECT_TRUE(CallUnary(*health, &grpc::health::v1::Health::Stub::Check, {}, &response).ok());
   const std::string line = "certificate reloaded";
   EXPECT_THAT(log.text(), HasSubstr(line));
   EXPECT_EQ(log.text().find(line), log.text().rfind(line));

@@ -65,7 +65,8 @@ TEST_F(TokenizerTest, SaysWhatItIs) {
     v1::GetModelRequest request;
     request.set_model(expected.name);
     v1::GetModelResponse response;
-    ASSERT_TRUE(Call(server_.models(), &v1::ModelService::Stub::GetModel, request, &response).ok());
+    ASSERT_TRUE(
+        CallUnary(server_.models(), &v1::ModelService::Stub::GetModel, request, &response).ok());
     const v1::Tokenizer& tokenizer = response.model().tokenizer();
     EXPECT_EQ(tokenizer.kind(), expected.kind);
     EXPECT_EQ(tokenizer.vocab_size(), expected.vocab_size);
@@ -126,7 +127,7 @@ TEST_F(TokenizerTest, ATextsTokensAreAsAsked) {
       if (asked.begin) tokenize.set_begin_token(*asked.begin);
       v1::TokenizeResponse tokens;
       const grpc::Status tokenized =
-          Call(server_.inference(), &v1::InferenceService::Stub::Tokenize, tokenize, &tokens);
+          CallUnary(server_.inference(), &v1::InferenceService::Stub::Tokenize, tokenize, &tokens);
 
       v1::GenerateRequest generate = Greedy(model.name, text, 3);
       if (asked.parse) generate.set_parse_special_tokens(*asked.parse);
@@ -142,7 +143,7 @@ TEST_F(TokenizerTest, ATextsTokensAreAsAsked) {
       for (const int32_t token : of_prompt) ids.add_ids(token);
       v1::ScoreResponse scores;
       const grpc::Status scored =
-          Call(server_.inference(), &v1::InferenceService::Stub::Score, score, &scores);
+          CallUnary(server_.inference(), &v1::InferenceService::Stub::Score, score, &scores);
 
       if (refused) {
         EXPECT_TRUE(RefusesField(tokenized, "begin_token"));
@@ -184,7 +185,8 @@ TEST_F(TokenizerTest, PiecesAreTheTextAgain) {
   request.set_pieces(true);
   v1::TokenizeResponse response;
   const auto tokenize = [&] {
-    return Call(server_.inference(), &v1::InferenceService::Stub::Tokenize, request, &response);
+    return CallUnary(server_.inference(), &v1::InferenceService::Stub::Tokenize, request,
+                     &response);
   };
   ASSERT_TRUE(tokenize().ok());
   EXPECT_THAT(response.token_ids(), ElementsAre(263, 259, 3 + 0xC3, 3 + 0xA9));

@@ -1,17 +1,16 @@
-#include "server/core/requests/scoring.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/core/requests/call.h"
+#include "server/core/requests/scores.h"
+#include "tests/server/core/fake_engine_thread.h"
 #include "tests/server/core/model_info.h"
 
 namespace triptych::server::scoring_test {
@@ -20,28 +19,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-// An engine that does what the test says.
-class FakeEngine final : public EngineHandle {
- public:
-  void Submit(serving::Request request, std::shared_ptr<serving::RequestSink> sink) override {
-    if (submitted.size() == room) throw std::bad_alloc();
-    submitted.push_back(request.id);
-    sinks.push_back(std::move(sink));
-  }
-  void Cancel(const std::string& id) override { cancelled.push_back(id); }
-
-  size_t room = std::numeric_limits<size_t>::max();  // for requests, in memory
-  std::vector<std::string> submitted;
-  std::vector<std::shared_ptr<serving::RequestSink>> sinks;
-  std::vector<std::string> cancelled;
-};
-
-class CountingListener final : public GenerationListener {
- public:
-  void OnReady() override { ++calls; }
-  int calls = 0;
-};
 
 serving::Completion Finished(serving::FinishReason reason, const std::string& error = "") {
   serving::Completion completion;
@@ -53,17 +30,21 @@ serving::Completion Finished(serving::FinishReason reason, const std::string& er
 
 class ScoringTest : public testing::Test {
  protected:
-  std::shared_ptr<Scoring> Start(int inputs) {
+  std::shared_ptr<Call> Start(int inputs) {
     std::vector<ValidRequest> requests(inputs);
     for (int i = 0; i < inputs; ++i) {
       requests[i].request.id = "p-" + std::to_string(i + 1);
       requests[i].prompt_field = "inputs[" + std::to_string(i) + "].text";
     }
-    auto scoring =
-        std::make_shared<Scoring>(model_, engine_, std::move(requests),
-                                  CallContext{.place = {}, .log = [this](RequestSummary summary) {
-                                                summaries_.push_back(std::move(summary));
-                                              }});
+    auto scoring = std::make_shared<Call>(CallKind::kScore, std::move(requests),
+                                          CallContext{.model = model_,
+                                                      .model_index = 0,
+                                                      .engines = engine_,
+                                                      .permit = {},
+                                                      .log = [this](RequestSummary summary) {
+                                                        summaries_.push_back(std::move(summary));
+                                                      }});
+    scores_.clear();
     scoring->Start(listener_);
     return scoring;
   }
@@ -74,25 +55,37 @@ class ScoringTest : public testing::Test {
     }
     engine_.sinks[input]->OnPromptLogprobs(std::move(tokens));
   }
-  static bool NothingDue(Scoring& scoring) {
-    return std::holds_alternative<std::monostate>(scoring.Take());
+  // What is due after the chunks, which it gathers as a transport does.
+  Call::Event Take(Call& scoring) {
+    Call::Event event = scoring.Take();
+    while (const auto* chunk = std::get_if<StreamChunk>(&event)) {
+      AddChunk(*chunk, scores_);
+      scoring.ChunkDone(/*delivered=*/true);
+      event = scoring.Take();
+    }
+    return event;
   }
-  static Result<Scoring::Scores> TakeEnd(Scoring& scoring) {
-    Scoring::Event event = scoring.Take();
-    EXPECT_TRUE(std::holds_alternative<Result<Scoring::Scores>>(event));
-    return std::get<Result<Scoring::Scores>>(std::move(event));
+  bool NothingDue(Call& scoring) { return std::holds_alternative<std::monostate>(Take(scoring)); }
+  Result<Scores> TakeEnd(Call& scoring) {
+    const Call::Event event = Take(scoring);
+    EXPECT_TRUE(std::holds_alternative<CallEnd>(event));
+    if (const auto& error = std::get<CallEnd>(event).error) return *error;
+    return scores_;
   }
 
   const ModelInfo model_ = SmallModelInfo();
-  FakeEngine engine_;
+  FakeEngineThread engine_;
   std::shared_ptr<CountingListener> listener_ = std::make_shared<CountingListener>();
   std::vector<RequestSummary> summaries_;
+  Scores scores_;  // gathered of the last call
 };
 
 TEST_F(ScoringTest, GathersTheInputsInTheirOrder) {
   const auto scoring = Start(3);
   EXPECT_EQ(scoring->id(), "p-1");
-  EXPECT_THAT(engine_.submitted, ElementsAre("p-1", "p-2", "p-3"));
+  std::vector<std::string> ids;
+  for (const serving::Request& one : engine_.submitted) ids.push_back(one.id);
+  EXPECT_THAT(ids, ElementsAre("p-1", "p-2", "p-3"));
   for (const int input : {2, 0}) {
     engine_.sinks[input]->OnScheduled();
     EXPECT_TRUE(NothingDue(*scoring)) << "one may still be refused";
@@ -100,21 +93,21 @@ TEST_F(ScoringTest, GathersTheInputsInTheirOrder) {
   Logprobs(2, {-5});
   engine_.sinks[2]->OnFinish(Finished(serving::FinishReason::kLength));
   engine_.sinks[1]->OnScheduled();
-  EXPECT_TRUE(std::holds_alternative<RequestAccepted>(scoring->Take()));
+  EXPECT_TRUE(std::holds_alternative<RequestAccepted>(Take(*scoring)));
   EXPECT_TRUE(NothingDue(*scoring));
   Logprobs(0, {-1});
   Logprobs(0, {-2, -3});
   engine_.sinks[0]->OnFinish(Finished(serving::FinishReason::kLength));
   EXPECT_TRUE(NothingDue(*scoring));
   engine_.sinks[1]->OnFinish(Finished(serving::FinishReason::kLength));
-  const Result<Scoring::Scores> end = TakeEnd(*scoring);
+  const Result<Scores> end = TakeEnd(*scoring);
   ASSERT_TRUE(end.ok());
   ASSERT_THAT(end.value(), SizeIs(3));
   EXPECT_THAT(end.value()[0].logprobs, ElementsAre(-1, -2, -3));
   EXPECT_THAT(end.value()[1].logprobs, IsEmpty());
   EXPECT_THAT(end.value()[2].logprobs, ElementsAre(-5));
   EXPECT_TRUE(NothingDue(*scoring));
-  EXPECT_THAT(engine_.cancelled, IsEmpty());
+  EXPECT_THAT(engine_.cancelled(), IsEmpty());
   ASSERT_THAT(summaries_, SizeIs(1));
   EXPECT_EQ(summaries_[0].end, "scored");
   EXPECT_EQ(summaries_[0].usage.prompt_tokens, 9);
@@ -124,10 +117,10 @@ TEST_F(ScoringTest, OneThatFailsFailsTheCallAndCancelsTheOthers) {
   const auto scoring = Start(3);
   engine_.sinks[0]->OnFinish(Finished(serving::FinishReason::kLength));
   engine_.sinks[1]->OnFinish(Finished(serving::FinishReason::kFailed, "no finite log-probability"));
-  EXPECT_THAT(engine_.cancelled, testing::Contains("p-3"));
+  EXPECT_THAT(engine_.cancelled(), testing::Contains("p-3"));
   EXPECT_TRUE(NothingDue(*scoring)) << "the engine still holds one";
   engine_.sinks[2]->OnFinish(Finished(serving::FinishReason::kCancelled));
-  const Result<Scoring::Scores> end = TakeEnd(*scoring);
+  const Result<Scores> end = TakeEnd(*scoring);
   ASSERT_FALSE(end.ok());
   EXPECT_EQ(end.error().reason, "STEP_FAILED");
   EXPECT_EQ(end.error().metadata.at("request_id"), "p-2");
@@ -137,7 +130,7 @@ TEST_F(ScoringTest, OneThatFailsFailsTheCallAndCancelsTheOthers) {
 TEST_F(ScoringTest, AnInputThatCannotBeHandedOverFailsTheCall) {
   engine_.room = 1;
   const auto scoring = Start(3);
-  EXPECT_THAT(engine_.cancelled, testing::Contains("p-1"));
+  EXPECT_THAT(engine_.cancelled(), testing::Contains("p-1"));
   EXPECT_TRUE(NothingDue(*scoring)) << "the engine still holds one";
   engine_.sinks[0]->OnFinish(Finished(serving::FinishReason::kCancelled));
   EXPECT_EQ(TakeEnd(*scoring).error().reason, "STEP_FAILED");
@@ -153,7 +146,7 @@ TEST_F(ScoringTest, ARefusalOfOneRefusesTheCallWithoutAcceptance) {
   engine_.sinks[0]->OnScheduled();
   engine_.sinks[1]->OnRejected(serving::SubmitStatus::kNeverFits);
   engine_.sinks[0]->OnFinish(Finished(serving::FinishReason::kCancelled));
-  const Result<Scoring::Scores> end = TakeEnd(*scoring);
+  const Result<Scores> end = TakeEnd(*scoring);
   ASSERT_FALSE(end.ok());
   EXPECT_EQ(end.error().code, ErrorCode::kInvalidArgument);
 }
@@ -161,12 +154,12 @@ TEST_F(ScoringTest, ARefusalOfOneRefusesTheCallWithoutAcceptance) {
 TEST_F(ScoringTest, ACancelCancelsAll) {
   const auto scoring = Start(2);
   scoring->Cancel();
-  EXPECT_THAT(engine_.cancelled, ElementsAre("p-1", "p-2"));
+  EXPECT_THAT(engine_.cancelled(), ElementsAre("p-1", "p-2"));
   for (const auto& sink : engine_.sinks)
     sink->OnFinish(Finished(serving::FinishReason::kCancelled));
   EXPECT_EQ(TakeEnd(*scoring).error().code, ErrorCode::kCancelled);
   scoring->Cancel();
-  EXPECT_THAT(engine_.cancelled, SizeIs(2));
+  EXPECT_THAT(engine_.cancelled(), SizeIs(2));
 }
 
 TEST_F(ScoringTest, LetsTheListenerGoAtTheEnd) {

@@ -118,8 +118,9 @@ TEST(StreamBufferTest, CountsWhatItHoldsInMemory) {
   StreamBuffer buffer(1, kPlenty);
   bool fits = true;
   for (int i = 0; i < 1000; ++i) {
-    fits = buffer.AppendPrompt(std::vector<serving::TokenLogprobs>(
-        7, {.chosen = {}, .top = std::vector<serving::TokenLogprob>(20)}));
+    fits = buffer.AppendPrompt(
+        0, std::vector<serving::TokenLogprobs>(
+               7, {.chosen = {}, .top = std::vector<serving::TokenLogprob>(20)}));
   }
   EXPECT_FALSE(fits) << "those of a prompt count too";
 }

@@ -27,7 +27,7 @@ class LongTextsTest : public testing::Test {
   ~LongTextsTest() override { LetGo(); }
 
   // `handle` is called before what became of the call is known.
-  TokenizationQueue::Call Call(
+  TokenizationQueue::Task Call(
       const std::string& name, int64_t bytes = kLong, const std::string& client = "ann",
       const std::function<void()>& handle = [] {}) {
     return {.client = client,
@@ -140,10 +140,10 @@ TEST_F(LongTextsTest, WhatWaitsIsBoundedAndOneClientHasHalfOfIt) {
 TEST_F(LongTextsTest, SixteenMebibytesMayBeHeldHoweverSmallMessagesAre) {
   std::promise<void> let_go;
   TokenizationQueue small(1);
-  TokenizationQueue::Call call = Call("half", kLong, "ann", [&] { let_go.get_future().wait(); });
+  TokenizationQueue::Task call = Call("half", kLong, "ann", [&] { let_go.get_future().wait(); });
   call.held_bytes = TokenizationQueue::kMaxHeldBytes / 2;
   small.Handle(call);
-  TokenizationQueue::Call more = Call("more");
+  TokenizationQueue::Task more = Call("more");
   more.held_bytes = 1;
   small.Handle(more);
   EXPECT_THAT(ended(), ElementsAre("more TEXTS_WAITING"));

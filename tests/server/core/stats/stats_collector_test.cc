@@ -10,32 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "tests/server/core/fake_engine_thread.h"
+
 namespace triptych::server::stats_collector_test {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-// Engines whose statistics are counts of the requests for them.
-class CountingEngines final : public StatsCollector::Engines {
- public:
-  std::vector<ModelStats> Stats(bool block_maps) override {
-    ++snapshots;
-    if (block_maps && on_maps) on_maps();
-    ModelStats stats{.model = std::to_string(snapshots), .kv_cache = {}, .block_map = nullptr};
-    if (block_maps) stats.block_map = std::make_shared<const serving::BlockMap>();
-    return {stats};
-  }
-  std::vector<LiveSequence> Sequences(const SequenceListing& listing) override {
-    listings.push_back(listing.after);
-    return {{.model = std::to_string(listing.after), .stats = {}}};
-  }
-
-  std::function<void()> on_maps;
-  int snapshots = 0;
-  std::vector<uint64_t> listings;
-};
 
 // Two engine threads that run their tasks when the test steps them.
 class StatisticsDeskTest : public testing::Test {
@@ -47,16 +29,15 @@ class StatisticsDeskTest : public testing::Test {
   }
   // Runs the tasks between two steps, and then the answers.
   void Step() {
-    Run(engines_tasks_);
+    Run(engines_.tasks);
     Run(answer_tasks_);
   }
 
-  CountingEngines engines_;
-  Tasks engines_tasks_, answer_tasks_;
+  FakeEngineThread engines_;
+  Tasks answer_tasks_;
   serving::EngineClock::time_point now_;
   StatsCollector desk_{
-      engines_, [this](std::function<void()> task) { engines_tasks_.push_back(std::move(task)); },
-      [this](std::function<void()> task) { answer_tasks_.push_back(std::move(task)); },
+      engines_, [this](std::function<void()> task) { answer_tasks_.push_back(std::move(task)); },
       [this] { return now_; }};
 };
 
@@ -69,8 +50,8 @@ TEST_F(StatisticsDeskTest, OneSnapshotAStepForAllWhoAsk) {
     });
   };
   for (int i = 0; i < 3000; ++i) ask();
-  EXPECT_THAT(engines_tasks_, SizeIs(1));
-  Run(engines_tasks_);
+  EXPECT_THAT(engines_.tasks, SizeIs(1));
+  Run(engines_.tasks);
   EXPECT_EQ(engines_.snapshots, 1);
   EXPECT_THAT(answers, IsEmpty()) << "answered elsewhere";
   ask();  // the answer can be older than the request
@@ -80,7 +61,7 @@ TEST_F(StatisticsDeskTest, OneSnapshotAStepForAllWhoAsk) {
   EXPECT_EQ(engines_.snapshots, 2);
   EXPECT_THAT(answers, SizeIs(3001));
   EXPECT_EQ(answers.back(), "2");
-  EXPECT_THAT(engines_tasks_, IsEmpty()) << "nobody asks";
+  EXPECT_THAT(engines_.tasks, IsEmpty()) << "nobody asks";
 }
 
 TEST_F(StatisticsDeskTest, BlockMapsAreNotMadeAnewBeforeTheirTime) {
@@ -149,7 +130,7 @@ TEST_F(StatisticsDeskTest, EqualListingsAreOneAndTheOthersWaitForTheNextStep) {
   Step();
   EXPECT_THAT(answers, SizeIs(2 * n + 1));
   EXPECT_TRUE(std::is_sorted(answers.begin(), answers.end()));
-  EXPECT_THAT(engines_tasks_, IsEmpty());
+  EXPECT_THAT(engines_.tasks, IsEmpty());
 }
 
 TEST_F(StatisticsDeskTest, BoundsHowManyListingsWait) {

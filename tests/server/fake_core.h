@@ -1,6 +1,6 @@
-// A host of a model without weights, which computes no more steps than a test lets it.
-#ifndef TRIPTYCH_TESTS_SERVER_FAKE_REGISTRY_H_
-#define TRIPTYCH_TESTS_SERVER_FAKE_REGISTRY_H_
+// A core with a model without weights, which computes only the steps that a test allows.
+#ifndef TRIPTYCH_TESTS_SERVER_FAKE_CORE_H_
+#define TRIPTYCH_TESTS_SERVER_FAKE_CORE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 #include "engine/serving/engine.h"
 #include "engine/text/tokenizer.h"
-#include "server/core/model_registry.h"
+#include "server/core/server_core.h"
 #include "tests/server/core/model_info.h"
 #include "tests/support/fake_model.h"
 
@@ -27,11 +27,11 @@ inline nlohmann::json Stream(int tokens) {
       {"prompt", "a"}, {"max_tokens", tokens}, {"stream", true}, {"logit_bias", {{"257", -1000}}}};
 }
 
-class FakeRegistry {
+class FakeCore {
  public:
   static constexpr int64_t kPositions = 100'000;
 
-  FakeRegistry() {
+  explicit FakeCore(int64_t max_message_bytes = TransportLimits().max_message_bytes) {
     ModelInfo model = SmallModelInfo();
     model.tokenizer = std::make_shared<HeldTokenizer>(*this, model.tokenizer);
     model.config.max_position_embeddings = kPositions;
@@ -47,14 +47,14 @@ class FakeRegistry {
     auto engine = std::make_unique<serving::Engine>(std::move(fake), model.tokenizer,
                                                     serving::EngineOptions{});
     served.push_back({std::move(model), std::move(engine)});
-    registry_ = std::make_unique<ModelRegistry>(std::move(served), AdmissionLimits{});
+    core_ = std::make_unique<ServerCore>(std::move(served), AdmissionLimits{}, max_message_bytes);
   }
-  ~FakeRegistry() {
+  ~FakeCore() {
     LetGo();
-    registry_.reset();
+    core_.reset();
   }
 
-  ModelRegistry& registry() { return *registry_; }
+  ServerCore& core() { return *core_; }
   void LetCompute(int steps) { steps_.release(steps); }
   int begun_steps() const { return begun_steps_; }
   // Texts wait to be let go before they become tokens.
@@ -70,12 +70,12 @@ class FakeRegistry {
  private:
   class HeldTokenizer final : public Tokenizer {
    public:
-    HeldTokenizer(FakeRegistry& registry, std::shared_ptr<const Tokenizer> tokenizer)
-        : registry_(registry), tokenizer_(std::move(tokenizer)) {}
+    HeldTokenizer(FakeCore& core, std::shared_ptr<const Tokenizer> tokenizer)
+        : core_(core), tokenizer_(std::move(tokenizer)) {}
     std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
-      if (registry_.holds_texts_) {
-        ++registry_.held_texts_;
-        registry_.texts_.acquire();
+      if (core_.holds_texts_) {
+        ++core_.held_texts_;
+        core_.texts_.acquire();
       }
       return tokenizer_->Encode(parts);
     }
@@ -86,7 +86,7 @@ class FakeRegistry {
     std::span<const int32_t> end_tokens() const override { return tokenizer_->end_tokens(); }
 
    private:
-    FakeRegistry& registry_;
+    FakeCore& core_;
     const std::shared_ptr<const Tokenizer> tokenizer_;
   };
 
@@ -94,9 +94,9 @@ class FakeRegistry {
   std::atomic<int> begun_steps_ = 0;
   std::atomic<bool> holds_texts_ = false;
   std::atomic<int> held_texts_ = 0;
-  std::unique_ptr<ModelRegistry> registry_;
+  std::unique_ptr<ServerCore> core_;
 };
 
 }  // namespace triptych::server
 
-#endif  // TRIPTYCH_TESTS_SERVER_FAKE_REGISTRY_H_
+#endif  // TRIPTYCH_TESTS_SERVER_FAKE_CORE_H_

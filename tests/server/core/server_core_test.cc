@@ -1,5 +1,5 @@
 // Tests of the server's core on engines that compute nothing.
-#include "server/core/model_registry.h"
+#include "server/core/server_core.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include "tests/server/core/model_info.h"
 #include "tests/support/fake_model.h"
 
-namespace triptych::server::model_registry_test {
+namespace triptych::server::server_core_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -37,14 +37,14 @@ Caller Inferring(const std::string& client) {
 }
 Caller Admin() { return {.client = "root", .inference = true, .statistics = true, .admin = true}; }
 
-// Listener that takes a generation's output as soon as it arrives.
-class Taker final : public GenerationListener {
+// Listener that takes a call's output as soon as it arrives.
+class Taker final : public CallListener {
  public:
-  explicit Taker(std::shared_ptr<Generation> generation) : generation_(std::move(generation)) {}
+  explicit Taker(std::shared_ptr<Call> generation) : generation_(std::move(generation)) {}
 
   void OnReady() override {
     while (true) {
-      const Generation::Event event = generation_->Take();
+      const Call::Event event = generation_->Take();
       if (std::holds_alternative<std::monostate>(event)) return;
       if (std::holds_alternative<RequestAccepted>(event)) accepted.set_value();
       if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
@@ -52,7 +52,7 @@ class Taker final : public GenerationListener {
         if (chunk->completion) usage = chunk->completion->usage;
         generation_->ChunkDone(true);
       }
-      if (const auto* end = std::get_if<GenerationEnd>(&event)) ended.set_value(end->error);
+      if (const auto* end = std::get_if<CallEnd>(&event)) ended.set_value(end->error);
     }
   }
 
@@ -62,12 +62,12 @@ class Taker final : public GenerationListener {
   serving::RequestUsage usage;  // set at the end
 
  private:
-  const std::shared_ptr<Generation> generation_;
+  const std::shared_ptr<Call> generation_;
 };
 
-class ModelHostTest : public testing::Test {
+class ServerCoreTest : public testing::Test {
  protected:
-  void MakeHost(int models, const AdmissionLimits& limits = {}, int64_t positions = kPositions) {
+  void MakeCore(int models, const AdmissionLimits& limits = {}, int64_t positions = kPositions) {
     std::vector<ModelEntry> served;
     for (int i = 0; i < models; ++i) {
       ModelInfo model = SmallModelInfo();
@@ -81,7 +81,7 @@ class ModelHostTest : public testing::Test {
       served.push_back({model, std::make_unique<serving::Engine>(std::move(fake), model.tokenizer,
                                                                  serving::EngineOptions{})});
     }
-    registry_ = std::make_unique<ModelRegistry>(std::move(served), limits);
+    core_ = std::make_unique<ServerCore>(std::move(served), limits);
   }
 
   static GenerateParams Prompt(const std::string& model, int64_t max_new_tokens) {
@@ -92,10 +92,11 @@ class ModelHostTest : public testing::Test {
     params.ignore_eos = true;
     return params;
   }
-  // Starts a generation, and waits until its engine has accepted it.
-  std::shared_ptr<Generation> Start(const std::string& model, const std::string& client,
-                                    int64_t max_new_tokens = kPositions / 2) {
-    auto generation = registry_->Generate(Prompt(model, max_new_tokens), Inferring(client)).value();
+  // Started, and accepted by its engine.
+  std::shared_ptr<Call> Start(const std::string& model, const std::string& client,
+                              int64_t max_new_tokens = kPositions / 2) {
+    auto generation =
+        core_->requests.Generate(Prompt(model, max_new_tokens), Inferring(client)).value();
     auto taker = std::make_shared<Taker>(generation);
     generation->Start(taker);
     taker->accepted.get_future().wait();
@@ -104,7 +105,7 @@ class ModelHostTest : public testing::Test {
   }
   Result<SequencePage> List(const ListSequencesParams& params, const Caller& caller) {
     std::promise<Result<SequencePage>> page;
-    registry_->ListSequences(
+    core_->stats.ListSequences(
         params, caller, [&](Result<SequencePage> answer) { page.set_value(std::move(answer)); });
     return page.get_future().get();
   }
@@ -115,13 +116,13 @@ class ModelHostTest : public testing::Test {
   }
 
   static constexpr int64_t kPositions = 1'000'000;
-  std::unique_ptr<ModelRegistry> registry_;
+  std::unique_ptr<ServerCore> core_;
   std::vector<std::shared_ptr<Taker>> takers_;
 };
 
-TEST_F(ModelHostTest, ListsOnesOwnSequencesAndAdminEverybodys) {
-  MakeHost(2);
-  std::vector<std::shared_ptr<Generation>> live;
+TEST_F(ServerCoreTest, ListsOnesOwnSequencesAndAdminEverybodys) {
+  MakeCore(2);
+  std::vector<std::shared_ptr<Call>> live;
   live.push_back(Start("model-0", "ann"));
   live.push_back(Start("model-1", "bob"));
   live.push_back(Start("model-1", "ann"));
@@ -139,14 +140,13 @@ TEST_F(ModelHostTest, ListsOnesOwnSequencesAndAdminEverybodys) {
   for (const auto& one : live) one->Cancel();
 }
 
-TEST_F(ModelHostTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
-  MakeHost(1);
-  const std::vector<std::shared_ptr<Generation>> live = {Start("", "ann"), Start("", "bob")};
+TEST_F(ServerCoreTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
+  MakeCore(1);
+  const std::vector<std::shared_ptr<Call>> live = {Start("", "ann"), Start("", "bob")};
   const auto holders = [&](const Caller& caller) {
     std::promise<Result<RegistryStats>> stats;
-    registry_->CollectStats(
-        {.model = "", .block_map = true}, caller,
-        [&](Result<RegistryStats> answer) { stats.set_value(std::move(answer)); });
+    core_->stats.Collect({.model = "", .block_map = true}, caller,
+                         [&](Result<RegistryStats> answer) { stats.set_value(std::move(answer)); });
     return stats.get_future().get().value().models.at(0).holders;
   };
   const auto all = holders(Admin());
@@ -173,9 +173,9 @@ TEST_F(ModelHostTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
   for (const auto& one : live) one->Cancel();
 }
 
-TEST_F(ModelHostTest, APageGoesOnWhereTheOneBeforeEndedForTheSameQueryAlone) {
-  MakeHost(2);
-  std::vector<std::shared_ptr<Generation>> live;
+TEST_F(ServerCoreTest, APageGoesOnWhereTheOneBeforeEndedForTheSameQueryAlone) {
+  MakeCore(2);
+  std::vector<std::shared_ptr<Call>> live;
   for (int i = 0; i < 5; ++i) live.push_back(Start("model-" + std::to_string(i % 2), "ann"));
   ListSequencesParams params = {.model = "", .page_size = 2, .page_token = ""};
   std::vector<std::string> ids;
@@ -201,49 +201,51 @@ TEST_F(ModelHostTest, APageGoesOnWhereTheOneBeforeEndedForTheSameQueryAlone) {
   for (const auto& one : live) one->Cancel();
 }
 
-TEST_F(ModelHostTest, ModelsHavePagesToo) {
-  MakeHost(3);
+TEST_F(ServerCoreTest, ModelsHavePagesToo) {
+  MakeCore(3);
   const auto names = [](const ModelPage& page) {
     std::vector<std::string> all;
     for (const ModelInfo& model : page.models) all.push_back(model.name);
     return all;
   };
-  EXPECT_THAT(names(registry_->ListModels({}).value()),
+  EXPECT_THAT(names(core_->models.ListModels({}).value()),
               ElementsAre("model-0", "model-1", "model-2"));
-  const ModelPage first = registry_->ListModels({.page_size = 2, .page_token = ""}).value();
+  const ModelPage first = core_->models.ListModels({.page_size = 2, .page_token = ""}).value();
   EXPECT_THAT(names(first), ElementsAre("model-0", "model-1"));
   const ModelPage last =
-      registry_->ListModels({.page_size = 2, .page_token = first.next_page_token}).value();
+      core_->models.ListModels({.page_size = 2, .page_token = first.next_page_token}).value();
   EXPECT_THAT(names(last), ElementsAre("model-2"));
   EXPECT_EQ(last.next_page_token, "");
-  EXPECT_FALSE(registry_->ListModels({.page_size = -1, .page_token = ""}).ok());
-  EXPECT_FALSE(registry_->ListModels({.page_size = 2, .page_token = "2"}).ok());
+  EXPECT_FALSE(core_->models.ListModels({.page_size = -1, .page_token = ""}).ok());
+  EXPECT_FALSE(core_->models.ListModels({.page_size = 2, .page_token = "2"}).ok());
 }
 
-TEST_F(ModelHostTest, AClientsShareIsItsOwn) {
-  MakeHost(1, {.max_client_requests = 2, .client_rate = 0});
-  std::vector<std::shared_ptr<Generation>> live;
+TEST_F(ServerCoreTest, AClientsShareIsItsOwn) {
+  MakeCore(1, {.max_client_requests = 2, .client_rate = 0});
+  std::vector<std::shared_ptr<Call>> live;
   for (int i = 0; i < 2; ++i) live.push_back(Start("", "ann"));
-  EXPECT_EQ(registry_->live_requests(), 2);
-  EXPECT_EQ(registry_->Generate(Prompt("", 1), Inferring("ann")).error().reason, "CLIENT_LIMIT");
-  EXPECT_EQ(
-      registry_->Score({.model = "", .inputs = {{.input = "a"}}}, Inferring("ann")).error().reason,
-      "CLIENT_LIMIT");
+  EXPECT_EQ(core_->requests.live_requests(), 2);
+  EXPECT_EQ(core_->requests.Generate(Prompt("", 1), Inferring("ann")).error().reason,
+            "CLIENT_LIMIT");
+  EXPECT_EQ(core_->requests.Score({.model = "", .inputs = {{.input = "a"}}}, Inferring("ann"))
+                .error()
+                .reason,
+            "CLIENT_LIMIT");
   Start("", "bob", 1);
   for (const auto& one : live) one->Cancel();
   for (int i = 0; i < 2; ++i) takers_[i]->ended.get_future().wait();
   live.clear();
   takers_.clear();
   // The engine releases a request just after it has reported its end.
-  while (!registry_->Generate(Prompt("", 1), Inferring("ann")).ok()) std::this_thread::yield();
+  while (!core_->requests.Generate(Prompt("", 1), Inferring("ann")).ok()) std::this_thread::yield();
 }
 
-TEST_F(ModelHostTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
+TEST_F(ServerCoreTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
   std::ostringstream log;
   const auto before = spdlog::default_logger();
   auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(log);
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", sink));
-  MakeHost(1);
+  MakeCore(1);
   const std::string id = Start("", "ann", 5)->id();
   takers_.back()->ended.get_future().wait();
   const std::string text = takers_.back()->text;
@@ -251,7 +253,7 @@ TEST_F(ModelHostTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
   cancelled->Cancel();
   takers_.back()->ended.get_future().wait();
   takers_.clear();
-  registry_.reset();  // writes the remaining lines
+  core_.reset();  // writes the remaining lines
   spdlog::set_default_logger(before);
   EXPECT_THAT(log.str(),
               AllOf(HasSubstr("request " + id +
@@ -267,8 +269,8 @@ std::string Series(const std::string& name, const std::string& model, const std:
          std::to_string(value) + "\n";
 }
 
-TEST_F(ModelHostTest, CountsWhatBecameOfRequestsForItsModels) {
-  MakeHost(2, {.max_client_requests = 1});
+TEST_F(ServerCoreTest, CountsWhatBecameOfRequestsForItsModels) {
+  MakeCore(2, {.max_client_requests = 1});
   const auto count = [&](const std::string& outcome, int64_t value) {
     return HasSubstr(
         Series("triptych_requests_total", "model-1", ",outcome=\"" + outcome + "\"", value));
@@ -277,28 +279,28 @@ TEST_F(ModelHostTest, CountsWhatBecameOfRequestsForItsModels) {
   takers_.back()->ended.get_future().wait();
   takers_.clear();
   const auto live = Start("model-1", "bob");
-  EXPECT_FALSE(registry_->Generate(Prompt("model-1", 1), Inferring("bob")).ok());
-  EXPECT_FALSE(registry_->Generate(Prompt("model-1", -1), Inferring("cid")).ok());
-  EXPECT_FALSE(registry_->Score({.model = "model-1", .inputs = {}}, Inferring("cid")).ok());
-  // Model names invented by clients get no metrics.
+  EXPECT_FALSE(core_->requests.Generate(Prompt("model-1", 1), Inferring("bob")).ok());
+  EXPECT_FALSE(core_->requests.Generate(Prompt("model-1", -1), Inferring("cid")).ok());
+  EXPECT_FALSE(core_->requests.Score({.model = "model-1", .inputs = {}}, Inferring("cid")).ok());
+  // Names that clients make up are nobody's.
   for (const std::string odd : {"model-2", "", "a\"}\n", "triptych_requests_total"}) {
-    EXPECT_FALSE(registry_->Generate(Prompt(odd, 1), Inferring("a\n" + odd)).ok());
+    EXPECT_FALSE(core_->requests.Generate(Prompt(odd, 1), Inferring("a\n" + odd)).ok());
   }
   live->Cancel();
   takers_.back()->ended.get_future().wait();
-  const std::string metrics = registry_->Metrics();
+  const std::string metrics = core_->stats.Metrics();
   EXPECT_THAT(metrics, AllOf(count("length", 1), count("cancelled", 1), count("refused", 1),
                              count("invalid", 2), count("stop", 0)));
   EXPECT_THAT(metrics, AllOf(testing::Not(HasSubstr("model-2")), testing::Not(HasSubstr("ann")),
                              testing::Not(HasSubstr("model=\"\""))));
-  // The number of lines is the same as without requests.
-  MakeHost(2);
-  const std::string none = registry_->Metrics();
+  // As many lines as without any request.
+  MakeCore(2);
+  const std::string none = core_->stats.Metrics();
   EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'),
             std::count(none.begin(), none.end(), '\n'));
 }
 
-TEST_F(ModelHostTest, MetricsAreThereWhileAnEngineHangs) {
+TEST_F(ServerCoreTest, MetricsAreThereWhileAnEngineHangs) {
   std::promise<void> hangs, goes_on;
   ModelInfo model = SmallModelInfo();
   auto fake = std::make_unique<FakeModel>(FakeModel::Shape{});
@@ -310,21 +312,21 @@ TEST_F(ModelHostTest, MetricsAreThereWhileAnEngineHangs) {
   std::vector<ModelEntry> served;
   served.push_back({model, std::make_unique<serving::Engine>(std::move(fake), model.tokenizer,
                                                              serving::EngineOptions{})});
-  registry_ = std::make_unique<ModelRegistry>(std::move(served), AdmissionLimits{});
-  const auto generation = registry_->Generate(Prompt("", 2), Inferring("ann")).value();
+  core_ = std::make_unique<ServerCore>(std::move(served), AdmissionLimits{});
+  const auto generation = core_->requests.Generate(Prompt("", 2), Inferring("ann")).value();
   const auto taker = std::make_shared<Taker>(generation);
   generation->Start(taker);
   hangs.get_future().wait();
-  EXPECT_THAT(registry_->Metrics(),
+  EXPECT_THAT(core_->stats.Metrics(),
               AllOf(HasSubstr(Series("triptych_generation_tokens_total", "small", "", 0)),
                     HasSubstr(Series("triptych_requests_waiting", "small", "", 1))));
   goes_on.set_value();
   taker->ended.get_future().wait();
 }
 
-TEST_F(ModelHostTest, ARequestArrivesWhenItIsMade) {
-  MakeHost(1);
-  const auto generation = registry_->Generate(Prompt("", 1), Inferring("ann")).value();
+TEST_F(ServerCoreTest, ARequestArrivesWhenItIsMade) {
+  MakeCore(1);
+  const auto generation = core_->requests.Generate(Prompt("", 1), Inferring("ann")).value();
   constexpr auto kUntilTheEngineHearsOfIt = 20ms;
   std::this_thread::sleep_for(kUntilTheEngineHearsOfIt);
   const auto taker = std::make_shared<Taker>(generation);
@@ -333,12 +335,12 @@ TEST_F(ModelHostTest, ARequestArrivesWhenItIsMade) {
   EXPECT_GE(taker->usage.queue_time, kUntilTheEngineHearsOfIt);
 }
 
-TEST_F(ModelHostTest, ChoicesAreListedOneByOne) {
-  MakeHost(1);
+TEST_F(ServerCoreTest, ChoicesAreListedOneByOne) {
+  MakeCore(1);
   GenerateParams params = Prompt("", kPositions / 8);
   params.n = 3;
   params.sampling.temperature = 1;
-  const auto generation = registry_->Generate(params, Inferring("ann")).value();
+  const auto generation = core_->requests.Generate(params, Inferring("ann")).value();
   const auto taker = std::make_shared<Taker>(generation);
   generation->Start(taker);
   taker->accepted.get_future().wait();
@@ -357,26 +359,26 @@ TEST_F(ModelHostTest, ChoicesAreListedOneByOne) {
   next->Cancel();
 }
 
-TEST_F(ModelHostTest, WatchersAreBounded) {
-  MakeHost(1);
+TEST_F(ServerCoreTest, WatchersAreBounded) {
+  MakeCore(1);
   std::vector<StatsWatch> watches;
-  for (size_t i = 0; i < ModelRegistry::kMaxWatchers; ++i) {
-    watches.push_back(registry_->Watch({}).value());
+  for (size_t i = 0; i < StatsService::kMaxWatchers; ++i) {
+    watches.push_back(core_->stats.Watch({}).value());
   }
-  const Result<StatsWatch> refused = registry_->Watch({});
+  const Result<StatsWatch> refused = core_->stats.Watch({});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(refused.error().reason, "STATISTICS_LIMIT");
   watches.pop_back();
-  EXPECT_TRUE(registry_->Watch({}).ok());
-  EXPECT_FALSE(registry_->Watch({.model = "none", .interval = {}}).ok());
-  EXPECT_TRUE(registry_->Watch({}).ok()) << "a refusal takes no place";
+  EXPECT_TRUE(core_->stats.Watch({}).ok());
+  EXPECT_FALSE(core_->stats.Watch({.model = "none", .interval = {}}).ok());
+  EXPECT_TRUE(core_->stats.Watch({}).ok()) << "a refusal takes no place";
 }
 
-TEST_F(ModelHostTest, AListOfManyModelsFitsIntoAnError) {
-  MakeHost(200, {}, 1000);  // pools of one block
+TEST_F(ServerCoreTest, AListOfManyModelsFitsIntoAnError) {
+  MakeCore(200, {}, 1000);  // pools of one block
   for (const std::string name : {"", "none"}) {
-    const Result<const ModelInfo*> found = registry_->Find(name);
+    const Result<const ModelInfo*> found = core_->models.Find(name);
     ASSERT_FALSE(found.ok());
     EXPECT_LT(found.error().Message().size(), 800u);
     EXPECT_THAT(found.error().Message(), AllOf(HasSubstr("model-0, model-1"), HasSubstr(" more")));
@@ -384,4 +386,4 @@ TEST_F(ModelHostTest, AListOfManyModelsFitsIntoAnError) {
 }
 
 }  // namespace
-}  // namespace triptych::server::model_registry_test
+}  // namespace triptych::server::server_core_test

@@ -1,50 +1,25 @@
-#include "server/core/requests/generation.h"
+#include "server/core/requests/call.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <memory>
-#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/server/core/fake_engine_thread.h"
 #include "tests/server/core/model_info.h"
 
-namespace triptych::server::generation_test {
+namespace triptych::server::call_test {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
-
-// An engine that does what the test says.
-class FakeEngine final : public EngineHandle {
- public:
-  void Submit(serving::Request request, std::shared_ptr<serving::RequestSink> sink_in) override {
-    if (has_no_memory) throw std::bad_alloc();
-    submitted = std::move(request);
-    sink = std::move(sink_in);
-  }
-  void Cancel(const std::string& id) override {
-    EXPECT_EQ(id, submitted.id);
-    ++cancels;
-  }
-
-  bool has_no_memory = false;
-  serving::Request submitted;
-  std::shared_ptr<serving::RequestSink> sink;
-  std::atomic<int> cancels = 0;
-};
-
-class CountingListener final : public GenerationListener {
- public:
-  void OnReady() override { ++calls; }
-  std::atomic<int> calls = 0;
-};
 
 serving::Completion Finished(serving::FinishReason reason, const std::string& error = "",
                              int32_t choice = 0) {
@@ -59,12 +34,13 @@ serving::Delta Token(int32_t token, const std::string& text = "", int32_t choice
   return {.choice = choice, .token = token, .logprobs = {}, .text = text};
 }
 
-class GenerationTest : public testing::Test {
+class CallTest : public testing::Test {
  protected:
   // A request of `prompt`.
-  std::shared_ptr<Generation> Make(const std::string& prompt = "x", int64_t max_new_tokens = 10,
-                                   int32_t choices = 1, const std::string& echo = "") {
-    ValidRequest valid;
+  std::shared_ptr<Call> Make(const std::string& prompt = "x", int64_t max_new_tokens = 10,
+                             int32_t choices = 1, const std::string& echo = "") {
+    std::vector<ValidRequest> requests(1);
+    ValidRequest& valid = requests[0];
     valid.request.id = "p-7";
     valid.request.client = "somebody";
     valid.request.prompt.assign(prompt.begin(), prompt.end());
@@ -72,67 +48,76 @@ class GenerationTest : public testing::Test {
     valid.request.choices = choices;
     valid.prompt_field = "text";
     valid.echo = echo;
-    return std::make_shared<Generation>(
-        model_, engine_, std::move(valid),
-        CallContext{.place = {}, .log = [this](RequestSummary summary) {
-                      summaries_.push_back(std::move(summary));
-                    }});
+    return std::make_shared<Call>(CallKind::kGenerate, std::move(requests),
+                                  CallContext{.model = model_,
+                                              .model_index = 0,
+                                              .engines = engine_,
+                                              .permit = {},
+                                              .log = [this](RequestSummary summary) {
+                                                summaries_.push_back(std::move(summary));
+                                              }});
   }
   // The same, started.
-  std::shared_ptr<Generation> Start(const std::string& prompt = "x", int64_t max_new_tokens = 10,
-                                    int32_t choices = 1, const std::string& echo = "") {
+  std::shared_ptr<Call> Start(const std::string& prompt = "x", int64_t max_new_tokens = 10,
+                              int32_t choices = 1, const std::string& echo = "") {
     auto generation = Make(prompt, max_new_tokens, choices, echo);
     generation->Start(listener_);
     return generation;
   }
 
   // The chunk that is due, which there must be.
-  static StreamChunk TakeChunk(Generation& generation) {
-    Generation::Event event = generation.Take();
+  static StreamChunk TakeChunk(Call& generation) {
+    Call::Event event = generation.Take();
     EXPECT_TRUE(std::holds_alternative<StreamChunk>(event));
     return std::get<StreamChunk>(std::move(event));
   }
   // Why it ended, which it must have done.
-  static std::optional<Error> TakeEnd(Generation& generation) {
-    const Generation::Event event = generation.Take();
-    EXPECT_TRUE(std::holds_alternative<GenerationEnd>(event));
-    return std::get<GenerationEnd>(event).error;
+  static std::optional<Error> TakeEnd(Call& generation) {
+    const Call::Event event = generation.Take();
+    EXPECT_TRUE(std::holds_alternative<CallEnd>(event));
+    return std::get<CallEnd>(event).error;
   }
-  static bool NothingDue(Generation& generation) {
+  static bool NothingDue(Call& generation) {
     return std::holds_alternative<std::monostate>(generation.Take());
   }
 
   const ModelInfo model_ = SmallModelInfo();
-  FakeEngine engine_;
+  FakeEngineThread engine_;
   std::shared_ptr<CountingListener> listener_ = std::make_shared<CountingListener>();
   std::vector<RequestSummary> summaries_;  // logged
 };
 
-TEST_F(GenerationTest, WhatCannotBeHandedOverKeepsNoListener) {
-  engine_.has_no_memory = true;
+TEST_F(CallTest, WhatCannotBeHandedOverFailsAndKeepsNoListener) {
+  engine_.room = 0;
   const auto generation = Make();
-  EXPECT_THROW(generation->Start(listener_), std::bad_alloc);
+  generation->Start(listener_);
+  EXPECT_EQ(listener_->calls, 1);
+  EXPECT_EQ(TakeEnd(*generation)->reason, "STEP_FAILED");
+  EXPECT_TRUE(NothingDue(*generation));
+  EXPECT_EQ(engine_.cancels, 0);
+  ASSERT_THAT(summaries_, SizeIs(1));
+  EXPECT_EQ(summaries_[0].outcome, Outcome::kFailed);
   const std::weak_ptr<CountingListener> listener = listener_;
   listener_.reset();
   EXPECT_TRUE(listener.expired());
 }
 
-TEST_F(GenerationTest, HandsTheRequestToTheEngine) {
+TEST_F(CallTest, HandsTheRequestToTheEngine) {
   const auto generation = Start("abc", 9);
-  EXPECT_EQ(engine_.sink, generation);
-  EXPECT_EQ(engine_.submitted.id, "p-7");
-  EXPECT_THAT(engine_.submitted.prompt, ElementsAre('a', 'b', 'c'));
+  ASSERT_THAT(engine_.submitted, SizeIs(1));
+  EXPECT_EQ(engine_.submitted[0].id, "p-7");
+  EXPECT_THAT(engine_.submitted[0].prompt, ElementsAre('a', 'b', 'c'));
   EXPECT_EQ(generation->id(), "p-7");
   EXPECT_TRUE(NothingDue(*generation));
 }
 
-TEST_F(GenerationTest, MergesWhatComesWhileAChunkIsInFlight) {
+TEST_F(CallTest, MergesWhatComesWhileAChunkIsInFlight) {
   const auto generation = Start();
-  engine_.sink->OnDelta(Token(1, "a"));
+  engine_.sink().OnDelta(Token(1, "a"));
   EXPECT_EQ(listener_->calls, 1);
   EXPECT_EQ(TakeChunk(*generation).text, "a");
   for (int32_t token = 2; token <= 4; ++token) {
-    engine_.sink->OnDelta(Token(token, std::to_string(token)));
+    engine_.sink().OnDelta(Token(token, std::to_string(token)));
     EXPECT_TRUE(NothingDue(*generation));
   }
   generation->ChunkDone(true);
@@ -143,12 +128,12 @@ TEST_F(GenerationTest, MergesWhatComesWhileAChunkIsInFlight) {
   EXPECT_TRUE(NothingDue(*generation));
 }
 
-TEST_F(GenerationTest, EndsOnceWithTheCompletionInItsLastChunk) {
+TEST_F(CallTest, EndsOnceWithTheCompletionInItsLastChunk) {
   const auto generation = Start();
-  engine_.sink->OnDelta(Token(1, "a"));
+  engine_.sink().OnDelta(Token(1, "a"));
   serving::Completion completion = Finished(serving::FinishReason::kStop);
   completion.stop = "b";
-  engine_.sink->OnFinish(completion);
+  engine_.sink().OnFinish(completion);
   const StreamChunk last = TakeChunk(*generation);
   EXPECT_EQ(last.text, "a");
   ASSERT_TRUE(last.completion.has_value());
@@ -159,36 +144,36 @@ TEST_F(GenerationTest, EndsOnceWithTheCompletionInItsLastChunk) {
   EXPECT_TRUE(NothingDue(*generation));
 }
 
-TEST_F(GenerationTest, IsAcceptedOnceAndBeforeItsChunks) {
+TEST_F(CallTest, IsAcceptedOnceAndBeforeItsChunks) {
   const auto generation = Start();
   EXPECT_TRUE(NothingDue(*generation));
-  engine_.sink->OnScheduled();
+  engine_.sink().OnScheduled();
   EXPECT_EQ(listener_->calls, 1);
-  engine_.sink->OnDelta(Token(1, "a"));
+  engine_.sink().OnDelta(Token(1, "a"));
   EXPECT_TRUE(std::holds_alternative<RequestAccepted>(generation->Take()));
   EXPECT_EQ(TakeChunk(*generation).text, "a");
   EXPECT_TRUE(NothingDue(*generation));
 }
 
-TEST_F(GenerationTest, ARefusalIsNeverAccepted) {
+TEST_F(CallTest, ARefusalIsNeverAccepted) {
   for (const serving::SubmitStatus status :
        {serving::SubmitStatus::kQueueFull, serving::SubmitStatus::kQueueTimeout,
         serving::SubmitStatus::kPromptTooLong, serving::SubmitStatus::kStopping}) {
     const auto generation = Start();
-    engine_.sink->OnRejected(status);
+    engine_.sink().OnRejected(status);
     EXPECT_TRUE(TakeEnd(*generation).has_value());
     EXPECT_TRUE(NothingDue(*generation));
   }
 }
 
-TEST_F(GenerationTest, EachChunkIsOfOneChoiceAndTheStreamEndsAfterTheLast) {
+TEST_F(CallTest, EachChunkIsOfOneChoiceAndTheStreamEndsAfterTheLast) {
   const auto generation = Start("x", 10, 3);
-  engine_.sink->OnDelta(Token(1, "a", 0));  // taken at once
+  engine_.sink().OnDelta(Token(1, "a", 0));  // taken at once
   EXPECT_EQ(TakeChunk(*generation).choice, 0);
-  engine_.sink->OnDelta(Token(2, "b", 2));
-  engine_.sink->OnDelta(Token(3, "c", 1));
-  engine_.sink->OnDelta(Token(4, "d", 2));
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kStop, "", 1));
+  engine_.sink().OnDelta(Token(2, "b", 2));
+  engine_.sink().OnDelta(Token(3, "c", 1));
+  engine_.sink().OnDelta(Token(4, "d", 2));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kStop, "", 1));
   std::vector<std::string> texts;
   std::vector<int32_t> choices;
   for (int i = 0; i < 2; ++i) {
@@ -202,13 +187,13 @@ TEST_F(GenerationTest, EachChunkIsOfOneChoiceAndTheStreamEndsAfterTheLast) {
   EXPECT_THAT(texts, ElementsAre("bd", "c"));
   generation->ChunkDone(true);
   EXPECT_TRUE(NothingDue(*generation)) << "two choices go on";
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kLength, "", 0));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kLength, "", 0));
   EXPECT_EQ(TakeChunk(*generation).completion->choice, 0);
   generation->ChunkDone(true);
   EXPECT_TRUE(NothingDue(*generation));
   generation->Cancel();
   EXPECT_EQ(engine_.cancels, 1) << "one goes on, and can be cancelled";
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kStop, "", 2));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kStop, "", 2));
   EXPECT_TRUE(TakeChunk(*generation).completion.has_value());
   generation->ChunkDone(true);
   EXPECT_EQ(TakeEnd(*generation), std::nullopt);
@@ -216,39 +201,39 @@ TEST_F(GenerationTest, EachChunkIsOfOneChoiceAndTheStreamEndsAfterTheLast) {
   EXPECT_EQ(summaries_[0].end, "2 stop, 1 length");
 }
 
-TEST_F(GenerationTest, OneChoiceThatFailsEndsTheOthers) {
+TEST_F(CallTest, OneChoiceThatFailsEndsTheOthers) {
   const auto generation = Start("x", 10, 2);
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kFailed, "no finite logit", 1));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kFailed, "no finite logit", 1));
   EXPECT_EQ(engine_.cancels, 1);
   EXPECT_EQ(TakeEnd(*generation)->reason, "STEP_FAILED");
-  engine_.sink->OnDelta(Token(1, "a", 0));
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kCancelled, "", 0));
+  engine_.sink().OnDelta(Token(1, "a", 0));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kCancelled, "", 0));
   EXPECT_TRUE(NothingDue(*generation));
   EXPECT_THAT(summaries_, SizeIs(1));
 }
 
-TEST_F(GenerationTest, TheTextOfEveryChoiceBeginsWithTheEcho) {
+TEST_F(CallTest, TheTextOfEveryChoiceBeginsWithTheEcho) {
   const auto generation = Start("x", 10, 2, "echo ");
-  engine_.sink->OnDelta(Token(1, "a", 0));
+  engine_.sink().OnDelta(Token(1, "a", 0));
   EXPECT_EQ(TakeChunk(*generation).text, "echo a");
   generation->ChunkDone(true);
-  engine_.sink->OnDelta(Token(1, "b", 0));
+  engine_.sink().OnDelta(Token(1, "b", 0));
   EXPECT_EQ(TakeChunk(*generation).text, "b");
   generation->ChunkDone(true);
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kStop, "", 1));  // without a token
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kStop, "", 1));  // without a token
   EXPECT_EQ(TakeChunk(*generation).text, "echo ");
 }
 
-TEST_F(GenerationTest, LogProbabilitiesOfThePromptGoOutAsTheyCome) {
+TEST_F(CallTest, LogProbabilitiesOfThePromptGoOutAsTheyCome) {
   const auto generation = Start();
-  engine_.sink->OnPromptLogprobs({{.chosen = {.token = 1, .logprob = -1}, .top = {}}});
+  engine_.sink().OnPromptLogprobs({{.chosen = {.token = 1, .logprob = -1}, .top = {}}});
   const StreamChunk chunk = TakeChunk(*generation);
   ASSERT_THAT(chunk.prompt_logprobs, SizeIs(1));
   EXPECT_EQ(chunk.prompt_logprobs[0].chosen.logprob, -1);
   EXPECT_THAT(chunk.tokens, SizeIs(0));
 }
 
-TEST_F(GenerationTest, EndsWithOneSummary) {
+TEST_F(CallTest, EndsWithOneSummary) {
   const auto generation = Start("abc");
   serving::Completion completion = Finished(serving::FinishReason::kStop);
   completion.usage.prompt_tokens = 3;
@@ -264,7 +249,7 @@ TEST_F(GenerationTest, EndsWithOneSummary) {
   completion.usage.kv_cache.peak_allocated_bytes = 512;
   EXPECT_EQ(generation->load(), std::nullopt);
   completion.load.waiting = 5;
-  engine_.sink->OnFinish(completion);
+  engine_.sink().OnFinish(completion);
   EXPECT_EQ(generation->load().value().waiting, 5);
   ASSERT_THAT(summaries_, SizeIs(1));
   EXPECT_EQ(summaries_[0].Text(),
@@ -289,7 +274,8 @@ TEST_F(GenerationTest, EndsWithOneSummary) {
   EXPECT_THAT(summaries_[0].Text(), HasSubstr("ms: queue 1.0, end 4000.0;"));
   EXPECT_THAT(summaries_[0].JsonMembers(), Not(HasSubstr("first_token")));
 
-  Start()->OnRejected(serving::SubmitStatus::kQueueFull);
+  Start();
+  engine_.sink().OnRejected(serving::SubmitStatus::kQueueFull);
   ASSERT_THAT(summaries_, SizeIs(2));
   EXPECT_TRUE(summaries_[1].refused);
   EXPECT_EQ(summaries_[1].outcome, Outcome::kRefused);
@@ -303,13 +289,13 @@ TEST_F(GenerationTest, EndsWithOneSummary) {
   EXPECT_THAT(forged.Text(), testing::Not(testing::HasSubstr("\n"))) << "one line";
 }
 
-TEST_F(GenerationTest, EndsWithOneOutcome) {
+TEST_F(CallTest, EndsWithOneOutcome) {
   const auto outcome = [&](const std::vector<serving::FinishReason>& reasons, bool cancel = false) {
     summaries_.clear();
     const auto generation = Start("abc", 10, static_cast<int32_t>(reasons.size()));
     if (cancel) generation->Cancel();
     for (const serving::FinishReason reason : reasons)
-      engine_.sink->OnFinish(Finished(reason, "why"));
+      engine_.sink().OnFinish(Finished(reason, "why"));
     EXPECT_THAT(summaries_, SizeIs(1));
     return summaries_.at(0).outcome;
   };
@@ -321,37 +307,46 @@ TEST_F(GenerationTest, EndsWithOneOutcome) {
   EXPECT_EQ(outcome({serving::FinishReason::kCancelled}, /*cancel=*/true), Outcome::kCancelled);
   EXPECT_EQ(outcome({serving::FinishReason::kCancelled}), Outcome::kCancelled)
       << "at the server's end";
-  Start()->OnRejected(serving::SubmitStatus::kNeverFits);
+  Start();
+  engine_.sink().OnRejected(serving::SubmitStatus::kNeverFits);
   EXPECT_EQ(summaries_.back().outcome, Outcome::kInvalid);
-  Start()->OnRejected(serving::SubmitStatus::kStopping);
+  Start();
+  engine_.sink().OnRejected(serving::SubmitStatus::kStopping);
   EXPECT_EQ(summaries_.back().outcome, Outcome::kRefused);
   Start("x", 10);
-  engine_.sink->OnDelta(Token(1, std::string(kMaxUnreadBytes, 'a')));
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kCancelled));
+  engine_.sink().OnDelta(Token(1, std::string(kMaxUnreadBytes, 'a')));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kCancelled));
   EXPECT_EQ(summaries_.back().outcome, Outcome::kSlowReader);
 }
 
-TEST_F(GenerationTest, LetsTheListenerGoWithTheEnginesLastCall) {
+TEST_F(CallTest, TheEngineKeepsTheCall) {
+  const std::weak_ptr<Call> call = Start();
+  EXPECT_FALSE(call.expired());
+  engine_.sinks.clear();
+  EXPECT_TRUE(call.expired());
+}
+
+TEST_F(CallTest, LetsTheListenerGoWithTheEnginesLastCall) {
   const std::weak_ptr<CountingListener> listener = listener_;
   const auto finished = Start();
   listener_.reset();
-  engine_.sink->OnDelta(Token(1));
+  engine_.sink().OnDelta(Token(1));
   EXPECT_FALSE(listener.expired());
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kLength));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kLength));
   EXPECT_TRUE(listener.expired());
 }
 
-TEST_F(GenerationTest, AClientThatDoesNotReadIsCutOff) {
+TEST_F(CallTest, AClientThatDoesNotReadIsCutOff) {
   const auto generation = Start();
   const std::string text(kMaxUnreadBytes * 2 / 9, 'a');  // and what vectors have beside it
-  engine_.sink->OnDelta(Token(1, text));
+  engine_.sink().OnDelta(Token(1, text));
   TakeChunk(*generation);  // and is not done with it
-  for (int i = 0; i < 4; ++i) engine_.sink->OnDelta(Token(1, text));
+  for (int i = 0; i < 4; ++i) engine_.sink().OnDelta(Token(1, text));
   EXPECT_EQ(engine_.cancels, 0) << "what is in flight does not count";
-  engine_.sink->OnDelta(Token(1, text));
+  engine_.sink().OnDelta(Token(1, text));
   EXPECT_EQ(engine_.cancels, 1);
-  engine_.sink->OnDelta(Token(1, text));
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kCancelled));
+  engine_.sink().OnDelta(Token(1, text));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kCancelled));
   EXPECT_EQ(engine_.cancels, 1);
 
   generation->ChunkDone(true);
@@ -362,12 +357,12 @@ TEST_F(GenerationTest, AClientThatDoesNotReadIsCutOff) {
   EXPECT_EQ(error->metadata.at("request_id"), "p-7");
 }
 
-TEST_F(GenerationTest, ACancelReachesTheEngineUntilItIsDone) {
+TEST_F(CallTest, ACancelReachesTheEngineUntilItIsDone) {
   const auto generation = Start();
-  engine_.sink->OnDelta(Token(1, "a"));
+  engine_.sink().OnDelta(Token(1, "a"));
   generation->Cancel();
   EXPECT_EQ(engine_.cancels, 1);
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kCancelled));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kCancelled));
   generation->Cancel();
   EXPECT_EQ(engine_.cancels, 1);
   EXPECT_EQ(TakeChunk(*generation).text, "a");
@@ -377,9 +372,9 @@ TEST_F(GenerationTest, ACancelReachesTheEngineUntilItIsDone) {
   EXPECT_TRUE(NothingDue(*generation));
 }
 
-TEST_F(GenerationTest, ACancelAfterTheFinishChangesNothing) {
+TEST_F(CallTest, ACancelAfterTheFinishChangesNothing) {
   const auto generation = Start();
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kLength));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kLength));
   generation->Cancel();
   EXPECT_EQ(engine_.cancels, 0);
   EXPECT_TRUE(TakeChunk(*generation).completion.has_value());
@@ -387,40 +382,40 @@ TEST_F(GenerationTest, ACancelAfterTheFinishChangesNothing) {
   EXPECT_EQ(TakeEnd(*generation), std::nullopt);
 }
 
-TEST_F(GenerationTest, AChunkThatCannotBeDeliveredEndsIt) {
+TEST_F(CallTest, AChunkThatCannotBeDeliveredEndsIt) {
   const auto generation = Start();
-  engine_.sink->OnDelta(Token(1, "a"));
+  engine_.sink().OnDelta(Token(1, "a"));
   TakeChunk(*generation);
-  engine_.sink->OnDelta(Token(2, "b"));
+  engine_.sink().OnDelta(Token(2, "b"));
   generation->ChunkDone(false);
   EXPECT_EQ(engine_.cancels, 1);
   EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kCancelled);
-  engine_.sink->OnDelta(Token(3, "c"));
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kCancelled));
+  engine_.sink().OnDelta(Token(3, "c"));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kCancelled));
   EXPECT_TRUE(NothingDue(*generation));
 }
 
-TEST_F(GenerationTest, ACompletionThatCannotBeDeliveredIsNoSuccess) {
+TEST_F(CallTest, ACompletionThatCannotBeDeliveredIsNoSuccess) {
   const auto generation = Start();
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kLength));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kLength));
   TakeChunk(*generation);
   generation->ChunkDone(false);
   EXPECT_EQ(engine_.cancels, 0);
   EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kCancelled);
 }
 
-TEST_F(GenerationTest, WhatTheClientDidNotCancelTheEndOfTheServerDid) {
+TEST_F(CallTest, WhatTheClientDidNotCancelTheEndOfTheServerDid) {
   const auto generation = Start();
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kCancelled));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kCancelled));
   const std::optional<Error> error = TakeEnd(*generation);
   EXPECT_EQ(error->code, ErrorCode::kUnavailable);
   EXPECT_EQ(error->reason, "DRAINING");
 }
 
-TEST_F(GenerationTest, AFailureIsTold) {
+TEST_F(CallTest, AFailureIsTold) {
   const auto generation = Start();
-  engine_.sink->OnDelta(Token(1, "a"));
-  engine_.sink->OnFinish(Finished(serving::FinishReason::kFailed, "no finite logit"));
+  engine_.sink().OnDelta(Token(1, "a"));
+  engine_.sink().OnFinish(Finished(serving::FinishReason::kFailed, "no finite logit"));
   EXPECT_FALSE(TakeChunk(*generation).completion.has_value());
   generation->ChunkDone(true);
   const std::optional<Error> error = TakeEnd(*generation);
@@ -430,9 +425,9 @@ TEST_F(GenerationTest, AFailureIsTold) {
   EXPECT_EQ(error->metadata.at("request_id"), "p-7");
 }
 
-TEST_F(GenerationTest, ARejectionIsItsEnd) {
+TEST_F(CallTest, ARejectionIsItsEnd) {
   const auto generation = Start(std::string(40, 'a'));
-  engine_.sink->OnRejected(serving::SubmitStatus::kNeverFits);
+  engine_.sink().OnRejected(serving::SubmitStatus::kNeverFits);
   EXPECT_EQ(listener_->calls, 1);
   const std::optional<Error> error = TakeEnd(*generation);
   EXPECT_EQ(error->code, ErrorCode::kInvalidArgument);
@@ -443,9 +438,9 @@ TEST_F(GenerationTest, ARejectionIsItsEnd) {
 }
 
 // A transport whose writes are done on another thread some time later.
-class ThreadedTransport final : public GenerationListener {
+class ThreadedTransport final : public CallListener {
  public:
-  explicit ThreadedTransport(Generation& generation) : generation_(generation) {}
+  explicit ThreadedTransport(Call& generation) : generation_(generation) {}
 
   void OnReady() override { Advance(); }
 
@@ -469,7 +464,7 @@ class ThreadedTransport final : public GenerationListener {
 
  private:
   void Advance() {
-    Generation::Event event = generation_.Take();
+    Call::Event event = generation_.Take();
     if (std::holds_alternative<RequestAccepted>(event)) {
       EXPECT_EQ(++acceptances, 1);
       event = generation_.Take();
@@ -479,40 +474,41 @@ class ThreadedTransport final : public GenerationListener {
       tokens.insert(tokens.end(), chunk->tokens.begin(), chunk->tokens.end());
       if (chunk->completion) ++completions;
       EXPECT_FALSE(writing_.exchange(true)) << "two writes in flight";
-    } else if (const auto* end = std::get_if<GenerationEnd>(&event)) {
+    } else if (const auto* end = std::get_if<CallEnd>(&event)) {
       error = end->error;
       ++ends;
       ended_ = true;
     }
   }
 
-  Generation& generation_;
+  Call& generation_;
   std::atomic<bool> writing_ = false;
   std::atomic<bool> ended_ = false;
 };
 
-TEST_F(GenerationTest, EngineTransportAndCancelAtOnce) {
+TEST_F(CallTest, EngineTransportAndCancelAtOnce) {
   constexpr int kTokens = 200;
   for (int round = 0; round < 100; ++round) {
-    FakeEngine engine;
-    ValidRequest valid;
-    valid.request.id = "7";
-    const auto generation =
-        std::make_shared<Generation>(model_, engine, std::move(valid), CallContext());
+    FakeEngineThread engine;
+    std::vector<ValidRequest> requests(1);
+    requests[0].request.id = "7";
+    const auto generation = std::make_shared<Call>(
+        CallKind::kGenerate, std::move(requests),
+        CallContext{.model = model_, .model_index = 0, .engines = engine, .permit = {}, .log = {}});
     const auto transport = std::make_shared<ThreadedTransport>(*generation);
     generation->Start(transport);
     const bool cancels = round % 2 == 1;
 
     std::thread engine_thread([&] {
-      engine.sink->OnScheduled();
+      engine.sink().OnScheduled();
       for (int32_t i = 0; i < kTokens; ++i) {
         if (engine.cancels > 0) {
-          engine.sink->OnFinish(Finished(serving::FinishReason::kCancelled));
+          engine.sink().OnFinish(Finished(serving::FinishReason::kCancelled));
           return;
         }
-        engine.sink->OnDelta(Token(i));
+        engine.sink().OnDelta(Token(i));
       }
-      engine.sink->OnFinish(Finished(serving::FinishReason::kLength));
+      engine.sink().OnFinish(Finished(serving::FinishReason::kLength));
     });
     std::thread writer([&] { transport->Run(); });
     std::thread canceller([&] {
@@ -538,4 +534,4 @@ TEST_F(GenerationTest, EngineTransportAndCancelAtOnce) {
 }
 
 }  // namespace
-}  // namespace triptych::server::generation_test
+}  // namespace triptych::server::call_test
