@@ -12,8 +12,8 @@
 namespace triptych::kernels {
 namespace {
 
-// Up to kSplitQueries queries that are attended together. Of a run's queries that read one group,
-// counted token by token, these are the ones from `first` on, for each of `groups` groups.
+// Up to kSplitQueries queries that are attended together: a run's queries of one group, counted
+// token by token, from `first` on, for each of `groups` groups.
 struct QueryBundle {
   const TokenRun* run;
   int64_t token;   // index in q and out of the run's first token

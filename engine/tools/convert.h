@@ -19,7 +19,7 @@ namespace triptych::tools {
 struct LayerReport {
   int64_t elements_before = 0;  // of a cache row
   int64_t elements_after = 0;
-  // Share of the squared singular values: the mean of keys and values if each have their own. Of
+  // Share of the squared singular values: the mean of keys and values if each have their own; for
   // pooled or repeated heads, the share of the weights' squares.
   double energy_kept = 1;
   // Share of the effect of rotation on keys that decoupled keys keep. Absent without rotation.

@@ -72,7 +72,7 @@ int64_t LatentElements(int64_t bytes_per_position, const ModelConfig& from, int6
       bytes_per_position / RowBytes(DefaultCacheFormat(from.torch_dtype), 1) - layers * width;
   if (left >= layers) return left;
   throw std::runtime_error(
-      FormatText("--bytes-per-position %lld leaves no latent beside decoupled keys of width %lld",
+      FormatText("--bytes-per-position %lld leaves no latent next to decoupled keys of width %lld",
                  static_cast<long long>(bytes_per_position), static_cast<long long>(width)));
 }
 

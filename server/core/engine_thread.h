@@ -38,7 +38,7 @@ class EngineThread {
 
   // REQUIRES: called by a posted task.
   //
-  // Of every model, in the order of the models.
+  // Statistics of every model, in the order of the models.
   virtual std::vector<ModelStats> Snapshot(bool block_maps) = 0;
   // In any order. One more than the listing's limit of each model, so that the caller knows
   // whether there are more.

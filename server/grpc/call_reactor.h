@@ -47,7 +47,7 @@ class CallReactor : public AlarmedReactor<Base>, public CallListener {
   virtual void Advance() = 0;
 
   Call& call() { return *call_; }
-  // What is due after the acceptance.
+  // The event that is due after the acceptance.
   Call::Event TakeNext() {
     Call::Event event = call_->Take();
     if (!std::holds_alternative<RequestAccepted>(event)) return event;

@@ -35,7 +35,7 @@ STATS = "/triptych.v1.KvCacheService/GetKvCacheStats"
 HEALTH = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
-# What an attack that the server withstands may cost, at the most.
+# The most that an attack may cost a server that withstands it.
 MAX_MORE_MEGABYTES = 300
 MAX_THREADS = 64
 
@@ -194,7 +194,7 @@ class HttpVictim(Victim):
 
 
 def at_once(function, count):
-    """Calls it in so many threads, and waits for them."""
+    """Calls it in `count` threads, and waits for them."""
     threads = [threading.Thread(target=function) for _ in range(count)]
     for thread in threads:
         thread.start()
@@ -203,7 +203,7 @@ def at_once(function, count):
 
 
 class Attack:
-    """What attacks are given, and how they know that it is time to end."""
+    """Parameters of an attack, and the signal to end it."""
 
     def __init__(self, address, seconds):
         self.address = address

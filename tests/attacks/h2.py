@@ -89,7 +89,7 @@ def fields(payload):
 
 
 class Connection:
-    """A connection after its preface. What is not asked for is not done: nothing is acknowledged."""
+    """A connection after its preface. It acknowledges nothing by itself."""
 
     def __init__(self, address, tls=None, window=None, timeout=30, source="127.0.0.1"):
         host, port = address.rsplit(":", 1)
@@ -125,7 +125,7 @@ class Connection:
             self.buffer += received
 
     def answer(self, received):
-        """What a decent client sends for a frame."""
+        """The reply of a well-behaved client to a frame."""
         kind, flags, _, payload = received
         if kind == SETTINGS and not flags & ACK:
             self.send(frame(SETTINGS, ACK))

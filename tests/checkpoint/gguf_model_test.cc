@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAreArray;
 
 constexpr uint32_t kF32 = 0, kF16 = 1, kQ8 = 8, kBF16 = 30;
-// Of every model here: width 8, MLP of 12, 2 layers, 4 heads of 2, 2 groups, 5 tokens.
+// Shape of every model here: width 8, MLP of 12, 2 layers, 4 heads of 2, 2 groups, 5 tokens.
 constexpr uint64_t kWidth = 8, kInner = 12, kLayers = 2, kHeads = 4, kGroups = 2, kVocab = 5;
 
 // A file's keys, of which tests change some.

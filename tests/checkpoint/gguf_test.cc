@@ -140,7 +140,7 @@ TEST_F(GgufTest, RefusesWhatItIsNot) {
   EXPECT_EQ(Refusal("ggjt" + std::string(60, '\0')), "does not begin with GGUF");
   EXPECT_EQ(Refusal(Good().Bytes(1)), "is of version 1; supported: 2 and 3, little-endian");
   EXPECT_EQ(Refusal(Good().Bytes(4)), "is of version 4; supported: 2 and 3, little-endian");
-  // What version 3 is in a file of a big-endian machine.
+  // Version 3 in a file of a big-endian machine.
   EXPECT_EQ(Refusal(Good().Bytes(0x03000000)),
             "is of version 50331648; supported: 2 and 3, little-endian");
   EXPECT_EQ(Refusal(Good().Add("split.count", uint32_t{2})),

@@ -28,7 +28,7 @@ class Llama2cModelTest : public testing::Test {
     WriteFile(path_, bytes);
     return RefusalAfter<LoadError>(path_.string() + ": ", [&] { OpenLlama2c(path_); });
   }
-  // Of a file that is as long as a good one.
+  // The refusal of a file with the length of a good one.
   std::string Refusal(const Llama2cHeader& header) const {
     return Refusal(BytesOf(header) + Llama2cModel(kGood).substr(sizeof(header)));
   }

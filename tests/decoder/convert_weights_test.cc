@@ -39,7 +39,7 @@ using testing::HasSubstr;
 
 // Conversions that lose nothing differ by rounding only: float64 and logits of order 1.
 constexpr double kRounding = 1e-11;
-// What a mistake must exceed by far to count as detected.
+// A mistake is detected if its error is far above this.
 constexpr double kWrong = 1e-2;
 
 Checkpoint RandomCheckpoint(const ModelConfig& config, uint64_t seed = 7) {
@@ -287,7 +287,7 @@ TEST(Conversion, CopiesFindEachOtherWhereverTheyAre) {
             kWrong);
 }
 
-// What biases were in keys is gone, and in values is in b_O.
+// Biases of keys are gone, and those of values are in b_O.
 TEST(Conversion, ACommonBasisLeavesNoBiasOfKeysAndValues) {
   const Checkpoint gqa = ToGqa(RandomCheckpoint(AttentionKind::kMha, /*bias=*/true), 2);
   for (const char* name : {"self_attn.k_proj.bias", "self_attn.v_proj.bias"}) {
@@ -408,7 +408,7 @@ TEST(Conversion, EachLayerHasTheRankItIsGiven) {
 TEST(Conversion, CovariancesChooseTheFactorsOfTheirLayer) {
   const Checkpoint from = RandomCheckpoint(AttentionKind::kGqa);
   const int64_t width = from.config.hidden_size;
-  // What layer 0 reads has its first half only, what layer 1 reads its second.
+  // Layer 0 reads only the first half, layer 1 only the second.
   const at::Tensor first = at::diag(at::cat({at::ones({width / 2}), at::zeros({width / 2})}));
   const std::vector<at::Tensor> covariances = {first, first.flip({0, 1})};
   const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances);
@@ -496,7 +496,7 @@ TEST(ConvertedSourceTest, IsWhatConvertMakes) {
         EXPECT_TRUE(at::equal(taken.at(name), tensor.to(ToScalarType(format)))) << name;
       }
     }
-    // What is known of it before a tensor is read.
+    // The shapes known before a tensor is read.
     const auto shapes = [](const ModelConfig& made) {
       std::vector<std::tuple<std::string, std::vector<int64_t>>> all;
       for (const TensorSpec& spec : ExpectedTensors(made)) {

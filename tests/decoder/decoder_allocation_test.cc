@@ -31,7 +31,7 @@ void* Allocate(size_t bytes, size_t alignment) {
 
 }  // namespace
 
-// The other forms of new and delete call these, but for one that AddressSanitizer has its own of.
+// The other forms of new and delete call these, except one that AddressSanitizer replaces.
 // Not inlined, so that gcc does not take free() for the wrong end of a new.
 void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
@@ -76,7 +76,7 @@ TEST_P(DecoderAllocationTest, DecodingTakesNothingFromTheHeap) {
       const auto model =
           MakeServingModel(config, RandomWeights(config, 1), options, weights, threads);
       StepInput step;
-      // What a step takes.
+      // Heap memory of a step.
       const auto measure = [&](int64_t position) {
         step.ids = ids;
         step.logit_rows = logit_rows;
@@ -147,8 +147,8 @@ TEST(CacheMemoryAllocation, TakesTheBytesItReports) {
   EXPECT_LE(bytes_taken - before, memory.bytes() + 4096);
 }
 
-// Nor does what the engine does around the decoder, but for the lists of a sequence's tokens and
-// blocks, which double now and then.
+// The engine's work around the decoder does not allocate either, except for the lists of a
+// sequence's tokens and blocks, which double now and then.
 TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
   ModelConfig config = EveryOption().front().config;
   config.max_position_embeddings = 64;

@@ -38,7 +38,7 @@ constexpr double kExact = 1e-11;
 // Logits in float32 with scaled weights, which are of the order of 1
 // (engine/definitions.md#tolerances).
 constexpr double kLogits = 1e-5;
-// What a mistake must exceed by far to count as detected.
+// A mistake is detected if its error is far above this.
 constexpr double kWrong = 1e-2;
 
 std::vector<int64_t> RandomIds(const ModelConfig& config, int64_t length, uint64_t seed) {
@@ -140,8 +140,8 @@ TEST_P(DecoderTest, IntegersServeTheirRoundedWeights) {
     const at::Tensor logits = InPieces(integers, ids, {20});
     const Served of_rounded{.config = config(), .weights = rounded};
     // Inputs are rounded too, by at most 1/254 of the largest of each group, which moves these
-    // models' logits by up to 3%. What the weights were before is farther away, ten times so with
-    // four bits.
+    // models' logits by up to 3%. The weights before rounding are farther away, ten times so
+    // with four bits.
     const double error = RelativeError(logits, InPieces(of_rounded, ids, {20}));
     EXPECT_LE(error, 5e-2);
     EXPECT_LT(error, (format == WeightFormat::kInt4 ? 0.2 : 0.9) *
@@ -344,8 +344,8 @@ TEST_P(DecoderTest, StaleOrSharedCacheRowIsDetected) {
 INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption()),
                          testing::PrintToStringParamName());
 
-// Of what is attended together: two of up to 4,096 positions, a third one for itself, one that is
-// longer than all that is attended at once, and a short one.
+// Lengths of sequences in a step: two of up to 4,096 positions, a third one for itself, one longer
+// than all that is attended at once, and a short one.
 TEST(TensorModel, LongSequencesInBatchesEqualEachAlone) {
   for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
     ModelConfig config = SmallModel(kind);
@@ -426,7 +426,7 @@ TEST(CpuModel, ExpandsThePromptFromAPositionOn) {
       const at::Tensor row = slow.Step({{0, part(one, p, p + 1)}})[0];
       EXPECT_TRUE(at::equal(row, p < 11 ? first[p] : second[p - 8])) << p;
     }
-    // What was generated attends reduced, wherever it is.
+    // Generated tokens attend reduced at any position.
     StepRunner generated(expanding, 1, /*prompt=*/0);
     EXPECT_TRUE(at::equal(generated.Step({{0, part(one, 0, 11)}}), alike));
   }

@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 // Conversions that lose nothing differ by rounding only: float64 and logits of order 1.
 constexpr double kRounding = 1e-10;
-// What losing rotation, or a mistake, must exceed by far.
+// Losing rotation, or a mistake, causes errors far above this.
 constexpr double kWrong = 1e-3;
 
 // Modular grouped heads with rotary positions.
@@ -80,7 +80,7 @@ TEST(DecoupledKeys, MixingHeadsAtOneFrequencyChangesNothing) {
   }
 }
 
-// The weights are the model's own scale where nothing is left of keys beside them, so that no rank
+// The weights have the model's own scale if nothing is left of keys besides them, so that no rank
 // is spent on rounding.
 TEST(DecoupledKeys, WhereAllAreKeptRanksAreForValues) {
   const Checkpoint from = Rotary(2);
@@ -156,7 +156,7 @@ TEST(DecoupledKeys, WiderOnesKeepWhatNarrowerOnesDo) {
       const DecoupledKeys keys = pairs.Strongest(width);
       ASSERT_EQ(keys.width(), width);
       for (size_t layer = 0; layer < keys.mixes.size(); ++layer) {
-        // Rows are orthonormal: one that is there again gives a one, and zeros beside.
+        // Rows are orthonormal: one that is there again gives a one, and otherwise zeros.
         const at::Tensor common =
             at::einsum("kpg,lpg->kl", {narrower.mixes[layer], keys.mixes[layer]}).abs().sum(1);
         EXPECT_LT(LargestDifference(common, at::ones_like(common)), kRounding);

@@ -100,8 +100,8 @@ class Model {
   GgufBuilder gguf_;
 };
 
-// What converters do to queries' and keys' rows of Llama's architecture: rotary pairs (i, i + d/2)
-// become (2i, 2i + 1). rows: [heads * d, ...]
+// The order in which converters write rows of queries and keys of Llama's architecture: rotary
+// pairs (i, i + d/2) become (2i, 2i + 1). rows: [heads * d, ...]
 at::Tensor Interleaved(const at::Tensor& rows, int64_t heads) {
   return rows.unflatten(0, {heads, 2, kHeadDim / 2}).transpose(1, 2).reshape(rows.sizes());
 }

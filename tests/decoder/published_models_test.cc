@@ -120,7 +120,7 @@ TEST_P(PublishedModelTest, MayComeInShardsAndHalfPrecision) {
   }
 }
 
-// All of keys and values in one latent, and of rotated keys beside it: biases, norms and scales
+// All of keys and values in one latent, and rotated keys next to it: biases, norms and scales
 // stay what they were. GPT-2, whose positions rotate nothing, has a latent of D for a row of 2 D.
 TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
   Checkpoint model = Load();
@@ -226,7 +226,7 @@ TEST(PublishedWindowTest, IsServedExactlyUpToItsLength) {
   }
 }
 
-// What those who published them say, or their files do.
+// The numbers are from the publishers or their files.
 TEST(PublishedSizesTest, HaveThePublishedNumberOfParameters) {
   for (const auto& [config, parameters] :
        std::vector<std::pair<Json, int64_t>>{{published::Llama2(), 6'738'415'616},

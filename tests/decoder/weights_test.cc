@@ -150,7 +150,7 @@ TEST(Checkpoint, ANewDirectoryAppearsWholeOrNotAtAll) {
   EXPECT_ANY_THROW(SaveCheckpoint(directory.path() / "model", config, fewer, "card"));
   EXPECT_THAT(Names(directory.path()), IsEmpty());
 
-  // What a run that was killed left, or somebody else made, does not get in and is not deleted.
+  // Leftovers of a killed run, or files of others, do not get in and are not deleted.
   for (const char* other : {"model.partial", "model.partial-0123abcd"}) {
     std::filesystem::create_directory(directory.path() / other);
     WriteFile(directory.path() / other / "stray", "");

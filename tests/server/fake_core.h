@@ -21,7 +21,7 @@
 
 namespace triptych::server {
 
-// For a completion of so many tokens, event by event.
+// The body of a streamed completion of `tokens` tokens.
 inline nlohmann::json Stream(int tokens) {
   return {
       {"prompt", "a"}, {"max_tokens", tokens}, {"stream", true}, {"logit_bias", {{"257", -1000}}}};
@@ -57,7 +57,7 @@ class FakeCore {
   ServerCore& core() { return *core_; }
   void LetCompute(int steps) { steps_.release(steps); }
   int begun_steps() const { return begun_steps_; }
-  // Texts wait to be let go before they become tokens.
+  // Texts wait for LetGo before they are tokenized.
   void HoldTexts() { holds_texts_ = true; }
   int held_texts() const { return held_texts_; }
   void LetEncode(int texts) { texts_.release(texts); }

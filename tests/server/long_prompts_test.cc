@@ -1,4 +1,4 @@
-// Texts that take long to become tokens, and calls beside them, over gRPC.
+// Texts that take long to tokenize, and concurrent calls, over gRPC.
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 using grpc::StatusCode;
 
-// What one client's calls may hold is eight times as much.
+// One client's calls may hold eight times as much.
 constexpr int64_t kMaxMessageBytes = int64_t{5} << 20;
 
 class GrpcLongTextsTest : public testing::Test {
@@ -27,7 +27,7 @@ class GrpcLongTextsTest : public testing::Test {
   GrpcLongTextsTest() { gate_.Open(fake_.core()); }
   ~GrpcLongTextsTest() override { fake_.LetGo(); }
 
-  // From now on texts are not encoded until they are let go; returns when the call's is to be.
+  // From now on texts are not encoded until they are released; returns when the call's is to be.
   void Hold(const v1::GenerateRequest& request) {
     fake_.HoldTexts();
     held_ = std::make_unique<GenerateCall>(*inference_, request);
@@ -154,7 +154,7 @@ TEST_F(GrpcLongTextsTest, WaitingForItsTurnIsTimeInTheQueue) {
   }
 }
 
-// What counts is what a message takes in memory, which may be many times what came: an empty string
+// The memory of a message counts, which may be many times the bytes received: an empty string
 // takes two bytes there and forty here.
 TEST_F(GrpcLongTextsTest, WhatWaitsIsBounded) {
   Hold(Greedy("", long_text_, 1));

@@ -432,7 +432,7 @@ TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
   options.max_loss_increase = 0;
   EXPECT_LE(ChoosingLoss(Converted(options)), ChoosingLoss(Loaded(options.from)) + kLossRounding);
 
-  // One element beside the narrowest keys is the minimum, so no other width is tried.
+  // One element next to the narrowest keys is the minimum, so no other width is tried.
   options.max_loss_increase = 100;
   testing::internal::CaptureStderr();
   EXPECT_EQ(ElementsPerPosition(Converted(options).config), 2 * (2 + 1));

@@ -16,7 +16,7 @@ namespace triptych::tools::latent_cut_test {
 namespace {
 
 // At G * d, 4096, a layer of Llama 2 of 7 billion parameters would have 554 million in its queries
-// and 185 million beside them.
+// and 185 million others.
 TEST(DecoupledWidthsTest, LargeModelsAreNotMadeManyTimesLarger) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.position_embedding = PositionEmbedding::kRope;

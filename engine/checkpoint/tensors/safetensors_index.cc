@@ -45,7 +45,7 @@ std::map<std::string, std::string> ParseSafetensorsIndex(std::string_view json,
   for (const auto& [tensor, file] : map.items()) {
     if (!file.is_string() || !IsShardName(file.get_ref<const std::string&>())) {
       fields.RefuseValue("weight_map[" + Quoted(tensor) + "]", file,
-                         "allowed: the name of a .safetensors file beside it, without a path");
+                         "allowed: the name of a .safetensors file next to it, without a path");
     }
     shards.insert(file.get_ref<const std::string&>());
     if (shards.size() > kMaxShards) {

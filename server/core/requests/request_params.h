@@ -1,4 +1,4 @@
-// What a client asks for, as a transport read it: nothing here is checked yet.
+// Parameters of requests, as a transport has read them and before any check.
 #ifndef TRIPTYCH_SERVER_CORE_REQUESTS_REQUEST_PARAMS_H_
 #define TRIPTYCH_SERVER_CORE_REQUESTS_REQUEST_PARAMS_H_
 
@@ -19,17 +19,17 @@ struct TextOptions {
   std::optional<bool> begin_token = {};  // is put before it; absent: if the tokenizer puts one
 };
 
-// What it views must live until the function that takes it returns.
+// The viewed text and tokens must live until the function that takes it returns.
 struct Prompt {
   // Text, or token ids as the model's tokenizer numbers them; neither if the client gave none.
   std::variant<std::monostate, std::string_view, std::span<const int32_t>> input = {};
   TextOptions options = {};  // of a text
 };
 
-// Of a list that may have too many entries a transport need not copy more than one beyond the most
-// that are allowed (engine/base/request_limits.h).
+// A transport may cut a list that is too long to one entry more than allowed
+// (engine/base/request_limits.h).
 
-// What is absent takes the model's default (ModelInfo::defaults).
+// Absent fields take the model's defaults (ModelInfo::defaults).
 struct SamplingFields {
   std::optional<float> temperature;
   std::optional<int32_t> top_k;

@@ -31,8 +31,8 @@ namespace triptych::server {
 //
 // Each kind of request has two functions. One returns at once what the other hands to `done`,
 // which takes a long text to the TokenizationQueue: `done` is called before the function returns,
-// or on the queue's thread. What params view must live until then. `done` also gets the queue's
-// errors, and is called again, with STEP_FAILED, if it throws.
+// or on the queue's thread. The data that params view must live until then. `done` also gets the
+// queue's errors, and is called again, with STEP_FAILED, if it throws.
 //
 // Thread-safe. No function except Drain waits for an engine. Outlives its calls.
 class RequestService {

@@ -6,7 +6,7 @@
 namespace triptych::server {
 namespace {
 
-// What a string takes beside itself; short ones nothing.
+// Heap bytes of a string; none if it is short.
 size_t HeapBytes(const std::string& text) {
   return text.capacity() > std::string().capacity() ? text.capacity() + 1 : 0;
 }
@@ -15,7 +15,7 @@ size_t HeapBytes(const serving::TokenLogprobs& logprobs) {
   return logprobs.top.capacity() * sizeof(serving::TokenLogprob);
 }
 
-// What the chunk takes, without what its log-probabilities take beside themselves.
+// Bytes of the chunk, without the heap memory of its log-probabilities.
 size_t FlatBytes(const StreamChunk& chunk) {
   return sizeof(chunk) + HeapBytes(chunk.text) + chunk.tokens.capacity() * sizeof(int32_t) +
          (chunk.logprobs.capacity() + chunk.prompt_logprobs.capacity()) *

@@ -43,7 +43,7 @@ class StreamBuffer {
   StreamChunk Take();
 
   bool empty() const { return turns_.empty(); }
-  // What the chunks hold, their vectors' unused room included.
+  // Bytes of the chunks, including the unused capacity of their vectors.
   size_t bytes() const { return bytes_; }
 
  private:
@@ -54,7 +54,7 @@ class StreamBuffer {
 
   // The chunk of the choice that what comes next is merged into.
   Pending& Last(int32_t choice);
-  // Counts what was added to a chunk that took `flat_before` bytes, and `heap` bytes beside them.
+  // Counts what was added to a chunk that took `flat_before` bytes, and another `heap` bytes.
   // False if the buffer now holds more than the bound.
   bool Count(Pending& pending, size_t flat_before, size_t heap);
 

@@ -137,8 +137,8 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
   return valid;
 }
 
-// What the text of every choice begins with. `tokens` is what the prompt became. Special tokens are
-// no text there, as they are none in what is generated.
+// The text that every choice begins with. `tokens`: the tokenized prompt. Special tokens have no
+// text there, as in generated output.
 std::string EchoOf(const Prompt& prompt, std::span<const int32_t> tokens,
                    const Tokenizer& tokenizer) {
   const auto* text = std::get_if<std::string_view>(&prompt.input);

@@ -1,5 +1,7 @@
-// The one place where what a client asks for is checked. All functions are pure but for drawing a
-// seed, and thread-safe. An error names the field, its value and what is allowed; the first one
+// Validation of requests.
+//
+// All functions are thread-safe, and pure except for drawing a seed. An error names the field, its
+// value and what is allowed; the first one
 // ends the check. How many there are is checked before what they are, and a text that is surely too
 // long is refused before it is tokenized.
 #ifndef TRIPTYCH_SERVER_CORE_REQUESTS_VALIDATION_H_

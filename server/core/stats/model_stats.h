@@ -18,7 +18,7 @@ namespace triptych::server {
 struct ModelStats {
   std::string model;
   serving::KvCacheStats kv_cache;
-  // Of the same moment; null unless it was asked for.
+  // Taken at the same moment; null unless requested.
   std::shared_ptr<const serving::BlockMap> block_map;
   // The block map's sequences as the caller may see them. The map's own are not for clients.
   std::shared_ptr<const std::vector<serving::SequenceStats>> holders = {};

@@ -175,7 +175,7 @@ TEST(FamiliesTest, DynamicScalingChangesNothing) {
       "config.json: rope_scaling: original_max_position_embeddings is 2048; supported: 8192");
 }
 
-// Of everything but the computation, whatever it says.
+// Fields that say nothing about the computation, with any value.
 TEST(FamiliesTest, WhatChangesNothingIsIgnored) {
   const std::vector<const char*> of_all = {"_name_or_path",
                                            "architectures",

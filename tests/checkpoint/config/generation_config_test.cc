@@ -155,11 +155,11 @@ TEST(GenerationConfigTest, WhatIsNoConfigIsRefused) {
 TEST(GenerationConfigTest, WhatWouldChangeTheTextIsNamed) {
   EXPECT_EQ(Parse(R"({"typical_p": 0.9, "num_beams": 4, "bad_words_ids": [[1]]})").not_applied,
             "bad_words_ids = [[1]], num_beams = 4, typical_p = 0.9");
-  // Of models without an encoder too: they penalize the prompt's tokens.
+  // Also for models without an encoder: they penalize the prompt's tokens.
   EXPECT_EQ(Parse(R"({"encoder_repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 3})")
                 .not_applied,
             "encoder_no_repeat_ngram_size = 3, encoder_repetition_penalty = 1.5");
-  // What has no effect is not.
+  // Settings without effect are not reported.
   EXPECT_EQ(Parse(R"({"typical_p": 1.0, "num_beams": 1, "length_penalty": 2, "penalty_alpha": 0.0,
                 "no_repeat_ngram_size": 0, "watermarking": false, "use_cache": true,
                 "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0,

@@ -364,7 +364,7 @@ TEST(SafetensorsTest, ReadsEachByteOfTheHeaderOnce) {
   for (size_t i = 0; i < file.size(); ++i) EXPECT_EQ(times[i], i < header.data_begin ? 1 : 0) << i;
 }
 
-// Of a mapping this would be SIGBUS.
+// With a mapped file this would be SIGBUS.
 TEST(SafetensorsTest, AFileThatShrinksWhileItLoadsIsAnError) {
   const TempDir directory;
   const std::filesystem::path path = directory.path() / "t.safetensors";

@@ -39,8 +39,8 @@ std::string Refusal(const Json& metadata) {
   return RefusalOf<LoadError>([&] { Parse(metadata); });
 }
 
-// What converters write for Llama 2's form: SentencePieceStyleJson's tokens, "X" and "<user> " that
-// stand for their texts, and one that nothing is made of.
+// Metadata that converters write for Llama 2's form: SentencePieceStyleJson's tokens, "X" and
+// "<user> " that stand for their texts, and one that nothing is made of.
 Json Scored() {
   const Json json = SentencePieceStyleJson();
   const Json& vocab = json["model"]["vocab"];
@@ -306,7 +306,7 @@ TEST(GgufTokenizerTest, EachPreTokenizerCutsAsPublished) {
   EXPECT_THAT(Pieces("llama-bpe", "e\xcc\x81"), ElementsAre("e", "\xcc", "\x81"));
 }
 
-// Of Llama 3's and Mistral's: a word that is a token is that, whatever merges would make of it.
+// Llama 3's and Mistral's files: a word that is a token stays whole, whatever merges would give.
 TEST(GgufTokenizerTest, WholeWordsComeBeforeMerges) {
   for (const auto& [pre, count] :
        {std::pair{"gpt-2", 3u}, {"llama-bpe", 1u}, {"qwen2", 3u}, {"smollm", 3u}, {"tekken", 1u}}) {

@@ -117,7 +117,7 @@ TEST(LoadTokenizerTest, WhatIsMadeOfACheckpointGeneratesAsItDid) {
   EXPECT_EQ(made().at("generation_config.json"), R"({"temperature": 0.7})");
 }
 
-// llama2.c's file of a model of 512 tokens. What its text must be is of another implementation.
+// llama2.c's file of a model of 512 tokens. Another implementation made the expected text.
 TEST(LoadTokenizerTest, Llama2c) {
   const std::filesystem::path data = SharedData() / "stories260K";
   if (!std::filesystem::exists(data)) GTEST_SKIP() << "no " << data;
@@ -128,7 +128,7 @@ TEST(LoadTokenizerTest, Llama2c) {
   EXPECT_EQ(tokenizer->vocab_size(), 512);
   EXPECT_EQ(tokenizer->begin_token(), 1);
   EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(2));
-  // Those 256 tokens were generated, but for a newline at the end.
+  // Those 256 tokens were generated, except for the newline at the end.
   const std::string text = ReadFile(data / "expected_greedy_256.txt");
   const std::vector<int32_t> tokens = tokenizer->Encode(text.substr(0, text.size() - 1));
   EXPECT_EQ(tokenizer->Decode(tokens), text.substr(0, text.size() - 1));
@@ -158,7 +158,7 @@ TEST(LoadTokenizerTest, AGgufFileHasFilesForOtherCheckpoints) {
   EXPECT_EQ(TokenizerFiles(other.path()), files);
 }
 
-// What the server would not read is not written either.
+// A template that the server would refuse is not written either.
 TEST(LoadTokenizerTest, AChatTemplateHasABound) {
   const TempDir directory;
   OpenedCheckpoint gguf;
@@ -206,7 +206,7 @@ TEST(LoadTokenizerTest, ADirectorysChatTemplateIsAFileOfItsOwnOrOfTheTokenizer) 
               ThrowsMessage<LoadError>(HasSubstr("tokenizer_config.json: not valid JSON")));
 }
 
-// What is at a path later is another file.
+// A file that is put at the path later is another file.
 TEST(LoadTokenizerTest, OfAnOpenedGgufFileNothingIsOpenedAgain) {
   const TempDir directory;
   const std::filesystem::path gguf = directory.path() / "m.gguf";

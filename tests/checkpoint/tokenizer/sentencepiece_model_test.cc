@@ -40,7 +40,7 @@ std::string Piece(const std::string& text, float score, Type type) {
   return Bytes(1, Bytes(1, text) + Varint(2 << 3 | 5) + bits + Number(3, type));
 }
 
-// What Llama's models begin with: the unknown token, begin and end, the bytes if it has them.
+// First pieces of Llama's models: the unknown token, begin and end, the bytes if it has them.
 std::string FirstPieces(bool bytes = true) {
   std::string pieces =
       Piece("<unk>", 0, kUnknown) + Piece("<s>", 0, kControl) + Piece("</s>", 0, kControl);
@@ -146,7 +146,7 @@ TEST(SentencePieceModelTest, IsWhatTheLibraryGives) {
   }
 }
 
-// Of every kind that there is to break: the library is the reference here too.
+// Texts of every kind that could break it; the library is the reference here, too.
 TEST(SentencePieceModelTest, IsWhatTheLibraryGivesOfEveryKindOfText) {
   const std::string model = Model();
   sentencepiece::SentencePieceProcessor library;

@@ -28,7 +28,7 @@ std::string Refusal(const Json& json) {
   return RefusalOf<LoadError>([&] { Parse(json); });
 }
 
-// What a text is cut into, as it is read back token by token.
+// The pieces of a text, decoded token by token.
 std::vector<std::string> Pieces(const Tokenizer& tokenizer, std::string_view text,
                                 SpecialTokens special = SpecialTokens::kAsText) {
   std::vector<std::string> pieces;
@@ -114,7 +114,7 @@ TEST(TokenizerJsonTest, CutsAsItsPublishersDo) {
   }
 }
 
-// Of Llama 2's files, whose form this has: a space is put before, characters without a token are
+// The form of Llama 2's files: a space is put before, characters without a token are
 // bytes, the leading space is dropped again.
 TEST(TokenizerJsonTest, SentencePieceStyle) {
   const auto tokenizer = Parse(SentencePieceStyleJson());
@@ -315,7 +315,7 @@ TEST(TokenizerJsonTest, SaysHowManyBytesBecomeOneToken) {
       10);
   EXPECT_EQ(most(bytes, "/normalizer", {{"type", "NFC"}}), 28);
   EXPECT_EQ(most(pieces, "/model/vocab/▁▁▁", 264), 9) << "of text, though three spaces are shown";
-  // What may vanish, and what a byte that is no token is.
+  // Text that may vanish, and bytes without a token.
   EXPECT_EQ(most(bytes, "/normalizer", {{"type", "Strip"}}), kAny);
   EXPECT_EQ(most(bytes, "/added_tokens/0/lstrip", true), kAny);
   EXPECT_EQ(most(pieces, "/normalizer/normalizers/1/content", ""), kAny);

@@ -388,9 +388,9 @@ TEST(ChatCompletionsTest, AModelWithoutATemplateSaysWhatToDo) {
   const HttpAnswer answer = client.Post(kPath, Ask("mha", "a", 1));
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("param"), "model");
-  EXPECT_THAT(answer.message(),
-              AllOf(HasSubstr("mha, which has no chat template"), HasSubstr("--chat-template NAME"),
-                    HasSubstr("chatml, llama2, llama3, mistral, plain, zephyr")));
+  EXPECT_THAT(answer.message(), AllOf(HasSubstr("mha, which has no recognized chat template"),
+                                      HasSubstr("--chat-template NAME"),
+                                      HasSubstr("chatml, llama2, llama3, mistral, plain, zephyr")));
 }
 
 TEST(ChatCompletionsTest, AModelsTemplateIsThatOfItsOptionsItsOwnOrTheServers) {

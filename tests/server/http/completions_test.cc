@@ -358,7 +358,7 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": 3, "prompt": "a"})", "model", "model is 3; allowed: a string"},
            {R"({"model": "mha", "prompt": 3})", "prompt", "prompt is 3; allowed: "},
            {R"({"model": "mha", "prompt": []})", "prompt", "is empty"},
-           {R"({"model": "mha", "prompt": ["a", "b"]})", "prompt", "holds 2 prompts; allowed: one"},
+           {R"({"model": "mha", "prompt": ["a", "b"]})", "prompt", "has 2 prompts; allowed: one"},
            {R"({"model": "mha", "prompt": [1, "b"]})", "prompt[1]", R"(is "b"; allowed: a token)"},
            {R"({"model": "mha", "prompt": [1, 999]})", "prompt[1]", "is 999; allowed: 0 to 257"},
            {R"({"model": "mha", "prompt": "a", "max_tokens": "x"})", "max_tokens",

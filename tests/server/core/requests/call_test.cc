@@ -338,7 +338,7 @@ TEST_F(CallTest, LetsTheListenerGoWithTheEnginesLastCall) {
 
 TEST_F(CallTest, AClientThatDoesNotReadIsCutOff) {
   const auto generation = Start();
-  const std::string text(kMaxUnreadBytes * 2 / 9, 'a');  // and what vectors have beside it
+  const std::string text(kMaxUnreadBytes * 2 / 9, 'a');  // and the memory of vectors
   engine_.sink().OnDelta(Token(1, text));
   TakeChunk(*generation);  // and is not done with it
   for (int i = 0; i < 4; ++i) engine_.sink().OnDelta(Token(1, text));

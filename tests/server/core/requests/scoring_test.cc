@@ -55,7 +55,7 @@ class ScoringTest : public testing::Test {
     }
     engine_.sinks[input]->OnPromptLogprobs(std::move(tokens));
   }
-  // What is due after the chunks, which it gathers as a transport does.
+  // The event that is due after the chunks, which it gathers as a transport does.
   Call::Event Take(Call& scoring) {
     Call::Event event = scoring.Take();
     while (const auto* chunk = std::get_if<StreamChunk>(&event)) {

@@ -18,7 +18,7 @@ serving::Delta Token(int32_t token, const std::string& text, int32_t choice = 0)
   return {.choice = choice, .token = token, .logprobs = {}, .text = text};
 }
 
-// With the log-probabilities of so many likely tokens.
+// With the log-probabilities of the `top` likeliest tokens.
 serving::Delta TokenWithTop(int32_t token, size_t top) {
   serving::Delta delta = Token(token, "");
   delta.logprobs =
@@ -26,7 +26,7 @@ serving::Delta TokenWithTop(int32_t token, size_t top) {
   return delta;
 }
 
-// What a chunk holds, itself included.
+// Bytes of a chunk, itself included.
 size_t Bytes(const StreamChunk& chunk) {
   size_t bytes = sizeof(chunk) + chunk.text.capacity() + chunk.tokens.capacity() * 4;
   for (const auto* list : {&chunk.logprobs, &chunk.prompt_logprobs}) {

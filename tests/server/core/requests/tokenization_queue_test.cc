@@ -21,7 +21,7 @@ using testing::ElementsAre;
 constexpr int64_t kLong = TokenizationQueue::kMaxQuickBytes + 1;
 constexpr int64_t kMessage = int64_t{12} << 20;  // the largest, of which two may wait
 
-// What became of calls, in that order: their names, with the reasons of errors.
+// Records ended calls in order: their names, with the reasons of errors.
 class LongTextsTest : public testing::Test {
  protected:
   ~LongTextsTest() override { LetGo(); }

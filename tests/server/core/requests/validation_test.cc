@@ -283,7 +283,7 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
   fewer.sampling.allowed_token_ids = few;
   fewer.stop_token_ids = std::span(few).first(1);
   EXPECT_TRUE(Validate(fewer, model).ok()) << "it may end at once";
-  // Of several, the first.
+  // Several errors: the first.
   GenerateParams params = Text("x");
   params.logprobs = -1;
   params.sampling.top_p = 2;
