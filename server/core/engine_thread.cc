@@ -10,6 +10,7 @@ namespace {
 std::vector<serving::Engine*> Pointers(
     const std::vector<std::unique_ptr<serving::Engine>>& engines) {
   std::vector<serving::Engine*> pointers;
+  pointers.reserve(engines.size());
   for (const auto& engine : engines) pointers.push_back(engine.get());
   return pointers;
 }

@@ -7,12 +7,14 @@ namespace {
 
 std::vector<ModelInfo> TakeModels(std::vector<ModelEntry>& entries) {
   std::vector<ModelInfo> models;
+  models.reserve(entries.size());
   for (ModelEntry& entry : entries) models.push_back(std::move(entry.model));
   return models;
 }
 
 std::vector<std::unique_ptr<serving::Engine>> TakeEngines(std::vector<ModelEntry>& entries) {
   std::vector<std::unique_ptr<serving::Engine>> engines;
+  engines.reserve(entries.size());
   for (ModelEntry& entry : entries) engines.push_back(std::move(entry.engine));
   return engines;
 }

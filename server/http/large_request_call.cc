@@ -13,7 +13,8 @@ namespace triptych::server {
 LargeRequestCall::LargeRequestCall(HttpRequest request, std::string client, Handle handle,
                                    TokenizationQueue& queue, std::shared_ptr<Mailbox> mailbox,
                                    std::shared_ptr<void> kept)
-    : waiting_(std::make_shared<Waiting>(Waiting{std::move(kept), std::move(request)})),
+    : request_(std::make_shared<HttpRequest>(std::move(request))),
+      kept_(std::move(kept)),
       client_(std::move(client)),
       handle_(std::move(handle)),
       queue_(queue),
@@ -21,25 +22,26 @@ LargeRequestCall::LargeRequestCall(HttpRequest request, std::string client, Hand
 
 void LargeRequestCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
-  const int64_t bytes = std::ssize(waiting_->request.body);
-  queue_.Handle(
-      {.client = client_,
-       .text_bytes = bytes,
-       .held_bytes = bytes,
-       .is_cancelled = [call = weak_from_this()] { return call.expired(); },
-       .handle =
-           [call = weak_from_this(), waiting = std::exchange(waiting_, nullptr), handle = handle_,
-            mailbox = mailbox_](const std::optional<Error>& refused) mutable {
-             HttpReply answer = refused ? ErrorResponse(*refused) : handle(waiting->request);
-             // The request is returned in any case: its share of the budget ends on the I/O thread.
-             mailbox->Post([call, waiting = std::exchange(waiting, nullptr),
-                            answer = std::move(answer)]() mutable {
-               waiting.reset();
-               if (const auto self = call.lock()) {
-                 self->exchange_->Guard([&] { self->OnAnswer(std::move(answer)); });
-               }
-             });
-           }});
+  const int64_t bytes = std::ssize(request_->body);
+  queue_.Handle({.client = client_,
+                 .text_bytes = bytes,
+                 .held_bytes = bytes,
+                 .is_cancelled = [call = weak_from_this()] { return call.expired(); },
+                 .handle =
+                     [call = weak_from_this(), request = std::exchange(request_, nullptr),
+                      kept = std::exchange(kept_, nullptr), handle = handle_,
+                      mailbox = mailbox_](const std::optional<Error>& refused) mutable {
+                       HttpReply answer = refused ? ErrorResponse(*refused) : handle(*request);
+                       // The request is returned in any case: its share of the budget ends on the
+                       // I/O thread.
+                       mailbox->Post([call, request = std::exchange(request, nullptr),
+                                      answer = std::move(answer)]() mutable {
+                         request.reset();
+                         if (const auto self = call.lock()) {
+                           self->exchange_->Guard([&] { self->OnAnswer(std::move(answer)); });
+                         }
+                       });
+                     }});
 }
 
 void LargeRequestCall::OnAnswer(HttpReply answer) {

@@ -20,8 +20,8 @@ class LargeRequestCall final : public HttpCall,
   // Called on the queue's thread.
   using Handle = std::function<HttpReply(const HttpRequest&)>;
 
-  // The queue must outlive the call. `kept` is held until the request has been handled, and
-  // released after it.
+  // The queue must outlive the call. It holds `kept` until the request has been handled and is the
+  // I/O thread's again.
   LargeRequestCall(HttpRequest request, std::string client, Handle handle, TokenizationQueue& queue,
                    std::shared_ptr<Mailbox> mailbox, std::shared_ptr<void> kept);
 
@@ -32,13 +32,8 @@ class LargeRequestCall final : public HttpCall,
  private:
   void OnAnswer(HttpReply answer);
 
-  // The request, and an object that outlives it. Members are destroyed in reverse order.
-  struct Waiting {
-    std::shared_ptr<void> kept;
-    HttpRequest request;
-  };
-
-  std::shared_ptr<Waiting> waiting_;  // null once queued
+  std::shared_ptr<HttpRequest> request_;  // null once queued
+  std::shared_ptr<void> kept_;            // null once queued
   const std::string client_;
   const Handle handle_;
   TokenizationQueue& queue_;

@@ -31,7 +31,7 @@ class Routes {
 
   // All arguments must outlive the routes and their calls.
   Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
-  // Waits until no large request waits for its turn.
+  // Waits until the queue has handled all large requests.
   ~Routes();
   Routes(const Routes&) = delete;
   Routes& operator=(const Routes&) = delete;
@@ -96,7 +96,7 @@ class Routes {
   ByteBudget& budget_;
   const int64_t created_ = UnixTime();  // reported as the models' creation time
   std::atomic<State> state_ = State::kStarting;
-  // Held by each large request until it has been handled.
+  // Held by the queue for each large request until it has been handled.
   struct LargeRequests {
     ~LargeRequests() { handled.set_value(); }
     std::promise<void> handled;

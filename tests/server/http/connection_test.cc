@@ -563,6 +563,23 @@ TEST_F(HttpHostTest, LargeBodiesThatWaitAreBounded) {
   EXPECT_EQ(held.Read().status, 200);
 }
 
+// The queue outlives the server, which has to wait for what is handled.
+TEST_F(HttpHostTest, AServerEndsWhileALargeBodyIsTokenizedAndAnotherWaits) {
+  auto server = std::make_unique<HttpServer>("127.0.0.1:0", options_, gate_);
+  server->Serve();
+  fake_.HoldTexts();
+  HttpClient held(server->address()), waits(server->address());
+  const json request = {{"text", std::string(TokenizationQueue::kMaxQuickBytes, 'a')}};
+  held.Send("POST", "/tokenize", request.dump());
+  ASSERT_TRUE(WaitFor([&] { return fake_.held_texts() == 1; }));
+  waits.Send("POST", "/tokenize", request.dump());
+  std::thread ends([&] { server.reset(); });
+  EXPECT_TRUE(held.IsClosed());
+  EXPECT_TRUE(waits.IsClosed());
+  fake_.LetGo();
+  ends.join();
+}
+
 TEST_F(HttpHostTest, WaitingForItsTurnIsTimeInTheQueue) {
   fake_.HoldTexts();
   HttpClient client(server_.address());
