@@ -33,9 +33,9 @@ CLI::Validator IsCheckpoint() {
 }
 
 CLI::Option* AddName(CLI::App& command, const std::string& flag,
-                     std::function<void(const std::string&)> set,
+                     const std::function<void(const std::string&)>& set,
                      const std::set<std::string>& names, const std::string& help) {
-  return command.add_option_function<std::string>(flag, std::move(set), help)
+  return command.add_option_function<std::string>(flag, set, help)
       ->check(CLI::IsMember(names));
 }
 

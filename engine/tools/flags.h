@@ -25,7 +25,7 @@ CLI::Validator IsCheckpoint();
 
 // An option that takes one of `names`, with which `set` is called.
 CLI::Option* AddName(CLI::App& command, const std::string& flag,
-                     std::function<void(const std::string&)> set,
+                     const std::function<void(const std::string&)>& set,
                      const std::set<std::string>& names, const std::string& help);
 
 // An option that takes one of the names of `values` and sets `target`, which must outlive
