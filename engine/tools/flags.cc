@@ -35,8 +35,7 @@ CLI::Validator IsCheckpoint() {
 CLI::Option* AddName(CLI::App& command, const std::string& flag,
                      const std::function<void(const std::string&)>& set,
                      const std::set<std::string>& names, const std::string& help) {
-  return command.add_option_function<std::string>(flag, set, help)
-      ->check(CLI::IsMember(names));
+  return command.add_option_function<std::string>(flag, set, help)->check(CLI::IsMember(names));
 }
 
 CLI::Option* AddModel(CLI::App& command, const std::string& flag, std::filesystem::path& model,
