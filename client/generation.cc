@@ -106,7 +106,6 @@ std::vector<v1::Completion> Generate(
   }
   std::vector<v1::Completion> in_order;
   in_order.reserve(completions.size());
-  in_order.reserve(completions.size());
   for (auto& [choice, completion] : completions) in_order.push_back(std::move(completion));
   return in_order;
 }

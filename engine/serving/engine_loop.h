@@ -22,7 +22,6 @@ class EngineLoop {
   // called once with the error, on the loop's thread.
   explicit EngineLoop(std::vector<Engine*> engines,
                       std::function<void(const std::string&)> on_device_lost = {});
-  // Runs the tasks posted so far, cancels the live requests and joins the thread.
   ~EngineLoop() { Stop(); }
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
@@ -35,7 +34,7 @@ class EngineLoop {
   // `timeout`, posts the cancellation of the rest and returns false.
   bool Drain(std::chrono::nanoseconds timeout) TRIPTYCH_EXCLUDES(mutex_);
 
-  // Runs the tasks posted so far, then cancels what is live and ends the thread. Tasks that are
+  // Runs the tasks posted so far, cancels the live requests and joins the thread. Tasks that are
   // posted later never run. Called by one thread at a time; harmless after the first call.
   void Stop() TRIPTYCH_EXCLUDES(mutex_);
 

@@ -16,7 +16,14 @@ const std::map<std::string, at::ScalarType> kVerifiedTypes = {{"float32", at::kF
                                                               {"float64", at::kDouble}};
 const std::map<std::string, at::DeviceType> kDevices = {{"cpu", at::kCPU}, {"cuda", at::kCUDA}};
 
-ExitStatus StatusOf(bool holds) { return holds ? kOk : kDifferent; }
+// If the command is selected, runs `verify`, which returns whether the claim holds.
+template <typename Options>
+void OnSelection(CLI::App& command, Invocation& invocation, std::shared_ptr<Options> options,
+                 bool (*verify)(const Options&)) {
+  command.callback([&invocation, options, verify] {
+    invocation.run = [options, verify] { return verify(*options) ? kOk : kDifferent; };
+  });
+}
 
 void AddSize(CLI::App& command, const std::string& flag, int64_t& value, const std::string& help) {
   command.add_option(flag, value, help)
@@ -39,9 +46,7 @@ void AddVerifyReduction(CLI::App& verify, Invocation& invocation) {
             "format of the computation [both]");
   AddChoice(*command, "--device", options->device, kDevices, "device of the computation [cpu]");
   command->add_option("--seed", options->seed, "seed of weights and inputs")->capture_default_str();
-  command->callback([&invocation, options] {
-    invocation.run = [options] { return StatusOf(VerifyReduction(*options)); };
-  });
+  OnSelection(*command, invocation, options, VerifyReduction);
 }
 
 void AddVerifyGqaToMla(CLI::App& verify, Invocation& invocation) {
@@ -63,9 +68,7 @@ void AddVerifyGqaToMla(CLI::App& verify, Invocation& invocation) {
   command
       ->add_flag("--values", options->values, "the layer's value projection, instead of the keys'")
       ->needs(model);
-  command->callback([&invocation, options] {
-    invocation.run = [options] { return StatusOf(VerifyGqaToMla(*options)); };
-  });
+  OnSelection(*command, invocation, options, VerifyGqaToMla);
 }
 
 void AddVerifyNotGqa(CLI::App& verify, Invocation& invocation) {
@@ -79,9 +82,7 @@ void AddVerifyNotGqa(CLI::App& verify, Invocation& invocation) {
   AddSize(*command, "--head-dim", options->head_dim, "d, width of a head");
   AddSize(*command, "--rank", options->rank, "r, elements of a latent");
   command->add_option("--seed", options->seed, "seed of the products")->capture_default_str();
-  command->callback([&invocation, options] {
-    invocation.run = [options] { return StatusOf(VerifyNotGqa(*options)); };
-  });
+  OnSelection(*command, invocation, options, VerifyNotGqa);
 }
 
 void AddVerifyModel(CLI::App& verify, Invocation& invocation) {
@@ -93,9 +94,7 @@ void AddVerifyModel(CLI::App& verify, Invocation& invocation) {
   command->add_option("--tolerance", options->tolerance, "largest logit difference of equal models")
       ->check(NumberIn(0.0, std::numeric_limits<double>::max()))
       ->capture_default_str();
-  command->callback([&invocation, options] {
-    invocation.run = [options] { return StatusOf(VerifyModel(*options)); };
-  });
+  OnSelection(*command, invocation, options, VerifyModel);
 }
 
 }  // namespace

@@ -26,9 +26,8 @@ EngineLoopThread::EngineLoopThread(const ModelRegistry& models,
 
 void EngineLoopThread::Submit(size_t model, serving::Request request,
                               std::shared_ptr<serving::RequestSink> sink) {
-  loop_.Post([&engine = *engines_[model], request = std::move(request), sink = std::move(sink)] {
-    engine.Submit(request, sink);
-  });
+  loop_.Post([&engine = *engines_[model], request = std::move(request),
+              sink = std::move(sink)]() mutable { engine.Submit(std::move(request), sink); });
 }
 
 void EngineLoopThread::Cancel(size_t model, const std::string& id) {

@@ -86,7 +86,7 @@ TEST_F(BenchFaultsTest, CtrlCEndsReadersThatStopped) {
     return Generation{{Tokens(0, 1000)}, Generation::Then::kRepeat};
   };
   Process process(Command({"--stall-ratio", "1", "--stall", "100000"}), {});
-  ASSERT_TRUE(process.WaitForOutput("at a time"));
+  ASSERT_TRUE(process.WaitForOutput("concurrency"));
   while (calls < 1) std::this_thread::yield();
   process.Signal(SIGINT);
   const auto result = process.Wait();

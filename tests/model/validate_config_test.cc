@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/support/refusal.h"
 
 namespace triptych::validate_config_test {
 namespace {
@@ -41,12 +42,7 @@ ModelConfig Mla() {
 }
 
 std::string Refusal(const ModelConfig& config, const ConfigOrigin& origin = {"m"}) {
-  try {
-    Validate(config, origin);
-  } catch (const LoadError& e) {
-    return e.what();
-  }
-  return "accepted";
+  return RefusalOf<LoadError>([&] { Validate(config, origin); });
 }
 
 using Change = std::function<void(ModelConfig&)>;

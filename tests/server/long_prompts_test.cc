@@ -22,10 +22,10 @@ using grpc::StatusCode;
 // One client's calls may hold eight times as much.
 constexpr int64_t kMaxMessageBytes = int64_t{5} << 20;
 
-class GrpcLongTextsTest : public testing::Test {
+class GrpcTokenizationQueueTest : public testing::Test {
  protected:
-  GrpcLongTextsTest() { gate_.Open(fake_.core()); }
-  ~GrpcLongTextsTest() override { fake_.LetGo(); }
+  GrpcTokenizationQueueTest() { gate_.Open(fake_.core()); }
+  ~GrpcTokenizationQueueTest() override { fake_.LetGo(); }
 
   // From now on texts are not encoded until they are released; returns when the call's is to be.
   void Hold(const v1::GenerateRequest& request) {
@@ -56,7 +56,7 @@ class GrpcLongTextsTest : public testing::Test {
   const std::string long_text_ = std::string(TokenizationQueue::kMaxQuickBytes + 1, 'a');
 };
 
-TEST_F(GrpcLongTextsTest, HoldUpNoOtherCalls) {
+TEST_F(GrpcTokenizationQueueTest, HoldUpNoOtherCalls) {
   Hold(Greedy("", long_text_, 1));
   std::vector<std::unique_ptr<GenerateCall>> calls;
   for (int i = 0; i < 48; ++i) {
@@ -79,7 +79,7 @@ TEST_F(GrpcLongTextsTest, HoldUpNoOtherCalls) {
   }
 }
 
-TEST_F(GrpcLongTextsTest, AreAnsweredAsOthersAre) {
+TEST_F(GrpcTokenizationQueueTest, AreAnsweredAsOthersAre) {
   fake_.LetGo();
   const auto generation = Generate(*inference_, Greedy("", long_text_, 3));
   EXPECT_EQ(generation->tokens().size(), 3u);
@@ -112,7 +112,7 @@ TEST_F(GrpcLongTextsTest, AreAnsweredAsOthersAre) {
       StatusCode::NOT_FOUND);
 }
 
-TEST_F(GrpcLongTextsTest, TokensStandForFourMebibytesAtMost) {
+TEST_F(GrpcTokenizationQueueTest, TokensStandForFourMebibytesAtMost) {
   v1::DetokenizeRequest request;
   request.mutable_token_ids()->Resize((4 << 20) + 1, 'a');
   v1::DetokenizeResponse response;
@@ -122,7 +122,7 @@ TEST_F(GrpcLongTextsTest, TokensStandForFourMebibytesAtMost) {
 }
 
 // Its generation begins after the call was cancelled.
-TEST_F(GrpcLongTextsTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
+TEST_F(GrpcTokenizationQueueTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
   Hold(Greedy("", long_text_, FakeCore::kPositions / 2));
   GenerateCall waits(*inference_, Greedy("", long_text_, FakeCore::kPositions / 2));
   EXPECT_EQ(fake_.core().requests.live_requests(), 1);
@@ -139,7 +139,7 @@ TEST_F(GrpcLongTextsTest, AClientThatGoesWhileItsTextIsEncodedFreesItsRequest) {
   EXPECT_THAT(fake_.core().stats.Metrics(), testing::HasSubstr("outcome=\"length\"} 0\n"));
 }
 
-TEST_F(GrpcLongTextsTest, WaitingForItsTurnIsTimeInTheQueue) {
+TEST_F(GrpcTokenizationQueueTest, WaitingForItsTurnIsTimeInTheQueue) {
   Hold(Greedy("", long_text_, 1));
   GenerateCall waits(*inference_, Greedy("", long_text_, 1));
   while (calls_ < 2) std::this_thread::yield();
@@ -156,7 +156,7 @@ TEST_F(GrpcLongTextsTest, WaitingForItsTurnIsTimeInTheQueue) {
 
 // The memory of a message counts, which may be many times the bytes received: an empty string
 // takes two bytes there and forty here.
-TEST_F(GrpcLongTextsTest, WhatWaitsIsBounded) {
+TEST_F(GrpcTokenizationQueueTest, WhatWaitsIsBounded) {
   Hold(Greedy("", long_text_, 1));
   v1::GenerateRequest request = Greedy("", long_text_, 1);
   for (int i = 0; i < 700'000; ++i) request.add_stop("");
@@ -186,7 +186,7 @@ TEST_F(GrpcLongTextsTest, WhatWaitsIsBounded) {
   }
 }
 
-TEST_F(GrpcLongTextsTest, WhatWaitsAtADrainIsRefused) {
+TEST_F(GrpcTokenizationQueueTest, WhatWaitsAtADrainIsRefused) {
   Hold(Greedy("", long_text_, 1));
   GenerateCall waits(*inference_, Greedy("", long_text_, 1));
   while (calls_ < 2) std::this_thread::yield();

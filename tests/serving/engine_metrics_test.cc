@@ -34,9 +34,9 @@ TEST(HistogramTest, ABoundIsInItsOwnBucket) {
 }
 
 // An engine with steps of 3 ms, on a virtual clock that only steps advance.
-class EngineMetersTest : public testing::Test {
+class EngineMetricsTest : public testing::Test {
  protected:
-  EngineMetersTest() {
+  EngineMetricsTest() {
     auto model = std::make_unique<FakeModel>(
         FakeModel::Shape{.max_positions = 64, .blocks = 20, .block_positions = 4});
     model->before_step = [this](const StepInput&) { now_ += 3ms; };
@@ -67,7 +67,7 @@ class EngineMetersTest : public testing::Test {
   std::unique_ptr<Engine> engine_;
 };
 
-TEST_F(EngineMetersTest, MeasuresTimesTokensAndBytes) {
+TEST_F(EngineMetricsTest, MeasuresTimesTokensAndBytes) {
   const auto sink = Submit("a", {1, 2, 3, 4, 5}, 4);
   now_ += 10ms;  // queue time
   Run();         // a step for the prompt and the first token, three for the others
@@ -91,7 +91,7 @@ TEST_F(EngineMetersTest, MeasuresTimesTokensAndBytes) {
   EXPECT_EQ(scored->completion->usage.first_token_time, std::nullopt);
 }
 
-TEST_F(EngineMetersTest, CountsWhatThePrefixCacheWasAskedFor) {
+TEST_F(EngineMetricsTest, CountsWhatThePrefixCacheWasAskedFor) {
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   Submit("a", prompt, 2);
   Run();
@@ -104,7 +104,7 @@ TEST_F(EngineMetersTest, CountsWhatThePrefixCacheWasAskedFor) {
   EXPECT_EQ(second->completion->usage.cached_prompt_tokens, 8);
 }
 
-TEST_F(EngineMetersTest, ACompletionSaysWhatIsLeftToDo) {
+TEST_F(EngineMetricsTest, ACompletionSaysWhatIsLeftToDo) {
   const auto first = Submit("a", {1, 2, 3, 4, 5}, 1);
   const auto second = Submit("b", {1, 2, 3, 4}, 3);
   const auto third = Submit("c", {1, 2, 3, 4}, 1);  // two run
@@ -120,7 +120,7 @@ TEST_F(EngineMetersTest, ACompletionSaysWhatIsLeftToDo) {
   EXPECT_EQ(none.kv_cache_utilization, 0);
 }
 
-TEST_F(EngineMetersTest, PublishesWhatHasChanged) {
+TEST_F(EngineMetricsTest, PublishesWhatHasChanged) {
   EXPECT_EQ(engine_->Published().total_blocks, 20);
   Submit("a", {1, 2, 3}, 2);
   EXPECT_EQ(engine_->Published().waiting, 0) << "not yet";

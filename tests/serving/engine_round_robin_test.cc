@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 
 // Engines with different step times, on a virtual clock that only steps advance.
-class EngineTurnsTest : public testing::Test {
+class EngineRoundRobinTest : public testing::Test {
  protected:
   Engine& Add(std::chrono::microseconds step) {
     auto model =
@@ -57,7 +57,7 @@ class EngineTurnsTest : public testing::Test {
   int wakes_ = 0;
 };
 
-TEST_F(EngineTurnsTest, SharesTimeWhateverAStepCosts) {
+TEST_F(EngineRoundRobinTest, SharesTimeWhateverAStepCosts) {
   Engine& quick = Add(std::chrono::microseconds(100));
   Engine& slow = Add(std::chrono::microseconds(3000));
   const auto turns = Make();
@@ -67,7 +67,7 @@ TEST_F(EngineTurnsTest, SharesTimeWhateverAStepCosts) {
   EXPECT_NEAR(used_[0].count(), used_[1].count(), 3100);  // one step of each engine
 }
 
-TEST_F(EngineTurnsTest, TimeWithoutWorkIsNotMadeUpFor) {
+TEST_F(EngineRoundRobinTest, TimeWithoutWorkIsNotMadeUpFor) {
   Engine& a = Add(std::chrono::microseconds(100));
   Engine& b = Add(std::chrono::microseconds(100));
   const auto turns = Make();
@@ -79,7 +79,7 @@ TEST_F(EngineTurnsTest, TimeWithoutWorkIsNotMadeUpFor) {
   EXPECT_NEAR((used_[0] - before).count(), used_[1].count(), 200);
 }
 
-TEST_F(EngineTurnsTest, WakesOnceForTasksAndRunsThemInOrder) {
+TEST_F(EngineRoundRobinTest, WakesOnceForTasksAndRunsThemInOrder) {
   Add(std::chrono::microseconds(1));
   const auto turns = Make();
   EXPECT_FALSE(turns->Turn());
@@ -96,7 +96,7 @@ TEST_F(EngineTurnsTest, WakesOnceForTasksAndRunsThemInOrder) {
   EXPECT_FALSE(turns->Turn());
 }
 
-TEST_F(EngineTurnsTest, ALongPromptOfOneEngineKeepsThoseOfAnotherAtTheirPace) {
+TEST_F(EngineRoundRobinTest, ALongPromptOfOneEngineKeepsThoseOfAnotherAtTheirPace) {
   // A step of the prompt's engine takes time in proportion to its rows.
   Engine& decoding = Add(std::chrono::milliseconds(10));
   auto model =

@@ -855,7 +855,7 @@ TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
 
 // ---- Loading ---------------------------------------------------------------------------------
 
-TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
+TEST(LoadedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
   ModelConfig config = SmallModel(AttentionKind::kMla);
   config.torch_dtype = TensorFormat::kBFloat16;
   const TempDir directory;
@@ -890,7 +890,7 @@ TEST(HostedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
 }
 
 // Weights rounded before load and at load are bit-identical.
-TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
+TEST(LoadedModelTest, ServesStoredIntegersAsTheyAre) {
   for (const NamedConfig& named : EachKind()) {
     if (named.config.attention == AttentionKind::kMla) continue;  // absorbed, then rounded
     for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
@@ -930,7 +930,7 @@ TEST(HostedModelTest, ServesStoredIntegersAsTheyAre) {
 }
 
 // The served model's bytes are counted before anything is read.
-TEST(HostedModelTest, CountsTheBytesOfWhatIsServed) {
+TEST(LoadedModelTest, CountsTheBytesOfWhatIsServed) {
   const std::optional<ConversionSpec> conversions[] = {
       std::nullopt, ConversionSpec{.attention = AttentionKind::kMha},
       ConversionSpec{.attention = AttentionKind::kGqa, .groups = 1},
@@ -969,7 +969,7 @@ TEST(HostedModelTest, CountsTheBytesOfWhatIsServed) {
 }
 
 // The opened file is served, even if its name changes.
-TEST(HostedModelTest, AGgufFileIsOpenedOnce) {
+TEST(LoadedModelTest, AGgufFileIsOpenedOnce) {
   const TempDir directory;
   const std::filesystem::path file = directory.path() / "m.gguf";
   WriteFile(file, SmallGguf());
@@ -982,7 +982,7 @@ TEST(HostedModelTest, AGgufFileIsOpenedOnce) {
 }
 
 // Conversions compute in float32; bfloat16 rounds its largest numbers to infinity.
-TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
+TEST(LoadedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   const ModelConfig config = SmallModel(AttentionKind::kMha);
   Weights weights = RandomWeights(config, 4);
   weights.at("model.norm.weight")[1].fill_(3.4e38);
@@ -1002,7 +1002,7 @@ TEST(HostedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   }
 }
 
-TEST(HostedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
+TEST(LoadedModelTest, RefusesAVocabularyTooSmallForTheTokenizer) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.vocab_size = 257;
   const TempDir directory;

@@ -26,14 +26,14 @@ struct Machine {
   int64_t rows = 0;
 };
 
-TEST(PaceTest, PromptsAloneAreNotHeldBack) {
+TEST(PrefillThrottleTest, PromptsAloneAreNotHeldBack) {
   Machine machine;
   EXPECT_EQ(machine.pace.PromptRows(0, kNobody), PrefillThrottle::kUnlimited);
   machine.Step(0);
   EXPECT_EQ(machine.pace.PromptRows(0, kNobody), PrefillThrottle::kUnlimited);
 }
 
-TEST(PaceTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
+TEST(PrefillThrottleTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
   Machine machine;
   for (int i = 0; i < 5; ++i) machine.pace.Record(4, 0, kDecode);
   double total = 0;
@@ -46,7 +46,7 @@ TEST(PaceTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
   EXPECT_GT(total / 180, 0.97 * PrefillThrottle::kDefaultMaxSlowdown);
 }
 
-TEST(PaceTest, ShortStepsAreNotHeldBack) {
+TEST(PrefillThrottleTest, ShortStepsAreNotHeldBack) {
   PrefillThrottle pace;
   constexpr Duration kShort = kDecode / 100;
   for (int i = 0; i < 5; ++i) pace.Record(4, 0, kShort);
@@ -60,7 +60,7 @@ TEST(PaceTest, ShortStepsAreNotHeldBack) {
   EXPECT_GT(took, 0.9 * PrefillThrottle::kUnfelt);
 }
 
-TEST(PaceTest, MeasuresDecodingAnewFromTimeToTime) {
+TEST(PrefillThrottleTest, MeasuresDecodingAnewFromTimeToTime) {
   Machine machine;
   machine.pace.Record(4, 0, kDecode);
   int64_t without = 0;
@@ -72,7 +72,7 @@ TEST(PaceTest, MeasuresDecodingAnewFromTimeToTime) {
 }
 
 // Each row takes longer than a step's limit: prompts advance, and the mean slowdown stays limited.
-TEST(PaceTest, ThePaceIsKeptOnAverageWhereARowIsTooLong) {
+TEST(PrefillThrottleTest, ThePaceIsKeptOnAverageWhereARowIsTooLong) {
   for (const int64_t least : {1, 64}) {
     PrefillThrottle pace;
     for (int i = 0; i < 5; ++i) pace.Record(4, 0, kDecode);
@@ -95,7 +95,7 @@ TEST(PaceTest, ThePaceIsKeptOnAverageWhereARowIsTooLong) {
 }
 
 // One slow step, because the machine stalled, must not delay prompts for a hundred thousand steps.
-TEST(PaceTest, NothingIsOwedForAStepDuringWhichTheMachineDidSomethingElse) {
+TEST(PrefillThrottleTest, NothingIsOwedForAStepDuringWhichTheMachineDidSomethingElse) {
   Machine machine;
   for (int i = 0; i < 20; ++i) machine.Step(4);
   machine.pace.Record(4, 8, std::chrono::seconds(100));
@@ -107,7 +107,7 @@ TEST(PaceTest, NothingIsOwedForAStepDuringWhichTheMachineDidSomethingElse) {
   EXPECT_LE(steps, 10);
 }
 
-TEST(PaceTest, OnceNobodyGeneratesNothingIsOwed) {
+TEST(PrefillThrottleTest, OnceNobodyGeneratesNothingIsOwed) {
   PrefillThrottle pace;
   pace.Record(4, 0, kDecode);
   pace.Record(4, 8, 100 * kDecode);
@@ -117,14 +117,14 @@ TEST(PaceTest, OnceNobodyGeneratesNothingIsOwed) {
   EXPECT_GT(pace.PromptRows(4, kNobody), 0);
 }
 
-TEST(PaceTest, AnInfiniteSlowdownNeverHoldsPromptsBack) {
+TEST(PrefillThrottleTest, AnInfiniteSlowdownNeverHoldsPromptsBack) {
   PrefillThrottle pace(std::numeric_limits<double>::infinity());
   pace.Record(4, 0, kDecode);
   pace.Record(4, 8, std::chrono::seconds(10));
   EXPECT_EQ(pace.PromptRows(4, kDecode), PrefillThrottle::kUnlimited);
 }
 
-TEST(PaceTest, OthersThatWaitBoundItToo) {
+TEST(PrefillThrottleTest, OthersThatWaitBoundItToo) {
   Machine machine;
   for (int i = 0; i < 20; ++i) machine.Step(0, std::chrono::milliseconds(20));
   EXPECT_EQ(machine.rows, 200);

@@ -445,7 +445,7 @@ TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
   options.max_loss_increase.reset();
   options.bytes_per_position = 2 * 4 * 2;
   EXPECT_EQ(Refusal(options),
-            "--bytes-per-position 16 leaves no latent beside decoupled keys of width 2");
+            "--bytes-per-position 16 leaves no latent next to decoupled keys of width 2");
 }
 
 // The losses are those of the stored, rounded model.

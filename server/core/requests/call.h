@@ -155,7 +155,7 @@ class Call final : public std::enable_shared_from_this<Call> {
   std::map<serving::FinishReason, int> finished_ TRIPTYCH_GUARDED_BY(mutex_);  // sequences
   serving::RequestUsage usage_ TRIPTYCH_GUARDED_BY(mutex_);
   std::optional<serving::EngineLoad> load_ TRIPTYCH_GUARDED_BY(mutex_);
-  std::optional<CallEnd> end_ TRIPTYCH_GUARDED_BY(mutex_);  // set once
+  std::optional<CallEnd> end_ TRIPTYCH_GUARDED_BY(mutex_);  // the first error stays
   bool end_taken_ TRIPTYCH_GUARDED_BY(mutex_) = false;
 };
 

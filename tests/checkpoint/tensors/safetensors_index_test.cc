@@ -219,7 +219,7 @@ TEST(SafetensorsIndexTest, FilesAreBesideIt) {
         Json(std::string(300, 'x') + ".safetensors")}) {
     EXPECT_THAT(Refusal(Json{{"weight_map", {{"t", file}}}}.dump()),
                 AllOf(HasSubstr("index.json: weight_map[\"t\"] is "),
-                      HasSubstr("allowed: the name of a .safetensors file beside it")))
+                      HasSubstr("allowed: the name of a .safetensors file next to it")))
         << file;
   }
   const auto places = ParseSafetensorsIndex(R"({"weight_map": {"t": "x.safetensors"}})", "i");

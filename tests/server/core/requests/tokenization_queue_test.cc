@@ -22,9 +22,9 @@ constexpr int64_t kLong = TokenizationQueue::kMaxQuickBytes + 1;
 constexpr int64_t kMessage = int64_t{12} << 20;  // the largest, of which two may wait
 
 // Records ended calls in order: their names, with the reasons of errors.
-class LongTextsTest : public testing::Test {
+class TokenizationQueueTest : public testing::Test {
  protected:
-  ~LongTextsTest() override { LetGo(); }
+  ~TokenizationQueueTest() override { LetGo(); }
 
   // `handle` is called before what became of the call is known.
   TokenizationQueue::Task Call(
@@ -81,7 +81,7 @@ class LongTextsTest : public testing::Test {
   TokenizationQueue texts_{kMessage};  // last: its thread uses all of the above
 };
 
-TEST_F(LongTextsTest, ShortOnesAreHandledAtOnceWhereTheyCome) {
+TEST_F(TokenizationQueueTest, ShortOnesAreHandledAtOnceWhereTheyCome) {
   Hold();
   std::thread::id thread;
   texts_.Handle(Call("short", TokenizationQueue::kMaxQuickBytes, "ann",
@@ -91,7 +91,7 @@ TEST_F(LongTextsTest, ShortOnesAreHandledAtOnceWhereTheyCome) {
   LetGo();
 }
 
-TEST_F(LongTextsTest, LongOnesAreHandledInTurn) {
+TEST_F(TokenizationQueueTest, LongOnesAreHandledInTurn) {
   Hold();
   std::thread::id first, second;
   texts_.Handle(Call("first", kLong, "ann", [&] { first = std::this_thread::get_id(); }));
@@ -104,7 +104,7 @@ TEST_F(LongTextsTest, LongOnesAreHandledInTurn) {
   EXPECT_NE(first, std::this_thread::get_id());
 }
 
-TEST_F(LongTextsTest, WhatIsCancelledWhileItWaitsIsNotHandled) {
+TEST_F(TokenizationQueueTest, WhatIsCancelledWhileItWaitsIsNotHandled) {
   Hold();
   texts_.Handle(Call("first", kLong, "ann", [] { ADD_FAILURE() << "it was cancelled"; }));
   texts_.Handle(Call("second"));
@@ -114,7 +114,7 @@ TEST_F(LongTextsTest, WhatIsCancelledWhileItWaitsIsNotHandled) {
   EXPECT_THAT(ended(), ElementsAre("held", "first CANCELLED", "second"));
 }
 
-TEST_F(LongTextsTest, WhatWaitsAtADrainIsRefused) {
+TEST_F(TokenizationQueueTest, WhatWaitsAtADrainIsRefused) {
   Hold();
   texts_.Handle(Call("before", kLong, "ann", [] { ADD_FAILURE() << "the server drains"; }));
   texts_.StartDrain();
@@ -124,7 +124,7 @@ TEST_F(LongTextsTest, WhatWaitsAtADrainIsRefused) {
   EXPECT_THAT(ended(), ElementsAre("short", "held", "before DRAINING"));
 }
 
-TEST_F(LongTextsTest, WhatWaitsIsBoundedAndOneClientHasHalfOfIt) {
+TEST_F(TokenizationQueueTest, WhatWaitsIsBoundedAndOneClientHasHalfOfIt) {
   Hold(kMessage - kLong);  // of ann's
   texts_.Handle(Call("a"));
   texts_.Handle(Call("b"));  // at once
@@ -137,7 +137,7 @@ TEST_F(LongTextsTest, WhatWaitsIsBoundedAndOneClientHasHalfOfIt) {
   EXPECT_THAT(ended(), ElementsAre("b TEXTS_WAITING", "d TEXTS_WAITING", "held", "c", "a"));
 }
 
-TEST_F(LongTextsTest, SixteenMebibytesMayBeHeldHoweverSmallMessagesAre) {
+TEST_F(TokenizationQueueTest, SixteenMebibytesMayBeHeldHoweverSmallMessagesAre) {
   std::promise<void> let_go;
   TokenizationQueue small(1);
   TokenizationQueue::Task call = Call("half", kLong, "ann", [&] { let_go.get_future().wait(); });
@@ -150,7 +150,7 @@ TEST_F(LongTextsTest, SixteenMebibytesMayBeHeldHoweverSmallMessagesAre) {
   let_go.set_value();
 }
 
-TEST_F(LongTextsTest, ClientsTakeTurns) {
+TEST_F(TokenizationQueueTest, ClientsTakeTurns) {
   Hold();  // of ann's
   for (const char* name : {"a1", "a2", "a3"}) texts_.Handle(Call(name));
   for (const char* name : {"b1", "b2"}) texts_.Handle(Call(name, kLong, "bob"));
@@ -160,7 +160,7 @@ TEST_F(LongTextsTest, ClientsTakeTurns) {
   EXPECT_THAT(ended(), ElementsAre("held", "b1", "e1", "a1", "b2", "a2", "a3"));
 }
 
-TEST_F(LongTextsTest, WhatFailsEndsItsOwnCall) {
+TEST_F(TokenizationQueueTest, WhatFailsEndsItsOwnCall) {
   for (const int64_t bytes : {kLong, int64_t{1}}) {
     texts_.Handle(Call("fails", bytes, "ann", [] { throw std::bad_alloc(); }));
     EXPECT_TRUE(AwaitTurn());

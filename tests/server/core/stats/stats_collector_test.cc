@@ -20,7 +20,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // Two engine threads that run their tasks when the test steps them.
-class StatisticsDeskTest : public testing::Test {
+class StatsCollectorTest : public testing::Test {
  protected:
   using Tasks = std::vector<std::function<void()>>;
 
@@ -41,7 +41,7 @@ class StatisticsDeskTest : public testing::Test {
       [this] { return now_; }};
 };
 
-TEST_F(StatisticsDeskTest, OneSnapshotAStepForAllWhoAsk) {
+TEST_F(StatsCollectorTest, OneSnapshotAStepForAllWhoAsk) {
   std::vector<std::string> answers;
   const auto ask = [&] {
     desk_.Ask(/*block_maps=*/false, [&](const std::vector<ModelStats>& stats) {
@@ -64,7 +64,7 @@ TEST_F(StatisticsDeskTest, OneSnapshotAStepForAllWhoAsk) {
   EXPECT_THAT(engines_.tasks, IsEmpty()) << "nobody asks";
 }
 
-TEST_F(StatisticsDeskTest, BlockMapsAreNotMadeAnewBeforeTheirTime) {
+TEST_F(StatsCollectorTest, BlockMapsAreNotMadeAnewBeforeTheirTime) {
   std::vector<std::string> answers;
   const auto ask = [&] {
     desk_.Ask(/*block_maps=*/true, [&](const std::vector<ModelStats>& stats) {
@@ -89,7 +89,7 @@ TEST_F(StatisticsDeskTest, BlockMapsAreNotMadeAnewBeforeTheirTime) {
   EXPECT_EQ(answers.back(), "3");
 }
 
-TEST_F(StatisticsDeskTest, BlockMapsTakeASmallShareOfTheEnginesTime) {
+TEST_F(StatsCollectorTest, BlockMapsTakeASmallShareOfTheEnginesTime) {
   constexpr auto kTakes = StatsCollector::kBlockMapAge;
   engines_.on_maps = [&] { now_ += kTakes; };
   const auto ask = [&] {
@@ -105,7 +105,7 @@ TEST_F(StatisticsDeskTest, BlockMapsTakeASmallShareOfTheEnginesTime) {
   EXPECT_EQ(engines_.snapshots, 2);
 }
 
-TEST_F(StatisticsDeskTest, EqualListingsAreOneAndTheOthersWaitForTheNextStep) {
+TEST_F(StatsCollectorTest, EqualListingsAreOneAndTheOthersWaitForTheNextStep) {
   std::vector<uint64_t> answers;
   const auto ask = [&](uint64_t after) {
     return desk_.Ask({.models = {0}, .after = after, .limit = 5, .client = {}},
@@ -133,7 +133,7 @@ TEST_F(StatisticsDeskTest, EqualListingsAreOneAndTheOthersWaitForTheNextStep) {
   EXPECT_THAT(engines_.tasks, IsEmpty());
 }
 
-TEST_F(StatisticsDeskTest, BoundsHowManyListingsWait) {
+TEST_F(StatsCollectorTest, BoundsHowManyListingsWait) {
   const auto ask = [&](uint64_t after) {
     return desk_.Ask({.models = {0}, .after = after, .limit = 5, .client = {}}, [](const auto&) {});
   };
