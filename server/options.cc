@@ -254,8 +254,9 @@ void DeclareAccess(CLI::App& app, ServerOptions& options, Texts& texts) {
 void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& options,
                     Texts& texts) {
   options.threads = std::clamp(available.cpus, 1, 1024);
-  app.add_option("--threads", options.threads, "Compute threads [available processors]")
-      ->check(CLI::Range(1, 1024));
+  app.add_option("--threads", options.threads, "Compute threads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   AddSeconds(app, "--drain-timeout", options.drain_timeout, 0,
              "Time for live requests after SIGTERM or Ctrl-C, seconds");
   app.add_option("--log-level", options.log_level, "Least severe level that is logged")

@@ -65,8 +65,9 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   Invocation invocation{.command_line = CommandLine(argc, argv),
                         .threads = static_cast<int>(std::thread::hardware_concurrency())};
-  app.add_option("--threads", invocation.threads, "compute threads [available processors]")
-      ->check(CLI::Range(1, 1024));
+  app.add_option("--threads", invocation.threads, "compute threads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   AddTrainCommand(app, invocation);
   AddEvaluateCommand(app, invocation);
   AddImportCommand(app, invocation);
