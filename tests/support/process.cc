@@ -9,10 +9,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <stdexcept>
 
 namespace triptych {
 namespace {
+
+constexpr std::chrono::minutes kLongestWait{2};
 
 int Checked(int result, const char* what) {
   if (result < 0) throw std::runtime_error(what);
@@ -80,7 +83,7 @@ void OutputReader::Read() {
 bool OutputReader::WaitFor(const std::string& text) {
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return text_.find(text) != std::string::npos; };
-  changed_.wait(lock, [&] { return ended_ || has_come(); });
+  changed_.wait_for(lock, kLongestWait, [&] { return ended_ || has_come(); });
   return has_come();
 }
 

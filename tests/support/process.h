@@ -19,7 +19,7 @@ class OutputReader {
   explicit OutputReader(int fd);  // Takes the descriptor.
   ~OutputReader();
 
-  // Waits for `text`; returns false if the output ends first.
+  // Waits for `text`, at most two minutes; returns false if the output ends first.
   bool WaitFor(const std::string& text);
   // Waits for the end; returns all output.
   std::string ReadToEnd();
