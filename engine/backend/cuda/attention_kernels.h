@@ -48,8 +48,8 @@ struct PrefillRuns {
   int longest;  // the largest PrefillRun::count
 };
 
-// Positions of a tile of keys and values in prefill kernels.
-inline constexpr int kPrefillTile = 64;
+// The tiles of prefill kernels divide it.
+inline constexpr int kPassAlignment = 64;
 // Elements of a prefill row's state between two passes over its context, with values of V elements.
 template <int V>
 inline constexpr int kPrefillState = V + 8;
@@ -59,7 +59,7 @@ inline constexpr int kPrefillState = V + 8;
 struct ExpansionPass {
   int first_run;
   int runs;
-  int first, limit;     // the positions of every context that are expanded, multiples of a tile
+  int first, limit;     // the positions of every context that are expanded, multiples of kPassAlignment
   int positions;        // of all runs together
   int longest_run;      // rows of the longest run
   int longest_context;  // most positions of a run that are expanded

@@ -5,6 +5,7 @@ namespace triptych::cuda {
 namespace {
 
 constexpr int kRope = 64;  // rotated elements of a key
+using Tiling = PrefillTiling<8, 1, 64>;
 constexpr int kGatherThreads = 128;
 
 // Grid (positions, runs): a block copies one cache row.
@@ -62,9 +63,9 @@ struct ExpandedHead {
 
 // Grid (tiles of rows, H, runs).
 template <int C, int V>
-__global__ void __launch_bounds__(kPrefillThreads) Attend(Parameters p) {
+__global__ void __launch_bounds__(Tiling::kThreads) Attend(Parameters p) {
   const PrefillRun run = p.rows.runs[p.pass.first_run + blockIdx.z];
-  AttendPrompt<C + kRope, V>(
+  AttendPrompt<C + kRope, V, Tiling>(
       ExpandedHead<C, V>{p.rows, run, p.pass.first, p.pass.limit, static_cast<int>(blockIdx.y)},
       run, 1, p.scale_log2);
 }
@@ -74,9 +75,9 @@ template <typename Function>
 void ForKernel(int d_qk, int d_v, const Function& function) {
   const auto with_values = [&]<int C>() {
     if (d_v == 64) {
-      function(Attend<C, 64>, PrefillSharedBytes<C + kRope, 64>());
+      function(Attend<C, 64>, Tiling::SharedBytes<C + kRope, 64>());
     } else {
-      function(Attend<C, 128>, PrefillSharedBytes<C + kRope, 128>());
+      function(Attend<C, 128>, Tiling::SharedBytes<C + kRope, 128>());
     }
   };
   d_qk == 64 ? with_values.template operator()<64>() : with_values.template operator()<128>();
@@ -97,9 +98,9 @@ void GatherLatents(const AttentionLayout& layout, const BFloat16* cache, const i
 
 void ExpandedPrefill(const ExpandedRows& rows, int d_qk, int d_v, const ExpansionPass& pass,
                      cudaStream_t stream) {
-  const dim3 grid((pass.longest_run + kPrefillRows - 1) / kPrefillRows, rows.heads, pass.runs);
+  const dim3 grid((pass.longest_run + Tiling::kRows - 1) / Tiling::kRows, rows.heads, pass.runs);
   ForKernel(d_qk, d_v, [&](auto kernel, size_t shared_bytes) {
-    Launch(kernel, grid, kPrefillThreads, shared_bytes, stream,
+    Launch(kernel, grid, Tiling::kThreads, shared_bytes, stream,
            Parameters{rows, pass, rows.scale * kLog2E});
   });
 }

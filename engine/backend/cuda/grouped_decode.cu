@@ -80,18 +80,14 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
         Mma(s[n], q[2 * c + 1], k[n][c].z, k[n][c].w);
       }
     }
-    float most[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool seen = base + n * 8 + t * 2 + (i & 1) < end;
-        s[n][i] = seen ? s[n][i] * p.scale_log2 : -INFINITY;
-        most[i / 2] = fmaxf(most[i / 2], s[n][i]);
+        if (base + n * 8 + t * 2 + (i & 1) >= end) s[n][i] = -INFINITY;
       }
     }
-    softmax.Raise(most);
-    softmax.Weigh(s);
+    softmax.Weigh(s, p.scale_log2);
     const uint32_t a[4] = {Pack(s[0][0], s[0][1]), Pack(s[0][2], s[0][3]), Pack(s[1][0], s[1][1]),
                            Pack(s[1][2], s[1][3])};
     // Rows beyond the end may hold any value. NaN times a weight of 0 would still be NaN.

@@ -6,6 +6,8 @@
 namespace triptych::cuda {
 namespace {
 
+using Tiling = PrefillTiling<8, 1, 64>;
+
 struct Parameters {
   AttentionLayout layout;
   AttentionRows rows;
@@ -47,10 +49,10 @@ struct PagedGroup {
 
 // Grid (tiles of rows, G, runs).
 template <int D>
-__global__ void __launch_bounds__(kPrefillThreads) Attend(Parameters p) {
+__global__ void __launch_bounds__(Tiling::kThreads) Attend(Parameters p) {
   const PrefillRun run = p.runs[blockIdx.z];
-  AttendPrompt<D, D>(PagedGroup<D>{p, run, static_cast<int>(blockIdx.y)}, run,
-                     p.layout.heads / p.layout.groups, p.scale_log2);
+  AttendPrompt<D, D, Tiling>(PagedGroup<D>{p, run, static_cast<int>(blockIdx.y)}, run,
+                             p.layout.heads / p.layout.groups, p.scale_log2);
 }
 
 }  // namespace
@@ -65,18 +67,19 @@ bool SupportsGroupedPrefill(const AttentionLayout& layout) {
 void GroupedPrefill(const AttentionLayout& layout, const AttentionRows& rows,
                     const PrefillRuns& runs, cudaStream_t stream) {
   const int most_rows = runs.longest * (layout.heads / layout.groups);
-  const dim3 grid((most_rows + kPrefillRows - 1) / kPrefillRows, layout.groups, runs.count);
+  const dim3 grid((most_rows + Tiling::kRows - 1) / Tiling::kRows, layout.groups, runs.count);
   const Parameters parameters{layout, rows, runs.runs, rows.scale * kLog2E};
   if (layout.key_width == 64) {
-    Launch(Attend<64>, grid, kPrefillThreads, PrefillSharedBytes<64, 64>(), stream, parameters);
+    Launch(Attend<64>, grid, Tiling::kThreads, Tiling::SharedBytes<64, 64>(), stream, parameters);
   } else {
-    Launch(Attend<128>, grid, kPrefillThreads, PrefillSharedBytes<128, 128>(), stream, parameters);
+    Launch(Attend<128>, grid, Tiling::kThreads, Tiling::SharedBytes<128, 128>(), stream,
+           parameters);
   }
 }
 
 void PrepareGroupedPrefill() {
-  AllowShared(Attend<64>, PrefillSharedBytes<64, 64>());
-  AllowShared(Attend<128>, PrefillSharedBytes<128, 128>());
+  AllowShared(Attend<64>, Tiling::SharedBytes<64, 64>());
+  AllowShared(Attend<128>, Tiling::SharedBytes<128, 128>());
 }
 
 }  // namespace triptych::cuda

@@ -13,29 +13,32 @@ struct OnlineSoftmax {
   float sums[2] = {0, 0};                  // of the lane's own weights, relative to `most`
   float values[V / 8][4] = {};             // [columns in eights]: values times weights
 
-  // Raises `most` to that of the rows' new scores; `mine` are the lane's maxima. A row's first
-  // score must not be -inf.
-  __device__ void Raise(const float (&mine)[2]) {
+  // Turns scores of `kTiles` tiles of eight positions, which `scale` takes to base 2, into weights.
+  // Scores of -inf weigh nothing. REQUIRES: scale > 0; a row's first tile has a finite score.
+  template <int kTiles>
+  __device__ void Weigh(float (&scores)[kTiles][4], float scale) {
+    float mine[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) mine[i / 2] = fmaxf(mine[i / 2], scores[n][i]);
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float raised = fmaxf(most[i], mine[i]);
+      float raised = fmaxf(most[i], mine[i] * scale);
       raised = fmaxf(raised, __shfl_xor_sync(kAllLanes, raised, 1));
       raised = fmaxf(raised, __shfl_xor_sync(kAllLanes, raised, 2));
-      const float fade = exp2f(most[i] - raised);  // 0 for the first scores
+      const float fade = Exp2(most[i] - raised);  // 0 for the first scores
       most[i] = raised;
       sums[i] *= fade;
 #pragma unroll
       for (int j = 0; j < V / 8; ++j) values[j][2 * i] *= fade, values[j][2 * i + 1] *= fade;
     }
-  }
-  // Turns scores of `kTiles` tiles of eight positions into weights.
-  template <int kTiles>
-  __device__ void Weigh(float (&scores)[kTiles][4]) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        scores[n][i] = exp2f(scores[n][i] - most[i / 2]);
+        scores[n][i] = Exp2(fmaf(scores[n][i], scale, -most[i / 2]));
         sums[i / 2] += scores[n][i];
       }
     }

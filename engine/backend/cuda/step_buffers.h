@@ -32,7 +32,7 @@ struct StepShape {
 // Which prompt rows of MLA are attended over expanded keys and values, and how many at once.
 struct ExpansionLimits {
   int64_t from = kNeverExpand;  // the first such position of a prompt
-  int64_t positions = 0;        // expanded in a pass, a multiple of kPrefillTile
+  int64_t positions = 0;        // expanded in a pass, a multiple of kPassAlignment
   int64_t rows = 0;             // of a run
 };
 

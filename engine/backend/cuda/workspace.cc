@@ -36,9 +36,9 @@ void SizeExpansion(const ModelConfig& config, const BackendOptions& options, int
   const int64_t width = latent_width + heads * (config.head_dim + d_v);
   // Room for two whole steps, so that one pass serves most prompts.
   const int64_t positions =
-      std::min(2 * options.max_step_tokens, kExpandedBytes / (2 * width)) / kPrefillTile;
+      std::min(2 * options.max_step_tokens, kExpandedBytes / (2 * width)) / kPassAlignment;
   sizes.expansion = {.from = from,
-                     .positions = std::max<int64_t>(positions, 1) * kPrefillTile,
+                     .positions = std::max<int64_t>(positions, 1) * kPassAlignment,
                      .rows = sizes.split_sums / (heads * (d_v + kPrefillState<0>))};
   sizes.latents = sizes.expansion.positions * latent_width;
   sizes.expanded_keys = sizes.expansion.positions * heads * config.head_dim;
