@@ -167,8 +167,8 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
          [&options](const std::string& text) {
            options.backend.expand_from = ParseExpandFrom(text);
          },
-         "MLA on the CPU: prompt position from which keys and values are expanded; auto picks the "
-         "crossover, never always uses reduced attention [auto]")
+         "MLA: prompt position from which keys and values are expanded; auto picks the crossover on "
+         "the CPU and 0 on a GPU, never always uses reduced attention [auto]")
       ->check(Parses("POSITION", ParseExpandFrom));
 }
 

@@ -247,7 +247,9 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
         FindChatTemplate(options.models[i], models[i].checkpoint, options.chat_template);
     const bool window_is_context = models[i].checkpoint.window_is_context;
     LoadedModel loaded = Load(std::move(models[i]), context);
-    if (loaded.info.expand_from) prompt_bytes += MostScratchBytes(loaded.config);
+    if (loaded.info.expand_from && !loaded.info.device_memory) {
+      prompt_bytes += MostScratchBytes(loaded.config);
+    }
     entries.push_back({Describe(loaded), std::move(loaded.engine)});
     entries.back().model.chat_template = chat_template;
     entries.back().model.window_is_context = window_is_context;

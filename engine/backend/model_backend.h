@@ -135,7 +135,7 @@ struct BackendOptions {
   int64_t max_step_tokens = 512;  // of all sequences; sizes a GPU's workspace
   CacheFormat cache_format = CacheFormat::kFloat32;
   // The first prompt position that MLA attends by the expanded path, in layers where that can pay.
-  // Absent: the crossover of backend/cpu/cost_model.h.
+  // Absent: the crossover of backend/cpu/cost_model.h, or 0 on a GPU.
   std::optional<int64_t> expand_from = {};
 };
 

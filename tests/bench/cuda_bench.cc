@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -31,7 +32,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBlock = 16;
-constexpr int64_t kPrefill = 2048;
+constexpr int64_t kMostStepTokens = 2048;
 constexpr int kSteps = 12;
 constexpr int64_t kEngineTokens = 48;
 
@@ -81,8 +82,9 @@ struct Benched {
   std::string name;
   ModelConfig config;
   std::vector<Decode> decodes;
-  bool prefill = true;
+  std::vector<int64_t> prefills = {2048, 8192};
   int64_t engine_streams = 0;  // 0: the engine is not measured
+  std::optional<int64_t> expand_from = {};
 };
 
 ModelConfig Shape(int64_t width, int64_t layers, int64_t heads, int64_t groups, int64_t head_dim,
@@ -114,17 +116,17 @@ ModelConfig LatentShapeConfig(ModelConfig config, int64_t rank) {
 std::vector<Benched> AllModels() {
   std::vector<Benched> all;
   const std::vector<Decode> usual = {{1, 512}, {8, 512}, {64, 512}};
-  all.push_back({"1.1B GQA", Shape(2048, 22, 32, 4, 64, 5632, 32000), usual, true, 64});
+  all.push_back({"1.1B GQA", Shape(2048, 22, 32, 4, 64, 5632, 32000), usual, {2048, 8192}, 64});
   const ModelConfig large = Shape(4096, 32, 32, 8, 128, 14336, 128256);
-  all.push_back({"8B GQA", large, {{1, 512}, {8, 512}, {64, 512}, {64, 4096}}, true, 64});
-  all.push_back({"8B MLA",
-                 LatentShapeConfig(Shape(4096, 32, 32, 32, 128, 14336, 128256), 512),
-                 {{1, 512}, {8, 512}, {64, 512}, {64, 4096}}});
+  all.push_back({"8B GQA", large, {{1, 512}, {8, 512}, {64, 512}, {64, 4096}}, {2048, 8192}, 64});
+  const ModelConfig latent = LatentShapeConfig(Shape(4096, 32, 32, 32, 128, 14336, 128256), 512);
+  all.push_back({"8B MLA", latent, {{1, 512}, {8, 512}, {64, 512}, {64, 4096}}});
+  all.push_back({"8B MLA, prompts reduced", latent, {}, {2048, 8192}, 0, kNeverExpand});
   // Latent attention over long contexts, in models with little other work.
   for (const int64_t heads : {16, 32, 64, 128}) {
     ModelConfig config = LatentShapeConfig(Shape(1024, 4, heads, heads, 128, 1024, 1024), 512);
     config.q_lora_rank = 128;
-    all.push_back({"latent " + std::to_string(heads) + " heads", config, {{64, 8192}}, false});
+    all.push_back({"latent " + std::to_string(heads) + " heads", config, {{64, 8192}}, {}});
   }
   return all;
 }
@@ -133,13 +135,15 @@ class Bench {
  public:
   Bench(const Benched& benched, const CudaLimits& limits)
       : benched_(benched), limits_(limits), config_(benched.config) {
-    int64_t most = kPrefill / kBlock;
+    int64_t most = 0;
+    for (const int64_t prompt : benched.prefills) most = std::max(most, prompt / kBlock);
     for (const Decode& decode : benched.decodes) {
       most = std::max(most, decode.batch * Blocks(decode.context));
     }
     BackendOptions options{.block_positions = kBlock,
-                           .max_step_tokens = kPrefill,
-                           .cache_format = CacheFormat::kBFloat16};
+                           .max_step_tokens = kMostStepTokens,
+                           .cache_format = CacheFormat::kBFloat16,
+                           .expand_from = benched.expand_from};
     options.kv_cache_bytes =
         most * MakeCacheGeometry(config_, options.cache_format, kBlock).BlockBytes();
     const auto begin = Clock::now();
@@ -155,7 +159,7 @@ class Bench {
   }
 
   void Run() {
-    if (benched_.prefill) Prefill();
+    for (const int64_t prompt : benched_.prefills) Prefill(prompt);
     for (const Decode& decode : benched_.decodes) Decodes(decode);
     if (benched_.engine_streams > 0) WholeEngine();
   }
@@ -164,24 +168,32 @@ class Bench {
   static int64_t Blocks(int64_t context) { return CeilDiv(context + kSteps + 4, kBlock); }
   int64_t Id(int64_t i) const { return (i * 7919 + 13) % config_.vocab_size; }
 
-  void Prefill() {
+  void Prefill(int64_t prompt) {
     std::vector<double> device, wall;
     for (int repeat = 0; repeat < 4; ++repeat) {
-      StepInput step;
-      for (int64_t i = 0; i < kPrefill; ++i) step.ids.push_back(Id(i));
-      step.sequences.push_back({order_.data(), 0, kPrefill, kPrefill});
-      step.likely_rows = {kPrefill - 1};
-      Time(step, repeat > 0, device, wall);
+      std::vector<double> of_steps, wall_of_steps;
+      for (int64_t start = 0; start < prompt; start += kMostStepTokens) {
+        StepInput step;
+        const int64_t count = std::min(kMostStepTokens, prompt - start);
+        for (int64_t i = 0; i < count; ++i) step.ids.push_back(Id(start + i));
+        step.sequences.push_back({order_.data(), start, count, prompt});
+        step.likely_rows = {count - 1};
+        Time(step, true, of_steps, wall_of_steps);
+      }
+      if (repeat == 0) continue;
+      device.push_back(std::accumulate(of_steps.begin(), of_steps.end(), 0.0));
+      wall.push_back(std::accumulate(wall_of_steps.begin(), wall_of_steps.end(), 0.0));
     }
     const double ms = Median(device);
     const double products = 2.0 *
                             (static_cast<double>(model_->weight_bytes_read()) / 2 -
                              static_cast<double>(config_.vocab_size * config_.hidden_size)) *
-                            kPrefill;
+                            static_cast<double>(prompt);
     std::printf(
         "  prefill %5ld               %8.3f ms (%8.3f in all) %9.0f tokens/s  %5.1f%% of "
         "the peak by its products\n",
-        static_cast<long>(kPrefill), ms, Median(wall), kPrefill / Median(wall) * 1e3,
+        static_cast<long>(prompt), ms, Median(wall),
+        static_cast<double>(prompt) / Median(wall) * 1e3,
         100 * products / (ms / 1e3) / limits_.bfloat16_flops);
     std::fflush(stdout);
   }
@@ -235,7 +247,7 @@ class Bench {
       }
     };
     serving::EngineOptions options;
-    options.max_batch_tokens = kPrefill;
+    options.max_batch_tokens = kMostStepTokens;
     options.prefix_cache = false;
     options.max_slowdown = 1000;
     serving::Engine engine(std::move(model_), std::make_shared<const ByteTokenizer>(), options,

@@ -39,11 +39,48 @@ struct PrefillRun {
   int32_t count;
   int32_t row;    // the row of the first position
   int32_t table;  // where in `blocks` the block table begins
+  // In ExpansionPass: where among the expanded positions those of the run's context begin.
+  int32_t expanded = 0;
 };
 struct PrefillRuns {
   const PrefillRun* runs;  // [count], in device memory
   int count;
   int longest;  // the largest PrefillRun::count
+};
+
+// The tiles of prefill kernels divide it.
+inline constexpr int kPassAlignment = 64;
+// Elements of a prefill row's state between two passes over its context, with values of V elements.
+template <int V>
+inline constexpr int kPrefillState = V + 8;
+
+// Runs whose contexts are expanded together. A context longer than all expanded positions takes
+// several passes, one after another, over its own run alone.
+struct ExpansionPass {
+  int first_run;
+  int runs;
+  int first, limit;     // the positions of every context that are expanded, multiples of kPassAlignment
+  int positions;        // of all runs together
+  int longest_run;      // rows of the longest run
+  int longest_context;  // most positions of a run that are expanded
+
+  bool operator==(const ExpansionPass&) const = default;
+};
+
+// Inputs and outputs of one pass of one MLA layer over expanded keys and values.
+struct ExpandedRows {
+  const PrefillRun* runs;   // of all passes
+  const BFloat16* content;  // [rows, H, d_qk]: the part of queries that is not rotated
+  const BFloat16* rotary;   // [rows, H] of 64 elements, `rotary_stride` apart
+  int64_t rotary_stride;
+  const BFloat16* latents;  // [positions, latent_width]: latents, then the rotated key of all heads
+  const BFloat16* keys;     // [positions, H, d_qk]
+  const BFloat16* values;   // [positions, H, d_v]
+  float* state;             // [rows of the longest run, H, kPrefillState<d_v>]
+  BFloat16* out;            // [rows, H, d_v]
+  int heads;
+  int latent_width;  // r + 64
+  float scale;
 };
 
 // Partial results of rows whose context is split over several thread blocks (split-KV decoding).
@@ -77,10 +114,20 @@ int LatentSplits(int length);
 void LatentAttention(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
                      bool prefill, cudaStream_t stream);
 
+// --- expanded_prefill.cu: keys and values of 64 or 128 elements with 64 rotated, blocks of 16.
+bool SupportsExpandedPrefill(int64_t d_qk, int64_t d_v, int64_t d_rope);
+// Copies the cache rows of a pass to consecutive rows. latents: [pass.positions, row_width]
+void GatherLatents(const AttentionLayout& layout, const BFloat16* cache, const int32_t* blocks,
+                   const PrefillRun* runs, const ExpansionPass& pass, BFloat16* latents,
+                   cudaStream_t stream);
+void ExpandedPrefill(const ExpandedRows& rows, int d_qk, int d_v, const ExpansionPass& pass,
+                     cudaStream_t stream);
+
 // Raise the shared-memory limits of these kernels on the current device. Call before their first
 // launch there.
 void PrepareGroupedPrefill();
 void PrepareLatentAttention();
+void PrepareExpandedPrefill();
 
 }  // namespace triptych::cuda
 

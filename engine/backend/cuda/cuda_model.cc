@@ -84,6 +84,8 @@ class CudaModel::Impl {
   void EnqueueLogits(int first, int count, bool find_likely);
   void AttendGrouped(const DeviceLayer& layer, const StepShape& shape);
   void AttendLatent(const DeviceLayer& layer, const StepShape& shape);
+  // Attends the step's expanded rows of MLA. REQUIRES: their queries and latents are written.
+  void AttendExpanded(const DeviceLayer& layer);
   void Attend(const DeviceLayer& layer, const StepShape& shape);
   void Mlp(const DeviceLayer& layer, const StepShape& shape);
   void Normalize(const DeviceNorm& norm, const int32_t* order, int rows, BFloat16* y);
@@ -120,12 +122,13 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                       const std::function<void(int64_t)>& on_layer)
     : config_(config),
       device_(Select(device)),
-      info_(MakeInfo(config, options, {})),
+      info_(MakeInfo(config, options, ExpandFrom(config, options))),
       max_step_tokens_(options.max_step_tokens),
       stream_(MakeStream()),
       begin_(MakeEvent()),
       end_(MakeEvent()),
-      matmuls_(stream_.get()) {
+      matmuls_(stream_.get()),
+      buffers_(SizeWorkspace(config, options).expansion) {
   if (options.cache_format != CacheFormat::kBFloat16) {
     throw LoadError("the CUDA backend supports only a cache in bfloat16, not " +
                     std::string(Name(options.cache_format)));
@@ -148,6 +151,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
   info_.device_memory.emplace().device = "cuda:" + std::to_string(device_) + ", " + properties.name;
   PrepareGroupedPrefill();
   PrepareLatentAttention();
+  PrepareExpandedPrefill();
   {
     const CudaSharedWeights shared = weights.Shared();
     positions_ = Upload(shared.positions);
@@ -225,6 +229,7 @@ DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t i
       to.uk.shape = {.inputs = shape.d_qk,
                      .outputs = shape.rank,
                      .output = MatmulOutput::kBFloat16,
+                     .transposed = false,
                      .heads = shape.heads,
                      .x_stride = shape.heads * shape.d_qk,
                      .y_stride = shape.heads * to.layout.key_width,
@@ -233,11 +238,24 @@ DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t i
       to.uv.shape = {.inputs = shape.rank,
                      .outputs = shape.d_v,
                      .output = MatmulOutput::kBFloat16,
+                     .transposed = false,
                      .heads = shape.heads,
                      .x_stride = shape.heads * shape.rank,
                      .y_stride = shape.heads * shape.d_v,
                      .x_head_stride = shape.rank,
                      .y_head_stride = shape.d_v};
+      to.expands = info_.expand_from && ExpandsPrompts(config_, index, to.layout.block_positions);
+      to.expand_keys = {.inputs = shape.rank,
+                        .outputs = shape.d_qk,
+                        .output = MatmulOutput::kBFloat16,
+                        .transposed = true,
+                        .heads = shape.heads,
+                        .x_stride = to.layout.row_width,
+                        .y_stride = shape.heads * shape.d_qk,
+                        .x_head_stride = 0,
+                        .y_head_stride = shape.d_qk};
+      to.expand_values = Dense(shape.rank, shape.heads * shape.d_v, MatmulOutput::kBFloat16);
+      to.expand_values.x_stride = to.layout.row_width;
     }
   } else {
     to.scale = static_cast<float>(config_.ScoreFactor(index) /
@@ -264,6 +282,9 @@ void CudaModel::Impl::PrepareMatmuls() {
         matmuls_.Prepare(kind, matrix->shape, matrix->elements.get());
       }
     }
+    if (!layer.expands) continue;
+    matmuls_.Prepare(RowKind::kPrefill, layer.expand_keys, layer.uk.elements.get());
+    matmuls_.Prepare(RowKind::kPrefill, layer.expand_values, layer.uv.elements.get());
   }
 }
 
@@ -463,11 +484,48 @@ void CudaModel::Impl::AttendLatent(const DeviceLayer& layer, const StepShape& sh
     reduced.bias = layer.query_up_bias.get();
   }
   WriteLatentQueries(reduced, buffers_.locations(), rows, stream_.get());
-  if (factored) Multiply(layer.uk, workspace_.content.get(), queries, shape);
-  Attend(layer, shape);
-  if (factored) Multiply(layer.uv, workspace_.attended.get(), workspace_.values.get(), shape);
+  StepShape by_latents = shape;
+  if (layer.expands) {
+    by_latents.prefill_rows -= shape.expanded_rows;
+    AttendExpanded(layer);
+  }
+  if (by_latents.rows() > 0) {
+    if (factored) Multiply(layer.uk, workspace_.content.get(), queries, by_latents);
+    Attend(layer, by_latents);
+    if (factored) {
+      Multiply(layer.uv, workspace_.attended.get(), workspace_.values.get(), by_latents);
+    }
+  }
   AddToResidual(layer.o, layer.o_bias,
                 factored ? workspace_.values.get() : workspace_.attended.get(), shape);
+}
+
+void CudaModel::Impl::AttendExpanded(const DeviceLayer& layer) {
+  const AttentionLayout& layout = layer.layout;
+  const auto d_qk = static_cast<int>(layer.expand_keys.outputs), rank = layout.value_width;
+  const int d_v = static_cast<int>(layer.expand_values.outputs) / layout.heads;
+  const BFloat16* const latents = workspace_.latents.get();
+  const ExpandedRows rows{.runs = buffers_.runs(),
+                          .content = workspace_.content.get(),
+                          .rotary = workspace_.queries.get() + rank,
+                          .rotary_stride = layout.key_width,
+                          .latents = latents,
+                          .keys = workspace_.expanded_keys.get(),
+                          .values = workspace_.expanded_values.get(),
+                          .state = workspace_.split_sums.get(),
+                          .out = workspace_.values.get(),
+                          .heads = layout.heads,
+                          .latent_width = layout.row_width,
+                          .scale = layer.scale};
+  for (const ExpansionPass& pass : buffers_.passes()) {
+    GatherLatents(layout, layer.cache.get(), buffers_.blocks(), buffers_.runs(), pass,
+                  workspace_.latents.get(), stream_.get());
+    matmuls_.Run(RowKind::kPrefill, layer.expand_keys, layer.uk.elements.get(), latents,
+                 pass.positions, workspace_.expanded_keys.get());
+    matmuls_.Run(RowKind::kPrefill, layer.expand_values, layer.uv.elements.get(), latents,
+                 pass.positions, workspace_.expanded_values.get());
+    ExpandedPrefill(rows, d_qk, d_v, pass, stream_.get());
+  }
 }
 
 void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
@@ -548,7 +606,9 @@ std::string CudaModel::Impl::DescribeKernels() const {
   const std::string attention = SupportsLatentAttention(layout) ? "latent"
                                 : SupportsGroupedDecode(layout) ? "grouped"
                                                                 : "general";
-  return attention + " attention, " + std::to_string(matmuls_.prepared_for_cublaslt()) + " of " +
+  const char* const prompts = info_.expand_from ? ", prompts expanded" : "";
+  return attention + " attention" + prompts + ", " +
+         std::to_string(matmuls_.prepared_for_cublaslt()) + " of " +
          std::to_string(matmuls_.prepared()) + " products by cuBLASLt";
 }
 

@@ -14,7 +14,8 @@
 namespace triptych {
 
 // Weights, cache and the inputs of matrix products are bfloat16; the residual stream, norms,
-// softmax, sums and logits are float32. MLA always takes the reduced path.
+// softmax, sums and logits are float32. MLA attends prompt rows from
+// info().expand_from on over expanded keys and values, and all others by the reduced path.
 //
 // A token's logits have the same bits whatever else is in the step and however its sequence was cut
 // into steps, on one GPU model with one version of cuBLASLt. They depend on whether the token

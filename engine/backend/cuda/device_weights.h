@@ -36,6 +36,10 @@ struct DeviceLayer {
   DeviceArray<BFloat16> cache;  // [blocks, block_positions, row_width]
   AttentionLayout layout;
   float scale = 1;
+  // Latent: whether prompts are attended over expanded keys and values, and the products that make
+  // these by `uk` and `uv`.
+  bool expands = false;
+  MatmulShape expand_keys, expand_values;
 };
 
 }  // namespace triptych::cuda

@@ -12,11 +12,13 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int64_t output = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (output >= shape.outputs) return;
   const int64_t row = blockIdx.y, head = blockIdx.z;
-  const BFloat16* const a = w + (head * shape.outputs + output) * shape.inputs;
+  const int64_t stride = shape.transposed ? shape.outputs : 1;
+  const BFloat16* const a =
+      w + head * shape.outputs * shape.inputs + output * (shape.transposed ? 1 : shape.inputs);
   const BFloat16* const b = x + row * shape.x_stride + head * shape.x_head_stride;
   float sum = 0;
   for (int64_t i = threadIdx.x % kWarp; i < shape.inputs; i += kWarp) {
-    sum += ToFloat(a[i]) * ToFloat(b[i]);
+    sum += ToFloat(a[i * stride]) * ToFloat(b[i]);
   }
   sum = WarpSum(sum);
   if (threadIdx.x % kWarp != 0) return;

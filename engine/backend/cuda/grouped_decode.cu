@@ -1,3 +1,4 @@
+#include "engine/backend/cuda/online_softmax.cuh"
 #include "engine/backend/cuda/split_kv.cuh"
 
 namespace triptych::cuda {
@@ -45,8 +46,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
     q[2 * c + 1][0] = low.z, q[2 * c + 1][1] = high.z;
     q[2 * c + 1][2] = low.w, q[2 * c + 1][3] = high.w;
   }
-  float o[D / 8][4] = {};
-  float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
+  OnlineSoftmax<D> softmax;
   const int32_t* const table = p.rows.blocks + p.rows.tables[row];
   constexpr int kStride = kWarps * kBlockPositions;
   const int begin = first + warp * kBlockPositions;
@@ -80,34 +80,14 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
         Mma(s[n], q[2 * c + 1], k[n][c].z, k[n][c].w);
       }
     }
-    float most[2] = {m[0], m[1]};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool seen = base + n * 8 + t * 2 + (i & 1) < end;
-        s[n][i] = seen ? s[n][i] * p.scale_log2 : -INFINITY;
-        most[i / 2] = fmaxf(most[i / 2], s[n][i]);
+        if (base + n * 8 + t * 2 + (i & 1) >= end) s[n][i] = -INFINITY;
       }
     }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      most[i] = fmaxf(most[i], __shfl_xor_sync(kAllLanes, most[i], 1));
-      most[i] = fmaxf(most[i], __shfl_xor_sync(kAllLanes, most[i], 2));
-      const float fade = exp2f(m[i] - most[i]);  // 0 in the first block
-      m[i] = most[i];
-      l[i] *= fade;
-#pragma unroll
-      for (int j = 0; j < D / 8; ++j) o[j][2 * i] *= fade, o[j][2 * i + 1] *= fade;
-    }
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        s[n][i] = exp2f(s[n][i] - m[i / 2]);
-        l[i / 2] += s[n][i];
-      }
-    }
+    softmax.Weigh(s, p.scale_log2);
     const uint32_t a[4] = {Pack(s[0][0], s[0][1]), Pack(s[0][2], s[0][3]), Pack(s[1][0], s[1][1]),
                            Pack(s[1][2], s[1][3])};
     // Rows beyond the end may hold any value. NaN times a weight of 0 would still be NaN.
@@ -127,22 +107,18 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
         const auto word = [&](int i) {
           return w == 0 ? v[h][i].x : w == 1 ? v[h][i].y : w == 2 ? v[h][i].z : v[h][i].w;
         };
-        Mma(o[h * 8 + 2 * w], a, __byte_perm(word(0), word(1), 0x5410),
+        Mma(softmax.values[h * 8 + 2 * w], a, __byte_perm(word(0), word(1), 0x5410),
             __byte_perm(word(2), word(3), 0x5410));
-        Mma(o[h * 8 + 2 * w + 1], a, __byte_perm(word(0), word(1), 0x7632),
+        Mma(softmax.values[h * 8 + 2 * w + 1], a, __byte_perm(word(0), word(1), 0x7632),
             __byte_perm(word(2), word(3), 0x7632));
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    l[i] += __shfl_xor_sync(kAllLanes, l[i], 1);
-    l[i] += __shfl_xor_sync(kAllLanes, l[i], 2);
-  }
+  softmax.Finish();
   // The warps add their parts in a fixed order.
   if (t == 0) {
-    all_most[warp][r] = m[0], all_sums[warp][r] = l[0];
-    all_most[warp][r + 8] = m[1], all_sums[warp][r + 8] = l[1];
+    all_most[warp][r] = softmax.most[0], all_sums[warp][r] = softmax.sums[0];
+    all_most[warp][r + 8] = softmax.most[1], all_sums[warp][r + 8] = softmax.sums[1];
   }
   __syncthreads();
   float fade[2];
@@ -150,7 +126,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
   for (int i = 0; i < 2; ++i) {
     float most = -INFINITY;
     for (int w = 0; w < kWarps; ++w) most = fmaxf(most, all_most[w][r + 8 * i]);
-    fade[i] = m[i] == -INFINITY ? 0 : exp2f(m[i] - most);
+    fade[i] = softmax.most[i] == -INFINITY ? 0 : exp2f(softmax.most[i] - most);
   }
   for (int w = 0; w < kWarps; ++w) {
     if (w == warp) {
@@ -161,7 +137,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             float& to = whole[r + 8 * (i / 2)][h * 64 + (t * 2 + (i & 1)) * 8 + j];
-            const float mine = o[h * 8 + j][i] * fade[i / 2];
+            const float mine = softmax.values[h * 8 + j][i] * fade[i / 2];
             to = w == 0 ? mine : to + mine;
           }
         }

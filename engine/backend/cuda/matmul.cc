@@ -38,12 +38,16 @@ class Description {
   // Covers the first `inputs` inputs only.
   Description(const MatmulShape& shape, int64_t inputs, int64_t rows) {
     CheckLt(cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    CheckLt(cublasLtMatmulDescSetAttribute(&operation_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                           sizeof transposed));
+    const cublasOperation_t of_w = shape.transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
+    CheckLt(cublasLtMatmulDescSetAttribute(&operation_, CUBLASLT_MATMUL_DESC_TRANSA, &of_w,
+                                           sizeof of_w));
     const cudaDataType_t y_type =
         shape.output == MatmulOutput::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
-    CheckLt(cublasLtMatrixLayoutInit(&w_, CUDA_R_16BF, inputs, shape.outputs, shape.inputs));
+    if (shape.transposed) {
+      CheckLt(cublasLtMatrixLayoutInit(&w_, CUDA_R_16BF, shape.outputs, inputs, shape.outputs));
+    } else {
+      CheckLt(cublasLtMatrixLayoutInit(&w_, CUDA_R_16BF, inputs, shape.outputs, shape.inputs));
+    }
     CheckLt(cublasLtMatrixLayoutInit(&x_, CUDA_R_16BF, inputs, rows, shape.x_stride));
     CheckLt(cublasLtMatrixLayoutInit(&y_, y_type, shape.outputs, rows, shape.y_stride));
     if (shape.heads == 1) return;
@@ -108,6 +112,7 @@ MatmulShape Dense(int64_t inputs, int64_t outputs, MatmulOutput output) {
   return {.inputs = inputs,
           .outputs = outputs,
           .output = output,
+          .transposed = false,
           .heads = 1,
           .x_stride = inputs,
           .y_stride = outputs,

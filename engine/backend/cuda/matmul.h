@@ -26,13 +26,15 @@ enum class MatmulOutput {
   kAddFloat32,  // added to what y holds
 };
 
-// y = x w^T for each of `heads` heads: x [rows, inputs], w [outputs, inputs], y [rows, outputs].
+// y = x w^T for each of `heads` heads: x [rows, inputs], w [outputs, inputs], y [rows, outputs]. If
+// `transposed`, w is stored as [inputs, outputs].
 // The weights of the heads are contiguous. Within a row of x and y, heads are `x_head_stride` and
 // `y_head_stride` elements apart; rows are `x_stride` and `y_stride` apart.
 struct MatmulShape {
   int64_t inputs = 0;
   int64_t outputs = 0;
   MatmulOutput output = MatmulOutput::kBFloat16;
+  bool transposed = false;
   int64_t heads = 1;
   int64_t x_stride = 0;
   int64_t y_stride = 0;

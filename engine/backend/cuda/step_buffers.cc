@@ -17,6 +17,11 @@ int64_t PromptTokens(const StepInput::Sequence& sequence) {
   return std::clamp<int64_t>(sequence.prompt - sequence.start, 0, sequence.count);
 }
 
+// The number of them before position `expand_from`.
+int64_t ReducedTokens(const StepInput::Sequence& sequence, int64_t expand_from) {
+  return std::clamp<int64_t>(expand_from - sequence.start, 0, PromptTokens(sequence));
+}
+
 int64_t RoundUp(int64_t n, int64_t multiple) { return CeilDiv(n, multiple) * multiple; }
 int64_t PowerOfTwo(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
@@ -36,8 +41,7 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
   for (const StepInput::Sequence& sequence : step.sequences) {
     const int64_t prompt_tokens = PromptTokens(sequence);
     shape_.prefill_rows += static_cast<int>(prompt_tokens);
-    shape_.longest_run = std::max(shape_.longest_run, static_cast<int>(prompt_tokens));
-    if (prompt_tokens > 0) ++shape_.runs;
+    shape_.expanded_rows += static_cast<int>(prompt_tokens - ReducedTokens(sequence, limits_.from));
     decode_rows += sequence.count - prompt_tokens;
     const int64_t end = sequence.start + sequence.count;
     if (prompt_tokens < sequence.count) longest_context = std::max(longest_context, end);
@@ -52,8 +56,10 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
   shape_.finds_likely = likely_rows > 0;
   shape_.logit_rows = mixed ? static_cast<int>(logit_rows) : PaddedRows(logit_rows);
 
+  PlanRuns(step, block_positions);
+  constexpr auto kRunElements = static_cast<int64_t>(sizeof(PrefillRun) / sizeof(int32_t));
   const int64_t rows = shape_.rows();
-  const int64_t fixed = 4 * rows + int64_t{2} * shape_.logit_rows + int64_t{4} * shape_.runs;
+  const int64_t fixed = 4 * rows + int64_t{2} * shape_.logit_rows + kRunElements * shape_.runs;
   size_ = fixed + blocks;
   if (pinned_.size() < size_) pinned_ = PinnedArray<int32_t>(PowerOfTwo(size_ + 4096));
   int32_t* const ids = pinned_.get();
@@ -62,7 +68,7 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
   int32_t* const slots = tables + rows;
   int32_t* const wanted = slots + rows;
   auto* const scales = reinterpret_cast<float*>(wanted + shape_.logit_rows);
-  auto* run = reinterpret_cast<PrefillRun*>(scales + shape_.logit_rows);
+  std::copy(runs_.begin(), runs_.end(), reinterpret_cast<PrefillRun*>(scales + shape_.logit_rows));
   int32_t* const all_blocks = ids + fixed;
   std::fill(ids, ids + rows, 0);
   std::fill(positions, positions + rows, -1);
@@ -73,14 +79,14 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
   std::copy(step.likely_scales.begin(), step.likely_scales.end(), scales);
   row_of_token_.clear();
   int32_t table = 0, next_decode = 0, next_prefill = shape_.decode_rows;
+  int32_t next_expanded = shape_.rows() - shape_.expanded_rows;
   for (const StepInput::Sequence& sequence : step.sequences) {
     const int64_t prompt_tokens = PromptTokens(sequence);
-    if (prompt_tokens > 0) {
-      *run++ = {static_cast<int32_t>(sequence.start), static_cast<int32_t>(prompt_tokens),
-                next_prefill, table};
-    }
+    const int64_t reduced = ReducedTokens(sequence, limits_.from);
     for (int64_t i = 0; i < sequence.count; ++i) {
-      const int32_t row = i < prompt_tokens ? next_prefill++ : next_decode++;
+      const int32_t row = i < reduced         ? next_prefill++
+                          : i < prompt_tokens ? next_expanded++
+                                              : next_decode++;
       const int64_t position = sequence.start + i;
       ids[row] = static_cast<int32_t>(step.ids[row_of_token_.size()]);
       positions[row] = static_cast<int32_t>(position);
@@ -100,6 +106,61 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
     wanted[i] = row_of_token_[token];
   }
   return shape_;
+}
+
+void StepBuffers::PlanRuns(const StepInput& step, int64_t block_positions) {
+  runs_.clear();
+  passes_.clear();
+  int32_t table = 0, row = expands() ? shape_.rows() - shape_.expanded_rows : shape_.decode_rows;
+  for (const StepInput::Sequence& sequence : step.sequences) {
+    const int64_t skipped = expands() ? ReducedTokens(sequence, limits_.from) : 0;
+    const PrefillRun run{.start = static_cast<int32_t>(sequence.start + skipped),
+                         .count = static_cast<int32_t>(PromptTokens(sequence) - skipped),
+                         .row = row,
+                         .table = table};
+    table += static_cast<int32_t>(CeilDiv(sequence.start + sequence.count, block_positions));
+    row += run.count;
+    if (run.count == 0) continue;
+    shape_.longest_run = std::max(shape_.longest_run, run.count);
+    if (expands()) {
+      PlanPasses(run);
+    } else {
+      runs_.push_back(run);
+    }
+  }
+  shape_.runs = static_cast<int>(runs_.size());
+}
+
+void StepBuffers::PlanPasses(PrefillRun run) {
+  const auto most = static_cast<int>(limits_.positions), most_rows = static_cast<int>(limits_.rows);
+  for (int left = run.count; left > 0; left -= run.count) {
+    run.count = std::min(left, most_rows);
+    const int end = run.start + run.count, index = static_cast<int>(runs_.size());
+    const bool joins =
+        !passes_.empty() && passes_.back().first == 0 && end <= most - passes_.back().positions;
+    run.expanded = joins ? passes_.back().positions : 0;
+    runs_.push_back(run);
+    if (joins) {
+      ExpansionPass& pass = passes_.back();
+      ++pass.runs;
+      pass.positions += end;
+      pass.longest_run = std::max(pass.longest_run, run.count);
+      pass.longest_context = std::max(pass.longest_context, end);
+    } else {
+      for (int first = 0; first < end; first += most) {
+        const int count = std::min(most, end - first);
+        passes_.push_back({.first_run = index,
+                           .runs = 1,
+                           .first = first,
+                           .limit = first + most,
+                           .positions = count,
+                           .longest_run = run.count,
+                           .longest_context = count});
+      }
+    }
+    run.start += run.count;
+    run.row += run.count;
+  }
 }
 
 bool StepBuffers::Send(cudaStream_t stream) {

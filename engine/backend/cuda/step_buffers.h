@@ -14,11 +14,12 @@
 namespace triptych::cuda {
 
 // Everything that a step's launches depend on besides the contents of device memory: steps of one
-// shape share a graph. Decode rows come first, then prefill rows.
+// shape share a graph. Decode rows come first, then prefill rows, of which the expanded come last.
 struct StepShape {
   int decode_rows = 0;  // padded
   int prefill_rows = 0;
-  int runs = 0;               // of prefill rows, one per sequence
+  int expanded_rows = 0;  // the last of the prefill rows
+  int runs = 0;
   int longest_run = 0;        // rows of the longest run
   int longest_context = 0;    // positions that a decode row attends, rounded up to a power of two
   int logit_rows = 0;         // likely_rows, then logit_rows; padded in steps without prefill
@@ -28,15 +29,26 @@ struct StepShape {
   auto operator<=>(const StepShape&) const = default;
 };
 
+// Which prompt rows of MLA are attended over expanded keys and values, and how many at once.
+struct ExpansionLimits {
+  int64_t from = kNeverExpand;  // the first such position of a prompt
+  int64_t positions = 0;        // expanded in a pass, a multiple of kPassAlignment
+  int64_t rows = 0;             // of a run
+};
+
 // Not thread-safe.
 class StepBuffers {
  public:
+  explicit StepBuffers(const ExpansionLimits& limits = {}) : limits_(limits) {}
+
   // Lays out a step in pinned memory, which is reused, and returns its shape.
   const StepShape& Write(const StepInput& step, int64_t block_positions);
   // Enqueues the copy to the device. True if the device memory has moved, which invalidates graphs.
   bool Send(cudaStream_t stream);
 
   const StepShape& shape() const { return shape_; }  // of the step written last
+  // The passes over the expanded rows of the step written last, in order.
+  const std::vector<ExpansionPass>& passes() const { return passes_; }
 
   // In device memory, of the step written last; equal for all steps of one shape until it moves.
   const int32_t* ids() const { return device_.get(); }
@@ -48,6 +60,7 @@ class StepBuffers {
   const float* scales() const {
     return reinterpret_cast<const float*>(logit_rows() + shape_.logit_rows);
   }
+  // If prompts are never expanded, one run per sequence with prefill rows. Else those of passes().
   const PrefillRun* runs() const {
     return reinterpret_cast<const PrefillRun*>(scales() + shape_.logit_rows);
   }
@@ -55,12 +68,20 @@ class StepBuffers {
   RowLocations locations() const { return {positions(), slots()}; }
 
  private:
+  bool expands() const { return limits_.from != kNeverExpand; }
+  void PlanRuns(const StepInput& step, int64_t block_positions);
+  // Adds a run of expanded rows, in parts if it exceeds the limits, and their passes.
+  void PlanPasses(PrefillRun run);
+
+  ExpansionLimits limits_;
   StepShape shape_;
   int64_t size_ = 0;  // elements of the step
   PinnedArray<int32_t> pinned_;
   DeviceArray<int32_t> device_;
   bool moved_ = false;  // since the last Send
   std::vector<int32_t> row_of_token_;
+  std::vector<PrefillRun> runs_;
+  std::vector<ExpansionPass> passes_;
 };
 
 // The padded number of decode rows: a power of two up to 64, then a multiple of 64, so that few

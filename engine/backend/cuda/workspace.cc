@@ -15,11 +15,34 @@ namespace {
 // Bytes for partial results of attention; they bound how many rows one launch attends.
 constexpr int64_t kSplitBytes = int64_t{128} << 20;
 
+// Bytes of the expanded keys and values of a pass.
+constexpr int64_t kExpandedBytes = int64_t{256} << 20;
+
 // Number of splits of a context; 0 if the layer's kernels do not split.
 int SplitsOf(const AttentionLayout& layout, int context) {
   if (SupportsLatentAttention(layout)) return LatentSplits(context);
   if (SupportsGroupedDecode(layout)) return GroupedSplits(context);
   return 0;
+}
+
+void SizeExpansion(const ModelConfig& config, const BackendOptions& options, int64_t from,
+                   WorkspaceSizes& sizes) {
+  int64_t latent_width = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (!ExpandsPrompts(config, i, options.block_positions)) continue;
+    latent_width = std::max(latent_width, CacheRowElements(config, i));
+  }
+  const int64_t heads = config.num_attention_heads, d_v = config.ValueDim();
+  const int64_t width = latent_width + heads * (config.head_dim + d_v);
+  // Room for two whole steps, so that one pass serves most prompts.
+  const int64_t positions =
+      std::min(2 * options.max_step_tokens, kExpandedBytes / (2 * width)) / kPassAlignment;
+  sizes.expansion = {.from = from,
+                     .positions = std::max<int64_t>(positions, 1) * kPassAlignment,
+                     .rows = sizes.split_sums / (heads * (d_v + kPrefillState<0>))};
+  sizes.latents = sizes.expansion.positions * latent_width;
+  sizes.expanded_keys = sizes.expansion.positions * heads * config.head_dim;
+  sizes.expanded_values = sizes.expansion.positions * heads * d_v;
 }
 
 }  // namespace
@@ -41,6 +64,23 @@ AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block
     layout.value_offset = layout.groups * layout.key_width;
   }
   return layout;
+}
+
+bool ExpandsPrompts(const ModelConfig& config, int64_t layer, int64_t block_positions) {
+  if (config.attention != AttentionKind::kMla) return false;
+  const LatentShape shape = LatentShapeOf(config, layer);
+  return SmallerForm(shape, config.hidden_size) == ReducedForm::kFactored &&
+         SupportsLatentAttention(LayoutOf(config, layer, block_positions)) &&
+         SupportsExpandedPrefill(shape.d_qk, shape.d_v, shape.d_rope);
+}
+
+std::optional<int64_t> ExpandFrom(const ModelConfig& config, const BackendOptions& options) {
+  const int64_t from = options.expand_from.value_or(0);
+  if (from >= config.max_position_embeddings) return std::nullopt;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (ExpandsPrompts(config, i, options.block_positions)) return from;
+  }
+  return std::nullopt;
 }
 
 WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& options) {
@@ -70,6 +110,9 @@ WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& op
     const int64_t stats = std::max(heads * splits, kSplitBytes / (int64_t{4} * layout.value_width));
     sizes.split_stats = std::max(sizes.split_stats, stats);
     sizes.split_sums = std::max(sizes.split_sums, stats * layout.value_width);
+  }
+  if (const std::optional<int64_t> from = ExpandFrom(config, options)) {
+    SizeExpansion(config, options, *from, sizes);
   }
   sizes.logit_inputs = kLogitRows * config.hidden_size;
   sizes.logits = kLogitRows * config.vocab_size;

@@ -3,10 +3,12 @@
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_WORKSPACE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/matmul.h"
+#include "engine/backend/cuda/step_buffers.h"
 #include "engine/backend/model_backend.h"
 #include "engine/model/config.h"
 
@@ -17,6 +19,12 @@ inline constexpr int64_t kLogitRows = 256;
 
 // Layout of a layer's cache rows.
 AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block_positions);
+
+// Whether a layer's prompts can be attended over expanded keys and values.
+bool ExpandsPrompts(const ModelConfig& config, int64_t layer, int64_t block_positions);
+// The first prompt position that such layers attend so; absent if there is none. By default all
+// positions: expanding a fresh prompt costs what its reduced queries and values would.
+std::optional<int64_t> ExpandFrom(const ModelConfig& config, const BackendOptions& options);
 
 // Sizes of the arrays of a Workspace, in elements.
 struct WorkspaceSizes {
@@ -29,20 +37,24 @@ struct WorkspaceSizes {
   int64_t queries = 0;            // [rows, H, key_width]
   int64_t attended = 0;           // [rows, H, value_width]
   int64_t values = 0;             // [rows, H, d_v], of factored weights
+  int64_t latents = 0;            // [positions of a pass, r + d_R]
+  int64_t expanded_keys = 0;      // [positions of a pass, H, d_qk]
+  int64_t expanded_values = 0;    // [positions of a pass, H, d_v]
   int64_t mlp_in = 0;             // [rows, outputs of `mlp_in`]
   int64_t activated = 0;          // [rows, intermediate]
   int64_t split_stats = 0;
-  int64_t split_sums = 0;    // float32
+  int64_t split_sums = 0;    // float32; also the states of prefill rows
   int64_t logit_inputs = 0;  // [kLogitRows, D]
   int64_t logits = 0;        // [kLogitRows, vocab] float32
 
   int64_t likely_tokens = 0;  // [kLogitRows, LikelyTokenCount], int32; again in float32
+  ExpansionLimits expansion;
 
   int64_t bytes() const {
     return 4 * (residual + projected + projected_queries + split_sums + logits) +
            8 * (split_stats + likely_tokens + 2 * kLogitRows) +
-           2 * (normal + low_rank + content + queries + attended + values + mlp_in + activated +
-                logit_inputs) +
+           2 * (normal + low_rank + content + queries + attended + values + latents +
+                expanded_keys + expanded_values + mlp_in + activated + logit_inputs) +
            Matmuls::kWorkspaceBytes;
   }
 };
@@ -62,6 +74,9 @@ struct Workspace {
         queries(sizes.queries),
         attended(sizes.attended),
         values(sizes.values),
+        latents(sizes.latents),
+        expanded_keys(sizes.expanded_keys),
+        expanded_values(sizes.expanded_values),
         mlp_in(sizes.mlp_in),
         activated(sizes.activated),
         split_stats(sizes.split_stats),
@@ -78,7 +93,9 @@ struct Workspace {
   DeviceArray<float> projected;
   DeviceArray<BFloat16> low_rank;
   DeviceArray<float> projected_queries;
-  DeviceArray<BFloat16> content, queries, attended, values, mlp_in, activated;
+  DeviceArray<BFloat16> content, queries, attended, values;
+  DeviceArray<BFloat16> latents, expanded_keys, expanded_values;
+  DeviceArray<BFloat16> mlp_in, activated;
   DeviceArray<float2> split_stats;
   DeviceArray<float> split_sums;
   DeviceArray<BFloat16> logit_inputs;

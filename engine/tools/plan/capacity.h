@@ -35,7 +35,7 @@ struct KindPlan {
 std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int64_t> groups,
                                     std::optional<int64_t> rank);
 
-// The plan of one kind. On a GPU, MLA is always reduced, and a step has at most 2048 tokens, the
+// The plan of one kind. On a GPU, MLA decodes reduced, and a step has at most 2048 tokens, the
 // server's default there. REQUIRES on a GPU: weights and cache in bfloat16. Throws
 // std::invalid_argument if the memory does not hold the weights and a block; LoadError as
 // CountStep, MakeInfo and CountCudaModelBytes.

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -72,7 +73,7 @@ TEST_F(CudaModelLoadTest, TwoModelsOfTheSameWeightsGiveTheSameBits) {
 
 TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
   for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLearned", "MlaWideRank",
-                                 "MlaLowRankQueries", "Mla256Premultiplied"}) {
+                                 "MlaLowRankQueries", "Mla256Premultiplied", "MlaExpands128"}) {
     SCOPED_TRACE(name);
     const Reference& reference = FindReference(name);
     const BackendOptions options = CudaOptions(reference.config, 7, 96);
@@ -128,6 +129,69 @@ TEST_F(CudaModelLoadTest, SaysWhatDoesNotFitInTheMemory) {
               ThrowsMessage<LoadError>(AllOf(HasSubstr("not enough memory on cuda:0"),
                                              HasSubstr("weights of"), HasSubstr("a KV cache of"),
                                              HasSubstr("a workspace of"))));
+}
+
+// --- Prompts of MLA over expanded keys and values
+
+class ExpandedPromptTest : public CudaTest {
+ protected:
+  // The beginning of a reference's first sequence.
+  static ReferenceSequence Beginning(const Reference& reference, int64_t length, int64_t prompt) {
+    ReferenceSequence sequence = reference.sequences[0];
+    sequence.ids.resize(length);
+    sequence.logits.resize(length * reference.config.vocab_size);
+    sequence.prompt = prompt;
+    return sequence;
+  }
+};
+
+TEST_F(ExpandedPromptTest, FactoredModelsOfTheKernelsWidthsExpandUnlessToldOtherwise) {
+  const auto expand_from = [](const char* name, std::optional<int64_t> asked) {
+    return MakeModel(FindReference(name), asked)->info().expand_from;
+  };
+  EXPECT_EQ(expand_from("MlaExpands128", {}), 0);
+  EXPECT_EQ(expand_from("MlaExpands128", 50), 50);
+  EXPECT_EQ(expand_from("MlaExpands128", kNeverExpand), std::nullopt);
+  EXPECT_EQ(expand_from("MlaExpands128", 320), std::nullopt);  // the context's end
+  for (const char* const name : {"Mla512Heads16", "Mla256Premultiplied", "MlaNarrow", "Gqa64"}) {
+    EXPECT_EQ(expand_from(name, 0), std::nullopt) << name;
+  }
+}
+
+TEST_F(ExpandedPromptTest, RowsBeforeThePositionAreReduced) {
+  constexpr int64_t kFrom = 70;
+  for (const char* const name : {"MlaExpands128", "MlaExpands64LowRank"}) {
+    SCOPED_TRACE(name);
+    const Reference& reference = FindReference(name);
+    const std::unique_ptr<CudaModel> model = MakeModel(reference, kFrom);
+    const std::unique_ptr<CudaModel> reduced = MakeModel(reference, kNeverExpand);
+    ExpectSameBitsInEveryBatchAndChunking(*model, reference);
+    const std::vector<ReferenceSequence> one = {Beginning(reference, 120, 100)};
+    ExpectLogitsCloseToFloat64(*model, one);
+    const SequenceLogits logits = LogitsAlone(*model, one), other = LogitsAlone(*reduced, one);
+    const int64_t vocab = reference.config.vocab_size;
+    const auto row = [vocab](const SequenceLogits& all, int64_t position) {
+      return std::span(all[0]).subspan(position * vocab, vocab);
+    };
+    for (int64_t i = 0; i < kFrom; ++i) ASSERT_TRUE(SameBits(row(logits, i), row(other, i))) << i;
+    EXPECT_FALSE(SameBits(row(logits, kFrom), row(other, kFrom)));
+  }
+}
+
+// Models with short steps expand long contexts in several passes.
+TEST_F(ExpandedPromptTest, PassesOverAContextDoNotChangeABit) {
+  for (const char* const name : {"MlaExpandsLong", "MlaExpands128"}) {
+    SCOPED_TRACE(name);
+    const Reference& reference = FindReference(name);
+    const int64_t length = reference.sequences[0].length() > 300 ? 300 : 170;
+    const std::vector<ReferenceSequence> one = {Beginning(reference, length, length - 10)};
+    const SequenceLogits whole = LogitsAlone(*MakeModel(reference), one);
+    const std::unique_ptr<CudaModel> model =
+        MakeModel(reference, CudaOptions(reference.config, 30, 50));
+    SequenceRunner runner(*model, one);
+    runner.RunAlone({50, 13}, 1);
+    EXPECT_TRUE(SameBits(runner.logits(), whole));
+  }
 }
 
 // --- Steps

@@ -34,7 +34,7 @@ TEST_P(SmallSharedMemoryTest, LogitsAreCloseToFloat64) {
 
 INSTANTIATE_TEST_SUITE_P(LatentModels, SmallSharedMemoryTest,
                          testing::Values("Mla512Heads32LowRank", "Mla512Heads16",
-                                         "Mla256Premultiplied", "Mla256Long"),
+                                         "Mla256Premultiplied", "Mla256Long", "MlaExpands128"),
                          [](const auto& test) { return std::string(test.param); });
 
 class EmulatedDeviceTest : public CudaTest {
@@ -46,7 +46,7 @@ class EmulatedDeviceTest : public CudaTest {
 };
 
 TEST_F(EmulatedDeviceTest, AModelHoldsTheMemoryThatItReports) {
-  for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries"}) {
+  for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries", "MlaExpands128"}) {
     const int64_t before = emulation::MemoryInUse();
     const std::unique_ptr<ModelBackend> model = Load(FindReference(name));
     const BackendInfo& info = model->info();

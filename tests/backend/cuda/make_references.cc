@@ -123,6 +123,25 @@ std::vector<NamedConfig> TensorCoreWidths() {
     config.kv_lora_rank = {24, 64};
     config.qk_rope_head_dim = 16;
   }
+  const auto expanding = [](int64_t rank, int64_t d_qk, int64_t d_v) {
+    ModelConfig config = WideLatent(16, rank, 192);
+    config.head_dim = d_qk;
+    config.v_head_dim = d_v;
+    return config;
+  };
+  add("MlaExpands128", expanding(512, 128, 128));
+  {
+    ModelConfig& config = add("MlaExpands64LowRank", expanding(256, 64, 128));
+    config.hidden_size = 256;
+    config.q_lora_rank = 128;
+    config.num_hidden_layers = 2;
+    config.kv_lora_rank = {256, 256};
+    config.attention_score_factor = 1.4;
+    config.attention_bias = true;
+    config.latent_bias = true;
+  }
+  add("MlaExpands128Values64", expanding(512, 128, 64));
+  add("MlaExpandsLong", expanding(256, 64, 64)).max_position_embeddings = 1400;
   return configs;
 }
 

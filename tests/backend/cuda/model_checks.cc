@@ -66,14 +66,17 @@ std::unique_ptr<CudaModel> MakeModel(const Reference& reference, const BackendOp
   return std::make_unique<CudaModel>(reference.config, weights, options);
 }
 
-std::unique_ptr<CudaModel> MakeModel(const Reference& reference) {
+std::unique_ptr<CudaModel> MakeModel(const Reference& reference,
+                                     std::optional<int64_t> expand_from) {
   constexpr int64_t kMostTogether = 1024;  // RunTogether and RunInCrowd use smaller steps
   const std::vector<ReferenceSequence> sequences = SequencesOf(reference);
   const int64_t blocks = std::max(BlocksFor(sequences, kBlockPositions),
                                   BlocksFor(CrowdOf(reference), kBlockPositions));
   int64_t longest = kMostTogether;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length());
-  return MakeModel(reference, CudaOptions(reference.config, blocks + 2, longest));
+  BackendOptions options = CudaOptions(reference.config, blocks + 2, longest);
+  options.expand_from = expand_from;
+  return MakeModel(reference, options);
 }
 
 std::vector<ReferenceSequence> SequencesOf(const Reference& reference) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,7 +20,8 @@ BackendOptions CudaOptions(const ModelConfig& config, int64_t blocks, int64_t ma
 
 std::unique_ptr<CudaModel> MakeModel(const Reference& reference, const BackendOptions& options);
 // A model with a cache and steps that are large enough for all checks.
-std::unique_ptr<CudaModel> MakeModel(const Reference& reference);
+std::unique_ptr<CudaModel> MakeModel(const Reference& reference,
+                                     std::optional<int64_t> expand_from = {});
 
 // The sequences to compute once; in emulation, without the longest.
 std::vector<ReferenceSequence> SequencesOf(const Reference& reference);

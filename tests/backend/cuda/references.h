@@ -22,7 +22,9 @@ inline constexpr std::array kReferenceNames = {
     "GqaEveryFactor", "MlaLowRankQueries",
     // Widths that tensor-core kernels support.
     "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa128Long", "Mla512Heads32LowRank",
-    "Mla512Heads16", "Mla256Premultiplied", "Mla256Long", "MlaNarrow"};
+    "Mla512Heads16", "Mla256Premultiplied", "Mla256Long", "MlaNarrow",
+    // Widths whose prompts are attended over expanded keys and values.
+    "MlaExpands128", "MlaExpands64LowRank", "MlaExpands128Values64", "MlaExpandsLong"};
 
 // The shipped models, which follow those above. Each has one sequence: a prompt, and the 64 tokens
 // that the CPU backend generates greedily in bfloat16.

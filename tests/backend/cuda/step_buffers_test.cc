@@ -11,9 +11,11 @@
 namespace triptych::cuda::step_buffers_test {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
+using testing::Field;
 
 constexpr int64_t kBlockPositions = 16;
 
@@ -33,6 +35,12 @@ class StepBuffersTest : public CudaTest {
     return values;
   }
   std::vector<int32_t> ReadRows(const int32_t* from) const { return Read(from, shape_.rows()); }
+  std::vector<PrefillRun> ReadRuns() const { return Read(buffers_.runs(), shape_.runs); }
+  static auto Run(int32_t start, int32_t count, int32_t row, int32_t table, int32_t expanded) {
+    return AllOf(Field(&PrefillRun::start, start), Field(&PrefillRun::count, count),
+                 Field(&PrefillRun::row, row), Field(&PrefillRun::table, table),
+                 Field(&PrefillRun::expanded, expanded));
+  }
 
   Stream stream_ = CudaDevices().empty() ? Stream() : MakeStream();
   StepBuffers buffers_;
@@ -96,8 +104,40 @@ TEST_F(StepBuffersTest, DecodeRowsComeBeforePrefillRows) {
   EXPECT_THAT(Read(buffers_.logit_rows(), 3), ElementsAre(0, 2, 18));  // likely rows first
   EXPECT_THAT(Read(buffers_.scales(), 3), ElementsAre(0.25f, 1, 1));
   EXPECT_THAT(Read(buffers_.blocks(), 4), ElementsAre(9, 4, 7, 30));
-  const auto* const runs = reinterpret_cast<const int32_t*>(buffers_.runs());
-  EXPECT_THAT(Read(runs, 8), ElementsAre(2, 3, 16, 0, 5, 2, 19, 3));  // start, count, row, table
+  EXPECT_THAT(ReadRuns(), ElementsAre(Run(2, 3, 16, 0, 0), Run(5, 2, 19, 3, 0)));
+  EXPECT_THAT(buffers_.passes(), ElementsAre());
+}
+
+// A prompt's rows are expanded from position 4 on, in passes of 128 positions and runs of 64 rows.
+TEST_F(StepBuffersTest, ExpandedRowsComeLastAndHavePassesThatFit) {
+  const std::vector<int32_t> blocks(19);
+  StepInput step;
+  step.ids.assign(109, 1);
+  step.sequences = {{.blocks = blocks.data(), .start = 0, .count = 100, .prompt = 100},
+                    {.blocks = blocks.data(), .start = 10, .count = 1, .prompt = 5},
+                    {.blocks = blocks.data(), .start = 2, .count = 6, .prompt = 8},
+                    {.blocks = blocks.data(), .start = 300, .count = 2, .prompt = 400}};
+  buffers_ = StepBuffers({.from = 4, .positions = 128, .rows = 64});
+  Send(step);
+  EXPECT_EQ(shape_.decode_rows, 16);
+  EXPECT_EQ(shape_.prefill_rows, 108);
+  EXPECT_EQ(shape_.expanded_rows, 102);
+  EXPECT_EQ(shape_.runs, 4);
+  const std::vector<int32_t> positions = ReadRows(buffers_.positions());
+  EXPECT_THAT(std::vector(positions.begin() + 16, positions.begin() + 24),
+              ElementsAre(0, 1, 2, 3, 2, 3, 4, 5));
+  EXPECT_THAT(std::vector(positions.end() - 7, positions.end()),
+              ElementsAre(99, 4, 5, 6, 7, 300, 301));
+  // The first run's second part needs a pass of its own, which the next sequence shares.
+  EXPECT_THAT(ReadRuns(), ElementsAre(Run(4, 64, 22, 0, 0), Run(68, 32, 86, 0, 0),
+                                      Run(4, 4, 118, 8, 100), Run(300, 2, 122, 9, 0)));
+  const auto pass = [](int run, int runs, int first, int expanded, int longest, int context) {
+    return ExpansionPass{run, runs, first, first + 128, expanded, longest, context};
+  };
+  EXPECT_THAT(buffers_.passes(),
+              ElementsAre(pass(0, 1, 0, 68, 64, 68), pass(1, 2, 0, 108, 32, 100),
+                          pass(3, 1, 0, 128, 2, 128), pass(3, 1, 128, 128, 2, 128),
+                          pass(3, 1, 256, 46, 2, 46)));
 }
 
 TEST_F(StepBuffersTest, StepsWithoutPrefillArePaddedToFewShapes) {

@@ -103,12 +103,15 @@ __attribute__((target_clones("avx2", "default"))) void Multiply(const Product& p
   }
 }
 
-// Packs [outputs, inputs] into Product's layout.
-std::vector<float> PackWeights(const uint16_t* w, int64_t inputs, int64_t outputs) {
+// Packs [outputs, inputs], or [inputs, outputs] if `transposed`, into Product's layout.
+std::vector<float> PackWeights(const uint16_t* w, int64_t inputs, int64_t outputs,
+                               bool transposed) {
   std::vector<float> packed(inputs * outputs);
   for (int64_t output = 0; output < outputs; ++output) {
     float* const to = &packed[output / kLanes * kLanes * inputs + output % kLanes];
-    for (int64_t k = 0; k < inputs; ++k) to[k * kLanes] = ToFloat(w[output * inputs + k]);
+    for (int64_t k = 0; k < inputs; ++k) {
+      to[k * kLanes] = ToFloat(w[transposed ? k * outputs + output : output * inputs + k]);
+    }
   }
   return packed;
 }
@@ -131,8 +134,13 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t, size_t, cub
                                                cudaDataType_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
-                                              const void*, size_t) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  if (attribute != CUBLASLT_MATMUL_DESC_TRANSA || bytes != sizeof(cublasOperation_t)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memcpy(operation, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -195,16 +203,20 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// d^T = w x^T, or added to d; w's columns are the outputs.
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void* alpha,
+// d^T = w x^T, or added to d; w's columns are the outputs, or its rows if it is not transposed.
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha,
                               const void* w, cublasLtMatrixLayout_t w_layout, const void* x,
                               cublasLtMatrixLayout_t x_layout, const void* beta, const void*,
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
   const Layout of_w = Read(w_layout), of_x = Read(x_layout), of_d = Read(d_layout);
-  const int64_t inputs = of_w.rows, outputs = of_w.columns, rows = of_x.columns;
+  cublasOperation_t operation_of_w;
+  std::memcpy(&operation_of_w, operation, sizeof operation_of_w);
+  const bool transposed = operation_of_w == CUBLAS_OP_N;  // as stored, row by row
+  const int64_t inputs = transposed ? of_w.columns : of_w.rows;
+  const int64_t outputs = transposed ? of_w.rows : of_w.columns, rows = of_x.columns;
   if (*static_cast<const float*>(alpha) != 1 || !Aligned(w) || !Aligned(x) || !Aligned(d) ||
-      of_w.leading != inputs || of_x.rows != inputs || of_d.rows != outputs ||
+      of_w.leading != of_w.rows || of_x.rows != inputs || of_d.rows != outputs ||
       of_d.columns != rows || outputs % kLanes != 0) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
@@ -214,8 +226,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void
   triptych::emulation::Enqueue([=] {
     std::vector<float> dense_x(rows * inputs), dense_y(rows * outputs);
     for (int64_t batch = 0; batch < of_w.batches; ++batch) {
-      const std::vector<float> packed =
-          PackWeights(static_cast<const uint16_t*>(w) + batch * of_w.batch_stride, inputs, outputs);
+      const std::vector<float> packed = PackWeights(
+          static_cast<const uint16_t*>(w) + batch * of_w.batch_stride, inputs, outputs, transposed);
       for (int64_t row = 0; row < rows; ++row) {
         const uint16_t* const from =
             static_cast<const uint16_t*>(x) + batch * of_x.batch_stride + row * of_x.leading;

@@ -142,6 +142,8 @@ inline void WaitForCopies() {
   emulation::WaitUntilPending(kPending);
 }
 
+inline float Exp2(float x) { return std::exp2(x); }
+
 namespace internal {
 
 inline float Reduce(emulation::WarpOperation operation, float x) {
