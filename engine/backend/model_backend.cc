@@ -42,7 +42,8 @@ BackendInfo MakeInfo(const ModelConfig& config, const BackendOptions& options,
       .expand_from = expand_from,
       .prompt_rows_differ = false,
       .device_memory = {},
-      .likely_tokens = 0};
+      .likely_tokens = 0,
+      .least_prefill_rows = 1};
   info.blocks = BlocksIn(info.geometry, options.kv_cache_bytes);
   return info;
 }

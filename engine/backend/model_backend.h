@@ -79,6 +79,8 @@ struct BackendInfo {
   std::optional<DeviceMemory> device_memory = {};  // absent on the CPU
   // Number of tokens in LikelyTokens, at most vocab_size; 0 if the model does not find them.
   int64_t likely_tokens = 0;
+  // Fewest prefill rows that are worth their fixed cost in a step that also decodes.
+  int64_t least_prefill_rows = 1;
 
   int64_t pool_positions() const { return blocks * geometry.block_positions; }
 };

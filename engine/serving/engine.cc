@@ -102,8 +102,9 @@ bool Engine::Step(PrefillThrottle::Duration others) {
   changed_ = true;
   RefuseLate();
   const auto start = clock_();
-  const int64_t prompt_rows = throttle_.PromptRows(
-      scheduler_.decoding(), others, scheduler_.expanding() ? Scheduler::kLeastExpandingRows : 1);
+  const int64_t least = std::max(info().least_prefill_rows,
+                                 scheduler_.expanding() ? Scheduler::kLeastExpandingRows : 1);
+  const int64_t prompt_rows = throttle_.PromptRows(scheduler_.decoding(), others, least);
   const std::vector<Chunk>& chunks = scheduler_.Schedule(start, prompt_rows);
   if (chunks.empty()) return false;
 

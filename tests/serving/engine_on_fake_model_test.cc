@@ -104,6 +104,37 @@ TEST(EngineOnFakeModel, SequencesGetTheirOwnTokensHoweverTheyAreBatched) {
   }
 }
 
+// On a GPU, a mixed step takes about as long for one prefill row as for hundreds.
+TEST(EngineOnFakeModel, PromptsAreNotCutIntoFewerRowsThanTheModelsLeast) {
+  constexpr int64_t kLeast = 40, kPrompt = 100;
+  auto owned = std::make_unique<FakeModel>(
+      FakeModel::Shape{.max_positions = 512, .blocks = 400, .least_prefill_rows = kLeast});
+  EngineClock::time_point now;
+  int64_t mixed = 0, decoded = 0;
+  std::vector<int64_t> rows;  // of prefill in mixed steps
+  owned->before_step = [&](const StepInput& step) {
+    int64_t decode = 0;
+    for (const StepInput::Sequence& sequence : step.sequences) {
+      if (sequence.start >= sequence.prompt) ++decode;
+    }
+    const bool prefills = std::ssize(step.ids) > decode;
+    now += std::chrono::milliseconds(prefills ? 20 : 4);
+    if (decode == 0) return;
+    if (prefills) rows.push_back(std::ssize(step.ids) - decode);
+    ++(prefills ? mixed : decoded);
+  };
+  Engine engine(std::move(owned), TestTokenizer(), {}, [&] { return now; });
+  const auto first = std::make_shared<RecordingSink>(), second = std::make_shared<RecordingSink>();
+  engine.Submit(Greedy("decodes", 8, 200), first);
+  for (int i = 0; i < 20; ++i) engine.Step();
+  engine.Submit(Greedy("waits", kPrompt, 1), second);
+  while (!second->completion) engine.Step();
+  ASSERT_LE(mixed, (kPrompt + kLeast - 1) / kLeast);
+  for (size_t i = 0; i + 1 < rows.size(); ++i) EXPECT_GE(rows[i], kLeast);
+  // The decoding request keeps 1 / max_slowdown of its rate, here up to the step under way.
+  EXPECT_GE(decoded, 20 + mixed);
+}
+
 // A byte tokenizer with additional end tokens.
 class EndingTokenizer final : public Tokenizer {
  public:

@@ -27,7 +27,8 @@ class FakeModel final : public ModelBackend {
     int64_t blocks = 200;
     int64_t block_positions = 5;
     std::optional<int64_t> expand_from = {};
-    int64_t likely_tokens = 0;  // BackendInfo::likely_tokens
+    int64_t likely_tokens = 0;       // BackendInfo::likely_tokens
+    int64_t least_prefill_rows = 1;  // BackendInfo::least_prefill_rows
   };
 
   explicit FakeModel(const Shape& shape) {
@@ -39,7 +40,8 @@ class FakeModel final : public ModelBackend {
              .blocks = shape.blocks,
              .cache_bytes = 0,
              .expand_from = shape.expand_from,
-             .likely_tokens = shape.likely_tokens};
+             .likely_tokens = shape.likely_tokens,
+             .least_prefill_rows = shape.least_prefill_rows};
     info_.cache_bytes = info_.blocks * info_.geometry.BlockBytes();
     cache_.assign(info_.blocks * shape.block_positions, -1);
   }

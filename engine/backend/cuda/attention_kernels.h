@@ -59,9 +59,10 @@ inline constexpr int kPrefillState = V + 8;
 struct ExpansionPass {
   int first_run;
   int runs;
-  int first, limit;     // the positions of every context that are expanded, multiples of kPassAlignment
-  int positions;        // of all runs together
-  int longest_run;      // rows of the longest run
+  int first,
+      limit;        // the positions of every context that are expanded, multiples of kPassAlignment
+  int positions;    // of all runs together
+  int longest_run;  // rows of the longest run
   int longest_context;  // most positions of a run that are expanded
 
   bool operator==(const ExpansionPass&) const = default;

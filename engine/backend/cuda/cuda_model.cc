@@ -30,6 +30,10 @@ using namespace cuda;  // NOLINT: this folder's own
 constexpr int64_t kMostStepTokens = 32768;
 constexpr size_t kMostGraphs = 128;
 constexpr int kMostGraphRows = 512;
+// Products of fewer rows take as long: an H100 multiplies some 260 rows in the time in which it
+// reads a matrix. The launches of a mixed step, which has no graph, also cost the same for all
+// rows.
+constexpr int64_t kLeastPrefillRows = 256;
 
 // Throws LoadError unless the general kernels take the model's heads.
 void CheckWidths(const ModelConfig& config, int64_t block_positions) {
@@ -145,6 +149,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
   }
   CheckWidths(config, info_.geometry.block_positions);
   info_.prompt_rows_differ = true;
+  info_.least_prefill_rows = kLeastPrefillRows;
   info_.likely_tokens = LikelyTokenCount(config.vocab_size);
   cudaDeviceProp properties;
   Check(cudaGetDeviceProperties(&properties, device_));

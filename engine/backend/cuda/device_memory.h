@@ -38,6 +38,19 @@ inline void Check(cudaError_t error) {
   throw CudaError(std::string("CUDA: ") + cudaGetErrorString(error));
 }
 
+// Limits of the current device.
+struct DeviceLimits {
+  int multiprocessors = 0;
+  int64_t shared_bytes = 0;  // shared memory of a thread block, at most
+};
+inline DeviceLimits CurrentLimits() {
+  int device = 0, multiprocessors = 0, shared_bytes = 0;
+  Check(cudaGetDevice(&device));
+  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  Check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return {multiprocessors, shared_bytes};
+}
+
 struct FreeDevice {
   void operator()(void* memory) const { cudaFree(memory); }
 };

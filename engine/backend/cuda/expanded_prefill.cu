@@ -5,7 +5,6 @@ namespace triptych::cuda {
 namespace {
 
 constexpr int kRope = 64;  // rotated elements of a key
-using Tiling = PrefillTiling<8, 1, 64>;
 constexpr int kGatherThreads = 128;
 
 // Grid (positions, runs): a block copies one cache row.
@@ -62,7 +61,7 @@ struct ExpandedHead {
 };
 
 // Grid (tiles of rows, H, runs).
-template <int C, int V>
+template <int C, int V, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads) Attend(Parameters p) {
   const PrefillRun run = p.rows.runs[p.pass.first_run + blockIdx.z];
   AttendPrompt<C + kRope, V, Tiling>(
@@ -70,15 +69,11 @@ __global__ void __launch_bounds__(Tiling::kThreads) Attend(Parameters p) {
       run, 1, p.scale_log2);
 }
 
-// Calls function(kernel, shared bytes) with the kernel for these widths.
+// Calls function.operator()<d_qk, d_v>().
 template <typename Function>
-void ForKernel(int d_qk, int d_v, const Function& function) {
+void ForWidths(int d_qk, int d_v, const Function& function) {
   const auto with_values = [&]<int C>() {
-    if (d_v == 64) {
-      function(Attend<C, 64>, Tiling::SharedBytes<C + kRope, 64>());
-    } else {
-      function(Attend<C, 128>, Tiling::SharedBytes<C + kRope, 128>());
-    }
+    d_v == 64 ? function.template operator()<C, 64>() : function.template operator()<C, 128>();
   };
   d_qk == 64 ? with_values.template operator()<64>() : with_values.template operator()<128>();
 }
@@ -98,18 +93,24 @@ void GatherLatents(const AttentionLayout& layout, const BFloat16* cache, const i
 
 void ExpandedPrefill(const ExpandedRows& rows, int d_qk, int d_v, const ExpansionPass& pass,
                      cudaStream_t stream) {
-  const dim3 grid((pass.longest_run + Tiling::kRows - 1) / Tiling::kRows, rows.heads, pass.runs);
-  ForKernel(d_qk, d_v, [&](auto kernel, size_t shared_bytes) {
-    Launch(kernel, grid, Tiling::kThreads, shared_bytes, stream,
-           Parameters{rows, pass, rows.scale * kLog2E});
+  const int longest = pass.longest_run;
+  ForWidths(d_qk, d_v, [&]<int C, int V>() {
+    ForTiling<C + kRope, V>(longest, rows.heads, pass.runs, [&]<typename Tiling>() {
+      Launch(Attend<C, V, Tiling>,
+             dim3((longest + Tiling::kRows - 1) / Tiling::kRows, rows.heads, pass.runs),
+             Tiling::kThreads, Tiling::template SharedBytes<C + kRope, V>(), stream,
+             Parameters{rows, pass, rows.scale * kLog2E});
+    });
   });
 }
 
 void PrepareExpandedPrefill() {
   for (const int d_qk : {64, 128}) {
     for (const int d_v : {64, 128}) {
-      ForKernel(d_qk, d_v,
-                [](auto kernel, size_t shared_bytes) { AllowShared(kernel, shared_bytes); });
+      ForWidths(d_qk, d_v, [&]<int C, int V>() {
+        AllowTiling<C + kRope, V, NarrowTiling>(Attend<C, V, NarrowTiling>);
+        AllowTiling<C + kRope, V, WideTiling>(Attend<C, V, WideTiling>);
+      });
     }
   }
 }

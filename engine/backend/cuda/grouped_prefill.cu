@@ -6,8 +6,6 @@
 namespace triptych::cuda {
 namespace {
 
-using Tiling = PrefillTiling<8, 1, 64>;
-
 struct Parameters {
   AttentionLayout layout;
   AttentionRows rows;
@@ -48,11 +46,20 @@ struct PagedGroup {
 };
 
 // Grid (tiles of rows, G, runs).
-template <int D>
+template <int D, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads) Attend(Parameters p) {
   const PrefillRun run = p.runs[blockIdx.z];
   AttendPrompt<D, D, Tiling>(PagedGroup<D>{p, run, static_cast<int>(blockIdx.y)}, run,
                              p.layout.heads / p.layout.groups, p.scale_log2);
+}
+
+template <int D>
+void Enqueue(const Parameters& p, const PrefillRuns& runs, cudaStream_t stream) {
+  const int groups = p.layout.groups, rows = runs.longest * (p.layout.heads / groups);
+  ForTiling<D, D>(rows, groups, runs.count, [&]<typename Tiling>() {
+    Launch(Attend<D, Tiling>, dim3((rows + Tiling::kRows - 1) / Tiling::kRows, groups, runs.count),
+           Tiling::kThreads, Tiling::template SharedBytes<D, D>(), stream, p);
+  });
 }
 
 }  // namespace
@@ -66,20 +73,16 @@ bool SupportsGroupedPrefill(const AttentionLayout& layout) {
 
 void GroupedPrefill(const AttentionLayout& layout, const AttentionRows& rows,
                     const PrefillRuns& runs, cudaStream_t stream) {
-  const int most_rows = runs.longest * (layout.heads / layout.groups);
-  const dim3 grid((most_rows + Tiling::kRows - 1) / Tiling::kRows, layout.groups, runs.count);
   const Parameters parameters{layout, rows, runs.runs, rows.scale * kLog2E};
-  if (layout.key_width == 64) {
-    Launch(Attend<64>, grid, Tiling::kThreads, Tiling::SharedBytes<64, 64>(), stream, parameters);
-  } else {
-    Launch(Attend<128>, grid, Tiling::kThreads, Tiling::SharedBytes<128, 128>(), stream,
-           parameters);
-  }
+  layout.key_width == 64 ? Enqueue<64>(parameters, runs, stream)
+                         : Enqueue<128>(parameters, runs, stream);
 }
 
 void PrepareGroupedPrefill() {
-  AllowShared(Attend<64>, Tiling::SharedBytes<64, 64>());
-  AllowShared(Attend<128>, Tiling::SharedBytes<128, 128>());
+  AllowTiling<64, 64, NarrowTiling>(Attend<64, NarrowTiling>);
+  AllowTiling<64, 64, WideTiling>(Attend<64, WideTiling>);
+  AllowTiling<128, 128, NarrowTiling>(Attend<128, NarrowTiling>);
+  AllowTiling<128, 128, WideTiling>(Attend<128, WideTiling>);
 }
 
 }  // namespace triptych::cuda

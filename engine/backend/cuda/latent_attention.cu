@@ -24,7 +24,7 @@ template <int R, int P, int M, int T>
 struct Shape {
   static constexpr int kWidth = R + P, kPitch = kWidth + kPad, kRows = 16 * M;
   static constexpr int kScorePitch = T + 4, kWeightPitch = T + kPad;
-  static constexpr size_t kSharedBytes =
+  static constexpr int64_t kSharedBytes =
       2 * T * kPitch * sizeof(BFloat16) + 4 * kRows * kScorePitch * sizeof(float) +
       kRows * kWeightPitch * sizeof(BFloat16) + kRows * sizeof(float);
 };
@@ -212,18 +212,10 @@ __global__ void __launch_bounds__(kThreads, 1) Attend(Parameters p) {
   }
 }
 
-// Largest shared memory of a thread block on the current device, in bytes.
-size_t SharedMemoryLimit() {
-  int device = 0, bytes = 0;
-  Check(cudaGetDevice(&device));
-  Check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return static_cast<size_t>(bytes);
-}
-
 // Tiles of 64 positions if they fit (data-center GPUs from Hopper on), else of 32.
 template <int R, int P, int M, typename Function>
 void ForTile(const Function& function) {
-  if (Shape<R, P, M, 64>::kSharedBytes <= SharedMemoryLimit()) {
+  if (Shape<R, P, M, 64>::kSharedBytes <= CurrentLimits().shared_bytes) {
     function(Attend<R, P, M, 64>, Shape<R, P, M, 64>::kSharedBytes);
   } else {
     function(Attend<R, P, M, 32>, Shape<R, P, M, 32>::kSharedBytes);

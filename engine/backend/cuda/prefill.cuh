@@ -18,12 +18,35 @@ struct PrefillTiling {
   static constexpr bool kSharedQueries = R > 1;
 
   template <int K, int V>
-  static constexpr size_t SharedBytes() {
+  static constexpr int64_t SharedBytes() {
     constexpr int kPad = 8;
     return (2 * T * (K + V + 2 * kPad) + (kSharedQueries ? kRows * (K + kPad) : 0)) *
-           sizeof(BFloat16);
+           int64_t{sizeof(BFloat16)};
   }
 };
+using NarrowTiling = PrefillTiling<8, 1, 64>;
+// Reads keys and values half as often, in half as many thread blocks.
+using WideTiling = PrefillTiling<8, 2, 64>;
+
+// Calls function.operator()<Tiling>() with the tiling for `rows` rows of a run, `heads` heads or
+// groups and `runs` runs: the wide one if it occupies the device and fits. Both give the same bits.
+template <int K, int V, typename Function>
+void ForTiling(int rows, int heads, int runs, const Function& function) {
+  const DeviceLimits limits = CurrentLimits();
+  const int blocks = (rows + WideTiling::kRows - 1) / WideTiling::kRows * heads * runs;
+  if (blocks >= limits.multiprocessors && WideTiling::SharedBytes<K, V>() <= limits.shared_bytes) {
+    function.template operator()<WideTiling>();
+  } else {
+    function.template operator()<NarrowTiling>();
+  }
+}
+
+// Raises a kernel's limit of shared memory to what a tiling needs, if the device has it.
+template <int K, int V, typename Tiling, typename Kernel>
+void AllowTiling(Kernel kernel) {
+  constexpr int64_t kBytes = Tiling::template SharedBytes<K, V>();
+  if (kBytes <= CurrentLimits().shared_bytes) AllowShared(kernel, kBytes);
+}
 
 // Attends a block's rows of a run. Rows are the run's positions times `shared` heads, which have
 // the same keys and values. K: width of a key. V: width of a value. Tiles of keys lie at multiples

@@ -37,6 +37,25 @@ INSTANTIATE_TEST_SUITE_P(LatentModels, SmallSharedMemoryTest,
                                          "Mla256Premultiplied", "Mla256Long", "MlaExpands128"),
                          [](const auto& test) { return std::string(test.param); });
 
+// With one multiprocessor every prompt takes the wide tiles, otherwise only long ones.
+class PrefillTilingTest : public CudaTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(PrefillTilingTest, TheNumberOfMultiprocessorsDoesNotChangeABit) {
+  const Reference& reference = FindReference(GetParam());
+  const auto logits = [&](int multiprocessors) {
+    const emulation::LimitsScope scope({.multiprocessors = multiprocessors});
+    const std::unique_ptr<CudaModel> model = MakeModel(reference);
+    SequenceRunner runner(*model, {ShortSequencesOf(reference)[0]});
+    runner.RunAlone({1000}, 1);
+    return runner.logits();
+  };
+  EXPECT_EQ(logits(1), logits(132));
+}
+
+INSTANTIATE_TEST_SUITE_P(PromptKernels, PrefillTilingTest,
+                         testing::Values("Gqa64", "Gqa128OddShare", "MlaExpands128"),
+                         [](const auto& test) { return std::string(test.param); });
+
 class EmulatedDeviceTest : public CudaTest {
  protected:
   static std::unique_ptr<ModelBackend> Load(const Reference& reference) {

@@ -9,6 +9,7 @@ namespace triptych::emulation {
 struct Limits {
   int64_t shared_bytes = int64_t{227} << 10;  // per thread block, as on Hopper
   int64_t memory_bytes = int64_t{64} << 30;   // cudaMalloc fails above it
+  int multiprocessors = 132;
 };
 
 // The current limits.

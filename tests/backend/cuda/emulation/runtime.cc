@@ -229,7 +229,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = static_cast<int>(limits.shared_bytes);
       return cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
-      *value = 132;
+      *value = limits.multiprocessors;
       return cudaSuccess;
     default:
       return Fail(cudaErrorInvalidValue);
