@@ -42,7 +42,7 @@ ModelConfig ReadConfig(const std::filesystem::path& checkpoint) {
 }
 
 std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& checkpoint) {
-  if (IsGgufFile(checkpoint)) return {checkpoint};
+  if (IsGgufFile(checkpoint)) return GgufFile(checkpoint).files();
   std::vector<std::filesystem::path> files = TensorFiles(checkpoint);
   files.insert(files.begin(), checkpoint / kConfigFile);
   return files;
