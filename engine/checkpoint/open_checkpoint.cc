@@ -7,6 +7,7 @@
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
 #include "engine/checkpoint/tensors/open_tensors.h"
+#include "engine/checkpoint/tensors/quantized_matrices.h"
 
 namespace triptych::checkpoint {
 
@@ -27,7 +28,10 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
             .gguf = std::move(file)};
   }
   PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
-  std::unique_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
+  std::shared_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
+  if (published.quantization) {
+    tensors = DecodeMatrices(std::move(tensors), *published.quantization, published.config);
+  }
   TensorMap map = published.family->tensors(published.config, *tensors);
   return {.path = checkpoint,
           .config = std::move(published.config),
