@@ -123,13 +123,15 @@ PublishedQuantization TakeFloat8(JsonFields& fields) {
 // One group of modules of compressed-tensors.
 PublishedQuantization TakeWeights(JsonFields& weights, const std::string& format) {
   PublishedQuantization quantization{.bits = TakeBits(weights, "num_bits")};
-  const std::string type = weights.Text("type", "int");
+  const Json type = weights.Take("type", "int");
   const bool packed = format == "pack-quantized";
-  const bool floats = format == "float-quantized" || (format == "naive-quantized" && type != "int");
-  if (type != (floats ? "float" : "int") || (floats && quantization.bits != 8)) {
-    weights.Refuse("type", '"' + type + "\" of " + std::to_string(quantization.bits) + " bits",
-                   floats ? "supported for this format: \"float\" of 8 bits"
-                          : "supported for this format: \"int\"");
+  const bool floats =
+      format == "float-quantized" || (format == "naive-quantized" && type == "float");
+  if (type != (floats ? "float" : "int")) {
+    weights.RefuseValue("type", type, floats ? "supported: \"float\"" : "supported: \"int\"");
+  }
+  if (floats && quantization.bits != 8) {
+    weights.RefuseValue("num_bits", quantization.bits, "supported for \"float\": 8");
   }
   quantization.layout = packed ? Layout::kPacked : floats ? Layout::kFloat8 : Layout::kIntegers;
   quantization.zero_points = !weights.Bool("symmetric", true);
@@ -206,7 +208,9 @@ PublishedQuantization TakeMethod(JsonFields& fields) {
 
 std::optional<PublishedQuantization> TakePublishedQuantization(JsonFields& fields) {
   if (!fields.Has(kQuantizationField)) return std::nullopt;
-  JsonFields own = fields.Inside(kQuantizationField, fields.Take(kQuantizationField, nullptr));
+  const Json value = fields.Take(kQuantizationField, nullptr);
+  if (value.is_null()) return std::nullopt;
+  JsonFields own = fields.Inside(kQuantizationField, value);
   own.DropNulls();
   const PublishedQuantization quantization = TakeMethod(own);
   for (const char* field : kNotAboutMatrices) own.Ignore(field);

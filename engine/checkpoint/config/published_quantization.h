@@ -36,8 +36,9 @@ struct PublishedQuantization {
 };
 
 // Takes "quantization_config" of the methods gptq, awq, fp8, fbgemm_fp8 and compressed-tensors;
-// absent without the field. Fields about activations, caches, calibration and the choice of modules
-// are ignored: the tensors show which modules are quantized. Throws LoadError, naming the field.
+// absent without the field, or if it is null. Fields about activations, caches, calibration and the
+// choice of modules are ignored: the tensors show which modules are quantized. Throws LoadError,
+// naming the field.
 std::optional<PublishedQuantization> TakePublishedQuantization(JsonFields& fields);
 
 }  // namespace triptych::checkpoint

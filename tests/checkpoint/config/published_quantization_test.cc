@@ -180,8 +180,9 @@ TEST(PublishedQuantizationTest, RefusesWhatItCannotRead) {
       {CompressedWith({{"num_bits", 2}}, "pack-quantized"),
        ": config_groups.group_0.weights: num_bits is 2; supported: 4, 8"},
       {CompressedWith({{"type", "float"}}, "pack-quantized"),
-       ": config_groups.group_0.weights: type is \"float\" of 4 bits; supported for this format: "
-       "\"int\""},
+       ": config_groups.group_0.weights: type is \"float\"; supported: \"int\""},
+      {CompressedWith({{"type", "float"}}, "naive-quantized"),
+       ": config_groups.group_0.weights: num_bits is 4; supported for \"float\": 8"},
       {CompressedWith({{"strategy", "tensor_group"}}, "pack-quantized"),
        ": config_groups.group_0.weights: strategy is \"tensor_group\"; supported: \"tensor\", "
        "\"channel\", \"group\", \"block\""}};
@@ -200,6 +201,7 @@ TEST(PublishedQuantizationTest, FamiliesServeTheNearestFormats) {
     const Json config = With(published::SmolLm2(), {{"quantization_config", quantization}});
     return ParseModelConfig(config.dump(), "config.json").served_formats;
   };
+  EXPECT_EQ(formats(nullptr), std::nullopt);
   EXPECT_EQ(formats(Gptq()), WeightFormats(WeightFormat::kInt4, WeightFormat::kBFloat16));
   EXPECT_EQ(formats(Float8()), WeightFormats(WeightFormat::kInt8, WeightFormat::kBFloat16));
   // GPT-2's matrices are stored with rows of inputs.
