@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -64,6 +65,14 @@ const char* KindOfFile(mode_t mode) {
   return "Is a device";
 }
 
+// Whether a file is what Git leaves in a large file's place if Git LFS is not installed.
+bool IsLfsPointer(int fd) {
+  constexpr std::string_view kFirstLine = "version https://git-lfs.github.com/spec/v1\n";
+  std::array<char, kFirstLine.size()> begin{};
+  return pread(fd, begin.data(), begin.size(), 0) == std::ssize(begin) &&
+         std::string_view(begin.data(), begin.size()) == kFirstLine;
+}
+
 // Makes the renames in a directory durable. Some file systems cannot sync directories.
 void SyncDirectory(const fs::path& directory, const fs::path& path) {
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -87,7 +96,11 @@ InputFile::InputFile(const fs::path& path) : name_(path.string()) {
   const int error = fstat(fd_, &status) == 0 ? 0 : errno;
   if (error == 0 && S_ISREG(status.st_mode)) {
     size_ = static_cast<uint64_t>(status.st_size);
-    return;
+    if (!IsLfsPointer(fd_)) return;
+    close(fd_);
+    throw LoadError(name_ +
+                    ": is a Git LFS pointer; expected: the file itself, as `git lfs pull` "
+                    "downloads it");
   }
   close(fd_);
   if (error != 0) throw refuse(std::strerror(error));

@@ -12,7 +12,7 @@
 namespace triptych {
 
 // A regular file opened for reading. Refuses FIFOs, devices and directories without blocking on
-// them. Thread-safe.
+// them, and pointers of Git LFS. Thread-safe.
 class InputFile {
  public:
   // Throws LoadError.

@@ -1,37 +1,59 @@
-// Reader of the GGUF container: metadata by keys, then tensors, in one file.
-// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// Model in GGUF: metadata by keys, then tensors, in one file or several.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_GGUF_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_GGUF_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "engine/base/file.h"
 #include "engine/base/json.h"
-#include "engine/checkpoint/tensors/file_tensors.h"
+#include "engine/checkpoint/gguf_header.h"
+#include "engine/checkpoint/tensors/tensor_source.h"
 
 namespace triptych::checkpoint {
 
 // Whether a path names a GGUF file: it ends in ".gguf", and is no directory.
 bool IsGgufFile(const std::filesystem::path& path);
 
-// A file of version 2 or 3, little-endian. The constructor checks the header. Shapes are as in
-// safetensors: elements along the last dimension are adjacent.
-class GgufFile final : public FileTensors {
+// The maximum number of a model's files. Each stays open.
+inline constexpr int64_t kMaxGgufShards = 256;
+
+// A model of one file, or of the files NAME-00001-of-0000N.gguf to NAME-0000N-of-0000N.gguf
+// (shards), each with its own tensors. The metadata are the first one's. The constructor checks
+// every header. Shapes are as in safetensors: elements along the last dimension are adjacent. A
+// file that has changed since gives wrong numbers or LoadError, and nothing worse.
+class GgufFile final : public TensorSource {
  public:
-  // Refuses other formats; models in several files; tensors that are not F32, F16, BF16 or Q8_0,
-  // that overlap or that lie outside of the file; and a header of more than 64 MiB, 2^21 values or
-  // 2^17 tensors. Takes memory in proportion to the header's length. Throws LoadError.
+  // `path`: the file, or any shard. Refuses what ReadGgufHeader refuses, and a shard that is
+  // missing or of another model. Throws LoadError.
   explicit GgufFile(const std::filesystem::path& path);
 
-  // An object of numbers, truth values, texts and lists of them, by key. A number of single
-  // precision is its shortest decimal.
   const Json& metadata() const { return metadata_; }
+  // All of the model's files.
+  std::vector<std::filesystem::path> files() const;
+
+  const std::string& name() const override { return files_.front()->name(); }
+  std::vector<std::string> TensorNames() const override;
+  const StoredTensor* Find(const std::string& tensor) const override;
+  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
 
  private:
-  // Checks that tensors lie within the file and apart, and makes their offsets those in the file.
-  void PlaceTensors(uint64_t data_begin);
+  struct Placed : GgufTensor {
+    size_t file = 0;  // of files_
+  };
 
+  // Adds a file with its tensors.
+  void Add(std::unique_ptr<const InputFile> file, std::map<std::string, GgufTensor> tensors);
+
+  std::vector<std::unique_ptr<const InputFile>> files_;
   Json metadata_;
+  std::map<std::string, Placed> tensors_;
 };
 
 }  // namespace triptych::checkpoint

@@ -10,6 +10,8 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/tensors/block_formats.h"
+#include "engine/checkpoint/tensors/decoded_tensors.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
 #include "engine/model/tensor_names.h"
 #include "engine/model/validate_config.h"
@@ -78,8 +80,7 @@ bool HasLayerTensor(const GgufFile& file, const std::string& name) {
   return file.Find("blk.0." + name) != nullptr;
 }
 
-// The family's name of the dtype of most bytes. Blocks of integers are served as bfloat16, whose
-// rounding is finer.
+// The family's name of the dtype of most bytes; bfloat16 for blocks of integers.
 const char* DtypeOf(const GgufFile& file) {
   std::map<std::string, uint64_t> bytes;
   for (const std::string& name : file.TensorNames()) {
@@ -90,6 +91,38 @@ const char* DtypeOf(const GgufFile& file) {
       bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == bytes.end() || most->first == "F32") return "float32";
   return most->first == "F16" ? "float16" : "bfloat16";
+}
+
+WeightFormat NearestFormat(const std::string& dtype) {
+  if (dtype == "F32") return WeightFormat::kFloat32;
+  const BlockFormat* const blocks = FindBlockFormat(dtype);
+  if (blocks == nullptr) return WeightFormat::kBFloat16;
+  return blocks->bits <= 4 ? WeightFormat::kInt4 : WeightFormat::kInt8;
+}
+
+// The formats nearest to those of a file's matrices, if some are in blocks of integers. All layers
+// are served in one format: that of most of their weights. The embedding and the output matrix have
+// the wider of theirs.
+std::optional<WeightFormats> NearestFormats(const GgufFile& file) {
+  std::map<WeightFormat, int64_t> weights;  // of layers
+  std::optional<WeightFormat> embeddings;
+  for (const std::string& name : file.TensorNames()) {
+    const StoredTensor& stored = *file.Find(name);
+    if (stored.shape.size() != 2) continue;
+    const WeightFormat format = NearestFormat(stored.dtype);
+    if (name.starts_with("blk.")) weights[format] += stored.shape[0] * stored.shape[1];
+    if (name == kEmbedding || name == kOutput) {
+      embeddings = std::min(embeddings.value_or(format), format);  // wider formats are first
+    }
+  }
+  if (weights.empty() || !embeddings) return std::nullopt;
+  const WeightFormats nearest = {
+      std::max_element(weights.begin(), weights.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; })
+          ->first,
+      *embeddings};
+  if (!IsInteger(nearest.layers) && !IsInteger(nearest.embeddings)) return std::nullopt;
+  return nearest;
 }
 
 // The keys that begin with `prefix`.
@@ -212,6 +245,7 @@ ModelConfig ReadGgufConfig(const GgufFile& file) {
                     "; supported: " + std::to_string(config.head_dim) + ", the width of a head");
   }
   TakeFactors(file, config);
+  config.served_formats = NearestFormats(file);
   if (architecture.interleaves) config.rope_interleave = true;
   const bool output_bias = HasLayerTensor(file, "attn_output.bias");
   if (architecture.rotates && output_bias != config.OutputBias()) {
@@ -252,8 +286,8 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
       }
     }
   }
-  return std::make_unique<const MappedTensors>(std::move(file), std::move(origins),
-                                               std::vector<std::string>{kFactors});
+  return std::make_unique<const MappedTensors>(
+      DecodeBlockTensors(std::move(file)), std::move(origins), std::vector<std::string>{kFactors});
 }
 
 std::optional<std::string> GgufChatTemplate(const GgufFile& file) {

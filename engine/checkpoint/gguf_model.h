@@ -16,15 +16,17 @@ namespace triptych::checkpoint {
 
 // The metadata as fields of the config.json of the model's family, with model_type. Messages name
 // the metadata's keys. Architectures are llama (also of Mistral's models), qwen2, qwen3 and gpt2;
-// unknown keys of theirs are refused. torch_dtype is the dtype of most bytes, or bfloat16 for Q8_0.
-// Throws LoadError.
+// unknown keys of theirs are refused. torch_dtype is the dtype of most bytes, or bfloat16 for
+// blocks of integers. Throws LoadError.
 JsonFields GgufConfigFields(const GgufFile& file);
 
 // The validated config of those fields and of the rest of the file: the order of rotary pairs, the
-// factors of their frequencies, biases. Throws LoadError.
+// factors of their frequencies, biases, and the weight formats nearest to the file's. Throws
+// LoadError.
 ModelConfig ReadGgufConfig(const GgufFile& file);
 
-// The file's tensors by the names of ExpectedTensors. Throws LoadError.
+// The file's tensors by the names of ExpectedTensors, blocks of integers decoded to F32. Throws
+// LoadError.
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config);
 

@@ -7,6 +7,7 @@
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
 #include "engine/checkpoint/tensors/open_tensors.h"
+#include "engine/checkpoint/tensors/quantized_matrices.h"
 
 namespace triptych::checkpoint {
 
@@ -27,7 +28,10 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
             .gguf = std::move(file)};
   }
   PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
-  std::unique_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
+  std::shared_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
+  if (published.quantization) {
+    tensors = DecodeMatrices(std::move(tensors), *published.quantization, published.config);
+  }
   TensorMap map = published.family->tensors(published.config, *tensors);
   return {.path = checkpoint,
           .config = std::move(published.config),
@@ -42,7 +46,7 @@ ModelConfig ReadConfig(const std::filesystem::path& checkpoint) {
 }
 
 std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& checkpoint) {
-  if (IsGgufFile(checkpoint)) return {checkpoint};
+  if (IsGgufFile(checkpoint)) return GgufFile(checkpoint).files();
   std::vector<std::filesystem::path> files = TensorFiles(checkpoint);
   files.insert(files.begin(), checkpoint / kConfigFile);
   return files;

@@ -12,7 +12,6 @@
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/tensors/integer_rows.h"
-#include "engine/checkpoint/tensors/q80_blocks.h"
 #include "engine/decoder/engine_order.h"
 #include "engine/decoder/integer_matrix.h"
 
@@ -46,8 +45,7 @@ struct StoredType {
 };
 constexpr StoredType kNumbers[] = {{"F32", at::kFloat},
                                    {"BF16", at::kBFloat16},
-                                   {"F16", at::kHalf},
-                                   {checkpoint::kQ80, at::kFloat}};
+                                   {"F16", at::kHalf}};
 
 std::string WhereIs(const checkpoint::TensorSource& source, const std::string& tensor) {
   return source.name() + ": tensor " + source.NameInFiles(tensor) + " ";
@@ -75,13 +73,6 @@ at::ScalarType CheckStored(const checkpoint::TensorSource& source, const TensorS
 at::Tensor ReadStored(const checkpoint::TensorSource& source, const TensorSpec& spec,
                       std::span<const StoredType> allowed) {
   const at::Tensor read = at::empty(spec.shape, CheckStored(source, spec, allowed));
-  const checkpoint::StoredTensor& stored = *source.Find(spec.name);
-  if (stored.dtype == checkpoint::kQ80) {
-    std::vector<std::byte> blocks(stored.bytes);
-    source.Read(spec.name, blocks);
-    checkpoint::DecodeQ80(blocks, {read.data_ptr<float>(), static_cast<size_t>(read.numel())});
-    return read;
-  }
   source.Read(spec.name, {static_cast<std::byte*>(read.data_ptr()), read.nbytes()});
   return read;
 }
@@ -143,6 +134,7 @@ CheckpointReader::CheckpointReader(checkpoint::OpenedCheckpoint opened,
       tensors_(std::move(opened.tensors)),
       format_(format) {
   config_.quantization.reset();
+  config_.served_formats.reset();
   config_.rope_interleave = true;
   config_.head_grouping = HeadGrouping::kModular;
 

@@ -27,7 +27,7 @@ class CheckpointReader final : public WeightSource {
   CheckpointReader(checkpoint::OpenedCheckpoint opened, std::optional<TensorFormat> format);
 
   // With head_grouping modular and rope_interleave true: other orders are permuted when they are
-  // read. Without quantization: integers have become numbers.
+  // read. Without quantization and served_formats: integers have become numbers.
   const ModelConfig& config() const { return config_; }
 
   // Every weight is finite. They may be taken one by one, and again. Also throws

@@ -22,7 +22,7 @@ at::ScalarType ToScalarType(ComputeType type);
 
 struct Checkpoint {
   // With head_grouping modular and rope_interleave true: other orders are permuted when they are
-  // read. Without quantization: integers have become numbers.
+  // read. Without quantization and served_formats: integers have become numbers.
   ModelConfig config;
   Weights weights;
 };

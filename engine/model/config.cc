@@ -73,6 +73,7 @@ std::string_view Name(HeadGrouping grouping) {
 }
 
 WeightFormats StoredFormats(const ModelConfig& config) {
+  if (config.served_formats) return *config.served_formats;
   const WeightFormat numbers = ToWeightFormat(config.torch_dtype);
   if (!config.quantization) return numbers;
   const auto& [format, embeddings] = *config.quantization;

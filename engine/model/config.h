@@ -108,6 +108,9 @@ struct ModelConfig {
   TensorFormat torch_dtype = TensorFormat::kFloat32;  // float32, bfloat16
   // The integers of stored weights; loaded weights are numbers again.
   std::optional<Quantization> quantization;
+  // If another program quantized the checkpoint: the formats nearest to its own, the default for
+  // serving. Its tensors are read as numbers. Not a field of the file.
+  std::optional<WeightFormats> served_formats;
   // The known texts that the model, its teachers and the choice of its ranks saw. No two are of the
   // same file.
   std::vector<TrainingText> training_texts;
@@ -129,7 +132,7 @@ struct ModelConfig {
   bool OutputBias() const { return attention_output_bias.value_or(attention_bias); }
 };
 
-// The formats of a checkpoint's stored weights, which are the default for serving.
+// The default formats for serving: those of a checkpoint's stored weights, or the nearest ones.
 WeightFormats StoredFormats(const ModelConfig& config);
 
 // --- Cost of a position in the cache --------------------------------------------------------

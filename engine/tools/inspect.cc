@@ -17,7 +17,7 @@
 namespace triptych::tools {
 
 void Inspect(const std::filesystem::path& model, bool list_tensors) {
-  const WeightFormats stored = StoredFormats(checkpoint::ReadConfig(model));
+  const ModelConfig stored = checkpoint::ReadConfig(model);
   const Checkpoint checkpoint = LoadCheckpoint(model, TensorFormat::kFloat32);
   const ModelConfig& config = checkpoint.config;
   const int64_t elements = ElementsPerPosition(config);
@@ -39,8 +39,10 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
       "  layers x width       %lld x %lld, %lld heads of %lld\n",
       static_cast<long long>(config.num_hidden_layers), static_cast<long long>(config.hidden_size),
       static_cast<long long>(config.num_attention_heads), static_cast<long long>(config.head_dim));
-  std::printf("  parameters           %lld, stored in %s\n",
-              static_cast<long long>(ParameterCount(config)), DTypesText(stored).c_str());
+  std::printf("  parameters           %lld, %s in %s\n",
+              static_cast<long long>(ParameterCount(config)),
+              stored.served_formats ? "quantized by another program; served" : "stored",
+              DTypesText(StoredFormats(stored)).c_str());
   std::printf("  context              %lld positions\n",
               static_cast<long long>(config.max_position_embeddings));
   std::printf("  cache row, by layer  %s elements\n", rows.c_str());

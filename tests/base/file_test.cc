@@ -94,6 +94,18 @@ TEST_F(FileTest, ReadsNothingButRegularFiles) {
   close(server);
 }
 
+TEST_F(FileTest, RefusesAPointerInAFilesPlace) {
+  const std::string first = "version https://git-lfs.github.com/spec/v1\n";
+  WriteFile(path_, first + "oid sha256:" + std::string(64, '0') + "\nsize 538090408\n");
+  const std::string refusal = path_.string() +
+                              ": is a Git LFS pointer; expected: the file itself, as `git lfs "
+                              "pull` downloads it";
+  EXPECT_EQ(RefusalOf<LoadError>([&] { ReadText(path_, 1 << 20); }), refusal);
+  EXPECT_EQ(RefusalOf<LoadError>([&] { const InputFile file(path_); }), refusal);
+  WriteFile(path_, "This is the " + first);
+  EXPECT_EQ(ReadText(path_, 1 << 20), "This is the " + first);
+}
+
 TEST_F(FileTest, SaysWhetherThereIsAFileOrWhyThatIsNotKnown) {
   EXPECT_FALSE(Exists(path_));
   WriteFile(path_, "");

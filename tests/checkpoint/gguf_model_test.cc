@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,7 +50,9 @@ struct Model {
         std::accumulate(dims.begin(), dims.end(), uint64_t{1}, std::multiplies<>());
     std::string data;
     for (uint64_t i = 0; i < count && type == kF32; ++i) data += BytesOf(next++);
-    if (type == kQ8) data.assign(count / 32 * 34, 'q');
+    const std::map<uint32_t, uint64_t> block_bytes = {{2, 18}, {6, 22}, {kQ8, 34}};
+    const auto blocks = block_bytes.find(type);
+    if (blocks != block_bytes.end()) data.assign(count / 32 * blocks->second, 'q');
     if (data.empty()) data.assign(count * 2, 'h');
     tensors.push_back([=](GgufBuilder& file) { file.AddTensor(name, type, dims, data); });
   }
@@ -320,6 +324,31 @@ TEST_F(GgufModelTest, TheDtypeIsThatOfMostBytes) {
     model.AddTensor("output.weight", {32, 1024}, type);
     EXPECT_EQ(Config(model).torch_dtype, dtype) << type;
   }
+}
+
+// Formats of matrices in blocks of integers: Q4_0, Q5_0, Q8_0.
+TEST_F(GgufModelTest, BlocksOfIntegersAreServedInTheNearestFormats) {
+  constexpr uint32_t kQ4 = 2, kQ5 = 6;
+  // More weights in layers than the others have together.
+  const auto formats = [&](uint32_t layers, uint32_t embedding, std::optional<uint32_t> output) {
+    Model model = Rotary("llama");
+    model.AddTensor("token_embd.weight", {32, 8}, embedding);
+    if (output) model.AddTensor("output.weight", {32, 8}, *output);
+    model.AddTensor("blk.0.ffn_up.weight", {32, 16}, layers);
+    model.AddTensor("blk.0.ffn_down.weight", {32, 4}, kQ8);
+    model.AddTensor("blk.0.ffn_norm.weight", {8});
+    return Config(model).served_formats;
+  };
+  using Formats = WeightFormats;
+  const WeightFormat int8 = WeightFormat::kInt8, int4 = WeightFormat::kInt4;
+  EXPECT_EQ(formats(kQ8, kQ8, {}), Formats(int8));
+  EXPECT_EQ(formats(kQ5, kQ8, {}), Formats(int8));
+  EXPECT_EQ(formats(kQ4, kQ4, {}), Formats(int4));
+  EXPECT_EQ(formats(kQ4, kQ4, kQ5), Formats(int4, int8));
+  EXPECT_EQ(formats(kQ4, kF16, kQ4), Formats(int4, WeightFormat::kBFloat16));
+  EXPECT_EQ(formats(kF32, kQ4, {}), Formats(WeightFormat::kFloat32, int4));
+  EXPECT_EQ(formats(kF16, kF16, {}), std::nullopt);
+  EXPECT_EQ(Config(Llama()).served_formats, std::nullopt);
 }
 
 TEST_F(GgufModelTest, RotationsThatAreScaled) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/checkpoint/tensors/q80_blocks.h"
 #include "tests/support/gguf_file.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
@@ -23,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kF32 = 0, kF16 = 1, kQ4K = 12, kQ8 = 8, kBF16 = 30;
+constexpr uint32_t kF32 = 0, kF16 = 1, kQ4K = 12, kQ8 = 8, kQ8K = 15, kBF16 = 30;
 
 class GgufTest : public testing::Test {
  protected:
@@ -144,7 +143,8 @@ TEST_F(GgufTest, RefusesWhatItIsNot) {
   EXPECT_EQ(Refusal(Good().Bytes(0x03000000)),
             "is of version 50331648; supported: 2 and 3, little-endian");
   EXPECT_EQ(Refusal(Good().Add("split.count", uint32_t{2})),
-            "split.count is 2; supported: a model in one file");
+            "split.count is 2; expected: a file name that ends in -00001-of-00002.gguf to "
+            "-00002-of-00002.gguf");
   EXPECT_EQ(Refusal(Good().Add("split.count", uint32_t{1})), "accepted");
 }
 
@@ -201,16 +201,19 @@ TEST_F(GgufTest, RefusesBrokenTensors) {
     return Refusal(GgufBuilder().AddTensor(name, type, dims, data));
   };
   EXPECT_EQ(of("t", kF32, {3}, twelve), "accepted");
-  EXPECT_EQ(of("t", kQ4K, {256}, std::string(144, 'x')),
-            "tensor t is of type Q4_K; supported: F32, F16, BF16, Q8_0");
-  EXPECT_EQ(of("t", 31, {3}, twelve),
-            "tensor t is of type number 31; supported: F32, F16, BF16, Q8_0");
+  const std::string supported =
+      "; supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, "
+      "IQ4_NL, IQ4_XS";
+  EXPECT_EQ(of("t", kQ8K, {256}, std::string(292, 'x')), "tensor t is of type Q8_K" + supported);
+  EXPECT_EQ(of("t", 31, {3}, twelve), "tensor t is of type number 31" + supported);
   EXPECT_EQ(of("t", 4'000'000'000, {3}, twelve),
-            "tensor t is of type number 4000000000; supported: F32, F16, BF16, Q8_0");
+            "tensor t is of type number 4000000000" + supported);
   EXPECT_EQ(of("t", kF32, {1, 1, 1, 1, 3}, twelve),
             "tensor t has 5 dimensions; allowed: at most 4");
   EXPECT_EQ(of("t", kQ8, {33}, std::string(68, 'x')),
             "tensor t has rows of 33; allowed for Q8_0: multiples of 32 that do not overflow");
+  EXPECT_EQ(of("t", kQ4K, {128}, std::string(144, 'x')),
+            "tensor t has rows of 128; allowed for Q4_K: multiples of 256 that do not overflow");
   EXPECT_THAT(of(std::string(65, 't'), kF32, {3}, twelve),
               HasSubstr("name of tensor 0 is 65 bytes long; allowed: at most 64"));
   for (const std::vector<uint64_t>& dims :
@@ -285,18 +288,81 @@ TEST_F(GgufTest, AFileThatShrinksWhileItLoadsIsAnError) {
   EXPECT_THROW(file.Read("t", bytes), LoadError);
 }
 
-TEST(Q80Test, BlocksAreIntegersTimesAScale) {
-  // 1.5 and -2^-24 in float16.
-  std::string blocks = BytesOf(uint16_t{0x3e00});
-  for (int i = 0; i < 32; ++i) blocks += static_cast<char>(i * 8 - 128);
-  blocks += BytesOf(uint16_t{0x8001});
-  for (int i = 0; i < 32; ++i) blocks += static_cast<char>(i);
-  std::vector<float> numbers(64);
-  DecodeQ80(std::as_bytes(std::span(blocks)), numbers);
-  for (int i = 0; i < 32; ++i) {
-    EXPECT_EQ(numbers[i], 1.5F * static_cast<float>(i * 8 - 128));
-    EXPECT_EQ(numbers[32 + i], -0x1p-24F * static_cast<float>(i));
+// A model of two files.
+class GgufShardsTest : public testing::Test {
+ protected:
+  static GgufBuilder Shard(uint32_t index, uint32_t count = 2, uint32_t tensors = 3) {
+    GgufBuilder file;
+    file.Add("split.no", GgufBuilder::kUint16, BytesOf(static_cast<uint16_t>(index)))
+        .Add("split.count", GgufBuilder::kUint16, BytesOf(static_cast<uint16_t>(count)))
+        .Add("split.tensors.count", GgufBuilder::kInt32, BytesOf(tensors));
+    return file;
   }
+  static GgufBuilder First() {
+    return Shard(0)
+        .Add("general.architecture", "llama")
+        .AddTensor("a", kF32, {1}, "abcd")
+        .AddTensor("b", kF16, {1}, "xy");
+  }
+  static GgufBuilder Second() { return Shard(1).AddTensor("c", kF32, {1}, "efgh"); }
+
+  std::filesystem::path PathOf(int number) const {
+    return directory_.path() / ("m-0000" + std::to_string(number) + "-of-00002.gguf");
+  }
+  void Write(const GgufBuilder& first, const GgufBuilder& second) const {
+    WriteFile(PathOf(1), first.Bytes());
+    WriteFile(PathOf(2), second.Bytes());
+  }
+  // Behind the path of the file `number`.
+  std::string Refusal(int number) const {
+    return RefusalAfter<LoadError>(PathOf(number).string() + ": ",
+                                   [&] { const GgufFile file(PathOf(1)); });
+  }
+
+  const TempDir directory_;
+};
+
+TEST_F(GgufShardsTest, AnyOfThemOpensAll) {
+  Write(First(), Second());
+  for (const int number : {1, 2}) {
+    const GgufFile file(PathOf(number));
+    EXPECT_EQ(file.name(), PathOf(1).string());
+    EXPECT_THAT(file.files(), ElementsAre(PathOf(1), PathOf(2)));
+    EXPECT_EQ(file.metadata().at("general.architecture"), "llama");
+    EXPECT_THAT(file.TensorNames(), ElementsAre("a", "b", "c"));
+    EXPECT_EQ(DataOf(file, "a"), "abcd");
+    EXPECT_EQ(DataOf(file, "b"), "xy");
+    EXPECT_EQ(DataOf(file, "c"), "efgh");
+  }
+}
+
+TEST_F(GgufShardsTest, RefusesFilesThatAreNoModelTogether) {
+  WriteFile(PathOf(1), First().Bytes());
+  EXPECT_EQ(Refusal(2), "is missing; " + PathOf(1).string() + " is one of 2 files of a model");
+  Write(First(), Shard(0).AddTensor("c", kF32, {1}, "efgh"));
+  EXPECT_EQ(Refusal(2), "split.no is 0; expected: 1");
+  Write(First(), Shard(1, 3).AddTensor("c", kF32, {1}, "efgh"));
+  EXPECT_EQ(Refusal(2), "split.count is 3; expected: 2");
+  Write(First(), Shard(1, 2, 4).AddTensor("c", kF32, {1}, "efgh"));
+  EXPECT_EQ(Refusal(2), "split.tensors.count is 4; expected: 3");
+  Write(First(), GgufBuilder().AddTensor("c", kF32, {1}, "efgh"));
+  EXPECT_EQ(Refusal(2), "split.no is missing; expected: 1");
+  Write(First(), Shard(1).AddTensor("a", kF32, {1}, "efgh"));
+  EXPECT_EQ(Refusal(2), "tensor a is in " + PathOf(1).string() + " too");
+  Write(First(), Shard(1));
+  EXPECT_EQ(Refusal(1), "split.tensors.count is 3; its 2 files hold 2");
+  Write(First(), Second());
+  std::filesystem::resize_file(PathOf(2), 40);
+  EXPECT_NE(Refusal(2), "accepted");
+}
+
+TEST_F(GgufShardsTest, TheNumberOfFilesIsBounded) {
+  WriteFile(PathOf(1), Shard(0, 65535).Bytes());
+  EXPECT_EQ(Refusal(1), "split.count is 65535; allowed: an integer from 0 to 256");
+  WriteFile(PathOf(1), GgufBuilder().Add("split.count", "2").Bytes());
+  EXPECT_EQ(Refusal(1), "split.count is \"2\"; allowed: an integer from 0 to 256");
+  WriteFile(PathOf(1), GgufBuilder().Add("split.count", GgufBuilder::kInt32, BytesOf(-1)).Bytes());
+  EXPECT_EQ(Refusal(1), "split.count is -1; allowed: an integer from 0 to 256");
 }
 
 TEST(GgufPathTest, IsToldByTheName) {

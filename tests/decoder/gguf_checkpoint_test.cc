@@ -5,12 +5,15 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "engine/base/json.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/tensors/block_formats.h"
 #include "engine/checkpoint/tensors/safetensors.h"
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/tensor_specs.h"
@@ -253,6 +256,63 @@ TEST(GgufCheckpointTest, BlocksOfIntegersBecomeNumbers) {
     EXPECT_TRUE(at::equal(of("v_proj"), row(64 + i)));
   }
   EXPECT_EQ(loaded.config.torch_dtype, TensorFormat::kBFloat16);
+  EXPECT_EQ(loaded.config.served_formats, std::nullopt);
+}
+
+// Random blocks of every format in one file. Rows of queries and keys are in the engine's order.
+TEST(GgufCheckpointTest, EveryFormatOfBlocksInOneFile) {
+  constexpr int64_t kRow = 256, kRows = 32;
+  std::mt19937 random(7);
+  GgufBuilder file;
+  file.Add("general.architecture", "llama")
+      .Add("llama.block_count", uint32_t{4})
+      .Add("llama.context_length", uint32_t{2})
+      .Add("llama.embedding_length", uint32_t{kRow})
+      .Add("llama.feed_forward_length", uint32_t{kRow})
+      .Add("llama.attention.head_count", uint32_t{kRow / kHeadDim})
+      .Add("llama.attention.key_length", uint32_t{kHeadDim})
+      .Add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  std::map<std::string, at::Tensor> expected;  // by the engine's names
+  size_t next = 0;
+  const auto matrix = [&](const std::string& published, const std::string& name, int64_t rows) {
+    const checkpoint::BlockFormat& format =
+        checkpoint::BlockFormats()[next++ % checkpoint::BlockFormats().size()];
+    std::string blocks(kRow / format.numbers * format.bytes * rows, '\0');
+    // Bytes below 64: a scale in float16 is finite.
+    for (char& byte : blocks) byte = static_cast<char>(random() % 64);
+    const at::Tensor numbers = at::empty({rows, kRow});
+    checkpoint::DecodeBlocks(format, std::as_bytes(std::span(blocks)),
+                             {numbers.data_ptr<float>(), static_cast<size_t>(numbers.numel())});
+    file.AddTensor(name + ".weight", format.type,
+                   {static_cast<uint64_t>(kRow), static_cast<uint64_t>(rows)}, blocks);
+    expected[published + ".weight"] = numbers;
+  };
+  const auto ones = [&](const std::string& name) {
+    file.AddTensor(name + ".weight", kF32, {kRow}, BytesOf(std::vector<float>(kRow, 1)));
+  };
+  matrix("model.embed_tokens", "token_embd", kRows);
+  matrix("lm_head", "output", kRows);
+  ones("output_norm");
+  for (int64_t layer = 0; layer < 4; ++layer) {
+    const std::string to = LayerPrefix(layer), from = "blk." + std::to_string(layer) + ".";
+    ones(from + "attn_norm");
+    ones(from + "ffn_norm");
+    matrix(to + "self_attn.q_proj", from + "attn_q", kRow);
+    matrix(to + "self_attn.k_proj", from + "attn_k", kRow);
+    matrix(to + "self_attn.v_proj", from + "attn_v", kRow);
+    matrix(to + "self_attn.o_proj", from + "attn_output", kRow);
+    matrix(to + "mlp.gate_proj", from + "ffn_gate", kRow);
+    matrix(to + "mlp.up_proj", from + "ffn_up", kRow);
+    matrix(to + "mlp.down_proj", from + "ffn_down", kRow);
+  }
+  const TempDir directory;
+  WriteFile(directory.path() / "m.gguf", file.Bytes());
+  const Checkpoint loaded = LoadCheckpoint(directory.path() / "m.gguf", TensorFormat::kFloat32);
+  EXPECT_TRUE(loaded.config.rope_interleave);
+  for (const auto& [name, numbers] : expected) {
+    EXPECT_TRUE(at::equal(loaded.weights.at(name), numbers)) << name;
+  }
+  EXPECT_GE(next, 2 * checkpoint::BlockFormats().size());
 }
 
 }  // namespace

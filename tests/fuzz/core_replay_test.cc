@@ -6,8 +6,10 @@ namespace {
 
 TEST(FuzzTest, Config) { Replay("config", FuzzConfig); }
 TEST(FuzzTest, Gguf) { Replay("gguf", FuzzGguf); }
+TEST(FuzzTest, GgufShards) { Replay("gguf_shards", FuzzGgufShards); }
 TEST(FuzzTest, Json) { Replay("json", FuzzJson); }
 TEST(FuzzTest, Llama2c) { Replay("llama2c", FuzzLlama2c); }
+TEST(FuzzTest, QuantizedMatrices) { Replay("quantized_matrices", FuzzQuantizedMatrices); }
 TEST(FuzzTest, Safetensors) { Replay("safetensors", FuzzSafetensors); }
 TEST(FuzzTest, SafetensorsIndex) { Replay("safetensors_index", FuzzSafetensorsIndex); }
 TEST(FuzzTest, Sampler) { Replay("sampler", FuzzSampler); }

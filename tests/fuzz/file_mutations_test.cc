@@ -26,6 +26,7 @@
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/checkpoint/tensors/block_formats.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
@@ -196,6 +197,28 @@ TEST(FileMutationsTest, ValuesOfShardsHeaders) {
   }
 }
 
+// Values of quantization_config, and of the header of the file behind it.
+TEST(FileMutationsTest, ValuesOfQuantizedMatrices) {
+  for (const std::string& file : Kept("quantized_matrices")) {
+    const size_t end = file.find('\n');
+    ASSERT_NE(end, file.npos);
+    const std::optional<Json> config = Parsed(std::string_view(file).substr(0, end));
+    uint64_t length = 0;
+    ASSERT_GE(file.size(), end + 1 + sizeof(length));
+    std::memcpy(&length, &file[end + 1], sizeof(length));
+    const size_t begin = end + 1 + sizeof(length);
+    const std::optional<Json> header = Parsed(std::string_view(file).substr(begin, length));
+    ASSERT_TRUE(config && header) << Quoted(file);
+    ForEachChange(
+        *config, [&](const Json& it) { Try(FuzzQuantizedMatrices, it.dump() + file.substr(end)); });
+    ForEachChange(*header, [&](const Json& it) {
+      const std::string text = it.dump();
+      Try(FuzzQuantizedMatrices, file.substr(0, end + 1) + BytesOf(uint64_t{text.size()}) + text +
+                                     file.substr(begin + length));
+    });
+  }
+}
+
 TEST(FileMutationsTest, ValuesOfTokenizers) {
   for (const std::string& file : Kept("tokenizer_json")) {
     const size_t end = file.rfind('\n');
@@ -245,10 +268,11 @@ std::optional<std::string> GgufWith(const Json& metadata, const checkpoint::Gguf
   }
   for (const std::string& name : like.TensorNames()) {
     const checkpoint::StoredTensor& stored = *like.Find(name);
-    const uint32_t type = stored.dtype == "F32"    ? 0
-                          : stored.dtype == "F16"  ? 1
-                          : stored.dtype == "Q8_0" ? 8
-                                                   : 30;
+    const checkpoint::BlockFormat* const blocks = checkpoint::FindBlockFormat(stored.dtype);
+    const uint32_t type = blocks != nullptr       ? blocks->type
+                          : stored.dtype == "F32" ? 0
+                          : stored.dtype == "F16" ? 1
+                                                  : 30;
     std::string data(stored.bytes, '\0');
     like.Read(name, std::as_writable_bytes(std::span(data)));
     file.AddTensor(name, type, {stored.shape.rbegin(), stored.shape.rend()}, data);
@@ -309,7 +333,9 @@ TEST(FileMutationsTest, BytesOfEveryKind) {
   const std::vector<std::pair<std::string, Target>> kinds = {
       {"config", FuzzConfig},
       {"gguf", FuzzGguf},
+      {"gguf_shards", FuzzGgufShards},
       {"llama2c", FuzzLlama2c},
+      {"quantized_matrices", FuzzQuantizedMatrices},
       {"safetensors", FuzzSafetensors},
       {"safetensors_index", FuzzSafetensorsIndex},
       {"sentencepiece", FuzzSentencePiece},

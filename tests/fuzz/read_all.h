@@ -12,12 +12,12 @@
 
 namespace triptych {
 
-// Reads every tensor, each in at most as much memory as the file's size.
-inline void ReadAll(const checkpoint::TensorSource& source, size_t file_bytes) {
+// Reads every tensor, each of at most `most_bytes`.
+inline void ReadAll(const checkpoint::TensorSource& source, size_t most_bytes) {
   for (const std::string& name : source.TensorNames()) {
     const checkpoint::StoredTensor* const stored = source.Find(name);
     Promise(stored != nullptr, "a tensor that is listed is found");
-    Promise(stored->bytes <= file_bytes, "tensors lie in the file");
+    Promise(stored->bytes <= most_bytes, "tensors lie in the file");
     for (const int64_t extent : stored->shape) Promise(extent >= 0, "a shape is not negative");
     std::string data(stored->bytes, '\0');
     source.Read(name, std::as_writable_bytes(std::span(data)));

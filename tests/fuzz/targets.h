@@ -10,8 +10,10 @@ namespace triptych {
 // The torch-free engine.
 void FuzzConfig(std::string_view bytes);
 void FuzzGguf(std::string_view bytes);
+void FuzzGgufShards(std::string_view bytes);
 void FuzzJson(std::string_view bytes);
 void FuzzLlama2c(std::string_view bytes);
+void FuzzQuantizedMatrices(std::string_view bytes);
 void FuzzSafetensors(std::string_view bytes);
 void FuzzSafetensorsIndex(std::string_view bytes);
 void FuzzSampler(std::string_view bytes);

@@ -58,8 +58,15 @@ void WritePositions(const ModelConfig& config, OrderedJson& json) {
 PublishedConfig TakePublishedConfig(JsonFields& fields) {
   const Family& family = FamilyOf(fields);
   const Json positions = fields.left_over().value("max_position_embeddings", Json());
+  std::optional<PublishedQuantization> quantization;
+  if (family.quantized) quantization = TakePublishedQuantization(fields);
   PublishedConfig published{family.parse(fields), &family};
   fields.RefuseLeftOver();
+  if (quantization) {
+    published.config.served_formats = {quantization->Nearest(),
+                                       ToWeightFormat(published.config.torch_dtype)};
+    published.quantization = quantization;
+  }
   published.window_is_context = positions.is_number_integer() &&
                                 published.config.max_position_embeddings < positions.get<int64_t>();
   return published;

@@ -7,11 +7,13 @@
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_CONFIG_FILE_H_
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/checkpoint/config/family.h"
 #include "engine/checkpoint/config/json_fields.h"
+#include "engine/checkpoint/config/published_quantization.h"
 #include "engine/model/config.h"
 #include "engine/model/validate_config.h"
 
@@ -25,6 +27,7 @@ struct PublishedConfig {
   const Family* family;  // never null
   bool window_is_context =
       false;  // a sliding window is the context, which is shorter than published
+  std::optional<PublishedQuantization> quantization = {};
 };
 
 // Read and validate a config. `source` is the file's name for messages. Throw LoadError.

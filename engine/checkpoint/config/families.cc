@@ -12,14 +12,14 @@ TensorMap AsNamed(const ModelConfig&, const TensorSource&) { return {}; }
 
 constexpr Family kFamilies[] = {
     {kTriptychType, ParseTriptychConfig, AsNamed},  // first
-    {"deepseek_v2", ParseDeepseekV2Config, LatentTensors, kDeepseekNames},
-    {"deepseek_v3", ParseDeepseekV3Config, LatentTensors, kDeepseekNames},
+    {"deepseek_v2", ParseDeepseekV2Config, LatentTensors, kDeepseekNames, true},
+    {"deepseek_v3", ParseDeepseekV3Config, LatentTensors, kDeepseekNames, true},
     {"gpt2", ParseGpt2Config, Gpt2Tensors, kGpt2Names},
-    {"llama", ParseLlamaConfig, LlamaTensors, kLlamaNames},
-    {"minicpm3", ParseMiniCpm3Config, LatentTensors, kMiniCpm3Names},
-    {"mistral", ParseMistralConfig, LlamaTensors, kLlamaNames},
-    {"qwen2", ParseQwen2Config, LlamaTensors, kLlamaNames},
-    {"qwen3", ParseQwen3Config, LlamaTensors, kLlamaNames},
+    {"llama", ParseLlamaConfig, LlamaTensors, kLlamaNames, true},
+    {"minicpm3", ParseMiniCpm3Config, LatentTensors, kMiniCpm3Names, true},
+    {"mistral", ParseMistralConfig, LlamaTensors, kLlamaNames, true},
+    {"qwen2", ParseQwen2Config, LlamaTensors, kLlamaNames, true},
+    {"qwen3", ParseQwen3Config, LlamaTensors, kLlamaNames, true},
 };
 
 }  // namespace

@@ -37,6 +37,7 @@ struct Family {
   ModelConfig (*parse)(JsonFields& fields);
   TensorMap (*tensors)(const ModelConfig& config, const TensorSource& published);
   std::span<const FieldName> names = {};  // where they differ from ModelConfig's
+  bool quantized = false;                 // files may have a PublishedQuantization
 };
 
 }  // namespace triptych::checkpoint

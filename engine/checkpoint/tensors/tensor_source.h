@@ -12,7 +12,7 @@ namespace triptych::checkpoint {
 
 // Description of a stored tensor.
 struct StoredTensor {
-  std::string dtype;           // its name in safetensors: "F32", "BF16", "F16", ...; also "Q8_0"
+  std::string dtype;           // its name in safetensors ("F32", "BF16"), or that of a BlockFormat
   std::vector<int64_t> shape;  // each at least 0
   uint64_t bytes = 0;          // of all elements
 };

@@ -277,8 +277,8 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
   const std::vector<Case> cases = {
       {With(SmolLm2(), {{"model_type", "mixtral"}}), "model_type", "\"qwen3\""},
       {With(SmolLm2(), {{"hidden_act", "gelu"}}), "hidden_act is \"gelu\"", "\"silu\""},
-      {With(SmolLm2(), {{"quantization_config", Json::object()}}), "quantization_config",
-       "not a field that is known (value {}); supported: without it"},
+      {With(SmolLm2(), {{"quantization_config", {{"quant_method", "hqq"}}}}),
+       "quantization_config: quant_method is \"hqq\"", "supported: \"gptq\""},
       {With(SmolLm2(), {{"num_local_experts", 8}}), "num_local_experts", "not a field"},
       {With(SmolLm2(), {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is 0.5", "1.0"},
       {With(SmolLm2(), {{"is_encoder_decoder", true}}), "is_encoder_decoder is true", "false"},
