@@ -2,7 +2,9 @@
 
 #include "engine/checkpoint/config/gpt2_family.h"
 #include "engine/checkpoint/config/latent_families.h"
+#include "engine/checkpoint/config/layer_norm_families.h"
 #include "engine/checkpoint/config/llama_families.h"
+#include "engine/checkpoint/config/llama_variants.h"
 #include "engine/checkpoint/config/triptych_config.h"
 
 namespace triptych::checkpoint {
@@ -12,14 +14,22 @@ TensorMap AsNamed(const ModelConfig&, const TensorSource&) { return {}; }
 
 constexpr Family kFamilies[] = {
     {kTriptychType, ParseTriptychConfig, AsNamed},  // first
+    {"cohere", ParseCohereConfig, LlamaTensors, kCohereNames},
     {"deepseek_v2", ParseDeepseekV2Config, LatentTensors, kDeepseekNames},
     {"deepseek_v3", ParseDeepseekV3Config, LatentTensors, kDeepseekNames},
+    {"gemma", ParseGemmaConfig, GemmaTensors, kLlamaNames},
     {"gpt2", ParseGpt2Config, Gpt2Tensors, kGpt2Names},
+    {"granite", ParseGraniteConfig, LlamaTensors, kGraniteNames},
     {"llama", ParseLlamaConfig, LlamaTensors, kLlamaNames},
     {"minicpm3", ParseMiniCpm3Config, LatentTensors, kMiniCpm3Names},
     {"mistral", ParseMistralConfig, LlamaTensors, kLlamaNames},
+    {"olmo2", ParseOlmo2Config, Olmo2Tensors, kLlamaNames},
+    {"phi3", ParsePhi3Config, Phi3Tensors, kLlamaNames},
     {"qwen2", ParseQwen2Config, LlamaTensors, kLlamaNames},
     {"qwen3", ParseQwen3Config, LlamaTensors, kLlamaNames},
+    {"smollm3", ParseSmolLm3Config, LlamaTensors, kLlamaNames},
+    {"stablelm", ParseStableLmConfig, LlamaTensors, kStableLmNames},
+    {"starcoder2", ParseStarcoder2Config, Starcoder2Tensors, kStarcoder2Names},
 };
 
 }  // namespace
