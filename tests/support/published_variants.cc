@@ -41,7 +41,7 @@ class VariantDecoder {
   bool IsTiedByDefault() const {
     return Is("cohere") || Is("gemma") || Is("smollm3") || Is("starcoder2");
   }
-  // Of an absent num_key_value_heads.
+  // The default of an absent num_key_value_heads.
   int64_t DefaultGroups() const {
     const int64_t heads = Size(config_, "num_attention_heads");
     if (Is("gemma")) return 16;

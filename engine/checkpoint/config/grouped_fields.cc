@@ -83,12 +83,16 @@ void TakeWindow(JsonFields& fields, int64_t default_window, ModelConfig& config)
   LimitToWindow(fields.Int("sliding_window", kWindow, default_window), config);
 }
 
-void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config) {
+void TakeUsedWindow(JsonFields& fields, int64_t default_window, bool some, ModelConfig& config) {
   const bool uses = fields.Bool("use_sliding_window", false);
-  const std::optional<bool> some = TakeLayerTypes(fields);
+  some = TakeLayerTypes(fields).value_or(some);
   const int64_t window = fields.Int("sliding_window", kWindow, default_window);
+  if (uses && some) LimitToWindow(window, config);
+}
+
+void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config) {
   const int64_t from = fields.Int("max_window_layers", {0, 1 << 20}, 28);
-  if (uses && some.value_or(from < config.num_hidden_layers)) LimitToWindow(window, config);
+  TakeUsedWindow(fields, default_window, from < config.num_hidden_layers, config);
 }
 
 }  // namespace triptych::checkpoint

@@ -47,8 +47,11 @@ int64_t DefaultWindow(const JsonFields& fields);
 // Takes sliding_window, the window of all layers, and limits the context to it.
 void TakeWindow(JsonFields& fields, int64_t default_window, ModelConfig& config);
 
-// With use_sliding_window, the layers of Qwen's models that layer_types names have a window;
-// without layer_types, those from max_window_layers on.
+// With use_sliding_window, some layers have a window: those that layer_types names. Without
+// layer_types, `some` says whether there are any.
+void TakeUsedWindow(JsonFields& fields, int64_t default_window, bool some, ModelConfig& config);
+
+// The same for Qwen's models: without layer_types, the layers from max_window_layers on have it.
 void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config);
 
 }  // namespace triptych::checkpoint

@@ -1,5 +1,6 @@
 #include "engine/checkpoint/config/llama_variants.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -128,11 +129,9 @@ ModelConfig ParseSmolLm3Config(JsonFields& fields) {
   config.attention_bias = fields.Bool("attention_bias", false);
   config.mlp_bias = fields.Bool("mlp_bias", false);
   fields.Ignore("max_window_layers");  // not read
-  TakeLayerTypes(fields);
-  const bool uses_window = fields.Bool("use_sliding_window", false);
-  ModelConfig limited = config;
-  TakeWindow(fields, kNoWindow, limited);
-  if (uses_window) config = std::move(limited);
+  const std::vector<int64_t>& rotates = config.no_rope_layers;
+  const bool some = std::find(rotates.begin(), rotates.end(), 0) != rotates.end();
+  TakeUsedWindow(fields, kNoWindow, some, config);  // of the layers that do not rotate
   TakeHead(fields, /*tied=*/true, config);
   return config;
 }

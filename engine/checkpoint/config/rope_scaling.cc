@@ -107,7 +107,7 @@ Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
 // Implementations differ in when the long factors begin. Only models on which they agree are
 // served.
 // Phi's configs have original_max_position_embeddings in `fields`, next to rope_scaling.
-void TakeLongRope(JsonFields& fields, JsonFields& scaling, ModelConfig& config) {
+void TakeLongRope(JsonFields& scaling, JsonFields& fields, ModelConfig& config) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   constexpr Range<int64_t> kLength{1, config_limits::kPositions.high};
   const auto original = static_cast<double>(scaling.Int(
@@ -179,7 +179,7 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<doub
   } else if (type == "yarn") {
     mscales = TakeYarn(scaling, config);
   } else if (type == "longrope") {
-    TakeLongRope(fields, scaling, config);
+    TakeLongRope(scaling, fields, config);
   } else {
     scaling.RefuseValue("rope_type", type,
                         "supported: \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", "

@@ -184,9 +184,13 @@ TEST(FamiliesTest, SomeLayersOfSmolLm3DoNotRotate) {
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(ToJson(Parse(Without(SmolLm3(), {"no_rope_layers", "no_rope_layer_interval"}))),
             ToJson(config));
-  EXPECT_EQ(Parse(With(SmolLm3(), {{"use_sliding_window", true}, {"sliding_window", 512}}))
-                .max_position_embeddings,
-            512);
+  // Windows of the layers that layer_types names, or of those that do not rotate.
+  Json window = With(SmolLm3(), {{"use_sliding_window", true}, {"sliding_window", 512}});
+  EXPECT_EQ(Parse(window).max_position_embeddings, 65536);
+  window.erase("layer_types");
+  EXPECT_EQ(Parse(window).max_position_embeddings, 512);
+  window["no_rope_layers"] = std::vector<int>(36, 1);
+  EXPECT_EQ(Parse(window).max_position_embeddings, 65536);
 }
 
 TEST(FamiliesTest, Gemma) {
