@@ -45,8 +45,13 @@ at::Tensor GroupedAttention::Keys(const at::Tensor& y, const at::Tensor& positio
 
 at::Tensor GroupedAttention::NormAndRotate(const at::Tensor& heads, const at::Tensor& norm,
                                            const at::Tensor& positions) const {
-  return options_.rotary.Apply(norm.defined() ? RmsNorm(heads, norm, options_.norm_eps) : heads,
-                               positions);
+  at::Tensor normed = heads;
+  if (norm.defined()) {
+    normed = norm.size(0) == d_qk_
+                 ? RmsNorm(heads, norm, options_.norm_eps)
+                 : RmsNorm(heads.flatten(-2), norm, options_.norm_eps).view_as(heads);
+  }
+  return options_.rotary.Apply(normed, positions);
 }
 
 at::Tensor GroupedAttention::Rows(const at::Tensor& y, const at::Tensor& positions) const {

@@ -17,7 +17,8 @@ struct GroupedWeights {
   Linear k;  // [G * d_qk, D2]
   Linear v;  // [G * d_v, D2]
   Linear o;  // [D1, H * d_v]
-  // RMS norms of each head's query and key: [d_qk], or undefined.
+  // RMS norms of each head's query and key: [d_qk], or undefined. Over all heads together:
+  // [H * d_qk] and [G * d_qk].
   at::Tensor q_norm = {};
   at::Tensor k_norm = {};
 };

@@ -5,14 +5,21 @@
 namespace triptych {
 
 Rotary::Rotary(int64_t max_positions, int64_t dim, double theta, at::Device device,
-               const std::vector<double>& factors, double magnitude) {
+               const std::vector<double>& factors, double magnitude, int64_t width) {
   const at::Tensor exponents = at::arange(0, dim, 2, at::kDouble) / static_cast<double>(dim);
   at::Tensor frequencies = at::pow(at::scalar_tensor(theta, at::kDouble), -exponents);
   if (!factors.empty()) frequencies = frequencies / at::tensor(factors, at::kDouble);
   const at::Tensor angles =
       at::arange(max_positions, at::kDouble).unsqueeze(1) * frequencies;  // [positions, dim / 2]
-  cos_ = (angles.cos() * magnitude).to(device);
-  sin_ = (angles.sin() * magnitude).to(device);
+  cos_ = angles.cos() * magnitude;
+  sin_ = angles.sin() * magnitude;
+  if (width > dim) {
+    const int64_t still = (width - dim) / 2;
+    cos_ = at::cat({cos_, at::ones({max_positions, still}, at::kDouble)}, 1);
+    sin_ = at::cat({sin_, at::zeros({max_positions, still}, at::kDouble)}, 1);
+  }
+  cos_ = cos_.to(device);
+  sin_ = sin_.to(device);
 }
 
 at::Tensor Rotary::Apply(const at::Tensor& x, const at::Tensor& positions) const {

@@ -32,31 +32,49 @@ struct SameField {
   const char* field;
   bool required = true;
 };
-constexpr SameField kLlamaFields[] = {{"block_count", "num_hidden_layers"},
-                                      {"context_length", "max_position_embeddings"},
-                                      {"embedding_length", "hidden_size"},
-                                      {"feed_forward_length", "intermediate_size"},
-                                      {"attention.head_count", "num_attention_heads"},
-                                      {"attention.key_length", "head_dim", false},
-                                      {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-                                      {"rope.freq_base", "rope_theta", false}};
+// Keys of every architecture with rotary positions.
+constexpr SameField kRotaryFields[] = {{"block_count", "num_hidden_layers"},
+                                       {"context_length", "max_position_embeddings"},
+                                       {"embedding_length", "hidden_size"},
+                                       {"feed_forward_length", "intermediate_size"},
+                                       {"attention.head_count", "num_attention_heads"},
+                                       {"attention.key_length", "head_dim", false},
+                                       {"rope.freq_base", "rope_theta", false}};
+constexpr SameField kLlamaFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"}};
+constexpr SameField kGraniteFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                        {"attention.scale", "attention_multiplier", false},
+                                        {"embedding_scale", "embedding_multiplier", false},
+                                        {"logit_scale", "logits_scaling", false},
+                                        {"residual_scale", "residual_multiplier", false}};
+constexpr SameField kCohereFields[] = {{"attention.layer_norm_epsilon", "layer_norm_eps"},
+                                       {"logit_scale", "logit_scale"}};
+constexpr SameField kStarcoder2Fields[] = {{"attention.layer_norm_epsilon", "norm_epsilon"}};
 constexpr SameField kGpt2Fields[] = {
     {"block_count", "n_layer"},         {"context_length", "n_positions"},
     {"embedding_length", "n_embd"},     {"feed_forward_length", "n_inner"},
     {"attention.head_count", "n_head"}, {"attention.layer_norm_epsilon", "layer_norm_epsilon"}};
 
 struct Architecture {
-  const char* name;  // also of the family in config.json
-  std::span<const SameField> fields;
+  const char* name;
+  std::span<const SameField> fields;  // besides kRotaryFields
+  const char* family;                 // in config.json
   bool rotates = true;
   // Converters to GGUF permute the rows of queries and keys: rotary pairs are (2i, 2i + 1), unlike
   // in the published files.
   bool interleaves = false;
+  const char* bias = "attention_bias";  // the family's field
 };
-constexpr Architecture kArchitectures[] = {{"llama", kLlamaFields, true, true},
-                                           {"qwen2", kLlamaFields},
-                                           {"qwen3", kLlamaFields},
-                                           {"gpt2", kGpt2Fields, false}};
+constexpr Architecture kArchitectures[] = {
+    {"llama", kLlamaFields, "llama", true, true},
+    {"qwen2", kLlamaFields, "qwen2"},
+    {"qwen3", kLlamaFields, "qwen3"},
+    {"command-r", kCohereFields, "cohere"},
+    {"gemma", kLlamaFields, "gemma"},  // its norms are stored plus 1
+    {"granite", kGraniteFields, "granite", true, true},
+    {"olmo2", kLlamaFields, "olmo2"},
+    {"smollm3", kLlamaFields, "smollm3", true, true},
+    {"starcoder2", kStarcoder2Fields, "starcoder2", true, false, "use_bias"},
+    {"gpt2", kGpt2Fields, "gpt2", false}};
 
 const Architecture& ArchitectureOf(const GgufFile& file) {
   const auto found = file.metadata().find(kArchitecture);
@@ -185,12 +203,13 @@ constexpr OwnName kNames[] = {{"token_embd", "model.embed_tokens"},
                               {"output_norm", "model.norm"},
                               {"output", "lm_head"}};
 constexpr OwnName kLayerNames[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
-    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"}};
+    {"attn_norm", "input_layernorm"},       {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},         {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_output", "self_attn.o_proj"},    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},          {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},          {"post_attention_norm", "post_self_attn_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"}};
 constexpr const char* kFused = "attn_qkv";
 
 }  // namespace
@@ -199,17 +218,21 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   const Architecture& architecture = ArchitectureOf(file);
   const std::string prefix = std::string(architecture.name) + ".";
   JsonFields keys(KeysOf(file.metadata(), prefix), file.name());
-  Json config = {{"model_type", architecture.name},
+  Json config = {{"model_type", architecture.family},
                  {"vocab_size", RowsOf(file, kEmbedding)},
                  {"tie_word_embeddings", file.Find(kOutput) == nullptr},
                  {"torch_dtype", DtypeOf(file)}};
   std::map<std::string, std::string> names = {
       {"vocab_size", std::string("the number of rows of ") + kEmbedding},
       {"rope_scaling", prefix + "rope.scaling"}};
-  for (const auto& [key, field, required] : architecture.fields) {
-    names.emplace(field, prefix + key);
-    if (required || keys.Has(prefix + key)) config[field] = keys.Take(prefix + key, nullptr);
-  }
+  const auto take = [&](std::span<const SameField> fields) {
+    for (const auto& [key, field, required] : fields) {
+      names.emplace(field, prefix + key);
+      if (required || keys.Has(prefix + key)) config[field] = keys.Take(prefix + key, nullptr);
+    }
+  };
+  if (architecture.rotates) take(kRotaryFields);
+  take(architecture.fields);
   const std::string groups = prefix + "attention.head_count_kv";
   if (architecture.rotates) {
     names.emplace("num_key_value_heads", groups);
@@ -217,10 +240,11 @@ JsonFields GgufConfigFields(const GgufFile& file) {
     if (Json scaling = TakeScaling(keys, prefix); !scaling.is_null()) {
       config["rope_scaling"] = std::move(scaling);
     }
-    if (HasLayerTensor(file, "attn_q.bias") || HasLayerTensor(file, "attn_qkv.bias")) {
-      config["attention_bias"] = true;
+    config[architecture.bias] =
+        HasLayerTensor(file, "attn_q.bias") || HasLayerTensor(file, "attn_qkv.bias");
+    if (HasLayerTensor(file, "ffn_up.bias") && !config.contains("use_bias")) {
+      config["mlp_bias"] = true;
     }
-    if (HasLayerTensor(file, "ffn_up.bias")) config["mlp_bias"] = true;
   } else {
     keys.Only(groups, config["n_head"]);
   }

@@ -18,6 +18,10 @@ struct Refuse {
   }
 };
 
+constexpr const char* kPartlyRotated =
+    "its keys are rotated in part (rotary_dim, no_rope_layers); allowed: attention \"mha\", or "
+    "\"gqa\" with method \"pool\"";
+
 constexpr const char* kNormedKeys =
     "qk_norm is true: normed keys are no product of the weights; allowed: attention \"mha\", or "
     "\"gqa\" with method \"pool\"";
@@ -38,6 +42,7 @@ void CheckGroups(const ModelConfig& config, const ConversionSpec& to, const Refu
 
 void CheckLatents(const ModelConfig& config, const ConversionSpec& to, const Refuse& refuse) {
   if (config.qk_norm) refuse(kNormedKeys);
+  if (config.RotatesInPart()) refuse(kPartlyRotated);
   const bool rotary = config.position_embedding == PositionEmbedding::kRope;
   const int64_t widest = config.num_key_value_heads * config.head_dim, pairs = config.head_dim / 2;
   const int64_t width = RopeHeadDim(to, config);
@@ -109,6 +114,11 @@ void CheckConversion(const Checkpoint& from, const ConversionSpec& to, const std
   const Refuse refuse{source};
   if (config.attention == AttentionKind::kMla) {
     refuse("attention is \"mla\", which cannot be converted; allowed: \"mha\", \"gqa\"");
+  }
+  if (config.qk_norm_all_heads) {
+    refuse(
+        "qk_norm_all_heads is true: norms over all keys belong to the model's own number of "
+        "heads; its attention cannot be converted");
   }
   if (to.attention == AttentionKind::kGqa) CheckGroups(config, to, refuse);
   if (to.attention == AttentionKind::kMla) CheckLatents(config, to, refuse);

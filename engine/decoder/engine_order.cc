@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <string>
+#include <vector>
 
 #include "engine/decoder/tensor_specs.h"
 
@@ -14,33 +15,33 @@ at::Tensor InterleaveRotaryRows(const at::Tensor& rows, int64_t d) {
   return rows.unflatten(0, {-1, 2, d / 2}).transpose(1, 2).flatten(0, 2).contiguous();
 }
 
-// Applies InterleaveRotaryRows to the last d_R of every `width` rows.
-at::Tensor InterleaveTailRows(const at::Tensor& rows, int64_t width, int64_t d_rope) {
+// Applies InterleaveRotaryRows to rows first to first + count - 1 of every `width` rows.
+at::Tensor InterleavePart(const at::Tensor& rows, int64_t width, int64_t first, int64_t count) {
   const at::Tensor heads = rows.unflatten(0, {-1, width});
-  const at::Tensor tail = heads.narrow(1, width - d_rope, d_rope);
-  return at::cat({heads.narrow(1, 0, width - d_rope),
-                  InterleaveRotaryRows(tail.flatten(0, 1), d_rope).view_as(tail)},
+  const at::Tensor part = heads.narrow(1, first, count);
+  return at::cat({heads.narrow(1, 0, first),
+                  InterleaveRotaryRows(part.flatten(0, 1), count).view_as(part),
+                  heads.narrow(1, first + count, width - first - count)},
                  1)
       .flatten(0, 1);
 }
 
 void InterleaveRotary(const ModelConfig& config, int64_t layer, Weights& weights) {
   const std::string attention = AttentionPrefix(layer);
-  const auto permute = [&](const std::string& name, int64_t width, int64_t d_rope) {
+  const auto permute = [&](const std::string& name, int64_t width, int64_t first) {
     for (const char* part : {".weight", ".bias"}) {
       const auto found = weights.find(attention + name + part);
       if (found == weights.end()) continue;
-      found->second = InterleaveTailRows(found->second, width, d_rope);
+      found->second = InterleavePart(found->second, width, first, config.RotaryDim());
     }
   };
   if (config.attention == AttentionKind::kMla) {
-    permute(config.q_lora_rank > 0 ? "q_b_proj" : "q_proj", config.QueryDim(),
-            config.qk_rope_head_dim);
-    permute("kv_a_proj_with_mqa", config.kv_lora_rank[layer] + config.qk_rope_head_dim,
-            config.qk_rope_head_dim);
+    permute(config.q_lora_rank > 0 ? "q_b_proj" : "q_proj", config.QueryDim(), config.head_dim);
+    const int64_t rank = config.kv_lora_rank[layer];
+    permute("kv_a_proj_with_mqa", rank + config.qk_rope_head_dim, rank);
   } else {
     for (const char* name : {"q_proj", "k_proj", "q_norm", "k_norm"}) {
-      permute(name, config.head_dim, config.head_dim);
+      permute(name, config.head_dim, 0);
     }
   }
 }
@@ -52,7 +53,9 @@ void PermuteContiguousHeads(const ModelConfig& config, int64_t layer, Weights& w
   const int64_t shared = config.num_attention_heads / groups;
   if (shared == 1) return;
   const std::string attention = AttentionPrefix(layer);
-  for (const char* name : {"q_proj.weight", "q_proj.bias"}) {
+  std::vector<const char*> of_heads = {"q_proj.weight", "q_proj.bias"};
+  if (config.qk_norm_all_heads) of_heads.push_back("q_norm.weight");
+  for (const char* name : of_heads) {
     const auto found = weights.find(attention + name);
     if (found == weights.end()) continue;
     found->second = found->second.unflatten(0, {groups, shared, config.head_dim})

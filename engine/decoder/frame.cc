@@ -17,7 +17,9 @@ DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights, Co
       output_{FindOutputMatrix(config, weights), {}} {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     layers_.push_back({.attention_norm = FindNorm(weights, AttentionNormName(layer)),
+                       .attention_output_norm = FindNorm(weights, AttentionOutputNormName(layer)),
                        .mlp_norm = FindNorm(weights, MlpNormName(layer)),
+                       .mlp_output_norm = FindNorm(weights, MlpOutputNormName(layer)),
                        .mlp = FindMlp(weights, layer)});
   }
 }
@@ -30,6 +32,7 @@ at::Tensor DecoderFrame::Embed(const at::Tensor& ids, const at::Tensor& position
 }
 
 at::Tensor DecoderFrame::Normalize(const NormWeights& norm, const at::Tensor& x) const {
+  if (!norm.weight.defined()) return x;
   switch (config_.norm) {
     case NormKind::kRmsNorm:
       return RmsNorm(x, norm.weight, config_.norm_eps);
@@ -43,15 +46,18 @@ at::Tensor DecoderFrame::Normalize(const NormWeights& norm, const at::Tensor& x)
 }
 
 at::Tensor DecoderFrame::Mlp(const MlpWeights& mlp, const at::Tensor& x) const {
-  switch (config_.hidden_act) {
-    case HiddenAct::kSilu:
-      return mlp.down(at::silu(mlp.gate(x)) * mlp.up(x));
-    case HiddenAct::kGelu:
-      return mlp.down(at::gelu(mlp.up(x), "tanh"));
-    case HiddenAct::kGeluExact:
-      return mlp.down(at::gelu(mlp.up(x), "none"));
-  }
-  return {};
+  const auto activated = [&](const at::Tensor& inner) {
+    switch (config_.hidden_act) {
+      case HiddenAct::kSilu:
+        return at::silu(inner);
+      case HiddenAct::kGelu:
+        return at::gelu(inner, "tanh");
+      case HiddenAct::kGeluExact:
+        return at::gelu(inner, "none");
+    }
+    return at::Tensor();
+  };
+  return mlp.down(config_.GatesMlp() ? activated(mlp.gate(x)) * mlp.up(x) : activated(mlp.up(x)));
 }
 
 }  // namespace triptych

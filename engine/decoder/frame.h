@@ -1,5 +1,5 @@
 // Decoder without its attention (engine/definitions.md#the-decoder), on LibTorch's operations:
-// embedding, pre-norm residual blocks, output matrix.
+// embedding, residual blocks, output matrix.
 #ifndef TRIPTYCH_ENGINE_DECODER_FRAME_H_
 #define TRIPTYCH_ENGINE_DECODER_FRAME_H_
 
@@ -35,8 +35,11 @@ class DecoderFrame {
   at::Tensor Hidden(at::Tensor x, const Attend& attend, const Add& add) const {
     for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
       const Layer& layer = layers_[i];
-      x = add(x, attend(i, Normalize(layer.attention_norm, x).to(compute_dtype_)));
-      x = add(x, Mlp(layer.mlp, Normalize(layer.mlp_norm, x).to(compute_dtype_)));
+      const at::Tensor normal = Normalize(layer.attention_norm, x).to(compute_dtype_);
+      x = add(x, NormalizeOutput(layer.attention_output_norm, attend(i, normal)));
+      const at::Tensor mlp_normal =
+          config_.use_parallel_residual ? normal : Normalize(layer.mlp_norm, x).to(compute_dtype_);
+      x = add(x, NormalizeOutput(layer.mlp_output_norm, Mlp(layer.mlp, mlp_normal)));
     }
     return x;
   }
@@ -52,12 +55,18 @@ class DecoderFrame {
  private:
   struct Layer {
     NormWeights attention_norm;
+    NormWeights attention_output_norm;
     NormWeights mlp_norm;
+    NormWeights mlp_output_norm;
     MlpWeights mlp;
   };
 
-  // x: [..., D] -> [..., D] in x's dtype.
+  // x: [..., D] -> [..., D] in x's dtype; x itself if the config has no such norm.
   at::Tensor Normalize(const NormWeights& norm, const at::Tensor& x) const;
+  // branch: [..., D] in the compute dtype -> the same; normed in the residual stream's dtype.
+  at::Tensor NormalizeOutput(const NormWeights& norm, const at::Tensor& branch) const {
+    return norm.weight.defined() ? Normalize(norm, branch.to(residual_dtype_)) : branch;
+  }
   // x: [..., D] in the compute dtype -> [..., D].
   at::Tensor Mlp(const MlpWeights& mlp, const at::Tensor& x) const;
 

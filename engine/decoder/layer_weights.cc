@@ -54,11 +54,17 @@ LatentWeights FindLatent(const Weights& weights, int64_t layer) {
 }
 
 GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer, const Rotary& rotary) {
-  return {.rotary = rotary, .norm_eps = config.norm_eps, .score_factor = config.ScoreFactor(layer)};
+  return {.rotary = config.Rotates(layer) ? rotary : Rotary(),
+          .norm_eps = config.norm_eps,
+          .score_factor = config.ScoreFactor(layer)};
 }
 
 std::string AttentionNormName(int64_t layer) { return LayerPrefix(layer) + "input_layernorm"; }
 std::string MlpNormName(int64_t layer) { return LayerPrefix(layer) + "post_attention_layernorm"; }
+std::string AttentionOutputNormName(int64_t layer) {
+  return LayerPrefix(layer) + "post_self_attn_layernorm";
+}
+std::string MlpOutputNormName(int64_t layer) { return LayerPrefix(layer) + "post_mlp_layernorm"; }
 
 at::Tensor FindOutputMatrix(const ModelConfig& config, const Weights& weights) {
   return weights.at(config.tie_word_embeddings ? kEmbeddingName : kOutputName);
@@ -94,7 +100,7 @@ at::Tensor PositionTable(const ModelConfig& config, const Weights& weights, at::
 Rotary MakeRotary(const ModelConfig& config, at::Device device) {
   if (config.position_embedding != PositionEmbedding::kRope) return {};
   return Rotary(config.max_position_embeddings, config.RotaryDim(), config.rope_theta, device,
-                config.rope_factors, config.rope_attention_factor);
+                config.rope_factors, config.rope_attention_factor, config.RotaryTableDim());
 }
 
 }  // namespace triptych

@@ -38,9 +38,12 @@ LatentWeights FindLatent(const Weights& weights, int64_t layer);
 // Grouped attention's options. `rotary`: of MakeRotary.
 GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer, const Rotary& rotary);
 
-// Names of the norms before a layer's attention, before its MLP, and after all layers.
+// Names of the norms before a layer's attention, before its MLP, of their outputs, and after all
+// layers.
 std::string AttentionNormName(int64_t layer);
 std::string MlpNormName(int64_t layer);
+std::string AttentionOutputNormName(int64_t layer);
+std::string MlpOutputNormName(int64_t layer);
 inline constexpr const char* kFinalNormName = "model.norm";
 
 // The output matrix: the embedding if the two are tied.

@@ -52,7 +52,7 @@ class SpecBuilder {
   void AddMlp(int64_t layer) {
     const std::string mlp = MlpPrefix(layer);
     const int64_t width = config_.hidden_size, inner = config_.intermediate_size;
-    if (config_.mlp == MlpKind::kSwiglu) {
+    if (config_.GatesMlp()) {
       AddLinear(mlp + "gate_proj", inner, width, config_.mlp_bias);
     }
     AddLinear(mlp + "up_proj", inner, width, config_.mlp_bias);
@@ -78,8 +78,10 @@ class SpecBuilder {
     AddLinear(attention + "k_proj", rows, config_.hidden_size, config_.attention_bias);
     AddLinear(attention + "v_proj", rows, config_.hidden_size, config_.attention_bias);
     if (!config_.qk_norm) return;
-    Add(attention + "q_norm.weight", {config_.head_dim});
-    Add(attention + "k_norm.weight", {config_.head_dim});
+    const bool all = config_.qk_norm_all_heads;
+    Add(attention + "q_norm.weight",
+        {all ? config_.num_attention_heads * config_.head_dim : config_.head_dim});
+    Add(attention + "k_norm.weight", {all ? rows : config_.head_dim});
   }
 
   const ModelConfig& config_;
@@ -98,10 +100,13 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
     specs.Add(kPositionsName, {config.max_position_embeddings, config.hidden_size});
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    specs.AddNorm(LayerPrefix(layer) + "input_layernorm");
+    const std::string prefix = LayerPrefix(layer);
+    if (config.norm_inputs) specs.AddNorm(prefix + "input_layernorm");
     specs.AddAttention(layer);
-    specs.AddNorm(LayerPrefix(layer) + "post_attention_layernorm");
+    if (config.norm_outputs) specs.AddNorm(prefix + "post_self_attn_layernorm");
+    if (config.NormsMlpInput()) specs.AddNorm(prefix + "post_attention_layernorm");
     specs.AddMlp(layer);
+    if (config.norm_outputs) specs.AddNorm(prefix + "post_mlp_layernorm");
   }
   specs.AddNorm("model.norm");
   if (!config.tie_word_embeddings) specs.Add(kOutputName, {config.vocab_size, config.hidden_size});

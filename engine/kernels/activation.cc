@@ -33,9 +33,7 @@ HWY_INLINE FloatVec TimesSigmoid(FloatVec g, FloatVec s) {
   return hn::IfThenElse(hn::Gt(power, limit), hn::Zero(d), product);
 }
 
-HWY_INLINE FloatVec GatedSiluOf(FloatVec gate, FloatVec up) {
-  return hn::Mul(TimesSigmoid(gate, gate), up);
-}
+HWY_INLINE FloatVec SiluOf(FloatVec x) { return TimesSigmoid(x, x); }
 HWY_INLINE FloatVec GeluTanhOf(FloatVec x) {
   const FloatTag d;
   // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u))
@@ -52,18 +50,30 @@ struct Padded {
   float values[16] = {};
 };
 
-void GatedSiluRow(const float* gate, const float* up, int64_t width, float* y) {
+// y = activated(gate) * up
+template <typename Activated>
+HWY_INLINE void GatedRow(const float* gate, const float* up, int64_t width, float* y,
+                         Activated activated) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto gated = [&](const float* g, const float* u, float* to) HWY_ATTR {
+    hn::StoreU(hn::Mul(activated(hn::LoadU(d, g)), hn::LoadU(d, u)), d, to);
+  };
   int64_t i = 0;
-  for (; i + lanes <= width; i += lanes) {
-    hn::StoreU(GatedSiluOf(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, y + i);
-  }
+  for (; i + lanes <= width; i += lanes) gated(gate + i, up + i, y + i);
   if (i == width) return;
   Padded last(gate + i, width - i);
   const Padded last_up(up + i, width - i);
-  hn::StoreU(GatedSiluOf(hn::LoadU(d, last.values), hn::LoadU(d, last_up.values)), d, last.values);
+  gated(last.values, last_up.values, last.values);
   std::copy_n(last.values, width - i, y + i);
+}
+
+void GatedSiluRow(const float* gate, const float* up, int64_t width, float* y) {
+  GatedRow(gate, up, width, y, [](FloatVec x) HWY_ATTR { return SiluOf(x); });
+}
+
+void GatedGeluTanhRow(const float* gate, const float* up, int64_t width, float* y) {
+  GatedRow(gate, up, width, y, [](FloatVec x) HWY_ATTR { return GeluTanhOf(x); });
 }
 
 void GeluTanhRow(float* x, int64_t width) {
@@ -87,6 +97,7 @@ namespace triptych::kernels {
 namespace {
 
 HWY_EXPORT(GatedSiluRow);
+HWY_EXPORT(GatedGeluTanhRow);
 HWY_EXPORT(GeluTanhRow);
 
 // Approximate cost of one element, in multiply-adds.
@@ -99,6 +110,14 @@ void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y,
   context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     const float* gate = gate_up + row * 2 * width;
     HWY_DYNAMIC_DISPATCH(GatedSiluRow)(gate, gate + width, width, y + row * width);
+  });
+}
+
+void GatedGeluTanh(const float* gate_up, int64_t rows, int64_t width, float* y,
+                   KernelContext& context) {
+  context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
+    const float* gate = gate_up + row * 2 * width;
+    HWY_DYNAMIC_DISPATCH(GatedGeluTanhRow)(gate, gate + width, width, y + row * width);
   });
 }
 

@@ -15,6 +15,11 @@ namespace triptych::kernels {
 //   gate_up: [rows, 2 * width], gate first   y: [rows, width]
 void GatedSilu(const float* gate_up, int64_t rows, int64_t width, float* y, KernelContext& context);
 
+// gelu(gate) * up, with the gelu of GeluTanh.
+//   gate_up: [rows, 2 * width], gate first   y: [rows, width]
+void GatedGeluTanh(const float* gate_up, int64_t rows, int64_t width, float* y,
+                   KernelContext& context);
+
 // Replaces each element g of x [rows, width] by
 //   g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))).
 void GeluTanh(float* x, int64_t rows, int64_t width, KernelContext& context);

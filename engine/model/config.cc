@@ -46,6 +46,8 @@ std::string_view Name(MlpKind mlp) {
       return "gelu";
     case MlpKind::kSwiglu:
       return "swiglu";
+    case MlpKind::kGeglu:
+      return "geglu";
   }
   return {};
 }

@@ -21,7 +21,7 @@ namespace triptych {
 enum class AttentionKind { kMha, kGqa, kMla };
 enum class PositionEmbedding { kLearned, kSinusoidal, kRope, kNone };
 enum class NormKind { kRmsNorm, kLayerNorm };
-enum class MlpKind { kGelu, kSwiglu };
+enum class MlpKind { kGelu, kSwiglu, kGeglu };
 enum class HiddenAct { kGelu, kGeluExact, kSilu };
 // The key/value head g that query head h reads: modular, g = h mod G; contiguous, g = h / (H/G).
 // Contiguous checkpoints are permuted to modular at load.
@@ -79,12 +79,14 @@ struct ModelConfig {
   // MHA and GQA only: RMS norms of every head's query and key before rotation, one for all queries
   // and one for all keys.
   bool qk_norm = false;
+  // With qk_norm: one RMS norm over all heads' queries together, and one over all keys.
+  bool qk_norm_all_heads = false;
   // Factor of the scores, besides 1 / sqrt(d_qk + d_R).
   double attention_score_factor = 1;
   bool scale_attn_by_inverse_layer_idx = false;         // multiplies by 1 / (layer + 1)
   HeadGrouping head_grouping = HeadGrouping::kModular;  // modular, contiguous
 
-  // learned, sinusoidal, rope, none. The next four fields are for rope only.
+  // learned, sinusoidal, rope, none. The next six fields are for rope only.
   PositionEmbedding position_embedding = PositionEmbedding::kLearned;
   // At position p, pair i of width d turns by p * theta^(-2i/d) / rope_factors[i].
   double rope_theta = 10000.0;
@@ -92,11 +94,20 @@ struct ModelConfig {
   double rope_attention_factor = 1;  // factor of rotated queries and keys
   // Rotary pairs are (2i, 2i+1); false: (i, i + d/2), permuted at load.
   bool rope_interleave = true;
+  // MHA and GQA only: the first elements of a head are rotated, this number of them; 0: all.
+  int64_t rotary_dim = 0;
+  // MHA and GQA only: 1 for each layer that rotates, 0 for each that does not; empty: all rotate.
+  std::vector<int64_t> no_rope_layers;
   NormKind norm = NormKind::kRmsNorm;  // rms_norm, layer_norm
   double norm_eps = 1e-5;
-  bool norm_bias = false;          // layer_norm only
-  MlpKind mlp = MlpKind::kSwiglu;  // gelu, swiglu
-  // silu with mlp swiglu; gelu (tanh approximation, the default) or gelu_exact with mlp gelu.
+  bool norm_bias = false;     // layer_norm only
+  bool norm_inputs = true;    // of attention and the MLP
+  bool norm_outputs = false;  // of attention and the MLP, before they are added
+  // Attention and the MLP read the same normed input; their outputs are added together.
+  bool use_parallel_residual = false;
+  MlpKind mlp = MlpKind::kSwiglu;  // gelu, swiglu, geglu
+  // silu with mlp swiglu; gelu (tanh approximation, the default) with mlp gelu or geglu; gelu_exact
+  // with mlp gelu.
   HiddenAct hidden_act = HiddenAct::kSilu;
   bool mlp_bias = false;
   bool attention_bias = false;                // of q, k and v; under MLA of q
@@ -122,8 +133,23 @@ struct ModelConfig {
   // Rotated elements of a head; 0 unless positions are rotary.
   int64_t RotaryDim() const {
     if (position_embedding != PositionEmbedding::kRope) return 0;
+    if (attention == AttentionKind::kMla) return qk_rope_head_dim;
+    return rotary_dim > 0 ? rotary_dim : head_dim;
+  }
+  // Elements of a head that backends turn by a table: all of them under MHA and GQA, those beyond
+  // RotaryDim() by the angle 0. 0 unless positions are rotary.
+  int64_t RotaryTableDim() const {
+    if (position_embedding != PositionEmbedding::kRope) return 0;
     return attention == AttentionKind::kMla ? qk_rope_head_dim : head_dim;
   }
+  bool Rotates(int64_t layer) const {
+    return position_embedding == PositionEmbedding::kRope &&
+           (no_rope_layers.empty() || no_rope_layers.at(layer) != 0);
+  }
+  // Whether some elements of keys, or the keys of some layers, are not rotated.
+  bool RotatesInPart() const { return rotary_dim > 0 || !no_rope_layers.empty(); }
+  bool NormsMlpInput() const { return norm_inputs && !use_parallel_residual; }
+  bool GatesMlp() const { return mlp != MlpKind::kGelu; }
   double ScoreFactor(int64_t layer) const {
     return scale_attn_by_inverse_layer_idx ? attention_score_factor / static_cast<double>(layer + 1)
                                            : attention_score_factor;

@@ -53,6 +53,8 @@ class Validator {
       Require(groups == heads, "num_key_value_heads", Shown(groups),
               "with attention " + Shown(Name(config_.attention)) + " it must equal " + of_heads);
     }
+    Require(!config_.qk_norm_all_heads || config_.qk_norm, "qk_norm_all_heads", "true",
+            "allowed only with qk_norm true");
     In(config_limits::kFactor, "attention_score_factor", config_.attention_score_factor);
   }
 
@@ -88,6 +90,7 @@ class Validator {
       Require(config_.head_dim % 2 == 0, "head_dim", Shown(config_.head_dim),
               "it must be even with rotary positions");
     }
+    PartsThatRotate(rope && !mla);
     const int64_t width = config_.qk_rope_head_dim;
     if (mla && rope) {
       Require(width > 0 && width % 2 == 0, "qk_rope_head_dim", Shown(width),
@@ -106,11 +109,12 @@ class Validator {
     In(config_limits::kEpsilon, "norm_eps", config_.norm_eps);
     Require(!config_.norm_bias || config_.norm == NormKind::kLayerNorm, "norm_bias", "true",
             "allowed only with norm \"layer_norm\"");
-    const bool swiglu = config_.mlp == MlpKind::kSwiglu;
-    Require(
-        swiglu == (config_.hidden_act == HiddenAct::kSilu), "hidden_act",
-        Shown(Name(config_.hidden_act)),
-        swiglu ? "mlp \"swiglu\" allows \"silu\"" : "mlp \"gelu\" allows \"gelu\", \"gelu_exact\"");
+    Require(config_.norm_inputs || config_.norm_outputs, "norm_inputs", "false",
+            "allowed only with norm_outputs true");
+    Require(!config_.use_parallel_residual || (config_.norm_inputs && !config_.norm_outputs),
+            "use_parallel_residual", "true",
+            "allowed only with norm_inputs true and norm_outputs false");
+    Activation();
     In(config_limits::kFactor, "embedding_multiplier", config_.embedding_multiplier);
     In(config_limits::kFactor, "logit_multiplier", config_.logit_multiplier);
     if (config_.quantization) {
@@ -133,6 +137,42 @@ class Validator {
   }
 
  private:
+  void Activation() const {
+    const HiddenAct act = config_.hidden_act;
+    const auto require = [&](bool holds, const char* allowed) {
+      Require(holds, "hidden_act", Shown(Name(act)), allowed);
+    };
+    switch (config_.mlp) {
+      case MlpKind::kGelu:
+        require(act != HiddenAct::kSilu, "mlp \"gelu\" allows \"gelu\", \"gelu_exact\"");
+        break;
+      case MlpKind::kSwiglu:
+        require(act == HiddenAct::kSilu, "mlp \"swiglu\" allows \"silu\"");
+        break;
+      case MlpKind::kGeglu:
+        require(act == HiddenAct::kGelu, "mlp \"geglu\" allows \"gelu\"");
+        break;
+    }
+  }
+
+  // `allowed`: whether only some elements or some layers may rotate.
+  void PartsThatRotate(bool allowed) const {
+    constexpr const char* kOnly = "allowed only with rotary positions, not with attention \"mla\"";
+    const int64_t rotated = config_.rotary_dim, layers = config_.num_hidden_layers;
+    Require(allowed || rotated == 0, "rotary_dim", Shown(rotated), kOnly);
+    Require(rotated >= 0 && rotated <= config_.head_dim && rotated % 2 == 0, "rotary_dim",
+            Shown(rotated),
+            "allowed: an even number from 0 to head_dim = " + Shown(config_.head_dim));
+    const std::vector<int64_t>& rotates = config_.no_rope_layers;
+    if (rotates.empty()) return;
+    const auto is_flag = [](int64_t flag) { return flag == 0 || flag == 1; };
+    if (!allowed) Refuse("no_rope_layers", ShownJson(rotates), kOnly);
+    if (std::ssize(rotates) != layers || !std::all_of(rotates.begin(), rotates.end(), is_flag)) {
+      Refuse("no_rope_layers", ShownJson(rotates),
+             "allowed: 0 or 1 for each of " + NameOf("num_hidden_layers") + " = " + Shown(layers));
+    }
+  }
+
   std::string NameOf(const char* field) const {
     const auto named = origin_.names.find(field);
     return named == origin_.names.end() ? field : named->second;
@@ -185,7 +225,7 @@ class Validator {
   void PositionTable() const {
     const int64_t width = config_.position_embedding == PositionEmbedding::kSinusoidal
                               ? config_.hidden_size
-                              : config_.RotaryDim();
+                              : config_.RotaryTableDim();
     if (width == 0) return;
     const int64_t most = config_limits::kPositionTable / width;
     Require(config_.max_position_embeddings <= most, "max_position_embeddings",

@@ -198,7 +198,7 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 bool ChoosesWidth(const ConvertOptions& options, const ModelConfig& from) {
   const bool budget = options.bytes_per_position || options.max_loss_increase;
   if (options.attention != AttentionKind::kMla || !budget || options.rope_head_dim ||
-      from.attention == AttentionKind::kMla || from.qk_norm ||
+      from.attention == AttentionKind::kMla || from.qk_norm || from.RotatesInPart() ||
       from.position_embedding != PositionEmbedding::kRope) {
     return false;
   }

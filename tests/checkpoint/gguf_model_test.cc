@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -127,6 +128,27 @@ Model Gpt2() {
   return model;
 }
 
+Model Olmo2() {
+  Model model = Rotary("olmo2");
+  model.AddTensor("token_embd.weight", {kWidth, kVocab});
+  for (uint64_t layer = 0; layer < kLayers; ++layer) {
+    const std::string blk = "blk." + std::to_string(layer) + ".";
+    model.AddTensor(blk + "attn_q.weight", {kWidth, kHeads * 2});
+    model.AddTensor(blk + "attn_k.weight", {kWidth, kGroups * 2});
+    model.AddTensor(blk + "attn_v.weight", {kWidth, kGroups * 2});
+    model.AddTensor(blk + "attn_q_norm.weight", {kHeads * 2});
+    model.AddTensor(blk + "attn_k_norm.weight", {kGroups * 2});
+    model.AddTensor(blk + "attn_output.weight", {kHeads * 2, kWidth});
+    model.AddTensor(blk + "post_attention_norm.weight", {kWidth});
+    model.AddTensor(blk + "ffn_gate.weight", {kWidth, kInner});
+    model.AddTensor(blk + "ffn_up.weight", {kWidth, kInner});
+    model.AddTensor(blk + "ffn_down.weight", {kInner, kWidth});
+    model.AddTensor(blk + "post_ffw_norm.weight", {kWidth});
+  }
+  model.AddTensor("output_norm.weight", {kWidth});
+  return model;
+}
+
 class GgufModelTest : public testing::Test {
  protected:
   OpenedCheckpoint Open(const Model& model) const {
@@ -159,6 +181,68 @@ std::vector<float> Counted(float from, uint64_t count) {
   std::vector<float> numbers(count);
   std::iota(numbers.begin(), numbers.end(), from);
   return numbers;
+}
+
+TEST_F(GgufModelTest, VariantsOfLlama) {
+  Model granite = Rotary("granite");
+  AddRotaryTensors(granite);
+  granite.Add("embedding_scale", 12.0F);
+  granite.Add("residual_scale", 0.5F);
+  granite.Add("attention.scale", 0.25F);
+  granite.Add("logit_scale", 8.0F);
+  const ModelConfig scaled = Config(granite);
+  EXPECT_EQ(scaled.embedding_multiplier, 24);
+  EXPECT_DOUBLE_EQ(scaled.attention_score_factor, 0.25 * std::sqrt(2.0));
+  EXPECT_EQ(scaled.logit_multiplier, 0.125);
+  EXPECT_TRUE(scaled.rope_interleave);
+
+  Model smollm = Rotary("smollm3");
+  AddRotaryTensors(smollm);
+  EXPECT_THAT(Config(smollm).no_rope_layers, ElementsAre(1, 1));
+  EXPECT_TRUE(Config(smollm).rope_interleave);
+
+  // Its norms have been stored plus 1.
+  Model gemma = Rotary("gemma");
+  gemma.Add("attention.key_length", uint32_t{2});
+  AddRotaryTensors(gemma);
+  const OpenedCheckpoint opened = Open(gemma);
+  EXPECT_EQ(opened.config.mlp, MlpKind::kGeglu);
+  EXPECT_FALSE(opened.config.rope_interleave);
+  EXPECT_EQ(Floats(*opened.tensors, "model.layers.0.input_layernorm.weight"),
+            Counted(kWidth * kVocab, kWidth));
+
+  const OpenedCheckpoint olmo = Open(Olmo2());
+  EXPECT_TRUE(olmo.config.norm_outputs && olmo.config.qk_norm_all_heads);
+  EXPECT_FALSE(olmo.config.rope_interleave);
+  for (const char* norm : {"post_self_attn_layernorm", "post_mlp_layernorm"}) {
+    EXPECT_NE(olmo.tensors->Find(std::string("model.layers.1.") + norm + ".weight"), nullptr);
+  }
+}
+
+TEST_F(GgufModelTest, LayerNormFamilies) {
+  const auto with_layer_norms = [](const char* name) {
+    Model model = Rotary(name);
+    model.keys.erase(model.keys.begin() + 6);  // the epsilon of RMS norms
+    model.Add("attention.layer_norm_epsilon", 1e-5F);
+    AddRotaryTensors(model);
+    return model;
+  };
+  Model cohere = with_layer_norms("command-r");
+  EXPECT_EQ(Refusal(cohere), "command-r.logit_scale is missing");
+  cohere.Add("logit_scale", 0.0625F);
+  const ModelConfig parallel = Config(cohere);
+  EXPECT_TRUE(parallel.use_parallel_residual && parallel.rope_interleave);
+  EXPECT_EQ(parallel.logit_multiplier, 0.0625);
+
+  Model starcoder = with_layer_norms("starcoder2");
+  EXPECT_FALSE(Config(starcoder).attention_bias || Config(starcoder).mlp_bias);
+  for (const char* biased : {"attn_q", "attn_output", "ffn_up"}) {
+    starcoder.AddTensor(std::string("blk.0.") + biased + ".bias", {kWidth});
+  }
+  const ModelConfig code = Config(starcoder);
+  EXPECT_TRUE(code.attention_bias && code.OutputBias() && code.mlp_bias);
+  EXPECT_EQ(code.mlp, MlpKind::kGelu);
+  EXPECT_FALSE(code.rope_interleave);
 }
 
 TEST_F(GgufModelTest, Llama) {
@@ -414,7 +498,9 @@ TEST_F(GgufModelTest, RefusesRotationsThatAreNotKnown) {
 }
 
 TEST_F(GgufModelTest, RefusesOtherArchitectures) {
-  const std::string supported = "; supported: \"llama\", \"qwen2\", \"qwen3\", \"gpt2\"";
+  const std::string supported =
+      "; supported: \"llama\", \"qwen2\", \"qwen3\", \"command-r\", \"gemma\", \"granite\", "
+      "\"olmo2\", \"smollm3\", \"starcoder2\", \"gpt2\"";
   EXPECT_EQ(Refusal(Model("mamba")), "general.architecture is \"mamba\"" + supported);
   WriteFile(path_, GgufBuilder().Bytes());
   try {

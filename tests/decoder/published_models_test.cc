@@ -124,7 +124,8 @@ TEST_P(PublishedModelTest, MayComeInShardsAndHalfPrecision) {
 // stay what they were. GPT-2, whose positions rotate nothing, has a latent of D for a row of 2 D.
 TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
   Checkpoint model = Load();
-  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm) {
+  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm ||
+      model.config.RotatesInPart()) {
     EXPECT_THROW(Convert(model, {.attention = AttentionKind::kMla}, "model"), LoadError);
     return;
   }
@@ -205,6 +206,8 @@ TEST(PublishedWindowTest, IsServedExactlyUpToItsLength) {
   constexpr int64_t kWindow = 16;
   for (const auto& [name, fields] : std::vector<std::pair<std::string, Json>>{
            {"Mistral", {{"sliding_window", kWindow}}},
+           {"Phi3", {{"sliding_window", kWindow}}},
+           {"Starcoder2", {{"sliding_window", kWindow}}},
            {"Qwen2",
             {{"use_sliding_window", true}, {"sliding_window", kWindow}, {"max_window_layers", 1}}},
            {"Qwen3",
@@ -239,7 +242,15 @@ TEST(PublishedSizesTest, HaveThePublishedNumberOfParameters) {
                                              {published::Qwen25(), 494'032'768},
                                              {published::Qwen3(), 596'049'920},
                                              {published::Gpt2(), 124'439'808},
-                                             {published::Gpt2Xl(), 1'557'611'200}}) {
+                                             {published::Gpt2Xl(), 1'557'611'200},
+                                             {published::Phi3Mini(), 3'821'079'552},
+                                             {published::Granite(), 2'533'531'648},
+                                             {published::SmolLm3(), 3'075'098'624},
+                                             {published::Gemma(), 2'506'172'416},
+                                             {published::Starcoder2(), 3'030'371'328},
+                                             {published::StableLm2(), 1'644'515'328},
+                                             {published::Olmo2(), 1'484'916'736},
+                                             {published::Aya(), 8'028'033'024}}) {
     EXPECT_EQ(ParameterCount(checkpoint::ParseModelConfig(config.dump(), "config.json")),
               parameters)
         << config;

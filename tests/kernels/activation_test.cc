@@ -58,6 +58,24 @@ TEST_P(ActivationTest, GatedSilu) {
   }
 }
 
+TEST_P(ActivationTest, GatedGeluTanh) {
+  KernelContext context(3);
+  for (const int64_t width : {1, 3, 8, 17, 64, 203}) {
+    const int64_t rows = 5;
+    const std::vector<float> x = Inputs(rows * 2 * width);
+    std::vector<float> y(rows * width + 1, 12345.0f), activated;
+    GatedGeluTanh(x.data(), rows, width, y.data(), context);
+    EXPECT_EQ(y.back(), 12345.0f);
+    for (int64_t row = 0; row < rows; ++row) {
+      activated.assign(&x[row * 2 * width], &x[row * 2 * width] + width);
+      GeluTanh(activated.data(), 1, width, context);
+      for (int64_t i = 0; i < width; ++i) {
+        EXPECT_EQ(y[row * width + i], activated[i] * x[(row * 2 + 1) * width + i]) << activated[i];
+      }
+    }
+  }
+}
+
 TEST_P(ActivationTest, Gelu) {
   KernelContext context(3);
   for (const int64_t width : {1, 3, 8, 17, 64, 203}) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/checkpoint/tensors/safetensors.h"
+#include "tests/support/published_variants.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
 
@@ -34,6 +35,11 @@ class Maker {
   void Norm(const std::string& name, int64_t width, bool bias = false) {
     Put(name + ".weight", normal_.Tensor({width}, 0.3) + 1);
     if (bias) Bias(name, width);
+  }
+
+  // Gemma's: less 1, in numbers whose sums with 1 are exact in every dtype.
+  void NormLessOne(const std::string& name, int64_t width) {
+    Put(name + ".weight", (normal_.Tensor({width}, 0.3) * 64).round() / 64);
   }
 
   Tensors Finish() { return std::move(tensors_); }
@@ -135,6 +141,75 @@ void MakeRotaryDecoder(const Json& config, Maker& maker) {
   maker.Norm("model.norm", width);
   const bool tied = config.value("tie_word_embeddings", config.at("model_type") == "minicpm3");
   if (!tied) maker.Linear("lm_head", vocab, width);
+}
+
+// The attention of a variant (published_variants.h).
+void MakeVariantAttention(const Json& config, const std::string& self, Maker& maker) {
+  const std::string family = config.at("model_type");
+  const int64_t width = config.at("hidden_size");
+  const int64_t heads = config.at("num_attention_heads");
+  const int64_t groups = config.at("num_key_value_heads");
+  const int64_t d = config.value("head_dim", width / heads);
+  const bool any_bias =
+      Flag(config, "attention_bias") || (family == "starcoder2" && config.value("use_bias", true));
+  const bool input_bias = any_bias || Flag(config, "use_qkv_bias");
+  if (family == "phi3") {
+    maker.Linear(self + "qkv_proj", (heads + 2 * groups) * d, width);
+  } else {
+    maker.Linear(self + "q_proj", heads * d, width, input_bias);
+    maker.Linear(self + "k_proj", groups * d, width, input_bias);
+    maker.Linear(self + "v_proj", groups * d, width, input_bias);
+  }
+  maker.Linear(self + "o_proj", width, heads * d, any_bias);
+  if (family == "olmo2") {
+    maker.Norm(self + "q_norm", heads * d);
+    maker.Norm(self + "k_norm", groups * d);
+  }
+}
+
+void MakeVariantMlp(const Json& config, const std::string& mlp, Maker& maker) {
+  const std::string family = config.at("model_type");
+  const int64_t width = config.at("hidden_size");
+  const int64_t inner = config.at("intermediate_size");
+  const bool bias = Flag(config, "mlp_bias");
+  if (family == "starcoder2") {
+    maker.Linear(mlp + "c_fc", inner, width, config.value("use_bias", true));
+    maker.Linear(mlp + "c_proj", width, inner, config.value("use_bias", true));
+    return;
+  }
+  if (family == "phi3") {
+    maker.Linear(mlp + "gate_up_proj", 2 * inner, width);
+  } else {
+    maker.Linear(mlp + "gate_proj", inner, width, bias);
+    maker.Linear(mlp + "up_proj", inner, width, bias);
+  }
+  maker.Linear(mlp + "down_proj", width, inner, bias);
+}
+
+void MakeVariant(const Json& config, Maker& maker) {
+  const std::string family = config.at("model_type");
+  const int64_t width = config.at("hidden_size");
+  const int64_t vocab = config.at("vocab_size");
+  const int64_t layers = config.at("num_hidden_layers");
+  const auto norm = [&](const std::string& name) {
+    if (family == "gemma") return maker.NormLessOne(name, width);
+    maker.Norm(name, width, family == "stablelm" || family == "starcoder2");
+  };
+  maker.Linear("model.embed_tokens", vocab, width);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    if (family != "olmo2") norm(prefix + "input_layernorm");
+    MakeVariantAttention(config, prefix + "self_attn.", maker);
+    if (family != "cohere" && !Flag(config, "use_parallel_residual")) {
+      norm(prefix + "post_attention_layernorm");
+    }
+    MakeVariantMlp(config, prefix + "mlp.", maker);
+    if (family == "olmo2") norm(prefix + "post_feedforward_layernorm");
+  }
+  norm("model.norm");
+  const bool tied =
+      family == "cohere" || family == "gemma" || family == "smollm3" || family == "starcoder2";
+  if (!config.value("tie_word_embeddings", tied)) maker.Linear("lm_head", vocab, width);
 }
 
 const char* DtypeName(at::ScalarType dtype) {
@@ -304,6 +379,82 @@ std::vector<NamedConfig> EveryFamily() {
        {"attention_bias", true},
        {"rms_norm_eps", 0.05},
        {"rope_scaling", With(long_rope, {{"original_max_position_embeddings", 20}})}});
+
+  add("Phi3", grouped,
+      {{"model_type", "phi3"},
+       {"rms_norm_eps", 1e-5},
+       {"head_dim", 8},
+       {"partial_rotary_factor", 0.75},
+       {"original_max_position_embeddings", 20},
+       {"rope_scaling",
+        {{"type", "longrope"},
+         {"short_factor", {1.1, 2.0, 3.5}},
+         {"long_factor", {1.1, 2.0, 3.5}}}},
+       {"sliding_window", 40}});
+  add("Phi3WholeHeads", grouped,
+      {{"model_type", "phi3"}, {"rms_norm_eps", 0.02}, {"tie_word_embeddings", true}});
+
+  add("Granite", grouped,
+      {{"model_type", "granite"},
+       {"embedding_multiplier", 3.0},
+       {"residual_multiplier", 0.22},
+       {"attention_multiplier", 0.4},
+       {"logits_scaling", 1.7},
+       {"tie_word_embeddings", true},
+       {"rms_norm_eps", 1e-5}});
+  add("GraniteBiases", grouped,
+      {{"model_type", "granite"},
+       {"attention_bias", true},
+       {"mlp_bias", true},
+       {"residual_multiplier", 0.8},
+       {"attention_multiplier", 0.25},
+       {"rms_norm_eps", 0.02}});
+
+  const Json smollm = With(grouped, {{"model_type", "smollm3"}, {"rope_theta", 300.0}});
+  add("SmolLm3", smollm, {{"no_rope_layers", {0, 1}}, {"rms_norm_eps", 1e-6}});
+  add("SmolLm3IntervalAndMlpBias", smollm,
+      {{"num_hidden_layers", 3},
+       {"no_rope_layer_interval", 2},
+       {"mlp_bias", true},
+       {"tie_word_embeddings", false}});
+
+  const Json gemma = With(grouped, {{"model_type", "gemma"},
+                                    {"hidden_act", "gelu_pytorch_tanh"},
+                                    {"head_dim", 10},
+                                    {"rms_norm_eps", 1e-6}});
+  add("Gemma", gemma, {{"rope_theta", 1000.0}});
+  add("GemmaBiases", gemma,
+      {{"attention_bias", true}, {"tie_word_embeddings", false}, {"rms_norm_eps", 0.05}});
+
+  const Json starcoder = With(
+      grouped,
+      {{"model_type", "starcoder2"}, {"hidden_act", "gelu_pytorch_tanh"}, {"norm_epsilon", 1e-5}});
+  add("Starcoder2", starcoder, {{"rope_theta", 1000.0}, {"sliding_window", 40}});
+  add("Starcoder2NoBias", starcoder,
+      {{"use_bias", false}, {"norm_epsilon", 0.02}, {"tie_word_embeddings", false}});
+
+  const Json stable = With(grouped, {{"model_type", "stablelm"}});
+  const Json stable_heads = {{"hidden_size", 48}, {"layer_norm_eps", 1e-5}};
+  add("StableLm", With(stable, stable_heads),
+      {{"partial_rotary_factor", 0.25}, {"use_qkv_bias", true}});
+  add("StableLmParallel", With(stable, stable_heads),
+      {{"partial_rotary_factor", 0.5},
+       {"use_parallel_residual", true},
+       {"layer_norm_eps", 0.02},
+       {"tie_word_embeddings", true}});
+
+  const Json olmo = With(grouped, {{"model_type", "olmo2"}, {"rms_norm_eps", 1e-6}});
+  add("Olmo2", olmo, {{"rope_theta", 1000.0}});
+  add("Olmo2Biases", olmo,
+      {{"attention_bias", true}, {"rms_norm_eps", 0.05}, {"tie_word_embeddings", true}});
+
+  const Json cohere = With(grouped, {{"model_type", "cohere"}, {"rope_theta", 1000.0}});
+  add("Cohere", cohere, {{"logit_scale", 0.5}, {"layer_norm_eps", 1e-5}});
+  add("CohereUntiedAndBiases", cohere,
+      {{"attention_bias", true},
+       {"logit_scale", 2.0},
+       {"tie_word_embeddings", false},
+       {"layer_norm_eps", 0.02}});
   return configs;
 }
 
@@ -311,6 +462,8 @@ Tensors RandomTensors(const Json& config, uint64_t seed, at::ScalarType dtype) {
   Maker maker(seed, dtype);
   if (config.at("model_type") == "gpt2") {
     MakeGpt2(config, maker);
+  } else if (IsVariant(config.at("model_type"))) {
+    MakeVariant(config, maker);
   } else {
     MakeRotaryDecoder(config, maker);
   }

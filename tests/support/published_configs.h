@@ -225,11 +225,126 @@ inline Json MiniCpm3() {
   return config;
 }
 
+// microsoft/Phi-3-mini-4k-instruct
+inline Json Phi3Mini() {
+  return Json::parse(R"({
+    "architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"}, "bos_token_id": 1,
+    "embd_pdrop": 0.0, "eos_token_id": 32000, "hidden_act": "silu", "hidden_size": 3072,
+    "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 4096,
+    "model_type": "phi3", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 32, "original_max_position_embeddings": 4096, "pad_token_id": 32000,
+    "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0,
+    "sliding_window": 2047, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.40.2", "use_cache": true, "vocab_size": 32064})");
+}
+
+// ibm-granite/granite-3.1-2b-instruct
+inline Json Granite() {
+  return Json::parse(R"({
+    "architectures": ["GraniteForCausalLM"], "attention_bias": false, "attention_dropout": 0.1,
+    "attention_multiplier": 0.015625, "bos_token_id": 0, "embedding_multiplier": 12.0,
+    "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 8192, "logits_scaling": 8.0, "max_position_embeddings": 131072,
+    "mlp_bias": false, "model_type": "granite", "num_attention_heads": 32,
+    "num_hidden_layers": 40, "num_key_value_heads": 8, "pad_token_id": 0,
+    "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": null,
+    "rope_theta": 5000000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+    "transformers_version": "4.47.0.dev0", "use_cache": true, "vocab_size": 49155})");
+}
+
+// HuggingFaceTB/SmolLM3-3B
+inline Json SmolLm3() {
+  Json config = Json::parse(R"({
+    "architectures": ["SmolLM3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": null, "eos_token_id": 128012, "hidden_act": "silu", "hidden_size": 2048,
+    "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 65536,
+    "max_window_layers": 28, "mlp_bias": false, "model_type": "smollm3",
+    "no_rope_layer_interval": 4, "num_attention_heads": 16, "num_hidden_layers": 36,
+    "num_key_value_heads": 4, "pad_token_id": 128004, "pretraining_tp": 2,
+    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 5000000.0,
+    "sliding_window": null, "torch_dtype": "bfloat16", "transformers_version": "4.54.0.dev0",
+    "use_cache": false, "use_sliding_window": false, "vocab_size": 128256})");
+  for (int layer = 1; layer <= 36; ++layer) {
+    config["no_rope_layers"].push_back(layer % 4 == 0 ? 0 : 1);
+    config["layer_types"].push_back("full_attention");
+  }
+  return config;
+}
+
+// google/gemma-2b
+inline Json Gemma() {
+  return Json::parse(R"({
+    "architectures": ["GemmaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 2, "eos_token_id": 1, "head_dim": 256, "hidden_act": "gelu",
+    "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 16384, "max_position_embeddings": 8192, "model_type": "gemma",
+    "num_attention_heads": 8, "num_hidden_layers": 18, "num_key_value_heads": 1,
+    "pad_token_id": 0, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000.0,
+    "torch_dtype": "bfloat16", "transformers_version": "4.38.1", "use_cache": true,
+    "vocab_size": 256000})");
+}
+
+// bigcode/starcoder2-3b
+inline Json Starcoder2() {
+  return Json::parse(R"({
+    "architectures": ["Starcoder2ForCausalLM"], "attention_dropout": 0.1,
+    "attention_softmax_in_fp32": true, "bos_token_id": 0, "embedding_dropout": 0.1,
+    "eos_token_id": 0, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 3072,
+    "initializer_range": 0.018042, "intermediate_size": 12288, "layer_norm_epsilon": 1e-05,
+    "max_position_embeddings": 16384, "mlp_type": "default", "model_type": "starcoder2",
+    "norm_epsilon": 1e-05, "norm_type": "layer_norm", "num_attention_heads": 24,
+    "num_hidden_layers": 30, "num_key_value_heads": 2, "residual_dropout": 0.1,
+    "rope_theta": 999999.4420358813, "scale_attention_softmax_in_fp32": true,
+    "scale_attn_weights": true, "sliding_window": 4096, "torch_dtype": "float32",
+    "transformers_version": "4.37.0.dev0", "use_bias": true, "use_cache": true,
+    "vocab_size": 49152})");
+}
+
+// stabilityai/stablelm-2-1_6b
+inline Json StableLm2() {
+  return Json::parse(R"({
+    "architectures": ["StableLmForCausalLM"], "bos_token_id": 100257, "eos_token_id": 100257,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 5632, "layer_norm_eps": 1e-05, "max_position_embeddings": 4096,
+    "model_type": "stablelm", "num_attention_heads": 32, "num_hidden_layers": 24,
+    "num_key_value_heads": 32, "partial_rotary_factor": 0.25, "rope_theta": 10000,
+    "tie_word_embeddings": false, "torch_dtype": "float16", "transformers_version": "4.38.0",
+    "use_cache": true, "use_qkv_bias": true, "vocab_size": 100352})");
+}
+
+// allenai/OLMo-2-0425-1B
+inline Json Olmo2() {
+  return Json::parse(R"({
+    "architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 2048,
+    "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 4096,
+    "model_type": "olmo2", "num_attention_heads": 16, "num_hidden_layers": 16,
+    "num_key_value_heads": 16, "pad_token_id": 100277, "rms_norm_eps": 1e-06,
+    "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false,
+    "torch_dtype": "float32", "transformers_version": "4.47.0", "use_cache": true,
+    "vocab_size": 100352})");
+}
+
+// CohereForAI/aya-23-8B
+inline Json Aya() {
+  return Json::parse(R"({
+    "architectures": ["CohereForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 5, "eos_token_id": 255001, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 14336, "layer_norm_eps": 1e-05,
+    "logit_scale": 0.0625, "max_position_embeddings": 8192, "model_type": "cohere",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "pad_token_id": 0, "rope_theta": 10000, "torch_dtype": "float16",
+    "transformers_version": "4.40.0.dev0", "use_cache": true, "use_qk_norm": false,
+    "vocab_size": 256000})");
+}
+
 // All supported configs.
 inline std::vector<Json> Every() {
-  return {Llama1(), Llama2(),  Llama3(),  Llama31(),       Llama32(), TinyLlama(),
-          SmolLm(), SmolLm2(), Mistral(), Mistral03(),     Qwen2(),   Qwen25(),
-          Qwen3(),  Gpt2(),    Gpt2Xl(),  DeepSeekDense(), MiniCpm3()};
+  return {Llama1(),     Llama2(),        Llama3(),    Llama31(),  Llama32(), TinyLlama(), SmolLm(),
+          SmolLm2(),    Mistral(),       Mistral03(), Qwen2(),    Qwen25(),  Qwen3(),     Gpt2(),
+          Gpt2Xl(),     DeepSeekDense(), MiniCpm3(),  Phi3Mini(), Granite(), SmolLm3(),   Gemma(),
+          Starcoder2(), StableLm2(),     Olmo2(),     Aya()};
 }
 
 }  // namespace triptych::published

@@ -54,6 +54,34 @@
 //   v_head_dim (D / H).
 //   scale_emb multiplies embeddings, scale_depth / sqrt(L) each layer's output, dim_model_base / D
 //   the head's input: required, because published code differs in their defaults.
+// phi3: as llama, without any bias, and
+//   rms_norm_eps (1e-5). qkv_proj is q, k and v; gate_up_proj is gate and up.
+//   partial_rotary_factor (1): the first int(factor * d) elements of a head turn.
+//   original_max_position_embeddings: of longrope, if rope_scaling has none.
+//   sliding_window (null: none): as mistral's.
+// granite: as llama, and
+//   embedding_multiplier (1), residual_multiplier (1: of each layer's output), logits_scaling (1:
+//   divides logits), attention_multiplier (1: of scores, instead of 1 / sqrt(d)).
+// smollm3: as llama, with num_key_value_heads (4; null: H), tie_word_embeddings (true), and
+//   no_rope_layers: 1 for layers that rotate. Without it, every no_rope_layer_interval-th (4) layer
+//   does not.
+// gemma: as llama, without mlp_bias, and
+//   head_dim: required here. num_key_value_heads (16). tie_word_embeddings (true).
+//   hidden_activation (gelu_pytorch_tanh), regardless of hidden_act. Embeddings are multiplied by
+//   sqrt(D), rounded to torch_dtype; norms' weights are stored less 1.
+// olmo2: as llama, without mlp_bias, and
+//   rms_norm_eps (1e-5). No norms of inputs, but of the outputs of attention and MLP, and of all
+//   queries and all keys before rotation.
+// starcoder2: as llama, with layer norms, an MLP of c_fc and c_proj, and
+//   hidden_act (gelu_pytorch_tanh), norm_epsilon (1e-5), use_bias (true: of every matrix),
+//   num_key_value_heads (2; null: H), sliding_window (null: none), tie_word_embeddings (true).
+// stablelm: as llama, with layer norms, and
+//   layer_norm_eps (1e-5), use_qkv_bias (false), num_key_value_heads (32; null: H),
+//   partial_rotary_factor (0.25), use_parallel_residual (false: attention and MLP read the same
+//   norm's output).
+// cohere: as llama, without mlp_bias, with layer norms without bias, pairs (2i, 2i + 1), a parallel
+//   residual, and
+//   layer_norm_eps (1e-5), logit_scale (0.0625), tie_word_embeddings (true).
 // gpt2
 //   vocab_size, n_positions, n_embd D, n_layer, n_head: required here.
 //   n_inner (4 D), activation_function (gelu_new), layer_norm_epsilon (1e-5),
@@ -64,7 +92,8 @@
 // Fields that change the computation and are not implemented:
 //   all        quantization_config, is_encoder_decoder, architectures other than causal language
 //              models, activations that Activate does not know.
-//   rotary     partial_rotary_factor other than 1; rope_parameters by kinds of layers; rope_scaling
+//   rotary     partial_rotary_factor other than 1, except where it is listed above; rope_parameters
+//   by kinds of layers; rope_scaling
 //              together with rope_parameters; other types. Published code disagrees on only one of
 //              mscale and mscale_all_dim, and on longrope with two different tables if
 //              max_position_embeddings is above the original.
@@ -73,6 +102,10 @@
 //   deepseek   num_key_value_heads other than H; layers of experts.
 //   minicpm3   v_head_dim other than D / H: its publisher's code does not read it.
 //   gpt2       add_cross_attention, pruned_heads.
+//   cohere     use_qk_norm.
+//   stablelm   qk_layernorm.
+//   gemma      use_bidirectional_attention.
+//   smollm3    sliding windows.
 // Fields that change nothing:
 //   all        auto_map, _name_or_path, transformers_version, torch_dtype, dtype, bos_token_id,
 //              eos_token_id, pad_token_id, use_cache, initializer_range, dropouts, pretraining_tp,
@@ -95,32 +128,18 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "engine/base/json.h"
+#include "tests/support/published_parts.h"
 
 namespace triptych::published {
-
-using Tensors = std::map<std::string, at::Tensor>;
 
 // Logits [length, vocab_size] float64 of a whole sequence, from tensors of any dtype, whose numbers
 // are used unrounded. Ignores tensors that the definition does not name. Throws
 // nlohmann::json::exception for a missing field, std::out_of_range for a missing tensor,
 // std::invalid_argument for an unknown value.
 at::Tensor Logits(const Json& config, const Tensors& tensors, const std::vector<int64_t>& ids);
-
-// Rotation of the pairs of `dim` elements in a sequence of `length`.
-struct Rotary {
-  at::Tensor frequencies;  // [dim / 2] float64, in radians a position
-  double magnitude = 1;    // of the cosines and sines
-};
-Rotary RotaryOf(const Json& config, int64_t dim, int64_t length);
-
-// Applies an activation, given by its name in configs, element by element. Throws
-// std::invalid_argument.
-at::Tensor Activate(const std::string& name, const at::Tensor& x);
 
 }  // namespace triptych::published
 

@@ -224,6 +224,27 @@ TEST(PublishedModels, EveryFieldIsFelt) {
       {"MiniCpm3", {{"dim_model_base", 24}}},
       {"MiniCpm3", scaling({{"short_factor", {1.1, 3.0}}})},
       {"MiniCpm3UntiedAndBiases", {{"max_position_embeddings", 30}}},
+      {"Phi3", {{"partial_rotary_factor", 1.0}, {"rope_scaling", nullptr}}},
+      {"Phi3", {{"original_max_position_embeddings", 30}}},
+      {"Phi3", {{"sliding_window", 4}}},
+      {"Granite", {{"embedding_multiplier", nullptr}}},
+      {"Granite", {{"residual_multiplier", nullptr}}},
+      {"Granite", {{"attention_multiplier", nullptr}}},
+      {"Granite", {{"logits_scaling", nullptr}}},
+      {"GraniteBiases", {{"mlp_bias", false}}},
+      {"SmolLm3", {{"no_rope_layers", {1, 1}}}},
+      {"SmolLm3IntervalAndMlpBias", {{"no_rope_layer_interval", 3}}},
+      {"GemmaBiases", {{"attention_bias", false}}},
+      {"Gemma", {{"hidden_activation", "silu"}}},
+      {"Gemma", {{"torch_dtype", "bfloat16"}}},
+      {"Starcoder2", {{"use_bias", false}}},
+      {"Starcoder2", {{"sliding_window", 4}}},
+      {"Starcoder2", {{"hidden_act", "silu"}}},
+      {"StableLm", {{"use_qkv_bias", false}}},
+      {"StableLm", {{"partial_rotary_factor", 0.5}}},
+      {"Olmo2Biases", {{"rms_norm_eps", 0.001}}},
+      {"Cohere", {{"logit_scale", nullptr}}},
+      {"CohereUntiedAndBiases", {{"layer_norm_eps", 1e-5}}},
   };
   for (const auto& [example, patch] : changes) {
     const Json config = Example(example);
@@ -282,6 +303,8 @@ TEST(PublishedModels, WhatHasNoDefinitionHereThrows) {
   refused("Llama", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}});
   refused("LlamaYarn", {{"rope_scaling", {{"mscale", 1.0}}}});
   refused("DeepSeek2YarnAndBiases", {{"first_k_dense_replace", 1}});
+  refused("Cohere", {{"use_qk_norm", true}});
+  refused("StableLm", {{"qk_layernorm", true}});
 }
 
 TEST(PublishedActivations, HaveTheirValues) {

@@ -46,12 +46,13 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
     for (size_t run = 0; run < prompts_.size(); ++run) {
       step_.kept[run] = prompts_[run] != nullptr ? &prompts_[run]->layer(i) : nullptr;
     }
-    Normalize(layer.attention_norm, x, tokens, normal);
-    layer.attention->Attend(normal, step_, cache_.layer(i), context, branch);
-    kernels::Add(branch, tokens * width, x, context);
-    Normalize(layer.mlp_norm, x, tokens, normal);
-    Mlp(layer, normal, tokens, branch);
-    kernels::Add(branch, tokens * width, x, context);
+    if (config_.norm_inputs) Normalize(layer.attention_norm, x, tokens, normal);
+    layer.attention->Attend(config_.norm_inputs ? normal : x, step_, cache_.layer(i), context,
+                            branch);
+    AddBranch(layer.attention_output_norm, branch, tokens, normal, x);
+    if (config_.NormsMlpInput()) Normalize(layer.mlp_norm, x, tokens, normal);
+    Mlp(layer, config_.norm_inputs ? normal : x, tokens, branch);
+    AddBranch(layer.mlp_output_norm, branch, tokens, normal, x);
   }
   float* const wanted = branch;  // [rows, D]
   kernels::CopyRows(TensorFormat::kFloat32, x, step.logit_rows.data(), rows, width, wanted,
@@ -118,27 +119,32 @@ void CpuModel::Normalize(const CpuWeights::Norm& norm, const float* x, int64_t r
   }
 }
 
+void CpuModel::AddBranch(const CpuWeights::Norm& norm, const float* branch, int64_t rows,
+                         float* normal, float* x) {
+  if (config_.norm_outputs) Normalize(norm, branch, rows, normal);
+  kernels::Add(config_.norm_outputs ? normal : branch, rows * config_.hidden_size, x, *context_);
+}
+
 void CpuModel::Mlp(const CpuWeights::Layer& layer, const float* x, int64_t rows, float* y) {
   const kernels::Workspace::Scope scope(context_->workspace);
   const int64_t width = config_.intermediate_size;
   // [rows, gate, then up]
-  float* h = context_->workspace.Floats(rows * layer.mlp_in.shape().outputs);
+  float* const h = context_->workspace.Floats(rows * layer.mlp_in.shape().outputs);
   layer.mlp_in.Apply(x, rows, h, *context_);
-  switch (config_.hidden_act) {
-    case HiddenAct::kSilu: {
-      float* const gated = context_->workspace.Floats(rows * width);
+  float* const gated = config_.GatesMlp() ? context_->workspace.Floats(rows * width) : nullptr;
+  switch (config_.mlp) {
+    case MlpKind::kGelu:
+      config_.hidden_act == HiddenAct::kGeluExact ? kernels::Gelu(h, rows, width, *context_)
+                                                  : kernels::GeluTanh(h, rows, width, *context_);
+      break;
+    case MlpKind::kSwiglu:
       kernels::GatedSilu(h, rows, width, gated, *context_);
-      h = gated;
       break;
-    }
-    case HiddenAct::kGelu:
-      kernels::GeluTanh(h, rows, width, *context_);
-      break;
-    case HiddenAct::kGeluExact:
-      kernels::Gelu(h, rows, width, *context_);
+    case MlpKind::kGeglu:
+      kernels::GatedGeluTanh(h, rows, width, gated, *context_);
       break;
   }
-  layer.mlp_down.Apply(h, rows, y, *context_);
+  layer.mlp_down.Apply(gated != nullptr ? gated : h, rows, y, *context_);
 }
 
 }  // namespace triptych::cpu

@@ -21,15 +21,17 @@ namespace triptych::cpu {
 // A decoder's packed weights.
 struct CpuWeights {
   struct Norm {
-    std::vector<float> weight;  // [D]
+    std::vector<float> weight;  // [D], or empty: no norm
     std::vector<float> bias;    // [D], or empty
   };
   struct Layer {
     Norm attention_norm;
     std::unique_ptr<const AttentionLayer> attention;
+    Norm attention_output_norm;
     Norm mlp_norm;
-    kernels::PackedLinear mlp_in;  // SwiGLU: gate, then up; otherwise up: [.., D]
+    kernels::PackedLinear mlp_in;  // gated: gate, then up; otherwise up: [.., D]
     kernels::PackedLinear mlp_down;
+    Norm mlp_output_norm;
   };
 
   // [vocab, D]; absent if tied to the output matrix.
@@ -70,6 +72,9 @@ class CpuModel final : public ModelBackend {
   // x: [rows, D] -> y: [rows, D]
   void Embed(const StepInput& step, float* y);
   void Normalize(const CpuWeights::Norm& norm, const float* x, int64_t rows, float* y);
+  // Adds branch [rows, D], normed if there is such a norm, to x. `normal`: room for [rows, D].
+  void AddBranch(const CpuWeights::Norm& norm, const float* branch, int64_t rows, float* normal,
+                 float* x);
   void Mlp(const CpuWeights::Layer& layer, const float* x, int64_t rows, float* y);
 
   const ModelConfig config_;

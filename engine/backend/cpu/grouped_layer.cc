@@ -19,10 +19,13 @@ void GroupedLayer::Attend(const float* x, const LayerStep& step, const kernels::
   float* const qkv = context.workspace.Floats(tokens * width);
   weights_.qkv.Apply(x, tokens, qkv, context);
   if (!weights_.q_norm.empty()) {
-    kernels::RmsNormHeads(qkv, width, tokens, heads, head, weights_.q_norm.data(),
-                          weights_.norm_eps, context);
-    kernels::RmsNormHeads(qkv + heads * head, width, tokens, layout_.groups, head,
-                          weights_.k_norm.data(), weights_.norm_eps, context);
+    const auto norm = [&](float* rows, int64_t count, const std::vector<float>& weight) {
+      const int64_t normed = std::ssize(weight);  // of one head, or of all
+      kernels::RmsNormHeads(rows, width, tokens, count * head / normed, normed, weight.data(),
+                            weights_.norm_eps, context);
+    };
+    norm(qkv, heads, weights_.q_norm);
+    norm(qkv + heads * head, layout_.groups, weights_.k_norm);
   }
   if (weights_.rotation != nullptr) {  // keys follow queries
     kernels::RotateHeads(

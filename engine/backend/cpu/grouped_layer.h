@@ -19,7 +19,8 @@ class GroupedLayer final : public AttentionLayer {
     kernels::PackedLinear o;    // [D, H * d_v]
     // [max_positions, 2, d_qk / 2]: cosines, then sines; null unless queries and keys are rotated.
     std::shared_ptr<const std::vector<float>> rotation;
-    // RMS norms of each head's query and key: [d_qk], or empty.
+    // RMS norms of each head's query and key: [d_qk], or empty. Over all heads together: [H * d_qk]
+    // and [G * d_qk].
     std::vector<float> q_norm = {};
     std::vector<float> k_norm = {};
     float norm_eps = 0;

@@ -39,7 +39,7 @@ std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config, int
                          std::sqrt(static_cast<double>(config.head_dim))),
       GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format, pool),
                             .o = Pack({weights.o}, format, pool),
-                            .rotation = rotation,
+                            .rotation = config.Rotates(layer) ? rotation : nullptr,
                             .q_norm = ToFloats(weights.q_norm),
                             .k_norm = ToFloats(weights.k_norm),
                             .norm_eps = static_cast<float>(config.norm_eps)});
@@ -113,6 +113,7 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
         layer.attention = PackGrouped(config, i, FindGrouped(weights, i), format, rotation, pool);
       }
     }
+    layer.attention_output_norm = pack_norm(AttentionOutputNormName(i));
     layer.mlp_norm = pack_norm(MlpNormName(i));
     {
       const Weights weights = source.Take(MlpPrefix(i));
@@ -120,6 +121,7 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
       layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);
       layer.mlp_down = Pack({mlp.down}, format, pool);
     }
+    layer.mlp_output_norm = pack_norm(MlpOutputNormName(i));
     if (on_layer) on_layer(i + 1);
   }
   return packed;

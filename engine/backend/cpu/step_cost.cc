@@ -61,7 +61,9 @@ void CountGrouped(const ModelConfig& config, StepCounter& counter) {
   const int64_t heads = config.num_attention_heads, groups = config.num_key_value_heads;
   counter.Multiply({1, (heads + 2 * groups) * d, width});
   counter.Multiply({1, width, heads * d});
-  if (config.qk_norm) counter.HoldFloats(2 * d);
+  if (config.qk_norm) {
+    counter.HoldFloats(config.qk_norm_all_heads ? (heads + groups) * d : 2 * d);
+  }
   counter.Attend(kernels::GroupedRowLayout(heads, groups, d, d));
 }
 
@@ -102,7 +104,7 @@ void CountPositions(const ModelConfig& config, StepCounter& counter) {
       counter.HoldFloats(positions * config.hidden_size);
       break;
     case PositionEmbedding::kRope:
-      counter.HoldFloats(positions * config.RotaryDim());
+      counter.HoldFloats(positions * config.RotaryTableDim());
       break;
     case PositionEmbedding::kNone:
       break;
@@ -122,10 +124,12 @@ StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
     } else {
       CountGrouped(config, counter);
     }
-    const int64_t gates = config.mlp == MlpKind::kSwiglu ? 2 : 1;
+    const int64_t gates = config.GatesMlp() ? 2 : 1;
     counter.Multiply({1, gates * config.intermediate_size, width});
     counter.Multiply({1, width, config.intermediate_size});
-    counter.HoldFloats(2 * norm);
+    const int norms = (config.norm_inputs ? 1 : 0) + (config.NormsMlpInput() ? 1 : 0) +
+                      (config.norm_outputs ? 2 : 0);
+    counter.HoldFloats(norms * norm);
   }
   counter.BeginEmbeddings();
   const int64_t of_layers = counter.cost().product_flops;

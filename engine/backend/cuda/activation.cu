@@ -21,12 +21,11 @@ __device__ inline float Activated(HiddenAct activation, float x) {
   return 0;
 }
 
-__global__ void ActivateRows(HiddenAct activation, const BFloat16* x, const float* bias, int width,
-                             BFloat16* y) {
+__global__ void ActivateRows(HiddenAct activation, bool gated, const BFloat16* x, const float* bias,
+                             int width, BFloat16* y) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= width) return;
   const size_t row = blockIdx.y;
-  const bool gated = activation == HiddenAct::kSilu;
   const BFloat16* const from = x + row * width * (gated ? 2 : 1);
   float value = ToFloat(from[i]);
   if (bias != nullptr) value += bias[i];
@@ -78,15 +77,15 @@ __global__ void FillRandomly(BFloat16* x, int64_t size, uint64_t seed, float dev
 
 }  // namespace
 
-void Activate(HiddenAct activation, const BFloat16* x, const float* bias, int width, int rows,
-              BFloat16* y, cudaStream_t stream) {
-  if (activation == HiddenAct::kSilu && bias == nullptr && width % 8 == 0) {
+void Activate(HiddenAct activation, bool gated, const BFloat16* x, const float* bias, int width,
+              int rows, BFloat16* y, cudaStream_t stream) {
+  if (gated && activation == HiddenAct::kSilu && bias == nullptr && width % 8 == 0) {
     Launch(GatedSilu, dim3((width / 8 + kThreads - 1) / kThreads, rows), kThreads, 0, stream, x,
            width, y);
     return;
   }
   Launch(ActivateRows, dim3((width + kThreads - 1) / kThreads, rows), kThreads, 0, stream,
-         activation, x, bias, width, y);
+         activation, gated, x, bias, width, y);
 }
 
 void AddBias(float* x, const float* bias, int width, int rows, cudaStream_t stream) {

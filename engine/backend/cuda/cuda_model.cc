@@ -51,6 +51,16 @@ void CheckWidths(const ModelConfig& config, int64_t block_positions) {
   }
 }
 
+// Throws LoadError unless every norm is one that the kernels compute.
+void CheckNorms(const ModelConfig& config) {
+  const auto refuse = [](const char* field, const char* allowed) {
+    throw LoadError(std::string(field) + "; the CUDA backend allows only " + allowed);
+  };
+  if (!config.norm_inputs) refuse("norm_inputs is false", "true");
+  if (config.norm_outputs) refuse("norm_outputs is true", "false");
+  if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
+}
+
 // Makes a device the current one of the calling thread.
 int Select(int device) {
   Check(cudaSetDevice(device));
@@ -147,6 +157,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                     " positions is too large for the CUDA backend; allowed: at most " +
                     std::to_string(std::numeric_limits<int32_t>::max()));
   }
+  CheckNorms(config);
   CheckWidths(config, info_.geometry.block_positions);
   info_.prompt_rows_differ = true;
   info_.least_prefill_rows = kLeastPrefillRows;
@@ -226,6 +237,7 @@ DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t i
   to.mlp_down = Upload(from.mlp_down);
   to.mlp_down_bias = Upload(from.mlp_down_bias);
 
+  to.rotates = config_.Rotates(index);
   to.layout = LayoutOf(config_, index, info_.geometry.block_positions);
   if (latent()) {
     const LatentShape shape = LatentShapeOf(config_, index);
@@ -374,7 +386,9 @@ void CudaModel::Impl::EnqueueLayers(const StepShape& shape) {
     Normalize(layer.attention_norm, nullptr, shape.rows(), workspace_.normal.get());
     Multiply(layer.in, workspace_.normal.get(), workspace_.projected.get(), shape);
     latent() ? AttendLatent(layer, shape) : AttendGrouped(layer, shape);
-    Normalize(layer.mlp_norm, nullptr, shape.rows(), workspace_.normal.get());
+    if (config_.NormsMlpInput()) {
+      Normalize(layer.mlp_norm, nullptr, shape.rows(), workspace_.normal.get());
+    }
     Mlp(layer, shape);
   }
 }
@@ -433,7 +447,7 @@ void CudaModel::Impl::AttendGrouped(const DeviceLayer& layer, const StepShape& s
                 .q_norm = layer.q_norm.get(),
                 .k_norm = layer.k_norm.get(),
                 .norm_eps = static_cast<float>(config_.norm_eps),
-                .rotation = rotation_.get(),
+                .rotation = layer.rotates ? rotation_.get() : nullptr,
                 .heads = layer.layout.heads,
                 .groups = layer.layout.groups,
                 .width = layer.layout.key_width,
@@ -589,7 +603,7 @@ void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
 
 void CudaModel::Impl::Mlp(const DeviceLayer& layer, const StepShape& shape) {
   Multiply(layer.mlp_in, workspace_.normal.get(), workspace_.mlp_in.get(), shape);
-  Activate(config_.hidden_act, workspace_.mlp_in.get(), layer.mlp_in_bias.get(),
+  Activate(config_.hidden_act, config_.GatesMlp(), workspace_.mlp_in.get(), layer.mlp_in_bias.get(),
            static_cast<int>(config_.intermediate_size), shape.rows(), workspace_.activated.get(),
            stream_.get());
   AddToResidual(layer.mlp_down, layer.mlp_down_bias, workspace_.activated.get(), shape);

@@ -55,14 +55,15 @@ void AddLatent(const ModelConfig& config, int64_t index, CudaLayerWeights& layer
 CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t index) {
   CudaLayerWeights layer;
   const int64_t width = config.hidden_size, inner = config.intermediate_size;
-  layer.attention_norm = layer.mlp_norm = Norm(config);
+  layer.attention_norm = Norm(config);
+  if (config.NormsMlpInput()) layer.mlp_norm = Norm(config);
   if (config.attention == AttentionKind::kMla) {
     AddLatent(config, index, layer);
   } else {
     AddGrouped(config, layer);
   }
   layer.o_bias = Bias(config.OutputBias(), width);
-  const int64_t hidden = config.mlp == MlpKind::kSwiglu ? 2 * inner : inner;
+  const int64_t hidden = config.GatesMlp() ? 2 * inner : inner;
   layer.mlp_in = Shape(hidden, width);
   layer.mlp_in_bias = Bias(config.mlp_bias, hidden);
   layer.mlp_down = Shape(width, inner);

@@ -48,7 +48,7 @@ struct CudaLayerWeights {
   CudaMatrix o;
   CudaVector o_bias;
   CudaNorm mlp_norm;
-  CudaMatrix mlp_in;  // SwiGLU: gate, then up
+  CudaMatrix mlp_in;  // gated: gate, then up
   CudaVector mlp_in_bias;
   CudaMatrix mlp_down;
   CudaVector mlp_down_bias;

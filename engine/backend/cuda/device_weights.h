@@ -35,6 +35,7 @@ struct DeviceLayer {
 
   DeviceArray<BFloat16> cache;  // [blocks, block_positions, row_width]
   AttentionLayout layout;
+  bool rotates = true;  // queries and keys, if the model has a table of rotations
   float scale = 1;
   // Latent: whether prompts are attended over expanded keys and values, and the products that make
   // these by `uk` and `uv`.

@@ -90,10 +90,10 @@ void WriteLatentQueries(const LatentQueries& queries, const RowLocations& locati
 
 // --- activation.cu
 
-// x: [rows, 2 * width] (gate, then up) for SwiGLU, else [rows, width]   bias: of x's width, or null
+// x: [rows, 2 * width] (gate, then up) if gated, else [rows, width]   bias: of x's width, or null
 // y: [rows, width]
-void Activate(HiddenAct activation, const BFloat16* x, const float* bias, int width, int rows,
-              BFloat16* y, cudaStream_t stream);
+void Activate(HiddenAct activation, bool gated, const BFloat16* x, const float* bias, int width,
+              int rows, BFloat16* y, cudaStream_t stream);
 // x: [rows, width] += bias
 void AddBias(float* x, const float* bias, int width, int rows, cudaStream_t stream);
 

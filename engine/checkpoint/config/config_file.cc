@@ -36,6 +36,7 @@ void WriteAttention(const ModelConfig& config, OrderedJson& json) {
   json["head_grouping"] = Name(config.head_grouping);
   if (config.attention == AttentionKind::kMla) WriteLatents(config, json);
   if (config.qk_norm) json["qk_norm"] = true;
+  if (config.qk_norm_all_heads) json["qk_norm_all_heads"] = true;
   if (config.attention_score_factor != 1) {
     json["attention_score_factor"] = config.attention_score_factor;
   }
@@ -51,6 +52,8 @@ void WritePositions(const ModelConfig& config, OrderedJson& json) {
     json["rope_attention_factor"] = config.rope_attention_factor;
   }
   json["rope_interleave"] = config.rope_interleave;
+  if (config.rotary_dim > 0) json["rotary_dim"] = config.rotary_dim;
+  if (!config.no_rope_layers.empty()) json["no_rope_layers"] = config.no_rope_layers;
 }
 
 }  // namespace
@@ -113,6 +116,9 @@ std::string ToJson(const ModelConfig& config) {
   json["norm"] = Name(config.norm);
   json["norm_eps"] = config.norm_eps;
   json["norm_bias"] = config.norm_bias;
+  if (!config.norm_inputs) json["norm_inputs"] = false;
+  if (config.norm_outputs) json["norm_outputs"] = true;
+  if (config.use_parallel_residual) json["use_parallel_residual"] = true;
   json["mlp"] = Name(config.mlp);
   json["hidden_act"] = Name(config.hidden_act);
   json["mlp_bias"] = config.mlp_bias;

@@ -2,7 +2,9 @@
 
 #include "engine/checkpoint/config/gpt2_family.h"
 #include "engine/checkpoint/config/latent_families.h"
+#include "engine/checkpoint/config/layer_norm_families.h"
 #include "engine/checkpoint/config/llama_families.h"
+#include "engine/checkpoint/config/llama_variants.h"
 #include "engine/checkpoint/config/triptych_config.h"
 
 namespace triptych::checkpoint {
@@ -12,14 +14,22 @@ TensorMap AsNamed(const ModelConfig&, const TensorSource&) { return {}; }
 
 constexpr Family kFamilies[] = {
     {kTriptychType, ParseTriptychConfig, AsNamed},  // first
+    {"cohere", ParseCohereConfig, LlamaTensors, kCohereNames, true},
     {"deepseek_v2", ParseDeepseekV2Config, LatentTensors, kDeepseekNames, true},
     {"deepseek_v3", ParseDeepseekV3Config, LatentTensors, kDeepseekNames, true},
+    {"gemma", ParseGemmaConfig, GemmaTensors, kLlamaNames, true},
     {"gpt2", ParseGpt2Config, Gpt2Tensors, kGpt2Names},
+    {"granite", ParseGraniteConfig, LlamaTensors, kGraniteNames, true},
     {"llama", ParseLlamaConfig, LlamaTensors, kLlamaNames, true},
     {"minicpm3", ParseMiniCpm3Config, LatentTensors, kMiniCpm3Names, true},
     {"mistral", ParseMistralConfig, LlamaTensors, kLlamaNames, true},
+    {"olmo2", ParseOlmo2Config, Olmo2Tensors, kLlamaNames, true},
+    {"phi3", ParsePhi3Config, Phi3Tensors, kLlamaNames, true},
     {"qwen2", ParseQwen2Config, LlamaTensors, kLlamaNames, true},
     {"qwen3", ParseQwen3Config, LlamaTensors, kLlamaNames, true},
+    {"smollm3", ParseSmolLm3Config, LlamaTensors, kLlamaNames, true},
+    {"stablelm", ParseStableLmConfig, LlamaTensors, kStableLmNames, true},
+    {"starcoder2", ParseStarcoder2Config, Starcoder2Tensors, kStarcoder2Names, true},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,8 +106,12 @@ Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
 
 // Implementations differ in when the long factors begin. Only models on which they agree are
 // served.
-void TakeLongRope(JsonFields& scaling, ModelConfig& config) {
-  const double original = Original(scaling, config);
+// Phi's configs have original_max_position_embeddings in `fields`, next to rope_scaling.
+void TakeLongRope(JsonFields& scaling, JsonFields& fields, ModelConfig& config) {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  constexpr Range<int64_t> kLength{1, config_limits::kPositions.high};
+  const auto original = static_cast<double>(scaling.Int(
+      kOriginal, kLength, fields.Int(kOriginal, kLength, config.max_position_embeddings)));
   const auto most = static_cast<double>(config.max_position_embeddings);
   config.rope_factors = scaling.Numbers("short_factor");
   if (scaling.Numbers("long_factor") != config.rope_factors && most > original) {
@@ -120,7 +125,22 @@ void TakeLongRope(JsonFields& scaling, ModelConfig& config) {
       longer > 1 && original > 1 ? std::sqrt(1 + std::log(longer) / std::log(original)) : 1.0);
 }
 
-Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
+// The rotated elements of a head, from partial_rotary_factor, which older configs have in `fields`.
+void TakeRotaryDim(JsonFields& fields, JsonFields& scaling, double share, ModelConfig& config) {
+  constexpr const char* kField = "partial_rotary_factor";
+  constexpr Range<double> kShare{0, 1, /*above_low=*/true};
+  share = scaling.Number(kField, kShare, fields.Number(kField, kShare, share));
+  const auto rotated = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
+  if (rotated < 2 || rotated % 2 != 0) {
+    fields.Refuse(kField, Json(share).dump(),
+                  "it must rotate an even number of the " + std::to_string(config.head_dim) +
+                      " elements of a head, at least 2");
+  }
+  config.rotary_dim = rotated == config.head_dim ? 0 : rotated;
+}
+
+// `share`: the default of partial_rotary_factor, if the family has that field.
+Mscales TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<double> share = {}) {
   config.position_embedding = PositionEmbedding::kRope;
   constexpr const char *kScaling = "rope_scaling", *kParameters = "rope_parameters";
   if (fields.Has(kScaling) && fields.Has(kParameters)) {
@@ -128,7 +148,7 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
                        "allowed where there is no rope_scaling");
   }
   config.rope_theta = fields.Number("rope_theta", config_limits::kRopeTheta, 10000.0);
-  fields.Only("partial_rotary_factor", 1.0);
+  if (!share) fields.Only("partial_rotary_factor", 1.0);
   const char* const field = fields.Has(kParameters) ? kParameters : kScaling;
   const Json given = fields.Take(field, Json::object());
   if (!given.is_object()) fields.RefuseValue(field, given, "allowed: an object, null");
@@ -138,7 +158,11 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
   if (config.rope_theta <= 1) {
     fields.Refuse("rope_theta", Json(config.rope_theta).dump(), "allowed: a number above 1");
   }
-  scaling.Only("partial_rotary_factor", 1.0);
+  if (share) {
+    TakeRotaryDim(fields, scaling, *share, config);
+  } else {
+    scaling.Only("partial_rotary_factor", 1.0);
+  }
   const Json old_name = scaling.Take("type", "default");
   const Json type = scaling.Take("rope_type", old_name);
   Mscales mscales{1, 0};
@@ -155,7 +179,7 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
   } else if (type == "yarn") {
     mscales = TakeYarn(scaling, config);
   } else if (type == "longrope") {
-    TakeLongRope(scaling, config);
+    TakeLongRope(scaling, fields, config);
   } else {
     scaling.RefuseValue("rope_type", type,
                         "supported: \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", "
@@ -168,6 +192,10 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config) {
 }  // namespace
 
 void TakeRope(JsonFields& fields, ModelConfig& config) { TakeRotation(fields, config); }
+
+void TakePartialRope(JsonFields& fields, double share, ModelConfig& config) {
+  TakeRotation(fields, config, share);
+}
 
 void TakeLatentRope(JsonFields& fields, ModelConfig& config) {
   const auto [factor, all_dim] = TakeRotation(fields, config);

@@ -13,6 +13,10 @@ namespace triptych::checkpoint {
 // al. 2024, arXiv:2402.13753). Throws LoadError. REQUIRES: the config has its sizes.
 void TakeRope(JsonFields& fields, ModelConfig& config);
 
+// The same for a family that rotates the first part of each head: takes partial_rotary_factor, too,
+// by default `share`. REQUIRES: the config has head_dim.
+void TakePartialRope(JsonFields& fields, double share, ModelConfig& config);
+
 // The same for latent attention. YaRN's mscale_all_dim also multiplies the scores.
 void TakeLatentRope(JsonFields& fields, ModelConfig& config);
 

@@ -59,16 +59,28 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
                                           gqa ? Json() : Json(config.num_attention_heads));
   config.head_grouping = fields.Choice<HeadGrouping>("head_grouping", "modular");
   config.qk_norm = fields.Bool("qk_norm", false);
+  config.qk_norm_all_heads = fields.Bool("qk_norm_all_heads", false);
   config.attention_score_factor =
       fields.Number("attention_score_factor", config_limits::kFactor, 1.0);
   config.scale_attn_by_inverse_layer_idx = fields.Bool("scale_attn_by_inverse_layer_idx", false);
   TakeLatents(fields, config);
 }
 
+// 1 for a layer that rotates, 0 for one that does not.
+void TakeNoRopeLayers(JsonFields& fields, ModelConfig& config) {
+  constexpr const char* kField = "no_rope_layers";
+  if (!fields.Has(kField)) return;
+  for (const Json& flag : fields.List(kField)) {
+    config.no_rope_layers.push_back(fields.CheckedInt(kField, flag, {0, 1}));
+  }
+}
+
 void TakePositions(JsonFields& fields, ModelConfig& config) {
   config.position_embedding = fields.Choice<PositionEmbedding>("position_embedding");
   if (config.position_embedding != PositionEmbedding::kRope) {
-    RefuseFields(fields, {"rope_theta", "rope_interleave", "rope_factors", "rope_attention_factor"},
+    RefuseFields(fields,
+                 {"rope_theta", "rope_interleave", "rope_factors", "rope_attention_factor",
+                  "rotary_dim", "no_rope_layers"},
                  "allowed only with position_embedding \"rope\"");
     return;
   }
@@ -77,6 +89,8 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
   config.rope_attention_factor =
       fields.Number("rope_attention_factor", config_limits::kFactor, 1.0);
   if (fields.Has("rope_factors")) config.rope_factors = fields.Numbers("rope_factors");
+  config.rotary_dim = fields.Int("rotary_dim", config_limits::kOptionalWidth, 0);
+  TakeNoRopeLayers(fields, config);
 }
 
 // "quantization_config": {"quant_method": "triptych", "bits": 8, "group_size": 32,
@@ -128,6 +142,9 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   config.norm = fields.Choice<NormKind>("norm");
   config.norm_eps = fields.Number("norm_eps", config_limits::kEpsilon, 1e-5);
   config.norm_bias = fields.Bool("norm_bias", false);
+  config.norm_inputs = fields.Bool("norm_inputs", true);
+  config.norm_outputs = fields.Bool("norm_outputs", false);
+  config.use_parallel_residual = fields.Bool("use_parallel_residual", false);
   config.mlp = fields.Choice<MlpKind>("mlp");
   config.hidden_act =
       fields.Choice<HiddenAct>("hidden_act", config.mlp == MlpKind::kSwiglu ? "silu" : "gelu");

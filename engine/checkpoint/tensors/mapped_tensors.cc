@@ -1,13 +1,16 @@
 #include "engine/checkpoint/tensors/mapped_tensors.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
+#include "engine/base/bfloat16.h"
 #include "engine/base/error.h"
+#include "engine/base/float16.h"
 #include "engine/base/quoted.h"
 
 namespace triptych::checkpoint {
@@ -21,6 +24,11 @@ int64_t Elements(const std::vector<int64_t>& shape) {
 // The description of an origin's rows; none if there are no such rows, or they are not whole bytes.
 std::optional<StoredTensor> RowsOf(const StoredTensor& whole, const TensorOrigin& origin) {
   StoredTensor part = whole;
+  if (origin.plus_one) {
+    part.dtype = "F32";
+    part.bytes = static_cast<uint64_t>(Elements(whole.shape)) * sizeof(float);
+    return part;
+  }
   if (origin.transposed) {
     if (part.shape.size() != 2) return std::nullopt;
     std::swap(part.shape[0], part.shape[1]);
@@ -52,6 +60,33 @@ void CheckRows(const TensorSource& source, const TensorOrigin& origin, const Sto
                   Printable(ShapeText(needed)));
 }
 
+// Throws LoadError unless an origin that needs it can be shifted.
+void CheckShift(const TensorSource& source, const TensorOrigin& origin, const StoredTensor& whole) {
+  if (!origin.plus_one || whole.dtype == "F32" || whole.dtype == "BF16" || whole.dtype == "F16") {
+    return;
+  }
+  throw LoadError(source.name() + ": tensor " + source.NameInFiles(origin.tensor) + " has dtype " +
+                  Printable(whole.dtype) + "; allowed: F32, BF16, F16");
+}
+
+// numbers: of a dtype that CheckShift allows -> sums: the same in float32, plus 1
+void AddOne(std::span<const std::byte> numbers, const std::string& dtype,
+            std::span<std::byte> sums) {
+  const size_t size = dtype == "F32" ? sizeof(float) : sizeof(uint16_t);
+  for (size_t i = 0; i < sums.size() / sizeof(float); ++i) {
+    float number = 0;
+    if (dtype == "F32") {
+      std::memcpy(&number, numbers.data() + i * size, size);
+    } else {
+      uint16_t bits = 0;
+      std::memcpy(&bits, numbers.data() + i * size, size);
+      number = dtype == "BF16" ? FromBFloat16(bits) : FromFloat16(bits);
+    }
+    number += 1;
+    std::memcpy(sums.data() + i * sizeof(float), &number, sizeof(float));
+  }
+}
+
 // from: [rows, columns] -> to: [columns, rows], of elements of `size` bytes
 void Transpose(std::span<const std::byte> from, int64_t rows, int64_t columns, size_t size,
                std::span<std::byte> to) {
@@ -80,6 +115,7 @@ MappedTensors::MappedTensors(std::shared_ptr<const TensorSource> source,
     const StoredTensor* const whole = source_->Find(origin.tensor);
     if (whole == nullptr) continue;
     CheckRows(*source_, origin, *whole);
+    CheckShift(*source_, origin, *whole);
     std::optional<StoredTensor> part = RowsOf(*whole, origin);
     if (!part) continue;
     gone.insert(origin.tensor);
@@ -113,13 +149,17 @@ std::string MappedTensors::NameInFiles(const std::string& tensor) const {
 void MappedTensors::Read(const std::string& tensor, std::span<std::byte> bytes) const {
   const auto& [origin, stored] = tensors_.at(tensor);
   if (bytes.size() != stored.bytes) throw std::out_of_range(tensor);
-  if (!origin.transposed && !origin.rows) {
+  if (!origin.transposed && !origin.rows && !origin.plus_one) {
     source_->Read(origin.tensor, bytes);
     return;
   }
   const StoredTensor& whole = *source_->Find(origin.tensor);
   std::vector<std::byte> read(whole.bytes);
   source_->Read(origin.tensor, read);
+  if (origin.plus_one) {
+    AddOne(read, whole.dtype, bytes);
+    return;
+  }
   if (origin.transposed) {
     const auto element = static_cast<size_t>(whole.bytes / Elements(whole.shape));
     std::vector<std::byte> turned(whole.bytes);

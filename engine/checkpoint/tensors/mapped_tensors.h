@@ -1,4 +1,4 @@
-// Renamed, transposed and split tensors of another source.
+// Renamed, transposed, split and shifted tensors of another source.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_MAPPED_TENSORS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TENSORS_MAPPED_TENSORS_H_
 
@@ -15,7 +15,7 @@
 
 namespace triptych::checkpoint {
 
-// The origin of a tensor: rows of another tensor.
+// The origin of a tensor: another tensor, rows of one, or one plus 1.
 struct TensorOrigin {
   std::string tensor;       // the origin's name
   bool transposed = false;  // a matrix, stored as [inputs, outputs]
@@ -24,6 +24,8 @@ struct TensorOrigin {
   std::optional<int64_t> rows = {};
   // The number of rows that the origin must have, so that no more is read than the config needs.
   std::optional<int64_t> of_rows = {};
+  // The tensor is the origin plus 1 in float32, of a whole origin that is F32, BF16 or F16.
+  bool plus_one = false;
 };
 
 // The tensors of `source`, some of them under other names. Published and GGUF checkpoints get the
@@ -32,7 +34,7 @@ class MappedTensors final : public TensorSource {
  public:
   // `origins`: by new name. A tensor is absent if its origin is not in `source`, or lacks the rows.
   // `left_out`: names in `source` that are dropped. Throws LoadError if an origin has more or fewer
-  // rows than `of_rows`.
+  // rows than `of_rows`, or `plus_one` and another dtype.
   MappedTensors(std::shared_ptr<const TensorSource> source,
                 std::map<std::string, TensorOrigin> origins,
                 const std::vector<std::string>& left_out = {});

@@ -121,6 +121,21 @@ TEST_F(CudaModelLoadTest, RefusesOptionsThatItCannotServe) {
   EXPECT_NE(Load(reference, good), nullptr);
 }
 
+TEST_F(CudaModelLoadTest, RefusesNormsThatItCannotCompute) {
+  const auto expect_refused = [](const std::string& refusal, const auto& change) {
+    Reference reference = FindReference("Gqa64");
+    change(reference.config);
+    EXPECT_THAT([&] { Load(reference, CudaOptions(reference.config, 2, 64)); },
+                ThrowsMessage<LoadError>(HasSubstr(refusal)));
+  };
+  expect_refused("norm_outputs is true; the CUDA backend allows only false",
+                 [](ModelConfig& config) { config.norm_outputs = true; });
+  expect_refused("norm_inputs is false; the CUDA backend allows only true",
+                 [](ModelConfig& config) { config.norm_inputs = false; });
+  expect_refused("qk_norm_all_heads is true; the CUDA backend allows only false",
+                 [](ModelConfig& config) { config.qk_norm_all_heads = true; });
+}
+
 TEST_F(CudaModelLoadTest, SaysWhatDoesNotFitInTheMemory) {
   const Reference& reference = FindReference("Gqa64");
   BackendOptions options = CudaOptions(reference.config, 1, 64);

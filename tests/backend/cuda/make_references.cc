@@ -112,6 +112,15 @@ std::vector<NamedConfig> TensorCoreWidths() {
     config.norm = NormKind::kLayerNorm;
     config.norm_bias = true;
   }
+  {
+    ModelConfig& config = add("Gqa64PartlyRotatedParallel", Wide(AttentionKind::kGqa, 4, 2, 64));
+    config.rotary_dim = 16;
+    config.no_rope_layers = {1, 0};
+    config.norm = NormKind::kLayerNorm;
+    config.use_parallel_residual = true;
+    config.mlp = MlpKind::kGeglu;
+    config.hidden_act = HiddenAct::kGelu;
+  }
   add("Gqa128Long", Wide(AttentionKind::kGqa, 4, 2, 128)).max_position_embeddings = 2300;
   add("Mla512Heads32LowRank", WideLatent(32, 512, 64)).q_lora_rank = 24;
   add("Mla512Heads16", WideLatent(16, 512, 64));

@@ -84,7 +84,8 @@ void Visit(Archive& archive, ModelConfig& c) {
           c.scale_attn_by_inverse_layer_idx, c.position_embedding, c.rope_theta, c.rope_factors,
           c.rope_attention_factor, c.norm, c.norm_eps, c.norm_bias, c.mlp, c.hidden_act, c.mlp_bias,
           c.attention_bias, c.latent_bias, c.attention_output_bias, c.embedding_multiplier,
-          c.logit_multiplier, c.tie_word_embeddings);
+          c.logit_multiplier, c.tie_word_embeddings, c.rotary_dim, c.no_rope_layers,
+          c.use_parallel_residual);
 }
 
 template <typename Archive>

@@ -21,8 +21,9 @@ inline constexpr std::array kReferenceNames = {
     "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "MlaWideRank",
     "GqaEveryFactor", "MlaLowRankQueries",
     // Widths that tensor-core kernels support.
-    "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa128Long", "Mla512Heads32LowRank",
-    "Mla512Heads16", "Mla256Premultiplied", "Mla256Long", "MlaNarrow",
+    "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa64PartlyRotatedParallel",
+    "Gqa128Long", "Mla512Heads32LowRank", "Mla512Heads16", "Mla256Premultiplied", "Mla256Long",
+    "MlaNarrow",
     // Widths whose prompts are attended over expanded keys and values.
     "MlaExpands128", "MlaExpands64LowRank", "MlaExpands128Values64", "MlaExpandsLong"};
 

@@ -18,15 +18,23 @@
 namespace triptych::checkpoint::families_test {
 namespace {
 
+using published::Aya;
 using published::DeepSeekDense;
 using published::DeepSeekV2Lite;
+using published::Gemma;
 using published::Gpt2;
+using published::Granite;
 using published::Llama32;
 using published::MiniCpm3;
 using published::Mistral;
+using published::Olmo2;
+using published::Phi3Mini;
 using published::Qwen25;
 using published::Qwen3;
 using published::SmolLm2;
+using published::SmolLm3;
+using published::StableLm2;
+using published::Starcoder2;
 using published::With;
 using published::Without;
 using ::testing::AllOf;
@@ -134,6 +142,89 @@ TEST(FamiliesTest, LatentOnes) {
   EXPECT_DOUBLE_EQ(small.embedding_multiplier, 12 / (1.4 / std::sqrt(62.0)));
 }
 
+TEST(FamiliesTest, Phi3) {
+  const ModelConfig config = Parse(Phi3Mini());
+  EXPECT_EQ(config.rotary_dim, 0);
+  EXPECT_EQ(config.max_position_embeddings, 2047);  // its window
+  // As in Phi-4-mini, whose heads of 128 rotate 96 elements.
+  Json partial = With(Phi3Mini(), {{"num_attention_heads", 24},
+                                   {"num_key_value_heads", 8},
+                                   {"partial_rotary_factor", 0.75},
+                                   {"sliding_window", 262144}});
+  EXPECT_EQ(Parse(partial).rotary_dim, 96);
+  EXPECT_EQ(Parse(partial).RotaryDim(), 96);
+  const std::vector<double> factors(48, 1.5);
+  partial["max_position_embeddings"] = 131072;
+  partial["rope_scaling"] = {
+      {"type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}};
+  const ModelConfig longer = Parse(partial);
+  EXPECT_EQ(longer.rope_factors, factors);
+  EXPECT_DOUBLE_EQ(longer.rope_attention_factor, std::sqrt(1 + std::log(32.0) / std::log(4096.0)));
+  // As transformers 5 writes it.
+  Json renamed = Without(partial, {"rope_scaling", "partial_rotary_factor", "rope_theta"});
+  renamed["rope_parameters"] =
+      With(partial["rope_scaling"],
+           {{"rope_type", "longrope"}, {"rope_theta", 10000.0}, {"partial_rotary_factor", 0.75}});
+  EXPECT_EQ(ToJson(Parse(renamed)), ToJson(longer));
+}
+
+TEST(FamiliesTest, GranitesMultipliersBecomeTheEngines) {
+  const ModelConfig config = Parse(Granite());
+  EXPECT_DOUBLE_EQ(config.embedding_multiplier, 12 / 0.22);
+  EXPECT_DOUBLE_EQ(config.norm_eps, 1e-5 / (0.22 * 0.22));
+  EXPECT_DOUBLE_EQ(config.attention_score_factor, 0.015625 * 8);  // times sqrt(64)
+  EXPECT_DOUBLE_EQ(config.logit_multiplier, 0.125);
+  EXPECT_DOUBLE_EQ(Parse(Without(Granite(), {"residual_multiplier"})).embedding_multiplier, 12);
+}
+
+TEST(FamiliesTest, SomeLayersOfSmolLm3DoNotRotate) {
+  const ModelConfig config = Parse(SmolLm3());
+  EXPECT_TRUE(config.Rotates(0) && config.Rotates(2) && config.Rotates(4));
+  EXPECT_FALSE(config.Rotates(3) || config.Rotates(35));
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(ToJson(Parse(Without(SmolLm3(), {"no_rope_layers", "no_rope_layer_interval"}))),
+            ToJson(config));
+  // Windows of the layers that layer_types names, or of those that do not rotate.
+  Json window = With(SmolLm3(), {{"use_sliding_window", true}, {"sliding_window", 512}});
+  EXPECT_EQ(Parse(window).max_position_embeddings, 65536);
+  window.erase("layer_types");
+  EXPECT_EQ(Parse(window).max_position_embeddings, 512);
+  window["no_rope_layers"] = std::vector<int>(36, 1);
+  EXPECT_EQ(Parse(window).max_position_embeddings, 65536);
+}
+
+TEST(FamiliesTest, Gemma) {
+  const ModelConfig config = Parse(published::Gemma());
+  EXPECT_EQ(config.mlp, MlpKind::kGeglu);
+  EXPECT_EQ(config.hidden_act, HiddenAct::kGelu);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.embedding_multiplier, 45.25);  // the bfloat16 nearest to sqrt(2048)
+  EXPECT_DOUBLE_EQ(
+      Parse(With(published::Gemma(), {{"torch_dtype", "float32"}})).embedding_multiplier,
+      std::sqrt(2048.0));
+}
+
+TEST(FamiliesTest, LayerNormFamilies) {
+  const ModelConfig code = Parse(Starcoder2());
+  EXPECT_EQ(code.mlp, MlpKind::kGelu);
+  EXPECT_TRUE(code.norm_bias && code.mlp_bias && code.attention_bias && code.OutputBias());
+  EXPECT_EQ(code.max_position_embeddings, 4096);  // its window
+  const ModelConfig stable = Parse(StableLm2());
+  EXPECT_EQ(stable.rotary_dim, 16);
+  EXPECT_TRUE(stable.norm_bias && stable.attention_bias);
+  EXPECT_FALSE(stable.OutputBias() || stable.use_parallel_residual);
+  const ModelConfig cohere = Parse(Aya());
+  EXPECT_TRUE(cohere.use_parallel_residual && cohere.rope_interleave && cohere.tie_word_embeddings);
+  EXPECT_FALSE(cohere.norm_bias);
+  EXPECT_EQ(cohere.logit_multiplier, 0.0625);
+}
+
+TEST(FamiliesTest, Olmo2NormsOutputs) {
+  const ModelConfig config = Parse(Olmo2());
+  EXPECT_FALSE(config.norm_inputs);
+  EXPECT_TRUE(config.norm_outputs && config.qk_norm && config.qk_norm_all_heads);
+}
+
 TEST(FamiliesTest, Float16IsServedInBfloat16) {
   EXPECT_EQ(Parse(With(SmolLm2(), {{"torch_dtype", "float16"}})).torch_dtype,
             TensorFormat::kBFloat16);
@@ -206,7 +297,15 @@ TEST(FamiliesTest, WhatChangesNothingIsIgnored) {
       {Qwen3(), {"mlp_bias"}},
       {Gpt2(), {"attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "summary_type"}},
       {DeepSeekDense(), {"head_dim", "n_shared_experts", "qk_head_dim", "rope_interleave"}},
-      {MiniCpm3(), {"head_dim", "qk_head_dim"}}};
+      {MiniCpm3(), {"head_dim", "qk_head_dim"}},
+      {Phi3Mini(), {"embd_pdrop", "resid_pdrop"}},
+      {Granite(), {}},
+      {SmolLm3(), {"max_window_layers"}},
+      {Gemma(), {}},
+      {Starcoder2(), {"layer_norm_epsilon", "residual_dropout", "scale_attn_weights"}},
+      {StableLm2(), {"hidden_dropout"}},
+      {Olmo2(), {}},
+      {Aya(), {}}};
   for (const auto& [config, fields] : own) {
     const std::string plain = ToJson(Parse(config));
     const auto expect_ignored = [&, &from = config](const char* field) {
@@ -247,7 +346,15 @@ TEST(FamiliesTest, EveryPublishedOne) {
       {"gpt2", Gpt2(), kMha, 12, 12, 12, 64, 1024, 50257},
       {"gpt2-xl", published::Gpt2Xl(), kMha, 48, 25, 25, 64, 1024, 50257},
       {"DeepSeek-V2-Lite", DeepSeekDense(), kMla, 27, 16, 16, 128, 163840, 102400},
-      {"MiniCPM3-4B", MiniCpm3(), kMla, 62, 40, 40, 64, 32768, 73448}};
+      {"MiniCPM3-4B", MiniCpm3(), kMla, 62, 40, 40, 64, 32768, 73448},
+      {"Phi-3-mini-4k", Phi3Mini(), kMha, 32, 32, 32, 96, 2047, 32064},  // its window
+      {"granite-3.1-2b", Granite(), kGqa, 40, 32, 8, 64, 131072, 49155},
+      {"SmolLM3-3B", SmolLm3(), kGqa, 36, 16, 4, 128, 65536, 128256},
+      {"gemma-2b", Gemma(), kGqa, 18, 8, 1, 256, 8192, 256000},
+      {"starcoder2-3b", Starcoder2(), kGqa, 30, 24, 2, 128, 4096, 49152},  // its window
+      {"stablelm-2-1.6b", StableLm2(), kMha, 24, 32, 32, 64, 4096, 100352},
+      {"OLMo-2-1B", Olmo2(), kMha, 16, 16, 16, 128, 4096, 100352},
+      {"aya-23-8B", Aya(), kGqa, 32, 32, 8, 128, 8192, 256000}};
   ASSERT_EQ(all.size(), published::Every().size());
   for (const Sizes& it : all) {
     SCOPED_TRACE(it.name);
@@ -313,6 +420,30 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
       {With(MiniCpm3(), {{"scale_depth", 1e-300}}), "scale_depth is 1e-300", "0.001"},
       {With(MiniCpm3(), {{"rms_norm_eps", 0.5}}),
        "rms_norm_eps * num_hidden_layers / scale_depth^2 is", "at most 1"},
+      {With(Phi3Mini(), {{"partial_rotary_factor", 0.45}}), "partial_rotary_factor is 0.45",
+       "even number of the 96 elements"},
+      {With(Phi3Mini(), {{"partial_rotary_factor", 2}}), "partial_rotary_factor is 2", "at most 1"},
+      {With(Phi3Mini(), {{"attention_bias", true}}), "attention_bias is true", "false"},
+      {With(Phi3Mini(), {{"mlp_bias", true}}), "mlp_bias is true", "false"},
+      {With(Granite(), {{"residual_multiplier", 0}}), "residual_multiplier is 0", "0.001"},
+      {With(Granite(), {{"residual_multiplier", 0.001}}),
+       "rms_norm_eps / residual_multiplier^2 is 10", "at most 1"},
+      {With(Granite(), {{"logits_scaling", -8}}), "logits_scaling is -8", "0.001"},
+      {With(SmolLm3(), {{"no_rope_layers", {1, 0}}}), "no_rope_layers is [1,0]",
+       "0 or 1 for each of num_hidden_layers = 36"},
+      {With(SmolLm3(), {{"no_rope_layers", {7}}}), "no_rope_layers is 7", "from 0 to 1"},
+      {With(SmolLm3(), {{"no_rope_layer_interval", 0}}), "no_rope_layer_interval is 0", "from 1"},
+      {With(Gemma(), {{"hidden_act", "silu"}}), "hidden_act is \"silu\"", "\"gelu\""},
+      {With(Gemma(), {{"hidden_activation", "gelu"}}), "hidden_activation is \"gelu\"",
+       "\"gelu_pytorch_tanh\""},
+      {With(Gemma(), {{"use_bidirectional_attention", true}}), "use_bidirectional_attention",
+       "false"},
+      {With(Starcoder2(), {{"mlp_type", "gated"}}), "mlp_type is \"gated\"", "\"default\""},
+      {With(Starcoder2(), {{"hidden_act", "gelu"}}), "hidden_act is \"gelu\"",
+       "\"gelu_pytorch_tanh\""},
+      {With(StableLm2(), {{"qk_layernorm", true}}), "qk_layernorm is true", "false"},
+      {With(Olmo2(), {{"clip_qkv", 8}}), "clip_qkv", "not a field"},
+      {With(Aya(), {{"use_qk_norm", true}}), "use_qk_norm is true", "false"},
   };
   for (const auto& [config, field, allowed] : cases) {
     EXPECT_THAT(Refusal(config),
@@ -323,6 +454,11 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
                                                  {Qwen3(), "head_dim"},
                                                  {DeepSeekDense(), "q_lora_rank"},
                                                  {MiniCpm3(), "scale_emb"},
+                                                 {Phi3Mini(), "rms_norm_eps"},
+                                                 {SmolLm3(), "rope_theta"},
+                                                 {Gemma(), "head_dim"},
+                                                 {StableLm2(), "num_key_value_heads"},
+                                                 {Aya(), "rope_theta"},
                                                  {SmolLm2(), "hidden_size"}}) {
     EXPECT_EQ(Refusal(Without(config, {field.c_str()})), "config.json: " + field + " is missing");
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -169,6 +170,27 @@ TEST(MappedTensorsTest, RowsOfBlocks) {
   std::vector<int> expected(2 * 34);
   std::iota(expected.begin(), expected.end(), 2 * 34);
   EXPECT_EQ(Numbers(tensors, "half"), expected);
+}
+
+TEST(MappedTensorsTest, OneIsAddedInFloat32) {
+  const std::map<std::string, TensorOrigin> origins = {{"sum", {.tensor = "w", .plus_one = true}}};
+  const auto sums = [&](const char* dtype, uint64_t bytes) {
+    const MappedTensors tensors = Map({{"w", {dtype, {2}, bytes}}}, origins);
+    EXPECT_EQ(tensors.Find("sum")->dtype, "F32");
+    EXPECT_EQ(tensors.Find("sum")->bytes, 8);
+    std::vector<float> read(2);
+    tensors.Read("sum", std::as_writable_bytes(std::span(read)));
+    return read;
+  };
+  // The bytes are 0, 1, 2, ...; these numbers are so small that 1 remains.
+  EXPECT_THAT(sums("F32", 8), ElementsAre(1, 1));
+  EXPECT_THAT(sums("BF16", 4), ElementsAre(1, 1));
+  // 0x0100 and 0x0302
+  EXPECT_THAT(sums("F16", 4), ElementsAre(1 + 0x1p-16F, 1 + 0x302p-24F));
+  EXPECT_EQ(RefusalOf<LoadError>([&] {
+              Map({{"w", {"U8", {2}, 2}}}, origins);
+            }),
+            "file: tensor w has dtype U8; allowed: F32, BF16, F16");
 }
 
 TEST(MappedTensorsTest, ANameMayBeMappedToWhatAnotherHad) {
