@@ -68,7 +68,7 @@ void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& c
   const std::optional<bool> some = TakeLayerTypes(fields);
   const int64_t window = fields.Int("sliding_window", {2, kMaxWindow}, default_window);
   const int64_t from = fields.Int("max_window_layers", {0, 1 << 20}, 28);
-  if (uses && some.value_or(from < config.num_hidden_layers)) LimitToWindow(window, config);
+  if (uses && some.value_or(from < config.num_hidden_layers)) LimitToWindow(window, fields, config);
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ ModelConfig ParseMistralConfig(JsonFields& fields) {
   ModelConfig config = TakeLlamaCommon(fields);
   for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // no biases ever
   TakeLayerTypes(fields);
-  LimitToWindow(fields.Int("sliding_window", {2, kMaxWindow}, default_window), config);
+  LimitToWindow(fields.Int("sliding_window", {2, kMaxWindow}, default_window), fields, config);
   return config;
 }
 
