@@ -38,17 +38,19 @@ bool IsName(const std::string& name, size_t most_bytes) {
 // Parses SETTING=VALUE[,SETTING=VALUE...] of a model.
 Settings SplitSettings(const std::string& text, const std::string& model) {
   const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank",
-                                      "rope-head-dim",  "groups",    "chat-template"};
+                                      "rope-head-dim",  "groups",    "chat-template",
+                                      "max-model-len"};
   Settings settings;
   for (size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find(',', begin), text.size());
     const std::string setting = text.substr(begin, end - begin);
     const size_t equals = setting.find('=');
-    const std::string key = setting.substr(0, equals);
+    std::string key = setting.substr(0, equals);
+    if (key == "context") key = "max-model-len";
     if (equals == std::string::npos || !keys.contains(key)) {
       Refuse(
           "\"{}\" of model {} is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, "
-          "rank=R, rope-head-dim=N, groups=G, chat-template=NAME",
+          "rank=R, rope-head-dim=N, groups=G, chat-template=NAME, max-model-len=N",
           setting, model);
     }
     const std::string value = setting.substr(equals + 1);
@@ -121,6 +123,18 @@ std::optional<ChatTemplate> ParseChatTemplate(const Settings& settings, const st
   return form->second;
 }
 
+std::optional<int64_t> ParseContext(const Settings& settings, const std::string& model) {
+  const auto setting = settings.find("max-model-len");
+  if (setting == settings.end()) return std::nullopt;
+  const auto& [low, high, above_low] = kServedPositions;
+  const std::optional<int64_t> positions = ParseNumber<int64_t>(setting->second, low, high);
+  if (!positions) {
+    Refuse("max-model-len of model {}: \"{}\" is not a context; allowed: integers from {} to {}",
+           model, setting->second, low, high);
+  }
+  return positions;
+}
+
 }  // namespace
 
 ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
@@ -145,6 +159,7 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
   model.kv_cache_bytes = ParseOwnCache(settings, memory_bytes, model.name);
   model.conversion = ParseConversion(settings, model.name);
   model.chat_template = ParseChatTemplate(settings, model.name);
+  model.max_positions = ParseContext(settings, model.name);
   return model;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/base/range.h"
 #include "engine/model/conversion_spec.h"
 #include "server/core/chat/chat_template.h"
 #include "server/resources.h"
@@ -20,6 +21,7 @@ struct ModelOptions {
   std::optional<int64_t> kv_cache_bytes;           // absent: an equal share of the rest
   std::optional<ConversionSpec> conversion = {};   // absent: served as it is
   std::optional<ChatTemplate> chat_template = {};  // absent: the checkpoint's
+  std::optional<int64_t> max_positions = {};       // absent: --max-model-len
 };
 
 // Parses NAME=PATH[,SETTING=VALUE...]. PATH is an existing directory or .gguf file, without a
@@ -27,6 +29,7 @@ struct ModelOptions {
 //   kv-cache-bytes=SIZE                             as in ParseByteSize
 //   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R][,rope-head-dim=N]
 //   chat-template=NAME
+//   max-model-len=N, or context=N
 ModelOptions ParseModelOptions(const std::string& text,
                                int64_t memory_bytes = AvailableResources().memory_bytes);
 
@@ -36,6 +39,9 @@ int64_t ParseByteSize(const std::string& text, int64_t memory_bytes);
 
 // Parses "auto" (absent), "never" (kNeverExpand) or a position, for BackendOptions::expand_from.
 std::optional<int64_t> ParseExpandFrom(const std::string& text);
+
+// Bounds of a served context, in positions.
+inline constexpr Range<int64_t> kServedPositions{2, 1 << 24};
 
 // Throws unless `text` is HOST:PORT or [IPV6]:PORT.
 void CheckAddress(const std::string& text);

@@ -113,7 +113,8 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "--model", texts.models,
          "Model to serve, NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf "
          "file. Repeatable; or several models separated by ';'. Settings: kv-cache-bytes=SIZE, "
-         "chat-template=NAME, and to convert it at load attention=mha, attention=gqa,groups=G or "
+         "chat-template=NAME, max-model-len=N, and to convert it at load attention=mha, "
+         "attention=gqa,groups=G or "
          "attention=mla[,rank=R][,rope-head-dim=N]")
       ->required()
       ->allow_extra_args(false)
@@ -146,6 +147,10 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "own share it equally")
       ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
+  app.add_option("--max-model-len,--context", options.max_positions,
+                 "Context of models that set none, in positions; lowers the model's own [the "
+                 "model's]")
+      ->check(CLI::Range(kServedPositions.low, kServedPositions.high));
   AddNamed(app, "--chat-template", options.chat_template,
            "Chat template of models that set none and ship none that is recognized [none]");
 }

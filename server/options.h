@@ -28,6 +28,7 @@ struct ServerOptions {
   std::optional<double> kv_cache_share;
   // For models that set none and ship none that is recognized.
   std::optional<ChatTemplate> chat_template;
+  std::optional<int64_t> max_positions;  // of models that set none; absent: their own context
   std::optional<WeightFormat> weight_format;
   std::optional<WeightFormat> embedding_format;
   std::optional<CacheFormat> cache_format;

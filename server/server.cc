@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -15,6 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/base/quantities.h"
 #include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/config/family.h"
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
@@ -25,6 +25,7 @@
 #include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/model_log.h"
 
 namespace triptych::server {
 namespace {
@@ -87,43 +88,37 @@ ModelInfo Describe(const LoadedModel& loaded) {
   return model;
 }
 
-// MLA's forms and prompt path, for the end of a model's log line; empty for other kinds.
-std::string HowLatentAttends(const ModelInfo& model) {
-  const std::vector<std::string>& forms = model.latent_forms;
-  if (forms.empty()) return "";
-  const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
-  const std::string prompts =
-      model.expand_from ? fmt::format("expanded attention from position {} on", *model.expand_from)
-                        : "reduced attention only";
-  return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
-                     std::ssize(forms) - factored, prompts);
+// The origin of a format that an option may set.
+std::string FormatOrigin(bool given, const char* option, const std::string& otherwise) {
+  return given ? std::string("by ") + option : otherwise;
 }
 
-std::string WeightText(const WeightFormats& formats) {
-  if (formats.layers == formats.embeddings) return std::string(Name(formats.layers));
-  return fmt::format("{}, embeddings in {}", Name(formats.layers), Name(formats.embeddings));
-}
-
-void LogModel(const ModelInfo& model) {
-  std::string attention(Name(model.config.attention));
-  if (model.converted_from) {
-    attention += fmt::format(" (converted from {})", Name(*model.converted_from));
+// Where the properties of a model that is about to be loaded come from, except its tokenizer's and
+// its chat template's.
+ModelOrigins OriginsOf(const LoadOptions& load) {
+  const checkpoint::OpenedCheckpoint& checkpoint = load.checkpoint;
+  ModelOrigins origins{.tokenizer = {},
+                       .chat = {},
+                       .context = checkpoint.context_origin,
+                       .weights = {},
+                       .cache = {},
+                       .warnings = checkpoint.warnings};
+  const int64_t own = checkpoint.config.max_position_embeddings;
+  const int64_t served = ServedPositions(load);
+  if (served < own) {
+    origins.context =
+        fmt::format("{}; the model's: {}, {}",
+                    load.max_positions == served ? "by max-model-len"
+                                                 : "the largest rotary table for this KV cache",
+                    own, checkpoint.context_origin);
   }
-  std::string window;
-  if (model.window_is_context) {
-    window = fmt::format("; context limited to its sliding window of {}",
-                         model.config.max_position_embeddings);
-  }
-  spdlog::info(
-      "model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}{}",
-      model.name, attention, model.parameters, WeightText(model.weight_formats),
-      model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
-      HowLatentAttends(model), window);
-  if (const auto& memory = model.device_memory) {
-    spdlog::info("model {}: on {}: weights {}, KV cache {}, workspace {}; {}", model.name,
-                 memory->device, FormatBytes(memory->weight_bytes), FormatBytes(model.cache_bytes),
-                 FormatBytes(memory->workspace_bytes), memory->kernels);
-  }
+  const std::string default_weights =
+      load.device == "cpu" ? "the checkpoint's" : "the default on a GPU";
+  origins.weights = FormatOrigin(load.weight_format.has_value(), "--dtype", default_weights);
+  if (load.embedding_format) origins.weights += ", embeddings by --embedding-dtype";
+  origins.cache = FormatOrigin(load.cache_format.has_value(), "--kv-cache-dtype",
+                               "the default for these weights");
+  return origins;
 }
 
 // Sets the cache sizes of models on a GPU, from the bytes of their weights and workspaces. Throws
@@ -167,16 +162,18 @@ std::vector<LoadOptions> OpenModels(const ServerOptions& options) {
   std::vector<LoadOptions> loads;
   for (size_t i = 0; i < options.models.size(); ++i) {
     const ModelOptions& model = options.models[i];
-    LoadOptions load{.name = model.name,
-                     .checkpoint = ForModel(
-                         model.name, [&] { return checkpoint::OpenCheckpoint(model.checkpoint); }),
-                     .weight_format = options.weight_format,
-                     .embedding_format = options.embedding_format,
-                     .cache_format = options.cache_format,
-                     .backend = options.backend,
-                     .engine = options.engine,
-                     .conversion = model.conversion,
-                     .device = options.device};
+    LoadOptions load{
+        .name = model.name,
+        .checkpoint =
+            ForModel(model.name, [&] { return checkpoint::OpenCheckpoint(model.checkpoint); }),
+        .weight_format = options.weight_format,
+        .embedding_format = options.embedding_format,
+        .cache_format = options.cache_format,
+        .backend = options.backend,
+        .engine = options.engine,
+        .conversion = model.conversion,
+        .max_positions = model.max_positions ? model.max_positions : options.max_positions,
+        .device = options.device};
     load.backend.kv_cache_bytes = kv_cache_bytes[i];
     loads.push_back(std::move(load));
   }
@@ -189,7 +186,7 @@ TransportOptions WithMessageSize(const ServerOptions& options,
                                  const std::vector<LoadOptions>& models) {
   TransportOptions transport = options.transport;
   for (const LoadOptions& model : models) {
-    const int64_t positions = model.checkpoint.config.max_position_embeddings;
+    const int64_t positions = ForModel(model.name, [&] { return ServedPositions(model); });
     const int64_t bytes = kBytesBesidePrompt + positions * kBytesPerPosition;
     transport.limits.max_message_bytes =
         std::max(transport.limits.max_message_bytes, std::min(bytes, kMaxMessageBytes));
@@ -221,19 +218,26 @@ void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
 }
 
 // The model's chat template: the one of its options, or else its checkpoint's if that is
-// recognized, or else `otherwise`. Throws LoadError.
+// recognized, or else `otherwise`. Sets `origin`. Throws LoadError.
 std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
                                              const checkpoint::OpenedCheckpoint& checkpoint,
-                                             const std::optional<ChatTemplate>& otherwise) {
+                                             const std::optional<ChatTemplate>& otherwise,
+                                             std::string& origin) {
+  origin = "by the model's chat-template=";
   if (model.chat_template) return model.chat_template;
   const std::optional<std::string> own = checkpoint::ReadChatTemplate(checkpoint);
-  if (!own) return otherwise;
-  if (const auto known = KnownChatTemplate(*own)) return known;
-  if (!otherwise) {
-    spdlog::info("model {}: unrecognized chat template; choose one of {} with chat-template=NAME",
-                 model.name, ChatTemplateNames());
+  origin = "the checkpoint's own";
+  if (own) {
+    if (const auto known = KnownChatTemplate(*own)) return known;
   }
-  return otherwise;
+  origin = "by --chat-template";
+  if (otherwise) return otherwise;
+  origin = own ? fmt::format(
+                     "the checkpoint's own is unrecognized; choose one of {} with "
+                     "chat-template=NAME",
+                     ChatTemplateNames())
+               : "the checkpoint has none; chat-template=NAME sets one";
+  return std::nullopt;
 }
 
 // Loads `models`, which OpenModels returned, and logs each. A checkpoint is closed once loaded.
@@ -243,9 +247,12 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
   int64_t prompt_bytes = 0;
   for (size_t i = 0; i < models.size(); ++i) {
     if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
-    const auto chat_template =
-        FindChatTemplate(options.models[i], models[i].checkpoint, options.chat_template);
-    const bool window_is_context = models[i].checkpoint.window_is_context;
+    ModelOrigins origins = OriginsOf(models[i]);
+    const auto chat_template = FindChatTemplate(options.models[i], models[i].checkpoint,
+                                                options.chat_template, origins.chat);
+    const bool window_is_context =
+        models[i].checkpoint.context_origin == checkpoint::kWindowOrigin &&
+        ServedPositions(models[i]) == models[i].checkpoint.config.max_position_embeddings;
     LoadedModel loaded = Load(std::move(models[i]), context);
     if (loaded.info.expand_from && !loaded.info.device_memory) {
       prompt_bytes += MostScratchBytes(loaded.config);
@@ -253,11 +260,18 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     entries.push_back({Describe(loaded), std::move(loaded.engine)});
     entries.back().model.chat_template = chat_template;
     entries.back().model.window_is_context = window_is_context;
-    LogModel(entries.back().model);
-    if (!loaded.not_applied.empty()) {
-      spdlog::warn("model {}: settings of its {} that are not applied: {}", loaded.name,
-                   checkpoint::kGenerationConfigFile, loaded.not_applied);
+    origins.tokenizer = std::move(loaded.tokenizer_notes);
+    if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
+      origins.warnings.push_back(
+          fmt::format("its tokenizer has {} tokens, the model {}; the further tokens are refused",
+                      loaded.tokenizer->vocab_size(), loaded.config.vocab_size));
     }
+    if (!loaded.not_applied.empty()) {
+      origins.warnings.push_back(fmt::format("settings of its {} that are not applied: {}",
+                                             checkpoint::kGenerationConfigFile,
+                                             loaded.not_applied));
+    }
+    LogModel(entries.back().model, origins);
   }
   return entries;
 }

@@ -128,6 +128,10 @@ void InputFile::ReadAt(uint64_t offset, std::span<std::byte> bytes) const {
 bool Exists(const fs::path& path) {
   std::error_code error;
   const bool exists = fs::exists(path, error);
+  std::error_code absent;  // there is not even a link
+  if (!exists && !error && fs::is_symlink(path, absent)) {
+    error = std::make_error_code(std::errc::no_such_file_or_directory);
+  }
   if (error) throw LoadError(path.string() + ": cannot be read: " + error.message());
   return exists;
 }

@@ -33,7 +33,8 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// True if `path` exists; follows symbolic links. Throws LoadError if that cannot be determined.
+// True if `path` exists; follows symbolic links. Throws LoadError if that cannot be determined, and
+// for a link to a file that does not exist.
 bool Exists(const std::filesystem::path& path);
 
 // Reads a regular file of at most `max_bytes`. Throws LoadError.

@@ -92,6 +92,10 @@ class Builder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json ParseJson(std::string_view text, const std::string& source, size_t max_values) {
+  // The parser takes a NUL byte for the end of its input.
+  if (const size_t nul = text.find('\0'); nul != text.npos) {
+    throw LoadError(source + ": not valid JSON: byte " + std::to_string(nul) + " is NUL");
+  }
   Builder builder(source, max_values);
   Json::sax_parse(text, &builder);
   return builder.Take();

@@ -12,7 +12,7 @@ namespace triptych {
 using Json = nlohmann::json;
 
 // Parses one document in time and memory linear in its length. `source` names the document in
-// messages. Throws LoadError if the text is not JSON, and if
+// messages. Throws LoadError if the text is not JSON (also after a NUL byte), and if
 //   - an object names a member twice: a library would silently keep one of them;
 //   - values are nested more than 16 levels deep: printing a value recurses;
 //   - there are more than `max_values` values.

@@ -9,7 +9,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
-#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/tensors/block_formats.h"
 #include "engine/checkpoint/tensors/decoded_tensors.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
@@ -256,7 +255,7 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   return JsonFields(std::move(config), file.name(), std::move(names));
 }
 
-ModelConfig ReadGgufConfig(const GgufFile& file) {
+PublishedConfig ReadGgufConfig(const GgufFile& file) {
   const Architecture& architecture = ArchitectureOf(file);
   JsonFields fields = GgufConfigFields(file);
   PublishedConfig published = TakePublishedConfig(fields);
@@ -280,7 +279,7 @@ ModelConfig ReadGgufConfig(const GgufFile& file) {
     origin.names["rope_factors"] = std::string("rope_factors (from tensor ") + kFactors + ")";
   }
   Validate(config, origin);
-  return std::move(config);
+  return published;
 }
 
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/config/json_fields.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/tensors/tensor_source.h"
@@ -23,7 +24,7 @@ JsonFields GgufConfigFields(const GgufFile& file);
 // The validated config of those fields and of the rest of the file: the order of rotary pairs, the
 // factors of their frequencies, biases, and the weight formats nearest to the file's. Throws
 // LoadError.
-ModelConfig ReadGgufConfig(const GgufFile& file);
+PublishedConfig ReadGgufConfig(const GgufFile& file);
 
 // The file's tensors by the names of ExpectedTensors, blocks of integers decoded to F32. Throws
 // LoadError.

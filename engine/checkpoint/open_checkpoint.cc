@@ -1,8 +1,14 @@
 #include "engine/checkpoint/open_checkpoint.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "engine/base/keyed_hash.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
@@ -10,6 +16,36 @@
 #include "engine/checkpoint/tensors/quantized_matrices.h"
 
 namespace triptych::checkpoint {
+
+namespace {
+
+// Names of the engine, and of published models with a head.
+constexpr const char* kEmbeddingTensor = "model.embed_tokens.weight";
+constexpr const char* kHeadTensor = "lm_head.weight";
+
+uint64_t DigestOf(const TensorSource& tensors, const std::string& name, std::string& buffer) {
+  buffer.resize(tensors.Find(name)->bytes);
+  tensors.Read(name, std::as_writable_bytes(std::span(buffer)));
+  return KeyedHash()(std::string_view(buffer));
+}
+
+// Whether published tensors that are tied hold an output matrix that is not the embedding. One of
+// the two is in memory at a time.
+bool HasOwnHead(const TensorSource& published, const TensorMap& map) {
+  const auto origin = map.origins.find(kEmbeddingTensor);
+  const std::string embedding =
+      origin == map.origins.end() ? kEmbeddingTensor : origin->second.tensor;
+  const StoredTensor* const head = published.Find(kHeadTensor);
+  const StoredTensor* const shared = published.Find(embedding);
+  // A matrix of another shape cannot be the model's.
+  if (head == nullptr || shared == nullptr || head->shape != shared->shape) return false;
+  if (head->dtype != shared->dtype) return true;
+  std::string buffer;
+  const uint64_t digest = DigestOf(published, kHeadTensor, buffer);
+  return digest != DigestOf(published, embedding, buffer);
+}
+
+}  // namespace
 
 bool MayBeCheckpoint(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -20,12 +56,13 @@ bool MayBeCheckpoint(const std::filesystem::path& path) {
 OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
   if (IsGgufFile(checkpoint)) {
     auto file = std::make_shared<const GgufFile>(checkpoint);
-    ModelConfig config = ReadGgufConfig(*file);
-    std::shared_ptr<const TensorSource> tensors = MapGgufTensors(file, config);
+    PublishedConfig published = ReadGgufConfig(*file);
+    std::shared_ptr<const TensorSource> tensors = MapGgufTensors(file, published.config);
     return {.path = checkpoint,
-            .config = std::move(config),
+            .config = std::move(published.config),
             .tensors = std::move(tensors),
-            .gguf = std::move(file)};
+            .gguf = std::move(file),
+            .context_origin = std::move(published.context_origin)};
   }
   PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
   std::shared_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
@@ -33,15 +70,24 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
     tensors = DecodeMatrices(std::move(tensors), *published.quantization, published.config);
   }
   TensorMap map = published.family->tensors(published.config, *tensors);
-  return {.path = checkpoint,
-          .config = std::move(published.config),
-          .tensors = std::make_shared<const MappedTensors>(std::move(tensors),
-                                                           std::move(map.origins), map.left_out),
-          .window_is_context = published.window_is_context};
+  OpenedCheckpoint opened{.path = checkpoint,
+                          .config = std::move(published.config),
+                          .tensors = nullptr,
+                          .context_origin = std::move(published.context_origin)};
+  if (opened.config.tie_word_embeddings && HasOwnHead(*tensors, map)) {
+    opened.config.tie_word_embeddings = false;
+    map = published.family->tensors(opened.config, *tensors);
+    opened.warnings.push_back(std::string(kHeadTensor) +
+                              " differs from the embedding, and is the output matrix, although "
+                              "tie_word_embeddings is true");
+  }
+  opened.tensors = std::make_shared<const MappedTensors>(std::move(tensors), std::move(map.origins),
+                                                         map.left_out);
+  return opened;
 }
 
 ModelConfig ReadConfig(const std::filesystem::path& checkpoint) {
-  if (IsGgufFile(checkpoint)) return ReadGgufConfig(GgufFile(checkpoint));
+  if (IsGgufFile(checkpoint)) return ReadGgufConfig(GgufFile(checkpoint)).config;
   return ReadModelConfig(checkpoint / kConfigFile);
 }
 

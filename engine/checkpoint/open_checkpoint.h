@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/checkpoint/tensors/tensor_source.h"
@@ -25,7 +26,8 @@ struct OpenedCheckpoint {
   ModelConfig config;
   std::shared_ptr<const TensorSource> tensors;  // by the engine's names; shapes are not checked
   std::shared_ptr<const GgufFile> gguf = {};    // null for a directory
-  bool window_is_context = false;               // PublishedConfig's
+  std::string context_origin = {};              // PublishedConfig's
+  std::vector<std::string> warnings = {};       // one line each, for the log
 };
 
 // Opens a checkpoint; its config is valid. Throws LoadError.

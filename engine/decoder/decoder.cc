@@ -2,16 +2,24 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
 #include "engine/decoder/layer_weights.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych {
 
 Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType compute,
                  CacheFormat cache)
     : frame_(config, weights, compute), cache_(cache) {
-  const Rotary rotary = MakeRotary(config, frame_.device());
+  ModelConfig bounded = config;  // no text here is as long as the longest contexts
+  if (config.RotaryDim() > 0) {
+    bounded.max_position_embeddings = std::min(config.max_position_embeddings,
+                                               config_limits::kPositionTable / config.RotaryDim());
+  }
+  const Rotary rotary = MakeRotary(bounded, frame_.device());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (config.attention == AttentionKind::kMla) {
       attention_.push_back(std::make_unique<LatentAttention>(LatentShapeOf(config, layer),

@@ -27,6 +27,7 @@
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
+#include "engine/model/validate_config.h"
 
 namespace triptych {
 namespace {
@@ -155,12 +156,13 @@ serving::RequestDefaults DefaultsOf(const checkpoint::GenerationConfig& config) 
 LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context) {
   const ModelConfig& stored = options.checkpoint.config;
   const std::string path = options.checkpoint.path.string();
-  std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.checkpoint);
+  LoadedModel model;
+  std::shared_ptr<const Tokenizer> tokenizer =
+      checkpoint::LoadTokenizer(options.checkpoint, &model.tokenizer_notes);
   checkpoint::CheckVocabulary(*tokenizer, stored, path);
   checkpoint::GenerationConfig generation =
       checkpoint::ReadGenerationConfig(options.checkpoint.path);
 
-  LoadedModel model;
   model.name = options.name;
   model.weight_formats = ServedFormats(stored, options);
   model.cache_format = ServedCacheFormat(model.weight_formats, options);
@@ -182,9 +184,10 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
     model.config = reader->config();
     source = std::move(reader);
   }
-  model.parameters = ParameterCount(model.config);
+  model.parameters = ParameterCount(model.config);  // with all learned positions
   model.parameter_bytes = ParameterBytes(model.config, model.weight_formats);
   model.latent_forms = ReducedForms(model.config);
+  model.config.max_position_embeddings = ServedPositions(options);
   model.tokenizer = std::move(tokenizer);
   model.defaults = DefaultsOf(generation);
   model.not_applied = std::move(generation.not_applied);
@@ -203,6 +206,28 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
 }
 
 }  // namespace
+
+int64_t ServedPositions(const LoadOptions& options) {
+  const ModelConfig& stored = options.checkpoint.config;
+  int64_t positions = stored.max_position_embeddings;
+  if (options.max_positions) {
+    if (*options.max_positions > positions) {
+      throw LoadError(options.checkpoint.path.string() + ": max-model-len is " +
+                      std::to_string(*options.max_positions) + "; allowed: 2 to " +
+                      std::to_string(positions) + ", the model's context (" +
+                      options.checkpoint.context_origin + ")");
+    }
+    positions = *options.max_positions;
+  }
+  const int64_t width = stored.RotaryTableDim();
+  if (width == 0 || positions <= config_limits::kPositionTable / width) return positions;
+  ModelConfig config = stored;
+  if (options.conversion) config = ConvertedShape(stored, *options.conversion);
+  const CacheFormat cache = ServedCacheFormat(ServedFormats(stored, options), options);
+  const CacheGeometry geometry = MakeCacheGeometry(config, cache, options.backend.block_positions);
+  const int64_t held = options.backend.kv_cache_bytes / geometry.BytesPerPosition();
+  return std::min(positions, std::max(config_limits::kPositionTable / width, held));
+}
 
 void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
                  std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache) {
@@ -244,6 +269,7 @@ LoadedBytes CountLoadedBytes(const LoadOptions& options) {
                     options.checkpoint.path.string());
     config = ConvertedShape(stored, *options.conversion);
   }
+  config.max_position_embeddings = ServedPositions(options);
   const WeightFormats formats = ServedFormats(stored, options);
   const CacheFormat cache = ServedCacheFormat(formats, options);
   switch (Place(options.device, formats, cache).backend) {

@@ -12,6 +12,7 @@
 #include "engine/backend/model_backend.h"
 #include "engine/base/formats.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/checkpoint/tokenizer/tokenizer_settings.h"
 #include "engine/kernels/context.h"
 #include "engine/model/config.h"
 #include "engine/model/conversion_spec.h"
@@ -36,6 +37,7 @@ struct LoadedModel {
   serving::RequestDefaults defaults;  // the checkpoint's; the engine does not apply them itself
   // The checkpoint's generation settings that are not applied (GenerationConfig::not_applied).
   std::string not_applied;
+  checkpoint::TokenizerNotes tokenizer_notes;
   std::unique_ptr<serving::Engine> engine;
 };
 
@@ -51,10 +53,17 @@ struct LoadOptions {
   BackendOptions backend = {};                   // its cache_format and max_step_tokens are ignored
   serving::EngineOptions engine = {};
   std::optional<ConversionSpec> conversion = {};  // absent: none
+  std::optional<int64_t> max_positions = {};      // lowers the context
   std::string device = "cpu";                     // "cpu", "cuda" or "cuda:N"
   // Called after each layer, with the number of layers loaded so far and of all.
   std::function<void(int64_t loaded, int64_t layers)> on_layer = {};
 };
+
+// The context as served: the checkpoint's, or options.max_positions. A context whose rotary table
+// would have more than config_limits::kPositionTable elements is lowered to that size, or to the
+// positions that the cache holds if these are more. Throws LoadError if max_positions exceeds the
+// checkpoint's context.
+int64_t ServedPositions(const LoadOptions& options);
 
 // Memory that a model takes on its device, in bytes. Known before any tensor is read.
 struct LoadedBytes {

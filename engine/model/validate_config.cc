@@ -222,16 +222,13 @@ class Validator {
     }
   }
 
+  // Loading bounds rotary tables (ServedPositions in engine/loading/loaded_model.h).
   void PositionTable() const {
-    const int64_t width = config_.position_embedding == PositionEmbedding::kSinusoidal
-                              ? config_.hidden_size
-                              : config_.RotaryTableDim();
-    if (width == 0) return;
-    const int64_t most = config_limits::kPositionTable / width;
+    if (config_.position_embedding != PositionEmbedding::kSinusoidal) return;
+    const int64_t most = config_limits::kPositionTable / config_.hidden_size;
     Require(config_.max_position_embeddings <= most, "max_position_embeddings",
             Shown(config_.max_position_embeddings),
-            "with " + std::string(Name(config_.position_embedding)) + " positions of width " +
-                Shown(width) +
+            "with sinusoidal positions of width " + Shown(config_.hidden_size) +
                 " allowed: " + Described(Range<int64_t>{config_limits::kPositions.low, most}));
   }
 

@@ -24,6 +24,7 @@ inline constexpr Range<double> kRopeTheta{0, 1e12, /*above_low=*/true};
 inline constexpr Range<double> kRopeFactor{1e-18, 1e18};
 // Positions times width of a table of positions that is computed at load: 2^18 positions of 128,
 // 1 GB at most. No file bounds it, and two numbers of a config would take any amount of memory.
+// Only a cache with more positions extends a served model's rotary table beyond it.
 inline constexpr int64_t kPositionTable = int64_t{1} << 25;
 }  // namespace config_limits
 

@@ -309,10 +309,14 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   delta.choice = sequence.choice;
   delta.token = token;
   delta.logprobs = std::move(row.logprobs);
-  delta.text = sequence.stops.Push(sequence.utf8.Push(sequence.stream.Push(*tokenizer_, token)));
-
-  const bool ended =
-      std::find(sequence.ends.begin(), sequence.ends.end(), token) != sequence.ends.end();
+  const auto is_in = [token](std::span<const int32_t> tokens) {
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  };
+  const bool ended = is_in(sequence.ends);
+  // An end token is no text, even if a tokenizer needs it for texts, too.
+  if (request.ignore_eos || !is_in(tokenizer_->end_tokens())) {
+    delta.text = sequence.stops.Push(sequence.utf8.Push(sequence.stream.Push(*tokenizer_, token)));
+  }
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;
   if (ended || full) {

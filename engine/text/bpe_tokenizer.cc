@@ -106,6 +106,7 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
       normalized_(SoughtNormalized(parts.added, normalizer_)),
       pre_tokenizer_(std::move(parts.pre_tokenizer)),
       bpe_(std::move(parts.pieces), parts.merges, parts.options),
+      words_(std::move(parts.words)),
       decoded_(std::move(parts.decoded)),
       byte_level_(parts.options.symbols == BpeOptions::kBytes),
       drops_leading_space_(parts.drops_leading_space),
@@ -114,10 +115,11 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
       max_token_bytes_(CutsAway(parts.added, pre_tokenizer_) ? kAnyBytes : FindMaxTokenBytes()) {}
 
 int64_t BpeTokenizer::FindMaxTokenBytes() const {
-  const std::optional<size_t> of_bpe = bpe_.MaxTokenBytes();
+  const std::optional<size_t> of_words =
+      words_ != nullptr ? words_->MaxTokenBytes() : bpe_.MaxTokenBytes();
   const std::optional<int64_t> shrinkage = MostShrinkage(normalizer_);
-  if (!of_bpe || !shrinkage) return kAnyBytes;
-  const auto normal = static_cast<int64_t>(std::max(*of_bpe, normalized_.longest()));
+  if (!of_words || !shrinkage) return kAnyBytes;
+  const auto normal = static_cast<int64_t>(std::max(*of_words, normalized_.longest()));
   return std::min(kAnyBytes, std::max(static_cast<int64_t>(raw_.longest()), normal * *shrinkage));
 }
 
@@ -142,7 +144,13 @@ std::vector<int32_t> BpeTokenizer::Encode(std::span<const TextPart> parts) const
       const Pieces pieces(pre_tokenizer_,
                           std::string_view(normal).substr(rest.begin, rest.end - rest.begin),
                           range.begin == 0 && rest.begin == 0, budget);
-      for (const std::string_view piece : pieces.all()) bpe_.Encode(piece, work, tokens);
+      for (const std::string_view piece : pieces.all()) {
+        if (words_ != nullptr) {
+          words_->Encode(piece, tokens);
+        } else {
+          bpe_.Encode(piece, work, tokens);
+        }
+      }
     });
   };
   Walk(raw_, text, joined.parsed, add, [&](const TextRange& range) {

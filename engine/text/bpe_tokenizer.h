@@ -1,8 +1,10 @@
-// Tokenizers of byte pair encoding, with the steps that tokenizer.json describes.
+// Tokenizers of byte pair encoding, or of another model of words, with the steps that
+// tokenizer.json describes.
 #ifndef TRIPTYCH_ENGINE_TEXT_BPE_TOKENIZER_H_
 #define TRIPTYCH_ENGINE_TEXT_BPE_TOKENIZER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +16,7 @@
 #include "engine/text/normalizer.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/word_model.h"
 
 namespace triptych {
 
@@ -24,6 +27,9 @@ struct BpeTokenizerParts {
   std::vector<std::string> pieces;  // as Bpe takes them
   std::vector<Merge> merges;
   BpeOptions options;
+  // Not null: the model of words instead of byte pair encoding. `pieces` and `merges` are then
+  // empty.
+  std::unique_ptr<const WordModel> words = {};
   std::vector<std::string> decoded;  // bytes of each token inside a text
   bool drops_leading_space = false;
   std::optional<int32_t> begin;
@@ -42,7 +48,10 @@ class BpeTokenizer final : public Tokenizer {
   std::string Decode(int32_t token) const override;
   bool drops_leading_space() const override { return drops_leading_space_; }
   int64_t max_token_bytes() const override { return max_token_bytes_; }
-  std::string_view kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }
+  std::string_view kind() const override {
+    if (words_ != nullptr) return words_->kind();
+    return byte_level_ ? "byte-level BPE" : "BPE";
+  }
   int32_t vocab_size() const override { return static_cast<int32_t>(decoded_.size()); }
   std::span<const SpecialToken> special_tokens() const override { return special_; }
   std::optional<int32_t> begin_token() const override { return begin_; }
@@ -58,6 +67,7 @@ class BpeTokenizer final : public Tokenizer {
   AddedTokenFinder normalized_;
   std::vector<PreTokenizerStep> pre_tokenizer_;
   Bpe bpe_;
+  std::unique_ptr<const WordModel> words_;  // instead of bpe_, unless it is null
   std::vector<std::string> decoded_;
   bool byte_level_;
   bool drops_leading_space_;

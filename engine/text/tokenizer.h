@@ -70,7 +70,7 @@ class Tokenizer {
   static constexpr int64_t kAnyBytes = int64_t{1} << 32;
   virtual int64_t max_token_bytes() const { return kAnyBytes; }
 
-  // Kind, for display: "bytes", "byte-level BPE" or "BPE".
+  // Kind, for display: "bytes", "byte-level BPE", "BPE", "Unigram" or "WordLevel".
   virtual std::string_view kind() const = 0;
   // The greatest token id plus one.
   virtual int32_t vocab_size() const = 0;

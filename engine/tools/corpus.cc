@@ -45,6 +45,12 @@ Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
                              " is out of range; allowed: 0 to less than 1");
   }
   const std::vector<int32_t> ids = tokenizer.Encode(text);
+  if (const auto most = std::max_element(ids.begin(), ids.end());
+      most != ids.end() && *most >= config.vocab_size) {
+    throw LoadError(file.string() + ": holds token " + std::to_string(*most) +
+                    " of the tokenizer; allowed: tokens below vocab_size = " +
+                    std::to_string(config.vocab_size) + " of " + model);
+  }
   const at::Tensor tokens =
       at::tensor(at::IntArrayRef(std::vector<int64_t>(ids.begin(), ids.end())), at::kLong);
   const auto held_out_tokens =

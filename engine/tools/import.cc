@@ -1,9 +1,10 @@
 #include "engine/tools/import.h"
 
+#include <cstdint>
 #include <cstdio>
-#include <memory>
-#include <stdexcept>
+#include <string>
 
+#include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/checkpoint/llama2c_model.h"
 #include "engine/checkpoint/tokenizer/llama2c_tokenizer.h"
@@ -22,9 +23,13 @@ void ImportModel(const ImportOptions& options) {
   const Checkpoint model =
       ReadCheckpoint(checkpoint::OpenLlama2c(options.model), TensorFormat::kFloat32);
   const std::string tokenizer = ReadText(options.tokenizer, checkpoint::kMaxTokenizerBytes);
-  checkpoint::CheckVocabulary(
-      *checkpoint::ParseLlama2cTokenizer(tokenizer, options.tokenizer.string()), model.config,
-      options.model.string());
+  const int32_t tokens =
+      checkpoint::ParseLlama2cTokenizer(tokenizer, options.tokenizer.string())->vocab_size();
+  if (model.config.vocab_size < tokens) {  // it is another model's
+    throw LoadError(options.model.string() + ": vocab_size is " +
+                    std::to_string(model.config.vocab_size) + "; its tokenizer needs at least " +
+                    std::to_string(tokens));
+  }
 
   const Card card{.directory = options.output,
                   .config = model.config,

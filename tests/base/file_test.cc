@@ -117,6 +117,11 @@ TEST_F(FileTest, SaysWhetherThereIsAFileOrWhyThatIsNotKnown) {
   EXPECT_EQ(RefusalOf<std::runtime_error>([&] { Exists(loop); }),
             loop.string() + ": cannot be read: Too many levels of symbolic links");
   EXPECT_THROW(Exists(loop), LoadError);
+  // A link to nowhere is not an absent file: somebody meant one.
+  const fs::path dangling = directory_.path() / "dangling";
+  fs::create_symlink("nowhere", dangling);
+  EXPECT_EQ(RefusalOf<LoadError>([&] { Exists(dangling); }),
+            dangling.string() + ": cannot be read: No such file or directory");
   EXPECT_THAT(
       RefusalOf<std::runtime_error>([&] { Exists(directory_.path() / std::string(300, 'a')); }),
       HasSubstr("aaa: cannot be read: File name too long"));

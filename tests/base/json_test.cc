@@ -50,6 +50,17 @@ TEST(JsonTest, RefusesWhatIsNoJson) {
   }
 }
 
+// The parser would take it for the end, and pass over the rest.
+TEST(JsonTest, RefusesNulBytes) {
+  using std::string_literals::operator""s;
+  EXPECT_EQ(Refusal("{}\0garbage"s), "file: not valid JSON: byte 2 is NUL");
+  for (const std::string& text :
+       {"{}\0"s, "\0"s, "\0{}"s, "[1,\0 2]"s, "\"a\0b\""s, "{}\0{\"b\":1}"s}) {
+    EXPECT_THAT(Refusal(text), HasSubstr(" is NUL")) << text;
+  }
+  EXPECT_EQ(ParseJson(R"("\u0000")", "file"), "\0"s);
+}
+
 TEST(JsonTest, RefusesNamesThatStandTwiceAtAnyDepth) {
   EXPECT_EQ(Refusal(R"({"a":1,"b":2,"a":1})"), "file: names \"a\" twice");
   EXPECT_EQ(Refusal(R"([{"x":{"a":1,"\u0061":{}}}])"), "file: names \"a\" twice");

@@ -1,4 +1,4 @@
-// Fuzz target: config.json and generation_config.json of a checkpoint.
+// Fuzz target: config.json, generation_config.json and tokenizer_config.json of a checkpoint.
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/names.h"
@@ -7,9 +7,12 @@
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/config/json_fields.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/sentencepiece_model.h"
+#include "engine/checkpoint/tokenizer/tokenizer_settings.h"
 #include "engine/model/config.h"
 #include "engine/model/latent_shape.h"
 #include "engine/text/byte_tokenizer.h"
+#include "tests/fuzz/check_tokenizer.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/targets.h"
 
@@ -37,10 +40,29 @@ void FuzzGenerationConfig(std::string_view bytes) {
   if (!config.not_applied.empty()) PromiseClearLine(config.not_applied, 6000);
 }
 
+// The bytes as each of the files with settings of a tokenizer.
+void FuzzTokenizerSettings(std::string_view bytes) {
+  static const std::string model = checkpoint::WriteSentencePieceModel(
+      {.pieces = {{"<unk>", 0, checkpoint::ScoredPiece::kUnknown},
+                  {"<s>", 0, checkpoint::ScoredPiece::kControl},
+                  {"a", -1}},
+       .space = checkpoint::kMetaspace,
+       .ends = {1}});
+  try {
+    const checkpoint::JsonFields fields(ParseJson(bytes, "settings"), "settings");
+    const auto settings = checkpoint::ParseTokenizerSettings(fields, fields, std::nullopt);
+    CheckTokenizer(*checkpoint::ParseSentencePieceModel(model, "model", settings), kHostileText);
+    checkpoint::ParseTokenizerSettings(fields, fields, fields);
+  } catch (const LoadError& e) {
+    PromiseClearLine(e.what(), 1000);
+  }
+}
+
 }  // namespace
 
 void FuzzConfig(std::string_view bytes) {
   FuzzGenerationConfig(bytes);
+  FuzzTokenizerSettings(bytes);
   ModelConfig config;
   try {
     config = checkpoint::ParseModelConfig(bytes, "config.json");

@@ -28,6 +28,8 @@
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/tensors/block_formats.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/scored_pieces.h"
+#include "engine/checkpoint/tokenizer/sentencepiece_model.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/targets.h"
@@ -349,7 +351,9 @@ TEST(FileMutationsTest, BytesOfEveryKind) {
 }
 
 TEST(FileMutationsTest, ValuesOfWhatStandsBesideATokenizer) {
-  const Json settings = {{"add_bos_token", true},
+  const Json settings = {{"tokenizer_class", "LlamaTokenizer"},
+                         {"bos_token", "</s>"},
+                         {"add_bos_token", true},
                          {"eos_token", {{"content", "</s>"}, {"special", true}}},
                          {"chat_template", "{{ messages[0].content }}"}};
   const Json generation = {{"eos_token_id", {256, 257}},
@@ -361,10 +365,24 @@ TEST(FileMutationsTest, ValuesOfWhatStandsBesideATokenizer) {
                            {"repetition_penalty", 1.1},
                            {"max_length", 40},
                            {"max_new_tokens", 20}};
-  for (const auto& [name, document] :
-       {std::pair("tokenizer_config.json", settings), {"generation_config.json", generation}}) {
+  const Json map = {{"eos_token", {{"content", "<x>"}}}, {"additional_special_tokens", {"<y>"}}};
+  const Json added = {{"<x>", 3}, {"<y>", 4}, {"<z>", 6}};
+  const checkpoint::ScoredVocabulary pieces{
+      .pieces = {{"<unk>", 0, checkpoint::ScoredPiece::kUnknown},
+                 {"</s>", 0, checkpoint::ScoredPiece::kControl},
+                 {"a", -1}},
+      .space = checkpoint::kMetaspace,
+      .ends = {1}};
+  for (const auto& [name, document] : {std::pair("tokenizer_config.json", settings),
+                                       {"generation_config.json", generation},
+                                       {"special_tokens_map.json", map},
+                                       {"added_tokens.json", added}}) {
     const TempDir directory;
-    WriteFile(directory.path() / "tokenizer.json", ByteLevelJson().dump());
+    if (document == map || document == added) {
+      WriteFile(directory.path() / "tokenizer.model", checkpoint::WriteSentencePieceModel(pieces));
+    } else {
+      WriteFile(directory.path() / "tokenizer.json", ByteLevelJson().dump());
+    }
     const std::filesystem::path file = directory.path() / name;
     const auto read = [&](std::string_view text) {
       WriteFile(file, std::string(text));

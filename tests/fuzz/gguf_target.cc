@@ -30,20 +30,21 @@ void FuzzGguf(std::string_view bytes) {
     const auto tokenizer = checkpoint::ParseGgufTokenizer(file->metadata(), file->name());
     CheckTokenizer(*tokenizer, kHostileText);
     const auto files = checkpoint::GgufTokenizerFiles(file->metadata(), file->name());
-    const std::vector<int32_t> ends(tokenizer->end_tokens().begin(), tokenizer->end_tokens().end());
+    const checkpoint::TokenizerSettings settings{
+        .end_tokens = {tokenizer->end_tokens().begin(), tokenizer->end_tokens().end()},
+        .begins = tokenizer->begin_token().has_value()};
     const auto json = files.find("tokenizer.json");
-    const auto again =
-        json != files.end()
-            ? checkpoint::ParseTokenizerJson(json->second, json->first, {{}, ends})
-            : checkpoint::ParseSentencePieceModel(files.at("tokenizer.model"), "tokenizer.model",
-                                                  tokenizer->begin_token().has_value(), ends);
+    const auto again = json != files.end()
+                           ? checkpoint::ParseTokenizerJson(json->second, json->first, settings)
+                           : checkpoint::ParseSentencePieceModel(files.at("tokenizer.model"),
+                                                                 "tokenizer.model", settings);
     Promise(again->Encode(kHostileText) == tokenizer->Encode(kHostileText),
             "the files say the same");
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }
   try {
-    const ModelConfig config = checkpoint::ReadGgufConfig(*file);
+    const ModelConfig config = checkpoint::ReadGgufConfig(*file).config;
     // Blocks of two-bit integers take the most: 84 bytes become 256 float32 numbers.
     ReadAll(*checkpoint::MapGgufTensors(std::move(file), config), 13 * bytes.size());
   } catch (const LoadError& e) {

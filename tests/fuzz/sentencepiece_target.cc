@@ -9,9 +9,8 @@ namespace triptych {
 
 void FuzzSentencePiece(std::string_view bytes) {
   try {
-    CheckTokenizer(
-        *checkpoint::ParseSentencePieceModel(bytes, "tokenizer.model", /*begins=*/true, {}),
-        kHostileText);
+    CheckTokenizer(*checkpoint::ParseSentencePieceModel(bytes, "tokenizer.model", {}),
+                   kHostileText);
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

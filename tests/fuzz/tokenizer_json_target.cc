@@ -12,8 +12,8 @@ void FuzzTokenizerJson(std::string_view bytes) {
   const std::string_view file = bytes.substr(0, newline);
   const std::string_view text = newline == bytes.npos ? "a b" : bytes.substr(newline + 1);
   try {
-    CheckTokenizer(
-        *checkpoint::ParseTokenizerJson(file, "tokenizer.json", {.text = {}, .tokens = {0}}), text);
+    CheckTokenizer(*checkpoint::ParseTokenizerJson(file, "tokenizer.json", {.end_tokens = {0}}),
+                   text);
   } catch (const LoadError& e) {
     PromiseClearLine(e.what(), 1000);
   }

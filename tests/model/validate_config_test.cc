@@ -117,9 +117,13 @@ TEST(ValidateConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
        "number from 1e-18 to 1e+18"},
       {Rope(), [](ModelConfig& c) { c.rope_attention_factor = 2e6; },
        "m: rope_attention_factor is 2e+06; allowed: a number above 0 and at most 1e+06"},
-      {Rope(), [](ModelConfig& c) { c.max_position_embeddings = 1 << 24; },
-       "m: max_position_embeddings is 16777216; with rope positions of width 32 allowed: an "
-       "integer from 2 to 1048576"},
+      {Rope(),
+       [](ModelConfig& c) {
+         c.position_embedding = PositionEmbedding::kSinusoidal;
+         c.max_position_embeddings = 1 << 24;
+       },
+       "m: max_position_embeddings is 16777216; with sinusoidal positions of width 256 allowed: an "
+       "integer from 2 to 131072"},
       {Mha(), [](ModelConfig& c) { c.norm_eps = std::numeric_limits<double>::quiet_NaN(); },
        "m: norm_eps is nan; allowed: a number above 0 and at most 1"},
       {Mha(), [](ModelConfig& c) { c.norm_bias = true; },

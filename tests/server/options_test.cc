@@ -94,6 +94,10 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=llama3").chat_template,
             ChatTemplate::kLlama3);
 
+  EXPECT_EQ(own.max_positions, std::nullopt);
+  EXPECT_EQ(ParseModelOptions("a=" + path + ",max-model-len=4096").max_positions, 4096);
+  EXPECT_EQ(ParseModelOptions("a=" + path + ",context=2").max_positions, 2);
+
   // The name ends at the first '='; the directory can contain others.
   std::filesystem::create_directory(directory.path() / "x=y");
   EXPECT_EQ(ParseModelOptions("a=" + path + "/x=y").checkpoint, directory.path() / "x=y");
@@ -166,7 +170,7 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
   const TempDir directory;
   const std::string no_setting =
       " of model a is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, rank=R, "
-      "rope-head-dim=N, groups=G, chat-template=NAME";
+      "rope-head-dim=N, groups=G, chat-template=NAME, max-model-len=N";
   const std::string no_count = " is not a count; allowed: integers from 1 to 9223372036854775807";
   struct Case {
     std::string settings;
@@ -193,6 +197,12 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
        "mistral, plain, zephyr"},
       {"chat-template=plain,chat-template=plain",
        "chat-template of model a: \"plain\" is a second value; allowed: one value"},
+      {"context=1",
+       "max-model-len of model a: \"1\" is not a context; allowed: integers from 2 to 16777216"},
+      {"max-model-len=4k",
+       "max-model-len of model a: \"4k\" is not a context; allowed: integers from 2 to 16777216"},
+      {"max-model-len=8,context=8",
+       "max-model-len of model a: \"8\" is a second value; allowed: one value"},
       {"attention=mqa", "attention of model a: \"mqa\" is not a kind; allowed: mha, gqa, mla"},
       {"attention=", "attention of model a: \"\" is not a kind; allowed: mha, gqa, mla"},
       {"attention=MLA", "attention of model a: \"MLA\" is not a kind; allowed: mha, gqa, mla"},
@@ -341,6 +351,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "3MiB",
                                "--chat-template",
                                "mistral",
+                               "--context",
+                               "4096",
                                "--dtype",
                                "bfloat16",
                                "--embedding-dtype",
@@ -399,6 +411,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_FALSE(options.transport.reflection);
   EXPECT_EQ(options.transport.limits.max_streams, 5);
   EXPECT_EQ(options.chat_template, ChatTemplate::kMistral);
+  EXPECT_EQ(options.max_positions, 4096);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.embedding_format, WeightFormat::kInt8);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
@@ -455,6 +468,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
                                  "--listen",
                                  "--kv-cache-bytes",
                                  "--chat-template",
+                                 "--max-model-len",
                                  "--dtype",
                                  "--kv-cache-dtype",
                                  "--block-positions",

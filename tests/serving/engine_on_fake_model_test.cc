@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "engine/serving/engine.h"
+#include "engine/text/byte_tokenizer.h"
+#include "engine/text/text_stream.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/tokenizer.h"
@@ -176,6 +178,9 @@ TEST(EngineOnFakeModel, AnyOfTheEndTokensEndsTheText) {
     ASSERT_NE(end, whole.end());
     EXPECT_EQ(sink->tokens, std::vector<int32_t>(whole.begin(), end + 1));
     EXPECT_EQ(sink->completion->reason, FinishReason::kStop);
+    // It is no text, even if it stands for bytes.
+    const std::vector<int32_t> before(whole.begin(), end);
+    EXPECT_EQ(sink->text, ToValidUtf8(ByteTokenizer().Decode(before)));
     request.min_new_tokens = 30;
     const auto later = fake.Submit(request);
     fake.Run();

@@ -12,6 +12,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+constexpr const char* kPositionsField = "max_position_embeddings";
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
 
 void WriteLatents(const ModelConfig& config, OrderedJson& json) {
@@ -60,18 +61,19 @@ void WritePositions(const ModelConfig& config, OrderedJson& json) {
 
 PublishedConfig TakePublishedConfig(JsonFields& fields) {
   const Family& family = FamilyOf(fields);
-  const Json positions = fields.left_over().value("max_position_embeddings", Json());
   std::optional<PublishedQuantization> quantization;
   if (family.quantized) quantization = TakePublishedQuantization(fields);
-  PublishedConfig published{family.parse(fields), &family};
+  PublishedConfig published{family.parse(fields), &family, fields.context_origin()};
   fields.RefuseLeftOver();
   if (quantization) {
     published.config.served_formats = {quantization->Nearest(),
                                        ToWeightFormat(published.config.torch_dtype)};
     published.quantization = quantization;
   }
-  published.window_is_context = positions.is_number_integer() &&
-                                published.config.max_position_embeddings < positions.get<int64_t>();
+  if (!published.context_origin.empty()) return published;
+  const ConfigOrigin origin = OriginOf(family, fields);
+  const auto named = origin.names.find(kPositionsField);
+  published.context_origin = named == origin.names.end() ? kPositionsField : named->second;
   return published;
 }
 

@@ -25,8 +25,8 @@ inline constexpr const char* kConfigFile = "config.json";
 struct PublishedConfig {
   ModelConfig config;
   const Family* family;  // never null
-  bool window_is_context =
-      false;  // a sliding window is the context, which is shorter than published
+  // What the context comes from: a field's name; kWindowOrigin; or words that name the fields.
+  std::string context_origin = {};
   std::optional<PublishedQuantization> quantization = {};
 };
 

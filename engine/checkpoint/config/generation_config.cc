@@ -1,7 +1,9 @@
 #include "engine/checkpoint/config/generation_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -71,14 +73,44 @@ bool ChangesNothing(std::string_view field, const Json& value) {
          });
 }
 
+// A value that no request could have stays among the fields: it is not applied.
+
 std::optional<float> Number(JsonFields& fields, const char* field, const Range<float>& range) {
-  if (!fields.Has(field)) return std::nullopt;
+  const auto given = fields.left_over().find(field);
+  if (given == fields.left_over().end() || !given->is_number()) return std::nullopt;
+  const auto number = given->get<double>();
+  if (!(std::abs(number) <= std::numeric_limits<float>::max()) ||
+      !range.Contains(static_cast<float>(number))) {
+    return std::nullopt;
+  }
   return fields.Float(field, range);
 }
 
 std::optional<int32_t> Integer(JsonFields& fields, const char* field, const Range<int32_t>& range) {
-  if (!fields.Has(field)) return std::nullopt;
-  return static_cast<int32_t>(fields.Int(field, {range.low, range.high}));
+  const auto given = fields.left_over().find(field);
+  if (given == fields.left_over().end()) return std::nullopt;
+  const std::optional<int64_t> number = WholeNumber(*given);
+  if (!number || *number < range.low || *number > range.high) return std::nullopt;
+  fields.Ignore(field);
+  return static_cast<int32_t>(*number);
+}
+
+// top_k and top_p in forms of other libraries: -1 keeps all tokens; a top_p of 0 keeps the
+// likeliest one.
+void TakeTruncation(JsonFields& fields, GenerationConfig& config) {
+  const auto has = [&](const char* field, int64_t value) {
+    return fields.Has(field) && WholeNumber(fields.left_over().at(field)) == value;
+  };
+  config.top_k = Integer(fields, "top_k", limits::kTopK);
+  if (has("top_k", -1)) {
+    fields.Ignore("top_k");
+    config.top_k = 0;
+  }
+  config.top_p = Number(fields, "top_p", limits::kTopP);
+  if (has("top_p", 0)) {
+    fields.Ignore("top_p");
+    config.top_k = 1;
+  }
 }
 
 // The fields left that would change the text; at most kShown of them, and the number of the rest.
@@ -112,12 +144,13 @@ GenerationConfig ParseGenerationConfig(JsonFields fields) {
   fields.DropNulls();
   GenerationConfig config;
   config.temperature = Number(fields, "temperature", limits::kTemperature);
-  config.top_k = Integer(fields, "top_k", limits::kTopK);
-  config.top_p = Number(fields, "top_p", limits::kTopP);
+  TakeTruncation(fields, config);
   config.min_p = Number(fields, "min_p", limits::kMinP);
   config.repetition_penalty = Number(fields, "repetition_penalty", limits::kRepetitionPenalty);
   config.max_new_tokens = Integer(fields, "max_new_tokens", limits::kNewTokens);
-  if (!fields.Bool("do_sample", true)) config.temperature = 0;
+  const Json samples = fields.left_over().value("do_sample", Json());
+  if (samples.is_boolean()) fields.Ignore("do_sample");
+  if (samples == false) config.temperature = 0;
   for (const char* field : kChangeNothingInGeneration) fields.Ignore(field);
   config.not_applied = NotApplied(fields.left_over());
   return config;

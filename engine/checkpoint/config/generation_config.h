@@ -20,8 +20,8 @@ inline constexpr const char* kGenerationConfigFile = "generation_config.json";
 // The text of `config` with these end tokens.
 std::string WithEndTokens(Json config, const std::vector<int32_t>& ends);
 
-// A value is absent if its field is. Values have the meaning and the ranges of a request's fields
-// (engine/base/request_limits.h).
+// A value is absent if its field is, or if no request could have it. Values have the meaning and
+// the ranges of a request's fields (engine/base/request_limits.h).
 struct GenerationConfig {
   std::optional<float> temperature;  // 0 if do_sample is false
   std::optional<int32_t> top_k;
@@ -29,12 +29,11 @@ struct GenerationConfig {
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
   std::optional<int32_t> max_new_tokens;
-  // Other fields of the file that would change the text, on one printable line: "num_beams = 4,
-  // typical_p = 0.9". Empty if there are none.
+  // Other fields of the file that would change the text, and values that no request could have, on
+  // one printable line: "num_beams = 4, typical_p = 0.9". Empty if there are none.
   std::string not_applied;
 };
 
-// Throws LoadError if a value is not allowed.
 GenerationConfig ParseGenerationConfig(JsonFields fields);
 // The config of a checkpoint. All values are absent if there is no such file, and for GGUF files.
 // Throws LoadError.

@@ -80,14 +80,14 @@ int64_t DefaultWindow(const JsonFields& fields) {
 }
 
 void TakeWindow(JsonFields& fields, int64_t default_window, ModelConfig& config) {
-  LimitToWindow(fields.Int("sliding_window", kWindow, default_window), config);
+  LimitToWindow(fields.Int("sliding_window", kWindow, default_window), fields, config);
 }
 
 void TakeUsedWindow(JsonFields& fields, int64_t default_window, bool some, ModelConfig& config) {
   const bool uses = fields.Bool("use_sliding_window", false);
   some = TakeLayerTypes(fields).value_or(some);
   const int64_t window = fields.Int("sliding_window", kWindow, default_window);
-  if (uses && some) LimitToWindow(window, config);
+  if (uses && some) LimitToWindow(window, fields, config);
 }
 
 void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config) {

@@ -61,13 +61,11 @@ int64_t JsonFields::Int(const std::string& field, const Range<int64_t>& range,
 
 int64_t JsonFields::CheckedInt(const std::string& field, const Json& value,
                                const Range<int64_t>& range) const {
-  // Unsigned values beyond int64 would wrap.
-  const bool wraps = value.is_number_unsigned() &&
-                     value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-  if (!value.is_number_integer() || wraps || !range.Contains(value.get<int64_t>())) {
+  const std::optional<int64_t> number = WholeNumber(value);
+  if (!value.is_number_integer() || !number || !range.Contains(*number)) {
     RefuseValue(field, value, "allowed: " + Described(range));
   }
-  return value.get<int64_t>();
+  return *number;
 }
 
 double JsonFields::Number(const std::string& field, const Range<double>& range,
@@ -133,6 +131,21 @@ void JsonFields::RefuseLeftOver() const {
     throw LoadError(Where(Printable(field)) + " is not a field that is known (value " +
                     ShownJson(value) + "); supported: without it");
   }
+}
+
+std::optional<int64_t> WholeNumber(const Json& value) {
+  constexpr double kMost = 9e18;  // within int64
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::floor(number) != number || std::abs(number) > kMost) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
+    return std::nullopt;
+  }
+  return value.get<int64_t>();
 }
 
 std::optional<JsonFields> ReadFieldsIfThere(const std::filesystem::path& file) {

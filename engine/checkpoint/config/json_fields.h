@@ -72,6 +72,10 @@ class JsonFields {
   // Drops the fields that are null.
   void DropNulls();
 
+  // Where the model's context comes from if not from the field of its positions, for the log.
+  void SetContextOrigin(std::string origin) { context_origin_ = std::move(origin); }
+  const std::string& context_origin() const { return context_origin_; }
+
   void RefuseLeftOver() const;
   // The fields that have been neither taken nor ignored.
   const Json& left_over() const { return object_; }
@@ -88,7 +92,11 @@ class JsonFields {
   Json object_;
   std::string source_;
   std::map<std::string, std::string> names_;
+  std::string context_origin_;
 };
+
+// The value of an integer, also if it is written as 50.0. None for other values, and beyond int64.
+std::optional<int64_t> WholeNumber(const Json& value);
 
 // The fields of one of a checkpoint's optional JSON files, at most 16 MiB; none if there is no such
 // file. Throws LoadError.

@@ -123,8 +123,10 @@ void TakeDtype(JsonFields& fields, ModelConfig& config) {
   }
 }
 
-void LimitToWindow(int64_t window, ModelConfig& config) {
-  config.max_position_embeddings = std::min(config.max_position_embeddings, window);
+void LimitToWindow(int64_t window, JsonFields& fields, ModelConfig& config) {
+  if (window >= config.max_position_embeddings) return;
+  config.max_position_embeddings = window;
+  fields.SetContextOrigin(kWindowOrigin);
 }
 
 std::vector<std::string> TensorsBeside(const ModelConfig& config) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/config/family.h"
 #include "engine/checkpoint/config/json_fields.h"
 #include "engine/model/config.h"
 
@@ -29,7 +30,7 @@ void TakeHeadDim(JsonFields& fields, ModelConfig& config);
 void TakeDtype(JsonFields& fields, ModelConfig& config);
 
 // Limits the context to a sliding window: up to its length the window changes nothing.
-void LimitToWindow(int64_t window, ModelConfig& config);
+void LimitToWindow(int64_t window, JsonFields& fields, ModelConfig& config);
 
 // Names of tensors that files hold besides a model's own: tables of frequencies, and the second
 // copy of a tied head.

@@ -31,6 +31,18 @@ double Original(JsonFields& scaling, const ModelConfig& config) {
                                          config.max_position_embeddings));
 }
 
+// Extends the context to `factor` times `original` positions, unless it is that long already.
+// `scaling`: the name of the field for the log.
+void Extend(double original, double factor, const std::string& scaling, JsonFields& fields,
+            ModelConfig& config) {
+  const double product =
+      std::min(original * factor, static_cast<double>(config_limits::kPositions.high));
+  if (product <= static_cast<double>(config.max_position_embeddings)) return;
+  config.max_position_embeddings = static_cast<int64_t>(product);
+  fields.SetContextOrigin(std::to_string(static_cast<int64_t>(original)) + " times the factor " +
+                          ShownJson(factor) + " of " + scaling);
+}
+
 // Stretches long waves by `factor`, leaves short ones, and the waves between them in proportion.
 void TakeLlama3(JsonFields& scaling, ModelConfig& config) {
   const double factor = scaling.Number("factor", config_limits::kFactor);
@@ -53,12 +65,13 @@ double Magnitude(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
-struct Mscales {
+struct Yarn {
   double factor;
-  double all_dim;  // 0: absent
+  double original;  // positions
+  double all_dim;   // mscale_all_dim; 0: absent
 };
 
-Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
+Yarn TakeYarn(JsonFields& scaling, ModelConfig& config) {
   const double factor = scaling.Number("factor", config_limits::kFactor);
   const double original = Original(scaling, config);
   const double fast = scaling.Number("beta_fast", config_limits::kFactor, 32.0);
@@ -94,19 +107,19 @@ Mscales TakeYarn(JsonFields& scaling, ModelConfig& config) {
   if (!has_mscale) {
     config.rope_attention_factor =
         scaling.Number("attention_factor", config_limits::kFactor, Magnitude(factor, 1));
-    return {factor, 0};
+    return {factor, original, 0};
   }
   const double mscale = scaling.Number("mscale", config_limits::kFactor);
   const double all_dim = scaling.Number("mscale_all_dim", config_limits::kFactor);
   config.rope_attention_factor =
       scaling.Number("attention_factor", config_limits::kFactor,
                      Magnitude(factor, mscale) / Magnitude(factor, all_dim));
-  return {factor, all_dim};
+  return {factor, original, all_dim};
 }
 
-// Implementations differ in when the long factors begin. Only models on which they agree are
-// served.
-// Phi's configs have original_max_position_embeddings in `fields`, next to rope_scaling.
+// Implementations differ in when the long factors begin, but none uses them within the original
+// context. If they differ from the short ones, that is the context. Phi's configs have
+// original_max_position_embeddings in `fields`, next to rope_scaling.
 void TakeLongRope(JsonFields& scaling, JsonFields& fields, ModelConfig& config) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   constexpr Range<int64_t> kLength{1, config_limits::kPositions.high};
@@ -115,9 +128,9 @@ void TakeLongRope(JsonFields& scaling, JsonFields& fields, ModelConfig& config) 
   const auto most = static_cast<double>(config.max_position_embeddings);
   config.rope_factors = scaling.Numbers("short_factor");
   if (scaling.Numbers("long_factor") != config.rope_factors && most > original) {
-    scaling.Refuse("original_max_position_embeddings", Json(original).dump(),
-                   "supported: at least max_position_embeddings = " + Json(most).dump() +
-                       " where short_factor and long_factor differ");
+    config.max_position_embeddings = std::max<int64_t>(static_cast<int64_t>(original), 2);
+    fields.SetContextOrigin(scaling.NameOf("original_max_position_embeddings") +
+                            ", beyond which long_factor is not served");
   }
   const double longer = scaling.Number("factor", config_limits::kFactor, most / original);
   config.rope_attention_factor = scaling.Number(
@@ -139,8 +152,9 @@ void TakeRotaryDim(JsonFields& fields, JsonFields& scaling, double share, ModelC
   config.rotary_dim = rotated == config.head_dim ? 0 : rotated;
 }
 
-// `share`: the default of partial_rotary_factor, if the family has that field.
-Mscales TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<double> share = {}) {
+// `share`: the default of partial_rotary_factor, if the family has that field. YaRN's part of the
+// result is for latent attention.
+Yarn TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<double> share = {}) {
   config.position_embedding = PositionEmbedding::kRope;
   constexpr const char *kScaling = "rope_scaling", *kParameters = "rope_parameters";
   if (fields.Has(kScaling) && fields.Has(kParameters)) {
@@ -165,19 +179,25 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<doub
   }
   const Json old_name = scaling.Take("type", "default");
   const Json type = scaling.Take("rope_type", old_name);
-  Mscales mscales{1, 0};
+  const std::string named =
+      fields.NameOf(field) + (type.is_string() ? " (" + type.get<std::string>() + ")" : "");
+  Yarn yarn{1, 1, 0};
   if (type == "default") {
     scaling.Ignore("factor");
   } else if (type == "dynamic") {
     scaling.Ignore("factor");
     scaling.Only("original_max_position_embeddings", config.max_position_embeddings);
+    fields.SetContextOrigin(fields.NameOf("max_position_embeddings") + ", beyond which " + named +
+                            " is not served; \"yarn\" would extend it");
   } else if (type == "linear") {
     const double factor = scaling.Number("factor", config_limits::kFactor);
     config.rope_factors = Factors(config, [&](int64_t) { return factor; });
+    Extend(Original(scaling, config), factor, named, fields, config);
   } else if (type == "llama3") {
     TakeLlama3(scaling, config);
   } else if (type == "yarn") {
-    mscales = TakeYarn(scaling, config);
+    yarn = TakeYarn(scaling, config);
+    Extend(yarn.original, yarn.factor, named, fields, config);
   } else if (type == "longrope") {
     TakeLongRope(scaling, fields, config);
   } else {
@@ -186,7 +206,7 @@ Mscales TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<doub
                         "\"longrope\"");
   }
   scaling.RefuseLeftOver();
-  return mscales;
+  return yarn;
 }
 
 }  // namespace
@@ -198,9 +218,9 @@ void TakePartialRope(JsonFields& fields, double share, ModelConfig& config) {
 }
 
 void TakeLatentRope(JsonFields& fields, ModelConfig& config) {
-  const auto [factor, all_dim] = TakeRotation(fields, config);
-  if (all_dim == 0) return;
-  const double magnitude = Magnitude(factor, all_dim);
+  const Yarn yarn = TakeRotation(fields, config);
+  if (yarn.all_dim == 0) return;
+  const double magnitude = Magnitude(yarn.factor, yarn.all_dim);
   config.attention_score_factor = magnitude * magnitude;
 }
 

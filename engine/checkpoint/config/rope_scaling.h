@@ -10,7 +10,9 @@ namespace triptych::checkpoint {
 // Takes rope_theta and rope_scaling, or rope_parameters, which holds both, into the config, except
 // for the factor of scores. Known types: none, linear, dynamic (which changes nothing up to
 // max_position_embeddings), llama3, yarn (Peng et al. 2023, arXiv:2309.00071) and longrope (Ding et
-// al. 2024, arXiv:2402.13753). Throws LoadError. REQUIRES: the config has its sizes.
+// al. 2024, arXiv:2402.13753). linear and yarn extend the context to `factor` times the original
+// one, unless max_position_embeddings is that long already. longrope limits it to the original one
+// if its tables differ. Throws LoadError. REQUIRES: the config has its sizes.
 void TakeRope(JsonFields& fields, ModelConfig& config);
 
 // The same for a family that rotates the first part of each head: takes partial_rotary_factor, too,

@@ -47,17 +47,21 @@ struct PreTokenizer {
   bool ignores_merges = false;    // for a word that is a token
   bool begins = false;            // default of add_bos_token
 };
+constexpr const char* kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "gpt-2"},
-    {.name = "llama-bpe",
-     .pattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     .ignores_merges = true,
-     .begins = true},
-    {.name = "qwen2",
-     .pattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     .normalizes = true},
+    {.name = "llama-bpe", .pattern = kLlama3Pattern, .ignores_merges = true, .begins = true},
+    {.name = "llama3", .pattern = kLlama3Pattern, .ignores_merges = true, .begins = true},
+    {.name = "llama-v3", .pattern = kLlama3Pattern, .ignores_merges = true, .begins = true},
+    {.name = "smaug-bpe", .pattern = kLlama3Pattern},
+    {.name = "qwen2", .pattern = kQwen2Pattern, .normalizes = true},
+    {.name = "deepseek-r1-qwen", .pattern = kQwen2Pattern, .normalizes = true, .begins = true},
+    {.name = "megrez", .pattern = kQwen2Pattern, .normalizes = true},
     {.name = "smollm", .cuts_digits = true},
     {.name = "tekken",
      .pattern = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
@@ -140,21 +144,47 @@ std::optional<int32_t> TakeToken(JsonFields& fields, const char* key, size_t tok
   return static_cast<int32_t>(fields.Int(key, {0, static_cast<int64_t>(tokens) - 1}));
 }
 
-std::vector<int32_t> TakeEnds(JsonFields& fields, size_t tokens) {
-  std::vector<int32_t> ends = {
-      static_cast<int32_t>(fields.Int(kEndKey, {0, static_cast<int64_t>(tokens) - 1}))};
-  for (const char* key : kOtherEnds) {
-    const std::optional<int32_t> token = TakeToken(fields, key, tokens);
-    if (token && std::find(ends.begin(), ends.end(), *token) == ends.end()) ends.push_back(*token);
+// The tokens that the keys name, and those that EndsTurns: a file names at most three, and the same
+// model's directory may have more.
+std::vector<int32_t> TakeEnds(JsonFields& fields, const std::vector<ScoredPiece>& pieces,
+                              TokenizerNotes& notes) {
+  std::vector<int32_t> ends;
+  const auto add = [&](int32_t token, const char* from) {
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) return;
+    ends.push_back(token);
+    notes.ends.emplace(token, from);
+  };
+  for (const char* key : {kEndKey, kOtherEnds[0], kOtherEnds[1]}) {
+    if (!fields.Has(key)) continue;
+    const Json value = fields.Take(key, nullptr);
+    if (!value.is_number_integer()) fields.RefuseValue(key, value, "allowed: a token id");
+    const std::optional<int64_t> token = WholeNumber(value);
+    if (token && *token >= 0 && *token < std::ssize(pieces)) {
+      add(static_cast<int32_t>(*token), key);
+    } else {
+      notes.warnings.push_back(std::string(key) + " " + ShownJson(value) +
+                               " is no token, and is passed over");
+    }
   }
+  for (size_t token = 0; token < pieces.size(); ++token) {
+    const auto& [text, score, kind] = pieces[token];
+    const bool whole = kind != ScoredPiece::kByte && kind != ScoredPiece::kUnused;
+    if (whole && EndsTurns(text)) add(static_cast<int32_t>(token), "its text");
+  }
+  if (ends.empty()) fields.RefuseMissing(kEndKey);
   return ends;
 }
 
 // The token before texts, if there is one.
-std::optional<int32_t> TakeBegin(JsonFields& fields, size_t tokens, bool otherwise) {
+std::optional<int32_t> TakeBegin(JsonFields& fields, size_t tokens, bool otherwise,
+                                 TokenizerNotes& notes) {
+  if (!fields.Bool(kAddBegin, otherwise)) {
+    fields.Ignore(kBeginKey);  // whatever it is
+    return std::nullopt;
+  }
   const std::optional<int32_t> begin = TakeToken(fields, kBeginKey, tokens);
-  if (!fields.Bool(kAddBegin, otherwise)) return std::nullopt;
   if (!begin) fields.Refuse(kBeginKey, "missing", "texts begin with it");
+  notes.begin = kBeginKey;
   return begin;
 }
 
@@ -162,7 +192,7 @@ void RequireFalse(JsonFields& fields, const char* key) {
   if (fields.Bool(key, false)) fields.Refuse(key, "true", "supported: false");
 }
 
-ScoredVocabulary TakeScored(JsonFields& fields) {
+ScoredVocabulary TakeScored(JsonFields& fields, TokenizerNotes& notes) {
   ScoredVocabulary vocabulary{.pieces = TakePieces(fields), .space = kMetaspace};
   std::vector<ScoredPiece>& pieces = vocabulary.pieces;
   const auto count = std::ssize(pieces);
@@ -177,8 +207,9 @@ ScoredVocabulary TakeScored(JsonFields& fields) {
   fields.Take(kMerges, "");  // scores give the merges
   RequireFalse(fields, kRemoveSpaces);
   vocabulary.adds_space = fields.Bool(kAddSpace, true);
-  vocabulary.begin = TakeBegin(fields, pieces.size(), true);
-  vocabulary.ends = TakeEnds(fields, pieces.size());
+  vocabulary.begin = TakeBegin(fields, pieces.size(), true, notes);
+  vocabulary.ends = TakeEnds(fields, pieces, notes);
+  MakeEndsControl(vocabulary);
   fields.RefuseLeftOver();
   return vocabulary;
 }
@@ -196,10 +227,10 @@ const PreTokenizer& TakePreTokenizer(JsonFields& fields) {
 // A byte-level tokenizer, as published models have it.
 struct ByteLevel {
   Json json;  // of tokenizer.json
-  EndTokens ends;
+  TokenizerSettings settings;
 };
 
-ByteLevel TakeByteLevel(JsonFields& fields) {
+ByteLevel TakeByteLevel(JsonFields& fields, TokenizerNotes& notes) {
   const PreTokenizer& pre = TakePreTokenizer(fields);
   const std::vector<ScoredPiece> pieces = TakePieces(fields);
   Json vocab = Json::object(), added = Json::array();
@@ -242,27 +273,28 @@ ByteLevel TakeByteLevel(JsonFields& fields) {
                  {"merges", fields.Take(kMerges, nullptr)},
                  {"ignore_merges", pre.ignores_merges}}}};
   if (pre.normalizes) json["normalizer"] = {{"type", "NFC"}};
-  if (const auto begin = TakeBegin(fields, pieces.size(), pre.begins)) {
+  if (const auto begin = TakeBegin(fields, pieces.size(), pre.begins, notes)) {
     const std::string& text = pieces[*begin].text;
     const Json first = {{"SpecialToken", {{"id", text}}}};
     const Json then = {{"Sequence", {{"id", "A"}}}};
     json["post_processor"] = {{"type", "TemplateProcessing"},
                               {"single", Json::array({first, then})}};
   }
-  EndTokens ends{.text = {}, .tokens = TakeEnds(fields, pieces.size())};
+  TokenizerSettings settings{.end_tokens = TakeEnds(fields, pieces, notes)};
   RequireFalse(fields, kRemoveSpaces);
   RequireFalse(fields, kAddSpace);
   fields.Take(kScores, "");  // merges give the order
   fields.RefuseLeftOver();
-  return {.json = std::move(json), .ends = std::move(ends)};
+  return {.json = std::move(json), .settings = std::move(settings)};
 }
 
 std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
-                                                        const std::string& source) {
+                                                        const std::string& source,
+                                                        TokenizerNotes& notes) {
   JsonFields fields(KeysOf(metadata), source);
   const std::string model = fields.Text(kModel);
-  if (model == "llama") return TakeScored(fields);
-  if (model == "gpt2") return TakeByteLevel(fields);
+  if (model == "llama") return TakeScored(fields, notes);
+  if (model == "gpt2") return TakeByteLevel(fields, notes);
   fields.Refuse(kModel, Quoted(model), "supported: \"llama\", \"gpt2\"");
 }
 
@@ -271,15 +303,15 @@ std::variant<ScoredVocabulary, ByteLevel> TakeTokenizer(const Json& metadata,
 
 std::string ToTokenizerJson(const ByteLevel& byte_level, const std::string& source) {
   std::string json = byte_level.json.dump();
-  ParseTokenizerJson(json, source + ", as tokenizer.json", byte_level.ends);
+  ParseTokenizerJson(json, source + ", as tokenizer.json", byte_level.settings);
   return json;
 }
 
 std::string ToTokenizerModel(const ScoredVocabulary& vocabulary, const std::string& source) {
   std::string model = WriteSentencePieceModel(vocabulary);
   const std::string as = source + ", as tokenizer.model";
-  const std::shared_ptr<const Tokenizer> read =
-      ParseSentencePieceModel(model, as, vocabulary.begin.has_value(), vocabulary.ends);
+  const std::shared_ptr<const Tokenizer> read = ParseSentencePieceModel(
+      model, as, {.end_tokens = vocabulary.ends, .begins = vocabulary.begin.has_value()});
   const std::span<const int32_t> ends = read->end_tokens();
   if (read->begin_token() != vocabulary.begin ||
       !std::equal(ends.begin(), ends.end(), vocabulary.ends.begin(), vocabulary.ends.end())) {
@@ -290,19 +322,21 @@ std::string ToTokenizerModel(const ScoredVocabulary& vocabulary, const std::stri
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata,
-                                                    const std::string& source) {
-  auto taken = TakeTokenizer(metadata, source);
+std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata, const std::string& source,
+                                                    TokenizerNotes* notes) {
+  TokenizerNotes unread;
+  auto taken = TakeTokenizer(metadata, source, notes != nullptr ? *notes : unread);
   if (auto* const scored = std::get_if<ScoredVocabulary>(&taken)) {
     return MakeScoredTokenizer(std::move(*scored), source);
   }
-  auto& [json, ends] = std::get<ByteLevel>(taken);
-  return MakeJsonTokenizer(std::move(json), source + ": tokenizer.ggml", ends);
+  auto& [json, settings] = std::get<ByteLevel>(taken);
+  return MakeJsonTokenizer(std::move(json), source + ": tokenizer.ggml", settings);
 }
 
 std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
                                                       const std::string& source) {
-  const auto taken = TakeTokenizer(metadata, source);
+  TokenizerNotes unread;
+  const auto taken = TakeTokenizer(metadata, source, unread);
   std::map<std::string, std::string> files;
   std::vector<int32_t> ends;
   if (const auto* const scored = std::get_if<ScoredVocabulary>(&taken)) {
@@ -313,7 +347,7 @@ std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
   } else {
     const auto& byte_level = std::get<ByteLevel>(taken);
     files["tokenizer.json"] = ToTokenizerJson(byte_level, source);
-    ends = byte_level.ends.tokens;
+    ends = byte_level.settings.end_tokens;
   }
   files[kGenerationConfigFile] = WithEndTokens(Json::object(), ends);
   return files;

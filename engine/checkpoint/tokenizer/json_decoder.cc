@@ -54,14 +54,19 @@ std::string Decoding::Bytes(const std::string& piece) const {
   if (byte_fallback) {
     if (const std::optional<char> byte = FallbackByte(piece)) return std::string(1, *byte);
   }
-  std::string bytes = piece;
+  std::string bytes = before + piece;
   for (const Replacement& it : replacements) bytes = ReplaceAll(bytes, it.what, it.by);
   return bytes;
 }
 
 Decoding ParseDecoder(Json json, const std::string& source) {
   Decoding decoding;
-  JsonFields fields(json.is_null() ? Json::object() : std::move(json), source);
+  if (json.is_null()) {
+    decoding.before = " ";
+    decoding.drops_leading_space = true;
+    return decoding;
+  }
+  JsonFields fields(std::move(json), source);
   const std::string type = fields.Text("type");
   const std::string supported =
       "supported: ByteLevel, Metaspace, Sequence of Replace, ByteFallback, Fuse, Strip";

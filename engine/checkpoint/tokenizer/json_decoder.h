@@ -20,12 +20,14 @@ struct Decoding {
   bool byte_fallback = false;
   std::vector<Replacement> replacements;
   bool drops_leading_space = false;
+  std::string before;  // goes before each token: " " without a decoder
 
   // The bytes of a piece that is neither special nor added.
   std::string Bytes(const std::string& piece) const;
 };
 
-// Parses a decoder, or null for none. `source` names it in messages. Throws LoadError.
+// Parses a decoder. Null for none: tokens are words with a space between them. `source` names it in
+// messages. Throws LoadError.
 Decoding ParseDecoder(Json json, const std::string& source);
 
 }  // namespace triptych::checkpoint

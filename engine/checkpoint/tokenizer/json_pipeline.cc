@@ -17,6 +17,10 @@ namespace {
 constexpr char kByteLevelPattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Words, and runs of other characters that are no white space. PCRE2's \\w is narrower.
+constexpr char kWordPattern[] = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+|)"
+                                R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}\s]+)";
+
 Regex Pattern(Json json, const std::string& source) {
   JsonFields pattern(std::move(json), source + ": pattern");
   const bool literal = pattern.Has("String");
@@ -109,6 +113,12 @@ void ParsePreTokenizer(Json json, const std::string& source, TextPipeline& pipel
     steps.emplace_back(SplitStep{Regex("\\p{N}", Regex::Syntax::kPattern, source),
                                  individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
                                  false});
+  } else if (type == "Whitespace") {
+    steps.emplace_back(SplitStep{Regex(kWordPattern, Regex::Syntax::kPattern, source),
+                                 SplitBehavior::kRemoved, true});
+  } else if (type == "WhitespaceSplit") {
+    steps.emplace_back(
+        SplitStep{Regex("\\s", Regex::Syntax::kPattern, source), SplitBehavior::kRemoved, false});
   } else if (type == "Metaspace") {
     ParseMetaspace(fields, source, pipeline);
   } else if (type == "Sequence") {
@@ -117,7 +127,9 @@ void ParsePreTokenizer(Json json, const std::string& source, TextPipeline& pipel
       ParsePreTokenizer(std::move(list[i]), IndexedSource(source + ".pretokenizers", i), pipeline);
     }
   } else {
-    fields.Refuse("type", Quoted(type), "supported: ByteLevel, Split, Digits, Metaspace, Sequence");
+    fields.Refuse("type", Quoted(type),
+                  "supported: ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit, "
+                  "Sequence");
   }
   fields.RefuseLeftOver();
 }

@@ -1,6 +1,5 @@
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -21,47 +20,17 @@
 namespace triptych::checkpoint {
 namespace {
 
-constexpr size_t kMaxEndTokens = 64;
 constexpr const char* kTemplateFile = "chat_template.jinja";
 
-// Adds eos_token_id of a config: a token or a list of tokens. False if it is absent or null.
-bool AddEndTokens(const std::filesystem::path& file, std::vector<int32_t>& tokens) {
-  std::optional<JsonFields> fields = ReadFieldsIfThere(file);
-  const std::string field = "eos_token_id";
-  if (!fields || !fields->Has(field)) return false;
-  Json value = fields->Take(field, Json());
-  if (value.is_null()) return false;
-  if (!value.is_array()) value = Json::array({value});
-  if (value.size() > kMaxEndTokens) fields->RefuseValue(field, value, "allowed: at most 64 tokens");
-  for (const Json& token : value) {
-    tokens.push_back(static_cast<int32_t>(
-        fields->CheckedInt(field, token, {0, std::numeric_limits<int32_t>::max() - 1})));
-  }
-  return true;
+std::shared_ptr<const Tokenizer> LoadGgufTokenizer(const GgufFile& file, TokenizerNotes* notes) {
+  if (notes != nullptr) notes->file = std::filesystem::path(file.name()).filename().string();
+  return ParseGgufTokenizer(file.metadata(), file.name(), notes);
 }
 
-struct Settings {
-  EndTokens ends;
-  bool begins = true;
-};
-
-Settings ReadSettings(const std::filesystem::path& directory) {
-  Settings settings;
-  if (std::optional<JsonFields> fields = ReadFieldsIfThere(directory / "tokenizer_config.json")) {
-    Json end = fields->Has("eos_token") ? fields->Take("eos_token", Json()) : Json();
-    if (end.is_object() && end.contains("content")) end = Json(end["content"]);
-    if (end.is_string()) {
-      settings.ends.text = end.get<std::string>();
-    } else if (!end.is_null()) {
-      fields->RefuseValue("eos_token", end, "allowed: a text, an object with content, null");
-    }
-    settings.begins = fields->Bool("add_bos_token", true);
-  }
-  // The end tokens of generation, or by default those of the model.
-  if (!AddEndTokens(directory / kGenerationConfigFile, settings.ends.tokens)) {
-    AddEndTokens(directory / "config.json", settings.ends.tokens);
-  }
-  return settings;
+// Notes for a form of tokenizer whose begin and end tokens are always the same.
+void NoteFixed(const Tokenizer& tokenizer, TokenizerNotes& notes) {
+  for (const int32_t token : tokenizer.end_tokens()) notes.ends.emplace(token, notes.file);
+  notes.begin = notes.file;
 }
 
 // Throws unless model_type is "triptych": only such a model's tokens are bytes without a tokenizer.
@@ -90,33 +59,45 @@ std::map<std::string, std::string> FilesOf(const GgufFile& gguf) {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint) {
+std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& checkpoint,
+                                               TokenizerNotes* notes) {
   if (IsGgufFile(checkpoint)) {
     const GgufFile file(checkpoint);
-    return ParseGgufTokenizer(file.metadata(), file.name());
+    return LoadGgufTokenizer(file, notes);
   }
+  TokenizerNotes unread;
+  TokenizerNotes& all = notes != nullptr ? *notes : unread;
+  const auto text_of = [&](const std::filesystem::path& file) {
+    all.file = file.filename().string();
+    return ReadText(file, kMaxTokenizerBytes);
+  };
   const std::filesystem::path json = checkpoint / "tokenizer.json";
   const std::filesystem::path model = checkpoint / "tokenizer.model";
   const std::filesystem::path llama2c = checkpoint / kLlama2cTokenizerFile;
   if (Exists(json)) {
-    return ParseTokenizerJson(ReadText(json, kMaxTokenizerBytes), json.string(),
-                              ReadSettings(checkpoint).ends);
+    return ParseTokenizerJson(text_of(json), json.string(), ReadTokenizerSettings(checkpoint, all),
+                              &all);
   }
   if (Exists(model)) {
-    const Settings settings = ReadSettings(checkpoint);
-    return ParseSentencePieceModel(ReadText(model, kMaxTokenizerBytes), model.string(),
-                                   settings.begins, settings.ends.tokens);
+    return ParseSentencePieceModel(text_of(model), model.string(),
+                                   ReadTokenizerSettings(checkpoint, all), &all);
   }
   if (Exists(llama2c)) {
-    return ParseLlama2cTokenizer(ReadText(llama2c, kMaxTokenizerBytes), llama2c.string());
+    auto tokenizer = ParseLlama2cTokenizer(text_of(llama2c), llama2c.string());
+    NoteFixed(*tokenizer, all);
+    return tokenizer;
   }
   RequireBytes(checkpoint);
-  return std::make_shared<const ByteTokenizer>();
+  auto bytes = std::make_shared<const ByteTokenizer>();
+  all.file = "no tokenizer file";
+  NoteFixed(*bytes, all);
+  return bytes;
 }
 
-std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoint) {
-  if (!checkpoint.gguf) return LoadTokenizer(checkpoint.path);
-  return ParseGgufTokenizer(checkpoint.gguf->metadata(), checkpoint.gguf->name());
+std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoint,
+                                               TokenizerNotes* notes) {
+  if (!checkpoint.gguf) return LoadTokenizer(checkpoint.path, notes);
+  return LoadGgufTokenizer(*checkpoint.gguf, notes);
 }
 
 std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint) {
@@ -124,18 +105,21 @@ std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& c
   std::map<std::string, std::string> files;
   for (const std::string name :
        {"tokenizer.json", "tokenizer.model", kLlama2cTokenizerFile, "tokenizer_config.json",
-        kGenerationConfigFile, "special_tokens_map.json", kTemplateFile}) {
+        kGenerationConfigFile, "special_tokens_map.json", "added_tokens.json", kTemplateFile}) {
     const std::filesystem::path file = checkpoint / name;
     if (!Exists(file)) continue;
     files.emplace(name,
                   ReadText(file, name == kTemplateFile ? kMaxTemplateBytes : kMaxTokenizerBytes));
   }
   // A config of model_type "triptych" does not name end tokens.
-  std::vector<int32_t> ends;
+  TokenizerNotes unread;
   const std::filesystem::path generation = checkpoint / kGenerationConfigFile;
-  if (!AddEndTokens(generation, ends) && AddEndTokens(checkpoint / "config.json", ends)) {
-    std::string& text = files.try_emplace(kGenerationConfigFile, "{}").first->second;
-    text = WithEndTokens(ParseJson(text, generation.string()), ends);
+  if (ReadEndTokens(generation, unread).empty()) {
+    const std::vector<int32_t> ends = ReadEndTokens(checkpoint / "config.json", unread);
+    if (!ends.empty()) {
+      std::string& text = files.try_emplace(kGenerationConfigFile, "{}").first->second;
+      text = WithEndTokens(ParseJson(text, generation.string()), ends);
+    }
   }
   return files;
 }
@@ -152,9 +136,14 @@ std::optional<std::string> ReadChatTemplate(const OpenedCheckpoint& checkpoint) 
 
 void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,
                      const std::string& source) {
-  if (config.vocab_size >= tokenizer.vocab_size()) return;
-  throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
-                  "; its tokenizer needs at least " + std::to_string(tokenizer.vocab_size()));
+  const auto check = [&](int32_t token, const char* what) {
+    if (token < config.vocab_size) return;
+    throw LoadError(source + ": vocab_size is " + std::to_string(config.vocab_size) +
+                    "; its tokenizer needs at least " + std::to_string(token + 1) + ", as token " +
+                    std::to_string(token) + " " + what + " texts");
+  };
+  if (const auto begin = tokenizer.begin_token()) check(*begin, "begins");
+  for (const int32_t end : tokenizer.end_tokens()) check(end, "ends");
 }
 
 }  // namespace triptych::checkpoint

@@ -38,9 +38,13 @@ class PartsBuilder {
   }
 
   BpeTokenizerParts Build() {
+    CheckEnds();
+    MakeEndsControl(vocabulary_);
     for (size_t token = 0; token < vocabulary_.pieces.size(); ++token) AddPiece(token);
-    AddEnds();
     AddMerges();
+    for (AddedToken& token : vocabulary_.added) Add(std::move(token));
+    parts_.begin = vocabulary_.begin;
+    parts_.ends = std::move(vocabulary_.ends);
     AddSpaces();
     return std::move(parts_);
   }
@@ -109,11 +113,7 @@ class PartsBuilder {
       Refuse(token, "is " + Quoted(text) + "; allowed: UTF-8 of at most " +
                         std::to_string(kMaxAddedTokenBytes) + " bytes");
     }
-    added_bytes_ += text.size();
-    if (added_bytes_ > kMaxAddedBytes) {
-      Refuse(token, "brings special and user-defined tokens to " + std::to_string(added_bytes_) +
-                        " bytes; allowed: at most " + std::to_string(kMaxAddedBytes));
-    }
+    CountAdded(token, text);
     const bool special = kind != ScoredPiece::kUserDefined;
     parts_.added.push_back(
         {.token = static_cast<int32_t>(token), .text = text, .special = special});
@@ -122,17 +122,55 @@ class PartsBuilder {
     parts_.decoded[token] = parts_.added.back().text;
   }
 
-  void AddEnds() {
+  void CountAdded(size_t token, const std::string& text) {
+    added_bytes_ += text.size();
+    if (added_bytes_ <= kMaxAddedBytes) return;
+    Refuse(token, "brings special and user-defined tokens to " + std::to_string(added_bytes_) +
+                      " bytes; allowed: at most " + std::to_string(kMaxAddedBytes));
+  }
+
+  // Adds a token after the pieces.
+  void Add(AddedToken token) {
+    const auto id = static_cast<size_t>(token.token);
+    const std::string& text = token.text;
+    // Ids may have gaps, but memory must be in proportion to the files.
+    const size_t most = 2 * (vocabulary_.pieces.size() + vocabulary_.added.size()) + 4096;
+    if (token.token < 0 || id < parts_.decoded.size() || id > most) {
+      Refuse(id, "is " + Quoted(text) + "; allowed for added tokens: ids from " +
+                     std::to_string(parts_.decoded.size()) + " to " + std::to_string(most));
+    }
+    if (text.empty() || text.size() > kMaxAddedTokenBytes || FindInvalidUtf8(text)) {
+      Refuse(id, "is " + Quoted(text) + "; allowed: UTF-8 of 1 to " +
+                     std::to_string(kMaxAddedTokenBytes) + " bytes");
+    }
+    if (!known_.insert(text).second) {
+      Refuse(id, "is " + Quoted(text) + ", which another one is too");
+    }
+    CountAdded(id, text);
+    parts_.pieces.resize(id + 1);
+    parts_.decoded.resize(id + 1);
+    if (Ends(token.token)) token.special = true;
+    if (!token.special) parts_.decoded[id] = text;
+    parts_.added.push_back(std::move(token));
+  }
+
+  bool Ends(int32_t token) const {
+    const std::vector<int32_t>& ends = vocabulary_.ends;
+    return std::find(ends.begin(), ends.end(), token) != ends.end();
+  }
+
+  void CheckEnds() const {
+    const size_t pieces = vocabulary_.pieces.size();
     const auto check = [&](int32_t token, const char* what) {
-      if (token >= 0 && static_cast<size_t>(token) < vocabulary_.pieces.size()) return;
+      const auto is_it = [&](const AddedToken& added) { return added.token == token; };
+      if (token >= 0 && static_cast<size_t>(token) < pieces) return;
+      if (std::any_of(vocabulary_.added.begin(), vocabulary_.added.end(), is_it)) return;
       throw LoadError(source_ + ": has no token " + std::to_string(token) + ", which is to " +
                       what + " texts");
     };
     if (vocabulary_.begin) check(*vocabulary_.begin, "begin");
     for (const int32_t end : vocabulary_.ends) check(end, "end");
     if (vocabulary_.ends.empty()) throw LoadError(source_ + ": no token ends texts");
-    parts_.begin = vocabulary_.begin;
-    parts_.ends = std::move(vocabulary_.ends);
   }
 
   void AddMerges() {
@@ -177,6 +215,15 @@ class PartsBuilder {
 };
 
 }  // namespace
+
+void MakeEndsControl(ScoredVocabulary& vocabulary) {
+  for (const int32_t end : vocabulary.ends) {
+    if (static_cast<size_t>(end) >= vocabulary.pieces.size()) continue;
+    auto& [text, score, kind] = vocabulary.pieces[end];
+    const bool merged = kind == ScoredPiece::kNormal && !IsOneCharacter(text);
+    if (merged || kind == ScoredPiece::kUserDefined) kind = ScoredPiece::kControl;
+  }
+}
 
 void CheckPieceCount(const ScoredVocabulary& vocabulary, const std::string& source) {
   if (vocabulary.pieces.size() < kMaxScoredPieces) return;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/text/added_tokens.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych::checkpoint {
@@ -37,16 +38,23 @@ inline constexpr size_t kMaxScoredPieces = size_t{1} << 20;
 
 struct ScoredVocabulary {
   std::vector<ScoredPiece> pieces = {};  // by token
-  std::string space = " ";               // the space of normal pieces
-  bool adds_space = true;                // puts a space before texts
+  // Tokens after the pieces, in the order of their ids, which may have gaps.
+  std::vector<AddedToken> added = {};
+  std::string space = " ";  // the space of normal pieces
+  bool adds_space = true;   // puts a space before texts
   std::optional<int32_t> begin = {};
   std::vector<int32_t> ends = {};
 };
 
+// Makes the pieces that end texts control tokens, except those that texts cannot do without: bytes
+// and single characters.
+void MakeEndsControl(ScoredVocabulary& vocabulary);
+
 // Throws LoadError if no further piece is allowed.
 void CheckPieceCount(const ScoredVocabulary& vocabulary, const std::string& source);
 
-// Throws LoadError if the pieces make no tokenizer; `source` is the file's name for messages.
+// Calls MakeEndsControl. Throws LoadError if the pieces make no tokenizer; `source` is the file's
+// name for messages.
 std::shared_ptr<const Tokenizer> MakeScoredTokenizer(ScoredVocabulary vocabulary,
                                                      const std::string& source);
 

@@ -6,99 +6,13 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/quoted.h"
+#include "engine/checkpoint/tokenizer/protobuf_wire.h"
 
 namespace triptych::checkpoint {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space in a piece
-
-// Reads the wire format of protocol buffers.
-class WireReader {
- public:
-  struct Field {
-    uint64_t number = 0;
-    uint64_t value = 0;      // of a varint
-    std::string_view bytes;  // of a field with a length
-  };
-
-  WireReader(std::string_view bytes, const std::string& source) : rest_(bytes), source_(source) {}
-
-  // False at the end. Throws LoadError.
-  bool Next(Field& field) {
-    if (rest_.empty()) return false;
-    const uint64_t key = Varint();
-    field = {key >> 3, 0, {}};
-    switch (key & 7) {
-      case 0:
-        field.value = Varint();
-        return true;
-      case 1:
-        field.bytes = Take(8);
-        return true;
-      case 2:
-        field.bytes = Take(Varint());
-        return true;
-      case 5:
-        field.bytes = Take(4);
-        return true;
-      default:
-        Fail();
-    }
-  }
-
- private:
-  [[noreturn]] void Fail() const { throw LoadError(source_ + ": is no SentencePiece model"); }
-
-  uint64_t Varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(Take(1)[0]);
-      value |= uint64_t{byte & 0x7Fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    Fail();
-  }
-
-  std::string_view Take(uint64_t size) {
-    if (size > rest_.size()) Fail();
-    const std::string_view taken = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return taken;
-  }
-
-  std::string_view rest_;
-  const std::string& source_;
-};
-
-// Writes the wire format of protocol buffers.
-class WireWriter {
- public:
-  void AddNumber(uint64_t field, uint64_t value) {
-    Varint(field << 3);
-    Varint(value);
-  }
-  void AddFloat(uint64_t field, float value) {
-    Varint(field << 3 | 5);
-    char bytes[sizeof(float)];
-    std::memcpy(bytes, &value, sizeof(float));  // little-endian
-    bytes_.append(bytes, sizeof(float));
-  }
-  void AddBytes(uint64_t field, std::string_view bytes) {
-    Varint(field << 3 | 2);
-    Varint(bytes.size());
-    bytes_.append(bytes);
-  }
-
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  void Varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-
-  std::string bytes_;
-};
 
 // The fields used of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec
 // (sentencepiece_model.proto).
@@ -192,20 +106,129 @@ void CheckSpecs(const Specs& specs, const std::string& source) {
   if (!specs.escapes_spaces) refuse("normalizer_spec.escape_whitespaces", "false", "true");
 }
 
-std::optional<int32_t> FindControl(const std::vector<ScoredPiece>& pieces, std::string_view text) {
-  for (size_t token = 0; token < pieces.size(); ++token) {
-    if (pieces[token].kind == ScoredPiece::kControl && pieces[token].text == text) {
-      return static_cast<int32_t>(token);
+// Completes a vocabulary whose pieces have been read.
+class Completion {
+ public:
+  Completion(const std::string& source, const Specs& specs, const TokenizerSettings& settings,
+             TokenizerNotes& notes, ScoredVocabulary& vocabulary)
+      : source_(source),
+        specs_(specs),
+        settings_(settings),
+        notes_(notes),
+        vocabulary_(vocabulary) {}
+
+  void Run() {
+    RequireNoUserDefined();
+    vocabulary_.space = kSpace;
+    vocabulary_.adds_space = settings_.adds_space.value_or(specs_.adds_space);
+    AddTokens();
+    TakeBegin();
+    TakeEnds();
+  }
+
+ private:
+  void RequireNoUserDefined() const {
+    const std::vector<ScoredPiece>& pieces = vocabulary_.pieces;
+    const auto found = std::find_if(pieces.begin(), pieces.end(), [](const ScoredPiece& piece) {
+      return piece.kind == ScoredPiece::kUserDefined;
+    });
+    if (!specs_.adds_space || found == pieces.end()) return;
+    throw LoadError(source_ + ": token " + std::to_string(found - pieces.begin()) +
+                    " is user-defined; supported: none where normalizer_spec.add_dummy_prefix is "
+                    "true");
+  }
+
+  // Files repeat pieces of the model as added tokens.
+  void AddTokens() {
+    for (const AddedToken& token : settings_.added) {
+      const auto id = static_cast<size_t>(token.token);
+      if (id >= vocabulary_.pieces.size()) {
+        vocabulary_.added.push_back(token);
+        vocabulary_.added.back().special = token.special || EndsTurns(token.text);
+      } else if (vocabulary_.pieces[id].text != token.text) {
+        notes_.warnings.push_back("the added token " + Quoted(token.text) + " has the id " +
+                                  std::to_string(id) + " of a piece of tokenizer.model, " +
+                                  Quoted(vocabulary_.pieces[id].text) + ", and is passed over");
+      }
     }
   }
-  return std::nullopt;
-}
+
+  std::optional<int32_t> Find(std::string_view text) const {
+    for (const AddedToken& token : vocabulary_.added) {
+      if (token.text == text) return token.token;
+    }
+    const std::vector<ScoredPiece>& pieces = vocabulary_.pieces;
+    const auto found = std::find_if(pieces.begin(), pieces.end(),
+                                    [&](const ScoredPiece& piece) { return piece.text == text; });
+    if (found == pieces.end()) return std::nullopt;
+    return static_cast<int32_t>(found - pieces.begin());
+  }
+
+  // One of the model's own tokens.
+  std::optional<int32_t> FindControl(std::string_view text) const {
+    const std::optional<int32_t> found = Find(text);
+    const auto pieces = std::ssize(vocabulary_.pieces);
+    if (!found || *found >= pieces) return std::nullopt;
+    return vocabulary_.pieces[*found].kind == ScoredPiece::kControl ? found : std::nullopt;
+  }
+
+  void TakeBegin() {
+    if (!settings_.begins.value_or(true)) return;
+    if (settings_.begin_text) {
+      vocabulary_.begin = Find(*settings_.begin_text);
+      notes_.begin = "bos_token of tokenizer_config.json";
+      if (vocabulary_.begin) return;
+      notes_.warnings.push_back("tokenizer_config.json: bos_token " +
+                                Quoted(*settings_.begin_text) +
+                                " is no token of tokenizer.model, and is passed over");
+    }
+    vocabulary_.begin = FindControl(specs_.begin_piece);
+    notes_.begin = vocabulary_.begin ? "tokenizer.model" : "";
+  }
+
+  void TakeEnds() {
+    if (settings_.end_text) {
+      const std::optional<int32_t> token = Find(*settings_.end_text);
+      if (!token) {
+        throw LoadError(source_ + ": has no token " + Quoted(*settings_.end_text) +
+                        ", which is to end texts");
+      }
+      AddEnd(*token, "eos_token of tokenizer_config.json");
+    }
+    if (const auto own = FindControl(specs_.end_piece)) AddEnd(*own, "tokenizer.model");
+    for (const int32_t token : settings_.end_tokens) {
+      const auto is_it = [&](const AddedToken& added) { return added.token == token; };
+      if (token < std::ssize(vocabulary_.pieces) ||
+          std::any_of(vocabulary_.added.begin(), vocabulary_.added.end(), is_it)) {
+        AddEnd(token, "eos_token_id of " + settings_.end_tokens_file);
+        continue;
+      }
+      notes_.warnings.push_back(settings_.end_tokens_file + ": eos_token_id " +
+                                std::to_string(token) +
+                                " is no token of the tokenizer, and is passed over");
+    }
+  }
+
+  void AddEnd(int32_t token, const std::string& from) {
+    std::vector<int32_t>& ends = vocabulary_.ends;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) return;
+    ends.push_back(token);
+    notes_.ends.emplace(token, from);
+  }
+
+  const std::string& source_;
+  const Specs& specs_;
+  const TokenizerSettings& settings_;
+  TokenizerNotes& notes_;
+  ScoredVocabulary& vocabulary_;
+};
 
 }  // namespace
 
 std::shared_ptr<const Tokenizer> ParseSentencePieceModel(std::string_view model,
-                                                         const std::string& source, bool begins,
-                                                         const std::vector<int32_t>& ends) {
+                                                         const std::string& source,
+                                                         const TokenizerSettings& settings,
+                                                         TokenizerNotes* notes) {
   ScoredVocabulary vocabulary;
   Specs specs;
   WireReader reader(model, source);
@@ -223,26 +246,8 @@ std::shared_ptr<const Tokenizer> ParseSentencePieceModel(std::string_view model,
     }
   }
   CheckSpecs(specs, source);
-  const auto is_user_defined = [](const ScoredPiece& piece) {
-    return piece.kind == ScoredPiece::kUserDefined;
-  };
-  const auto found =
-      std::find_if(vocabulary.pieces.begin(), vocabulary.pieces.end(), is_user_defined);
-  if (specs.adds_space && found != vocabulary.pieces.end()) {
-    throw LoadError(source + ": token " + std::to_string(found - vocabulary.pieces.begin()) +
-                    " is user-defined; supported: none where normalizer_spec.add_dummy_prefix is "
-                    "true");
-  }
-  vocabulary.space = kSpace;
-  vocabulary.adds_space = specs.adds_space;
-  if (begins) vocabulary.begin = FindControl(vocabulary.pieces, specs.begin_piece);
-  if (const auto end = FindControl(vocabulary.pieces, specs.end_piece)) {
-    vocabulary.ends.push_back(*end);
-  }
-  for (const int32_t end : ends) {
-    const std::vector<int32_t>& known = vocabulary.ends;
-    if (std::find(known.begin(), known.end(), end) == known.end()) vocabulary.ends.push_back(end);
-  }
+  TokenizerNotes unread;
+  Completion(source, specs, settings, notes != nullptr ? *notes : unread, vocabulary).Run();
   return MakeScoredTokenizer(std::move(vocabulary), source);
 }
 

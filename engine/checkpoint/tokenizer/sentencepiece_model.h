@@ -5,23 +5,25 @@
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_SENTENCEPIECE_MODEL_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_SENTENCEPIECE_MODEL_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "engine/checkpoint/tokenizer/scored_pieces.h"
+#include "engine/checkpoint/tokenizer/tokenizer_settings.h"
 #include "engine/text/tokenizer.h"
 
 namespace triptych::checkpoint {
 
-// Reads byte pair encoding whose normalization keeps every character. `begins`: puts the model's
-// begin token before texts. The model's end token, if it has one, and `ends` end texts. `source` is
-// the file's name for messages. Throws LoadError.
+// Reads byte pair encoding whose normalization keeps every character. Texts begin with the token
+// that `settings` names, or else the model's own, unless settings.begins is false. The tokens of
+// `settings` and the model's own end token, if it has one, end texts. Added tokens are found before
+// anything is normalized. `source` is the file's name for messages. Adds to `notes`, unless it is
+// null. Throws LoadError.
 std::shared_ptr<const Tokenizer> ParseSentencePieceModel(std::string_view model,
-                                                         const std::string& source, bool begins,
-                                                         const std::vector<int32_t>& ends);
+                                                         const std::string& source,
+                                                         const TokenizerSettings& settings,
+                                                         TokenizerNotes* notes = nullptr);
 
 // A model that is read back as this vocabulary. The begin token and the first end token are read
 // back if they are control tokens. REQUIRES: the space is U+2581; there is an end token.

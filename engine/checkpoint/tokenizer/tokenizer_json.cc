@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/keyed_hash.h"
 #include "engine/base/quoted.h"
+#include "engine/base/utf8.h"
 #include "engine/checkpoint/config/json_fields.h"
 #include "engine/checkpoint/tokenizer/byte_level.h"
 #include "engine/checkpoint/tokenizer/json_decoder.h"
+#include "engine/checkpoint/tokenizer/json_model.h"
 #include "engine/checkpoint/tokenizer/json_pipeline.h"
 #include "engine/checkpoint/tokenizer/json_steps.h"
+#include "engine/text/bpe.h"
 #include "engine/text/bpe_tokenizer.h"
 
 namespace triptych::checkpoint {
@@ -22,8 +23,9 @@ namespace {
 constexpr size_t kMaxValues = size_t{1} << 22;
 class Parser {
  public:
-  Parser(Json json, const std::string& source, const EndTokens& ends)
-      : source_(source), ends_(ends), root_(std::move(json), source) {}
+  Parser(Json json, const std::string& source, const TokenizerSettings& settings,
+         TokenizerNotes& notes)
+      : source_(source), settings_(settings), notes_(notes), root_(std::move(json), source) {}
 
   std::shared_ptr<const Tokenizer> Parse() {
     root_.Take("version", "");
@@ -39,12 +41,14 @@ class Parser {
                       "or in neither");
     }
     Json added = root_.Take("added_tokens", Json::array());
-    ParseModel(root_.Take("model", nullptr));
+    model_ = ParseJsonModel(root_.Take("model", nullptr), source_ + ": model", pipeline_.byte_level,
+                            texts_);
     ParseAddedTokens(added);
-    FillTokens();
     ParsePostProcessor(Optional(root_, "post_processor"), source_ + ": post_processor");
     root_.RefuseLeftOver();
+    TakeBegin();
     AddEnds();
+    FillTokens();
     parts_.normalizer = std::move(pipeline_.normalizer);
     parts_.pre_tokenizer = std::move(pipeline_.pre_tokenizer);
     try {
@@ -60,105 +64,12 @@ class Parser {
     return fields.Has(field) ? fields.Take(field, Json()) : Json();
   }
 
-  void ParseModel(Json json) {
-    JsonFields fields(std::move(json), source_ + ": model");
-    // Older files have no type.
-    const std::string type = fields.Text("type", fields.Has("merges") ? "BPE" : "");
-    if (type != "BPE") fields.Refuse("type", Quoted(type), "supported: BPE");
-    const Json dropout = Optional(fields, "dropout");
-    if (!dropout.is_null() && dropout != 0) {
-      fields.RefuseValue("dropout", dropout, "supported: null, 0");
-    }
-    for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      const Json value = Optional(fields, affix);
-      if (!value.is_null() && value != "")
-        fields.RefuseValue(affix, value, "supported: null, \"\"");
-    }
-    parts_.options.symbols = pipeline_.byte_level ? BpeOptions::kBytes : BpeOptions::kCharacters;
-    parts_.options.byte_fallback = fields.Bool("byte_fallback", false);
-    if (pipeline_.byte_level && parts_.options.byte_fallback) {
-      fields.Refuse("byte_fallback", "true", "supported with ByteLevel: false");
-    }
-    parts_.options.fuse_unknown = fields.Bool("fuse_unk", false);
-    parts_.options.ignore_merges = fields.Bool("ignore_merges", false);
-    ParseVocab(fields);
-    const Json unknown = Optional(fields, "unk_token");
-    if (!unknown.is_null()) {
-      const auto it = unknown.is_string() ? ids_.find(unknown.get<std::string>()) : ids_.end();
-      if (it == ids_.end()) {
-        fields.RefuseValue("unk_token", unknown, "allowed: null, a token of vocab");
-      }
-      parts_.options.unknown = it->second;
-    }
-    ParseMerges(fields);
-    fields.RefuseLeftOver();
-  }
-
-  void ParseVocab(JsonFields& fields) {
-    Json vocab = fields.Take("vocab", nullptr);
-    if (!vocab.is_object()) fields.RefuseValue("vocab", vocab, "allowed: an object");
-    // Ids may have gaps, but memory must be in proportion to the file.
-    max_token_ = static_cast<int64_t>(2 * vocab.size() + 4096);
-    ids_.reserve(vocab.size());
-    for (const auto& [piece, id] : vocab.items()) {
-      const auto token = static_cast<int32_t>(
-          fields.CheckedInt("vocab[" + Quoted(piece) + "]", id, {0, max_token_}));
-      if (piece.size() > kMaxTokenizerJsonPieceBytes) {
-        fields.Refuse(
-            "vocab", "of " + Quoted(piece),
-            "allowed: pieces of at most " + std::to_string(kMaxTokenizerJsonPieceBytes) + " bytes");
-      }
-      AddPiece(token, piece);
-    }
-  }
-
-  void AddPiece(int32_t token, const std::string& piece) {
-    if (token >= std::ssize(texts_)) texts_.resize(token + 1);
-    if (texts_[token]) {
-      throw LoadError(source_ + ": " + Quoted(piece) + " is token " + std::to_string(token) +
-                      ", which " + Quoted(*texts_[token]) + " is too");
-    }
-    texts_[token] = piece;
-    ids_.emplace(piece, token);
-  }
-
-  void ParseMerges(JsonFields& fields) {
-    const Json list = fields.List("merges");
-    parts_.merges.reserve(list.size());
-    for (size_t i = 0; i < list.size(); ++i) {
-      std::optional<std::pair<std::string, std::string>> pair;
-      if (list[i].is_string()) {
-        const auto& both = list[i].get_ref<const std::string&>();
-        const size_t space = both.find(' ');
-        if (space != std::string::npos && both.find(' ', space + 1) == std::string::npos) {
-          pair = {both.substr(0, space), both.substr(space + 1)};
-        }
-      } else if (list[i].is_array() && list[i].size() == 2 && list[i][0].is_string() &&
-                 list[i][1].is_string()) {
-        pair = {list[i][0].get<std::string>(), list[i][1].get<std::string>()};
-      }
-      const auto id = [&](const std::string& piece) {
-        const auto it = ids_.find(piece);
-        return it == ids_.end() ? -1 : it->second;
-      };
-      const int32_t left = pair ? id(pair->first) : -1;
-      const int32_t right = pair ? id(pair->second) : -1;
-      const int32_t result = pair ? id(pair->first + pair->second) : -1;
-      if (left < 0 || right < 0 || result < 0) {
-        fields.RefuseValue("merges[" + std::to_string(i) + "]", list[i],
-                           "allowed: two tokens of vocab that together are one");
-      }
-      parts_.merges.push_back({left, right, static_cast<int32_t>(i), result});
-    }
-  }
-
   void ParseAddedTokens(const Json& list) {
     if (!list.is_array()) root_.RefuseValue("added_tokens", list, "allowed: a list");
-    max_token_ += static_cast<int64_t>(list.size());
-    size_t bytes = 0;
+    texts_.Allow(list.size());
     for (size_t i = 0; i < list.size(); ++i) {
       JsonFields fields(list[i], IndexedSource(source_ + ": added_tokens", i));
-      AddedToken token{.token = static_cast<int32_t>(fields.Int("id", {0, max_token_})),
+      AddedToken token{.token = static_cast<int32_t>(fields.Int("id", {0, texts_.max_token()})),
                        .text = fields.Text("content"),
                        .special = fields.Bool("special", false),
                        .left_strip = fields.Bool("lstrip", false),
@@ -167,23 +78,24 @@ class Parser {
                        .normalized = false};
       token.normalized = fields.Bool("normalized", !token.special);
       fields.RefuseLeftOver();
+      if (EndsTurns(token.text)) MakeSpecial(token);
       if (token.text.empty() || token.text.size() > kMaxAddedTokenBytes) {
         fields.Refuse("content", Quoted(token.text),
                       "allowed: a text of 1 to " + std::to_string(kMaxAddedTokenBytes) + " bytes");
       }
-      bytes += token.text.size();
-      if (bytes > kMaxAddedBytes) {
+      added_bytes_ += token.text.size();
+      if (added_bytes_ > kMaxAddedBytes) {
         root_.Refuse("added_tokens",
                      "more than " + std::to_string(kMaxAddedBytes) + " bytes of text",
                      "allowed: at most " + std::to_string(kMaxAddedBytes));
       }
-      const auto known = ids_.find(token.text);
-      if (known == ids_.end()) {
-        AddPiece(token.token, token.text);
+      const std::optional<int32_t> known = texts_.Find(token.text);
+      if (!known) {
+        texts_.Add(token.token, token.text);
         outside_vocab_.push_back(token.token);
-      } else if (known->second != token.token) {
+      } else if (*known != token.token) {
         fields.Refuse("id", std::to_string(token.token),
-                      "in vocab " + Quoted(token.text) + " is " + std::to_string(known->second));
+                      "in vocab " + Quoted(token.text) + " is " + std::to_string(*known));
       }
       parts_.added.push_back(std::move(token));
     }
@@ -192,23 +104,29 @@ class Parser {
   // Fills pieces and decoded texts. No merge makes a special token; a token outside of vocab is
   // found only as an added token.
   void FillTokens() {
-    std::vector<bool> special(texts_.size());
-    std::vector<bool> added(texts_.size());
+    const size_t count = texts_.all().size();
+    std::vector<bool> special(count);
+    std::vector<bool> added(count);
     for (const AddedToken& token : parts_.added) {
       added[token.token] = true;
       special[token.token] = token.special;
     }
-    std::erase_if(parts_.merges, [&](const Merge& merge) { return special[merge.result]; });
-    parts_.pieces.resize(texts_.size());
-    parts_.decoded.resize(texts_.size());
-    for (size_t token = 0; token < texts_.size(); ++token) {
-      if (!texts_[token] || special[token]) continue;
-      const std::string& text = *texts_[token];
-      parts_.pieces[token] = pipeline_.byte_level ? ByteLevelBytes(text).value_or("") : text;
-      parts_.decoded[token] = added[token] ? text : decoding_.Bytes(text);
+    std::vector<std::string> pieces(count);
+    parts_.decoded.resize(count);
+    for (size_t token = 0; token < count; ++token) {
+      if (!texts_.all()[token] || special[token]) continue;
+      const std::string& text = *texts_.all()[token];
+      pieces[token] = pipeline_.byte_level ? ByteLevelBytes(text).value_or("") : text;
+      parts_.decoded[token] = added[token] ? decoding_.before + text : decoding_.Bytes(text);
     }
-    for (const int32_t token : outside_vocab_) parts_.pieces[token].clear();
+    for (const int32_t token : outside_vocab_) pieces[token].clear();
     parts_.drops_leading_space = decoding_.drops_leading_space;
+    parts_.words = MakeWordModel(model_, texts_, pieces);
+    if (parts_.words != nullptr) return;
+    std::erase_if(model_.merges, [&](const Merge& merge) { return special[merge.result]; });
+    parts_.pieces = std::move(pieces);
+    parts_.merges = std::move(model_.merges);
+    parts_.options = std::move(model_.options);
   }
 
   void ParsePostProcessor(Json json, const std::string& source) {
@@ -252,64 +170,117 @@ class Parser {
       }
       const Json& named = part["SpecialToken"];
       const bool has_id = named.is_object() && named.contains("id") && named["id"].is_string();
-      const auto it = has_id ? ids_.find(named["id"].get<std::string>()) : ids_.end();
-      if (it == ids_.end()) fields.RefuseValue("single", single, "allowed: tokens of vocab");
-      place = it->second;
+      place = has_id ? texts_.Find(named["id"]) : std::nullopt;
+      if (!place) fields.RefuseValue("single", single, "allowed: tokens of vocab");
     }
     if (!after) fields.RefuseValue("single", single, allowed);
   }
 
+  // A class that puts a begin token before texts by itself replaces the post-processor.
+  void TakeBegin() {
+    if (parts_.begin) notes_.begin = "post_processor of tokenizer.json";
+    if (!settings_.class_begins) return;
+    if (!settings_.begins.value_or(*settings_.class_begins)) {
+      parts_.begin.reset();
+      notes_.begin.clear();
+      return;
+    }
+    const std::optional<int32_t> begin = texts_.Find(settings_.begin_text.value_or(""));
+    if (!begin) {
+      notes_.warnings.push_back("tokenizer_config.json: bos_token " +
+                                Quoted(settings_.begin_text.value_or("")) +
+                                " is no token of tokenizer.json, and is passed over");
+      return;
+    }
+    parts_.begin = begin;
+    notes_.begin = "bos_token of tokenizer_config.json, by its tokenizer_class";
+  }
+
   void AddEnds() {
-    const auto add = [&](int32_t token) {
-      std::vector<int32_t>& ends = parts_.ends;
-      if (std::find(ends.begin(), ends.end(), token) == ends.end()) ends.push_back(token);
-    };
-    if (ends_.text) {
-      const auto it = ids_.find(*ends_.text);
-      if (it == ids_.end()) {
-        throw LoadError(source_ + ": has no token " + Quoted(*ends_.text) +
+    if (settings_.end_text) {
+      const std::optional<int32_t> end = texts_.Find(*settings_.end_text);
+      if (!end) {
+        throw LoadError(source_ + ": has no token " + Quoted(*settings_.end_text) +
                         ", which is to end texts");
       }
-      add(it->second);
+      AddEnd(*end, "eos_token of tokenizer_config.json");
     }
-    for (const int32_t token : ends_.tokens) {
-      if (token < 0 || token >= std::ssize(texts_)) {
-        throw LoadError(source_ + ": has no token " + std::to_string(token) +
-                        ", which is to end texts");
+    for (const int32_t token : settings_.end_tokens) {
+      if (token >= std::ssize(texts_.all())) {
+        notes_.warnings.push_back(settings_.end_tokens_file + ": eos_token_id " +
+                                  std::to_string(token) +
+                                  " is no token of the tokenizer, and is passed over");
+        continue;
       }
-      add(token);
+      AddEnd(token, "eos_token_id of " + settings_.end_tokens_file);
     }
-    if (template_end_) add(*template_end_);
+    if (template_end_) AddEnd(*template_end_, "post_processor of tokenizer.json");
     if (parts_.ends.empty()) {
       throw LoadError(source_ + ": no token ends texts; allowed: eos_token in " +
                       "tokenizer_config.json, eos_token_id in generation_config.json");
     }
   }
 
+  void AddEnd(int32_t token, const std::string& from) {
+    std::vector<int32_t>& ends = parts_.ends;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) return;
+    ends.push_back(token);
+    notes_.ends.emplace(token, from);
+    const auto added = std::find_if(parts_.added.begin(), parts_.added.end(),
+                                    [&](const AddedToken& each) { return each.token == token; });
+    if (added != parts_.added.end()) {
+      MakeSpecial(*added);
+      return;
+    }
+    // A token of merges becomes a special one, except if texts cannot do without it.
+    const std::optional<std::string>& given = texts_.all()[token];
+    if (!given || given->empty() || IsSymbol(*given)) return;
+    const std::string& text = *given;
+    added_bytes_ += text.size();
+    if (text.size() > kMaxAddedTokenBytes || added_bytes_ > kMaxAddedBytes) return;
+    parts_.added.push_back({.token = token, .text = text, .special = true});
+  }
+
+  // As transformers treats a token that is named as special, although its flag is false.
+  static void MakeSpecial(AddedToken& token) {
+    if (token.special) return;
+    token.special = true;
+    token.normalized = false;
+  }
+
+  // Whether a piece is what words consist of before the first merge.
+  bool IsSymbol(const std::string& piece) const {
+    return FirstUtf8Piece(piece).length == piece.size() || FallbackByte(piece).has_value();
+  }
+
   const std::string& source_;
-  const EndTokens& ends_;
+  const TokenizerSettings& settings_;
+  TokenizerNotes& notes_;
   JsonFields root_;
   BpeTokenizerParts parts_;
   TextPipeline pipeline_;
   Decoding decoding_;
-  int64_t max_token_ = 0;
-  std::vector<std::optional<std::string>> texts_;  // by token, as in the file
-  std::unordered_map<std::string, int32_t, KeyedHash> ids_;
+  TokenTexts texts_{source_};
+  JsonModel model_;
   std::vector<int32_t> outside_vocab_;  // added tokens
   std::optional<int32_t> template_end_;
+  size_t added_bytes_ = 0;  // of the texts of added tokens
 };
 
 }  // namespace
 
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json,
                                                     const std::string& source,
-                                                    const EndTokens& ends) {
-  return MakeJsonTokenizer(ParseJson(json, source, kMaxValues), source, ends);
+                                                    const TokenizerSettings& settings,
+                                                    TokenizerNotes* notes) {
+  return MakeJsonTokenizer(ParseJson(json, source, kMaxValues), source, settings, notes);
 }
 
 std::shared_ptr<const Tokenizer> MakeJsonTokenizer(Json json, const std::string& source,
-                                                   const EndTokens& ends) {
-  return Parser(std::move(json), source, ends).Parse();
+                                                   const TokenizerSettings& settings,
+                                                   TokenizerNotes* notes) {
+  TokenizerNotes unread;
+  return Parser(std::move(json), source, settings, notes != nullptr ? *notes : unread).Parse();
 }
 
 }  // namespace triptych::checkpoint

@@ -77,8 +77,22 @@ Result<std::vector<int32_t>> EncodeText(std::string_view text, const TextOptions
   } catch (const EncodeError& e) {
     return InvalidArgument(field, e.what());
   }
-  if (begin) tokens.insert(tokens.begin(), *begin);
+  // A text may begin with the begin token already.
+  const bool begins = begin && !tokens.empty() && tokens.front() == *begin;
+  if (begin && !begins) tokens.insert(tokens.begin(), *begin);
   return tokens;
+}
+
+// A tokenizer may have more tokens than the model has rows.
+std::optional<Error> CheckRows(std::span<const int32_t> tokens, const std::string& field,
+                               const ModelInfo& model) {
+  const auto beyond = std::find_if(tokens.begin(), tokens.end(),
+                                   [&](int32_t token) { return token >= model.config.vocab_size; });
+  if (beyond == tokens.end()) return std::nullopt;
+  return InvalidArgument(
+      field, fmt::format("holds token {} of the tokenizer, which the model does not have; allowed: "
+                         "tokens from 0 to {}",
+                         *beyond, model.config.vocab_size - 1));
 }
 
 // Token ids are taken as they are.
@@ -117,6 +131,7 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
     if (!encoded.ok()) return encoded.error();
     tokens = std::move(encoded).value();
     if (std::ssize(tokens) > most) return too_long(std::ssize(tokens));
+    if (const auto error = CheckRows(tokens, valid.prompt_field, model)) return *error;
     if (tokens.empty()) {
       return InvalidArgument(
           valid.prompt_field,

@@ -77,7 +77,7 @@ TEST(FamiliesTest, MistralIsServedUpToItsWindow) {
   // transformers' Llama has none, whatever its config says.
   EXPECT_EQ(Parse(With(SmolLm2(), {{"sliding_window", 16}})).max_position_embeddings, 8192);
   const auto is_context = [](const Json& config) {
-    return ParsePublishedConfig(JsonFields(config, "config.json")).window_is_context;
+    return ParsePublishedConfig(JsonFields(config, "config.json")).context_origin == kWindowOrigin;
   };
   EXPECT_TRUE(is_context(Mistral()));
   EXPECT_FALSE(is_context(With(Mistral(), {{"sliding_window", 32768}})));
@@ -266,6 +266,58 @@ TEST(FamiliesTest, DynamicScalingChangesNothing) {
       "config.json: rope_scaling: original_max_position_embeddings is 2048; supported: 8192");
 }
 
+// The contexts of other servers: the original one times the factor, unless the config has the
+// product already.
+TEST(FamiliesTest, RopeScalingExtendsTheContext) {
+  struct Scaled {
+    int64_t positions;
+    Json scaling;
+    int64_t context;
+    std::string origin;
+  };
+  const Json original = {{"original_max_position_embeddings", 128}};
+  const Json yarn = {{"type", "yarn"}, {"factor", 4.0}};
+  const Json linear = {{"type", "linear"}, {"factor", 4.0}};
+  const Json llama3 = {
+      {"rope_type", "llama3"}, {"factor", 4.0}, {"low_freq_factor", 1}, {"high_freq_factor", 4}};
+  const Json ones = std::vector<double>(32, 1.0), twos = std::vector<double>(32, 2.0);
+  const Json long_rope = {{"type", "longrope"}, {"short_factor", ones}, {"long_factor", twos}};
+  for (const Scaled& c : std::vector<Scaled>{
+           {128, With(yarn, original), 512, "128 times the factor 4.0 of rope_scaling (yarn)"},
+           {512, With(yarn, original), 512, "max_position_embeddings"},
+           {160, With(yarn, original), 512, "128 times the factor 4.0 of rope_scaling (yarn)"},
+           {128, yarn, 512, "128 times the factor 4.0 of rope_scaling (yarn)"},
+           {128, linear, 512, "128 times the factor 4.0 of rope_scaling (linear)"},
+           {512, With(linear, original), 512, "max_position_embeddings"},
+           {128, With(linear, {{"factor", 2.5}}), 320,
+            "128 times the factor 2.5 of rope_scaling (linear)"},
+           {128, With(linear, {{"factor", 0.5}}), 128, "max_position_embeddings"},
+           {1 << 20, With(linear, {{"factor", 1e6}}), 1 << 24,
+            "1048576 times the factor 1000000.0 of rope_scaling (linear)"},
+           {128, With(llama3, original), 128, "max_position_embeddings"},
+           {128,
+            {{"type", "dynamic"}, {"factor", 4.0}},
+            128,
+            "max_position_embeddings, beyond which rope_scaling (dynamic) is not served; \"yarn\" "
+            "would extend it"},
+           {512, With(long_rope, original), 128,
+            "original_max_position_embeddings, beyond which long_factor is not served"},
+           {512, With(With(long_rope, original), {{"long_factor", ones}}), 512,
+            "max_position_embeddings"},
+       }) {
+    const Json config =
+        With(SmolLm2(), {{"max_position_embeddings", c.positions}, {"rope_scaling", c.scaling}});
+    const PublishedConfig published = ParsePublishedConfig(JsonFields(config, "config.json"));
+    EXPECT_EQ(published.config.max_position_embeddings, c.context) << c.scaling;
+    EXPECT_EQ(published.context_origin, c.origin) << c.scaling;
+  }
+  // A window bounds it all the same.
+  const Json windowed = With(Mistral(), {{"rope_scaling", linear}, {"sliding_window", 40000}});
+  const PublishedConfig published = ParsePublishedConfig(JsonFields(windowed, "config.json"));
+  EXPECT_EQ(published.config.max_position_embeddings, 40000);
+  EXPECT_EQ(published.context_origin, kWindowOrigin);
+}
+
 // Fields that say nothing about the computation, with any value.
 TEST(FamiliesTest, WhatChangesNothingIsIgnored) {
   const std::vector<const char*> of_all = {"_name_or_path",
@@ -391,7 +443,7 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
       {With(SmolLm2(), {{"is_encoder_decoder", true}}), "is_encoder_decoder is true", "false"},
       {With(SmolLm2(), {{"num_key_value_heads", 4}}), "num_key_value_heads is 4", "must divide"},
       {With(SmolLm2(), {{"head_dim", 63}}), "head_dim is 63", "even"},
-      {With(SmolLm2(), {{"max_position_embeddings", 1 << 22}}), "max_position_embeddings",
+      {With(SmolLm2(), {{"max_position_embeddings", (1 << 24) + 1}}), "max_position_embeddings",
        "allowed: an integer from 2 to"},
       {With(SmolLm2(), {{"rope_theta", 0.5}}), "rope_theta", "above 1"},
       {scaled({{"rope_type", "su"}}), "rope_type is \"su\"", "\"longrope\""},

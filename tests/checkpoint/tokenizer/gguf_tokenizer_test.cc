@@ -110,8 +110,8 @@ const std::vector<std::string> kTexts = {
 
 TEST(GgufTokenizerTest, ScoresMergeAsPublished) {
   const std::shared_ptr<const Tokenizer> tokenizer = Parse(Scored());
-  const std::shared_ptr<const Tokenizer> published = ParseTokenizerJson(
-      SentencePieceStyleJson().dump(), "tokenizer.json", {.text = "</s>", .tokens = {}});
+  const std::shared_ptr<const Tokenizer> published =
+      ParseTokenizerJson(SentencePieceStyleJson().dump(), "tokenizer.json", {.end_text = "</s>"});
   for (const std::string& text : kTexts) {
     const std::vector<int32_t> tokens = published->Encode(text);
     EXPECT_EQ(tokenizer->Encode(text), tokens) << text;
@@ -186,8 +186,8 @@ TEST(GgufTokenizerTest, ARealVocabulary) {
 
 TEST(GgufTokenizerTest, ByteLevelIsAsPublished) {
   const std::shared_ptr<const Tokenizer> tokenizer = Parse(ByteLevel("gpt-2"));
-  const std::shared_ptr<const Tokenizer> published = ParseTokenizerJson(
-      ByteLevelJson(kWords).dump(), "tokenizer.json", {.text = "</s>", .tokens = {}});
+  const std::shared_ptr<const Tokenizer> published =
+      ParseTokenizerJson(ByteLevelJson(kWords).dump(), "tokenizer.json", {.end_text = "</s>"});
   for (const std::string& text : kTexts) {
     EXPECT_EQ(tokenizer->Encode(text), published->Encode(text)) << text;
     EXPECT_EQ(tokenizer->Encode(text, SpecialTokens::kParsed),
@@ -198,6 +198,67 @@ TEST(GgufTokenizerTest, ByteLevelIsAsPublished) {
   EXPECT_EQ(tokenizer->begin_token(), std::nullopt);
   EXPECT_EQ(tokenizer->end_token(), published->end_token());
   EXPECT_EQ(tokenizer->vocab_size(), published->vocab_size());
+}
+
+// Converters write one end token, or three, where the same model's generation_config.json has more.
+TEST(GgufTokenizerTest, TokensWithTheTextsOfTurnEndsEndTexts) {
+  for (const bool scored : {true, false}) {
+    Json metadata = scored ? Scored() : ByteLevel("qwen2");
+    const auto add = [&](const char* text, TokenType type) {
+      metadata[kKey + "tokens"].push_back(text);
+      metadata[kKey + "token_type"].push_back(int{type});
+      if (scored) metadata[kKey + "scores"].push_back(-1000.0);
+      return static_cast<int32_t>(metadata[kKey + "tokens"].size() - 1);
+    };
+    const int32_t control = add("<|im_end|>", kControl);
+    const int32_t user = add("<end_of_turn>", kUserDefined);
+    const int32_t normal = add("<|eot_id|>", kNormal);
+    add("<|endoftext|>", kUnused);
+    TokenizerNotes notes;
+    const auto tokenizer = ParseGgufTokenizer(metadata, "m.gguf", &notes);
+    const int32_t own = metadata[kKey + "eos_token_id"];
+    EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(own, control, user, normal));
+    EXPECT_EQ(notes.ends.at(own), "tokenizer.ggml.eos_token_id");
+    EXPECT_EQ(notes.ends.at(user), "its text");
+    // Special, whatever their type: never text of an answer, and never made of a text.
+    for (const auto& [token, text] :
+         {std::pair{control, "<|im_end|>"}, {user, "<end_of_turn>"}, {normal, "<|eot_id|>"}}) {
+      EXPECT_EQ(tokenizer->Decode(token), "");
+      EXPECT_THAT(tokenizer->Encode(text, SpecialTokens::kParsed), ElementsAre(token));
+      EXPECT_THAT(tokenizer->Encode(text), testing::Not(testing::Contains(token)));
+    }
+  }
+}
+
+TEST(GgufTokenizerTest, EndTokensThatAreNoneArePassedOver) {
+  Json metadata = Scored();
+  metadata[kKey + "eot_token_id"] = 4294967295;
+  TokenizerNotes notes;
+  EXPECT_THAT(ParseGgufTokenizer(metadata, "m.gguf", &notes)->end_tokens(), ElementsAre(2));
+  EXPECT_THAT(notes.warnings, ElementsAre("tokenizer.ggml.eot_token_id 4294967295 is no token, and "
+                                          "is passed over"));
+  // The token of that text ends texts without the key, too.
+  metadata.erase(kKey + "eos_token_id");
+  EXPECT_THAT(Parse(metadata)->end_tokens(), ElementsAre(2));
+  metadata[kKey + "tokens"][2] = "<2>";
+  EXPECT_EQ(Refusal(metadata), "m.gguf: tokenizer.ggml.eos_token_id is missing");
+}
+
+TEST(GgufTokenizerTest, OtherNamesOfTheSamePreTokenizers) {
+  for (const auto& [name, same] : {std::pair{"llama3", "llama-bpe"},
+                                   {"llama-v3", "llama-bpe"},
+                                   {"deepseek-r1-qwen", "qwen2"},
+                                   {"megrez", "qwen2"}}) {
+    const auto tokenizer = Parse(ByteLevel(name)), other = Parse(ByteLevel(same));
+    for (const std::string& text : kTexts) {
+      EXPECT_EQ(tokenizer->Encode(text), other->Encode(text)) << name << " " << text;
+    }
+  }
+  EXPECT_EQ(Parse(ByteLevel("llama3"))->begin_token(),
+            Parse(ByteLevel("llama-bpe"))->begin_token());
+  EXPECT_TRUE(Parse(ByteLevel("deepseek-r1-qwen"))->begin_token());
+  // Which one it was is not known.
+  EXPECT_THAT(Refusal(ByteLevel("default")), HasSubstr("\"default\"; supported: \"gpt-2\""));
 }
 
 TEST(GgufTokenizerTest, StreamedPiecesAreTheWholeTextAndMegabytesComeBack) {
@@ -344,7 +405,8 @@ TEST(GgufTokenizerTest, RefusesWhatIsNotSupported) {
   EXPECT_EQ(Refusal(Json::object()), "m.gguf: tokenizer.ggml.model is missing");
   EXPECT_EQ(with(ByteLevel("gpt-2"), "pre", "falcon"),
             "m.gguf: tokenizer.ggml.pre is \"falcon\"; supported: \"gpt-2\", \"llama-bpe\", "
-            "\"qwen2\", \"smollm\", \"tekken\"");
+            "\"llama3\", \"llama-v3\", \"smaug-bpe\", \"qwen2\", \"deepseek-r1-qwen\", \"megrez\", "
+            "\"smollm\", \"tekken\"");
   Json without = ByteLevel("gpt-2");
   without.erase(kKey + "pre");
   EXPECT_EQ(Refusal(without), "m.gguf: tokenizer.ggml.pre is missing");
@@ -381,11 +443,8 @@ TEST(GgufTokenizerTest, RefusesBrokenLists) {
               "m.gguf: tokenizer.ggml.tokens[5] is 7; allowed: a text");
     tokens[5] = tokens[4];
     EXPECT_THAT(with(tokenizer, "tokens", tokens), HasSubstr("another token is that too"));
-    EXPECT_THAT(with(tokenizer, "eos_token_id", 100'000),
-                HasSubstr("m.gguf: tokenizer.ggml.eos_token_id is 100000; allowed: an integer"));
-    Json without = tokenizer;
-    without.erase(kKey + "eos_token_id");
-    EXPECT_EQ(Refusal(without), "m.gguf: tokenizer.ggml.eos_token_id is missing");
+    EXPECT_EQ(with(tokenizer, "eos_token_id", "</s>"),
+              "m.gguf: tokenizer.ggml.eos_token_id is \"</s>\"; allowed: a token id");
   }
   EXPECT_THAT(with(Scored(), "scores", Json::array({1.0})),
               HasSubstr("m.gguf: tokenizer.ggml.scores is a list of 1; allowed: a list of 266"));

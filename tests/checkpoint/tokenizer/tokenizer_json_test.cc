@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::shared_ptr<const Tokenizer> Parse(const Json& json) {
-  return ParseTokenizerJson(json.dump(), "tokenizer.json", {.text = "</s>", .tokens = {}});
+  return ParseTokenizerJson(json.dump(), "tokenizer.json", {.end_text = "</s>"});
 }
 
 std::string Refusal(const Json& json) {
@@ -376,14 +376,14 @@ TEST(TokenizerJsonTest, RefusesByNameWhatItDoesNotSupport) {
   };
   const Json bytes = ByteLevelJson();
   const Json pieces = SentencePieceStyleJson();
-  EXPECT_EQ(refusal(bytes, "/model/type", "Unigram"),
-            "tokenizer.json: model: type is \"Unigram\"; supported: BPE");
+  EXPECT_EQ(refusal(bytes, "/model/type", "WordPiece"),
+            "tokenizer.json: model: type is \"WordPiece\"; supported: BPE, Unigram, WordLevel");
   EXPECT_EQ(refusal(bytes, "/normalizer", {{"type", "Lowercase"}}),
             "tokenizer.json: normalizer: type is \"Lowercase\"; supported: NFC, NFD, NFKC, NFKD, "
             "Prepend, Replace, Strip, Sequence");
   EXPECT_EQ(refusal(pieces, "/pre_tokenizer", {{"type", "BertPreTokenizer"}}),
             "tokenizer.json: pre_tokenizer: type is \"BertPreTokenizer\"; supported: ByteLevel, "
-            "Split, Digits, Metaspace, Sequence");
+            "Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Sequence");
   EXPECT_EQ(refusal(bytes, "/model/dropout", 0.1),
             "tokenizer.json: model: dropout is 0.1; supported: null, 0");
   EXPECT_EQ(refusal(bytes, "/model/end_of_word_suffix", "</w>"),
@@ -492,9 +492,35 @@ TEST(TokenizerJsonTest, AVocabularyMadeToCollideIsReadAsOthers) {
 TEST(TokenizerJsonTest, AFileThatIsCutShortAnywhereIsRefused) {
   const std::string text = SentencePieceStyleJson().dump();
   for (size_t length = 0; length < text.size(); length += 7) {
-    EXPECT_THROW(ParseTokenizerJson(text.substr(0, length), "tokenizer.json", {.text = "</s>"}),
+    EXPECT_THROW(ParseTokenizerJson(text.substr(0, length), "tokenizer.json", {.end_text = "</s>"}),
                  LoadError);
   }
+}
+
+// A flag that fine-tuning tools leave false, and tokens that are not added ones at all.
+TEST(TokenizerJsonTest, TokensThatEndTextsAreSpecialWhateverTheirFlagSays) {
+  Json json = ByteLevelJson({"ab", "end"});
+  const int32_t flagged = json["added_tokens"][0]["id"];
+  for (const char* text : {"<|im_end|>", "<stop>", "<plain>"}) {
+    json["added_tokens"].push_back({{"id", flagged + std::ssize(json["added_tokens"])},
+                                    {"content", text},
+                                    {"special", false}});
+  }
+  const int32_t turn = flagged + 1, stop = flagged + 2, plain = flagged + 3;
+  const int32_t merged = json["model"]["vocab"]["end"];
+  const auto tokenizer = ParseTokenizerJson(json.dump(), "tokenizer.json",
+                                            {.end_text = "<stop>", .end_tokens = {merged, 'b'}});
+  EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(stop, merged, 'b'));
+  for (const auto& [token, text] :
+       {std::pair{stop, "<stop>"}, {merged, "end"}, {turn, "<|im_end|>"}}) {
+    EXPECT_EQ(tokenizer->Decode(token), "") << text;
+    EXPECT_THAT(tokenizer->Encode(text), testing::Not(testing::Contains(token)));
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), text);
+    EXPECT_THAT(tokenizer->Encode(text, SpecialTokens::kParsed), ElementsAre(token));
+  }
+  EXPECT_THAT(tokenizer->Encode("<plain>"), ElementsAre(plain));
+  // Texts cannot do without a byte.
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("bb")), "bb");
 }
 
 }  // namespace

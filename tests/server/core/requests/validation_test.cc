@@ -393,7 +393,7 @@ ModelInfo WithSpecialTokens() {
 // Puts no token before texts.
 ModelInfo WithoutBeginToken() {
   return ModelWith(checkpoint::ParseTokenizerJson(ByteLevelJson().dump(), "tokenizer.json",
-                                                  {.text = "</s>", .tokens = {}}));
+                                                  {.end_text = "</s>"}));
 }
 
 TEST(ValidateGenerateTest, SpecialTokensOfATextAreTokensIfThatIsAskedFor) {
@@ -411,6 +411,19 @@ TEST(ValidateGenerateTest, SpecialTokensOfATextAreTokensIfThatIsAskedFor) {
   EXPECT_THAT(parsed.value().request.prompt, ElementsAre(257, 'a', 257, 'b', 256));
   EXPECT_EQ(parsed.value().echo, "ab") << "as in what is generated";
 
+  // A text that begins with the begin token gets no second one.
+  params.prompt.input = "<s>a<s>";
+  EXPECT_THAT(Validate(params, model).value().request.prompt, ElementsAre(257, 'a', 257));
+  EXPECT_THAT(
+      Tokenize({.model = "", .text = "<s>a", .options = {.parse_special_tokens = true}}, model)
+          .value()
+          .tokens,
+      ElementsAre(257, 'a'));
+  params.prompt.options.parse_special_tokens = false;
+  EXPECT_THAT(Validate(params, model).value().request.prompt,
+              ElementsAre(257, '<', 's', '>', 'a', '<', 's', '>'));
+  params.prompt.options.parse_special_tokens = true;
+
   // Which are long for one token each: more bytes than the context could hold of others.
   std::string ends;
   for (int i = 0; i < 62; ++i) ends += "</s>";
@@ -421,6 +434,18 @@ TEST(ValidateGenerateTest, SpecialTokensOfATextAreTokensIfThatIsAskedFor) {
   EXPECT_EQ(Refusal(Validate(params, model)),
             "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
             "model's context holds a new token too");
+}
+
+// A tokenizer with more tokens than the model has rows.
+TEST(ValidateGenerateTest, TokensThatTheModelDoesNotHaveAreRefused) {
+  ModelInfo model = WithoutBeginToken();
+  model.config.vocab_size = 256;  // without "</s>"
+  GenerateParams params = Text("a</s>");
+  EXPECT_TRUE(Validate(params, model).ok());
+  params.prompt.options.parse_special_tokens = true;
+  EXPECT_EQ(Refusal(Validate(params, model)),
+            "text holds token 256 of the tokenizer, which the model does not have; allowed: tokens "
+            "from 0 to 255");
 }
 
 // Form C makes one byte of four at most: 62 tokens of up to 4 bytes each, and the begin token.

@@ -1,0 +1,102 @@
+#include "server/model_log.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "engine/base/quantities.h"
+#include "engine/base/quoted.h"
+#include "engine/model/latent_shape.h"
+
+namespace triptych::server {
+namespace {
+
+// MLA's forms and prompt path, for the end of a model's log line; empty for other kinds.
+std::string HowLatentAttends(const ModelInfo& model) {
+  const std::vector<std::string>& forms = model.latent_forms;
+  if (forms.empty()) return "";
+  const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
+  const std::string prompts =
+      model.expand_from ? fmt::format("expanded attention from position {} on", *model.expand_from)
+                        : "reduced attention only";
+  return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
+                     std::ssize(forms) - factored, prompts);
+}
+
+std::string WeightText(const WeightFormats& formats) {
+  if (formats.layers == formats.embeddings) return std::string(Name(formats.layers));
+  return fmt::format("{}, embeddings in {}", Name(formats.layers), Name(formats.embeddings));
+}
+
+// 257 "<|endoftext|>", or the number alone for a token without a special text.
+std::string TokenText(int32_t token, const Tokenizer& tokenizer) {
+  for (const SpecialToken& special : tokenizer.special_tokens()) {
+    if (special.token == token) return fmt::format("{} {}", token, Quoted(special.text));
+  }
+  return std::to_string(token);
+}
+
+std::string EndText(const ModelInfo& model, const checkpoint::TokenizerNotes& notes) {
+  std::string text;
+  for (const int32_t token : model.tokenizer->end_tokens()) {
+    if (!text.empty()) text += ", ";
+    text += TokenText(token, *model.tokenizer);
+    const auto from = notes.ends.find(token);
+    if (from != notes.ends.end()) text += " (" + from->second + ")";
+  }
+  return text;
+}
+
+std::string BeginText(const ModelInfo& model, const checkpoint::TokenizerNotes& notes) {
+  const std::optional<int32_t> begin = model.tokenizer->begin_token();
+  if (!begin) return "none";
+  return fmt::format("{} ({})", TokenText(*begin, *model.tokenizer), notes.begin);
+}
+
+// The lines of the table.
+std::vector<std::string> OriginLines(const ModelInfo& model, const ModelOrigins& origins) {
+  const std::string_view chat = model.chat_template ? Name(*model.chat_template) : "none";
+  std::vector<std::string> lines;
+  const auto add = [&](std::string_view property, const std::string& value) {
+    lines.push_back(fmt::format("{:<13} {}", property, value));
+  };
+  add("tokenizer", fmt::format("{} ({})", model.tokenizer->kind(), origins.tokenizer.file));
+  add("end tokens", EndText(model, origins.tokenizer));
+  add("begin token", BeginText(model, origins.tokenizer));
+  add("chat template", fmt::format("{} ({})", chat, origins.chat));
+  add("context",
+      fmt::format("{} positions ({})", model.config.max_position_embeddings, origins.context));
+  add("weights", fmt::format("{} ({})", WeightText(model.weight_formats), origins.weights));
+  add("KV cache", fmt::format("{} ({}), {} positions in {}", Name(model.cache_format),
+                              origins.cache, model.pool_positions, FormatBytes(model.cache_bytes)));
+  return lines;
+}
+
+}  // namespace
+
+void LogModel(const ModelInfo& model, const ModelOrigins& origins) {
+  std::string attention(Name(model.config.attention));
+  if (model.converted_from) {
+    attention += fmt::format(" (converted from {})", Name(*model.converted_from));
+  }
+  spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
+               model.name, attention, model.parameters, WeightText(model.weight_formats),
+               model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
+               HowLatentAttends(model));
+  for (const std::string& line : OriginLines(model, origins)) {
+    spdlog::info("model {}: {}", model.name, line);
+  }
+  if (const auto& memory = model.device_memory) {
+    spdlog::info("model {}: on {}: weights {}, KV cache {}, workspace {}; {}", model.name,
+                 memory->device, FormatBytes(memory->weight_bytes), FormatBytes(model.cache_bytes),
+                 FormatBytes(memory->workspace_bytes), memory->kernels);
+  }
+  for (const std::vector<std::string>* lines : {&origins.tokenizer.warnings, &origins.warnings}) {
+    for (const std::string& line : *lines) spdlog::warn("model {}: {}", model.name, line);
+  }
+}
+
+}  // namespace triptych::server
