@@ -284,6 +284,15 @@ bool Engine::ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows) 
   return true;
 }
 
+std::string Engine::TextOf(Sequence& sequence, int32_t token, bool show_special) const {
+  const std::string bytes = sequence.stream.Push(*tokenizer_, token);
+  if (!bytes.empty()) return sequence.stops.Push(sequence.utf8.Push(bytes));
+  if (!show_special && sequence.request->stop.empty()) return "";
+  const std::string special(tokenizer_->SpecialText(token));
+  return show_special ? sequence.stops.Push(sequence.utf8.Push(special))
+                      : sequence.stops.PushHidden(special);
+}
+
 void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const Request& request = *sequence.request;
   const int32_t token = row.token;
@@ -308,10 +317,9 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   delta.choice = sequence.choice;
   delta.token = token;
   delta.logprobs = std::move(row.logprobs);
-  delta.text = sequence.stops.Push(sequence.utf8.Push(sequence.stream.Push(*tokenizer_, token)));
-
   const bool ended =
       std::find(sequence.ends.begin(), sequence.ends.end(), token) != sequence.ends.end();
+  delta.text = TextOf(sequence, token, request.show_special && !ended);
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;
   if (ended || full) {
